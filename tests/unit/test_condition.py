@@ -15,6 +15,11 @@ from perdure.expr.condition import (
     CONDITIONS_MAX,
     DEPTH_MAX,
     OPERATORS,
+    AllOf,
+    AnyOf,
+    Comparison,
+    Condition,
+    Negation,
     condition_data,
     condition_faults,
     condition_properties,
@@ -23,7 +28,6 @@ from perdure.expr.condition import (
     parse_condition,
 )
 from perdure.expr.pattern import TEXT_MAX
-from perdure.model.condition import AllOf, AnyOf, Comparison, Condition, Negation
 
 json_values = st.recursive(
     st.none()

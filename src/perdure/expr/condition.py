@@ -1,16 +1,45 @@
-"""Conditions: parsed once, evaluated over JSON values within bounds."""
+"""Conditions of nodes and of filters on signals: parsed once, evaluated over JSON within bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, assert_never, get_args
+from typing import Any, Literal, assert_never, get_args
 
 from perdure.diagnostics import Code, Fault, declare, near
 from perdure.errors import InvalidInput
 from perdure.expr.path import MISSING, Path, parse_path, path_text, value_at
 from perdure.expr.pattern import TEXT_MAX, is_found, pattern_fault
-from perdure.model.condition import AllOf, AnyOf, Comparison, Condition, Negation, Operator
 from perdure.model.text import cut, shown, type_name
+from perdure.model.value import Value
+
+Operator = Literal["eq", "ne", "lt", "le", "gt", "ge", "in", "contains", "exists", "matches"]
+
+
+class Comparison(Value, tag="comparison"):
+    """One property compared with one value."""
+
+    property: tuple[str, ...]
+    op: Operator
+    value: Any = None
+
+
+class AllOf(Value, tag="all"):
+    """Holds if every part does, and so does one without parts."""
+
+    parts: tuple[Condition, ...]
+
+
+class AnyOf(Value, tag="any"):
+    """Holds if at least one part does, so one without parts never does."""
+
+    parts: tuple[Condition, ...]
+
+
+class Negation(Value, tag="not"):
+    part: Condition
+
+
+Condition = Comparison | AllOf | AnyOf | Negation
 
 
 def is_number(value: Any) -> bool:

@@ -52,7 +52,7 @@ class Check(Value, omit_defaults=True):
 
     schema: JsonSchema | None = None
     condition: Any = None
-    """As ``model.condition`` reads it; its properties are those of the output."""
+    """As ``expr.condition`` reads it; its properties are those of the output."""
     is_advisory: bool = False
     """Only noted in the log where it does not hold."""
 
@@ -178,7 +178,7 @@ class SignalNode(Value, omit_defaults=True, tag="signal"):
     timeout_ms: int | None = None
     on_timeout: str = FAIL
     where: Any = None
-    """A condition on the payload, as ``model.condition`` reads it; values may be templates."""
+    """A condition on the payload, as ``expr.condition`` reads it; values may be templates."""
     inputs: tuple[Input, ...] = ()
     on_missing: OnMissing = "error"
 

@@ -192,7 +192,7 @@ class RunSummary(Value, omit_defaults=True):
 
 
 class Snapshot(Value):
-    """A state as of one event, encoded by ``rules.snapshot``."""
+    """A state as of one event, encoded by ``engine.snapshot``."""
 
     number: int
     data: bytes

@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from perdure.diagnostics import Fault
-from perdure.expr.condition import condition_faults, condition_properties, holds, parse_condition
-from perdure.model.condition import AllOf, AnyOf, Condition
+from perdure.expr.condition import (
+    AllOf,
+    AnyOf,
+    Condition,
+    condition_faults,
+    condition_properties,
+    holds,
+    parse_condition,
+)
 from perdure.tasks.context import Context
 from perdure.tasks.node_type import Kind, Settings
 from perdure.tasks.result import Complete, complete
