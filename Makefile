@@ -51,6 +51,8 @@ check: $(DEV) ## Lint, formatting, types and import direction
 	@$(PY) -m ruff format --check .
 	@echo "==> mypy --strict $(TYPED)"
 	@$(PY) -m mypy $(TYPED)
+	@echo "==> mypy and pyright on programs that use Perdure"
+	@$(PY) -m pytest -q tests/typing/check.py
 	@echo "==> Architecture tests"
 	@$(PY) -m pytest -q tests/architecture
 

@@ -12,7 +12,7 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from perdure.client.approval_records import ApprovalRecord
 from perdure.client.client import AsyncClient
@@ -77,13 +77,15 @@ NEEDS_REPORT = declare(
     "Pass it in `reports`, or submit the flow to a store",
 )
 
+I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 async def run_flow_async(
-    flow: BuiltFlow,
-    input: Any = None,
+    flow: BuiltFlow[I, O],
+    input: I | None = None,
     *,
     signals: Mapping[str, Any] | None = None,
     answers: Mapping[str, Any] | None = None,
@@ -92,7 +94,7 @@ async def run_flow_async(
     allow_scripts: bool = False,
     timeout: Duration | None = None,
     skip_delays: bool = False,
-) -> Any:
+) -> O:
     """Run a flow on the running event loop, and return its result. Nothing is stored.
 
     ``signals`` has payloads for the signals that it waits for; a list holds several for one name.
@@ -130,7 +132,7 @@ async def run_flow_async(
                     raise
                 status = await run.status()
                 raise RunTimeout(run_id=run.id, timeout=seconds, status=status) from None
-            return await run.result()
+            return cast(O, await run.result())
 
 
 def _blocking(name: str, doc: str, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:

@@ -101,7 +101,7 @@ from perdure.render.timeline import Timeline
 from perdure.tasks.context import CONTEXT, AsyncContext, BaseContext, Context
 from perdure.tasks.node_type import Kind, Settings
 from perdure.tasks.result import complete, failed, paused, skipped
-from perdure.tasks.task import Task, task
+from perdure.tasks.task import AsyncTask, Task, task
 from perdure.worker.worker import Worker
 
 __all__ = [
@@ -121,6 +121,7 @@ __all__ = [
     "AsyncJobHandle",
     "AsyncJobQueue",
     "AsyncRunHandle",
+    "AsyncTask",
     "AttemptTimeout",
     "BaseContext",
     "BroadcastResult",

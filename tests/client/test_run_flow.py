@@ -74,7 +74,7 @@ class TestRunFlow:
 
     def test_refuses_an_input_of_the_wrong_type(self) -> None:
         with pytest.raises(InvalidInput, match="'id' of task 'read_order'"):
-            run_flow(ordering, "three", timeout=TIMEOUT)
+            run_flow(ordering, "three", timeout=TIMEOUT)  # type: ignore[misc]
 
     def test_leaves_no_thread_behind(self) -> None:
         before = set(threading.enumerate())

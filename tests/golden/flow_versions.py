@@ -48,6 +48,8 @@ def found_flows() -> Found:
     found: Found = {}
     for folder in FOLDERS:
         for file in sorted((ROOT / folder).rglob("*.py")):
+            if file.parent.name == "typing":  # programs for type checkers, wrong ones among them
+                continue
             if file.name != "__main__.py" and DEFINES_FLOWS.search(file.read_text("utf-8")):
                 _add(found, _values_of(_imported(file)), file.relative_to(ROOT).as_posix())
     for page in all_pages():

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from perdure import (
+    CONTEXT,
+    Context,
     Flow,
     InvalidInput,
     JobFailed,
@@ -186,7 +188,7 @@ class TestSteps:
 
     def test_secrets_are_those_of_the_kit(self) -> None:
         @task
-        def reveal(nothing: None, ctx: Any) -> int:
+        def reveal(nothing: None, ctx: Context = CONTEXT) -> int:
             return len(ctx.secret("TOKEN"))
 
         with Kit(secrets={"TOKEN": "12345"}) as kit:

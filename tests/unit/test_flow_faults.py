@@ -526,7 +526,7 @@ class TestFaultsAsData:
 
     def test_are_told_with_node_and_call(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
-            Flow("f").then(fetch, undo=7).build()  # type: ignore[arg-type]
+            Flow("f").then(fetch, undo=7).build()  # type: ignore[call-overload]
 
         assert str(caught.value) == (
             "flow 'f' cannot be built:\n"

@@ -41,7 +41,8 @@ def by_position(order: Any, /, who: str = "") -> Any:
 
 
 def sent(inputs: Any, **options: Any) -> Flow:
-    return Flow("orders").then(fetch).then(takes_all, name="send", inputs=inputs, **options)
+    flow: Flow = Flow("orders").then(fetch)
+    return flow.then(takes_all, name="send", inputs=inputs, **options)
 
 
 def input_named(flow: BuiltFlow, name: str, id: str = "send") -> Input:

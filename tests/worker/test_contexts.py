@@ -160,7 +160,8 @@ class TestAnotherContext:
 
             def execute(self, config: Any, ctx: AsyncContext) -> None: ...
 
-        for flow in (Flow("a").then(later, name="x"), Flow("b").use(Odd())):
+        untyped: Any = later
+        for flow in (Flow("a").then(untyped, name="x"), Flow("b").use(Odd())):
             with pytest.raises(InvalidFlow) as caught:
                 flow.build()
             assert [each.code for each in caught.value.faults] == ["task.other_context"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Generic, Unpack, cast, get_args
 
 from perdure.diagnostics import Source, declare
 from perdure.errors import InvalidFlow, InvalidInput, node_of
@@ -50,13 +50,27 @@ from perdure.model.graph import OnFailure
 from perdure.model.times import Duration
 from perdure.tasks.node_type import Kind
 
+if TYPE_CHECKING:
+    # The type checkers know it, whether it is installed or not.
+    from typing_extensions import TypeVar
+
+    from perdure.flows.typed import Chain, NewFlow
+
+    I = TypeVar("I", default=Any)  # noqa: E741
+    O = TypeVar("O", default=Any)  # noqa: E741
+else:
+    from typing import TypeVar
+
+    I = TypeVar("I")  # noqa: E741
+    O = TypeVar("O")  # noqa: E741
+
 NEEDS_NAME = declare("flow.needs_name", "a flow needs a name", 'Pass one: Flow("orders")')
 NAME_RESERVED = declare(
     "flow.name_reserved", "flow name {flow!r} must not contain '@', which precedes the version"
 )
 
 
-class Flow(Steps):
+class Flow(Steps, Generic[I, O]):
     """A flow in the making. Its methods add to it and return it.
 
     Each node follows the one before, or what ``after=`` names: ``"a"`` takes the output of node a,
@@ -80,30 +94,46 @@ class Flow(Steps):
     or was completed, is ``skipped``. Runs that other runs start are not.
     """
 
-    def __init__(
-        self,
-        name: str | None = None,
-        *,
-        on_failure: OnFailure = "stop",
-        cooldown: Duration | None = None,
-    ) -> None:
-        super().__init__()
-        self.name = name
-        self.on_failure: OnFailure = on_failure
-        self.cooldown = cooldown
+    name: str | None
+    on_failure: OnFailure
+    cooldown: Duration | None
+
+    if TYPE_CHECKING:  # what a flow takes and gives is known of calls that are chained
+
+        def __new__(
+            cls,
+            name: str | None = None,
+            *,
+            on_failure: OnFailure = "stop",
+            cooldown: Duration | None = None,
+        ) -> NewFlow[Any, Any]: ...
+
+    else:
+
+        def __init__(
+            self,
+            name: str | None = None,
+            *,
+            on_failure: OnFailure = "stop",
+            cooldown: Duration | None = None,
+        ) -> None:
+            super().__init__()
+            self.name = name
+            self.on_failure = on_failure
+            self.cooldown = cooldown
 
     def __repr__(self) -> str:
         return f"<Flow {self.name or UNNAMED!r}, not built>"
 
     def then(
         self,
-        body: Body | Flow,
+        body: Body | Flow[Any, Any],
         *,
         name: str | None = None,
         after: After | None = None,
         gathers: bool | None = None,
         **options: Unpack[TaskOptions],
-    ) -> Self:
+    ) -> Flow[I, Any]:
         """Call a task, or run a child flow. A lambda or plain function needs ``name=``.
 
         The task gets one value: the output before it, or the run's input. ``gathers=False``
@@ -126,7 +156,7 @@ class Flow(Steps):
         after: After | None = None,
         gathers: bool | None = None,
         **options: Unpack[TaskOptions],
-    ) -> Self:
+    ) -> Flow[I, Any]:
         """Add a node of an arbitrary graph. Without ``after=`` it gets the run's input.
 
         Otherwise as :meth:`then`; the next call follows this node.
@@ -143,7 +173,7 @@ class Flow(Steps):
         after: After | None = None,
         gathers: bool | None = None,
         **options: Unpack[KindOptions],
-    ) -> Self:
+    ) -> Chain[I, Any]:
         """Add a node of a kind: one that comes with it, by name, or one of yours.
 
         ``config`` are its settings, in which templates stand for inputs: ``{{ order.total }}``.
@@ -153,7 +183,7 @@ class Flow(Steps):
         given = {"kind": kind, "config": config, **options}
         return self._record("use", Draft(KIND, given, name, after, gathers))
 
-    def fork(self, branches: Mapping[str, Branch] | None = None, /, **more: Branch) -> Self:
+    def fork(self, branches: Mapping[str, Branch] | None = None, /, **more: Branch) -> Flow[I, Any]:
         """Run branches at the same time, each with the output before the fork.
 
         A branch is a task, a built flow, a ``Flow()`` with its nodes, a list of those, or None to
@@ -168,7 +198,7 @@ class Flow(Steps):
         *,
         name: str | None = None,
         **options: Unpack[TaskOptions],
-    ) -> Self:
+    ) -> Chain[I, Any]:
         """Call a task with an object of the outputs of all branches of the fork, by name."""
         return self._record("join", JoinStep(Draft(TASK, {"body": body, **options}, name)))
 
@@ -182,7 +212,7 @@ class Flow(Steps):
         name: str | None = None,
         after: After | None = None,
         **options: Unpack[RouteOptions],
-    ) -> Self:
+    ) -> Chain[I, Any]:
         """Take one branch: the one whose key ``key`` returns, else ``default``.
 
         ``key`` is a function of the output before it, or the key of that object. The branch gets
@@ -201,7 +231,7 @@ class Flow(Steps):
         name: str | None = None,
         after: After | None = None,
         **options: Unpack[NodeOptions],
-    ) -> Self:
+    ) -> Chain[I, Any]:
         """Call a task, or run a child flow, for each item of a list; gives a list in its order.
 
         ``over`` is the key of the input under which the list is; without it the input is the
@@ -220,7 +250,7 @@ class Flow(Steps):
         name: str | None = None,
         after: After | None = None,
         **options: Unpack[NodeOptions],
-    ) -> Self:
+    ) -> Chain[I, Any]:
         """Call a task, or run a child flow, again on its own output until that is done.
 
         ``until`` is asked about the output after each iteration: a function or task that returns
@@ -239,7 +269,7 @@ class Flow(Steps):
         name: str | None = None,
         after: After | None = None,
         **options: Unpack[InputOptions],
-    ) -> Self:
+    ) -> Chain[I, Any]:
         """Wait, holding nothing meanwhile, and hand the output before it on.
 
         ``until`` is a time, or a template that gives one: ``"{{ value.due_at }}"``, or of what
@@ -259,7 +289,7 @@ class Flow(Steps):
         name: str | None = None,
         after: After | None = None,
         **options: Unpack[InputOptions],
-    ) -> Self:
+    ) -> Chain[I, Any]:
         """Wait for a signal, holding nothing meanwhile; gives what came with it.
 
         ``where`` is a condition on what comes with it, in which values may be templates.
@@ -276,7 +306,7 @@ class Flow(Steps):
         name: str | None = None,
         after: After | None = None,
         **options: Unpack[ApprovalOptions],
-    ) -> Self:
+    ) -> Chain[I, Any]:
         """Wait for people to decide, holding nothing meanwhile; gives who decided what.
 
         ``title``, ``message`` and ``data`` are templates over the inputs; without ``inputs=``,
@@ -295,12 +325,12 @@ class Flow(Steps):
         on_error: str = "fail",
         undo: AnyTask | Function | None = None,
         **options: Unpack[InputOptions],
-    ) -> Self:
+    ) -> Chain[I, Any]:
         """Run a built flow as a run of its own; gives its result."""
         given = {"body": flow, "on_error": on_error, "undo": undo, **options}
         return self._record("flow", Draft(FLOW, given, name, after))
 
-    def build(self) -> BuiltFlow:
+    def build(self) -> BuiltFlow[I, O]:
         """Check everything, and make the flow that can be run.
 
         Raises ``InvalidFlow`` with all that is wrong, each fault with its node and place.
@@ -356,9 +386,9 @@ class Flow(Steps):
 
         return flow_from_text(text, tasks=tasks, kinds=kinds, flows=flows)
 
-    def _record(self, method: str, step: Step) -> Self:
+    def _record(self, method: str, step: Step) -> Chain[Any, Any]:
         self._steps.append((method, step))
-        return self
+        return cast("Chain[Any, Any]", self)
 
 
 def cooldown_ms(cooldown: Duration | None) -> int:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from perdure.diagnostics import declare
 from perdure.model.graph import Definition, Graph
 from perdure.tasks.task import Task
 
+if TYPE_CHECKING:
+    # The type checkers know it, whether it is installed or not.
+    from typing_extensions import TypeVar
+
+    I_contra = TypeVar("I_contra", contravariant=True, default=Any)
+    O_co = TypeVar("O_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    I_contra = TypeVar("I_contra")
+    O_co = TypeVar("O_co")
+
 NOT_BUILT = declare("flow.not_built", "{value} is not a built flow", "Call .build() on the Flow")
 
 
-class BuiltFlow:
-    """What ``Flow(...).build()`` makes. Does not change; its version is that of its graph."""
+class BuiltFlow(Generic[I_contra, O_co]):
+    """What ``Flow(...).build()`` makes. Does not change; its version is that of its graph.
+
+    It takes ``I`` and gives ``O``, where they are known.
+    """
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ def keep(value: Any) -> Any:
     return value
 
 
-asking = Flow("asking").wait_for_signal("ok", timeout="1h", on_timeout="late").then(keep)
+asking: Flow = Flow("asking").wait_for_signal("ok", timeout="1h", on_timeout="late").then(keep)
 asking = asking.node("late", keep, after="ok:late")
 ASKING = asking.build()
 
