@@ -19,16 +19,16 @@ AnyNoop = Task[[int], int]
 async def drain(url: str, jobs: int, processes: int, task: AnyNoop = noop) -> float:
     """Jobs a second, results stored, fenced."""
     async with AsyncClient(url) as client:
-        await client.pause_queue("default")
+        await client.queues.pause("default")
         await client.enqueue_many(task, range(jobs))
         with worker_processes(url, processes):
             began = time.perf_counter()
-            await client.resume_queue("default")
+            await client.queues.resume("default")
             for status in ("waiting", "active"):
-                while await client.jobs(status=status, limit=1):
+                while await client.jobs.list(status=status, limit=1):
                     await asyncio.sleep(0.01)
             rate = jobs / (time.perf_counter() - began)
-        completed = await client.count(status="completed")
+        completed = await client.jobs.count(status="completed")
         assert completed == jobs, f"{completed} of {jobs} completed"
         return rate
 

@@ -33,16 +33,16 @@ async def step_ms(url: str, length: int, runs: int) -> float:
 async def many_at_once(url: str, runs: int, length: int = 10) -> float:
     """Steps a second of many runs at once, with one worker process."""
     async with AsyncClient(url) as client:
-        await client.pause_queue("default")
+        await client.queues.pause("default")
         handles = [client.submit(CHAINS[length], number) for number in range(runs)]
         submitted = await asyncio.gather(*handles)
         with worker_processes(url, 1, concurrency=runs):
             began = time.perf_counter()
-            await client.resume_queue("default")
-            while await client.count_runs(status="running"):
+            await client.queues.resume("default")
+            while await client.runs.count(status="running"):
                 await asyncio.sleep(0.02)
             rate = runs * length / (time.perf_counter() - began)
-        assert await client.count_runs(status="completed") == len(submitted)
+        assert await client.runs.count(status="completed") == len(submitted)
         return rate
 
 
@@ -71,11 +71,11 @@ async def waiting_bytes(url: str, runs: int) -> float:
 
 
 async def _wait_for(client: AsyncClient, flow: BuiltFlow, runs: int) -> None:
-    known = await client.count_runs(status="waiting")
+    known = await client.runs.count(status="waiting")
     for start in range(0, runs, 500):
         some = range(start, min(runs, start + 500))
         await asyncio.gather(*(client.submit(flow, number) for number in some))
-    while await client.count_runs(status="waiting") < known + runs:
+    while await client.runs.count(status="waiting") < known + runs:
         await asyncio.sleep(0.05)
 
 

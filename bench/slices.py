@@ -85,17 +85,17 @@ async def _enqueue_and_drain(client: AsyncClient, singles: int) -> float:
 
 
 async def _drain(client: AsyncClient, task: AnyNoop) -> float:
-    await client.pause_queue("default")
+    await client.queues.pause("default")
     await client.enqueue_many(task, range(1_500))
     began = time.perf_counter()
-    await client.resume_queue("default")
+    await client.queues.resume("default")
     await _drained(client)
     return (time.perf_counter() - began) * 1000
 
 
 async def _drained(client: AsyncClient) -> None:
     for status in ("waiting", "active"):
-        while await client.jobs(status=status, limit=1):
+        while await client.jobs.list(status=status, limit=1):
             await asyncio.sleep(0.005)
 
 

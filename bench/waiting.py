@@ -117,7 +117,7 @@ async def _decisions(
 async def _decision(client: AsyncClient, run: AsyncRunHandle) -> tuple[float, float, float]:
     """From the call to the body, from the return to the body, and from the call to the return."""
     began = time.time()
-    await client.decide(f"{run.id}:ask", "approve", data={"amount": 7}, roles=["finance"])
+    await client.approvals.decide(f"{run.id}:ask", "approve", data={"amount": 7}, roles=["finance"])
     returned = time.time()
     body = await run.result(timeout=60)
     return (body - began) * 1000, (body - returned) * 1000, (returned - began) * 1000
@@ -131,14 +131,14 @@ def _summary(times: list[tuple[float, float, float]]) -> Decisions:
 
 async def _opened(client: AsyncClient, flow: BuiltFlow, count: int) -> list[AsyncRunHandle]:
     """New runs of a flow, all of them waiting."""
-    waiting = await client.count_runs(status="waiting", flow=flow) + count
+    waiting = await client.runs.count(status="waiting", flow=flow) + count
     runs: list[AsyncRunHandle] = []
 
     async def submit(number: int) -> None:
         runs.append(await client.submit(flow, number))
 
     await _some_at_once(submit, range(count))
-    while await client.count_runs(status="waiting", flow=flow) < waiting:
+    while await client.runs.count(status="waiting", flow=flow) < waiting:
         await asyncio.sleep(0.05)
     return runs
 
@@ -157,7 +157,7 @@ async def _inbox_ms(client: AsyncClient, who: str) -> float:
     times = []
     for _ in range(LOOKS):
         began = time.perf_counter()
-        found = await client.inbox(who, limit=PAGE)
+        found = await client.approvals.list(who, limit=PAGE)
         times.append((time.perf_counter() - began) * 1000)
         assert len(found) == PAGE, f"{len(found)} approvals for {who}"
     return median(times)
@@ -166,7 +166,7 @@ async def _inbox_ms(client: AsyncClient, who: str) -> float:
 async def _broadcast_ms(client: AsyncClient, count: int) -> float:
     await _opened(client, TOLD, count)
     began = time.perf_counter()
-    done = await client.broadcast("news", {"number": 7})
+    done = await client.runs.broadcast("news", {"number": 7})
     took = (time.perf_counter() - began) * 1000
     assert done.count == count, f"{done.count} of {count} were reached"
     return took

@@ -102,9 +102,11 @@ def show(client: Client, total: int, stop: threading.Event) -> None:
     before = ""
     while True:
         is_last = stop.wait(0.25)
-        done = client.count(status="completed")
+        done = client.jobs.count(status="completed")
         bar = "█" * round(12 * done / total)
-        running = [f"{job.progress.percent:.0f}%" for job in client.jobs(status="active", limit=50)]
+        running = [
+            f"{job.progress.percent:.0f}%" for job in client.jobs.list(status="active", limit=50)
+        ]
         line = f"{bar:░<12} {done:>3} of {total}  {' '.join(running[-4:])}".rstrip()
         if line != before:
             print(line, flush=True)
@@ -134,7 +136,7 @@ def main() -> None:
         missing = []
         for title, chapters in books.items():
             try:
-                client.result_of(embed, title, chapters)
+                client.jobs.find_result(embed, [title, chapters])
             except NoResult:
                 missing.append((title, chapters))
         client.enqueue_many(embed.options(fingerprint=lambda title, chapters: title), missing)
@@ -142,12 +144,12 @@ def main() -> None:
         worker = Worker(options.store, tasks=[embed], concurrency=20).start()
         showing = threading.Thread(target=show, args=(client, len(books), stop))
         showing.start()
-        client.results(client.handle(job.id) for job in client.jobs(limit=1000))
+        client.jobs.results(client.jobs.handle(job.id) for job in client.jobs.list(limit=1000))
         stop.set()
         showing.join()
         worker.shutdown()
         worker.join()
-        vectors = {title: client.result_of(embed, title, books[title]) for title in books}
+        vectors = {title: client.jobs.find_result(embed, [title, books[title]]) for title in books}
     print(service.account())
     title, score = nearest(vectors, "honey queen")
     print(f"nearest to 'honey queen': {title} ({score:.2f})")

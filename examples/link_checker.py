@@ -91,12 +91,14 @@ def main() -> None:
 def report(client: Client, pages: list[str]) -> int:
     """Print each link that does not work; how many there are."""
     reading = [client.enqueue(read_page.options(fingerprint=page), page) for page in pages]
-    links = sorted({link for page in client.results(reading) for link in page})
-    found: dict[str, Any] = {link: client.result_of(check, link, default=None) for link in links}
+    links = sorted({link for page in client.jobs.results(reading) for link in page})
+    found: dict[str, Any] = {
+        link: client.jobs.find_result(check, [link], default=None) for link in links
+    }
     unknown = [link for link, status in found.items() if status is None]
     # A link that an interrupted run left in the queue is not enqueued a second time.
     checks = client.enqueue_many(check.options(fingerprint=lambda url: url), unknown)
-    found |= zip(unknown, client.results(checks, return_errors=True), strict=True)
+    found |= zip(unknown, client.jobs.results(checks, return_errors=True), strict=True)
     broken = 0
     for link, status in found.items():
         if not isinstance(status, int) or status >= 400:

@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--every", help="such as 2s, instead of every night at three")
     every = parser.parse_args().every
     with Client(STORE) as client:
-        client.schedule(
+        client.schedules.save(
             "nightly",
             sales,
             cron=None if every else "0 3 * * *",

@@ -171,7 +171,7 @@ def main() -> None:
             asked = {"number": options.number, "total": options.total}
             run = client.submit(orders, asked, id=f"order-{options.number}")
             for event in run.watch():
-                print(f"{event.number:3} {event.kind} {event.key or ''}".rstrip())
+                print(f"{event.number:3} {event.type} {event.key or ''}".rstrip())
                 if event.status == "waiting" and is_asking(run):
                     run.signal("approval", {"approved": not options.refuse}, by="the manager")
             print(run.result())

@@ -73,8 +73,8 @@ def main() -> None:
                 print(f"refused: {reason}")
         shop.close()
         worker = Worker(store, tasks=[confirm]).start()
-        jobs = reversed(client.jobs(group="orders", limit=1000))
-        for letter in client.results(client.handle(job.id) for job in jobs):
+        jobs = reversed(client.jobs.list(group="orders", limit=1000))
+        for letter in client.jobs.results(client.jobs.handle(job.id) for job in jobs):
             print(letter)
         worker.shutdown()
         worker.join()

@@ -56,7 +56,7 @@ def work(queue: JobQueue, name: str, stop: threading.Event) -> None:
     """Take jobs until it is told to stop."""
     while not stop.is_set():
         queue.reclaim_expired()  # of workers that died; here, of the one that fell asleep
-        job = queue.dequeue(name, kinds=["resize"], lease=LEASE_SECONDS)
+        job = queue.dequeue(name, tasks=["resize"], lease=LEASE_SECONDS)
         if job is None:
             stop.wait(PAUSE_SECONDS)
             continue
@@ -79,7 +79,7 @@ def attempt(queue: JobQueue, job: QueuedJob) -> str:
 
 def fall_asleep(queue: JobQueue) -> QueuedJob:
     """Take a job as any worker does, and do nothing about it until its lease is over."""
-    job = queue.dequeue("sleeper", kinds=["resize"], lease=LEASE_SECONDS)
+    job = queue.dequeue("sleeper", tasks=["resize"], lease=LEASE_SECONDS)
     assert job is not None
     print(f"sleeper: took {job.payload} and fell asleep", flush=True)
     return job
@@ -94,7 +94,7 @@ def wake_up(queue: JobQueue, job: QueuedJob) -> None:
 
 def wait_until_done(queue: JobQueue) -> None:
     """Until every job has ended."""
-    while any(count for status, count in queue.depth().by_status.items() if status in LIVE):
+    while any(each.counts.keys() & LIVE for each in queue.stats()):
         time.sleep(PAUSE_SECONDS)
 
 

@@ -84,7 +84,7 @@ def main() -> None:
         with Client(options.store, on_conflict="use_existing") as client:
             run = client.submit(research, options.question, id=options.question)
             report = run.result(timeout="10m")
-            again = sum(event.kind == "node_retried" for event in run.events())
+            again = sum(event.type == "node_retried" for event in run.events())
             print(f"{report}, {again} attempts were repeated")
     finally:
         worker.shutdown()

@@ -53,9 +53,9 @@ def follow(run: RunHandle, step: int) -> None:
     """A line for every tenth of the items, from the events of the run."""
     done, began_at = 0, time.monotonic()
     for event in run.watch():
-        if event.kind == "node_retried":
+        if event.type == "node_retried":
             print(f"      {event.key} is tried again: {event.failure and event.failure.message}")
-        if event.kind != "item_completed":
+        if event.type != "item_completed":
             continue
         done += 1
         if done % step == 0:

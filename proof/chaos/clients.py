@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from perdure import AsyncClient, PerdureError, ReportAnswer, RunStatus, Status, StoreUnreachable
-from perdure.client.approval_records import ApprovalRecord
-from perdure.client.waits import WaitRecord
+from perdure import AsyncClient, PerdureError, ReportReceipt, RunStatus, Status, StoreUnreachable
 from perdure.model.value import Value
+from perdure.operations.records import ApprovalRecord, WaitRecord
 from perdure.store.contract import Store
 from proof.chaos.journal import Answer, Ask, asks, evidence
 from proof.chaos.load import SUBMITTED, TASKS, brought_for
@@ -142,14 +141,14 @@ class Clients:
         return not self._quiet.exists()
 
     async def _measure(self) -> None:
-        running = await self._client.count_runs(status=RunStatus.RUNNING)
-        waiting = await self._client.count(status=Status.WAITING)
+        running = await self._client.runs.count(status=RunStatus.RUNNING)
+        waiting = await self._client.jobs.count(status=Status.WAITING)
         self._has_room = running < RUNNING_MAX and waiting < WAITING_MAX
 
     # What runs wait for
 
     async def _decide(self) -> None:
-        for approval in await self._client.inbox(limit=PAGE):
+        for approval in await self._client.approvals.list(limit=PAGE):
             await self._decide_on(approval)
 
     async def _decide_on(self, approval: ApprovalRecord) -> None:
@@ -157,17 +156,19 @@ class Clients:
         decision = "approve" if approval.deciders else random.choice(approval.choices)
         place = Place(act="decide", run=approval.run, key=approval.node, by=by)
         data = {"by": place.nonce}
-        await acted(place, lambda: self._client.decide(approval.id, decision, by=by, data=data))
+        await acted(
+            place, lambda: self._client.approvals.decide(approval.id, decision, by=by, data=data)
+        )
 
     async def _report(self) -> None:
-        for wait in await self._client.waits(kind="outside", limit=PAGE):
+        for wait in await self._client.waits.list(type="outside", limit=PAGE):
             await self._report_on(wait)
 
     async def _report_on(self, wait: WaitRecord) -> None:
         place = Place(act="report", run=wait.run, key=wait.key, by=self._name)
         await acted(
             place,
-            lambda: self._client.report(
+            lambda: self._client.runs.report(
                 wait.run,
                 wait.key,
                 status="completed",
@@ -178,14 +179,14 @@ class Clients:
         )
 
     async def _signal(self) -> None:
-        for wait in await self._client.waits(kind="signal", limit=PAGE):
+        for wait in await self._client.waits.list(type="signal", limit=PAGE):
             await self._signal_to(wait)
 
     async def _signal_to(self, wait: WaitRecord) -> None:
         place = Place(act="signal", run=wait.run, key=wait.name, by=self._name)
         await acted(
             place,
-            lambda: self._client.signal(wait.run, wait.name, place.brought, by=self._name),
+            lambda: self._client.runs.signal(wait.run, wait.name, place.brought, by=self._name),
         )
 
     # What came of it
@@ -193,9 +194,9 @@ class Clients:
     async def _read_ends(self) -> None:
         """Note what is told of some that ended: that must not change any more."""
         status = random.choice(FINAL)
-        for run in _some(await self._client.runs(status=status, limit=PAGE)):
+        for run in _some(await self._client.runs.list(status=status, limit=PAGE)):
             evidence().saw_end(run.status, run=run.id)
-        for job in _some(await self._client.jobs(status=Status.COMPLETED, limit=PAGE)):
+        for job in _some(await self._client.jobs.list(status=Status.COMPLETED, limit=PAGE)):
             if job.node is None:  # else it goes with its run
                 evidence().saw_end(job.status, job=job.id)
 
@@ -204,7 +205,7 @@ class Clients:
     async def _intervene(self) -> None:
         if not self._is_asking:
             # Whoever paused a run may have been killed before it let it go on.
-            for run in await self._client.runs(status=RunStatus.PAUSED, limit=PAGE):
+            for run in await self._client.runs.list(status=RunStatus.PAUSED, limit=PAGE):
                 await self._move("unpause", run.id)
             return
         chance = random.random()
@@ -219,7 +220,7 @@ class Clients:
             await self._move("retry", await self._any(RunStatus.CANCELLED))
 
     async def _any(self, status: RunStatus) -> str | None:
-        runs = await self._client.runs(status=status, limit=PAGE)
+        runs = await self._client.runs.list(status=status, limit=PAGE)
         own = [run.id for run in runs if named(run.id)]  # a child's end would fail its parent
         return random.choice(own) if own else None
 
@@ -266,7 +267,7 @@ class Told(Value):
 async def acted(place: Place, operation: Callable[[], Awaitable[Any]]) -> None:
     """Act on a run, and let the evidence say what was told."""
     told = await answered(asks().begin(place.act, run=place.run), operation)
-    is_ignored = isinstance(told.value, ReportAnswer) and not told.value.is_accepted
+    is_ignored = isinstance(told.value, ReportReceipt) and not told.value.is_accepted
     if told.answer is Answer.UNCLEAR or is_ignored:  # somebody else's report came first
         return
     evidence().acted(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perdure import AsyncClient, PerdureError, RunStatus
 from perdure.clock import monotonic
-from perdure.model.job import FINISHED
+from perdure.model.job import FINISHED, Status
 from perdure.model.run import ENDED
 from perdure.model.value import Value
 from perdure.store.contract import Store
@@ -42,10 +42,10 @@ class WorkCount(Value):
 
 
 async def look(client: AsyncClient) -> WorkCount:
-    ended = {status: await client.count_runs(status=status) for status in ENDED}
-    depth = (await client.depth()).by_status
+    ended = {status: await client.runs.count(status=status) for status in ENDED}
+    depth = {each: await client.jobs.count(status=each) for each in Status}
     return WorkCount(
-        runs=await client.count_runs(),
+        runs=await client.runs.count(),
         runs_ended=sum(ended.values()),
         jobs=sum(depth.values()),
         jobs_ended=sum(number for status, number in depth.items() if status in FINISHED),
@@ -73,12 +73,12 @@ async def _explained(client: AsyncClient, count: WorkCount, seconds_max: float) 
         f"{count.jobs - count.jobs_ended} jobs had not come to their end"
     ]
     for status in UNENDED:
-        for run in await client.runs(status=status, limit=SHOWN_MAX):
+        for run in await client.runs.list(status=status, limit=SHOWN_MAX):
             try:
-                told.append(f"{run.id}: {(await client.explain(run.id)).summary}")
+                told.append(f"{run.id}: {(await client.runs.explain(run.id)).summary}")
             except PerdureError as error:
                 told.append(f"{run.id}: {status}; {error}")
-    depth = (await client.depth()).by_status
+    depth = {each: await client.jobs.count(status=each) for each in Status}
     told += [f"jobs {status}: {number}" for status, number in depth.items() if number]
     return told
 
@@ -177,7 +177,7 @@ class Harness:
             pool.thaw()
             self._quiet.touch()
             for name in SCHEDULES:
-                await client.pause_schedule(name)
+                await client.schedules.pause(name)
             complaints = await settle(client, self._settings.settle_seconds_max, self._show)
             settled = monotonic()
         ends = await asyncio.gather(*(each.finish() for each in pool.all))
@@ -219,13 +219,15 @@ class Harness:
     async def _schedule(self, client: AsyncClient) -> None:
         flow, plain = SCHEDULES
         every = timedelta(seconds=TICK_SECONDS)
-        await client.schedule(flow, ticked, every=every, input=1, overlap="queue", catch_up="all")
-        await client.schedule(plain, work, every=every, args=(1,), overlap="skip")
+        await client.schedules.save(
+            flow, ticked, every=every, input=1, overlap="queue", catch_up="all"
+        )
+        await client.schedules.save(plain, work, every=every, args=(1,), overlap="skip")
 
     async def _until_work_is_done(self, client: AsyncClient) -> None:
         """Faults that happen while everybody starts would hit nothing."""
         async with asyncio.timeout(START_SECONDS_MAX):
-            while not await client.count_runs(status=RunStatus.COMPLETED):  # noqa: ASYNC110
+            while not await client.runs.count(status=RunStatus.COMPLETED):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
     async def _watch(self, client: AsyncClient) -> None:

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from perdure import AsyncClient, Job, RunEndedBadly, RunRecord, RunStatus, Status
-from perdure.client.client import JOBS_PAGE_MAX
-from perdure.client.runs import RUNS_PAGE_MAX
 from perdure.model.value import Value
+from perdure.operations.page import PAGE_MAX
 from perdure.store.contract import Store
 from perdure.verify import Counts, finding_text
 from proof.chaos.clients import named
@@ -178,7 +176,7 @@ async def _run_findings(
         else:
             continue  # a child: its parent tells
         try:
-            result = await client.run_handle(run.id).result(0)
+            result = await client.runs.handle(run.id).result(0)
         except RunEndedBadly as error:
             if wanted or run.status is not RunStatus.FAILED:
                 yield f"run {run.id!r} is {run.status}: {error}"
@@ -195,7 +193,7 @@ async def _job_findings(client: AsyncClient, jobs: Sequence[Job]) -> AsyncIterat
             yield f"job {job.id} (task {job.task}) is {job.status}, not completed"
             continue
         number = 1 if job.group is None else int(job.group.partition(".")[0])
-        result = number_of((await client.job(job.id)).result)
+        result = number_of((await client.jobs.get(job.id)).result)
         if result != number + 1:
             yield f"job {job.id} (task {job.task}) gave {result} instead of {number + 1}"
 
@@ -257,22 +255,20 @@ def _load(evidence_log: Path, counts: Counts) -> Load:
 
 
 async def _all_runs(client: AsyncClient) -> AsyncIterator[RunRecord]:
-    before: str | None = None
+    cursor: str | None = None
     while True:
-        page = await client.runs(limit=RUNS_PAGE_MAX, before=before)
+        page = await client.runs.list(limit=PAGE_MAX, cursor=cursor)
         for run in page:
             yield run
-        if len(page) < RUNS_PAGE_MAX:
+        if (cursor := page.next) is None:
             return
-        before = page[-1].id
 
 
 async def _all_jobs(client: AsyncClient) -> AsyncIterator[Job]:
-    before: Any = None
+    cursor: str | None = None
     while True:
-        page = await client.jobs(limit=JOBS_PAGE_MAX, before=before)
+        page = await client.jobs.list(limit=PAGE_MAX, cursor=cursor)
         for job in page:
             yield job
-        if len(page) < JOBS_PAGE_MAX:
+        if (cursor := page.next) is None:
             return
-        before = page[-1].id

@@ -46,17 +46,17 @@ SHOWN_MAX = 1
 
 async def execute_all(store: Store, client: AsyncClient, clock: ManualClock) -> None:
     """Let a worker do what there is to do, and what comes due."""
-    queues = sorted({job.queue for job in await client.jobs(limit=PAGE)} | {"default"})
+    queues = sorted({job.queue for job in await client.jobs.list(limit=PAGE)} | {"default"})
     worker = Worker(store, tasks=TASKS, flows=FLOWS, queues=queues, poll="5ms", concurrency=20)
     running = await Running(worker).start()
     try:
-        for paused in await client.paused_queues():
-            await client.resume_queue(paused.queue)
+        for queue in await client.queues.list():
+            await client.queues.resume(queue.name)
         await until_quiet(client, running)
         clock.advance(timedelta(minutes=61))
         await until_quiet(client, running)
-        for schedule in await client.schedules():
-            await client.delete_schedule(schedule.name)
+        for schedule in await client.schedules.list():
+            await client.schedules.delete(schedule.name)
         clock.advance(FOREVER)
         await until_quiet(client, running)
     finally:
@@ -66,7 +66,7 @@ async def execute_all(store: Store, client: AsyncClient, clock: ManualClock) -> 
 async def until_quiet(client: AsyncClient, running: Running) -> None:
     """Wait until the worker has nothing to do at the moment."""
     async with asyncio.timeout(SECONDS_MAX):
-        while any([await client.count(status=status) for status in ("waiting", "active")]):
+        while any([await client.jobs.count(status=status) for status in ("waiting", "active")]):
             assert not running.all(WorkerStopped), "the worker ended by itself"
             await asyncio.sleep(0.005)
     assert not running.all(WorkerStopped), "the worker ended by itself"
@@ -75,34 +75,34 @@ async def until_quiet(client: AsyncClient, running: Running) -> None:
 async def read_all(client: AsyncClient, url: str) -> None:
     """Everything that can be asked has an answer, which tells no secret."""
     look = partial(look_for_secrets, url=url)
-    for job in await client.jobs(limit=PAGE):
+    for job in await client.jobs.list(limit=PAGE):
         await read_job(client, job.id, url)
-    for run in await client.runs(limit=PAGE):
+    for run in await client.runs.list(limit=PAGE):
         await read_run(client, run.id, url)
-    for schedule in await client.schedules():
-        look("a schedule", await client.schedule_record(schedule.name))
-    look("the inbox", await client.inbox(limit=PAGE))
-    look("waits", await client.waits(limit=PAGE))
-    look("the depth", await client.depth())
-    look("what is stranded", await client.stranded(FLOWS))
+    for schedule in await client.schedules.list():
+        look("a schedule", await client.schedules.get(schedule.name))
+    look("the inbox", await client.approvals.list(limit=PAGE))
+    look("waits", await client.waits.list(limit=PAGE))
+    look("the depth", await client.queues.list())
+    look("what is stranded", await client.flows.unserved(FLOWS))
 
 
 async def read_job(client: AsyncClient, id: str, url: str) -> None:
-    look_for_secrets("a job", await client.job(id), url)
-    look_for_secrets("its failures", await client.failures(id), url)
+    look_for_secrets("a job", await client.jobs.get(id), url)
+    look_for_secrets("its failures", await client.jobs.attempts(id), url)
 
 
 async def read_run(client: AsyncClient, id: str, url: str) -> None:
     look = partial(look_for_secrets, url=url)
-    handle = client.run_handle(id)
-    look("a run", await client.run(id))
+    handle = client.runs.handle(id)
+    look("a run", await client.runs.get(id))
     look("its events", await handle.events())
     look("its nodes", await handle.nodes())
     look("its outputs", await handle.outputs())
     look("its approvals", await handle.approvals())
     look("its children", await handle.children())
-    look("its lineage", await client.lineage(id))
-    look("its explanation", await client.explain(id))
+    look("its lineage", await client.runs.lineage(id))
+    look("its explanation", await client.runs.explain(id))
 
 
 def show_all(url: str, jobs: Sequence[str], runs: Sequence[str]) -> None:
@@ -135,21 +135,21 @@ def show(url: str, commands: Sequence[tuple[str, ...]]) -> None:
 
 async def remove_all(url: str, store: Store, client: AsyncClient, clock: ManualClock) -> None:
     """End what is live, and remove it as workers do once its time is over."""
-    for run in await client.runs(limit=PAGE):
+    for run in await client.runs.list(limit=PAGE):
         if run.status not in ENDED and "/" not in run.id:
-            await client.cancel(run.id)
-    for job in await client.jobs(limit=PAGE):
+            await client.runs.cancel(run.id)
+    for job in await client.jobs.list(limit=PAGE):
         if job.status not in FINISHED and job.node is None:
-            await client.abort(job.id)
-    for schedule in await client.schedules():
-        await client.delete_schedule(schedule.name)
+            await client.jobs.cancel(job.id)
+    for schedule in await client.schedules.list():
+        await client.schedules.delete(schedule.name)
     await _end_live(store, client)
     clock.advance(FOREVER)
     while await store.maintenance.prune_jobs("default", dict.fromkeys(FINISHED, DAY), PAGE):
         pass
     while await store.maintenance.prune_runs("default", dict.fromkeys(ENDED, DAY), PAGE):
         pass
-    assert [await client.jobs(), await client.runs()] == [[], []]
+    assert [await client.jobs.list(), await client.runs.list()] == [[], []]
     left = await contents(url)
     if isinstance(left, dict):
         kept = {table for table, rows in left.items() if rows}
@@ -162,7 +162,7 @@ async def _end_live(store: Store, client: AsyncClient) -> None:
     running = await Running(Worker(store, tasks=TASKS, flows=FLOWS, poll="5ms")).start()
     try:
         async with asyncio.timeout(SECONDS_MAX):
-            while any(run.status not in ENDED for run in await client.runs(limit=PAGE)):
+            while any(run.status not in ENDED for run in await client.runs.list(limit=PAGE)):
                 assert not running.all(WorkerStopped), "the worker ended by itself"
                 await asyncio.sleep(0.01)
     finally:
@@ -182,8 +182,8 @@ async def check_aftermath(
         await execute_all(store, client, clock)
         await read_all(client, url)
         await inspect_store(url, store)
-        jobs = [job.id for job in await client.jobs()]
-        runs = [run.id for run in await client.runs()]
+        jobs = [job.id for job in await client.jobs.list()]
+        runs = [run.id for run in await client.runs.list()]
         if has_commands:
             await asyncio.to_thread(show_all, url, jobs, runs)
         await remove_all(url, store, client, clock)

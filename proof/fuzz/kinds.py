@@ -168,7 +168,7 @@ async def _urls(url: str) -> AsyncIterator[Try]:
         try:
             async with asyncio.timeout(10):
                 async with AsyncClient(store_url) as client:
-                    await client.count()
+                    await client.jobs.count()
         except PerdureError as error:
             look_for_secrets("an error", all_that_tells(error))
             await asyncio.to_thread(_show_refused, store_url)

@@ -139,7 +139,7 @@ async def fill(client: AsyncClient) -> Callable[[Finding], bool]:
         jobs[who] = [now.id, later.id]
         for flow in ("chain", "delaying", "asking", "deciding", "nesting", "outer"):
             await client.submit(flow, who, id=f"{who}-{flow}")
-        await client.schedule(who, "chain", every="1h", input=who)
+        await client.schedules.save(who, "chain", every="1h", input=who)
     await client.submit(gone, 1, id="victim-gone")
 
     def is_spoilt(finding: Finding) -> bool:
@@ -160,34 +160,40 @@ async def good_ones_go_on(store: Store, client: AsyncClient, clock: ManualClock)
 
 
 async def _is_done(client: AsyncClient) -> bool:
-    jobs = await client.count(group="good", status="completed")
-    runs = [str((await client.run(f"good-{flow}")).status) for flow in ("chain", "delaying")]
-    ticks = (await client.schedule_record("good")).started
+    jobs = await client.jobs.count(group="good", status="completed")
+    runs = [str((await client.runs.get(f"good-{flow}")).status) for flow in ("chain", "delaying")]
+    ticks = (await client.schedules.get("good")).started
     return jobs == 2 and runs == ["completed", "completed"] and ticks > 0
 
 
 async def try_all(client: AsyncClient) -> None:
     """Whatever is asked about the victims has an answer, or an error of ours."""
-    for job in await _or_refused(client.jobs(limit=100)) or []:
-        await _or_refused(client.job(job.id))
-        await _or_refused(client.failures(job.id))
-    for run in await _or_refused(client.runs(limit=100)) or []:
-        handle = client.run_handle(run.id)
+    for job in await _or_refused(client.jobs.list(limit=100)) or []:
+        await _or_refused(client.jobs.get(job.id))
+        await _or_refused(client.jobs.attempts(job.id))
+    for run in await _or_refused(client.runs.list(limit=100)) or []:
+        handle = client.runs.handle(run.id)
         reads = (handle.events, handle.nodes, handle.outputs, handle.approvals, handle.children)
         for read in reads:
             await _or_refused(read())
-        await _or_refused(client.lineage(run.id))
-        await _or_refused(client.explain(run.id))
+        await _or_refused(client.runs.lineage(run.id))
+        await _or_refused(client.runs.explain(run.id))
         if run.id.startswith("victim"):
-            await _or_refused(client.signal(run.id, "go"))
-            await _or_refused(client.decide(f"{run.id}:review", "approve"))
-            await _or_refused(client.cancel(run.id))
-            await _or_refused(client.retry(run.id))
-    for about_all in (client.schedules, client.inbox, client.waits, client.workers, client.depth):
+            await _or_refused(client.runs.signal(run.id, "go"))
+            await _or_refused(client.approvals.decide(f"{run.id}:review", "approve"))
+            await _or_refused(client.runs.cancel(run.id))
+            await _or_refused(client.runs.retry(run.id))
+    for about_all in (
+        client.schedules.list,
+        client.approvals.list,
+        client.waits.list,
+        client.workers.list,
+        client.queues.list,
+    ):
         await _or_refused(about_all())
-    await _or_refused(client.stranded(work.FLOWS))
-    await _or_refused(client.broadcast("go", 1))
-    for act in (client.pause_schedule, client.trigger, client.delete_schedule):
+    await _or_refused(client.flows.unserved(work.FLOWS))
+    await _or_refused(client.runs.broadcast("go", 1))
+    for act in (client.schedules.pause, client.schedules.trigger, client.schedules.delete):
         await _or_refused(act("victim"))
 
 

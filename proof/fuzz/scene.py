@@ -96,8 +96,8 @@ async def scene(url: str) -> AsyncIterator[Scene]:
         await let_work(store, client)
         waiting = await client.enqueue(work.echo.options(group="crew"), "waiting")
         later = await client.enqueue(work.echo.options(delay="1h", fingerprint="only"), "later")
-        await client.schedule("nightly", work.chain, cron="0 3 * * *", input=1)
-        await client.schedule("hourly", work.echo, every="1h", args=["tick"])
+        await client.schedules.save("nightly", work.chain, cron="0 3 * * *", input=1)
+        await client.schedules.save("hourly", work.echo, every="1h", args=["tick"])
         jobs = {"done": done.id, "failed": failed.id, "waiting": waiting.id, "later": later.id}
         yield Scene(url, store, client, clock, jobs)
     await store.close()

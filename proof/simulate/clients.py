@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perdure.client.client import AsyncClient
-from perdure.client.reporting import Reception
 from perdure.errors import PerdureError
 from perdure.model.job import FINISHED
+from perdure.operations.records import ReportOutcome
 from proof.evidence import log as evidence_log
 from proof.evidence.log import MemoryEvidenceLog
 from proof.simulate.flows import PEOPLE, SIGNALS, Outside, Part
@@ -185,53 +185,53 @@ class SimulatedClient:
         self._asked.cancelled.add(run)
         compensate = self._draw.random() < 0.5
         async with self._asked.act("cancel", run):
-            moved = await self._client.cancel(run, compensate=compensate)
+            moved = await self._client.runs.cancel(run, compensate=compensate)
         self._world.trace(f"cancelled {run}: {moved.after}")
 
     async def _pause(self) -> None:
         run = self._any_run()
-        await self._client.pause(run, by="ann")
+        await self._client.runs.pause(run, by="ann")
         self._world.trace(f"paused {run}")
 
     async def _unpause(self) -> None:
-        paused = await self._client.runs(status="paused")
+        paused = await self._client.runs.list(status="paused")
         run = self._draw.choice(paused).id if paused else self._any_run()
-        await self._client.unpause(run)
+        await self._client.runs.resume(run)
         self._world.trace(f"unpaused {run}")
 
     async def _signal(self) -> None:
         run, name = self._any_run(), self._draw.choice(SIGNALS)
         nonce = evidence_log.new_nonce()
         async with self._asked.act("signal", run, name, nonce=nonce):
-            await self._client.signal(run, name, {**self._payload(), "wit": nonce})
+            await self._client.runs.signal(run, name, {**self._payload(), "wit": nonce})
         self._world.trace(f"signalled {run}")
 
     async def _broadcast(self) -> None:
-        result = await self._client.broadcast(self._draw.choice(SIGNALS), self._payload())
+        result = await self._client.runs.broadcast(self._draw.choice(SIGNALS), self._payload())
         self._world.trace(f"broadcast to {result.count}")
 
     async def _decide(self) -> None:
         draw = self._draw
-        inbox = await self._client.inbox(draw.choice((None, *PEOPLE)))
+        inbox = await self._client.approvals.list(draw.choice((None, *PEOPLE)))
         if not inbox:
             return
         approval = draw.choice(inbox)
         decision = draw.choice(("approve", "approve", "reject"))
         person = draw.choice(PEOPLE)
         async with self._asked.act("decide", approval.run, approval.node, by=person):
-            record = await self._client.decide(approval.id, decision, by=person)
+            record = await self._client.approvals.decide(approval.id, decision, by=person)
         self._world.trace(f"decided {approval.id}: {record.status}")
 
     async def _report(self) -> None:
         """On what waits, or before it waits, or after."""
         draw = self._draw
-        waits = await self._client.waits(kind="outside")
+        waits = await self._client.waits.list(type="outside")
         if waits and draw.random() < 0.7:
             wait = draw.choice(waits)
             await self._report_on(wait.run, wait.key)
             return
         run = self._any_run()
-        record = await self._client.run(run)
+        record = await self._client.runs.get(run)
         parts = self._world.flows[f"{record.flow}@{record.version}"].parts
         nodes = [part.id for part in every(parts)]
         if nodes:
@@ -245,34 +245,34 @@ class SimulatedClient:
         details: dict[str, Any] = {"result" if status == "completed" else "progress": told}
         key = None if nonce else f"report-{draw.randrange(3)}"  # which may be repeated
         async with self._asked.act("report", run, node, nonce=nonce) as unclear:
-            answer = await self._client.report(run, node, status=status, key=key, **details)
-            if answer.reception is not Reception.ACCEPTED:
-                unclear.append(answer.reception)
-        self._world.trace(f"reported {status} on {run}/{node}: {answer.reception}")
+            answer = await self._client.runs.report(run, node, status=status, key=key, **details)
+            if answer.outcome is not ReportOutcome.ACCEPTED:
+                unclear.append(answer.outcome)
+        self._world.trace(f"reported {status} on {run}/{node}: {answer.outcome}")
 
     async def _retry(self) -> None:
-        ended = await self._client.runs(status=self._draw.choice(("failed", "cancelled")))
+        ended = await self._client.runs.list(status=self._draw.choice(("failed", "cancelled")))
         failed = [run for run in ended if run.parent is None]  # whom nobody has heard of yet
         run = self._draw.choice(failed).id if failed else self._any_run()
-        await self._client.retry(run)
+        await self._client.runs.retry(run)
         self._world.trace(f"retried {run}")
 
     async def _fork(self) -> None:
         run = self._any_run()
         if run in self._asked.forked:
             return  # its past is that of another one
-        handle = await self._client.fork(run, after=self._draw.choice((None, 1, 3)))
+        handle = await self._client.runs.handle(run).fork(after=self._draw.choice((None, 1, 3)))
         self._asked.forked.add(handle.id)
         self._asked.accepted_run(handle.id)
         self._world.trace(f"forked {run} as {handle.id}")
 
     async def _migrate(self) -> None:
         run, to = self._any_run(), self._draw.choice(self._flows)
-        moved = await self._client.migrate(run, to=to)
+        moved = await self._client.runs.migrate(run, to=to)
         self._world.trace(f"migrated {run}: {moved.after}")
 
     async def _wait(self) -> None:
-        handle = self._client.run_handle(self._any_run())
+        handle = self._client.runs.handle(self._any_run())
         await handle.result(timeout="3s")
         self._asked.saw_result(handle.id)
         self._world.trace(f"got the result of {handle.id}")
@@ -281,22 +281,22 @@ class SimulatedClient:
         job = self._draw.choice(self._asked.jobs or ["none"])
         act = self._draw.choice(
             (
-                self._client.abort,
-                self._client.disable,
-                self._client.enable,
-                self._client.retry,
-                self._client.resume,
+                self._client.jobs.cancel,
+                self._client.jobs.disable,
+                self._client.jobs.enable,
+                self._client.runs.retry,
+                self._client.jobs.resume,
             )
         )
-        if act == self._client.retry:
+        if act == self._client.runs.retry:
             self._asked.revived.add(job)
         moved = await act(job)
-        if act == self._client.abort and moved.before not in FINISHED:
+        if act == self._client.jobs.cancel and moved.before not in FINISHED:
             self._asked.aborted.add(job)
         self._world.trace(f"{act.__name__} of job {job}")
 
     async def _act_on_queue(self) -> None:
-        act = self._draw.choice((self._client.pause_queue, self._client.resume_queue))
+        act = self._draw.choice((self._client.queues.pause, self._client.queues.resume))
         await act(QUEUE)
         self._world.trace(act.__name__)
 
@@ -304,11 +304,11 @@ class SimulatedClient:
         client, name = self._client, self._draw.choice(SCHEDULES)
         match self._draw.randrange(5):
             case 0:
-                await client.trigger(name)
+                await client.schedules.trigger(name)
             case 1:
-                await client.pause_schedule(name)
+                await client.schedules.pause(name)
             case 2:
-                await client.resume_schedule(name)
+                await client.schedules.resume(name)
             case _:
                 await self._schedule()
         self._world.trace(f"acted on schedule {name}")
@@ -316,7 +316,7 @@ class SimulatedClient:
     async def _schedule(self) -> None:
         draw, name = self._draw, self._draw.choice(SCHEDULES)
         is_flow = draw.random() < 0.5
-        await self._client.schedule(
+        await self._client.schedules.save(
             name,
             draw.choice(self._flows) if is_flow else self._world.tasks.plain,
             every=f"{draw.randint(1, 6)}s",
@@ -328,9 +328,9 @@ class SimulatedClient:
 
     async def _look(self) -> None:
         run = self._any_run()
-        await self._client.explain(run)
-        await self._client.lineage(run)
-        await self._client.depth()
+        await self._client.runs.explain(run)
+        await self._client.runs.lineage(run)
+        await self._client.queues.list()
 
     def _any_run(self) -> str:
         return self._draw.choice(self._asked.runs or ["none"])

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from perdure.client.run_nodes import NodeRecord
 from perdure.flows.builder import Flow
 from perdure.flows.built import BuiltFlow
 from perdure.model.run import NodeStatus
+from perdure.operations.records import NodeRecord
 from proof.simulate.tasks import (
     Tasks,
     branch_of,

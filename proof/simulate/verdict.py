@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from perdure.client.run_nodes import NodeRecord, completed_refs, node_record
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.runs import Graphs, Runs
 from perdure.errors import PerdureError
@@ -21,6 +20,7 @@ from perdure.model.limit import LimitRule
 from perdure.model.payload import PlainCodec, from_json
 from perdure.model.run import RunStatus
 from perdure.model.wait import LAST, ReportStatus
+from perdure.operations.run_log import RunLog, node_record
 from perdure.store.memory.records import StoredJob, StoredRun
 from perdure.verify import finding_text
 from proof.evidence import EvidenceSettings, verify_with_evidence
@@ -169,7 +169,7 @@ def _run(world: World, runs: Runs, stored: StoredRun) -> Iterator[str]:
         return
     if run.state.status is not stored.status:
         yield f"its log says {run.state.status}, its row {stored.status}"
-    yield from _result(world, runs, run)
+    yield from _result(world, run)
     log = [kept.event for kept in records.events[place]]
     yield from early_ends(run.id, run.graph, log)
     yield from forgotten_reports(run.id, log)
@@ -178,16 +178,14 @@ def _run(world: World, runs: Runs, stored: StoredRun) -> Iterator[str]:
         yield f"it failed, which it should not have: {failure.type}: {failure.message}"
 
 
-def _result(world: World, runs: Runs, run: CachedRun) -> Iterator[str]:
+def _result(world: World, run: CachedRun) -> Iterator[str]:
     """Its outputs follow from its input and from each other."""
-    refs = [*completed_refs(run).values(), 1, run.state.result_ref]
-    at_once(runs.read_values(run, [ref for ref in refs if ref]))
-    nodes: dict[str, NodeRecord] = {
-        node.id: node_record(run, node) for node in run.graph.nodes.values()
-    }
+    log = RunLog(run.id, PlainCodec())
+    log.take(each.event for each in world.state.records.events[run.namespace, run.id])
+    nodes = {id: node_record(log, node) for id, node in run.graph.nodes.items()}
     parts = world.flows[f"{run.state.flow}@{run.state.version}"].parts
     try:
-        result = follow_all(parts, Reading(nodes), from_json(run.values.json(1)))
+        result = follow_all(parts, Reading(nodes), log.value(1))
     except Unfinished as error:
         if run.state.status is RunStatus.COMPLETED:
             yield f"it is completed, though {error}"
@@ -195,7 +193,7 @@ def _result(world: World, runs: Runs, run: CachedRun) -> Iterator[str]:
         yield str(error)
     else:
         if run.state.status is RunStatus.COMPLETED:
-            found = from_json(run.values.json(run.state.result_ref))
+            found = log.value(run.state.result_ref)
             if found != result:
                 yield f"its result is {found!r}, not {result!r}"
 

@@ -191,26 +191,28 @@ class Finisher:
 
     async def _go_round(self) -> None:
         client = self._client
-        await client.resume_queue(QUEUE)
-        for schedule in await client.schedules():
-            await client.delete_schedule(schedule.name)
-        for run in await client.runs(status="paused", limit=1_000):
-            await self._try(client.unpause(run.id))
-        for job in await client.jobs(status="disabled", limit=1_000):
-            await self._try(client.enable(job.id))
-        for job in await client.jobs(status="paused", limit=1_000):
+        await client.queues.resume(QUEUE)
+        for schedule in await client.schedules.list():
+            await client.schedules.delete(schedule.name)
+        for run in await client.runs.list(status="paused", limit=1_000):
+            await self._try(client.runs.resume(run.id))
+        for job in await client.jobs.list(status="disabled", limit=1_000):
+            await self._try(client.jobs.enable(job.id))
+        for job in await client.jobs.list(status="paused", limit=1_000):
             if job.node is None:
-                await self._try(client.resume(job.id))
-        for wait in await client.waits(limit=1_000):
-            match wait.kind:
+                await self._try(client.jobs.resume(job.id))
+        for wait in await client.waits.list(limit=1_000):
+            match wait.type:
                 case WaitKind.SIGNAL:
                     payload = {"lane": 1, "value": 3}
-                    await self._try(client.signal(wait.run, wait.name, payload))
+                    await self._try(client.runs.signal(wait.run, wait.name, payload))
                 case WaitKind.OUTSIDE:
-                    await self._try(client.report(wait.run, wait.key, status="completed", result=4))
-        for approval in await client.inbox(limit=1_000):
+                    await self._try(
+                        client.runs.report(wait.run, wait.key, status="completed", result=4)
+                    )
+        for approval in await client.approvals.list(limit=1_000):
             for person in PEOPLE:
-                await self._try(client.decide(approval.id, "approve", by=person))
+                await self._try(client.approvals.decide(approval.id, "approve", by=person))
 
     async def _try(self, act: object) -> None:
         try:

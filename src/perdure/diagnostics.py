@@ -241,9 +241,16 @@ class PythonRenderer(Renderer):
         return f"{argument}=..."
 
     def action(self, action: Action) -> str:
-        from perdure.actions import python_call  # imported with the first advice, not with errors
-
-        return python_call(action)
+        """``client.runs.fork(id='order-42', after=...)``; ``...`` is for the caller to fill in."""
+        given: dict[str, Any] = {**action.args, **dict.fromkeys(action.asks, ...)}
+        call = f"client.{action.operation}"
+        if action.operation == "worker.run":  # not asked of a client
+            call = "Worker"
+            del given["module"]
+        else:
+            given.pop("namespace", None)  # the client has it
+        values = {name: "..." if each is ... else safe_repr(each) for name, each in given.items()}
+        return f"{call}({', '.join(f'{name}={value}' for name, value in values.items())})"
 
 
 class YamlRenderer(PythonRenderer):

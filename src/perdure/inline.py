@@ -14,10 +14,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, cast
 
-from perdure.client.approval_records import ApprovalRecord
 from perdure.client.client import AsyncClient
 from perdure.client.portal import Portal
-from perdure.client.submitting import checked_flow
 from perdure.clock import system_clock
 from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput, RunStuck, RunTimeout
@@ -29,6 +27,8 @@ from perdure.model.ids import Key, RunId
 from perdure.model.run import ENDED, RunFilter, Wait, WaitKind
 from perdure.model.times import Duration
 from perdure.model.wait import Report, ReportStatus
+from perdure.operations.backend import checked_flow
+from perdure.operations.records import ApprovalRecord
 from perdure.store.contract import Store
 from perdure.store.memory.store import MemoryStore
 from perdure.worker.leases import set_within
@@ -99,9 +99,9 @@ async def run_flow_async(
 
     ``signals`` has payloads for the signals that it waits for; a list holds several for one name.
     ``answers`` has the decisions on approvals, by node: ``"approve"``, or an object with the
-    arguments of ``client.decide``. An answer without ``by`` is given in the name of the next
-    decider. ``reports`` has the reports on external work, by the node that waits for it: a result,
-    or a ``Report``. ``secrets`` and ``allow_scripts`` are those of a worker.
+    arguments of ``client.approvals.decide``. An answer without ``by`` is given in the name of the
+    next decider. ``reports`` has the reports on external work, by the node that waits for it: a
+    result, or a ``Report``. ``secrets`` and ``allow_scripts`` are those of a worker.
 
     ``skip_delays`` makes delays, deadlines of signals and back-off between attempts pass at once,
     as soon as there is nothing else to do. Raises ``RunFailed`` as ``result()`` of a run does,
@@ -207,7 +207,7 @@ async def _watch(
                 timers = [poll.next_due_at, poll.next_wait_at]
                 due_at = min((each for each in timers if each is not None), default=None)
                 if due_at is None:
-                    if (await client.run(run)).status in ENDED:
+                    if (await client.runs.get(run)).status in ENDED:
                         return
                     raise await _stuck(client, store, run)
                 if due_at > poll.now and skip_delays:
@@ -282,7 +282,7 @@ class Replies:
     async def send_early(self, client: AsyncClient, run: RunId) -> None:
         for name, payloads in self._early.items():
             for payload in payloads:
-                await client.signal(run, name, payload)
+                await client.runs.signal(run, name, payload)
 
     async def send(self, client: AsyncClient, store: Store) -> None:
         """Send what is left to the runs that wait for it."""
@@ -294,16 +294,16 @@ class Replies:
             elif wait.kind is WaitKind.OUTSIDE:
                 await self._send_reports(client, wait)
             elif wait.kind is WaitKind.SIGNAL and (payloads := self._signals.get(wait.name)):
-                await client.signal(wait.run, wait.name, payloads.pop(0))
+                await client.runs.signal(wait.run, wait.name, payloads.pop(0))
 
     async def _send_answers(self, client: AsyncClient, wait: Wait) -> None:
         """Decide on an approval until it is closed, each time as the next of its deciders."""
         answers = self._answers.get(wait.key, [])
         while answers:
-            record = await client.approval(f"{wait.run}:{wait.key}")
+            record = await client.approvals.get(f"{wait.run}:{wait.key}")
             if not record.is_open:
                 return
-            await client.decide(record.id, **{"by": next_decider(record), **answers[0]})
+            await client.approvals.decide(record.id, **{"by": next_decider(record), **answers[0]})
             answers.pop(0)
 
     async def _send_reports(self, client: AsyncClient, wait: Wait) -> None:
@@ -317,7 +317,7 @@ class Replies:
                 if isinstance(given, Report)
                 else Report(status=ReportStatus.COMPLETED, result=given)
             )
-            await client.report(
+            await client.runs.report(
                 wait.run,
                 wait.key,
                 status=report.status,
@@ -358,7 +358,7 @@ def _listed(given: Any) -> list[Any]:
 
 
 def _answer(node: str, given: Any) -> dict[str, Any]:
-    """An answer as keyword arguments of ``client.decide``."""
+    """An answer as keyword arguments of ``client.approvals.decide``."""
     answer = {"decision": given} if isinstance(given, str) else given
     if not isinstance(answer, Mapping) or "decision" not in answer or answer.keys() - ANSWER_FIELDS:
         fields = ", ".join(sorted(ANSWER_FIELDS))

@@ -1,17 +1,9 @@
 """The names that applications import from ``perdure``: where each is at home."""
 
-from perdure.client.approval_records import Answer, ApprovalRecord, ApprovalStatus, Reminder
-from perdure.client.blocking import Client, JobHandle, RunHandle
-from perdure.client.broadcasting import BroadcastResult
 from perdure.client.client import AsyncClient
-from perdure.client.handles import AsyncJobHandle
+from perdure.client.handles import AsyncJobHandle, AsyncRunHandle
 from perdure.client.queue import AsyncJobQueue, JobQueue, QueuedJob
-from perdure.client.records import AbortOutcome, Depth, GroupAbort, JobRecord, JobUpdate
-from perdure.client.reporting import Reception, ReportAnswer
-from perdure.client.run_handles import AsyncRunHandle
-from perdure.client.run_records import ChildRun, EventRecord, RunMoved, RunRecord
-from perdure.client.schedule_records import ScheduleRecord
-from perdure.client.waits import WaitRecord
+from perdure.client.sync import Client, JobHandle, RunHandle
 from perdure.diagnostics import Action, Fault, Finding, Severity
 from perdure.errors import (
     Aborted,
@@ -96,6 +88,35 @@ from perdure.model.wait import Report, ReportStatus
 from perdure.operations.insight.explain import Explanation
 from perdure.operations.insight.health import Health
 from perdure.operations.insight.lineage import Lineage, NodeLineage, PartLineage, Use, UseOrigin
+from perdure.operations.page import Page
+from perdure.operations.records import (
+    Answer,
+    ApprovalRecord,
+    ApprovalStatus,
+    BroadcastResult,
+    ChildRun,
+    Enqueued,
+    EventRecord,
+    GroupChange,
+    JobChange,
+    JobRecord,
+    JobUpdate,
+    NodeRecord,
+    QueueStats,
+    Reminder,
+    ReportOutcome,
+    ReportReceipt,
+    RunChange,
+    RunDetail,
+    RunRecord,
+    RunSnapshot,
+    RunStarted,
+    ScheduleRecord,
+    ScheduleStarted,
+    UnservedRun,
+    UnservedVersion,
+    WaitRecord,
+)
 from perdure.render.diagram import Diagram
 from perdure.render.timeline import Timeline
 from perdure.tasks.context import CONTEXT, AsyncContext, BaseContext, Context
@@ -106,7 +127,6 @@ from perdure.worker.worker import Worker
 
 __all__ = [
     "CONTEXT",
-    "AbortOutcome",
     "Aborted",
     "Action",
     "AlreadyAnswered",
@@ -134,10 +154,10 @@ __all__ = [
     "Conflict",
     "Context",
     "DeadlineExceeded",
-    "Depth",
     "Diagram",
     "DuplicateTask",
     "EndedCounts",
+    "Enqueued",
     "EventLogCorrupt",
     "EventRecord",
     "Explanation",
@@ -147,7 +167,7 @@ __all__ = [
     "FingerprintTaken",
     "Flow",
     "FlowRuns",
-    "GroupAbort",
+    "GroupChange",
     "Health",
     "IllegalTransition",
     "InvalidAnswer",
@@ -157,6 +177,7 @@ __all__ = [
     "Job",
     "JobBelongsToRun",
     "JobCancelled",
+    "JobChange",
     "JobDead",
     "JobDisabled",
     "JobEnded",
@@ -175,44 +196,51 @@ __all__ = [
     "NodeLineage",
     "NodeNotFound",
     "NodeNotWaiting",
+    "NodeRecord",
     "NotADecider",
     "NotAllowed",
     "NotFound",
     "OutsideFailed",
+    "Page",
     "PartLineage",
     "PayloadNotSerialisable",
     "PayloadTooLarge",
     "PerdureError",
     "Permanent",
     "Progress",
+    "QueueStats",
     "QueuedJob",
     "Rate",
-    "Reception",
     "Rejected",
     "Reminder",
     "Report",
-    "ReportAnswer",
+    "ReportOutcome",
+    "ReportReceipt",
     "ReportStatus",
     "ResultTimeout",
     "Retry",
     "RetryLater",
     "RunCancelled",
+    "RunChange",
+    "RunDetail",
     "RunEnded",
     "RunEndedBadly",
     "RunExists",
     "RunFailed",
     "RunHandle",
-    "RunMoved",
     "RunNotFound",
     "RunNotPaused",
     "RunNotRetryable",
     "RunRecord",
     "RunSkipped",
+    "RunSnapshot",
+    "RunStarted",
     "RunStatus",
     "RunStuck",
     "RunTimeout",
     "ScheduleNotFound",
     "ScheduleRecord",
+    "ScheduleStarted",
     "ScheduleUnreadable",
     "SchemaMismatch",
     "Settings",
@@ -233,6 +261,8 @@ __all__ = [
     "UnknownKind",
     "UnknownTask",
     "UnreadableSchedule",
+    "UnservedRun",
+    "UnservedVersion",
     "Use",
     "UseOrigin",
     "WaitKind",

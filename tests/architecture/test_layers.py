@@ -56,8 +56,7 @@ PUBLIC_NAMES_FROM = VALUES | {
 # here may not exist: add it with a decision, not by accident.
 MAY_IMPORT: dict[str, set[str]] = {
     "clock": set(),
-    "diagnostics": {"actions"},
-    "actions": {"diagnostics"},
+    "diagnostics": set(),
     "errors": {"diagnostics"},
     "model": VALUES,
     "expr": VALUES,
@@ -83,19 +82,28 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine.runs": PURE | {"engine", "store.contract"},
     "engine.ticks": PURE | {"engine", "store.contract", "store.lifecycle"},
     "render": {"model"},
-    "operations": PURE | {"engine", "render", "store.admission"},
-    "client": PURE
+    "operations": PURE
     | STORE_FACE
-    | {"engine", "store.batching", "nodes", "render", "flows", "tasks", "operations"},
+    | {"engine", "flows.built", "render", "store.batching", "tasks"},
+    "client": PURE
+    | {
+        "engine",
+        "flows.built",
+        "operations",
+        "render",
+        "store.admission",
+        "store.contract",
+        "tasks",
+    },
     "worker": PURE | STORE_FACE | {"engine", "store.batching", "flows.built", "tasks"},
     # Brings client and worker together on a store whose time it can let pass: memory alone can.
-    "inline": VALUES | {"client", "flows", "worker", "store.contract", "store.memory"},
+    "inline": VALUES
+    | {"client", "flows", "operations", "worker", "store.contract", "store.memory"},
     # A whole store in a file, and back: no client, because nothing in it is decided or changed.
     "transfer": VALUES | {"store.contract", "store.opening"},
     # It asks first whether the store is there: most commands must not create one.
     "cli": VALUES
     | {
-        "actions",
         "client",
         "flows",
         "nodes",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Client, Worker
-from perdure.client.blocking import RunHandle
+from perdure.client.sync import RunHandle
 from tests.cli import sample_flows, sample_tasks
 from tests.cli.commands import Commands
 

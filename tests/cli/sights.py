@@ -9,8 +9,6 @@ from typing import Any
 from immutables import Map
 
 from perdure import Flow, Progress, RunStatus, Status, task
-from perdure.client.run_records import EventRecord, RunRecord
-from perdure.client.run_sights import RunSight
 from perdure.flows.built import BuiltFlow
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
@@ -25,6 +23,7 @@ from perdure.model.run import (
     WaitKind,
 )
 from perdure.model.worker import WorkerInfo, WorkerState
+from perdure.operations.records import EventRecord, RunRecord, RunSnapshot
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 RUN = RunId("order-7")
@@ -61,7 +60,7 @@ def sight(
     workers: Sequence[WorkerState] = (),
     failures: Mapping[str, Failure] | None = None,
     **more: Any,
-) -> RunSight:
+) -> RunSnapshot:
     """``more`` are fields of the state, and ``flow`` or ``status`` of the run."""
     flow = more.pop("flow", None) or shop()
     status = more.pop("status", RunStatus.RUNNING)
@@ -82,7 +81,7 @@ def sight(
         updated_at=NOW,
         finished_at=NOW if is_ended else None,
     )
-    return RunSight(
+    return RunSnapshot(
         run=run,
         graph=flow.graph,
         state=state,
@@ -160,11 +159,11 @@ def worker(id: str, seen_seconds_ago: float = 0) -> WorkerState:
     return WorkerState(info=info, started_at=NOW, seen_at=seen_at, running=())
 
 
-def event(number: int, kind: str = "node_completed", key: str = "fetch") -> EventRecord:
+def event(number: int, type: str = "node_completed", key: str = "fetch") -> EventRecord:
     return EventRecord(
         number=number,
         at=NOW,
-        kind=kind,
+        type=type,
         status=RunStatus.RUNNING,
         details={},
         node=key,

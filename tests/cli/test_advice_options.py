@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from perdure import Client
-from perdure.actions import cli_command
 from perdure.cli.command import options_of
+from perdure.cli.renderer import cli_command
 from perdure.diagnostics import Action
 from tests.architecture.source_tree import SRC
 from tests.cli import sample_flows
@@ -42,10 +42,10 @@ def test_no_command_tells_the_password_of_its_store(
     secret = urlsplit(postgres_url).password
     assert secret
     with Client(postgres_url) as client:
-        client.pause_queue("mail")
+        client.queues.pause("mail")
         client.submit(sample_flows.orders, 5, id="order-5")
         client.submit(sample_flows.orders, 5, id="order-6")
-        client.cancel("order-6")
+        client.runs.cancel("order-6")
 
     asked = [["doctor"], ["explain", "order-5"], ["runs", "watch", "order-6"]]
     for words in [*asked, *([*words, "--json"] for words in asked)]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perdure import Client
-from perdure.client.blocking import RunHandle
+from perdure.client.sync import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
 
@@ -47,10 +47,10 @@ class TestCheck:
     def test_tells_why_a_run_could_not_be_migrated(
         self, perdure: Commands, client: Client, waiting: RunHandle
     ) -> None:
-        client.pause("order-5")
-        client.pause_queue("default")  # so that nobody begins with the next one
+        client.runs.pause("order-5")
+        client.queues.pause("default")  # so that nobody begins with the next one
         client.submit(sample.orders, 5, id="fresh")
-        client.pause("fresh")
+        client.runs.pause("fresh")
 
         done = perdure("check", f"{MODULE}:renamed")
         [version] = perdure("check", f"{MODULE}:renamed", "--json").json
@@ -79,7 +79,7 @@ class TestCheck:
         self, perdure: Commands, client: Client, url: str
     ) -> None:
         client.submit(sample.orders, 5, id="a")
-        client.cancel("a")
+        client.runs.cancel("a")
         with Client(url, namespace="team-a") as other:
             other.submit(sample.orders, 5, id="theirs")
 

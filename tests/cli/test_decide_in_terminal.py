@@ -49,7 +49,7 @@ def test_asks_for_the_decision_and_every_field_until_they_fit(url: str, asked: C
     assert "choose one of approve, reject" in shown
     assert "amount: " in shown
     assert [len(line) > 60 for line in shown.splitlines()].count(True) == 0
-    [answer] = asked.approval("order-8:review").answers
+    [answer] = asked.approvals.get("order-8:review").answers
     assert answer.data == {"amount": 90, "paid": True}
 
 
@@ -60,7 +60,7 @@ def test_asks_why_something_is_rejected_and_for_no_fields(url: str, asked: Clien
         written = keyboard.rest()
 
     assert "order-8:review is decided: reject" in written
-    [answer] = asked.approval("order-8:review").answers
+    [answer] = asked.approvals.get("order-8:review").answers
     assert (answer.by, answer.note, answer.data) == ("ann", "too much", None)
 
 
@@ -72,7 +72,7 @@ def test_decides_nothing_when_the_person_leaves(url: str, asked: Client) -> None
 
     assert keyboard.exit_code == 130
     assert "nothing was decided" in written
-    assert asked.approval("order-8:review").is_open
+    assert asked.approvals.get("order-8:review").is_open
 
 
 def test_asks_nothing_where_nothing_is_missing(url: str, client: Client) -> None:

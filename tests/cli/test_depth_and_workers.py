@@ -26,17 +26,17 @@ class TestDepth:
     def test_marks_a_paused_queue_even_without_jobs(
         self, perdure: Commands, client: Client
     ) -> None:
-        client.pause_queue("mail", by="ann")
+        client.queues.pause("mail", by="ann")
 
         shown = perdure("depth")
         assert ["mail", "(paused)"] in shown.rows
 
-        paused = perdure("depth", "--json").json["paused"]
-        assert [(each["queue"], each["paused_by"]) for each in paused] == [("mail", "ann")]
+        queues = perdure("depth", "--json").json
+        assert [(each["name"], each["paused_by"]) for each in queues] == [("mail", "ann")]
 
     def test_says_that_there_is_nothing(self, perdure: Commands, client: Client) -> None:
         assert perdure("depth").out == "no jobs\n"
-        assert perdure("depth", "--json").json == {"queues": [], "paused": []}
+        assert perdure("depth", "--json").json == []
 
 
 class TestWorkers:

@@ -18,7 +18,7 @@ from tests.cli.commands import Commands
 
 class TestExitCode:
     def test_is_0_with_nothing_but_warnings(self, perdure: Commands, client: Client) -> None:
-        client.pause_queue("mail", by="ann")
+        client.queues.pause("mail", by="ann")
 
         shown = perdure("doctor")
         assert shown.exit_code == 0
@@ -43,10 +43,10 @@ class TestExitCode:
 
 
 def test_advises_commands_that_find_the_same_store(url: str, client: Client) -> None:
-    client.pause_queue("mail")
-    client.pause_queue("big mail")
+    client.queues.pause("mail")
+    client.queues.pause("big mail")
     with Client(url, namespace="team-a") as other:
-        other.pause_queue("mail")
+        other.queues.pause("mail")
 
     shown = Commands(None)("doctor", "--store", url).out
     assert f"perdure queues resume mail --store {url}" in shown

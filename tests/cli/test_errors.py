@@ -58,7 +58,7 @@ class TestJson:
 
     def test_suggests_commands(self, perdure: Commands, client: Client) -> None:
         client.submit(sample_flows.orders, 5, id="order-5")
-        client.cancel("order-5")
+        client.runs.cancel("order-5")
 
         answer = perdure("runs", "pause", "order-5", "--json")
 
@@ -94,7 +94,7 @@ class TestExitCodes:
     ) -> None:
         monkeypatch.chdir(tmp_path)
         with Client("sqlite:///perdure.db") as client:
-            client.pause_queue("mail")
+            client.queues.pause("mail")
 
         assert "mail (paused)" in Commands(None)("depth").out
 
@@ -227,7 +227,7 @@ class TestOptions:
 class TestOutput:
     @pytest.mark.parametrize("flags", [[], ["--json"]])
     def test_without_room_is_one_line(self, flags: list[str], client: Client, url: str) -> None:
-        client.pause_queue("mail")
+        client.queues.pause("mail")
 
         with open("/dev/full", "w") as full:
             done = subprocess.run(

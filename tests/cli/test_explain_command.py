@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from perdure import Client, Flow
-from perdure.client.blocking import RunHandle
+from perdure.client.sync import RunHandle
 from tests.cli import sample_flows, sample_tasks
 from tests.cli.commands import Commands
 
@@ -46,7 +46,7 @@ class TestExplain:
 
     def test_of_a_job_of_a_run(self, perdure: Commands, client: Client) -> None:
         client.submit(sample_flows.orders, 5, id="order-5")
-        [job] = client.jobs()
+        [job] = client.jobs.list()
 
         told = perdure("jobs", "explain", job.id)
 
@@ -80,7 +80,7 @@ class TestExplain:
 
     def test_a_job_can_be_started_anew_as_it_says(self, perdure: Commands, client: Client) -> None:
         job = client.enqueue(sample_tasks.add, 1, 2)
-        job.abort()
+        job.cancel()
 
         assert f"→ perdure jobs retry {job.id}" in perdure("explain", job.id).out
 
@@ -95,7 +95,7 @@ class TestExplain:
 
     def test_commands_name_the_store_that_was_given(self, url: str, client: Client) -> None:
         job = client.enqueue(sample_tasks.add, 1, 2)
-        client.pause_queue("default", by="ann")
+        client.queues.pause("default", by="ann")
 
         told = Commands(None)("explain", job.id, "--store", url)
 

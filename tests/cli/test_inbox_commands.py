@@ -60,9 +60,10 @@ class TestInbox:
     @pytest.mark.usefixtures("asked")
     def test_pages_on(self, perdure: Commands) -> None:
         first = perdure("inbox", "--limit", "1")
-        second = perdure("inbox", "--limit", "5", "--after", "order-7:review")
+        cursor = first.error.partition("--cursor ")[2].partition(",")[0]
+        second = perdure("inbox", "--limit", "5", "--cursor", cursor)
 
-        assert "--after order-7:review" in first.error
+        assert [row[0] for row in first.rows[1:]] == ["order-7:review"]
         assert [row[0] for row in second.rows[1:]] == ["order-8:review"]
 
     def test_may_be_empty(self, perdure: Commands, client: Client) -> None:
@@ -87,7 +88,9 @@ class TestInbox:
     def test_shows_one_that_is_decided_with_who_said_what(
         self, perdure: Commands, asked: Client
     ) -> None:
-        asked.decide("order-7:review", "approve", roles=["finance"], by="lea", note="fine")
+        asked.approvals.decide(
+            "order-7:review", "approve", roles=["finance"], by="lea", note="fine"
+        )
 
         shown = perdure("inbox", "order-7:review").out
 
@@ -119,13 +122,13 @@ class TestDecide:
         )
 
         assert (done.exit_code, done.out) == (0, "order-7:review is decided: approve\n")
-        [answer] = asked.approval("order-7:review").answers
+        [answer] = asked.approvals.get("order-7:review").answers
         assert (answer.by, answer.note, answer.stands_for) == ("lea", "ok", ("finance",))
 
     def test_is_by_the_one_who_is_logged_in(self, perdure: Commands, asked: Client) -> None:
         perdure("decide", "order-8:review", "approve")
 
-        assert asked.approval("order-8:review").answers[0].by == getpass.getuser()
+        assert asked.approvals.get("order-8:review").answers[0].by == getpass.getuser()
 
     def test_takes_data_as_json_and_fields_by_name(self, perdure: Commands, asked: Client) -> None:
         done = perdure(
@@ -134,7 +137,7 @@ class TestDecide:
         )  # fmt: skip
 
         assert done.json["status"] == "decided"
-        [answer] = asked.approval("order-8:review").answers
+        [answer] = asked.approvals.get("order-8:review").answers
         assert answer.data == {"amount": 5, "paid": True, "reason": "12"}
 
     def test_says_what_is_wrong_with_each_field(self, perdure: Commands, asked: Client) -> None:
@@ -142,7 +145,7 @@ class TestDecide:
 
         assert done.exit_code == 2
         assert "amount: " in done.error
-        assert asked.approval("order-8:review").is_open
+        assert asked.approvals.get("order-8:review").is_open
 
     @pytest.mark.parametrize(
         "arguments, reason",

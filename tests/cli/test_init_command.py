@@ -83,7 +83,7 @@ def test_its_flow_runs_and_waits_for_a_person(tmp_path: Path) -> None:
         "worker = Worker('sqlite:///perdure.db', flows=[orders]).start()\n"
         "run = client.submit(orders, 7, id='order-7')\n"
         "assert any(event.status == 'waiting' for event in run.watch())\n"
-        "client.decide('order-7:review', 'approve')\n"
+        "client.approvals.decide('order-7:review', 'approve')\n"
         "print(run.result(timeout=30))\n"
         "worker.shutdown()\n"
     )

@@ -18,7 +18,7 @@ from tests.cli.commands import Commands
 def finish(url: str, client: Client, *ids: str) -> None:
     """Run the given jobs to their end."""
     handle = Worker(url, tasks=sample.worker.tasks).start()
-    client.results([client.handle(id) for id in ids], timeout=30, return_errors=True)
+    client.jobs.results([client.jobs.handle(id) for id in ids], timeout=30, return_errors=True)
     handle.shutdown()
     assert handle.join(30)
 
@@ -60,14 +60,14 @@ class TestList:
 
         assert [job["id"] for job in shown.json] == [wanted.id]
 
-    def test_pages_with_limit_and_before(self, perdure: Commands, client: Client) -> None:
+    def test_pages_with_limit_and_cursor(self, perdure: Commands, client: Client) -> None:
         ids = [job.id for job in client.enqueue_many(sample.greet, ["a", "b", "c"])]
 
         page = perdure("jobs", "list", "--limit", "2")
-        following = perdure("jobs", "list", "--limit", "2", "--before", ids[1])
+        cursor = page.error.partition("--cursor ")[2].partition(",")[0]
+        following = perdure("jobs", "list", "--limit", "2", "--cursor", cursor)
 
         assert [row[0] for row in page.rows[1:]] == [ids[2], ids[1]]
-        assert f"--before {ids[1]}" in page.error
         assert [row[0] for row in following.rows[1:]] == [ids[0]]
         assert following.error == ""
 
@@ -228,7 +228,7 @@ class TestJobsOfRuns:
         self, perdure: Commands, client: Client
     ) -> None:
         client.submit(sample_flows.orders, 5, id="order-5")
-        [job] = client.jobs()
+        [job] = client.jobs.list()
 
         heads, row = perdure("jobs", "list").rows
         shown = perdure("jobs", "show", job.id)
@@ -244,25 +244,25 @@ class TestJobsOfRuns:
 
     def test_are_not_acted_upon(self, perdure: Commands, client: Client) -> None:
         client.submit(sample_flows.orders, 5, id="order-5")
-        [job] = client.jobs()
+        [job] = client.jobs.list()
 
         for command in ("abort", "retry"):
             done = perdure("jobs", command, job.id)
             assert (done.exit_code, done.out) == (1, "")
             assert "executes a node of run 'order-5'" in done.error
-        assert client.job(job.id).status == "waiting"
+        assert client.jobs.get(job.id).status == "waiting"
 
     def test_retrying_jobs_does_not_retry_a_run_of_that_id(
         self, perdure: Commands, client: Client
     ) -> None:
         client.submit(sample_flows.orders, 5, id="order-5")
-        client.cancel("order-5")
+        client.runs.cancel("order-5")
 
         done = perdure("jobs", "retry", "order-5")
 
         assert done.exit_code == 1
         assert "job 'order-5' not found" in done.error
-        assert client.run("order-5").status == "cancelled"
+        assert client.runs.get("order-5").status == "cancelled"
 
 
 class TestWatch:

@@ -10,15 +10,15 @@ from msgspec.structs import replace
 
 from perdure import Progress, RunStatus, Status
 from perdure.cli.views.live import PARTS_MAX, Line, Look, lines_of
-from perdure.client.run_sights import RunSight
 from perdure.model.failure import Failure
 from perdure.model.run import NodeState, NodeStatus, WaitKind
+from perdure.operations.records import RunSnapshot
 from tests.cli.sights import NOW, items, job, sight, wait, worker
 
 BUSY = Failure(type="ConnectionError", message="busy", traceback="", causes=())
 
 
-def line(sight: RunSight, name: str) -> Line:
+def line(sight: RunSnapshot, name: str) -> Line:
     [found] = [each for each in lines_of(sight) if each.name == name]
     return found
 

@@ -13,15 +13,15 @@ from rich.text import Text
 from perdure import Flow, Progress, RunStatus, Status
 from perdure.cli.views.live import Look, lines_of
 from perdure.cli.views.screen import ASCII, UNICODE, LiveView, Signs, fit_lines, screen
-from perdure.client.run_sights import RunSight
 from perdure.model.run import NodeStatus, WaitKind
+from perdure.operations.records import RunSnapshot
 from tests.cli.sights import NOW, event, items, job, sight, wait, work, worker
 
 NOON = f"{NOW.astimezone():%H:%M:%S}"
 LIVE, COMPLETED = NodeStatus.LIVE, NodeStatus.COMPLETED
 
 
-def busy() -> RunSight:
+def busy() -> RunSnapshot:
     """A map with items at work, one of them at a silent worker, beside a retry."""
     return sight(
         {"fetch": COMPLETED, "pack": LIVE, "price": LIVE},
@@ -35,16 +35,16 @@ def busy() -> RunSight:
     )
 
 
-def _screen(seen: RunSight) -> list[Text]:
+def _screen(seen: RunSnapshot) -> list[Text]:
     return screen(seen, lines_of(seen), [], (80, 24), UNICODE)
 
 
-def drawn(seen: RunSight, width: int, height: int, signs: Signs = UNICODE) -> list[str]:
+def drawn(seen: RunSnapshot, width: int, height: int, signs: Signs = UNICODE) -> list[str]:
     events = [event(number) for number in range(1, 9)]
     return [line.plain for line in screen(seen, lines_of(seen), events, (width, height), signs)]
 
 
-def long_chain(count: int) -> RunSight:
+def long_chain(count: int) -> RunSnapshot:
     flow = Flow("chain")
     for number in range(count):
         flow.then(work, name=f"node{number}")

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from perdure.cli.views.timeline import print_timeline
-from perdure.client.blocking import RunHandle
+from perdure.client.sync import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perdure import Client
-from perdure.client.blocking import RunHandle
+from perdure.client.sync import RunHandle
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
 from tests.cli.commands import Commands
@@ -16,17 +16,17 @@ class TestPrune:
     def test_counts_first_and_removes_when_told_to(
         self, perdure: Commands, client: Client, failed: RunHandle
     ) -> None:
-        client.enqueue(sample.add, 1, 2).abort()
+        client.enqueue(sample.add, 1, 2).cancel()
 
         counted = perdure("prune", "--older-than", "0s")
         assert counted.exit_code == 0
         assert counted.out == "1 job (1 cancelled) and 1 run (1 failed)\n"
         assert "--yes removes them" in counted.error
-        assert len(client.runs()) == 1
+        assert len(client.runs.list()) == 1
 
         removed = perdure("prune", "--older-than", "0s", "--yes")
         assert removed.out == "removed 2 of 1 job (1 cancelled) and 1 run (1 failed)\n"
-        assert client.runs() == []
+        assert list(client.runs.list()) == []
         assert perdure("prune", "--older-than", "0s").out == "0 jobs and 0 runs\n"
 
     def test_leaves_what_is_younger_or_ended_otherwise(
@@ -35,7 +35,7 @@ class TestPrune:
         assert perdure("prune", "--older-than", "1h", "-y", "--json").json["removed"] == 0
         only = ("--older-than", "0s", "--status", "completed", "--yes")
         assert perdure("prune", *only, "--json").json == {"jobs": {}, "runs": {}, "removed": 0}
-        assert len(client.runs()) == 1
+        assert len(client.runs.list()) == 1
 
     def test_refuses_what_it_does_not_know(self, perdure: Commands, client: Client) -> None:
         client.open()
@@ -53,12 +53,12 @@ class TestQueues:
         client.open()
 
         assert perdure("queues", "pause", "mail", "--by", "ann").out == "queue mail is paused\n"
-        [paused] = client.paused_queues()
-        assert (paused.queue, paused.paused_by) == ("mail", "ann")
+        [paused] = client.queues.list()
+        assert (paused.name, paused.paused_by) == ("mail", "ann")
 
         resumed = perdure("queues", "resume", "mail", "--json").json
         assert resumed == {"queue": "mail", "state": "open"}
-        assert client.paused_queues() == []
+        assert list(client.queues.list()) == []
 
 
 class TestFlowsList:
@@ -97,4 +97,4 @@ def test_a_flow_in_a_file_is_submitted_too(
     shown = perdure("submit", str(file), "--id", "w-1", "--json").json
 
     assert (shown["id"], shown["flow"]) == ("w-1", "wait")
-    assert client.run("w-1").flow == "wait"
+    assert client.runs.get("w-1").flow == "wait"

@@ -83,7 +83,7 @@ def test_a_command_suggests_others_on_its_store(
     command: list[str], url: str, client: Client
 ) -> None:
     client.submit(sample_flows.orders, 5, id="a")
-    client.cancel("a")
+    client.runs.cancel("a")
 
     done = Commands(None)(*command, "--store", url)
 

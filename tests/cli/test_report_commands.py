@@ -62,21 +62,21 @@ class TestReport:
 
         assert done.exit_code == 0
         assert done.out.startswith("accepted: job-1, node hand_over; the run is ")
-        assert client.run_handle(paused).result(timeout=30) == "signed 40"
+        assert client.runs.handle(paused).result(timeout=30) == "signed 40"
 
     def test_says_what_was_there_and_what_comes_too_late(
         self, perdure: Commands, client: Client, paused: str
     ) -> None:
         completed = ("report", paused, "hand_over", "--status", "completed", "--key", "a")
         perdure(*completed)
-        client.run_handle(paused).result(timeout=30)
+        client.runs.handle(paused).result(timeout=30)
 
         again = perdure(*completed)
         other = perdure("report", paused, "hand_over", "--status", "failed", "--error", "no")
 
         assert again.out.startswith("was there already: job-1, node hand_over")
         assert other.out.startswith("ignored: job-1, node hand_over: completed came first")
-        assert perdure(*completed, "--json").json["reception"] == "repeated"
+        assert perdure(*completed, "--json").json["outcome"] == "repeated"
 
     def test_of_a_node_that_there_is_not_names_the_nearest(
         self, perdure: Commands, paused: str
@@ -123,8 +123,8 @@ class TestLineage:
     def test_shows_what_each_node_used(
         self, perdure: Commands, client: Client, paused: str
     ) -> None:
-        client.report(paused, "hand_over", status="completed", result=1, by="agent-3")
-        client.run_handle(paused).result(timeout=30)
+        client.runs.report(paused, "hand_over", status="completed", result=1, by="agent-3")
+        client.runs.handle(paused).result(timeout=30)
 
         shown = perdure("runs", "lineage", paused).out
 
@@ -163,7 +163,7 @@ class TestExplain:
 class TestEvents:
     def test_of_people_are_told(self, perdure: Commands, client: Client) -> None:
         client.submit(asking, 1, id="a")
-        client.decide("a:review", "approve", by="ann", data={"x": 1}, note="go on")
+        client.approvals.decide("a:review", "approve", by="ann", data={"x": 1}, note="go on")
 
         lines = perdure("runs", "events", "a").out.splitlines()
 

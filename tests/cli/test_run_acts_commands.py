@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Client
-from perdure.client.blocking import RunHandle
+from perdure.client.sync import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli import sample_tasks
 from tests.cli.commands import Commands
@@ -22,13 +22,13 @@ class TestSubmit:
 
         assert done.exit_code == 0
         assert done.out == f"order-5 is running, a run of orders@{sample.orders.version}\n"
-        assert client.run_handle("order-5").events()[0].value == 5
+        assert client.runs.handle("order-5").events()[0].value == 5
 
     def test_makes_up_an_id_and_tells_it(self, perdure: Commands, client: Client) -> None:
         done = perdure("runs", "submit", f"{MODULE}:shipping", "--json").json
 
         assert (done["flow"], done["is_new"]) == ("shipping", True)
-        assert client.run(done["id"]).status == "running"
+        assert client.runs.get(done["id"]).status == "running"
 
     def test_may_be_the_first_to_use_a_store(self, tmp_path: Path) -> None:
         file = tmp_path / "new.db"
@@ -50,12 +50,12 @@ class TestSubmit:
         self, perdure: Commands, client: Client, policy: str, exit_code: int, status: str
     ) -> None:
         client.submit(sample.orders, 5, id="order-5")
-        client.pause("order-5")
+        client.runs.pause("order-5")
 
         done = perdure("runs", "submit", ORDERS, "6", "--id", "order-5", "--on-conflict", policy)
 
         assert done.exit_code == exit_code
-        assert client.run("order-5").status == status
+        assert client.runs.get("order-5").status == status
 
     def test_says_that_it_found_the_run(self, perdure: Commands, client: Client) -> None:
         client.submit(sample.orders, 5, id="order-5")
@@ -72,7 +72,7 @@ class TestSignal:
         assert done.exit_code == 0
         assert done.out.startswith("order-5 has the signal approval, and is ")
         waiting.result(timeout=30)
-        [event] = [each for each in waiting.events() if each.kind == "signal_received"]
+        [event] = [each for each in waiting.events() if each.type == "signal_received"]
         assert (event.value, event.details["by"]) == ({"ok": True}, "ann")
 
     def test_that_no_node_waits_for_is_refused(self, perdure: Commands, client: Client) -> None:
@@ -90,7 +90,7 @@ class TestPauseAndUnpause:
             client.submit(sample.orders, 5, id=id)
 
         paused = perdure("runs", "pause", "a", "b", "--reason", "lunch", "--by", "ann")
-        record = client.run("b")
+        record = client.runs.get("b")
         unpaused = perdure("runs", "unpause", "a", "b", "--json")
 
         assert paused.out == "a is paused, was running\nb is paused, was running\n"
@@ -102,7 +102,7 @@ class TestPauseAndUnpause:
 
     def test_pausing_again_says_so(self, perdure: Commands, client: Client) -> None:
         client.submit(sample.orders, 5, id="a")
-        client.pause("a")
+        client.runs.pause("a")
 
         assert perdure("runs", "pause", "a").out == "a was paused already\n"
 
@@ -111,7 +111,7 @@ class TestPauseAndUnpause:
     ) -> None:
         client.submit(sample.orders, 5, id="a")
         client.submit(sample.orders, 5, id="b")
-        client.pause("b")
+        client.runs.pause("b")
 
         done = perdure("runs", "unpause", "a", "nope", "b")
 
@@ -133,7 +133,7 @@ class TestCancel:
 
         done = perdure("runs", "cancel", "a", "--reason", "out of stock", "--by", "ann")
 
-        record = client.run("a")
+        record = client.runs.get("a")
         assert done.out == "a is cancelled, was running\n"
         assert (record.status, record.reason, record.by) == ("cancelled", "out of stock", "ann")
 
@@ -143,12 +143,12 @@ class TestCancel:
         done = perdure("runs", "cancel", "order-5", "--compensate")
 
         assert done.out == "order-5 is compensating, was waiting\n"
-        kinds = [event.kind for event in waiting.watch()]
+        kinds = [event.type for event in waiting.watch()]
         assert kinds[-2:] == ["node_undone", "run_cancelled"]
 
     def test_of_an_ended_run_is_refused(self, perdure: Commands, client: Client) -> None:
         client.submit(sample.orders, 5, id="a")
-        client.cancel("a")
+        client.runs.cancel("a")
 
         for command in ("cancel", "pause", "unpause"):
             done = perdure("runs", command, "a")
@@ -160,12 +160,12 @@ class TestCancel:
 class TestRetry:
     def test_lets_a_failed_run_go_on(self, perdure: Commands, client: Client) -> None:
         client.submit(sample.orders, 5, id="a")
-        client.cancel("a")
+        client.runs.cancel("a")
 
         done = perdure("runs", "retry", "a", "--by", "ann")
 
         assert done.out == "a is running, was cancelled\n"
-        assert client.run_handle("a").events()[-1].details["by"] == "ann"
+        assert client.runs.handle("a").events()[-1].details["by"] == "ann"
 
     def test_of_a_live_run_is_refused(self, perdure: Commands, client: Client) -> None:
         client.submit(sample.orders, 5, id="a")
@@ -182,9 +182,9 @@ class TestRetry:
         self, perdure: Commands, client: Client
     ) -> None:
         job = client.enqueue(sample_tasks.add, 1, 2)
-        job.abort()
+        job.cancel()
         client.submit(sample.orders, 5, id=job.id)
-        client.cancel(job.id)
+        client.runs.cancel(job.id)
 
         assert perdure("runs", "retry", job.id).out == f"{job.id} is running, was cancelled\n"
         assert job.status == "cancelled"
@@ -199,7 +199,7 @@ class TestFork:
 
         assert done.exit_code == 0
         assert done.out.endswith(", a fork of order-5\n")
-        fork = client.run_handle("b")
+        fork = client.runs.handle("b")
         fork.signal("approval")
         fork.result(timeout=30)
         assert fork.outputs()["pack"] == ["packed cup"]
@@ -210,9 +210,9 @@ class TestFork:
     ) -> None:
         done = perdure("runs", "fork", "order-5", "--after", "1", "--json", "--by", "ann").json
 
-        events = client.run_handle(done["id"]).events()
+        events = client.runs.handle(done["id"]).events()
         assert done["origin"] == "order-5"
-        assert [event.kind for event in events[:2]] == ["run_submitted", "run_forked"]
+        assert [event.type for event in events[:2]] == ["run_submitted", "run_forked"]
 
     def test_after_a_node_that_has_not_completed_is_refused(
         self, perdure: Commands, waiting: RunHandle
@@ -280,7 +280,7 @@ class TestWhatCannotBeUnderstood:
         assert done.exit_code == 2
         assert told in done.error
         assert len(done.error.splitlines()) == 1
-        assert len(client.runs()) == client.run("a").number == 1
+        assert len(client.runs.list()) == client.runs.get("a").number == 1
 
     def test_includes_a_policy_that_does_not_exist(self, perdure: Commands) -> None:
         done = perdure("runs", "submit", ORDERS, "5", "--on-conflict", "shrug")

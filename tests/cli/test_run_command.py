@@ -13,7 +13,7 @@ import pytest
 from perdure import Client, Flow, Worker, task
 from perdure.cli.command import LOCAL_STORE, STORE_VARIABLE, options_of
 from perdure.cli.commands.runs import _at_work
-from perdure.client.blocking import RunHandle
+from perdure.client.sync import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
 from tests.cli.keyboard import Keyboard
@@ -142,7 +142,7 @@ class TestRun:
 
         assert shown.exit_code == 0
         with Client(f"sqlite:///{folder}/perdure.db") as client:
-            assert client.run("parcel-5").status == "completed"
+            assert client.runs.get("parcel-5").status == "completed"
 
     def test_takes_a_flow_in_a_file(self, perdure: Commands, folder: Path) -> None:
         (folder / "labels.yaml").write_text(YAML)
@@ -179,7 +179,7 @@ class TestRun:
         assert shown.exit_code == 2
         assert error in shown.error
         assert len(shown.error.splitlines()) == 1
-        assert client.runs() == []
+        assert list(client.runs.list()) == []
 
 
 class TestWatch:
@@ -240,7 +240,7 @@ class TestInTerminal:
         assert "Left o5" in rest
         assert f"perdure runs watch o5 --store {url}" in rest
         assert f"perdure runs cancel o5 --store {url}" in rest
-        assert client.run("o5").status == "waiting"
+        assert client.runs.get("o5").status == "waiting"
 
     def test_gives_back_what_it_was_at_when_interrupted_twice(
         self, url: str, client: Client, folder: Path
@@ -254,8 +254,8 @@ class TestInTerminal:
             keyboard.rest()
 
         assert keyboard.exit_code == 130
-        assert client.run("nap-1").status == "running"
-        assert [job.status for job in client.jobs()] == ["waiting"]
+        assert client.runs.get("nap-1").status == "running"
+        assert [job.status for job in client.jobs.list()] == ["waiting"]
 
 
 class ImpatientReader(io.StringIO):
@@ -274,12 +274,12 @@ def test_gives_back_what_it_was_at_when_interrupted_while_it_tells_so(
     run = client.submit(naps, id="nap-1")
 
     with _at_work(Worker(url, flows=[naps], grace="1h")):
-        for sight in run.sights():
+        for sight in run.observe():
             if any(job.progress.percent for job in sight.jobs):
                 break
         monkeypatch.setattr(sys, "stderr", ImpatientReader())
 
-    assert [job.status for job in client.jobs()] == ["waiting"]
+    assert [job.status for job in client.jobs.list()] == ["waiting"]
 
 
 def test_commands_need_no_options_for_what_they_find_by_themselves(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from perdure import Client
 from perdure.cli.commands.dev import RunWatch, news_text
-from perdure.client.blocking import RunHandle
+from perdure.client.sync import RunHandle
 from tests.cli import sample_flows as sample
 
 VERSION = sample.orders.version
 
 
 def news(watch: RunWatch, client: Client) -> list[str]:
-    return [news_text(each) for each in watch.news(client.runs())]
+    return [news_text(each) for each in watch.news(client.runs.list())]
 
 
 def test_runs_that_were_there_before_are_not_news(client: Client) -> None:
@@ -33,11 +33,11 @@ def test_tells_of_each_change_once_in_the_order_of_beginning(client: Client) -> 
         f"b began, a run of orders@{VERSION}",
     ]
 
-    client.pause("a")
-    client.cancel("b")
+    client.runs.pause("a")
+    client.runs.cancel("b")
     assert news(watch, client) == ["a is paused", "b is cancelled"]
 
-    client.unpause("a")
+    client.runs.resume("a")
     assert news(watch, client) == ["a goes on"]
     assert news(watch, client) == []
 
@@ -46,7 +46,7 @@ def test_a_run_that_ended_between_two_looks_began_and_ended(client: Client) -> N
     watch = RunWatch()
     news(watch, client)
     client.submit(sample.orders, 5, id="quick")
-    client.cancel("quick")
+    client.runs.cancel("quick")
 
     assert news(watch, client) == [
         f"quick began, a run of orders@{VERSION}",

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from perdure import Client
-from perdure.client.blocking import RunHandle
+from perdure.client.sync import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
 from tests.cli.processes import PATIENCE_SECONDS
@@ -43,21 +43,21 @@ class TestList:
     def test_filters(self, perdure: Commands, client: Client, option: tuple[str, str]) -> None:
         client.submit(sample.orders, 5)
         client.submit(sample.shipping, None, id="wanted")
-        client.pause("wanted")
+        client.runs.pause("wanted")
 
         shown = perdure("runs", "list", *option, "--json")
 
         assert [run["id"] for run in shown.json] == ["wanted"]
 
-    def test_pages_with_limit_and_before(self, perdure: Commands, client: Client) -> None:
+    def test_pages_with_limit_and_cursor(self, perdure: Commands, client: Client) -> None:
         for id in ("a", "b", "c"):
             client.submit(sample.orders, 5, id=id)
 
         page = perdure("runs", "list", "--limit", "2")
-        following = perdure("runs", "list", "--limit", "2", "--before", "b")
+        cursor = page.error.partition("--cursor ")[2].partition(",")[0]
+        following = perdure("runs", "list", "--limit", "2", "--cursor", cursor)
 
         assert [row[0] for row in page.rows[1:]] == ["c", "b"]
-        assert "--before b" in page.error
         assert [row[0] for row in following.rows[1:]] == ["a"]
         assert following.error == ""
 
@@ -65,7 +65,7 @@ class TestList:
         self, perdure: Commands, client: Client, failed: RunHandle
     ) -> None:
         client.submit(sample.orders, 5, id="order-7")
-        client.pause("order-7", reason="stock taking", by="ann")
+        client.runs.pause("order-7", reason="stock taking", by="ann")
 
         shown = perdure("runs", "list")
 
@@ -261,7 +261,7 @@ class TestExplain:
 
     def test_tells_reasons_once(self, perdure: Commands, client: Client) -> None:
         client.submit(sample.orders, 5, id="order-5")
-        client.pause("order-5", reason="stock taking", by="ann")
+        client.runs.pause("order-5", reason="stock taking", by="ann")
 
         shown = perdure("runs", "explain", "order-5")
 

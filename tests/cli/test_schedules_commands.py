@@ -17,7 +17,7 @@ FAR = datetime(2100, 1, 1, 3, tzinfo=UTC)
 @pytest.fixture
 def nightly(client: Client) -> str:
     """A schedule of a flow whose first tick is far away."""
-    client.schedule(
+    client.schedules.save(
         "nightly",
         sample.orders,
         input=5,
@@ -33,7 +33,7 @@ class TestList:
     def test_shows_what_each_starts_and_when(
         self, perdure: Commands, client: Client, nightly: str
     ) -> None:
-        client.schedule("sweeping", sample.fetch, args=[1], every="15m", paused=True)
+        client.schedules.save("sweeping", sample.fetch, args=[1], every="15m", paused=True)
         shown = perdure("schedules", "list")
 
         assert shown.exit_code == 0
@@ -46,7 +46,7 @@ class TestList:
 
     def test_a_tick_that_no_worker_has_seen_to_is_due(self, client: Client, nightly: str) -> None:
         after = FAR + timedelta(days=1, hours=2)
-        columns = schedule_columns(client.schedules(), after, is_across=False)
+        columns = schedule_columns(client.schedules.list(), after, is_across=False)
 
         [due] = [column.cells for column in columns if column.title == "NEXT"]
         assert due == ["due for 3h"]
@@ -64,7 +64,7 @@ class TestList:
         self, perdure: Commands, url: str, nightly: str
     ) -> None:
         with Client(url, namespace="team-b") as other:
-            other.schedule("hourly", sample.fetch, args=[1], every="1h")
+            other.schedules.save("hourly", sample.fetch, args=[1], every="1h")
         shown = perdure("schedules", "list", "--namespace", "*")
 
         assert "NAMESPACE" in shown.out
@@ -73,7 +73,7 @@ class TestList:
 
 class TestShow:
     def test_tells_all_of_one(self, perdure: Commands, client: Client, nightly: str) -> None:
-        run = client.trigger("nightly", by="ann")
+        run = client.schedules.trigger("nightly", by="ann")
         shown = perdure("schedules", "show", "nightly")
 
         assert shown.exit_code == 0
@@ -88,7 +88,7 @@ class TestShow:
             assert text in shown.out
 
     def test_gives_json(self, perdure: Commands, client: Client, nightly: str) -> None:
-        run = client.trigger("nightly")
+        run = client.schedules.trigger("nightly")
         found = perdure("schedules", "show", "nightly", "--json").json
 
         assert found["history"][0]["run"] == run.id
@@ -107,21 +107,21 @@ class TestActing:
         assert perdure("schedules", "pause", "nightly", "--by", "ann").out == (
             "nightly is paused by ann\n"
         )
-        assert client.schedule_record("nightly").is_paused
+        assert client.schedules.get("nightly").is_paused
         assert "ann" in perdure("schedules", "show", "nightly").out
         resumed = perdure("schedules", "resume", "nightly")
         assert resumed.out.startswith("nightly goes on; next: 2100-01-02")
-        assert not client.schedule_record("nightly").is_paused
+        assert not client.schedules.get("nightly").is_paused
 
     def test_triggering_a_flow(self, perdure: Commands, client: Client, nightly: str) -> None:
         done = perdure("schedules", "trigger", "nightly", "--json").json
 
         assert done["run"].startswith("nightly@manual-")
-        assert client.run(done["run"]).flow == "orders"
+        assert client.runs.get(done["run"]).flow == "orders"
         assert "started run nightly@manual-" in perdure("schedules", "trigger", "nightly").out
 
     def test_triggering_a_task(self, perdure: Commands, client: Client) -> None:
-        client.schedule("fetching", sample.fetch, args=[1], every="1h")
+        client.schedules.save("fetching", sample.fetch, args=[1], every="1h")
         done = perdure("schedules", "trigger", "fetching")
 
         assert done.out.startswith("fetching started job ")
@@ -129,7 +129,7 @@ class TestActing:
 
     def test_deleting(self, perdure: Commands, client: Client, nightly: str) -> None:
         assert perdure("schedules", "delete", "nightly").out == "nightly is deleted\n"
-        assert client.schedules() == []
+        assert list(client.schedules.list()) == []
         assert perdure("schedules", "delete", "nightly").exit_code == 1
 
     @pytest.mark.parametrize("act", ["pause", "resume", "delete"])

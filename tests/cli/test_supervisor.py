@@ -74,9 +74,9 @@ def test_sigterm_lets_every_process_finish_its_jobs(folder: Path, url: str, clie
 
         assert supervisor.wait() == 0
         lines = supervisor.wait_for_silence()
-    assert client.results(jobs, timeout=1) == [1, 1, 1, 1]
+    assert client.jobs.results(jobs, timeout=1) == [1, 1, 1, 1]
     assert [line["exit"] for line in lines if line["message"] == "process ended"] == [0, 0]
-    assert client.workers() == []
+    assert list(client.workers.list()) == []
 
 
 def test_the_second_signal_gives_jobs_back_at_once(folder: Path, url: str, client: Client) -> None:
@@ -91,7 +91,7 @@ def test_the_second_signal_gives_jobs_back_at_once(folder: Path, url: str, clien
         supervisor.next("job released", job=job.id)
 
         assert supervisor.wait() == 0
-    assert client.job(job.id).attempt == 0
+    assert client.jobs.get(job.id).attempt == 0
 
 
 def test_a_signal_to_the_whole_group_counts_as_one(folder: Path, url: str, client: Client) -> None:
@@ -126,7 +126,7 @@ def test_processes_stop_gracefully_when_their_supervisor_is_killed(
 
     assert [line["message"] for line in lines].count("worker stopped") == 2
     assert job.result(timeout=1) == 1
-    assert client.workers() == []
+    assert list(client.workers.list()) == []
 
 
 def test_a_password_is_not_among_the_arguments_of_the_processes(

@@ -155,7 +155,7 @@ class TestWorkers:
     def test_that_have_not_the_tasks_make_errors(
         self, perdure: Commands, here: Path, url: str, client: Client
     ) -> None:
-        client.depth()  # so that there is a store
+        client.queues.list()  # so that there is a store
 
         done = perdure("validate", "good.yaml", "--store", url)
 

@@ -36,7 +36,7 @@ class TestWorker:
             with Client(f"sqlite:///{folder}/own.db") as client:
                 job = client.enqueue(sample.greet, "ann")
                 assert job.result(timeout=30) == "hello ann"
-                [state] = client.workers()
+                [state] = client.workers.list()
             worker.signal(signal.SIGINT)
 
             assert worker.wait() == 0
@@ -51,7 +51,7 @@ class TestWorker:
         with WorkerProcess("sample:worker", *options, *more, cwd=folder) as worker:
             worker.next("worker started")
             with Client(url, namespace="team-a") as theirs:
-                [state] = theirs.workers()
+                [state] = theirs.workers.list()
 
         assert state.info.queues == ("mail", "post")
         assert state.info.concurrency == 5
@@ -64,7 +64,7 @@ class TestWorker:
         speaking = client.enqueue(sample.speak)
 
         with WorkerProcess("sample", "--store", url, cwd=folder) as worker:
-            client.results([failing, retried, speaking], timeout=30, return_errors=True)
+            client.jobs.results([failing, retried, speaking], timeout=30, return_errors=True)
             worker.signal(signal.SIGTERM)
             lines = worker.wait_for_silence()
 
@@ -106,7 +106,7 @@ class TestWorker:
 
             assert worker.wait() == 0
         assert job.status == "waiting"
-        assert client.job(job.id).attempt == 0
+        assert client.jobs.get(job.id).attempt == 0
 
     def test_works_on_postgresql(self, folder: Path, postgres_url: str) -> None:
         with Client(postgres_url) as client:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from perdure import AsyncClient, JobCancelled, RunStatus, Status
-from perdure.client import waiting
+from perdure.operations import waiting
 from tests.client.flows import asking
 from tests.client.tasks import add, until_aborted
 
@@ -60,7 +60,7 @@ class TestAcrossProcesses:
                 if update.status is Status.ACTIVE and update.progress.percent == 50:
                     assert update.progress.message == "half way"
                     assert update.progress.details == {"done": 1}
-                    assert (await handle.abort()).after is Status.ABORTING
+                    assert (await handle.cancel()).after is Status.ABORTING
 
             assert update.status is Status.CANCELLED
             with pytest.raises(JobCancelled):

@@ -52,7 +52,7 @@ class TestInbox:
     ) -> None:
         await client.submit(paying, ORDER, id="order-7")
 
-        [record] = await client.inbox("finance")
+        [record] = await client.approvals.list("finance")
 
         assert (record.id, record.run, record.node) == ("order-7:review", "order-7", "review")
         assert (record.flow, record.namespace) == ("paying", "default")
@@ -69,8 +69,8 @@ class TestInbox:
         for id, flow in (("a", refunds), ("b", paying), ("c", both), ("d", anybody)):
             await client.submit(flow, ORDER, id=id)
 
-        async def runs(for_: str | list[str] | None) -> set[str]:
-            return {record.run for record in await client.inbox(for_)}
+        async def runs(deciders: str | list[str] | None) -> set[str]:
+            return {record.run for record in await client.approvals.list(deciders)}
 
         assert await runs(None) == {"a", "b", "c", "d"}
         assert await runs("finance") == {"a", "b", "d"}
@@ -86,30 +86,32 @@ class TestInbox:
             if id != "c":  # two were opened at the same moment
                 clock.advance(timedelta(seconds=1))
 
-        first = await client.inbox(limit=2)
-        second = await client.inbox(limit=2, after=first[-1])
-        await client.decide(second[-1].id, "approve", by="ann")
-        third = await client.inbox(limit=2, after=second[-1].id)
+        first = await client.approvals.list(limit=2)
+        second = await client.approvals.list(limit=2, cursor=first.next)
+        await client.approvals.decide(second[-1].id, "approve", by="ann")
+        third = await client.approvals.list(limit=2, cursor=second.next)
 
-        assert [record.run for record in first + second + third] == ["e", "d", "b", "c", "a"]
+        assert [record.run for record in (*first, *second, *third)] == ["e", "d", "b", "c", "a"]
 
     async def test_can_be_of_one_flow_wherever_it_is_in_the_list(self, client: AsyncClient) -> None:
         for number in range(5):
             await client.submit(refunds, ORDER, id=f"refund-{number}")
         await client.submit(paying, ORDER, id="pay")
 
-        assert [record.run for record in await client.inbox(flow="paying", limit=1)] == ["pay"]
-        assert [record.run for record in await client.inbox(flow=paying)] == ["pay"]
-        assert await client.inbox(flow="other") == []
+        assert [record.run for record in await client.approvals.list(flow="paying", limit=1)] == [
+            "pay"
+        ]
+        assert [record.run for record in await client.approvals.list(flow=paying)] == ["pay"]
+        assert list(await client.approvals.list(flow="other")) == []
 
     async def test_tells_who_answered_already(
         self, client: AsyncClient, clock: ManualClock
     ) -> None:
         await client.submit(both, ORDER, id="order-7")
         clock.advance(timedelta(minutes=3))
-        await client.decide("order-7:review", "approve", by="ann", note="fine by me")
+        await client.approvals.decide("order-7:review", "approve", by="ann", note="fine by me")
 
-        [record] = await client.inbox("bob")
+        [record] = await client.approvals.list("bob")
 
         [answer] = record.answers
         assert (answer.by, answer.decision, answer.note) == ("ann", "approve", "fine by me")
@@ -125,19 +127,19 @@ class TestInbox:
         await client.submit(refunds, ORDER, id="decided")
         await client.submit(refunds, ORDER, id="cancelled")
 
-        await client.decide("decided:review", "approve", by="ann")
-        await client.cancel("cancelled")
+        await client.approvals.decide("decided:review", "approve", by="ann")
+        await client.runs.cancel("cancelled")
 
-        assert await client.inbox() == []
+        assert list(await client.approvals.list()) == []
 
-    @pytest.mark.parametrize("for_", [3, {"a": 1}, [""], [None]])
-    async def test_refuses_what_is_no_name(self, client: AsyncClient, for_: object) -> None:
-        with pytest.raises(InvalidInput, match="for_"):
-            await client.inbox(for_)  # type: ignore[arg-type]  # as callers without types may
+    @pytest.mark.parametrize("deciders", [3, {"a": 1}, [""], [None]])
+    async def test_refuses_what_is_no_name(self, client: AsyncClient, deciders: object) -> None:
+        with pytest.raises(InvalidInput, match="deciders"):
+            await client.approvals.list(deciders)  # type: ignore[arg-type]  # as callers without types may
 
     async def test_refuses_pages_without_a_size(self, client: AsyncClient) -> None:
         with refused("argument.range", InvalidInput, name="limit"):
-            await client.inbox(limit=0)
+            await client.approvals.list(limit=0)
 
 
 class TestDecide:
@@ -147,7 +149,7 @@ class TestDecide:
         run = await client.submit(refunds, ORDER, id="order-7")
         clock.advance(timedelta(minutes=5))
 
-        record = await client.decide(
+        record = await client.approvals.decide(
             "order-7:review", "approve", by="lea", roles=["finance"], note="ok"
         )
 
@@ -162,7 +164,9 @@ class TestDecide:
     async def test_may_change_the_data(self, client: AsyncClient, store: Store) -> None:
         run = await client.submit(paying, ORDER, id="order-7")
 
-        await client.decide("order-7:review", "approve", data={"amount": 90}, roles=["finance"])
+        await client.approvals.decide(
+            "order-7:review", "approve", data={"amount": 90}, roles=["finance"]
+        )
 
         async with worker_at(store, PEOPLE_FLOWS):
             result = await run.result(timeout=20)
@@ -173,7 +177,7 @@ class TestDecide:
     ) -> None:
         run = await client.submit(sorting, ORDER, id="order-7")
 
-        record = await client.decide("order-7:review", "hold")
+        record = await client.approvals.decide("order-7:review", "hold")
 
         assert (record.decision, record.port) == ("hold", "hold")
         async with worker_at(store, PEOPLE_FLOWS):
@@ -183,8 +187,8 @@ class TestDecide:
     async def test_of_several_says_that_it_is_still_open(self, client: AsyncClient) -> None:
         await client.submit(two, ORDER, id="order-7")
 
-        one = await client.decide("order-7:review", "approve", by="ann")
-        another = await client.decide("order-7:review", "approve", by="bob")
+        one = await client.approvals.decide("order-7:review", "approve", by="ann")
+        another = await client.approvals.decide("order-7:review", "approve", by="bob")
 
         assert (one.status, len(one.answers), one.quorum) == ("open", 1, 2)
         assert (another.status, len(another.answers)) == ("decided", 2)
@@ -194,17 +198,19 @@ class TestDecide:
     ) -> None:
         await client.submit(refunds, ORDER, id="order-7")
 
-        record = await client.decide("order-7:review", "reject", by="ann", note="too much")
+        record = await client.approvals.decide(
+            "order-7:review", "reject", by="ann", note="too much"
+        )
 
         assert (record.status, record.decision, record.port) == ("decided", "reject", None)
-        assert (await client.run("order-7")).status is RunStatus.FAILED
+        assert (await client.runs.get("order-7")).status is RunStatus.FAILED
 
     async def test_is_refused_with_the_faults_of_each_field(self, client: AsyncClient) -> None:
         run = await client.submit(paying, ORDER, id="order-7")
         data = {"amount": 900, "color": "red"}
 
         with pytest.raises(InvalidAnswer, match="order-7:review") as caught:
-            await client.decide("order-7:review", "approve", data=data, roles=["finance"])
+            await client.approvals.decide("order-7:review", "approve", data=data, roles=["finance"])
 
         assert {each.where for each in caught.value.faults} == {("amount",), ("color",)}
         assert len(await run.events()) == 1
@@ -215,33 +221,33 @@ class TestDecide:
         await client.submit(sorting, ORDER, id="order-7")
 
         with pytest.raises(InvalidAnswer, match=r"'reject'.*'approve', 'hold'"):
-            await client.decide("order-7:review", "reject")
+            await client.approvals.decide("order-7:review", "reject")
 
     async def test_is_refused_from_who_may_not(self, client: AsyncClient) -> None:
         run = await client.submit(refunds, ORDER, id="order-7")
 
         with pytest.raises(NotADecider, match=r"'eve'.*'finance', 'ann'") as caught:
-            await client.decide("order-7:review", "approve", by="eve", roles=["sales"])
+            await client.approvals.decide("order-7:review", "approve", by="eve", roles=["sales"])
 
         assert caught.value.deciders == ("finance", "ann")
         assert len(await run.events()) == 1
 
     async def test_is_refused_from_who_has_answered(self, client: AsyncClient) -> None:
         await client.submit(both, ORDER, id="order-7")
-        await client.decide("order-7:review", "approve", by="ann")
+        await client.approvals.decide("order-7:review", "approve", by="ann")
 
         with refused("approval.already_answered", AlreadyAnswered, by="ann"):
-            await client.decide("order-7:review", "approve", by="ann")
+            await client.approvals.decide("order-7:review", "approve", by="ann")
 
     async def test_is_refused_once_it_is_decided_with_by_whom(
         self, client: AsyncClient, clock: ManualClock
     ) -> None:
         run = await client.submit(refunds, ORDER, id="order-7")
-        await client.decide("order-7:review", "approve", by="ann")
+        await client.approvals.decide("order-7:review", "approve", by="ann")
         count = len(await run.events())
 
         with pytest.raises(ApprovalDecided, match="approve by ann at") as caught:
-            await client.decide("order-7:review", "reject", by="ann")
+            await client.approvals.decide("order-7:review", "reject", by="ann")
 
         assert f"{clock():%Y-%m-%d %H:%M:%S}" in caught.value.outcome
         assert len(await run.events()) == count
@@ -254,22 +260,24 @@ class TestDecide:
         clock.advance(timedelta(hours=1))
 
         with pytest.raises(ApprovalDecided, match="time for an answer is over"):
-            await client.decide("order-7:review", "approve")
+            await client.approvals.decide("order-7:review", "approve")
         assert len(await run.events()) == 1
 
     async def test_is_refused_of_a_run_that_was_cancelled(self, client: AsyncClient) -> None:
         await client.submit(refunds, ORDER, id="order-7")
-        await client.cancel("order-7")
+        await client.runs.cancel("order-7")
 
         with pytest.raises(ApprovalDecided, match="its run ended"):
-            await client.decide("order-7:review", "approve", by="ann")
+            await client.approvals.decide("order-7:review", "approve", by="ann")
 
     async def test_is_refused_with_data_that_is_too_large(self, store: Store) -> None:
         async with AsyncClient(store, payload_max_bytes=1000) as client:
             await client.submit(anybody, ORDER, id="order-7")
 
             with pytest.raises(PayloadTooLarge, match="the data of the answer"):
-                await client.decide("order-7:review", "approve", data={"text": "x" * 1000})
+                await client.approvals.decide(
+                    "order-7:review", "approve", data={"text": "x" * 1000}
+                )
 
     @pytest.mark.parametrize(
         "wrong",
@@ -289,7 +297,7 @@ class TestDecide:
         options = {"decision": "approve", **wrong}
 
         with pytest.raises(InvalidInput):
-            await client.decide("order-7:review", **options)  # type: ignore[arg-type]
+            await client.approvals.decide("order-7:review", **options)  # type: ignore[arg-type]
         assert len(await run.events()) == 1
 
     async def test_by_several_at_once_one_wins(
@@ -302,7 +310,9 @@ class TestDecide:
 
         outcomes = await asyncio.gather(
             *(
-                each.decide("order-7:review", "reject" if number % 2 else "approve", by="ann")
+                each.approvals.decide(
+                    "order-7:review", "reject" if number % 2 else "approve", by="ann"
+                )
                 for number, each in enumerate(clients)
             ),
             return_exceptions=True,
@@ -313,7 +323,7 @@ class TestDecide:
         lost = [each for each in outcomes if isinstance(each, ApprovalDecided)]
         [won] = [each for each in outcomes if not isinstance(each, BaseException)]
         assert len(lost) == 3
-        answers = [each for each in await run.events() if each.kind == "approval_answered"]
+        answers = [each for each in await run.events() if each.type == "approval_answered"]
         assert [each.details["decision"] for each in answers] == [won.decision]
 
     async def test_loses_to_one_that_came_between_its_look_and_its_write(
@@ -321,12 +331,14 @@ class TestDecide:
     ) -> None:
         run = await client.submit(refunds, ORDER, id="order-7")
         counted = CountedStore(store)
-        counted.after["runs.load"] = lambda: client.decide("order-7:review", "approve", by="ann")
+        counted.after["runs.load"] = lambda: client.approvals.decide(
+            "order-7:review", "approve", by="ann"
+        )
 
         async with AsyncClient(counted.as_store()) as late:
             with pytest.raises(ApprovalDecided, match="approve by ann"):
-                await late.decide("order-7:review", "reject", by="ann")
-        kinds = [event.kind for event in await run.events()]
+                await late.approvals.decide("order-7:review", "reject", by="ann")
+        kinds = [event.type for event in await run.events()]
         assert kinds.count("approval_answered") == 1
 
     async def test_counts_though_its_run_was_removed_at_once(
@@ -342,7 +354,7 @@ class TestDecide:
 
         counted.after["runs.commit"] = forget
         async with AsyncClient(counted.as_store()) as quick:
-            record = await quick.decide("order-7:review", "reject", by="ann")
+            record = await quick.approvals.decide("order-7:review", "reject", by="ann")
 
         assert (record.status, record.decision) == ("decided", "reject")
 
@@ -352,39 +364,39 @@ class TestDecide:
         run = await client.submit(refunds, ORDER, id="order-7")
         await run.pause()
 
-        record = await client.decide("order-7:review", "approve", by="ann")
+        record = await client.approvals.decide("order-7:review", "approve", by="ann")
 
         assert (record.status, len(record.answers)) == ("open", 1)
-        await run.unpause()
-        assert (await client.approval("order-7:review")).status == "decided"
+        await run.resume()
+        assert (await client.approvals.get("order-7:review")).status == "decided"
 
 
 class TestApproval:
     async def test_tells_of_an_open_one_what_the_inbox_tells(self, client: AsyncClient) -> None:
         await client.submit(refunds, ORDER, id="order-7")
 
-        assert [await client.approval("order-7:review")] == await client.inbox()
+        assert [await client.approvals.get("order-7:review")] == list(await client.approvals.list())
 
     async def test_tells_when_nobody_decided_in_time(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
         run = await client.submit(timed, ORDER, id="order-7")
-        assert (await client.approval("order-7:review")).due_at == clock() + timedelta(hours=1)
+        assert (await client.approvals.get("order-7:review")).due_at == clock() + timedelta(hours=1)
         clock.advance(timedelta(hours=2))
         async with worker_at(store, PEOPLE_FLOWS):
             await run.result(timeout=20)
 
-        record = await client.approval("order-7:review")
+        record = await client.approvals.get("order-7:review")
 
         assert (record.status, record.decision, record.port) == ("timed out", None, "")
         assert (record.answers, record.decided_at) == ((), clock())
 
     async def test_is_cancelled_with_its_run(self, client: AsyncClient) -> None:
         await client.submit(both, ORDER, id="order-7")
-        await client.decide("order-7:review", "approve", by="ann")
-        await client.cancel("order-7")
+        await client.approvals.decide("order-7:review", "approve", by="ann")
+        await client.runs.cancel("order-7")
 
-        record = await client.approval("order-7:review")
+        record = await client.approvals.get("order-7:review")
 
         assert (record.status, len(record.answers)) == ("cancelled", 1)
 
@@ -392,14 +404,14 @@ class TestApproval:
         self, client: AsyncClient, clock: ManualClock
     ) -> None:
         run = await client.submit(refunds, ORDER, id="order-7")
-        await client.decide("order-7:review", "reject", by="ann")
+        await client.approvals.decide("order-7:review", "reject", by="ann")
         clock.advance(timedelta(minutes=1))
         await run.retry()
 
-        record = await client.approval("order-7:review")
+        record = await client.approvals.get("order-7:review")
 
         assert (record.status, record.answers, record.opened_at) == ("open", (), clock())
-        assert (await client.decide(record.id, "approve", by="ann")).decision == "approve"
+        assert (await client.approvals.decide(record.id, "approve", by="ann")).decision == "approve"
 
     @pytest.mark.parametrize(
         "id, code, args",
@@ -418,15 +430,15 @@ class TestApproval:
         await client.submit(refunds, ORDER, id="order-7")
 
         with refused(code, ApprovalNotFound, **args):
-            await client.approval(id)
+            await client.approvals.get(id)
         with refused(code, ApprovalNotFound, **args):
-            await client.decide(id, "approve", by="ann")
+            await client.approvals.decide(id, "approve", by="ann")
 
     async def test_of_a_flow_without_any_says_so(self, client: AsyncClient) -> None:
         await client.submit(asking, 3, id="order-3")
 
         with refused("approval.no_such_node", ApprovalNotFound, node="answer", known=()):
-            await client.approval("order-3:answer")
+            await client.approvals.get("order-3:answer")
 
     async def test_that_its_run_has_not_come_to_is_not_there(
         self, client: AsyncClient, store: Store
@@ -438,18 +450,18 @@ class TestApproval:
         run = await client.submit(later, 3, id="order-3")
 
         with refused("approval.not_opened", ApprovalNotFound, run_id="order-3"):
-            await client.approval("order-3:review")
+            await client.approvals.get("order-3:review")
         with pytest.raises(ApprovalNotFound, match="has not come to it"):
-            await client.decide("order-3:review", "approve")
+            await client.approvals.decide("order-3:review", "approve")
 
         async with worker_at(store, [later]):
             await until(run, RunStatus.WAITING)
-        assert (await client.approval("order-3:review")).data == 3
+        assert (await client.approvals.get("order-3:review")).data == 3
 
     async def test_of_a_run_whose_id_has_colons_is_found(self, client: AsyncClient) -> None:
         await client.submit(refunds, ORDER, id="eu:order:7")
 
-        assert (await client.approval("eu:order:7:review")).run == "eu:order:7"
+        assert (await client.approvals.get("eu:order:7:review")).run == "eu:order:7"
 
 
 class TestAcrossNamespaces:
@@ -463,12 +475,12 @@ class TestAcrossNamespaces:
             await client.submit(refunds, ORDER, id="order-7")
             await team.submit(refunds, ORDER, id="order-8")
 
-            found = {(each.namespace, each.id) for each in await operator.inbox("ann")}
-            await operator.decide("order-8:review", "approve", by="ann")
+            found = {(each.namespace, each.id) for each in await operator.approvals.list("ann")}
+            await operator.approvals.decide("order-8:review", "approve", by="ann")
 
             assert found == {("default", "order-7:review"), ("team", "order-8:review")}
-            assert await team.inbox() == []
-            assert len(await client.inbox()) == 1
+            assert list(await team.approvals.list()) == []
+            assert len(await client.approvals.list()) == 1
 
     async def test_an_id_that_several_have_is_ambiguous(
         self, client: AsyncClient, store: Store
@@ -481,17 +493,17 @@ class TestAcrossNamespaces:
             await team.submit(refunds, ORDER, id="order-7")
 
             with pytest.raises(AmbiguousRun, match="'default', 'team'"):
-                await operator.decide("order-7:review", "approve", by="ann")
-            assert len(await operator.inbox()) == 2
+                await operator.approvals.decide("order-7:review", "approve", by="ann")
+            assert len(await operator.approvals.list()) == 2
 
     async def test_one_namespace_has_nothing_of_another(
         self, client: AsyncClient, store: Store
     ) -> None:
         await client.submit(refunds, ORDER, id="order-7")
         async with AsyncClient(store, namespace="team") as team:
-            assert await team.inbox() == []
+            assert list(await team.approvals.list()) == []
             with refused("run.not_found", ApprovalNotFound, run_id="order-7"):
-                await team.decide("order-7:review", "approve", by="ann")
+                await team.approvals.decide("order-7:review", "approve", by="ann")
 
 
 class TestBlocking:
@@ -503,8 +515,8 @@ class TestBlocking:
     def test_it_is_the_same_without_an_event_loop(self, blocking: Client) -> None:
         run = blocking.submit(refunds, ORDER, id="order-7")
 
-        [record] = blocking.inbox("ann")
-        decided = blocking.decide(record.id, "approve", by="ann")
+        [record] = blocking.approvals.list("ann")
+        decided = blocking.approvals.decide(record.id, "approve", by="ann")
 
         assert run.approvals() == []
-        assert blocking.approval(record.id) == decided
+        assert blocking.approvals.get(record.id) == decided

@@ -119,13 +119,13 @@ class TestEnqueueRefuses:
         with refused(code, InvalidInput, name=name, where=(name,)):
             await client.enqueue(add.options(**options), 1)
 
-        assert await client.count() == 0
+        assert await client.jobs.count() == 0
 
     async def test_options_that_exclude_each_other(self, client: AsyncClient) -> None:
         with refused("argument.exclusive", InvalidInput, names=("delay", "run_at")):
             await client.enqueue(add.options(run_at=NOON, delay="1s"), 1)
 
-        assert await client.count() == 0
+        assert await client.jobs.count() == 0
 
     @pytest.mark.parametrize("options, code, args", CALLS)
     async def test_a_bad_call(
@@ -134,7 +134,7 @@ class TestEnqueueRefuses:
         with refused(code, InvalidInput, **args):
             await client.enqueue(add.options(**options), 1)
 
-        assert await client.count() == 0
+        assert await client.jobs.count() == 0
 
     @pytest.mark.parametrize("keywords, code, args", ARGUMENTS)
     async def test_a_keyword_that_is_no_parameter(
@@ -145,7 +145,7 @@ class TestEnqueueRefuses:
         with refused(code, InvalidInput, **args):
             await client.enqueue_many(add, [1], kwargs=keywords)
 
-        assert await client.count() == 0
+        assert await client.jobs.count() == 0
 
     async def test_a_context(self, client: AsyncClient) -> None:
         with refused("task.context_given", InvalidInput, name="ctx", task="embed"):
@@ -190,7 +190,7 @@ class TestEnqueueRefuses:
         with pytest.raises(PayloadNotSerialisable, match="the input of task 'echo' cannot be"):
             await client.enqueue(echo, value)
 
-        assert await client.count() == 0
+        assert await client.jobs.count() == 0
 
     async def test_a_payload_over_a_mebibyte(self, client: AsyncClient) -> None:
         with pytest.raises(PayloadTooLarge, match="more than the 1048576 allowed"):
@@ -224,29 +224,29 @@ class TestEnqueueManyRefuses:
         with refused("job.shared_fingerprint", InvalidInput):
             await client.enqueue_many(echo.options(fingerprint="same"), [1, 2])
 
-        assert await client.count() == 0
+        assert await client.jobs.count() == 0
 
 
 class TestReadsRefuse:
     async def test_an_unknown_status(self, client: AsyncClient) -> None:
         with refused("argument.choice", InvalidInput, name="status", choices=tuple(Status)):
-            await client.jobs(status="done")
+            await client.jobs.list(status="done")
 
     @pytest.mark.parametrize("limit", [0, -1, 1001, "all", True])
     async def test_a_bad_limit(self, client: AsyncClient, limit: Any) -> None:
         code = "argument.range" if type(limit) is int else "argument.type"
         with refused(code, InvalidInput, name="limit"):
-            await client.jobs(limit=limit)
+            await client.jobs.list(limit=limit)
 
     async def test_what_is_not_an_id(self, client: AsyncClient) -> None:
         with refused("argument.name", InvalidInput, name="job id", value="7"):
-            await client.job(7)  # type: ignore[arg-type]
+            await client.jobs.get(7)  # type: ignore[arg-type]
 
     async def test_each_with_the_path_to_it(self, client: AsyncClient) -> None:
         for refuse, where, label in (
-            (client.job(""), ("id",), "job id"),
-            (client.run(""), ("id",), "run id"),
-            (client.pause_queue(""), ("queue",), "queue"),
+            (client.jobs.get(""), ("id",), "job id"),
+            (client.runs.get(""), ("id",), "run id"),
+            (client.queues.pause(""), ("queue",), "queue"),
         ):
             with pytest.raises(InvalidInput) as caught:
                 await refuse
@@ -256,10 +256,10 @@ class TestReadsRefuse:
             add.options(tags=["a", ""])
 
     async def test_what_no_page_ends_with(self, client: AsyncClient) -> None:
-        with refused("argument.type", InvalidInput, name="after", value="7"):
-            await client.waits(after=7)  # type: ignore[arg-type]
-        with refused("argument.type", InvalidInput, name="after", value="7"):
-            await client.inbox(after=7)  # type: ignore[arg-type]
+        with refused("argument.cursor", InvalidInput, list="waits.list", value="7"):
+            await client.waits.list(cursor=7)  # type: ignore[arg-type]
+        with refused("argument.cursor", InvalidInput, list="approvals.list", value="'x'"):
+            await client.approvals.list(cursor="x")
 
     async def test_in_few_words_what_is_long_or_deep(self, client: AsyncClient) -> None:
         deep: Any = 0
@@ -267,9 +267,9 @@ class TestReadsRefuse:
             deep = [deep]
 
         with refused("argument.name", name="job id", value="[(((((((((...,),),),),),),),),)]"):
-            await client.job(deep)
+            await client.jobs.get(deep)
         with refused("argument.name", InvalidInput, name="run id") as caught:
-            await client.run("x\x00" * 1_000_000)
+            await client.runs.get("x\x00" * 1_000_000)
         assert len(str(caught.value)) < 1_000
 
     async def test_a_bad_timeout(self, client: AsyncClient) -> None:

@@ -36,8 +36,10 @@ from perdure import (
     Worker,
     task,
 )
-from perdure.client.blocking import _followed
+from perdure.client.facade import followed
 from perdure.client.portal import Portal
+from perdure.client.sync import SyncJobs
+from perdure.operations.jobs import Jobs
 from tests.client.flows import asking, failing, ordering
 from tests.client.tasks import add, echo, embed
 from tests.support.refusal import refused
@@ -99,7 +101,7 @@ class TestFaces:
 
     def test_carry_the_documentation_of_their_twins(self) -> None:
         assert Client.enqueue.__doc__ == AsyncClient.enqueue.__doc__
-        assert Client.jobs.__doc__ == AsyncClient.jobs.__doc__
+        assert SyncJobs.list.__doc__ == Jobs.list.__doc__
 
 
 @pytest.mark.usefixtures("working")
@@ -109,14 +111,14 @@ class TestClient:
 
         assert job.result(timeout=30) == 3
         assert (job.status, job.is_new) == (Status.COMPLETED, True)
-        assert client.result_of(add, 1, 2) == 3
-        assert client.job(job.id).result == 3
-        assert client.count(status="completed", group="run-1") == 1
+        assert client.jobs.find_result(add, [1, 2]) == 3
+        assert client.jobs.get(job.id).result == 3
+        assert client.jobs.count(status="completed", group="run-1") == 1
 
     def test_enqueues_many(self, client: Client) -> None:
         jobs = client.enqueue_many(add, [1, (2, 3)])
 
-        assert client.results(jobs, timeout=30) == [2, 5]
+        assert client.jobs.results(jobs, timeout=30) == [2, 5]
 
     def test_reads_inputs_on_the_thread_of_the_caller(self, client: Client) -> None:
         threads: list[threading.Thread] = []
@@ -134,9 +136,9 @@ class TestClient:
 
         with pytest.raises(JobFailed, match="ValueError: no"):
             job.result(timeout=30)
-        assert [each.failure.message for each in job.failures()] == ["no"]
+        assert [each.failure.message for each in job.attempts()] == ["no"]
         with pytest.raises(NoResult):
-            client.result_of(fail)
+            client.jobs.find_result(fail)
 
     def test_watches(self, client: Client) -> None:
         job = client.enqueue(embed, "hello")
@@ -169,25 +171,25 @@ class TestRuns:
         assert (run.id, run.is_new, run.status) == ("order-3", True, RunStatus.COMPLETED)
         assert run.outputs()["total"] == 6
         assert list(run.watch()) == run.events()
-        assert [each.id for each in client.runs(flow=ordering)] == ["order-3"]
+        assert [each.id for each in client.runs.list(flow=ordering)] == ["order-3"]
 
     def test_are_acted_on(self, client: Client) -> None:
         run = client.submit(asking, 3)
 
-        assert client.pause(run.id, reason="maintenance", by="ann").after is RunStatus.PAUSED
-        assert client.run(run.id).reason == "maintenance"
-        client.unpause(run.id)
-        client.signal(run.id, "answer", "yes")
+        assert client.runs.pause(run.id, reason="maintenance", by="ann").after is RunStatus.PAUSED
+        assert client.runs.get(run.id).reason == "maintenance"
+        client.runs.resume(run.id)
+        client.runs.signal(run.id, "answer", "yes")
         assert run.result(timeout=30) == "yes"
-        assert client.fork(run.id, after="keep", patch={"keep": 1}).is_new
-        assert client.run_handle(run.id).children() == []
+        assert client.runs.handle(run.id).fork(after="keep", patch={"keep": 1}).is_new
+        assert client.runs.handle(run.id).children() == []
 
     def test_raise_typed_errors(self, client: Client) -> None:
         run = client.submit(failing, 3)
 
         with pytest.raises(RunFailed, match="out of paper"):
             run.result(timeout=30)
-        assert client.retry(run.id).after is RunStatus.RUNNING
+        assert client.runs.retry(run.id).after is RunStatus.RUNNING
 
     def test_are_written_as_json_on_the_thread_of_the_caller(self, client: Client) -> None:
         threads: list[threading.Thread] = []
@@ -206,19 +208,19 @@ class TestOperating:
     def test_reaches_everything(self, client: Client) -> None:
         job = client.enqueue(add.options(group="run-1"), 1)
 
-        assert client.disable(job.id).after is Status.DISABLED
-        assert client.enable(job.id).after is Status.WAITING
-        assert job.abort().after is Status.CANCELLED
-        assert job.abort().was_finished
+        assert client.jobs.disable(job.id).after is Status.DISABLED
+        assert client.jobs.enable(job.id).after is Status.WAITING
+        assert job.cancel().after is Status.CANCELLED
+        assert job.cancel().was_finished
         assert job.retry().after is Status.WAITING
-        assert client.abort_group("run-1").cancelled == 1
-        client.pause_queue("default", by="ann")
-        assert [each.paused_by for each in client.paused_queues()] == ["ann"]
-        client.resume_queue("default")
-        assert client.depth().total == 1
-        assert [each.id for each in client.jobs(limit=1)] == [job.id]
-        assert client.handle(job.id).record().status is Status.CANCELLED
-        assert client.workers() == []
+        assert client.jobs.cancel_group("run-1").cancelled == 1
+        client.queues.pause("default", by="ann")
+        assert [each.paused_by for each in client.queues.list() if each.is_paused] == ["ann"]
+        client.queues.resume("default")
+        assert [each.total for each in client.queues.list()] == [1]
+        assert [each.id for each in client.jobs.list(limit=1)] == [job.id]
+        assert client.jobs.handle(job.id).record().status is Status.CANCELLED
+        assert list(client.workers.list()) == []
 
     def test_times_out(self, client: Client) -> None:
         job = client.enqueue(add, 1)
@@ -235,7 +237,7 @@ class TestWatch:
             assert update.status is Status.WAITING
             break
 
-        assert job.abort().after is Status.CANCELLED
+        assert job.cancel().after is Status.CANCELLED
 
     def test_may_outlive_its_client(self, client: Client) -> None:
         updates = client.enqueue(add, 1).watch()
@@ -259,7 +261,7 @@ class TestWatch:
 
         portal = Portal(nothing)
         with pytest.raises(KeyboardInterrupt):
-            next(_followed(portal, updates()))
+            next(followed(portal, updates()))
 
         portal.close()
 
@@ -326,7 +328,7 @@ class TestLifetime:
         """
         assert run_program(program) == (0, "")
         with Client(sqlite_url) as client:
-            assert client.count() == 1
+            assert client.jobs.count() == 1
 
     def test_says_so_in_a_forked_child(self, memory_url: str) -> None:
         program = """

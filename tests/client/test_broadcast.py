@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, Flow, InvalidInput, PayloadTooLarge, RunStatus
-from perdure.client import broadcasting
 from perdure.clock import ManualClock
+from perdure.operations import external
 from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
 from tests.client.people import PEOPLE_FLOWS, answering, filtered, keep
@@ -31,8 +31,8 @@ choosy = Flow("choosy").fork(left=on("left"), right=on("right")).join(keep).buil
 
 
 async def signals(client: AsyncClient, id: str) -> list[Any]:
-    events = await client.run_handle(id).events()
-    return [event.value for event in events if event.kind == "signal_received"]
+    events = await client.runs.handle(id).events()
+    return [event.value for event in events if event.type == "signal_received"]
 
 
 class TestBroadcast:
@@ -42,14 +42,16 @@ class TestBroadcast:
         for id, flow in (("a", answering), ("b", answering), ("c", other), ("d", later)):
             await client.submit(flow, {"id": 1}, id=id)
 
-        done = await client.broadcast("paid", {"sum": 5}, by="till")
+        done = await client.runs.broadcast("paid", {"sum": 5}, by="till")
 
         assert (done.name, done.runs, done.count, done.unmatched) == ("paid", ("a", "b"), 2, 0)
         assert [await signals(client, id) for id in "abcd"] == [[{"sum": 5}], [{"sum": 5}], [], []]
         async with worker_at(store, [*PEOPLE_FLOWS]):
-            assert await client.run_handle("a").result(timeout=20) == {"sum": 5}
+            assert await client.runs.handle("a").result(timeout=20) == {"sum": 5}
         [event] = [
-            each for each in await client.run_handle("b").events() if each.kind == "signal_received"
+            each
+            for each in await client.runs.handle("b").events()
+            if each.type == "signal_received"
         ]
         assert event.details["by"] == "till"
 
@@ -58,16 +60,16 @@ class TestBroadcast:
             await client.submit(filtered, {"id": id}, id=f"order-{id}")
         await client.submit(answering, {"id": 3}, id="order-3")
 
-        done = await client.broadcast("paid", {"order": 2})
+        done = await client.runs.broadcast("paid", {"order": 2})
 
         assert (set(done.runs), done.unmatched) == ({"order-2", "order-3"}, 1)
         assert await signals(client, "order-1") == []
-        assert (await client.run("order-1")).status is RunStatus.WAITING
+        assert (await client.runs.get("order-1")).status is RunStatus.WAITING
 
     async def test_passes_no_filter_without_an_object(self, client: AsyncClient) -> None:
         await client.submit(filtered, {"id": 1}, id="order-1")
 
-        done = await client.broadcast("paid", [1])
+        done = await client.runs.broadcast("paid", [1])
 
         assert (done.runs, done.unmatched) == ((), 1)
 
@@ -76,8 +78,8 @@ class TestBroadcast:
     ) -> None:
         run = await client.submit(choosy, 1, id="a")
 
-        right = await client.broadcast("paid", {"side": "right"})
-        again = await client.broadcast("paid", {"side": "right"})
+        right = await client.runs.broadcast("paid", {"side": "right"})
+        again = await client.runs.broadcast("paid", {"side": "right"})
 
         assert (right.runs, right.unmatched) == (("a",), 0)
         assert (again.runs, again.unmatched) == ((), 1)
@@ -87,8 +89,8 @@ class TestBroadcast:
         await client.submit(answering, {"id": 1}, id="a")
         await client.submit(filtered, {"id": 1}, id="b")
 
-        assert (await client.broadcast("paid", {"order": 1}, flow="filtered")).runs == ("b",)
-        assert (await client.broadcast("paid", {"order": 1}, flow=answering)).runs == ("a",)
+        assert (await client.runs.broadcast("paid", {"order": 1}, flow="filtered")).runs == ("b",)
+        assert (await client.runs.broadcast("paid", {"order": 1}, flow=answering)).runs == ("a",)
 
     async def test_is_brought_once_to_a_run_that_waits_again_at_once(
         self, client: AsyncClient, clock: ManualClock
@@ -96,23 +98,23 @@ class TestBroadcast:
         """It opens its next wait in the broadcast itself, at the same moment or later."""
         await client.submit(twice, 1, id="a")
 
-        done = await client.broadcast("paid", 1)
+        done = await client.runs.broadcast("paid", 1)
 
         assert done.runs == ("a",)
         assert await signals(client, "a") == [1]
         clock.advance(timedelta(seconds=1))
-        assert (await client.broadcast("paid", 2)).runs == ("a",)
-        assert (await client.run("a")).status is RunStatus.COMPLETED
+        assert (await client.runs.broadcast("paid", 2)).runs == ("a",)
+        assert (await client.runs.get("a")).status is RunStatus.COMPLETED
 
     async def test_pages_through_all_of_them(
         self, client: AsyncClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(broadcasting, "RUNS_AT_ONCE", 3)
+        monkeypatch.setattr(external, "RUNS_AT_ONCE", 3)
         ids = [f"order-{number}" for number in range(8)]
         for id in ids:
             await client.submit(answering, 1, id=id)
 
-        done = await client.broadcast("paid")
+        done = await client.runs.broadcast("paid")
 
         assert sorted(done.runs) == ids
         assert [await signals(client, id) for id in ids] == [[None]] * 8
@@ -125,7 +127,7 @@ class TestBroadcast:
 
         async with AsyncClient(store) as other_client:
             one, another = await asyncio.gather(
-                client.broadcast("paid", 1), other_client.broadcast("paid", 2)
+                client.runs.broadcast("paid", 1), other_client.runs.broadcast("paid", 2)
             )
 
         assert sorted(one.runs + another.runs) == [f"order-{number}" for number in range(5)]
@@ -144,7 +146,7 @@ class TestBroadcast:
             counted.after[step] = other_act
 
             async with AsyncClient(counted.as_store()) as late:
-                done = await late.broadcast("paid", 1)
+                done = await late.runs.broadcast("paid", 1)
 
             assert done.runs == ()
             assert 1 not in await signals(client, run.id)
@@ -153,15 +155,15 @@ class TestBroadcast:
         run = await client.submit(answering, 1, id="a")
         await run.pause()
 
-        assert (await client.broadcast("paid", 1)).runs == ("a",)
-        assert "node_completed" not in [each.kind for each in await run.events()]
-        await run.unpause()
-        assert "node_completed" in [each.kind for each in await run.events()]
+        assert (await client.runs.broadcast("paid", 1)).runs == ("a",)
+        assert "node_completed" not in [each.type for each in await run.events()]
+        await run.resume()
+        assert "node_completed" in [each.type for each in await run.events()]
 
     async def test_without_anybody_who_waits_writes_nothing(self, client: AsyncClient) -> None:
         run = await client.submit(answering, 1, id="a")
 
-        done = await client.broadcast("shipped")
+        done = await client.runs.broadcast("shipped")
 
         assert (done.runs, done.unmatched) == ((), 0)
         assert len(await run.events()) == 1
@@ -174,23 +176,23 @@ class TestBroadcast:
             await client.submit(answering, 1, id="a")
             await team.submit(answering, 1, id="b")
 
-            assert (await client.broadcast("paid")).runs == ("a",)
+            assert (await client.runs.broadcast("paid")).runs == ("a",)
             with refused("client.namespace_required", InvalidInput, operation="runs.broadcast"):
-                await operator.broadcast("paid")
+                await operator.runs.broadcast("paid")
 
     async def test_is_refused_with_what_is_too_large(self, store: Store) -> None:
         async with AsyncClient(store, payload_max_bytes=1000) as client:
             await client.submit(answering, 1, id="a")
 
             with pytest.raises(PayloadTooLarge, match="the payload of signal 'paid'"):
-                await client.broadcast("paid", "x" * 1000)
+                await client.runs.broadcast("paid", "x" * 1000)
             with pytest.raises(PayloadTooLarge, match="the payload of signal 'paid'"):
-                await client.signal("a", "paid", "x" * 1000)
+                await client.runs.signal("a", "paid", "x" * 1000)
             assert await signals(client, "a") == []
 
-    @pytest.mark.parametrize("wrong", [{"name": ""}, {"flow": 3}, {"by": ""}])
+    @pytest.mark.parametrize("wrong", [{"signal": ""}, {"flow": 3}, {"by": ""}])
     async def test_is_refused_with_what_is_no_name(
         self, client: AsyncClient, wrong: dict[str, Any]
     ) -> None:
         with pytest.raises(InvalidInput):
-            await client.broadcast(**{"name": "paid", **wrong})
+            await client.runs.broadcast(**{"signal": "paid", **wrong})

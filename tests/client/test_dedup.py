@@ -16,7 +16,7 @@ class TestFingerprint:
 
         assert second.id == first.id
         assert (first.is_new, second.is_new) == (True, False)
-        assert await client.count() == 1
+        assert await client.jobs.count() == 1
 
     async def test_raises_when_asked_to(self, client: AsyncClient) -> None:
         first = await client.enqueue(add.options(fingerprint="one"), 1)
@@ -25,7 +25,7 @@ class TestFingerprint:
             await client.enqueue(add.options(fingerprint="one", on_conflict="raise"), 1)
 
         assert (taken.value.job_id, taken.value.queue) == (first.id, "default")
-        assert await client.count() == 1
+        assert await client.jobs.count() == 1
 
     async def test_replaces_when_asked_to(self, client: AsyncClient) -> None:
         first = await client.enqueue(add.options(fingerprint="one"), 1)
@@ -65,4 +65,4 @@ class TestFingerprint:
     async def test_may_be_made_from_the_input(self, client: AsyncClient) -> None:
         handle = await client.enqueue(add.options(fingerprint=lambda a, b: f"{a}+{b}"), 1, b=2)
 
-        assert (await client.job(handle.id)).fingerprint == "1+2"
+        assert (await client.jobs.get(handle.id)).fingerprint == "1+2"

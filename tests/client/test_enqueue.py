@@ -66,7 +66,7 @@ class TestEnqueue:
             1,
         )
 
-        record = await client.job(handle.id)
+        record = await client.jobs.get(handle.id)
         assert (record.fingerprint, record.group, record.priority) == ("one", "run-1", 5)
         assert (record.queue, record.tags, record.max_attempts) == ("slow", ("arm", "big"), 4)
         assert record.deadline_at == record.created_at + timedelta(hours=1)
@@ -79,14 +79,14 @@ class TestEnqueue:
     ) -> None:
         handle = await client.enqueue(named.options(queue="other"), queue="mine", text="t")
 
-        record = await client.job(handle.id)
+        record = await client.jobs.get(handle.id)
         assert record.queue == "other"
         assert record.kwargs == {"queue": "mine", "text": "t"}
 
     async def test_stores_typed_values(self, client: AsyncClient) -> None:
         handle = await client.enqueue(mirror, Point(1, 2))
 
-        assert (await client.job(handle.id)).args == [{"x": 1, "y": 2}]
+        assert (await client.jobs.get(handle.id)).args == [{"x": 1, "y": 2}]
 
     async def test_computes_limit_keys_from_the_input(
         self, client: AsyncClient, worker: PlayedWorker
@@ -119,7 +119,7 @@ class TestEnqueue:
 
             # The first goes alone, the others gather while it is being written.
             assert counted.calls["jobs.insert"] <= 2
-            assert [(await client.job(each.id)).args for each in handles[::33]] == [
+            assert [(await client.jobs.get(each.id)).args for each in handles[::33]] == [
                 [0],
                 [33],
                 [66],
@@ -160,14 +160,14 @@ class TestEnqueue:
         }
         handle = await client.enqueue(send.options(delay="1h"), **given)
 
-        assert (await client.job(handle.id)).args == list(given.values())
+        assert (await client.jobs.get(handle.id)).args == list(given.values())
 
 
 class TestEnqueueMany:
     async def test_makes_a_job_of_each_input_in_order(self, client: AsyncClient) -> None:
         handles = await client.enqueue_many(echo.options(group="g"), ["a", ["b"], {"c": 1}, ("d",)])
 
-        records = [await client.job(handle.id) for handle in handles]
+        records = [await client.jobs.get(handle.id) for handle in handles]
         assert [record.args for record in records] == [["a"], [["b"]], [{"c": 1}], ["d"]]
         assert {record.group for record in records} == {"g"}
         assert [handle.id for handle in handles] == sorted(handle.id for handle in handles)
@@ -175,19 +175,19 @@ class TestEnqueueMany:
     async def test_spreads_a_tuple_over_the_parameters(self, client: AsyncClient) -> None:
         [handle] = await client.enqueue_many(add, [(1, 2)])
 
-        assert (await client.job(handle.id)).args == [1, 2]
+        assert (await client.jobs.get(handle.id)).args == [1, 2]
 
     async def test_gives_kwargs_to_every_call(self, client: AsyncClient) -> None:
         handles = await client.enqueue_many(add, [1, 2], kwargs={"b": 9})
 
-        assert [(await client.job(each.id)).args for each in handles] == [[1, 9], [2, 9]]
+        assert [(await client.jobs.get(each.id)).args for each in handles] == [[1, 9], [2, 9]]
 
     async def test_writes_nothing_when_one_input_is_bad(self, client: AsyncClient) -> None:
         with pytest.raises(InvalidInput) as refusal:
             await client.enqueue_many(add, [1, 2, "three"])
 
         assert refusal.value.__notes__ == ["This is about inputs[2]. Nothing was enqueued."]
-        assert await client.count() == 0
+        assert await client.jobs.count() == 0
 
     async def test_writes_nothing_when_the_store_refuses_one(self, client: AsyncClient) -> None:
         await client.enqueue(add.options(fingerprint="2"), 2)
@@ -195,7 +195,7 @@ class TestEnqueueMany:
         with pytest.raises(FingerprintTaken, match="is live with fingerprint '2'"):
             await client.enqueue_many(add.options(fingerprint=str, on_conflict="raise"), [1, 2, 3])
 
-        assert await client.count() == 1
+        assert await client.jobs.count() == 1
 
     async def test_takes_a_fingerprint_for_each_input(self, client: AsyncClient) -> None:
         old = await client.enqueue(add.options(fingerprint="2"), 2)
@@ -214,7 +214,7 @@ class TestEnqueueMany:
             await client.enqueue_many(add, range(3_000))
 
             assert counted.calls["jobs.insert"] == 1
-            assert await client.count(status="waiting") == 3_000
+            assert await client.jobs.count(status="waiting") == 3_000
 
 
 class TestCodec:
@@ -226,7 +226,7 @@ class TestCodec:
 
             job = await worker.claim()
             assert job.input == b"]}{,]1[["
-            assert (await client.job(handle.id)).args == [1]
+            assert (await client.jobs.get(handle.id)).args == [1]
 
     async def test_says_so_when_a_payload_needs_another(
         self, store: Store, client: AsyncClient
@@ -234,7 +234,7 @@ class TestCodec:
         async with AsyncClient(store, codec=Reversed()) as other:
             handle = await other.enqueue(add, 1)
 
-        record = await client.job(handle.id)
+        record = await client.jobs.get(handle.id)
         with refused("payload.unreadable", PerdureError):
             _ = record.args
 
@@ -251,7 +251,7 @@ class TestPayloadMaxBytes:
 class TestJob:
     async def test_is_not_found_under_an_unknown_id(self, client: AsyncClient) -> None:
         with refused("job.not_found", JobNotFound, job_id="nobody"):
-            await client.job("nobody")
+            await client.jobs.get("nobody")
 
 
 class Reversed:

@@ -50,7 +50,7 @@ def wrong(health: Health) -> list[str]:
 
 class TestHealth:
     def test_a_new_store_is_well_and_has_no_worker(self, client: Client) -> None:
-        health = client.health()
+        health = client.store.health()
 
         assert health.is_well
         assert wrong(health) == ["warning workers"]
@@ -62,8 +62,8 @@ class TestHealth:
         with Client(store_url, namespace="team-a") as other:
             other.enqueue(add, 1, 2)
 
-        assert client.health().is_well
-        assert wrong(everywhere.health()) == ["error workers"]
+        assert client.store.health().is_well
+        assert wrong(everywhere.store.health()) == ["error workers"]
 
     async def test_jobs_that_a_live_worker_has_no_code_for(self, store_url: str) -> None:
         store = store_at(store_url)
@@ -74,7 +74,7 @@ class TestHealth:
             await store.maintenance.register_worker(
                 worker_info(namespace="default", tasks=("refuse",))
             )
-            findings = (await client.health()).findings
+            findings = (await client.store.health()).findings
         await store.close()
 
         found = {each.code: each.args for each in findings if each.severity is Severity.ERROR}
@@ -88,66 +88,66 @@ class TestHealth:
         with_it = Worker(store_url, flows=[asks]).start()
         try:
             assert any(event.status == "waiting" for event in run.watch())
-            assert client.health().is_well
+            assert client.store.health().is_well
         finally:
             with_it.shutdown()
             with_it.join()
 
     def test_paused_queues_are_told_of(self, client: Client) -> None:
-        client.pause_queue("mail", by="ann")
+        client.queues.pause("mail", by="ann")
 
-        assert "warning queues" in wrong(client.health())
+        assert "warning queues" in wrong(client.store.health())
 
 
 class TestFlows:
     def test_counts_runs_by_version(self, client: Client, everywhere: Client) -> None:
         client.submit(asks, None, id="a")
         client.submit(asks, None, id="b")
-        client.cancel("b")
+        client.runs.cancel("b")
 
-        [found] = client.flows()
+        [found] = client.flows.list()
         assert (found.flow, found.version) == ("asks", asks.version)
         assert (found.live, found.ended) == (1, 1)
-        assert everywhere.flows() == [found]
+        assert list(everywhere.flows.list()) == [found]
 
 
 class TestPrune:
     def test_removes_what_was_counted(self, client: Client) -> None:
         client.submit(asks, None, id="live")
         client.submit(asks, None, id="over")
-        client.cancel("over")
+        client.runs.cancel("over")
         job = client.enqueue(add, 1, 2)
-        job.abort()
+        job.cancel()
 
-        found = client.count_ended(older_than=0)
+        found = client.store.count_finished(older_than=0)
         assert (found.jobs, found.runs) == ({Status.CANCELLED: 1}, {RunStatus.CANCELLED: 1})
-        assert client.prune(older_than="1h") == 0
-        assert client.prune(older_than=0, status="completed") == 0
-        assert client.prune(older_than=0, status="cancelled") == 2
+        assert client.store.prune(older_than="1h") == 0
+        assert client.store.prune(older_than=0, status="completed") == 0
+        assert client.store.prune(older_than=0, status="cancelled") == 2
 
-        assert [run.id for run in client.runs()] == ["live"]
-        assert client.count_ended(older_than=0).jobs == {}
+        assert [run.id for run in client.runs.list()] == ["live"]
+        assert client.store.count_finished(older_than=0).jobs == {}
 
     def test_takes_more_than_one_batch(
         self, store_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("perdure.client.insight.PRUNE_BATCH", 2)
+        monkeypatch.setattr("perdure.operations.store.PRUNE_BATCH", 2)
         with Client(store_url) as client:
             client.enqueue_many(add.options(group="all"), [(1, 2)] * 5)
-            client.abort_group("all")
+            client.jobs.cancel_group("all")
 
-            assert client.prune(older_than=0) == 5
+            assert client.store.prune(older_than=0) == 5
 
     def test_refuses_what_is_no_end(self, client: Client, everywhere: Client) -> None:
         ends = ("cancelled", "completed", "dead", "failed", "skipped")
         with refused("argument.choice", InvalidInput, name="status", choices=ends):
-            client.prune(older_than=0, status="running")
+            client.store.prune(older_than=0, status="running")
         with refused("argument.duration", InvalidInput, name="older_than"):
-            client.count_ended(older_than="soon")
+            client.store.count_finished(older_than="soon")
         with refused("client.namespace_required", InvalidInput, operation="store.prune"):
-            everywhere.prune(older_than=0)
+            everywhere.store.prune(older_than=0)
 
 
 def test_a_clock_that_goes_wrong_is_noticed(store_url: str) -> None:
     with Client(store_at(store_url, clock=ManualClock(datetime(2020, 1, 1, tzinfo=UTC)))) as client:
-        assert "warning clock" in wrong(client.health())
+        assert "warning clock" in wrong(client.store.health())

@@ -38,6 +38,7 @@ from tests.client.played_worker import MINUTE, PlayedWorker
 from tests.client.runs import worker_at
 from tests.client.tasks import add, embed
 from tests.conformance.builders import close_limit
+from tests.support.refusal import refused
 from tests.worker.harness import until
 
 HOUR = timedelta(hours=1)
@@ -78,10 +79,12 @@ class TestAJob:
             actions=(START_WORKER,),
         )
 
-    async def test_is_found_by_its_id_where_a_run_could_be_meant(self, client: AsyncClient) -> None:
+    async def test_is_never_taken_for_a_run(self, client: AsyncClient) -> None:
         job = await client.enqueue(add, 1)
 
-        assert await client.explain(job.id) == await job.explain()
+        assert await client.jobs.explain(job.id) == await job.explain()
+        with refused("run.not_found", RunNotFound, run_id=job.id):
+            await client.runs.explain(job.id)
 
     async def test_has_no_worker_with_its_task(
         self, client: AsyncClient, store: Store, clock: ManualClock
@@ -118,7 +121,7 @@ class TestAJob:
 
     async def test_is_in_a_paused_queue(self, client: AsyncClient, clock: ManualClock) -> None:
         job = await client.enqueue(add, 1)
-        await client.pause_queue("default", by="ann")
+        await client.queues.pause("default", by="ann")
         paused_at = clock()
 
         finding = only(await job.explain())
@@ -162,7 +165,7 @@ class TestAJob:
     async def test_was_asked_to_stop(self, client: AsyncClient, worker: PlayedWorker) -> None:
         job = await client.enqueue(add, 1)
         await worker.claim()
-        await job.abort()
+        await job.cancel()
 
         assert only(await job.explain()).code == "explain.stopping"
 
@@ -222,7 +225,7 @@ class TestAJob:
 
     async def test_is_disabled(self, client: AsyncClient) -> None:
         job = await client.enqueue(add, 1)
-        await client.disable(job.id)
+        await client.jobs.disable(job.id)
 
         told = await job.explain()
 
@@ -261,7 +264,7 @@ class TestAJob:
 
     async def test_was_cancelled(self, client: AsyncClient) -> None:
         job = await client.enqueue(add, 1)
-        await job.abort()
+        await job.cancel()
 
         assert only(await job.explain()).code == "explain.job_cancelled"
 
@@ -278,9 +281,9 @@ class TestAJob:
 
     async def test_is_not_there(self, client: AsyncClient) -> None:
         with pytest.raises(JobNotFound):
-            await client.handle("nobody").explain()
+            await client.jobs.handle("nobody").explain()
         with pytest.raises(RunNotFound):
-            await client.explain("nobody")
+            await client.runs.explain("nobody")
 
 
 class TestAJobOfARun:
@@ -290,7 +293,7 @@ class TestAJobOfARun:
         await client.submit(ordering, 3, id="order-3")
         claimed = await worker.claim()
 
-        told = await client.explain(claimed.claim.id)
+        told = await client.jobs.explain(claimed.claim.id)
 
         assert (told.run, told.job, told.status) == ("order-3", claimed.claim.id, Status.ACTIVE)
         assert told.headline == told.findings
@@ -300,10 +303,10 @@ class TestAJobOfARun:
         self, client: AsyncClient, worker: PlayedWorker, clock: ManualClock
     ) -> None:
         await client.submit(ordering, 3, id="order-3")
-        [job] = await client.jobs()
-        await client.pause("order-3", by="ann")
+        [job] = await client.jobs.list()
+        await client.runs.pause("order-3", by="ann")
 
-        told = await client.explain(job.id)
+        told = await client.jobs.explain(job.id)
 
         assert told.headline == told.findings
         assert only(told).code == "explain.paused"
@@ -451,7 +454,7 @@ class TestLimits:
         [holder] = await _claim(store, [Concurrency(1, key="api")], flow=flow.graph.text)
         await client.submit(flow, 2, id="two")
 
-        told = await client.explain("two")
+        told = await client.runs.explain("two")
 
         assert told.headline == told.findings
         assert (only(told).code, only(told).about) == ("explain.limit_full", "call_api")
@@ -466,11 +469,11 @@ class TestWorkersTell:
         flow = Flow("calling").then(keep).then(limited).build()
 
         async def is_registered() -> bool:
-            return bool(await client.workers())
+            return bool(await client.workers.list())
 
         async with worker_at(store, [flow, asking]):
             await until(is_registered)
-            [worker] = await client.workers()
+            [worker] = await client.workers.list()
 
         assert worker.info.task_limits == (
             TaskLimits(

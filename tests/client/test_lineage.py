@@ -62,7 +62,7 @@ async def traced(
     run = await client.submit(flow, input, **options)
     async with worker_at(store, [flow]):
         await run.result(timeout=20)
-    return await client.lineage(run.id)
+    return await client.runs.lineage(run.id)
 
 
 def told(node: NodeLineage) -> list[tuple[str, str, int, Any]]:
@@ -218,7 +218,7 @@ class TestFromOutside:
         run = await client.submit(answering, 1, id="a")
         await run.signal("paid", {"sum": 5}, by="till")
 
-        lineage = await client.lineage("a")
+        lineage = await client.runs.lineage("a")
 
         [use] = lineage["payment"].uses
         assert (use.origin, use.source, use.by) == (UseOrigin.SIGNAL, "paid", "till")
@@ -227,9 +227,9 @@ class TestFromOutside:
     async def test_an_approval_tells_who_answered(self, client: AsyncClient) -> None:
         await client.submit(both, {"id": 1}, id="a")
         for name in ("ann", "bob"):
-            await client.decide("a:review", "approve", by=name)
+            await client.approvals.decide("a:review", "approve", by=name)
 
-        lineage = await client.lineage("a")
+        lineage = await client.runs.lineage("a")
 
         asked, *answers = lineage["review"].uses
         assert asked == Use(origin=UseOrigin.INPUT, number=1, value={"id": 1})
@@ -239,9 +239,9 @@ class TestFromOutside:
         run = await client.submit(outside, 7, id="a")
         async with worker_at(store, [outside]):
             await until(run, RunStatus.WAITING)
-        await client.report("a", "hand_over", status="completed", result=1, by="agent")
+        await client.runs.report("a", "hand_over", status="completed", result=1, by="agent")
 
-        lineage = await client.lineage("a")
+        lineage = await client.runs.lineage("a")
 
         assert [(use.origin, use.by) for use in lineage["hand_over"].uses] == [
             ("input", None),
@@ -261,12 +261,12 @@ class TestFromOutside:
 class TestRuns:
     async def test_that_are_not_there_have_none(self, client: AsyncClient) -> None:
         with pytest.raises(RunNotFound, match="'nope'"):
-            await client.lineage("nope")
+            await client.runs.lineage("nope")
 
     async def test_a_node_that_was_not_reached_is_no_part_of_it(self, client: AsyncClient) -> None:
         await client.submit(outside, 1, id="a")
 
-        lineage = await client.lineage("a")
+        lineage = await client.runs.lineage("a")
 
         assert [node.id for node in lineage.nodes] == ["hand_over"]
         with pytest.raises(KeyError, match="keep"):

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from perdure import AsyncClient, Flow, Reception, RunStatus, task
-from perdure.client.log_tail import LOG_PAGE
+from perdure import AsyncClient, Flow, ReportOutcome, RunStatus, task
 from perdure.clock import ManualClock
 from perdure.model.event import StoredEvent
 from perdure.model.run import LoadedRun
+from perdure.operations.run_log import LOG_PAGE
 from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
 from tests.client.people import hand_over, keep
@@ -78,26 +78,26 @@ class TestApprovals:
         run = await client.submit(long, list(range(ITEMS)), id="long")
         async with worker_at(store, [long]):
             await until(run, RunStatus.WAITING)
-        opened_at = (await client.inbox())[0].opened_at
+        opened_at = (await client.approvals.list())[0].opened_at
         clock.advance(timedelta(minutes=3))
         watched = WatchedStore(store)
 
         async with AsyncClient(watched.as_store()) as ours:
-            open_ = await ours.approval("long:review")
-            [unanswered] = await ours.inbox("ann")
+            open_ = await ours.approvals.get("long:review")
+            [unanswered] = await ours.approvals.list("ann")
             assert watched.calls["runs.load"] == 0
             assert watched.calls["runs.latest_events"] == 2
             assert watched.bytes < READ_MAX_BYTES
 
-            first = await ours.decide("long:review", "approve", by="ann", note="fine")
+            first = await ours.approvals.decide("long:review", "approve", by="ann", note="fine")
             answered_at = clock()
             clock.advance(timedelta(minutes=3))
-            [asked] = await ours.inbox("bob")
+            [asked] = await ours.approvals.list("bob")
             assert watched.calls["runs.load"] == 1  # what the decision itself needs
 
-            second = await ours.decide("long:review", "approve", by="bob")
+            second = await ours.approvals.decide("long:review", "approve", by="bob")
             assert watched.calls["runs.load"] == 2
-            decided = await ours.approval("long:review")
+            decided = await ours.approvals.get("long:review")
 
         assert unanswered == open_
         assert (open_.opened_at, open_.answers) == (opened_at, ())
@@ -118,13 +118,13 @@ class TestApprovals:
             Flow("after").approve("Fine?", name="review").delay("1d").wait_for_signal("go").build()
         )
         run = await client.submit(flow, 1, id="after")
-        await client.decide("after:review", "approve", by="ann")
+        await client.approvals.decide("after:review", "approve", by="ann")
         for number in range(2 * LOG_PAGE):
             await run.signal("go", number)
         watched = WatchedStore(store)
 
         async with AsyncClient(watched.as_store()) as ours:
-            record = await ours.approval("after:review")
+            record = await ours.approvals.get("after:review")
 
         assert [each.by for each in record.answers] == ["ann"]
         assert watched.calls["runs.latest_events"] == 3
@@ -138,22 +138,24 @@ class TestReports:
         async with worker_at(store, [reported]):
             await until(run, RunStatus.WAITING)
             items = list(range(ITEMS))
-            await client.report("long", "hand_over", status="completed", result=items, key="r-1")
+            await client.runs.report(
+                "long", "hand_over", status="completed", result=items, key="r-1"
+            )
             async for event in run.watch():
-                if event.kind == "node_completed" and event.node == "made":
+                if event.type == "node_completed" and event.node == "made":
                     break
         watched = WatchedStore(store)
 
         async with AsyncClient(watched.as_store()) as ours:
-            live = await ours.report("long", "hand_over", status="failed", error="no")
+            live = await ours.runs.report("long", "hand_over", status="failed", error="no")
             assert watched.calls["runs.load"] == 1  # what the report itself needs
-            await client.cancel("long")
-            with_key = await ours.report(
+            await client.runs.cancel("long")
+            with_key = await ours.runs.report(
                 "long", "hand_over", status="completed", result=1, key="r-1"
             )
-            without = await ours.report("long", "hand_over", status="completed", result=1)
+            without = await ours.runs.report("long", "hand_over", status="completed", result=1)
 
-        assert (live.reception, with_key.reception) == (Reception.IGNORED, Reception.REPEATED)
+        assert (live.outcome, with_key.outcome) == (ReportOutcome.IGNORED, ReportOutcome.REPEATED)
         assert live.first is not None
         assert live.first.result == items
-        assert (without.reception, without.first) == (Reception.IGNORED, live.first)
+        assert (without.outcome, without.first) == (ReportOutcome.IGNORED, live.first)

@@ -17,25 +17,25 @@ from tests.support.refusal import refused
 Act = Callable[[AsyncClient, str], Awaitable[Any]]
 
 BY_ID: dict[str, Act] = {
-    "job": lambda client, id: client.job(id),
-    "failures": lambda client, id: client.failures(id),
-    "abort": lambda client, id: client.abort(id),
-    "disable": lambda client, id: client.disable(id),
-    "enable": lambda client, id: client.enable(id),
-    "retry": lambda client, id: client.retry(id),
-    "resume": lambda client, id: client.resume(id),
-    "result": lambda client, id: client.handle(id).result(timeout=0),
-    "status": lambda client, id: client.handle(id).status(),
-    "watch": lambda client, id: anext(client.handle(id).watch()),
+    "job": lambda client, id: client.jobs.get(id),
+    "failures": lambda client, id: client.jobs.attempts(id),
+    "abort": lambda client, id: client.jobs.cancel(id),
+    "disable": lambda client, id: client.jobs.disable(id),
+    "enable": lambda client, id: client.jobs.enable(id),
+    "retry": lambda client, id: client.jobs.retry(id),
+    "resume": lambda client, id: client.jobs.resume(id),
+    "result": lambda client, id: client.jobs.handle(id).result(timeout=0),
+    "status": lambda client, id: client.jobs.handle(id).status(),
+    "watch": lambda client, id: anext(client.jobs.handle(id).watch()),
 }
 
 OF_ONE_NAMESPACE: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
     "enqueue": lambda client: client.enqueue(add, 1),
     "enqueue_many": lambda client: client.enqueue_many(add, [1]),
-    "result_of": lambda client: client.result_of(add, 1),
-    "abort_group": lambda client: client.abort_group("run-1"),
-    "pause_queue": lambda client: client.pause_queue("default"),
-    "resume_queue": lambda client: client.resume_queue("default"),
+    "result_of": lambda client: client.jobs.find_result(add, [1]),
+    "abort_group": lambda client: client.jobs.cancel_group("run-1"),
+    "pause_queue": lambda client: client.queues.pause("default"),
+    "resume_queue": lambda client: client.queues.resume("default"),
 }
 
 
@@ -75,9 +75,9 @@ class TestANamespace:
         await team_a.enqueue_many(add.options(group="run-1"), [1, 2])
         mine = await team_b.enqueue(add.options(group="run-1"), 1)
 
-        assert [job.id for job in await team_b.jobs()] == [mine.id]
-        assert await team_b.count(group="run-1") == 1
-        assert (await team_b.depth()).total == 1
+        assert [job.id for job in await team_b.jobs.list()] == [mine.id]
+        assert await team_b.jobs.count(group="run-1") == 1
+        assert [each.total for each in await team_b.queues.list()] == [1]
 
     async def test_has_fingerprints_of_its_own(
         self, team_a: AsyncClient, team_b: AsyncClient
@@ -91,17 +91,17 @@ class TestANamespace:
         other = await team_a.enqueue(add.options(group="run-1"), 1)
         await team_b.enqueue(add.options(group="run-1"), 1)
 
-        assert (await team_b.abort_group("run-1")).cancelled == 1
+        assert (await team_b.jobs.cancel_group("run-1")).cancelled == 1
         assert await other.status() is Status.WAITING
 
     async def test_pauses_its_own_queue(
         self, store: Store, team_a: AsyncClient, team_b: AsyncClient
     ) -> None:
         await team_a.enqueue(add, 1)
-        await team_b.pause_queue("default")
+        await team_b.queues.pause("default")
 
         assert len(await PlayedWorker(store, "team-a").claim_all()) == 1
-        assert await team_a.paused_queues() == []
+        assert not any(each.is_paused for each in await team_a.queues.list())
 
     async def test_finds_its_own_results(
         self, store: Store, team_a: AsyncClient, team_b: AsyncClient
@@ -110,9 +110,9 @@ class TestANamespace:
         worker = PlayedWorker(store, "team-a")
         await worker.complete(await worker.claim(), 2)
 
-        assert await team_a.result_of(add, 1) == 2
+        assert await team_a.jobs.find_result(add, [1]) == 2
         with pytest.raises(NoResult):
-            await team_b.result_of(add, 1)
+            await team_b.jobs.find_result(add, [1])
 
 
 class TestAnOperator:
@@ -121,29 +121,32 @@ class TestAnOperator:
     ) -> None:
         first = await team_a.enqueue(add, 1)
         second = await team_b.enqueue(add, 2)
-        await team_b.pause_queue("default")
+        await team_b.queues.pause("default")
 
-        assert [job.id for job in await operator.jobs()] == [second.id, first.id]
-        assert [job.namespace for job in await operator.jobs()] == ["team-b", "team-a"]
-        assert await operator.count(status="waiting") == 2
-        assert (await operator.depth()).by_queue == {"default": {Status.WAITING: 2}}
-        assert [each.namespace for each in await operator.paused_queues()] == ["team-b"]
-        assert (await operator.job(first.id)).args == [1]
+        assert [job.id for job in await operator.jobs.list()] == [second.id, first.id]
+        assert [job.namespace for job in await operator.jobs.list()] == ["team-b", "team-a"]
+        assert await operator.jobs.count(status="waiting") == 2
+        queues = {
+            (each.namespace, each.name): (each.total, each.is_paused)
+            for each in await operator.queues.list()
+        }
+        assert queues == {("team-a", "default"): (1, False), ("team-b", "default"): (1, True)}
+        assert (await operator.jobs.get(first.id)).args == [1]
 
     async def test_acts_on_any_job_by_id(
         self, store: Store, operator: AsyncClient, team_a: AsyncClient
     ) -> None:
         handle = await team_a.enqueue(add, 1)
 
-        assert (await operator.disable(handle.id)).after is Status.DISABLED
-        assert (await operator.enable(handle.id)).after is Status.WAITING
+        assert (await operator.jobs.disable(handle.id)).after is Status.DISABLED
+        assert (await operator.jobs.enable(handle.id)).after is Status.WAITING
         worker = PlayedWorker(store, "team-a")
         await worker.settle(await worker.claim(), Released())
-        assert (await operator.resume(handle.id)).after is Status.WAITING
-        assert (await operator.abort(handle.id)).after is Status.CANCELLED
-        assert (await operator.retry(handle.id)).after is Status.WAITING
+        assert (await operator.jobs.resume(handle.id)).after is Status.WAITING
+        assert (await operator.jobs.cancel(handle.id)).after is Status.CANCELLED
+        assert (await operator.jobs.retry(handle.id)).after is Status.WAITING
         await worker.complete(await worker.claim(), 5)
-        assert await operator.handle(handle.id).result(timeout=10) == 5
+        assert await operator.jobs.handle(handle.id).result(timeout=10) == 5
 
     @pytest.mark.parametrize("act", OF_ONE_NAMESPACE.values(), ids=OF_ONE_NAMESPACE)
     async def test_is_refused_what_needs_one_namespace(
@@ -152,4 +155,4 @@ class TestAnOperator:
         with refused("client.namespace_required", InvalidInput):
             await act(operator)
 
-        assert await operator.count() == 0
+        assert await operator.jobs.count() == 0

@@ -14,7 +14,7 @@ class TestAbort:
     async def test_cancels_a_waiting_job_at_once(self, client: AsyncClient) -> None:
         handle = await client.enqueue(add, 1)
 
-        outcome = await handle.abort()
+        outcome = await handle.cancel()
 
         assert (outcome.before, outcome.after) == (Status.WAITING, Status.CANCELLED)
         assert not outcome.was_finished
@@ -26,7 +26,7 @@ class TestAbort:
         handle = await client.enqueue(add, 1)
         job = await worker.claim()
 
-        outcome = await client.abort(handle.id)
+        outcome = await client.jobs.cancel(handle.id)
 
         assert (outcome.before, outcome.after) == (Status.ACTIVE, Status.ABORTING)
         assert await worker.complete(job, "too late") is Status.CANCELLED
@@ -38,15 +38,15 @@ class TestAbort:
         handle = await client.enqueue(add, 1)
         await worker.complete(await worker.claim(), 2)
 
-        outcome = await handle.abort()
+        outcome = await handle.cancel()
 
         assert outcome.was_finished
-        assert str(outcome) == f"job {handle.id} was completed already; nothing was changed"
+        assert outcome.before is outcome.after is Status.COMPLETED
         assert await handle.result(timeout=10) == 2
 
     async def test_of_an_unknown_job_says_so(self, client: AsyncClient) -> None:
         with pytest.raises(JobNotFound):
-            await client.abort("nobody")
+            await client.jobs.cancel("nobody")
 
 
 class TestAbortGroup:
@@ -57,7 +57,7 @@ class TestAbortGroup:
         other = await client.enqueue(add.options(group="run-2"), 4)
         alone = await client.enqueue(add, 5)
 
-        outcome = await client.abort_group("run-1")
+        outcome = await client.jobs.cancel_group("run-1")
 
         assert (outcome.group, outcome.cancelled, outcome.aborting) == ("run-1", 2, 1)
         assert {await handle.status() for handle in mine} == {Status.CANCELLED}
@@ -69,7 +69,7 @@ class TestAbortGroup:
         handle = await client.enqueue(add.options(group="run-1"), 1)
         await worker.complete(await worker.claim(), 2)
 
-        outcome = await client.abort_group("run-1")
+        outcome = await client.jobs.cancel_group("run-1")
 
         assert (outcome.cancelled, outcome.aborting) == (0, 0)
         assert await handle.status() is Status.COMPLETED
@@ -81,27 +81,27 @@ class TestDisableAndEnable:
     ) -> None:
         handle = await client.enqueue(add, 1)
 
-        moved = await client.disable(handle.id)
+        moved = await client.jobs.disable(handle.id)
         assert (moved.before, moved.after) == (Status.WAITING, Status.DISABLED)
         assert await worker.claim_all() == []
 
-        await client.enable(handle.id)
+        await client.jobs.enable(handle.id)
         assert (await worker.claim()).claim.id == handle.id
 
     async def test_refuse_a_status_they_do_not_apply_to(self, client: AsyncClient) -> None:
         handle = await client.enqueue(add, 1)
 
         with pytest.raises(IllegalTransition, match=f"cannot enable job {handle.id}: it is wait"):
-            await client.enable(handle.id)
-        await handle.abort()
+            await client.jobs.enable(handle.id)
+        await handle.cancel()
         with pytest.raises(IllegalTransition, match=r"cannot disable job .*: it is cancelled"):
-            await client.disable(handle.id)
+            await client.jobs.disable(handle.id)
 
     async def test_say_so_when_there_is_no_such_job(self, client: AsyncClient) -> None:
         with pytest.raises(JobNotFound):
-            await client.disable("nobody")
+            await client.jobs.disable("nobody")
         with pytest.raises(JobNotFound):
-            await client.enable("nobody")
+            await client.jobs.enable("nobody")
 
 
 class TestRetry:
@@ -116,17 +116,17 @@ class TestRetry:
         assert (moved.before, moved.after) == (Status.FAILED, Status.WAITING)
         await worker.complete(await worker.claim(), 2)
         assert await handle.result(timeout=10) == 2
-        assert len(await handle.failures()) == 1
+        assert len(await handle.attempts()) == 1
 
     async def test_refuses_a_job_that_is_not_over(self, client: AsyncClient) -> None:
         handle = await client.enqueue(add, 1)
 
         with pytest.raises(IllegalTransition, match="cannot retry"):
-            await client.retry(handle.id)
+            await client.jobs.retry(handle.id)
 
     async def test_refuses_when_its_fingerprint_is_taken_by_now(self, client: AsyncClient) -> None:
         handle = await client.enqueue(add.options(fingerprint="one"), 1)
-        await handle.abort()
+        await handle.cancel()
         await client.enqueue(add.options(fingerprint="one"), 1)
 
         with pytest.raises(FingerprintTaken):
@@ -140,7 +140,7 @@ class TestResume:
         handle = await client.enqueue(add, 1)
         assert await worker.settle(await worker.claim(), Released()) is Status.PAUSED
 
-        moved = await client.resume(handle.id)
+        moved = await client.jobs.resume(handle.id)
 
         assert (moved.before, moved.after) == (Status.PAUSED, Status.WAITING)
         assert (await worker.claim()).attempt == 1
@@ -149,7 +149,7 @@ class TestResume:
         handle = await client.enqueue(add, 1)
 
         with pytest.raises(IllegalTransition, match="cannot resume"):
-            await client.resume(handle.id)
+            await client.jobs.resume(handle.id)
 
 
 class TestPauseQueue:
@@ -159,14 +159,14 @@ class TestPauseQueue:
         await client.enqueue(embed, "hello")
         plain = await client.enqueue(add, 1)
 
-        await client.pause_queue("embeddings", by="ann")
+        await client.queues.pause("embeddings", by="ann")
         assert (await worker.claim()).claim.id == plain.id
-        [paused] = await client.paused_queues()
-        assert (paused.queue, paused.paused_by) == ("embeddings", "ann")
+        queues = {each.name: each.paused_by for each in await client.queues.list()}
+        assert queues == {"default": None, "embeddings": "ann"}
 
-        await client.resume_queue("embeddings")
+        await client.queues.resume("embeddings")
         assert (await worker.claim()).lane.task == "embed"
-        assert await client.paused_queues() == []
+        assert not any(each.is_paused for each in await client.queues.list())
 
 
 class TestJobs:
@@ -178,25 +178,26 @@ class TestJobs:
         other = await client.enqueue(embed.options(group="run-1"), "x")
         await client.enqueue(echo, 1)
 
-        assert [job.id for job in await client.jobs(status="failed")] == [failed.id]
-        assert [job.id for job in await client.jobs(queue="embeddings")] == [other.id]
-        assert [job.id for job in await client.jobs(task=embed)] == [other.id]
-        assert [job.id for job in await client.jobs(task="add")] == [failed.id]
-        assert [job.id for job in await client.jobs(group="run-1")] == [other.id, failed.id]
-        assert await client.count(group="run-1") == 2
-        assert await client.count(status=Status.WAITING, group="run-1") == 1
+        assert [job.id for job in await client.jobs.list(status="failed")] == [failed.id]
+        assert [job.id for job in await client.jobs.list(queue="embeddings")] == [other.id]
+        assert [job.id for job in await client.jobs.list(task=embed)] == [other.id]
+        assert [job.id for job in await client.jobs.list(task="add")] == [failed.id]
+        assert [job.id for job in await client.jobs.list(group="run-1")] == [other.id, failed.id]
+        assert await client.jobs.count(group="run-1") == 2
+        assert await client.jobs.count(status=Status.WAITING, group="run-1") == 1
 
     async def test_come_in_pages(self, client: AsyncClient) -> None:
         handles = await client.enqueue_many(add, range(5))
         newest_first = [handle.id for handle in reversed(handles)]
 
-        page = await client.jobs(limit=2)
-        following = await client.jobs(limit=10, before=page[-1].id)
+        page = await client.jobs.list(limit=2)
+        following = await client.jobs.list(limit=10, cursor=page.next)
 
-        assert [job.id for job in page + following] == newest_first
+        assert [job.id for job in (*page, *following)] == newest_first
+        assert following.next is None
 
 
-class TestDepth:
+class TestQueues:
     async def test_counts_by_status_and_queue(
         self, client: AsyncClient, worker: PlayedWorker
     ) -> None:
@@ -205,12 +206,10 @@ class TestDepth:
         await client.enqueue_many(add, [2, 3])
         await client.enqueue(embed.options(delay="1h"), "x")
 
-        depth = await client.depth()
+        queues = await client.queues.list()
 
-        assert depth.by_queue == {
+        assert {each.name: each.counts for each in queues} == {
             "default": {Status.COMPLETED: 1, Status.WAITING: 2},
             "embeddings": {Status.SCHEDULED: 1},
         }
-        assert depth.by_status["waiting"] == 2  # type: ignore[index]  # a Status is a text
-        assert depth.by_status[Status.DEAD] == 0
-        assert depth.total == 4
+        assert [each.total for each in queues] == [3, 1]

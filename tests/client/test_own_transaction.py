@@ -45,11 +45,11 @@ class TestABlockingClient:
         client, connect = blocking
         with connect() as connection:
             job = client.using(connection).enqueue(add.options(group="run-1"), 1)
-            assert client.count() == 0
+            assert client.jobs.count() == 0
             connection.commit()
 
         assert job.status is Status.WAITING
-        assert client.job(job.id).group == "run-1"
+        assert client.jobs.get(job.id).group == "run-1"
 
     def test_enqueues_nothing_when_the_caller_rolls_back(
         self, blocking: tuple[Client, Connect]
@@ -59,7 +59,7 @@ class TestABlockingClient:
             jobs = client.using(connection).enqueue_many(add, [1, 2])
             connection.rollback()
 
-        assert client.count() == 0
+        assert client.jobs.count() == 0
         with pytest.raises(JobNotFound):
             jobs[0].result(timeout=10)
 
@@ -73,7 +73,7 @@ class TestABlockingClient:
                 client.using(connection).enqueue(add, 1, c=1)  # type: ignore[call-arg]
             connection.commit()
 
-        record = client.job(job.id)
+        record = client.jobs.get(job.id)
         assert (record.queue, record.kwargs) == ("other", {"queue": "mine", "text": "t"})
 
     def test_refuses_what_is_not_a_connection(self, store_url: str) -> None:
@@ -81,7 +81,7 @@ class TestABlockingClient:
             with pytest.raises(InvalidInput, match="connection="):
                 client.using("a connection").enqueue(add, 1)
 
-            assert client.count() == 0
+            assert client.jobs.count() == 0
 
 
 class TestAnAsyncClient:
@@ -97,7 +97,7 @@ class TestAnAsyncClient:
         async with AsyncClient(postgres_url) as client:
             async with connection.transaction():
                 handle = await client.using(connection).enqueue(add, 1)
-                assert await client.count() == 0
+                assert await client.jobs.count() == 0
 
             assert await handle.status() is Status.WAITING
 
@@ -110,7 +110,7 @@ class TestAnAsyncClient:
             await client.using(connection).enqueue_many(add, [1, 2])
             await transaction.rollback()
 
-            assert await client.count() == 0
+            assert await client.jobs.count() == 0
 
     async def test_takes_part_in_a_transaction_of_sqlite3(self, sqlite_url: str) -> None:
         async with AsyncClient(sqlite_url) as client:
@@ -120,4 +120,4 @@ class TestAnAsyncClient:
                 kept = await client.using(connection).enqueue(add, 2)
                 connection.commit()
 
-            assert [job.id for job in await client.jobs()] == [kept.id]
+            assert [job.id for job in await client.jobs.list()] == [kept.id]

@@ -51,7 +51,7 @@ class TestDequeue:
         job = await queue.dequeue("worker-1")
 
         assert job is not None
-        assert (job.id, job.kind, job.payload) == (urgent, "resume", {"run": 2})
+        assert (job.id, job.task, job.payload) == (urgent, "resume", {"run": 2})
         assert (job.queue, job.attempt, job.claim_epoch) == ("default", 1, 1)
 
     async def test_returns_none_when_nothing_waits(self, queue: AsyncJobQueue) -> None:
@@ -66,8 +66,8 @@ class TestDequeue:
         await queue.enqueue("start", 1, queue="other")
         await queue.enqueue("stop", 2)
 
-        assert await queue.dequeue("worker-1", kinds=["start"]) is None
-        job = await queue.dequeue("worker-1", queues=["other", "default"], kinds=["start"])
+        assert await queue.dequeue("worker-1", tasks=["start"]) is None
+        job = await queue.dequeue("worker-1", queues=["other", "default"], tasks=["start"])
         assert job is not None
         assert job.payload == 1
 
@@ -98,7 +98,7 @@ class TestDequeue:
         job = await queue.dequeue("worker-1")
 
         assert job is not None
-        assert (job.kind, job.payload) == ("add", 4)
+        assert (job.task, job.payload) == ("add", 4)
         await queue.ack(job, 5)
         assert await handle.result(timeout=10) == 5
 
@@ -116,7 +116,7 @@ class TestAck:
         self, queue: AsyncJobQueue, client: AsyncClient
     ) -> None:
         job = await held(queue)
-        await client.abort(job.id)
+        await client.jobs.cancel(job.id)
 
         assert await queue.ack(job) is Status.CANCELLED
 
@@ -158,7 +158,7 @@ class TestNack:
 
         assert await queue.nack(job, ValueError("no luck")) is Status.DEAD
 
-        [entry] = await client.failures(job.id)
+        [entry] = await client.jobs.attempts(job.id)
         assert (entry.failure.type, entry.failure.message) == ("ValueError", "no luck")
 
     async def test_of_a_permanent_error_fails_at_once(self, queue: AsyncJobQueue) -> None:
@@ -195,7 +195,7 @@ class TestHeartbeat:
         self, queue: AsyncJobQueue, client: AsyncClient
     ) -> None:
         job = await held(queue)
-        await client.abort(job.id)
+        await client.jobs.cancel(job.id)
 
         assert await queue.heartbeat(job) is Status.ABORTING
 
@@ -245,7 +245,8 @@ class TestReclaimExpired:
             await queue.reclaim_expired()
 
         assert (await queue.get_job(id)).status is Status.DEAD
-        assert (await queue.depth()).by_status[Status.DEAD] == 1
+        [stats] = await queue.stats()
+        assert stats.counts == {Status.DEAD: 1}
 
 
 class TestFencing:
@@ -284,9 +285,9 @@ class TestDepth:
         await held(queue)
         await queue.enqueue("start", 2)
 
-        counts = (await queue.depth()).by_status
+        [stats] = await queue.stats()
 
-        assert (counts[Status.WAITING], counts[Status.ACTIVE], counts[Status.DEAD]) == (1, 1, 0)
+        assert (stats.name, stats.counts) == ("default", {Status.WAITING: 1, Status.ACTIVE: 1})
 
 
 class TestBadInput:
@@ -307,7 +308,7 @@ class TestBadInput:
             with pytest.raises(PayloadTooLarge, match="the payload of a job 'start' has"):
                 await queue.enqueue("start", "x" * 20)
 
-            assert (await queue.depth()).total == 0
+            assert await queue.stats() == []
 
     def test_includes_the_operators_namespace(self) -> None:
         with refused("client.namespace_required", InvalidInput, operation="JobQueue"):
@@ -328,6 +329,6 @@ class TestBlockingFace:
             assert queue.ack(again, "done") is Status.COMPLETED
             assert queue.get_job(job.id).result == "done"
             assert queue.reclaim_expired() == 0
-            assert queue.depth().total == 1
+            assert [each.total for each in queue.stats()] == [1]
             with pytest.raises(StaleClaim):
                 queue.nack(job, "late")

@@ -19,7 +19,7 @@ from perdure import (
     NodeNotFound,
     NodeNotWaiting,
     PayloadTooLarge,
-    Reception,
+    ReportOutcome,
     RunEnded,
     RunNotFound,
     RunStatus,
@@ -64,21 +64,21 @@ class TestReport:
     async def test_completed_lets_the_run_go_on_with_the_result(
         self, client: AsyncClient, paused: AsyncRunHandle
     ) -> None:
-        answer = await client.report(
+        answer = await client.runs.report(
             "order-7", "hand_over", status="completed", result={"ok": True}, by="agent-3"
         )
 
-        assert (answer.reception, answer.is_accepted) == (Reception.ACCEPTED, True)
+        assert (answer.outcome, answer.is_accepted) == (ReportOutcome.ACCEPTED, True)
         assert (answer.run, answer.node, answer.status) == ("order-7", "hand_over", "running")
         assert await paused.result(timeout=20) == {"ok": True}
-        [event] = [each for each in await paused.events() if each.kind == "node_reported"]
+        [event] = [each for each in await paused.events() if each.type == "node_reported"]
         assert (event.details["status"], event.details["by"]) == ("completed", "agent-3")
         assert event.value == {"status": "completed", "result": {"ok": True}}
 
     async def test_failed_reaches_the_body_with_why(
         self, client: AsyncClient, paused: AsyncRunHandle
     ) -> None:
-        await client.report("order-7", "hand_over", status="failed", error="out of paper")
+        await client.runs.report("order-7", "hand_over", status="failed", error="out of paper")
 
         events = await until(paused, RunStatus.FAILED)
         assert next(each.failure.message for each in events if each.failure) == "out of paper"
@@ -86,24 +86,24 @@ class TestReport:
     async def test_progress_is_kept_and_the_run_goes_on_waiting(
         self, client: AsyncClient, paused: AsyncRunHandle
     ) -> None:
-        one = await client.report("order-7", "hand_over", progress={"pages": 1})
-        two = await client.report("order-7", "hand_over", progress={"pages": 2})
+        one = await client.runs.report("order-7", "hand_over", progress={"pages": 1})
+        two = await client.runs.report("order-7", "hand_over", progress={"pages": 2})
 
-        assert (one.reception, two.reception) == ("accepted", "accepted")
+        assert (one.outcome, two.outcome) == ("accepted", "accepted")
         assert await paused.status() is RunStatus.WAITING
-        values = [each.value for each in await paused.events() if each.kind == "node_reported"]
+        values = [each.value for each in await paused.events() if each.type == "node_reported"]
         assert [value["progress"] for value in values] == [{"pages": 1}, {"pages": 2}]
 
     async def test_repeated_with_its_key_counts_once(
         self, client: AsyncClient, paused: AsyncRunHandle
     ) -> None:
-        first = await client.report("order-7", "hand_over", progress=1, key="a")
+        first = await client.runs.report("order-7", "hand_over", progress=1, key="a")
         count = len(await paused.events())
 
-        second = await client.report("order-7", "hand_over", progress=1, key="a")
-        third = await client.report("order-7", "hand_over", progress=2, key="b")
+        second = await client.runs.report("order-7", "hand_over", progress=1, key="a")
+        third = await client.runs.report("order-7", "hand_over", progress=2, key="b")
 
-        receptions = [first.reception, second.reception, third.reception]
+        receptions = [first.outcome, second.outcome, third.outcome]
         assert receptions == ["accepted", "repeated", "accepted"]
         assert len(await paused.events()) == count + 1
 
@@ -112,19 +112,23 @@ class TestReport:
     ) -> None:
         run = await client.submit(slow, 7, id="order-8")
         await until(run, RunStatus.WAITING)
-        await client.report("order-8", "hand_over", status="completed", result=1, key="a")
+        await client.runs.report("order-8", "hand_over", status="completed", result=1, key="a")
         async for event in run.watch():
-            if event.kind == "node_completed":
+            if event.type == "node_completed":
                 break
 
-        other = await client.report("order-8", "hand_over", status="failed", error="no", key="b")
-        same = await client.report("order-8", "hand_over", status="completed", result=1, key="a")
+        other = await client.runs.report(
+            "order-8", "hand_over", status="failed", error="no", key="b"
+        )
+        same = await client.runs.report(
+            "order-8", "hand_over", status="completed", result=1, key="a"
+        )
 
-        assert (other.reception, other.is_accepted) == (Reception.IGNORED, False)
+        assert (other.outcome, other.is_accepted) == (ReportOutcome.IGNORED, False)
         assert other.first == Report(status="completed", result=1)  # type: ignore[arg-type]
-        assert same.reception is Reception.REPEATED
+        assert same.outcome is ReportOutcome.REPEATED
         assert (await run.outputs())["hand_over"] == 1
-        ignored = [each for each in await run.events() if each.kind == "report_ignored"]
+        ignored = [each for each in await run.events() if each.type == "report_ignored"]
         assert [(each.node, each.details["status"]) for each in ignored] == [
             ("hand_over", "failed")
         ]
@@ -135,9 +139,9 @@ class TestReport:
         run = await client.submit(outside, 7, id="order-7")
         async with worker_at(store, FLOWS):
             await until(run, RunStatus.WAITING)
-        await client.report("order-7", "hand_over", status="completed", result=1)
+        await client.runs.report("order-7", "hand_over", status="completed", result=1)
 
-        await client.report("order-7", "hand_over", status="failed", error="no")
+        await client.runs.report("order-7", "hand_over", status="failed", error="no")
 
         async with worker_at(store, FLOWS):
             assert await run.result(timeout=20) == 1
@@ -145,14 +149,16 @@ class TestReport:
     async def test_after_the_run_has_ended_is_answered_as_before(
         self, client: AsyncClient, paused: AsyncRunHandle
     ) -> None:
-        await client.report("order-7", "hand_over", status="completed", result=1, key="a")
+        await client.runs.report("order-7", "hand_over", status="completed", result=1, key="a")
         await paused.result(timeout=20)
         count = len(await paused.events())
 
-        same = await client.report("order-7", "hand_over", status="completed", result=1, key="a")
-        other = await client.report("order-7", "hand_over", status="failed", error="no")
+        same = await client.runs.report(
+            "order-7", "hand_over", status="completed", result=1, key="a"
+        )
+        other = await client.runs.report("order-7", "hand_over", status="failed", error="no")
 
-        assert (same.reception, other.reception) == ("repeated", "ignored")
+        assert (same.outcome, other.outcome) == ("repeated", "ignored")
         assert other.first is not None
         assert (other.first.result, other.status) == (1, "completed")
         assert len(await paused.events()) == count
@@ -162,12 +168,12 @@ class TestReport:
     ) -> None:
         answers = await asyncio.gather(
             *(
-                client.report("order-7", "hand_over", status="completed", result=1, key="same")
+                client.runs.report("order-7", "hand_over", status="completed", result=1, key="same")
                 for _ in range(4)
             )
         )
 
-        receptions = sorted(answer.reception for answer in answers)
+        receptions = sorted(answer.outcome for answer in answers)
         assert receptions == ["accepted", "repeated", "repeated", "repeated"]
 
     async def test_before_the_body_has_paused_is_kept(
@@ -175,9 +181,11 @@ class TestReport:
     ) -> None:
         run = await client.submit(outside, 7, id="order-7")
 
-        answer = await client.report("order-7", "hand_over", status="completed", result="early")
+        answer = await client.runs.report(
+            "order-7", "hand_over", status="completed", result="early"
+        )
 
-        assert answer.reception is Reception.ACCEPTED
+        assert answer.outcome is ReportOutcome.ACCEPTED
         async with worker_at(store, FLOWS):
             assert await run.result(timeout=20) == "early"
 
@@ -187,11 +195,13 @@ class TestReport:
         run = await client.submit(again, 7, id="loop")
         await until(run, RunStatus.WAITING)
 
-        first = await client.report("loop", "ask", status="completed", result={"done": False})
+        first = await client.runs.report("loop", "ask", status="completed", result={"done": False})
         async for event in run.watch():
-            if event.kind == "node_paused" and event.key == "ask#2":
+            if event.type == "node_paused" and event.key == "ask#2":
                 break
-        second = await client.report("loop", "ask#2", status="completed", result={"done": True})
+        second = await client.runs.report(
+            "loop", "ask#2", status="completed", result={"done": True}
+        )
 
         assert (first.node, second.node) == ("ask#1", "ask#2")
         assert await run.result(timeout=20) == {"done": True}
@@ -201,7 +211,7 @@ class TestReport:
         await until(run, RunStatus.WAITING)
 
         for item in (1, 0):
-            await client.report("map", f"each[{item}]", status="completed", result=item * 10)
+            await client.runs.report("map", f"each[{item}]", status="completed", result=item * 10)
 
         assert await run.result(timeout=20) == [0, 10]
 
@@ -212,7 +222,7 @@ class TestRefusals:
 
         for node in ("hand_ovr", "hand over", "poll:hand_over"):
             with pytest.raises(NodeNotFound, match=r"'order-7' has no node .*'hand_over'"):
-                await client.report("order-7", node)
+                await client.runs.report("order-7", node)
         assert len(await run.events()) == 1
 
     async def test_of_a_node_that_waits_for_no_report(
@@ -224,19 +234,19 @@ class TestRefusals:
 
         for run, node in (("order-7", "keep"), ("signal", "payment"), ("refund", "review")):
             with pytest.raises(NodeNotWaiting, match=f"node '{node}' of run '{run}'"):
-                await client.report(run, node, status="completed")
+                await client.runs.report(run, node, status="completed")
         assert len(await paused.events()) == count
 
     async def test_of_a_run_that_ended_without_any(self, client: AsyncClient) -> None:
         await client.submit(outside, 7, id="order-7")
-        await client.cancel("order-7")
+        await client.runs.cancel("order-7")
 
         with pytest.raises(RunEnded, match=r"node 'hand_over'.*'order-7': it is cancelled"):
-            await client.report("order-7", "hand_over", status="completed")
+            await client.runs.report("order-7", "hand_over", status="completed")
 
     async def test_of_a_run_that_there_is_not(self, client: AsyncClient) -> None:
         with pytest.raises(RunNotFound, match="'order-9'"):
-            await client.report("order-9", "hand_over")
+            await client.runs.report("order-9", "hand_over")
 
     @pytest.mark.parametrize(
         "wrong, code, args",
@@ -262,7 +272,7 @@ class TestRefusals:
         run = await client.submit(outside, 7, id="order-7")
 
         with refused(code, InvalidInput, **args):
-            await client.report("order-7", "hand_over", **wrong)
+            await client.runs.report("order-7", "hand_over", **wrong)
         assert len(await run.events()) == 1
 
     async def test_of_what_is_too_large(self, store: Store) -> None:
@@ -270,17 +280,17 @@ class TestRefusals:
             await client.submit(outside, 7, id="order-7")
 
             with pytest.raises(PayloadTooLarge, match="the report"):
-                await client.report("order-7", "hand_over", progress="x" * 1000)
+                await client.runs.report("order-7", "hand_over", progress="x" * 1000)
 
 
 class TestWaits:
     async def test_tell_what_outside_parties_need(
         self, client: AsyncClient, paused: AsyncRunHandle, clock: ManualClock
     ) -> None:
-        [wait] = await client.waits(kind="outside")
+        [wait] = await client.waits.list(type="outside")
 
         assert (wait.run, wait.node, wait.key) == ("order-7", "hand_over", "hand_over")
-        assert (wait.kind, wait.name) == (WaitKind.OUTSIDE, "agent")
+        assert (wait.type, wait.name) == (WaitKind.OUTSIDE, "agent")
         assert wait.detail == {"ticket": "T-7"}
         assert (wait.opened_at, wait.due_at) == (clock(), clock() + timedelta(hours=2))
 
@@ -292,20 +302,20 @@ class TestWaits:
             clock.advance(timedelta(seconds=1))
         await client.submit(refunds, {"id": 1, "amount": 2}, id="refund")
 
-        first = await client.waits(limit=2)
-        second = await client.waits(limit=2, after=first[-1])
+        first = await client.waits.list(limit=2)
+        second = await client.waits.list(limit=2, cursor=first.next)
 
-        listed = [(each.run, each.kind) for each in first + second]
+        listed = [(each.run, each.type) for each in (*first, *second)]
         assert listed == [
             ("signal-0", "signal"),
             ("signal-1", "signal"),
             ("signal-2", "signal"),
             ("refund", "approval"),
         ]
-        assert [each.run for each in await client.waits(run="refund")] == ["refund"]
-        assert len(await client.waits(name="paid")) == 3
-        assert await client.waits(kind="timer") == []
+        assert [each.run for each in await client.waits.list(run="refund")] == ["refund"]
+        assert len(await client.waits.list(name="paid")) == 3
+        assert list(await client.waits.list(type="timer")) == []
 
     async def test_are_not_of_a_kind_that_there_is_not(self, client: AsyncClient) -> None:
-        with refused("argument.choice", InvalidInput, name="kind", nearest=("timer",)):
-            await client.waits(kind="timers")
+        with refused("argument.choice", InvalidInput, name="type", nearest=("timer",)):
+            await client.waits.list(type="timers")

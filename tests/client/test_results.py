@@ -46,7 +46,7 @@ class TestResult:
             [value], _ = from_json(job.input)
             await worker.complete(job, value)
 
-        results = await client.results(handles, timeout=10)
+        results = await client.jobs.results(handles, timeout=10)
 
         assert [(type(each), each) for each in results] == [(type(each), each) for each in values]
 
@@ -57,7 +57,7 @@ class TestResult:
         await worker.complete(await worker.claim(), {"x": 2, "y": 1})
 
         assert await handle.result(timeout=10) == Point(2, 1)
-        assert await client.handle(handle.id, mirror).result(timeout=10) == Point(2, 1)
+        assert await client.jobs.handle(handle.id, mirror).result(timeout=10) == Point(2, 1)
 
     async def test_is_plain_values_where_no_type_is_known_or_fits(
         self, client: AsyncClient, worker: PlayedWorker
@@ -66,7 +66,7 @@ class TestResult:
         await worker.complete(await worker.claim(), "not a point")
 
         assert await handle.result(timeout=10) == "not a point"
-        assert await client.handle(handle.id).result(timeout=10) == "not a point"
+        assert await client.jobs.handle(handle.id).result(timeout=10) == "not a point"
 
 
 class TestFailure:
@@ -96,7 +96,7 @@ class TestFailure:
         with refused("job.dead", JobDead, attempt=2, reason="OSError: second"):
             await handle.result(timeout=10)
 
-        history = await handle.failures()
+        history = await handle.attempts()
         assert [(each.attempt, each.failure.message) for each in history] == [
             (1, "first"),
             (2, "second"),
@@ -105,22 +105,22 @@ class TestFailure:
 
     async def test_of_an_unknown_job_has_no_history(self, client: AsyncClient) -> None:
         with pytest.raises(JobNotFound):
-            await client.failures("nobody")
+            await client.jobs.attempts("nobody")
 
     async def test_of_a_cancelled_job_is_typed(
         self, client: AsyncClient, worker: PlayedWorker
     ) -> None:
         handle = await client.enqueue(add, 1)
-        await handle.abort()
+        await handle.cancel()
 
         with pytest.raises(JobCancelled, match="was cancelled"):
             await handle.result(timeout=10)
 
     async def test_of_a_disabled_job_says_how_to_go_on(self, client: AsyncClient) -> None:
         handle = await client.enqueue(add, 1)
-        await client.disable(handle.id)
+        await client.jobs.disable(handle.id)
 
-        with pytest.raises(JobDisabled, match=r"client\.enable\("):
+        with pytest.raises(JobDisabled, match=r"client\.jobs\.enable\("):
             await handle.result(timeout=10)
 
     async def test_is_caught_by_its_base(self) -> None:
@@ -137,7 +137,7 @@ class TestResults:
         await worker.fail(bad, ValueError("no"))
 
         with pytest.raises(JobFailed):
-            await client.results(handles, timeout=10)
+            await client.jobs.results(handles, timeout=10)
 
     async def test_hold_errors_when_asked_to(
         self, client: AsyncClient, worker: PlayedWorker
@@ -147,7 +147,7 @@ class TestResults:
         await worker.complete(good, 1)
         await worker.fail(bad, ValueError("no"))
 
-        first, second = await client.results(handles, timeout=10, return_errors=True)
+        first, second = await client.jobs.results(handles, timeout=10, return_errors=True)
 
         assert first == 1
         assert isinstance(second, JobFailed)
@@ -160,15 +160,15 @@ class TestResultOf:
         await client.enqueue(mirror, Point(1, 2))
         await worker.complete(await worker.claim(), {"x": 2, "y": 1})
 
-        assert await client.result_of(mirror, Point(1, 2)) == Point(2, 1)
-        assert await client.result_of(mirror, point=Point(1, 2)) == Point(2, 1)
+        assert await client.jobs.find_result(mirror, [Point(1, 2)]) == Point(2, 1)
+        assert await client.jobs.find_result(mirror, [], {"point": Point(1, 2)}) == Point(2, 1)
 
     async def test_returns_the_latest(self, client: AsyncClient, worker: PlayedWorker) -> None:
         for value in ("old", "new"):
             await client.enqueue(echo, 1)
             await worker.complete(await worker.claim(), value)
 
-        assert await client.result_of(echo, 1) == "new"
+        assert await client.jobs.find_result(echo, [1]) == "new"
 
     async def test_raises_when_there_is_none(
         self, client: AsyncClient, worker: PlayedWorker
@@ -177,9 +177,9 @@ class TestResultOf:
         await worker.fail(await worker.claim(), ValueError())
 
         with refused("task.no_result", NoResult, task="echo"):
-            await client.result_of(echo, 1)
-        assert await client.result_of(echo, 1, default="nothing") == "nothing"
-        assert await client.result_of(echo, 1, default=None) is None
+            await client.jobs.find_result(echo, [1])
+        assert await client.jobs.find_result(echo, [1], default="nothing") == "nothing"
+        assert await client.jobs.find_result(echo, [1], default=None) is None
 
     async def test_tells_a_result_of_none_from_no_result(
         self, client: AsyncClient, worker: PlayedWorker
@@ -187,17 +187,17 @@ class TestResultOf:
         await client.enqueue(echo, 1)
         await worker.complete(await worker.claim(), None)
 
-        assert await client.result_of(echo, 1, default="nothing") is None
+        assert await client.jobs.find_result(echo, [1], default="nothing") is None
 
 
 class TestRecord:
     async def test_shows_input_and_result(self, client: AsyncClient, worker: PlayedWorker) -> None:
         handle = await client.enqueue(add, 1, b=2)
         with refused("job.not_completed", NoResult, job_id=handle.id, status="waiting"):
-            _ = (await client.job(handle.id)).result
+            _ = (await client.jobs.get(handle.id)).result
         await worker.complete(await worker.claim(), 3)
 
-        record = await client.job(handle.id)
+        record = await client.jobs.get(handle.id)
 
         assert (record.args, record.kwargs, record.result) == ([1, 2], {}, 3)
         assert (record.worker, record.attempt) == (worker.id, 1)

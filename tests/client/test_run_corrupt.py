@@ -37,7 +37,7 @@ async def test_is_refused_by_acts(client: AsyncClient, store: Store) -> None:
     await spoil(store, "order-3")
 
     with pytest.raises(EventLogCorrupt, match="event 2 cannot be read"):
-        await client.cancel("order-3")
+        await client.runs.cancel("order-3")
 
 
 async def test_with_an_event_that_does_not_follow_is_refused_by_whoever_reads(
@@ -52,7 +52,7 @@ async def test_with_an_event_that_does_not_follow_is_refused_by_whoever_reads(
         with pytest.raises(EventLogCorrupt, match="event 2 does not follow from those before"):
             await read()
     with pytest.raises(EventLogCorrupt, match="event 2 does not follow"):
-        await client.fork("order-3")
+        await client.runs.handle("order-3").fork()
 
 
 async def test_makes_room_for_a_new_one(
@@ -78,7 +78,7 @@ async def test_makes_room_with_all_below_it(client: AsyncClient, store: Store) -
 
     await client.submit(ordering, 4, id="order-3", on_conflict="terminate_existing")
 
-    assert [run.id for run in await client.runs()] == ["order-3"]
+    assert [run.id for run in await client.runs.list()] == ["order-3"]
 
 
 async def test_of_a_newer_version_is_left_to_newer_clients(
@@ -104,4 +104,4 @@ async def test_is_removed_in_time_once_it_has_ended(
     removed = await store.maintenance.prune_runs("default", kept, 10)
 
     assert removed == 1
-    assert [run.id for run in await client.runs()] == ["live"]
+    assert [run.id for run in await client.runs.list()] == ["live"]

@@ -15,7 +15,7 @@ from tests.client.runs import until, worker_at
 
 
 async def only(client: AsyncClient, id: str) -> Finding:
-    [finding] = (await client.explain(id)).findings
+    [finding] = (await client.runs.explain(id)).findings
     return finding
 
 
@@ -27,7 +27,7 @@ class TestExplain:
         await client.submit(ordering, 3, id="order-3")
         clock.advance(timedelta(hours=1))
 
-        explanation = await client.explain("order-3")
+        explanation = await client.runs.explain("order-3")
 
         [finding] = explanation.findings
         assert (finding.code, finding.about) == ("explain.no_worker", "read_order")
@@ -59,7 +59,7 @@ class TestExplain:
 
     async def test_tells_that_a_queue_is_paused(self, client: AsyncClient) -> None:
         await client.submit(ordering, 3, id="order-3")
-        await client.pause_queue("default", by="ann")
+        await client.queues.pause("default", by="ann")
 
         finding = await only(client, "order-3")
 
@@ -86,7 +86,7 @@ class TestExplain:
         await client.submit(ordering, 3, id="order-3")
         clock.advance(timedelta(hours=1))
         since = clock()
-        await client.pause("order-3", reason="maintenance", by="ann")
+        await client.runs.pause("order-3", reason="maintenance", by="ann")
         clock.advance(timedelta(hours=1))
 
         assert await only(client, "order-3") == Finding(
@@ -100,7 +100,7 @@ class TestExplain:
             run = await client.submit(failing, 3)
             await until(run, RunStatus.FAILED)
 
-        explanation = await client.explain(run.id)
+        explanation = await client.runs.explain(run.id)
 
         assert explanation.headline == explanation.findings
         assert explanation.findings[0].code == "explain.node_failed"
@@ -112,4 +112,4 @@ class TestExplain:
 
     async def test_of_no_run(self, client: AsyncClient) -> None:
         with pytest.raises(RunNotFound):
-            await client.explain("order-3")
+            await client.runs.explain("order-3")

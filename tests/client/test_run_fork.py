@@ -47,7 +47,9 @@ class TestFork:
         before = await run.events()
 
         changed = {"id": 100, "lines": ["book"]}
-        fork = await client.fork("order-3", after="read_order", patch={"read_order": changed})
+        fork = await client.runs.handle("order-3").fork(
+            after="read_order", patch={"read_order": changed}
+        )
 
         assert await fork.result(timeout=20) == 100
         assert await run.events() == before
@@ -57,21 +59,21 @@ class TestFork:
         run = await client.submit(ordering, 3, id="order-3")
         await run.result(timeout=20)
 
-        fork = await client.fork("order-3", after=2, new_id="order-3b", by="ann")
+        fork = await client.runs.handle("order-3").fork(after=2, new_id="order-3b", by="ann")
 
         events = await fork.events()
         assert (fork.id, fork.is_new) == ("order-3b", True)
         assert events[:2] == (await run.events())[:2]
-        assert events[2].kind == "run_forked"
+        assert events[2].type == "run_forked"
         assert events[2].details["origin"] == {"run": "order-3", "number": 2, "by": "ann"}
 
     async def test_of_a_failed_run_tries_again(self, client: AsyncClient) -> None:
         run = await client.submit(failing, 3)
         await until(run, RunStatus.FAILED)
 
-        fork = await client.fork(run.id)
+        fork = await client.runs.handle(run.id).fork()
 
-        kinds = [event.kind for event in await until_ended(fork)]
+        kinds = [event.type for event in await until_ended(fork)]
         assert kinds.count("node_completed") == 1
         assert kinds[-2:] == ["node_failed", "run_failed"]
         assert kinds.count("run_failed") == 2
@@ -80,7 +82,7 @@ class TestFork:
         run = await client.submit(ordering, 3)
         await run.result(timeout=20)
 
-        fork = await client.fork(run.id)
+        fork = await client.runs.handle(run.id).fork()
 
         assert await fork.result(timeout=20) == 6
 
@@ -88,7 +90,7 @@ class TestFork:
         run = await client.submit(asking, 3)
         await until(run, RunStatus.WAITING)
 
-        fork = await client.fork(run.id)
+        fork = await client.runs.handle(run.id).fork()
         await fork.signal("answer", "mine")
 
         assert await fork.result(timeout=20) == "mine"
@@ -98,9 +100,9 @@ class TestFork:
         run = await client.submit(parent, 3, id="order-3")
         await until(run, RunStatus.WAITING)
 
-        fork = await client.fork("order-3", new_id="fork")
+        fork = await client.runs.handle("order-3").fork(new_id="fork")
         [child] = await fork.children()
-        await client.signal(child.id, "answer", "yes")
+        await client.runs.signal(child.id, "answer", "yes")
 
         assert child.id.startswith("fork/asking")
         assert await fork.result(timeout=20) == "yes"
@@ -110,7 +112,7 @@ class TestFork:
         run = await client.submit(parent, 3, id="order-3")
         await until(run, RunStatus.WAITING)
 
-        fork = await client.fork("order-3/asking", new_id="fork")
+        fork = await client.runs.handle("order-3/asking").fork(new_id="fork")
         await fork.signal("answer", "yes")
 
         assert await fork.result(timeout=20) == "yes"
@@ -142,14 +144,14 @@ class TestFork:
         await client.submit(unserved, 3, id="order-3")
 
         with refused(code, InvalidInput, **args):
-            await client.fork("order-3", **options)
-        assert await client.count_runs() == 1
+            await client.runs.handle("order-3").fork(**options)
+        assert await client.runs.count() == 1
 
     async def test_is_refused_where_its_id_is_taken(self, client: AsyncClient) -> None:
         run = await client.submit(ordering, 3, id="order-3")
 
         with refused("run.exists", RunExists, run_id="order-3", flow="ordering"):
-            await client.fork(run.id, new_id="order-3")
+            await client.runs.handle(run.id).fork(new_id="order-3")
 
 
 @task
@@ -167,12 +169,12 @@ class TestMigrate:
         async with worker_at(store):
             await until(run, RunStatus.WAITING)
 
-        await client.migrate(run.id, to=extended, by="ann")
+        await client.runs.migrate(run.id, to=extended, by="ann")
         await run.signal("answer", "yes")
 
         record = await run.record()
         assert (record.version, record.status) == (extended.version, RunStatus.RUNNING)
-        [migrated] = [event for event in await run.events() if event.kind == "run_migrated"]
+        [migrated] = [event for event in await run.events() if event.type == "run_migrated"]
         assert migrated.details["by"] == "ann"
         [job] = await store.queries.run_jobs("default", run.id)
         assert job.task == "keep_anew"
@@ -182,7 +184,7 @@ class TestMigrate:
     ) -> None:
         run = await client.submit(asking, 3)
 
-        await client.migrate(run.id, to=extended)
+        await client.runs.migrate(run.id, to=extended)
 
         assert (await worker.claim()).lane.flow == extended.graph.text
 
@@ -190,7 +192,7 @@ class TestMigrate:
         run = await client.submit(asking, 3)
 
         with pytest.raises(MigrationRefused, match="node 'keep'") as refused:
-            await client.migrate(run.id, to=different)
+            await client.runs.migrate(run.id, to=different)
 
         assert refused.value.differences
         assert (await run.record()).version == asking.version
@@ -199,7 +201,7 @@ class TestMigrate:
         run = await client.submit(asking, 3)
 
         with pytest.raises(MigrationRefused, match="flow 'asking', not of 'ordering'"):
-            await client.migrate(run.id, to=ordering)
+            await client.runs.migrate(run.id, to=ordering)
 
     async def test_is_refused_while_a_job_is_held_and_done_once_it_is_paused(
         self, client: AsyncClient, worker: PlayedWorker
@@ -208,10 +210,10 @@ class TestMigrate:
         await worker.claim()
 
         with pytest.raises(MigrationRefused, match=r"node 'keep' is being executed; pause"):
-            await client.migrate(run.id, to=extended)
+            await client.runs.migrate(run.id, to=extended)
 
         await run.pause()
-        await client.migrate(run.id, to=extended)
+        await client.runs.migrate(run.id, to=extended)
         assert (await run.record()).version == extended.version
 
     async def test_is_refused_by_a_run_that_has_ended(self, client: AsyncClient) -> None:
@@ -219,11 +221,11 @@ class TestMigrate:
         await run.cancel()
 
         with pytest.raises(RunEnded, match="cannot migrate"):
-            await client.migrate(run.id, to=extended)
+            await client.runs.migrate(run.id, to=extended)
 
     async def test_to_the_version_it_has_changes_nothing(self, client: AsyncClient) -> None:
         run = await client.submit(asking, 3)
 
-        await client.migrate(run.id, to=asking)
+        await client.runs.migrate(run.id, to=asking)
 
         assert len(await run.events()) == 1

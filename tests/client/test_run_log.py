@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 
 from perdure import AsyncClient, EventLogCorrupt, EventRecord, RunNotFound, RunStatus, Worker
-from perdure.client.run_log import RunLog
 from perdure.clock import ManualClock
 from perdure.model.event import RunPaused, RunSubmitted, StoredEvent, encode_event
 from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
+from perdure.operations.run_log import RunLog
 from perdure.store.contract import Store
 from tests.client.flows import LONG, asking, failing, long, ordering, parent, shouting
 from tests.client.runs import until, worker_at
@@ -26,7 +26,7 @@ async def working(store: Store) -> AsyncIterator[Worker]:
 
 
 def told(events: list[EventRecord]) -> list[tuple[int, str, str | None, RunStatus]]:
-    return [(event.number, event.kind, event.key, event.status) for event in events]
+    return [(event.number, event.type, event.key, event.status) for event in events]
 
 
 @pytest.mark.usefixtures("working")
@@ -54,7 +54,7 @@ class TestEvents:
         await asked.signal("answer", "yes", by="ann")
 
         items = {event.key: event.value for event in await mapped.events() if event.node}
-        [signal] = [each for each in await asked.events() if each.kind == "signal_received"]
+        [signal] = [each for each in await asked.events() if each.type == "signal_received"]
 
         assert items == {"shout[0]": "A", "shout[1]": "B", "shout": ["A", "B"]}
         assert (signal.value, signal.details) == ("yes", {"name": "answer", "by": "ann"})
@@ -63,7 +63,7 @@ class TestEvents:
         run = await client.submit(failing, 3)
         events = await until(run, RunStatus.FAILED)
 
-        failed = next(event for event in events if event.kind == "node_failed")
+        failed = next(event for event in events if event.type == "node_failed")
         assert failed.node == "refuse"
         assert failed.failure is not None
         assert failed.failure.message == "out of paper"
@@ -71,7 +71,7 @@ class TestEvents:
 
     async def test_of_no_run(self, client: AsyncClient) -> None:
         with pytest.raises(RunNotFound):
-            await client.run_handle("order-3").events()
+            await client.runs.handle("order-3").events()
 
 
 @pytest.mark.usefixtures("working")
@@ -83,7 +83,7 @@ class TestWatch:
         async with asyncio.timeout(20):
             async for event in run.watch():
                 seen.append(event)
-                if event.status is RunStatus.WAITING and event.kind == "node_completed":
+                if event.status is RunStatus.WAITING and event.type == "node_completed":
                     await run.signal("answer", 5)
 
         assert seen == await run.events()
@@ -97,7 +97,7 @@ class TestWatch:
 
     async def test_of_no_run(self, client: AsyncClient) -> None:
         with pytest.raises(RunNotFound):
-            await anext(client.run_handle("order-3").watch())
+            await anext(client.runs.handle("order-3").watch())
 
 
 class TestWatchOfAReplacedRun:
@@ -140,12 +140,12 @@ class TestChildren:
         await until(run, RunStatus.WAITING)
 
         [child] = await run.children()
-        await client.signal(child.id, "answer", 9)
+        await client.runs.signal(child.id, "answer", 9)
 
         assert (child.key, child.id) == ("asking", "order-3/asking")
         assert await run.result(timeout=20) == 9
         assert [each.status for each in await run.children()] == [RunStatus.COMPLETED]
-        link = (await client.run(child.id)).parent
+        link = (await client.runs.get(child.id)).parent
         assert link is not None
         assert (link.run, link.key) == ("order-3", "asking")
 

@@ -45,7 +45,7 @@ class TestSignal:
     async def test_is_kept_until_a_node_takes_it(self, client: AsyncClient, store: Store) -> None:
         run = await client.submit(asking, 3)
 
-        moved = await client.signal(run.id, "answer", "yes", by="ann")
+        moved = await client.runs.signal(run.id, "answer", "yes", by="ann")
 
         assert moved.after is RunStatus.RUNNING
         async with worker_at(store):
@@ -56,30 +56,30 @@ class TestSignal:
 
         known: dict[str, Any] = {"signal": "question", "nearest": (), "known": ("answer",)}
         with refused("run.unknown_signal", InvalidInput, run_id="order-3", **known):
-            await client.signal("order-3", "question")
+            await client.runs.signal("order-3", "question")
         assert len(await run.events()) == 1
 
     async def test_is_refused_by_a_run_that_has_ended(self, client: AsyncClient) -> None:
         await client.submit(asking, 3, id="order-3")
-        await client.cancel("order-3")
+        await client.runs.cancel("order-3")
 
         with pytest.raises(RunEnded, match="cannot signal run 'order-3': it is cancelled"):
-            await client.signal("order-3", "answer")
+            await client.runs.signal("order-3", "answer")
 
     async def test_is_refused_with_what_cannot_be_stored(self, client: AsyncClient) -> None:
         await client.submit(asking, 3, id="order-3")
 
         with pytest.raises(PayloadNotSerialisable, match="the payload of signal 'answer'"):
-            await client.signal("order-3", "answer", object())
+            await client.runs.signal("order-3", "answer", object())
 
 
 class TestPause:
     async def test_says_why_and_by_whom(self, client: AsyncClient) -> None:
         await client.submit(ordering, 3, id="order-3")
 
-        moved = await client.pause("order-3", reason="maintenance", by="ann")
+        moved = await client.runs.pause("order-3", reason="maintenance", by="ann")
 
-        record = await client.run("order-3")
+        record = await client.runs.get("order-3")
         assert (moved.before, moved.after) == (RunStatus.RUNNING, RunStatus.PAUSED)
         assert (record.status, record.reason, record.by) == ("paused", "maintenance", "ann")
 
@@ -90,7 +90,7 @@ class TestPause:
         await run.pause()
 
         assert await worker.claim_all() == []
-        assert (await run.unpause(by="ann")).after is RunStatus.RUNNING
+        assert (await run.resume(by="ann")).after is RunStatus.RUNNING
         async with worker_at(store):
             assert await run.result(timeout=20) == 6
 
@@ -98,16 +98,16 @@ class TestPause:
         await client.submit(ordering, 3, id="order-3")
 
         with pytest.raises(RunNotPaused, match="it is running"):
-            await client.unpause("order-3")
+            await client.runs.resume("order-3")
 
 
 class TestCancel:
     async def test_says_why_and_by_whom(self, client: AsyncClient) -> None:
         await client.submit(ordering, 3, id="order-3")
 
-        moved = await client.cancel("order-3", reason="out of stock", by="ann")
+        moved = await client.runs.cancel("order-3", reason="out of stock", by="ann")
 
-        record = await client.run("order-3")
+        record = await client.runs.get("order-3")
         assert moved.after is RunStatus.CANCELLED
         assert (record.reason, record.by, record.is_ended) == ("out of stock", "ann", True)
         assert record.finished_at is not None
@@ -124,14 +124,14 @@ class TestCancel:
     @pytest.mark.usefixtures("working")
     async def test_ends_everything_below(self, client: AsyncClient) -> None:
         run = await client.submit(grandparent, 3, id="order-3")
-        below = client.run_handle("order-3/parent")
+        below = client.runs.handle("order-3/parent")
         await until(run, RunStatus.WAITING)
         await until(below, RunStatus.WAITING)
 
         await run.cancel(reason="out of stock", by="ann")
 
         ids = ["order-3", "order-3/parent", "order-3/parent/asking"]
-        records = [await client.run(id) for id in ids]
+        records = [await client.runs.get(id) for id in ids]
         assert {record.status for record in records} == {RunStatus.CANCELLED}
         assert {(record.reason, record.by) for record in records} == {("out of stock", "ann")}
 
@@ -155,21 +155,21 @@ class TestCancel:
 
         events = await until(run, RunStatus.CANCELLED)
         assert moved.after is RunStatus.COMPENSATING
-        assert "node_undone" in [event.kind for event in events]
+        assert "node_undone" in [event.type for event in events]
 
     async def test_of_an_ended_run_is_refused(self, client: AsyncClient) -> None:
         await client.submit(ordering, 3, id="order-3")
-        await client.cancel("order-3")
+        await client.runs.cancel("order-3")
 
-        with pytest.raises(RunEnded, match=r"cannot cancel run 'order-3'.*client\.retry"):
-            await client.cancel("order-3")
+        with pytest.raises(RunEnded, match=r"cannot cancel run 'order-3'.*client\.runs\.retry"):
+            await client.runs.cancel("order-3")
 
     async def test_leaves_no_child_of_a_replaced_run_behind(self, client: AsyncClient) -> None:
         await client.submit(grandparent, 3, id="order-3")
 
         await client.submit(ordering, 3, id="order-3", on_conflict="terminate_existing")
 
-        assert [(run.id, run.flow) for run in await client.runs()] == [("order-3", "ordering")]
+        assert [(run.id, run.flow) for run in await client.runs.list()] == [("order-3", "ordering")]
 
 
 class TestRetry:
@@ -178,13 +178,13 @@ class TestRetry:
         run = await client.submit(failing, 3)
         await until(run, RunStatus.FAILED)
 
-        moved = await client.retry(run.id, by="ann")
+        moved = await client.runs.retry(run.id, by="ann")
 
         assert (moved.before, moved.after) == (RunStatus.FAILED, RunStatus.RUNNING)
-        retried = [event for event in await run.events() if event.kind == "run_retried"]
+        retried = [event for event in await run.events() if event.type == "run_retried"]
         assert [event.details["by"] for event in retried] == ["ann"]
         assert (await until(run, RunStatus.FAILED))[-1].status is RunStatus.FAILED
-        completed = [each.node for each in await run.events() if each.kind == "node_completed"]
+        completed = [each.node for each in await run.events() if each.type == "node_completed"]
         assert completed == ["keep"]
 
     @pytest.mark.usefixtures("working")
@@ -203,7 +203,7 @@ class TestRetry:
         await client.submit(ordering, 3, id="order-3")
 
         with pytest.raises(RunNotRetryable, match="it is running"):
-            await client.retry("order-3")
+            await client.runs.retry("order-3")
 
     async def test_leaves_no_child_behind_that_the_run_gave_up(
         self, client: AsyncClient, store: Store
@@ -214,37 +214,37 @@ class TestRetry:
         runs = Runs(store, Graphs(grandparent.graphs), PlainCodec())
         await runs.apply(client.namespace, RunId("order-3"), CancelRun())
 
-        await client.retry("order-3", by="ann")
+        await client.runs.retry("order-3", by="ann")
 
-        given_up = await client.run(former.id)
+        given_up = await client.runs.get(former.id)
         assert (given_up.status, given_up.by) == (RunStatus.CANCELLED, "ann")
         [child] = await run.children()
         assert child.id != former.id
-        assert (await client.run(child.id)).status is RunStatus.RUNNING
+        assert (await client.runs.get(child.id)).status is RunStatus.RUNNING
 
-    async def test_still_is_about_jobs_first(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_is_never_about_a_job(self, client: AsyncClient, worker: PlayedWorker) -> None:
         job = await client.enqueue(add, 1)
         await worker.fail(await worker.claim(), ValueError("no"))
 
-        assert (await client.retry(job.id)).after is Status.WAITING
+        with refused("run.not_found", RunNotFound, run_id=job.id):
+            await client.runs.retry(job.id)
+        assert (await client.jobs.retry(job.id)).after is Status.WAITING
 
     async def test_of_nothing_at_all(self, client: AsyncClient) -> None:
-        with refused("job.not_found", JobNotFound, job_id="order-3", what="job or run"):
-            await client.retry("order-3")
+        with refused("job.not_found", JobNotFound, job_id="order-3"):
+            await client.jobs.retry("order-3")
         with refused("run.not_found", RunNotFound, run_id="order-3"):
-            await client.run_handle("order-3").retry()
+            await client.runs.handle("order-3").retry()
 
 
 class TestUnknownRun:
     @pytest.mark.parametrize(
         "act, args",
         [
-            ("run", []),
+            ("get", []),
             ("signal", ["answer"]),
             ("pause", []),
-            ("unpause", []),
+            ("resume", []),
             ("cancel", []),
             ("fork", []),
             ("explain", []),
@@ -254,7 +254,7 @@ class TestUnknownRun:
         self, client: AsyncClient, act: str, args: list[Any]
     ) -> None:
         with pytest.raises(RunNotFound, match="'order-3'"):
-            await getattr(client, act)("order-3", *args)
+            await getattr(client.runs, act)("order-3", *args)
 
 
 class TestLists:
@@ -262,25 +262,26 @@ class TestLists:
         for number in range(5):
             await client.submit(ordering, number, id=f"order-{number}")
 
-        first = await client.runs(limit=3)
-        rest = await client.runs(limit=3, before=first[-1].id)
+        first = await client.runs.list(limit=3)
+        rest = await client.runs.list(limit=3, cursor=first.next)
 
-        assert [run.id for run in first + rest] == [f"order-{n}" for n in (4, 3, 2, 1, 0)]
+        assert rest.next is None
+        assert [run.id for run in (*first, *rest)] == [f"order-{n}" for n in (4, 3, 2, 1, 0)]
 
     async def test_by_status_and_flow(self, client: AsyncClient) -> None:
         await client.submit(ordering, 1, id="a")
         await client.submit(ordering, 1, id="b")
         await client.submit(asking, 1, id="c")
-        await client.pause("b")
+        await client.runs.pause("b")
 
-        assert [run.id for run in await client.runs(status="paused")] == ["b"]
-        assert [run.id for run in await client.runs(flow=asking)] == ["c"]
-        assert await client.count_runs(flow="ordering") == 2
-        assert await client.count_runs(flow="ordering", status="running") == 1
+        assert [run.id for run in await client.runs.list(status="paused")] == ["b"]
+        assert [run.id for run in await client.runs.list(flow=asking)] == ["c"]
+        assert await client.runs.count(flow="ordering") == 2
+        assert await client.runs.count(flow="ordering", status="running") == 1
 
     async def test_of_no_such_status(self, client: AsyncClient) -> None:
         with refused("argument.choice", InvalidInput, name="status", choices=tuple(RunStatus)):
-            await client.runs(status="dead")
+            await client.runs.list(status="dead")
 
 
 class TestNamespaces:
@@ -289,10 +290,10 @@ class TestNamespaces:
             await client.submit(ordering, 1, id="order-3")
             await other.submit(asking, 2, id="order-3")
 
-            await other.cancel("order-3")
+            await other.runs.cancel("order-3")
 
-            assert (await client.run("order-3")).status is RunStatus.RUNNING
-            assert await other.count_runs() == 1
+            assert (await client.runs.get("order-3")).status is RunStatus.RUNNING
+            assert await other.runs.count() == 1
 
     async def test_are_all_seen_by_an_operator(self, store: Store) -> None:
         async with (
@@ -301,11 +302,11 @@ class TestNamespaces:
         ):
             await other.submit(parent, 2, id="order-3")
 
-            await operator.pause("order-3", by="ann")
+            await operator.runs.pause("order-3", by="ann")
 
-            assert (await other.run("order-3")).by == "ann"
-            assert len(await operator.run_handle("order-3").events()) == 2
-            assert await operator.count_runs() == 1
+            assert (await other.runs.get("order-3")).by == "ann"
+            assert len(await operator.runs.handle("order-3").events()) == 2
+            assert await operator.runs.count() == 1
 
     async def test_that_have_a_run_of_one_id_are_told_to_an_operator(
         self, client: AsyncClient, store: Store
@@ -316,18 +317,17 @@ class TestNamespaces:
         ):
             await client.submit(asking, 1, id="order-3")
             await other.submit(asking, 2, id="order-3")
-            run = operator.run_handle("order-3")
+            run = operator.runs.handle("order-3")
             asked = [
-                operator.run("order-3"),
-                operator.runs(before="order-3"),
-                operator.pause("order-3"),
-                operator.unpause("order-3"),
-                operator.cancel("order-3"),
-                operator.retry("order-3"),
-                operator.signal("order-3", "answer"),
-                operator.migrate("order-3", to=asking),
-                operator.fork("order-3"),
-                operator.explain("order-3"),
+                operator.runs.get("order-3"),
+                operator.runs.pause("order-3"),
+                operator.runs.resume("order-3"),
+                operator.runs.cancel("order-3"),
+                operator.runs.retry("order-3"),
+                operator.runs.signal("order-3", "answer"),
+                operator.runs.migrate("order-3", to=asking),
+                operator.runs.handle("order-3").fork(),
+                operator.runs.explain("order-3"),
                 run.result("1s"),
                 run.events(),
                 run.nodes(),
@@ -340,6 +340,6 @@ class TestNamespaces:
                 with refused("run.ambiguous", AmbiguousRun, namespaces=("default", "other")):
                     await each
 
-            assert len(await client.run_handle("order-3").events()) == 1
-            assert len(await other.run_handle("order-3").events()) == 1
-            assert len(await operator.runs()) == 2
+            assert len(await client.runs.handle("order-3").events()) == 1
+            assert len(await other.runs.handle("order-3").events()) == 1
+            assert len(await operator.runs.list()) == 2

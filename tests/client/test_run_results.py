@@ -16,7 +16,7 @@ from perdure import (
     RunTimeout,
     Worker,
 )
-from perdure.client import waiting
+from perdure.operations import waiting
 from perdure.store.contract import Store
 from tests.client.flows import Order, asking, failing, hanging, ordering, reading, shouting
 from tests.client.runs import until, worker_at
@@ -45,8 +45,8 @@ class TestResult:
     async def test_is_plain_for_a_handle_without_a_flow(self, client: AsyncClient) -> None:
         run = await client.submit(reading, 3)
 
-        plain = client.run_handle(run.id)
-        typed = client.run_handle(run.id, reading)
+        plain = client.runs.handle(run.id)
+        typed = client.runs.handle(run.id, reading)
 
         assert await plain.result(timeout=20) == {"id": 3, "lines": ["book", "pen"]}
         assert await typed.result(timeout=20) == Order(id=3, lines=["book", "pen"])
@@ -72,7 +72,7 @@ class TestResult:
         result = asyncio.create_task(run.result(timeout=20))
         await until(run, RunStatus.WAITING)
 
-        await client.signal(run.id, "answer", {"approved": False})
+        await client.runs.signal(run.id, "answer", {"approved": False})
 
         assert await result == {"approved": False}
 
@@ -91,7 +91,7 @@ class TestResult:
         run = await client.submit(hanging, id="order-3")
         result = asyncio.create_task(run.result(timeout=20))
 
-        await client.cancel("order-3", reason="out of stock", by="ann")
+        await client.runs.cancel("order-3", reason="out of stock", by="ann")
 
         with refused(
             "run.cancelled", RunCancelled, run_id="order-3", by="ann", reason="out of stock"
@@ -107,4 +107,4 @@ class TestResult:
 
     async def test_of_no_run(self, client: AsyncClient) -> None:
         with pytest.raises(RunNotFound):
-            await client.run_handle("order-3").result(timeout=20)
+            await client.runs.handle("order-3").result(timeout=20)

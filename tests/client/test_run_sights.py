@@ -22,7 +22,7 @@ async def test_end_with_the_run_and_have_every_event_once(
 ) -> None:
     run = await client.submit(ordering, 3)
     async with worker_at(store), asyncio.timeout(20):
-        seen = [sight async for sight in run.sights()]
+        seen = [sight async for sight in run.observe()]
 
     assert seen[-1].run.status is RunStatus.COMPLETED
     assert [event for sight in seen for event in sight.events] == await run.events()
@@ -31,7 +31,7 @@ async def test_end_with_the_run_and_have_every_event_once(
 
 async def test_show_who_works_on_what(client: AsyncClient, store: Store) -> None:
     run = await client.submit(hanging, 1)
-    async with worker_at(store) as worker, asyncio.timeout(20), aclosing(run.sights()) as sights:
+    async with worker_at(store) as worker, asyncio.timeout(20), aclosing(run.observe()) as sights:
         async for sight in sights:
             if any(job.status in HELD for job in sight.jobs):
                 break
@@ -44,7 +44,7 @@ async def test_show_who_works_on_what(client: AsyncClient, store: Store) -> None
 
 async def test_show_what_is_waited_for(client: AsyncClient, store: Store) -> None:
     run = await client.submit(asking, 1)
-    async with worker_at(store), asyncio.timeout(20), aclosing(run.sights()) as sights:
+    async with worker_at(store), asyncio.timeout(20), aclosing(run.observe()) as sights:
         async for sight in sights:
             if sight.waits:
                 break
@@ -57,7 +57,7 @@ async def test_show_what_is_waited_for(client: AsyncClient, store: Store) -> Non
 async def test_keep_what_nodes_failed_with(client: AsyncClient, store: Store) -> None:
     run = await client.submit(failing, 1)
     async with worker_at(store), asyncio.timeout(20):
-        seen = [sight async for sight in run.sights()]
+        seen = [sight async for sight in run.observe()]
 
     assert seen[-1].failures["refuse"].message == "out of paper"
 
@@ -66,21 +66,21 @@ async def test_of_an_ended_run_are_one(client: AsyncClient) -> None:
     run = await client.submit(asking, 1)
     await run.cancel()
 
-    statuses = [sight.run.status async for sight in run.sights()]
+    statuses = [sight.run.status async for sight in run.observe()]
 
     assert statuses == [RunStatus.CANCELLED]
 
 
 async def test_of_an_unknown_run_are_refused(client: AsyncClient) -> None:
     with pytest.raises(RunNotFound):
-        await anext(client.run_handle("nobody").sights())
+        await anext(client.runs.handle("nobody").observe())
 
 
 async def test_of_a_run_that_was_replaced_are_refused(
     client: AsyncClient, clock: ManualClock
 ) -> None:
     run = await client.submit(asking, 1, id="taken")
-    async with asyncio.timeout(20), aclosing(run.sights()) as sights:
+    async with asyncio.timeout(20), aclosing(run.observe()) as sights:
         await anext(sights)
         clock.advance(timedelta(seconds=1))
         await client.submit(asking, 2, id="taken", on_conflict="terminate_existing")

@@ -33,7 +33,7 @@ class TestSubmit:
     async def test_begins_a_run_under_the_id_of_the_caller(self, client: AsyncClient) -> None:
         run = await client.submit(ordering, 3, id="order-3")
 
-        record = await client.run("order-3")
+        record = await client.runs.get("order-3")
         assert (run.id, run.is_new) == ("order-3", True)
         assert (record.flow, record.version) == ("ordering", ordering.version)
         assert (record.status, record.number) == (RunStatus.RUNNING, 1)
@@ -64,7 +64,7 @@ class TestSubmit:
     ) -> None:
         await client.submit(ordering, 3, id="order-3")
 
-        [job] = await store.queries.run_jobs("default", (await client.run("order-3")).id)
+        [job] = await store.queries.run_jobs("default", (await client.runs.get("order-3")).id)
         assert (job.task, job.node and job.node.key) == ("read_order", "read_order")
 
 
@@ -85,7 +85,7 @@ class TestRefuses:
         with refused(code, InvalidInput):
             await client.submit(ordering, 3, id=id)
 
-        assert await client.count_runs() == 0
+        assert await client.runs.count() == 0
 
     async def test_nothing_of_an_id_of_256_bytes(self, client: AsyncClient) -> None:
         run = await client.submit(ordering, 3, id="ü" * 128)
@@ -99,7 +99,7 @@ class TestRefuses:
             await client.submit(ordering, "three")
 
         assert "node 'read_order' of flow 'ordering'" in caught.value.__notes__[0]
-        assert await client.count_runs() == 0
+        assert await client.runs.count() == 0
         assert await store.runs.get_definition("default", "ordering", ordering.version) is None
 
     @pytest.mark.parametrize("input, said", [(["a", 1], "'word' of task 'shout'"), (3, "list")])
@@ -109,7 +109,7 @@ class TestRefuses:
         with pytest.raises(InvalidInput, match=said):
             await client.submit(shouting, input)
 
-        assert await client.count_runs() == 0
+        assert await client.runs.count() == 0
 
     async def test_an_input_that_no_child_flow_takes(self, client: AsyncClient) -> None:
         outer = Flow("outer").flow(ordering).build()
@@ -166,7 +166,7 @@ class TestConflicts:
         answers = await asyncio.gather(*submits, return_exceptions=True)
 
         assert sum(isinstance(each, RunExists) for each in answers) == 7
-        assert await client.count_runs() == 1
+        assert await client.runs.count() == 1
 
     async def test_use_what_is_there(self, client: AsyncClient) -> None:
         await client.submit(ordering, 3, id="order-3")
@@ -190,11 +190,11 @@ class TestConflicts:
         [submitted] = await again.events()
         assert (again.is_new, submitted.value) == (True, 4)
         assert submitted.details["replaced"] is True
-        assert await client.count_runs() == 1
+        assert await client.runs.count() == 1
 
     async def test_replace_what_has_ended(self, client: AsyncClient) -> None:
         await client.submit(ordering, 3, id="order-3")
-        await client.cancel("order-3")
+        await client.runs.cancel("order-3")
 
         again = await client.submit(ordering, 4, id="order-3", on_conflict="terminate_existing")
 

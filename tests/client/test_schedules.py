@@ -12,15 +12,12 @@ from msgspec.structs import replace
 
 from perdure import (
     AsyncClient,
-    AsyncJobHandle,
-    AsyncRunHandle,
     Client,
     Flow,
     InvalidFlow,
     InvalidInput,
     Retry,
     RunEnded,
-    RunHandle,
     RunNotRetryable,
     RunSkipped,
     RunStatus,
@@ -58,7 +55,7 @@ async def client(store: Store) -> AsyncIterator[AsyncClient]:
 
 class TestSchedule:
     async def test_tells_what_it_made(self, client: AsyncClient) -> None:
-        made = await client.schedule(
+        made = await client.schedules.save(
             "nightly",
             ordering,
             cron="0  3 * * *",
@@ -80,12 +77,12 @@ class TestSchedule:
         assert made.next_at == MIDNIGHT + 2 * HOUR
         assert (made.created_at, made.end_at) == (MIDNIGHT, MIDNIGHT + 1000 * HOUR)
         assert (made.last_at, made.last_run, made.started, made.history) == (None, None, 0, ())
-        assert await client.schedule_record("nightly") == made
-        assert await client.schedules() == [made]
+        assert await client.schedules.get("nightly") == made
+        assert list(await client.schedules.list()) == [made]
 
     async def test_takes_flows_and_tasks_by_name(self, client: AsyncClient) -> None:
-        of_flow = await client.schedule("a", "ordering", every="15m", input=1)
-        of_task = await client.schedule("b", "add", every=timedelta(minutes=15), args=(1, 2))
+        of_flow = await client.schedules.save("a", "ordering", every="15m", input=1)
+        of_task = await client.schedules.save("b", "add", every=timedelta(minutes=15), args=(1, 2))
 
         assert (of_flow.flow, of_flow.task) == ("ordering", None)
         assert (of_task.flow, of_task.task) == (None, "add")
@@ -95,10 +92,10 @@ class TestSchedule:
     async def test_said_again_keeps_its_next_time(
         self, client: AsyncClient, clock: ManualClock
     ) -> None:
-        first = await client.schedule("often", ordering, every="1h", input=1)
+        first = await client.schedules.save("often", ordering, every="1h", input=1)
         clock.advance(HOUR / 2)
-        again = await client.schedule("often", ordering, every="1h", input=1)
-        other_input = await client.schedule("often", ordering, every="1h", input=2)
+        again = await client.schedules.save("often", ordering, every="1h", input=1)
+        other_input = await client.schedules.save("often", ordering, every="1h", input=2)
 
         assert again == first
         assert other_input.next_at == first.next_at == MIDNIGHT + HOUR
@@ -107,19 +104,19 @@ class TestSchedule:
     async def test_with_other_times_keeps_its_past(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("often", ordering, every="1h", input=1)
+        await client.schedules.save("often", ordering, every="1h", input=1)
         clock.advance(HOUR)
         await tick(store)
-        changed = await client.schedule("often", add, every="2h", args=[1, 2])
+        changed = await client.schedules.save("often", add, every="2h", args=[1, 2])
 
         assert changed.next_at == MIDNIGHT + 3 * HOUR
         assert (changed.task, changed.started, changed.last_at) == ("add", 1, MIDNIGHT + HOUR)
         assert changed.created_at == MIDNIGHT
 
     async def test_leaves_the_pause_of_an_operator_alone(self, client: AsyncClient) -> None:
-        await client.schedule("often", ordering, every="1h", input=1)
-        await client.pause_schedule("often", by="ann")
-        again = await client.schedule("often", ordering, every="2h", input=1)
+        await client.schedules.save("often", ordering, every="1h", input=1)
+        await client.schedules.pause("often", by="ann")
+        again = await client.schedules.save("often", ordering, every="2h", input=1)
 
         assert again.is_paused
         assert (again.paused_by, again.next_at) == ("ann", None)
@@ -127,7 +124,7 @@ class TestSchedule:
     async def test_may_begin_paused(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        made = await client.schedule("often", ordering, every="1h", input=1, paused=True)
+        made = await client.schedules.save("often", ordering, every="1h", input=1, paused=True)
         clock.advance(5 * HOUR)
 
         assert made.is_paused
@@ -136,7 +133,7 @@ class TestSchedule:
     async def test_keeps_between_its_start_and_its_end(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule(
+        await client.schedules.save(
             "often",
             add,
             every="1h",
@@ -149,16 +146,16 @@ class TestSchedule:
             clock.advance(HOUR)
             await tick(store)
 
-        record = await client.schedule_record("often")
+        record = await client.schedules.get("often")
         assert outcomes(record) == [(2, "started"), (3, "started")]
         assert record.next_at is None
 
     async def test_many_at_once_make_one(self, client: AsyncClient) -> None:
         made = await asyncio.gather(
-            *(client.schedule("often", ordering, every="1h", input=n % 2) for n in range(8))
+            *(client.schedules.save("often", ordering, every="1h", input=n % 2) for n in range(8))
         )
 
-        assert len(await client.schedules()) == 1
+        assert len(await client.schedules.list()) == 1
         assert {each.next_at for each in made} == {MIDNIGHT + HOUR}
 
     @pytest.mark.parametrize(
@@ -173,9 +170,9 @@ class TestSchedule:
     ) -> None:
         options = {"input": 7, **options}
         with pytest.raises(InvalidInput, match=complaint):
-            await client.schedule("nightly", ordering, **options)
+            await client.schedules.save("nightly", ordering, **options)
 
-        assert await client.schedules() == []
+        assert list(await client.schedules.list()) == []
 
     @pytest.mark.parametrize(
         "options, code",
@@ -196,9 +193,9 @@ class TestSchedule:
         self, client: AsyncClient, options: dict[str, Any], code: str
     ) -> None:
         with refused(code, InvalidInput):
-            await client.schedule("nightly", ordering, input=7, **options)
+            await client.schedules.save("nightly", ordering, input=7, **options)
 
-        assert await client.schedules() == []
+        assert list(await client.schedules.list()) == []
 
     @pytest.mark.parametrize(
         "name, target, options, code, parameter",
@@ -231,9 +228,9 @@ class TestSchedule:
         if target is ordering:
             options["input"] = 7
         with refused(code, InvalidInput, name=parameter):
-            await client.schedule(name, target, **options)
+            await client.schedules.save(name, target, **options)
 
-        assert await client.schedules() == []
+        assert list(await client.schedules.list()) == []
 
     @pytest.mark.parametrize(
         "name, target, options, code, args",
@@ -271,15 +268,15 @@ class TestSchedule:
         args: dict[str, Any],
     ) -> None:
         with refused(code, InvalidInput, **args):
-            await client.schedule(name, target, every="1h", **options)
+            await client.schedules.save(name, target, every="1h", **options)
 
-        assert await client.schedules() == []
+        assert list(await client.schedules.list()) == []
 
     async def test_refuses_arguments_that_do_not_fit(self, client: AsyncClient) -> None:
         with pytest.raises(InvalidInput, match="argument 'a'"):
-            await client.schedule("nightly", add, every="1h", args=["one", 2])
+            await client.schedules.save("nightly", add, every="1h", args=["one", 2])
 
-        assert await client.schedules() == []
+        assert list(await client.schedules.list()) == []
 
     async def test_refuses_a_name_that_is_of_both(self, store: Store) -> None:
         @task(name="ordering")
@@ -288,36 +285,36 @@ class TestSchedule:
 
         async with AsyncClient(store, tasks=[other], flows=[ordering]) as client:
             with refused("schedule.ambiguous_target", InvalidInput, name="ordering"):
-                await client.schedule("nightly", "ordering", every="1h")
+                await client.schedules.save("nightly", "ordering", every="1h")
 
     async def test_refuses_a_client_of_all_namespaces(self, store: Store) -> None:
         async with AsyncClient(store, namespace="*") as operator:
             with refused("client.namespace_required", InvalidInput, operation="schedules.save"):
-                await operator.schedule("nightly", ordering, every="1h", input=1)
+                await operator.schedules.save("nightly", ordering, every="1h", input=1)
 
 
 class TestReading:
     async def test_a_namespace_has_its_own_and_an_operator_sees_all(self, store: Store) -> None:
         for namespace in ("team-a", "team-b"):
             async with AsyncClient(store, namespace=namespace) as client:
-                await client.schedule("nightly", ordering, every="1h", input=1)
-                assert [each.namespace for each in await client.schedules()] == [namespace]
+                await client.schedules.save("nightly", ordering, every="1h", input=1)
+                assert [each.namespace for each in await client.schedules.list()] == [namespace]
 
         async with AsyncClient(store, namespace="*") as operator:
-            found = await operator.schedules()
+            found = await operator.schedules.list()
             assert [each.namespace for each in found] == ["team-a", "team-b"]
 
     @pytest.mark.parametrize(
         "act",
-        ["schedule_record", "pause_schedule", "resume_schedule", "trigger", "delete_schedule"],
+        ["get", "pause", "resume", "trigger", "delete"],
     )
     async def test_an_unknown_name_is_told_with_the_nearest(
         self, client: AsyncClient, act: str
     ) -> None:
-        await client.schedule("nightly", ordering, every="1h", input=1)
+        await client.schedules.save("nightly", ordering, every="1h", input=1)
 
         with pytest.raises(ScheduleNotFound, match=r"'nigthly'.*did you mean 'nightly'") as error:
-            await getattr(client, act)("nigthly")
+            await getattr(client.schedules, act)("nigthly")
         assert error.value.name == "nigthly"
 
 
@@ -325,11 +322,11 @@ class TestPausing:
     async def test_starts_nothing_and_catches_up_with_nothing(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("often", ordering, every="1h", input=1, catch_up="all")
-        paused = await client.pause_schedule("often", by="ann")
+        await client.schedules.save("often", ordering, every="1h", input=1, catch_up="all")
+        paused = await client.schedules.pause("often", by="ann")
         clock.advance(5.5 * HOUR)
         await tick(store)
-        resumed = await client.resume_schedule("often")
+        resumed = await client.schedules.resume("often")
         await tick(store)
 
         assert (paused.paused_at, paused.paused_by) == (MIDNIGHT, "ann")
@@ -342,25 +339,26 @@ class TestPausing:
     async def test_twice_keeps_the_first_and_resuming_what_goes_on_changes_nothing(
         self, client: AsyncClient
     ) -> None:
-        made = await client.schedule("often", ordering, every="1h", input=1)
+        made = await client.schedules.save("often", ordering, every="1h", input=1)
 
-        assert await client.resume_schedule("often") == made
-        first = await client.pause_schedule("often", by="ann")
-        assert await client.pause_schedule("often", by="bob") == first
+        assert await client.schedules.resume("often") == made
+        first = await client.schedules.pause("often", by="ann")
+        assert await client.schedules.pause("often", by="bob") == first
 
 
 class TestTrigger:
     async def test_starts_a_run_at_once_and_leaves_the_times_alone(
         self, client: AsyncClient, store: Store
     ) -> None:
-        made = await client.schedule("often", ordering, every="1h", input=7)
-        handle = await client.trigger("often", by="ann")
+        made = await client.schedules.save("often", ordering, every="1h", input=7)
+        started = await client.schedules.trigger("often", by="ann")
 
-        assert isinstance(handle, AsyncRunHandle)
+        assert started.run is not None
+        handle = client.runs.handle(started.run)
         assert handle.id.startswith("often@manual-")
         async with worker_at(store):
             assert await handle.result(20) == 14
-        record = await client.schedule_record("often")
+        record = await client.schedules.get("often")
         assert record.next_at == made.next_at
         assert (record.started, record.last_run) == (1, handle.id)
         [tick] = record.history
@@ -368,11 +366,11 @@ class TestTrigger:
         assert tick.reason == "triggered by ann"
 
     async def test_starts_a_job(self, client: AsyncClient) -> None:
-        await client.schedule("sums", add, every="1h", args=[2, 3])
-        handle = await client.trigger("sums")
+        await client.schedules.save("sums", add, every="1h", args=[2, 3])
+        started = await client.schedules.trigger("sums")
 
-        assert isinstance(handle, AsyncJobHandle)
-        assert (await handle.record()).task == "add"
+        assert started.job is not None
+        assert (await client.jobs.get(started.job)).task == "add"
 
     async def test_starts_a_job_with_what_was_said_of_it(
         self, client: AsyncClient, store: Store
@@ -384,9 +382,9 @@ class TestTrigger:
             "timeout": "30s",
             "tags": ["gpu"],
         }
-        await client.schedule("sums", add.options(**said), every="1h", args=[2, 3])
+        await client.schedules.save("sums", add.options(**said), every="1h", args=[2, 3])
 
-        await client.trigger("sums")
+        await client.schedules.trigger("sums")
         [triggered] = await PlayedWorker(store).claim_all()
         await client.enqueue(add.options(**said), 2, 3)
         [enqueued] = await PlayedWorker(store).claim_all()
@@ -399,49 +397,51 @@ class TestTrigger:
     async def test_said_again_without_settings_starts_a_job_of_the_task_as_it_is(
         self, client: AsyncClient, store: Store
     ) -> None:
-        await client.schedule("sums", add.options(queue="slow", retries=3), every="1h", args=[2, 3])
-        await client.schedule("sums", add, every="1h", args=[2, 3])
+        await client.schedules.save(
+            "sums", add.options(queue="slow", retries=3), every="1h", args=[2, 3]
+        )
+        await client.schedules.save("sums", add, every="1h", args=[2, 3])
 
-        await client.trigger("sums")
+        await client.schedules.trigger("sums")
 
         [job] = await PlayedWorker(store).claim_all()
         assert (job.lane, job.policy) == (Lane(queue="default", task="add"), None)
 
     async def test_starts_even_while_paused_or_busy(self, client: AsyncClient) -> None:
-        await client.schedule("ask", asking, every="1h", paused=True)
-        first, second = await client.trigger("ask"), await client.trigger("ask")
+        await client.schedules.save("ask", asking, every="1h", paused=True)
+        first, second = await client.schedules.trigger("ask"), await client.schedules.trigger("ask")
 
         assert first.id != second.id
         assert len(await ids_of_runs(client)) == 2
-        assert (await client.schedule_record("ask")).is_paused
+        assert (await client.schedules.get("ask")).is_paused
 
     async def test_many_at_once_start_each(self, client: AsyncClient) -> None:
-        await client.schedule("ask", asking, every="1h")
-        handles = await asyncio.gather(*(client.trigger("ask") for _ in range(5)))
+        await client.schedules.save("ask", asking, every="1h")
+        handles = await asyncio.gather(*(client.schedules.trigger("ask") for _ in range(5)))
 
         assert len({handle.id for handle in handles}) == 5
-        assert (await client.schedule_record("ask")).started == 5
+        assert (await client.schedules.get("ask")).started == 5
         assert len(await ids_of_runs(client)) == 5
 
     async def test_a_tick_does_not_mind_what_was_triggered(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("ask", asking, every="1h")
-        await client.trigger("ask")
+        await client.schedules.save("ask", asking, every="1h")
+        await client.schedules.trigger("ask")
         clock.advance(HOUR)
         await tick(store)
 
-        record = await client.schedule_record("ask")
+        record = await client.schedules.get("ask")
         assert (record.started, record.skipped) == (2, 0)
 
     async def test_within_a_cooldown_gives_the_skipped_run(self, client: AsyncClient) -> None:
-        await client.schedule("cool", cooling, every="1h", input=1)
-        await client.trigger("cool")
-        handle = await client.trigger("cool")
+        await client.schedules.save("cool", cooling, every="1h", input=1)
+        await client.schedules.trigger("cool")
+        started = await client.schedules.trigger("cool")
 
         with pytest.raises(RunSkipped):
-            await handle.result()
-        record = await client.schedule_record("cool")
+            await client.runs.handle(started.id).result()
+        record = await client.schedules.get("cool")
         assert (record.started, record.skipped) == (1, 1)
 
 
@@ -449,15 +449,15 @@ class TestDelete:
     async def test_lets_nothing_tick_any_more_and_what_runs_go_on(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("ask", asking, every="1h")
-        handle = await client.trigger("ask")
-        await client.delete_schedule("ask")
+        await client.schedules.save("ask", asking, every="1h")
+        handle = await client.schedules.trigger("ask")
+        await client.schedules.delete("ask")
         clock.advance(2 * HOUR)
         await tick(store)
 
-        assert await client.schedules() == []
+        assert list(await client.schedules.list()) == []
         assert await ids_of_runs(client) == [handle.id]
-        assert (await client.run(handle.id)).status is RunStatus.RUNNING
+        assert (await client.runs.get(handle.id)).status is RunStatus.RUNNING
 
 
 class TestCooldown:
@@ -474,7 +474,7 @@ class TestCooldown:
         assert error.value.run_id == second.id
         record = await second.record()
         assert (record.status, record.is_ended) == (RunStatus.SKIPPED, True)
-        assert [run.id for run in await client.runs(status="skipped")] == [second.id]
+        assert [run.id for run in await client.runs.list(status="skipped")] == [second.id]
 
     async def test_its_log_says_what_happened_and_keeps_the_input(
         self, client: AsyncClient
@@ -483,11 +483,11 @@ class TestCooldown:
         second = await client.submit(cooling, 2)
 
         submitted, skipped = await second.events()
-        assert (submitted.kind, submitted.value) == ("run_submitted", 2)
-        assert (skipped.kind, skipped.status) == ("run_skipped", RunStatus.SKIPPED)
+        assert (submitted.type, submitted.value) == ("run_submitted", 2)
+        assert (skipped.type, skipped.status) == ("run_skipped", RunStatus.SKIPPED)
         assert skipped.details["last"] == first.id
         assert await second.outputs() == {}
-        explanation = await client.explain(second.id)
+        explanation = await client.runs.explain(second.id)
         assert [each.code for each in explanation.headline] == ["explain.skipped"]
         assert explanation.headline[0].args["reason"].startswith("flow 'cooling' is cooling down")
 
@@ -499,7 +499,7 @@ class TestCooldown:
             await skipped.retry()
         with pytest.raises(RunEnded, match="fork"):
             await skipped.cancel()
-        forked = await client.fork(skipped.id)
+        forked = await client.runs.handle(skipped.id).fork()
         async with worker_at(store, [cooling]):
             assert await forked.result(20) == 2
 
@@ -540,25 +540,27 @@ class TestCooldown:
 class TestBlockingClient:
     def test_does_the_same(self, sqlite_url: str) -> None:
         with Client(sqlite_url, flows=[asking]) as client:
-            made = client.schedule("ask", "asking", cron="0 3 * * *", timezone="Europe/Berlin")
-            handle = client.trigger("ask", by="ann")
+            made = client.schedules.save(
+                "ask", "asking", cron="0 3 * * *", timezone="Europe/Berlin"
+            )
+            started = client.schedules.trigger("ask", by="ann")
 
-            assert isinstance(handle, RunHandle)
-            assert handle.status is RunStatus.RUNNING
-            assert client.pause_schedule("ask", by="ann").is_paused
-            assert client.resume_schedule("ask").next_at == made.next_at
-            assert [each.name for each in client.schedules()] == ["ask"]
-            assert client.schedule_record("ask").started == 1
-            client.delete_schedule("ask")
-            assert client.schedules() == []
+            assert started.run is not None
+            assert client.runs.handle(started.run).status is RunStatus.RUNNING
+            assert client.schedules.pause("ask", by="ann").is_paused
+            assert client.schedules.resume("ask").next_at == made.next_at
+            assert [each.name for each in client.schedules.list()] == ["ask"]
+            assert client.schedules.get("ask").started == 1
+            client.schedules.delete("ask")
+            assert list(client.schedules.list()) == []
 
 
 class TestAnOutageWhileAScheduleIsChanged:
     async def test_makes_no_tick_due_again_that_has_been(self, clock: ManualClock) -> None:
         store = OutWhileRead("memory://", clock)
         async with AsyncClient(store, tasks=[add]) as client:
-            await client.schedule("often", add, args=[1, 2], every="4s")
-            changed = await client.schedule("often", add, args=[1, 2], every="2s")
+            await client.schedules.save("often", add, args=[1, 2], every="4s")
+            changed = await client.schedules.save("often", add, args=[1, 2], every="2s")
 
         assert changed.next_at is not None
         assert changed.next_at > clock()

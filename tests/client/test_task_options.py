@@ -68,7 +68,7 @@ class TestIsRefused:
 
     def test_by_result_of(self, memory_url: str) -> None:
         with Client(memory_url) as client, refused("task.has_options", InvalidInput, task="add"):
-            client.result_of(add.options(queue="slow"), 1)
+            client.jobs.find_result(add.options(queue="slow"), [1])
 
 
 class TestDiscovery:
@@ -93,12 +93,12 @@ class TestByName:
         async with AsyncClient(memory_url, tasks=[add]) as client:
             job = await client.enqueue(client.task("add").options(queue="slow"), 1)
 
-            assert (await client.job(job.id)).queue == "slow"
+            assert (await client.jobs.get(job.id)).queue == "slow"
 
 
 def test_the_blocking_schedule_refuses_a_misspelled_option(memory_url: str) -> None:
     with Client(memory_url) as client:
-        with refused("argument.unknown", InvalidInput, name="timezon", nearest=("timezone",)):
-            client.schedule("often", add, every="5m", timezon="UTC")  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="timezon"):
+            client.schedules.save("often", add, every="5m", timezon="UTC")  # type: ignore[call-arg]
 
-        assert client.schedules() == []
+        assert list(client.schedules.list()) == []

@@ -41,7 +41,7 @@ class TestRunAt:
 
         handle = await client.enqueue(add.options(run_at=at), 1)
 
-        record = await client.job(handle.id)
+        record = await client.jobs.get(handle.id)
         assert (record.status, record.ready_at) == (Status.SCHEDULED, at)
 
     async def test_in_the_past_is_due_at_once(
@@ -67,7 +67,7 @@ class TestDeadline:
     async def test_may_be_a_moment(self, client: AsyncClient, clock: ManualClock) -> None:
         handle = await client.enqueue(add.options(deadline=clock() + HOUR), 1)
 
-        assert (await client.job(handle.id)).deadline_at == clock() + HOUR
+        assert (await client.jobs.get(handle.id)).deadline_at == clock() + HOUR
 
     async def test_that_has_passed_by_the_clock_of_the_store_is_refused(
         self, client: AsyncClient, clock: ManualClock
@@ -79,4 +79,4 @@ class TestDeadline:
                 add.options(deadline=datetime(2000, 1, 1, tzinfo=UTC)), [1, 2]
             )
 
-        assert await client.count() == 0
+        assert await client.jobs.count() == 0

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, JobFailed, JobNotFound, ResultTimeout, StoreError
-from perdure.client import handles, waiting
+from perdure.client import handles
 from perdure.model.hint import Hint, HintKind
+from perdure.operations import waiting
 from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
 from tests.client.played_worker import PlayedWorker
@@ -107,7 +108,7 @@ class TestNeverMissesAResult:
         self, client: AsyncClient, worker: PlayedWorker
     ) -> None:
         handles = await client.enqueue_many(echo, range(1_000))
-        results = asyncio.create_task(client.results(handles, timeout=30))
+        results = asyncio.create_task(client.jobs.results(handles, timeout=30))
 
         for job, number in zip(await worker.claim_all(), range(1_000), strict=True):
             await worker.complete(job, number)
@@ -145,7 +146,7 @@ class TestNeverBusyPolls:
         for job in await worker.claim_all():
             await worker.complete(job)
 
-        await counting_client.results(handles, timeout=10)
+        await counting_client.jobs.results(handles, timeout=10)
 
         assert counted.calls["queries.job_states"] == 1
 
@@ -287,7 +288,7 @@ class TestTimeout:
         handle = await counting_client.enqueue(add, 1)
         counted.hangs.add("queries.job_states")
 
-        with pytest.raises(ResultTimeout, match="it is unknown, for the store does not answer"):
+        with pytest.raises(ResultTimeout, match=r"unknown \(store not responding\)"):
             await handle.result(timeout=0.01)
 
 
@@ -321,7 +322,7 @@ class TestFailingReads:
 class TestUnknownJob:
     async def test_is_not_waited_for(self, client: AsyncClient) -> None:
         with pytest.raises(JobNotFound):
-            await client.handle("nobody").result(timeout=10)
+            await client.jobs.handle("nobody").result(timeout=10)
 
 
 async def follow(updates: Any) -> asyncio.Task[None]:

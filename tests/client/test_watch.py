@@ -72,7 +72,7 @@ class TestWatch:
         self, client: AsyncClient, worker: PlayedWorker
     ) -> None:
         handle = await client.enqueue(add, 1)
-        watchers = [handle.watch(), client.handle(handle.id).watch()]
+        watchers = [handle.watch(), client.jobs.handle(handle.id).watch()]
         for updates in watchers:
             await anext(updates)
 
@@ -100,7 +100,7 @@ class TestWatch:
 
     async def test_of_an_unknown_job_says_so(self, client: AsyncClient) -> None:
         with pytest.raises(JobNotFound):
-            await anext(client.handle("nobody").watch())
+            await anext(client.jobs.handle("nobody").watch())
 
 
 class TestProgress:

@@ -22,7 +22,7 @@ async def test_abort_fires_within_a_second_in_another_process(
         job = await client.enqueue(hang_once)
         await worker.told("AttemptStarted", job.id)
         began = time.monotonic()
-        await job.abort()
+        await job.cancel()
         await worker.told("AttemptAborting", job.id)
         took.append(time.monotonic() - began)
         with pytest.raises(JobCancelled):

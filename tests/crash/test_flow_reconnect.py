@@ -56,5 +56,5 @@ async def test_runs_survive_a_crash_of_postgresql_and_cut_connections(
     results = await asyncio.gather(*(run.result(40) for run in runs))
 
     assert results == [4 * (number + 3) for number in range(RUNS)]
-    assert await client.count_runs() == RUNS
+    assert await client.runs.count() == RUNS
     assert [committed(await run.events()) for run in runs] == [KEYS] * RUNS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure import AsyncClient, AsyncRunHandle, RunFailed, RunStatus
-from perdure.client.run_records import EventRecord
+from perdure.operations.records import EventRecord
 from tests.crash.conftest import Launch
 from tests.crash.flow_tasks import (
     DEADLY,
@@ -27,7 +27,7 @@ KEYS = ["a", "b", "b2", "c", "d", "e", "e[0]", "e[1]", "e[2]", "f"]
 def committed(events: list[EventRecord]) -> list[str]:
     """The keys that the log says were completed, each as often as it says so."""
     kinds = ("node_completed", "item_completed", "iteration_completed")
-    return sorted(str(event.key) for event in events if event.kind in kinds)
+    return sorted(str(event.key) for event in events if event.type in kinds)
 
 
 async def test_recovery_from_a_kill_at_each_point(
@@ -115,7 +115,7 @@ async def test_pause_and_cancel_reach_bodies_in_another_process_within_a_second(
         await run.pause(reason="maintenance", by="ops")
         await lines(log, ["hold cancelled"])
     paused = await run.record()
-    await run.unpause()
+    await run.resume()
     await lines(log, ["hold begun"] * 2)
     async with asyncio.timeout(1):
         await run.cancel()

@@ -41,7 +41,7 @@ async def test_leases_of_a_killed_worker_are_taken_over_and_the_job_completed_on
     await second.told("AttemptCompleted", job.id)
     record = await job.record()
     assert (record.deaths, record.failures, record.attempt) == (1, 0, 2)
-    [death] = await job.failures()
+    [death] = await job.attempts()
     assert death.failure.type == "perdure.errors.WorkerDied"
 
 

@@ -61,13 +61,12 @@ async def test_reconnect_after_a_crash_of_postgresql_under_load(
         await worker.told("AttemptCompleted")
     await asyncio.to_thread(server.restart, "immediate")
     enqueued = await asyncio.wait_for(enqueueing, 40)
-    results = await client.results(enqueued, timeout=40)
+    results = await client.jobs.results(enqueued, timeout=40)
 
     assert results == list(range(JOBS))
-    depth = (await client.depth()).by_status
-    assert depth[Status.COMPLETED] == JOBS == sum(depth.values())
+    assert await client.jobs.count(status="completed") == JOBS == await client.jobs.count()
     assert len({job.id for job in enqueued}) == JOBS
-    assert {job.failures for job in await client.jobs(limit=1000)} == {0}
+    assert {job.failures for job in await client.jobs.list(limit=1000)} == {0}
 
 
 async def test_reconnect_after_all_connections_were_cut(client: AsyncClient, url: str) -> None:
@@ -87,7 +86,7 @@ async def test_reconnect_after_all_connections_were_cut(client: AsyncClient, url
         if number % 20 == 10:
             cut(url)
 
-    assert await client.results(waiting, timeout=30) == [2 * number for number in range(60)]
+    assert await client.jobs.results(waiting, timeout=30) == [2 * number for number in range(60)]
     cut(url)
     began = time.monotonic()
     assert await (await client.enqueue(double, 4)).result(20) == 8
@@ -117,7 +116,7 @@ async def test_reconnect_when_connections_stay_open_and_nothing_comes_through(
         opened.set()
         later = await client.enqueue(hold_on)
 
-        assert await client.results([held, later], timeout=20) == [1, 1]
+        assert await client.jobs.results([held, later], timeout=20) == [1, 1]
         assert {(await job.record()).deaths for job in (held, later)} == {0}
         worker.shutdown()
         await asyncio.wait_for(serving, 20)
@@ -175,7 +174,7 @@ async def test_reconnect_after_an_outage_longer_than_the_lease_takes_nothing_fro
     serving = [asyncio.create_task(worker.serve()) for worker in workers]
     jobs = await client.enqueue_many(hold_on, range(6))
     await asyncio.wait_for(all_run.wait(), 20)
-    leases = [job.lease_until for job in await client.jobs(status="active")]
+    leases = [job.lease_until for job in await client.jobs.list(status="active")]
     await asyncio.to_thread(server.stop, "immediate")
     outlasted_at = max(lease for lease in leases if lease) + timedelta(seconds=4)
     # In real time: the outage has to outlast every lease.
@@ -183,13 +182,13 @@ async def test_reconnect_after_an_outage_longer_than_the_lease_takes_nothing_fro
     await asyncio.to_thread(server.start)
     renewed = False
     while not renewed:
-        held = await client.jobs(status="active")
+        held = await client.jobs.list(status="active")
         now = datetime.now(UTC)
         renewed = len(held) == 6 and all(job.lease_until and job.lease_until > now for job in held)
     opened.set()
 
-    assert await client.results(jobs, timeout=20) == [1] * 6
-    assert {job.deaths for job in await client.jobs(status="completed")} == {0}
+    assert await client.jobs.results(jobs, timeout=20) == [1] * 6
+    assert {job.deaths for job in await client.jobs.list(status="completed")} == {0}
     for worker in workers:
         worker.shutdown()
     await asyncio.wait_for(asyncio.gather(*serving), 20)

@@ -18,7 +18,7 @@ SECOND = timedelta(seconds=1)
 async def ticked(client: AsyncClient, count: int) -> ScheduleRecord:
     """Look until so many ticks have started something."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while (record := await client.schedule_record("often")).started < count:  # noqa: ASYNC110
+        while (record := await client.schedules.get("often")).started < count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return record
 
@@ -28,16 +28,16 @@ async def test_each_tick_starts_one_job_whoever_is_killed(
 ) -> None:
     first, _ = [await launch(shared_url, **BRISK) for _ in range(2)]
     # Cancelling, each tick starts something, whatever became of the last one.
-    await client.schedule("often", hang_once, every="1s", overlap="cancel", catch_up="all")
+    await client.schedules.save("often", hang_once, every="1s", overlap="cancel", catch_up="all")
     await ticked(client, 1)
     await first.kill()
 
     await ticked(client, 4)
-    record = await client.pause_schedule("often")
+    record = await client.schedules.pause("often")
 
     ticks = [each.at for each in record.history]
     assert {after - before for before, after in pairwise(ticks)} == {SECOND}
     assert (record.missed, record.skipped, record.failed) == (0, 0, 0)
-    jobs = {job.id for job in await client.jobs(task=hang_once)}
+    jobs = {job.id for job in await client.jobs.list(task=hang_once)}
     assert {each.job for each in record.history} <= jobs
     assert record.started == len(jobs)

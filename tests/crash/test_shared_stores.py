@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from perdure import AsyncClient, Status
+from perdure import AsyncClient
 from tests.crash.conftest import Launch
 from tests.crash.crash_tasks import count
 
@@ -25,13 +25,13 @@ async def test_claim_two_processes_drain_one_queue_without_running_a_job_twice(
         )
     )
     jobs = [job for batch in batches for job in batch]
-    results = await client.results(jobs, timeout=30)
+    results = await client.jobs.results(jobs, timeout=30)
 
     assert results == list(range(JOBS))
     ran = [line.split() for line in log.read_text().splitlines()]
     assert Counter(number for number, _ in ran) == Counter(map(str, range(JOBS)))
     assert {int(pid) for _, pid in ran} == {worker.pid for worker in workers}
-    assert (await client.depth()).by_status[Status.COMPLETED] == JOBS
+    assert await client.jobs.count(status="completed") == JOBS
     assert [worker.errors for worker in workers] == ["", ""]
 
 
@@ -45,8 +45,8 @@ async def test_claim_of_two_processes_survives_that_one_is_killed_under_load(
     await victim.told("AttemptCompleted")
     await victim.kill()
     await launch(shared_url, **settings)
-    results = await client.results(jobs, timeout=30)
+    results = await client.jobs.results(jobs, timeout=30)
 
     assert results == list(range(JOBS))
-    assert await client.count(status="completed") == JOBS == await client.count()
-    assert {job.failures for job in await client.jobs(limit=1000)} == {0}
+    assert await client.jobs.count(status="completed") == JOBS == await client.jobs.count()
+    assert {job.failures for job in await client.jobs.list(limit=1000)} == {0}

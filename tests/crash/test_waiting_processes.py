@@ -105,7 +105,7 @@ async def test_a_thousand_runs_that_wait_for_people_hold_nothing(
         )
         await until(lambda: are_waiting(client, 1000))
         after = await calls_while_idle(watch)
-        [state] = await client.workers()
+        [state] = await client.workers.list()
 
         assert before == after == Counter({"maintenance.poll": LOOKS})
         assert worker.worker.stats().running == 0
@@ -185,9 +185,9 @@ async def some_at_once(acts: Iterable[Awaitable[object]]) -> None:
 async def broadcast_news(client: AsyncClient) -> None:
     """To two regions; the third has it already, and waits no more."""
     count = next(scene.count for scene in PATIENT if scene.flow is news) // 3
-    north = await client.broadcast("news", {"region": "north"}, by="radio")
-    south = await client.broadcast("news", {"region": "south"}, flow=news)
-    again = await client.broadcast("news", {"region": "south"})
+    north = await client.runs.broadcast("news", {"region": "north"}, by="radio")
+    south = await client.runs.broadcast("news", {"region": "south"}, flow=news)
+    again = await client.runs.broadcast("news", {"region": "south"})
 
     assert (north.count, north.unmatched) == (count, count)
     assert (south.count, south.unmatched) == (count, 0)
@@ -202,7 +202,7 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def are_waiting(client: AsyncClient, count: int) -> bool:
-    return await client.count_runs(status=RunStatus.WAITING) == count
+    return await client.runs.count(status=RunStatus.WAITING) == count
 
 
 async def is_past(store: Store, moment: datetime) -> bool:
@@ -220,11 +220,12 @@ async def stop_all(workers: Iterable[WorkerProcess]) -> None:
 async def last_due(client: AsyncClient) -> datetime:
     """When the last of the waits ends that end by themselves."""
     found: list[datetime] = []
-    page = await client.waits(limit=1000)
-    while page:
+    cursor: str | None = None
+    while True:
+        page = await client.waits.list(limit=1000, cursor=cursor)
         found += [wait.due_at for wait in page if wait.due_at is not None]
-        page = await client.waits(limit=1000, after=page[-1])
-    return max(found)
+        if (cursor := page.next) is None:
+            return max(found)
 
 
 async def schedule_both(client: AsyncClient, store: Store) -> tuple[list[datetime], list[datetime]]:
@@ -237,8 +238,8 @@ async def schedule_both(client: AsyncClient, store: Store) -> tuple[list[datetim
         "end_at": end_at,
         "overlap": "cancel",
     }
-    each = await client.schedule("each", each_tick, **rules, catch_up="all")
-    last = await client.schedule("last", last_tick, **rules, catch_up="one")
+    each = await client.schedules.save("each", each_tick, **rules, catch_up="all")
+    last = await client.schedules.save("last", last_tick, **rules, catch_up="one")
     return ticks_until(each, end_at), ticks_until(last, end_at)
 
 
@@ -276,12 +277,12 @@ async def after_last_tick(
     """A schedule that is over, and the runs that it started, which have ended too."""
 
     async def is_over() -> bool:
-        record = await client.schedule_record(name)
+        record = await client.schedules.get(name)
         return record.next_at is None and not record.queued
 
     async def have_ended() -> bool:
-        return all(run.is_ended for run in await client.runs(flow=flow))
+        return all(run.is_ended for run in await client.runs.list(flow=flow))
 
     await until(is_over)
     await until(have_ended)
-    return await client.schedule_record(name), {run.id for run in await client.runs(flow=flow)}
+    return await client.schedules.get(name), {run.id for run in await client.runs.list(flow=flow)}

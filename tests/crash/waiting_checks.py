@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 from perdure import AsyncClient, RunFailed, RunStatus
-from perdure.client.run_log import RunLog, kind_of
 from perdure.engine.cached_run import restored
 from perdure.model.event import NodeCompleted, decode_event
 from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
 from perdure.model.run import ENDED, LoadedRun, Run, RunFilter, RunState
+from perdure.operations.run_log import RunLog, event_type
 from perdure.store.contract import EventsAfter, Store
 
 NAMESPACE = "default"
@@ -48,8 +48,8 @@ async def check_logs(store: Store) -> dict[str, dict[str, int]]:
 
 async def check_nothing_is_left(client: AsyncClient, store: Store) -> None:
     """No wait, no job, no lease."""
-    assert await client.waits() == []
-    assert await client.count() == 0
+    assert list(await client.waits.list()) == []
+    assert await client.jobs.count() == 0
     survey = await store.maintenance.poll(NAMESPACE)
     assert (survey.lanes, survey.next_lease_end_at, survey.next_due_at) == ((), None, None)
     assert (survey.next_wait_at, survey.next_tick_at) == (None, None)
@@ -58,7 +58,7 @@ async def check_nothing_is_left(client: AsyncClient, store: Store) -> None:
 async def check_nothing_is_held(client: AsyncClient, store: Store, ids: Collection[str]) -> None:
     """Runs that wait have no job at all, let alone one that somebody holds."""
     runs = await runs_of(store, ids)
-    jobs = await client.jobs(limit=1000)
+    jobs = await client.jobs.list(limit=1000)
     assert {run.status for run in runs} == {RunStatus.WAITING}
     assert {job.node.run for job in jobs if job.node is not None}.isdisjoint(ids)
 
@@ -73,7 +73,7 @@ async def runs_of(store: Store, ids: Collection[str]) -> list[Run]:
 async def outcome_of(client: AsyncClient, run: str, timeout: float) -> Any:
     """The result, or what the run failed with."""
     try:
-        return await client.run_handle(run).result(timeout)
+        return await client.runs.handle(run).result(timeout)
     except RunFailed as error:
         return f"failed: {error.failure and error.failure.type}"
 
@@ -105,5 +105,5 @@ def _counted(loaded: LoadedRun) -> dict[str, int]:
     events = [decode_event(loaded.run.id, each.number, each.data) for each in loaded.events]
     nodes = Counter(event.node for event in events if isinstance(event, NodeCompleted))
     assert set(nodes.values()) <= {1}
-    kinds = Counter(kind_of(event) for event in events)
+    kinds = Counter(event_type(event) for event in events)
     return {kind: count for kind, count in kinds.items() if kind in COUNTED}

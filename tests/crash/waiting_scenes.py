@@ -15,7 +15,7 @@ from perdure import (
     AsyncClient,
     InvalidAnswer,
     NotADecider,
-    Reception,
+    ReportOutcome,
 )
 from perdure.flows.built import BuiltFlow
 from tests.crash import waiting_flows as flows
@@ -52,23 +52,23 @@ class Scene:
 
 
 async def send_letter(client: AsyncClient, run: str, number: int) -> None:
-    await client.signal(run, "letter", {"letter": number})
+    await client.runs.signal(run, "letter", {"letter": number})
 
 
 async def send_second_before_first(client: AsyncClient, run: str, number: int) -> None:
-    await client.signal(run, "second", {"second": number})
-    await client.signal(run, "first")
+    await client.runs.signal(run, "second", {"second": number})
+    await client.runs.signal(run, "first")
 
 
 async def pay_for_others_too(client: AsyncClient, run: str, number: int) -> None:
-    await client.signal(run, "paid", {"order": number + 1})
-    await client.signal(run, "paid", {"order": number, "by": "ann"})
-    await client.signal(run, "paid", {"order": number, "by": "bob"})
+    await client.runs.signal(run, "paid", {"order": number + 1})
+    await client.runs.signal(run, "paid", {"order": number, "by": "ann"})
+    await client.runs.signal(run, "paid", {"order": number, "by": "bob"})
 
 
 async def tell_the_west(client: AsyncClient, run: str, number: int) -> None:
     if number % 3 == 2:
-        await client.signal(run, "news", {"region": "west"})
+        await client.runs.signal(run, "news", {"region": "west"})
 
 
 # People
@@ -88,43 +88,45 @@ def timed_out(decision: str, data: Any) -> dict[str, Any]:
 
 async def decide_twice(client: AsyncClient, run: str, number: int) -> None:
     if number % 2:
-        await client.decide(f"{run}:ask", "reject", by="ann", note=f"not {number}")
+        await client.approvals.decide(f"{run}:ask", "reject", by="ann", note=f"not {number}")
     else:
-        await client.decide(f"{run}:ask", "approve", by="ann")
+        await client.approvals.decide(f"{run}:ask", "approve", by="ann")
     with pytest.raises(ApprovalDecided):
-        await client.decide(f"{run}:ask", "approve", by="bob")
+        await client.approvals.decide(f"{run}:ask", "approve", by="bob")
 
 
 async def sign(client: AsyncClient, run: str, number: int) -> None:
-    first = await client.decide(f"{run}:ask", "approve", by="cem")
+    first = await client.approvals.decide(f"{run}:ask", "approve", by="cem")
     assert first.is_open
     with pytest.raises(AlreadyAnswered):
-        await client.decide(f"{run}:ask", "approve", by="cem")
-    assert not (await client.decide(f"{run}:ask", "approve", by="ann")).is_open
+        await client.approvals.decide(f"{run}:ask", "approve", by="cem")
+    assert not (await client.approvals.decide(f"{run}:ask", "approve", by="ann")).is_open
 
 
 async def fill_in(client: AsyncClient, run: str, number: int) -> None:
     with pytest.raises(InvalidAnswer):
-        await client.decide(f"{run}:ask", "approve", data={"amount": 501}, roles=["finance"])
+        await client.approvals.decide(
+            f"{run}:ask", "approve", data={"amount": 501}, roles=["finance"]
+        )
     with pytest.raises(NotADecider):
-        await client.decide(f"{run}:ask", "approve", data={"amount": 5}, by="ann")
+        await client.approvals.decide(f"{run}:ask", "approve", data={"amount": 5}, by="ann")
     data = {"amount": 1 + number % 500}
-    await client.decide(f"{run}:ask", "approve", data=data, by="lea", roles=["finance"])
+    await client.approvals.decide(f"{run}:ask", "approve", data=data, by="lea", roles=["finance"])
 
 
 async def decide_late(client: AsyncClient, run: str, _number: int) -> None:
     with pytest.raises(ApprovalDecided):
-        await client.decide(f"{run}:ask", "reject", by="ann")
+        await client.approvals.decide(f"{run}:ask", "reject", by="ann")
 
 
 async def decide_in_child(client: AsyncClient, run: str, number: int) -> None:
-    [child] = await client.run_handle(run).children()
-    await client.decide(f"{child.id}:ask", "approve", by="ann")
+    [child] = await client.runs.handle(run).children()
+    await client.approvals.decide(f"{child.id}:ask", "approve", by="ann")
 
 
 async def decide_and_post(client: AsyncClient, run: str, number: int) -> None:
-    await client.signal(run, "post", number)
-    await client.decide(f"{run}:person", "approve", by="ann")
+    await client.runs.signal(run, "post", number)
+    await client.approvals.decide(f"{run}:person", "approve", by="ann")
 
 
 # Outside parties
@@ -132,17 +134,17 @@ async def decide_and_post(client: AsyncClient, run: str, number: int) -> None:
 
 async def report_twice(client: AsyncClient, run: str, number: int) -> None:
     node = "print_label"
-    await client.report(run, node, progress={"pages": number}, by="printer")
+    await client.runs.report(run, node, progress={"pages": number}, by="printer")
     if number % 4 == 3:
         told: dict[str, Any] = {"status": "failed", "error": "no paper"}
     else:
         told = {"status": "completed", "result": f"L-{number}"}
-    receptions = [(await client.report(run, node, **told, key="1")).reception for _ in range(2)]
-    assert receptions == [Reception.ACCEPTED, Reception.REPEATED]
+    receptions = [(await client.runs.report(run, node, **told, key="1")).outcome for _ in range(2)]
+    assert receptions == [ReportOutcome.ACCEPTED, ReportOutcome.REPEATED]
 
 
 async def report_early(client: AsyncClient, run: str, number: int) -> None:
-    await client.report(run, "print_once", status="completed", result={"early": number})
+    await client.runs.report(run, "print_once", status="completed", result={"early": number})
 
 
 def label_of(number: int) -> Any:

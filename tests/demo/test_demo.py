@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from perdure import RunStatus, run_flow
-from perdure.client.run_records import EventRecord
 from perdure.demo.flow import catalogue
 from perdure.demo.story import Expected, Library, judge
+from perdure.operations.records import EventRecord
 from tests.cli.commands import Commands
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -77,12 +77,12 @@ class TestFlow:
         assert result["is_published"]
 
 
-def event(number: int, kind: str, key: str, value: Any = None) -> EventRecord:
-    status = RunStatus.COMPLETED if kind == "run_completed" else RunStatus.RUNNING
+def event(number: int, type: str, key: str, value: Any = None) -> EventRecord:
+    status = RunStatus.COMPLETED if type == "run_completed" else RunStatus.RUNNING
     return EventRecord(
         number=number,
         at=NOW,
-        kind=kind,
+        type=type,
         status=status,
         details={},
         node=key.partition("[")[0],

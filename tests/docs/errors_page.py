@@ -35,7 +35,7 @@ from perdure import Client, RunNotFound
 
 with Client("sqlite:///work.db") as client:
     try:
-        client.run("order-42")
+        client.runs.get("order-42")
     except RunNotFound as error:
         print(error.code, error.run_id)
         print(error)

@@ -9,7 +9,6 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perdure.client.run_log import kind_of
 from perdure.engine.fold import fold
 from perdure.errors import PerdureError
 from perdure.model.event import RunForked, RunSubmitted
@@ -17,6 +16,7 @@ from perdure.model.graph import Graph
 from perdure.model.run import RunState
 from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, RetryRun, Trigger
 from perdure.model.wait import Report, ReportStatus
+from perdure.operations.run_log import event_type
 from perdure.store.lifecycle import TRANSITIONS, Operation
 from tests.engine.drawing import graphs, worlds
 from tests.engine.driving import Driver
@@ -124,7 +124,7 @@ def transitions(run: Played) -> Iterator[Transition]:
         before = NEW if is_new else str(state.status)
         state = fold(state, event)
         if before != state.status:
-            yield kind_of(event), before, str(state.status)
+            yield event_type(event), before, str(state.status)
 
 
 def lives() -> Iterator[Played]:

@@ -15,16 +15,18 @@ import pytest
 import perdure
 from perdure.cli.logs import _LEVELS
 from perdure.cli.output import ExitCode
-from perdure.client.run_nodes import NodeRecord
-from perdure.client.run_records import EventRecord
+from perdure.client.client import AsyncJobs, AsyncRuns
 from perdure.model.event import Effects, Event
 from perdure.model.job import Status
+from perdure.operations.catalog import GROUPS
+from perdure.operations.records import EventRecord, NodeRecord
+from perdure.operations.schedules import Schedules
 from perdure.store.postgres import address
 from perdure.store.sqlite import address as sqlite_address
 from perdure.tasks.context import AsyncContext
 from perdure.worker import events
 from perdure.worker.events import WorkerStats
-from tests.docs import errors_page
+from tests.docs import errors_page, operations_page
 from tests.docs.acting import command_named
 from tests.docs.pages import ROOT, page
 from tests.postgres_server import WHEEL_REQUIREMENT
@@ -57,7 +59,7 @@ class TestSettings:
             ("Client", perdure.AsyncClient),
             ("enqueue_many", perdure.AsyncClient.enqueue_many),
             ("submit", perdure.AsyncClient.submit),
-            ("schedule", perdure.AsyncClient.schedule),
+            ("schedules.save", Schedules.save),
             ("run_flow", perdure.run_flow),
             ("run_flow", perdure.run_flow_async),
             ("task", perdure.task),
@@ -85,8 +87,9 @@ class TestSettings:
     def test_every_call_of_a_client_is_there(self) -> None:
         rows = SETTINGS.table_under("Other calls of a client")
 
-        others = {"enqueue", "enqueue_many", "submit", "schedule", "namespace", "store_url"}
-        assert names_in(rows) == public_names(perdure.Client) - others
+        others = {"enqueue", "enqueue_many", "submit", "namespace", "store_url", *GROUPS}
+        of_groups = {"jobs.handle", "jobs.results", "runs.handle"}
+        assert names_in(rows) == (public_names(perdure.Client) - others) | of_groups
 
     def test_the_signatures_of_a_clients_calls_are_right(self) -> None:
         shown = [
@@ -95,8 +98,11 @@ class TestSettings:
             for call in NAME.findall(row[0])
         ]
 
-        wrong = [call for call in shown if not is_signature_of(perdure.AsyncClient, call)]
-        assert wrong == []
+        groups = {"jobs": AsyncJobs, "runs": AsyncRuns}
+        for call in shown:
+            group = call.partition("(")[0].rpartition(".")[0]
+            own = call.removeprefix(f"{group}.")
+            assert is_signature_of(groups.get(group, perdure.AsyncClient), own)
 
     def test_every_name_on_a_handle_is_there(self) -> None:
         assert names_in(SETTINGS.table_under("Handles")) == public_names(perdure.JobHandle)
@@ -118,6 +124,12 @@ class TestSettings:
 
         text = SETTINGS.text.replace("await ", "")
         assert {name for name in methods if f"`{name}(" not in text} == set()
+
+
+class TestOperations:
+    def test_are_listed_as_they_are_declared(self) -> None:
+        found = page("docs/reference/operations.md").text
+        assert found == operations_page.page(), "python -m tests.docs.operations_page --write"
 
 
 class TestErrors:

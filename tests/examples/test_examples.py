@@ -97,4 +97,4 @@ class TestOutbox:
             "order 3 (lamp) confirmed",
         ]
         with Client(f"sqlite:///{tmp_path}/shop.db") as client:
-            assert client.count(group="orders") == 3
+            assert client.jobs.count(group="orders") == 3

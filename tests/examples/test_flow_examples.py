@@ -23,7 +23,7 @@ def inbox(tmp_path: Path) -> Path:
 
 
 def events_of(run: RunHandle) -> list[str]:
-    return [f"{event.kind} {event.key or ''}".rstrip() for event in run.events()]
+    return [f"{event.type} {event.key or ''}".rstrip() for event in run.events()]
 
 
 class TestOrders:
@@ -33,8 +33,8 @@ class TestOrders:
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-1] == "3 boxes arrived after 3 stops"
         with Client(f"sqlite:///{tmp_path}/orders.db") as client:
-            events = Counter(events_of(client.run_handle("order-42")))
-            assert client.run("order-42/shipping").status == "completed"
+            events = Counter(events_of(client.runs.handle("order-42")))
+            assert client.runs.get("order-42/shipping").status == "completed"
         once = ["node_retried score_fraud", "signal_received", "node_completed charge"]
         assert [events[each] for each in once] == [1, 1, 1]
 

@@ -47,7 +47,7 @@ class TestThousandItems:
             str(count) for count in range(100, 1_001, 100)
         ]
         with Client(f"sqlite:///{tmp_path}/census.db") as client:
-            assert sum(client.run_handle("census-1000").result().values()) == 100 * 1_000
+            assert sum(client.runs.handle("census-1000").result().values()) == 100 * 1_000
 
     def test_killed_in_the_middle_it_counts_no_page_twice(self, tmp_path: Path) -> None:
         with started_example("thousand_items.py", cwd=tmp_path) as program:
@@ -58,8 +58,8 @@ class TestThousandItems:
 
         assert again.returncode == 0, again.stderr
         with Client(f"sqlite:///{tmp_path}/census.db") as client:
-            events = client.run_handle("census-1000").events()
-        items = [event.key for event in events if event.kind == "item_completed"]
+            events = client.runs.handle("census-1000").events()
+        items = [event.key for event in events if event.type == "item_completed"]
         assert len(items) == len(set(items)) == 1_000
 
 
@@ -126,7 +126,7 @@ class TestOutboxWithSqlalchemy:
             "letter: order 3, 'Dracula', is on its way",
         ]
         with Client(f"sqlite:///{tmp_path}/bookshop.db") as client:
-            assert client.count(group="orders") == 3
+            assert client.jobs.count(group="orders") == 3
 
 
 def test_the_index_names_every_example() -> None:

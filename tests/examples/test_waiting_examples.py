@@ -24,9 +24,9 @@ class TestReviewGate:
             "published 'Add facts' (facts.py and test_facts.py), risk medium, approved by ada"
         )
         with Client(f"sqlite:///{tmp_path}/review_gate.db") as client:
-            rounds = client.run_handle("bees").children()
-            asked = [client.approval(f"bees/rounds#{n}:gate").decision for n in (2, 3)]
-            lineage = client.lineage("bees/rounds#3")
+            rounds = client.runs.handle("bees").children()
+            asked = [client.approvals.get(f"bees/rounds#{n}:gate").decision for n in (2, 3)]
+            lineage = client.runs.lineage("bees/rounds#3")
         assert [child.status for child in rounds] == ["completed"] * 3
         assert asked == ["reject", "approve"]
         [code] = [node for node in lineage.nodes if node.id == "code"]
@@ -37,7 +37,7 @@ class TestReviewGate:
             command = next_line(program, "  in another shell: ")
         assert "perdure decide 'ants/rounds#2:gate' --role maintainers" in command
         with Client(f"sqlite:///{tmp_path}/review_gate.db") as client:
-            decided = client.decide(
+            decided = client.approvals.decide(
                 "ants/rounds#2:gate", "approve", data={"risk": "high"}, roles=["maintainers"]
             )
         assert decided.status == "decided"
@@ -84,9 +84,11 @@ class TestExpenses:
                 "  perdure decide trip:approval --by manager --store sqlite:///expenses.db"
             )
         with Client(f"sqlite:///{tmp_path}/expenses.db") as client:
-            first = client.decide("trip:approval", "approve", data={"amount": 900}, by="manager")
+            first = client.approvals.decide(
+                "trip:approval", "approve", data={"amount": 900}, by="manager"
+            )
             assert (first.status, first.deciders) == ("open", ("manager", "finance"))
-            client.decide(
+            client.approvals.decide(
                 "trip:approval", "approve", data={"cost_centre": "research"}, by="finance"
             )
 
@@ -104,7 +106,7 @@ class TestExpenses:
         ):
             assert next_line(program, "reminder: ").endswith("a trip")
             next_line(program, "escalation: ")
-            client.decide("trip:approval", "approve", by="cfo")
+            client.approvals.decide("trip:approval", "approve", by="cfo")
             assert next_line(program, "paid ") == "paid 1800 to Ada for sales, said cfo"
 
     def test_nobody_in_time_is_a_no(self, tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ class TestNightlyReport:
         steps = {after - before for before, after in pairwise(times)}
         assert steps == {timedelta(seconds=1)}
         with Client(f"sqlite:///{tmp_path}/reports.db") as client:
-            record = client.schedule_record("nightly")
+            record = client.schedules.get("nightly")
         assert (record.overlap, record.catch_up) == ("queue", "all")
         assert record.started >= len(times)
         assert (record.missed, record.skipped, record.failed) == (0, 0, 0)

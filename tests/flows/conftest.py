@@ -22,7 +22,7 @@ async def results_of_all(client: AsyncClient) -> dict[str, Any]:
     for name, case in CASES.items():
         for signal, given in case.signals.items():
             for payload in given if isinstance(given, list) else [given]:
-                await client.signal(name, signal, payload)
+                await client.runs.signal(name, signal, payload)
     await Replies(client, CASES).give_all()
     results = await asyncio.gather(*(run.result(30) for run in runs.values()))
     return dict(zip(runs, results, strict=True))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from perdure import AsyncClient
-from perdure.client.waits import WaitRecord
+from perdure.operations.records import WaitRecord
 from tests.flows.case import Case
 
 WAITS_MAX = 1000
@@ -41,7 +41,7 @@ class Replies:
             raise AssertionError(f"nobody asked for replies to {left}") from None
 
     async def _are_given(self) -> bool:
-        for wait in await self._client.waits(limit=WAITS_MAX):
+        for wait in await self._client.waits.list(limit=WAITS_MAX):
             place = wait.run.split("/")[0], wait.key  # children are asked for by their parents
             if place in self._answers:
                 await self._decide(wait, place)
@@ -51,14 +51,14 @@ class Replies:
 
     async def _decide(self, wait: WaitRecord, place: tuple[str, str]) -> None:
         for answer in self._answers.pop(place):
-            await self._client.decide(f"{wait.run}:{wait.key}", **answer)
+            await self._client.approvals.decide(f"{wait.run}:{wait.key}", **answer)
 
     async def _report(self, wait: WaitRecord, place: tuple[str, str]) -> None:
         """One at a time: the next may be about another pause, which has to open first."""
         report, *left = self._reports.pop(place)
         if left:
             self._reports[place] = left
-        await self._client.report(
+        await self._client.runs.report(
             wait.run,
             wait.key,
             status=report.status,

@@ -139,14 +139,14 @@ class TestTenThousand:
         await hire(flows=[flow], concurrency=50)
         for number in range(10_000):
             await client.submit(flow, id=f"r{number}")
-        waiting = await client.count_runs(status="waiting")
-        some = [client.run_handle(f"r{number}") for number in range(0, 10_000, 500)]
+        waiting = await client.runs.count(status="waiting")
+        some = [client.runs.handle(f"r{number}") for number in range(0, 10_000, 500)]
         for run in some:
             await run.signal("go", run.id)
 
         assert waiting == 10_000
         assert [await run.result(10) for run in some] == [run.id for run in some]
-        assert await client.count_runs(status="waiting") == 10_000 - len(some)
+        assert await client.runs.count(status="waiting") == 10_000 - len(some)
 
 
 async def test_many_timers_fire_together(client: AsyncClient, hire: Hire) -> None:

@@ -151,7 +151,7 @@ class TestOutside:
         run = await client.submit(flow, 3)
         await waiting(client, run.id)
 
-        await client.report(run.id, "printer", status="completed", result={"sheets": 2})
+        await client.runs.report(run.id, "printer", status="completed", result={"sheets": 2})
 
         assert await run.result(20) == '{"sheets":2}'
 
@@ -162,7 +162,7 @@ class TestOutside:
         async with AsyncClient(store_at(memory_url, clock=clock)) as client:
             run = await client.submit(flow, 3)
             await waiting(client, run.id)
-            [wait] = await client.waits(run=run.id)
+            [wait] = await client.waits.list(run=run.id)
             clock.advance(timedelta(hours=1))
 
             assert (wait.name, wait.detail) == ("printer", {"for": "printer", "data": {"pages": 3}})
@@ -174,7 +174,7 @@ class TestOutside:
         run = await client.submit(flow, 3)
         await waiting(client, run.id)
 
-        await client.report(run.id, "printer", status="failed", error="no paper")
+        await client.runs.report(run.id, "printer", status="failed", error="no paper")
 
         with pytest.raises(RunFailed, match="no paper"):
             await run.result(20)
@@ -301,10 +301,10 @@ class TestScript:
         run = await client.submit(flow)
         await until(lambda: started(client))
 
-        await client.cancel(run.id)
+        await client.runs.cancel(run.id)
         await worker.stop(grace=10)
 
-        assert (await client.run(run.id)).status is RunStatus.CANCELLED
+        assert (await client.runs.get(run.id)).status is RunStatus.CANCELLED
 
 
 class Haggle(Kind):
@@ -349,9 +349,9 @@ class TestAKindOfYours:
         await hire(flows=[flow])
         run = await client.submit(flow, 10)
         await waiting(client, run.id)
-        await client.report(run.id, "haggle", status="completed", result="more")
+        await client.runs.report(run.id, "haggle", status="completed", result="more")
         await until(lambda: offered(client, run.id, 11))
-        await client.report(run.id, "haggle", status="completed", result="fine")
+        await client.runs.report(run.id, "haggle", status="completed", result="fine")
 
         assert await run.result(20) == "not 11"
 
@@ -374,7 +374,7 @@ class TestAKindOfYours:
         await hire(flows=[flow])
         run = await client.submit(flow, "7")
         await waiting(client, run.id)
-        await client.report(run.id, "haggle", status="completed", result="fine")
+        await client.runs.report(run.id, "haggle", status="completed", result="fine")
 
         assert await run.result(20) == "for 7"
 
@@ -389,15 +389,15 @@ async def waiting(client: AsyncClient, run: str) -> None:
     """Until the run waits for somebody outside."""
 
     async def is_so() -> bool:
-        return bool(await client.waits(run=run, kind="outside"))
+        return bool(await client.waits.list(run=run, type="outside"))
 
     await until(is_so)
 
 
 async def offered(client: AsyncClient, run: str, offer: int) -> bool:
-    waits = await client.waits(run=run, kind="outside")
+    waits = await client.waits.list(run=run, type="outside")
     return [wait.detail for wait in waits] == [{"offer": offer}]
 
 
 async def started(client: AsyncClient) -> bool:
-    return bool(await client.jobs(status="active"))
+    return bool(await client.jobs.list(status="active"))

@@ -145,7 +145,7 @@ class TestSteps:
                 kit.client.enqueue(kit.client.task("settle").options(fingerprint="x"), 5).id
                 for _ in range(2)
             ]
-            assert kit.client.count(status="waiting") == 1
+            assert kit.client.jobs.count(status="waiting") == 1
 
             kit.run_until_idle()
 
@@ -177,11 +177,11 @@ class TestSteps:
         kit.enqueue(settle.options(queue="aside"), 5).assert_completed(5)
 
     def test_a_paused_queue_is_not(self, kit: Kit) -> None:
-        kit.client.pause_queue("default", by="ann")
+        kit.client.queues.pause("default", by="ann")
         job = kit.enqueue(settle, 5)
         job.assert_status("waiting")
 
-        kit.client.resume_queue("default")
+        kit.client.queues.resume("default")
         kit.run_until_idle()
 
         job.assert_completed(5)
@@ -211,7 +211,7 @@ class TestSteps:
 
         with Kit() as kit:
             kit.submit(doubling, [1])
-            assert kit.client.count_runs() == 1
+            assert kit.client.runs.count() == 1
 
         assert set(threading.enumerate()) <= before
 

@@ -54,7 +54,7 @@ class TestAdvance:
 
     def test_a_deadline_that_passed_fails_a_job(self) -> None:
         with Kit() as kit:
-            kit.client.pause_queue("default")
+            kit.client.queues.pause("default")
             job = kit.enqueue(settle.options(deadline="1h"), 5)
 
             kit.advance("1h")
@@ -77,7 +77,7 @@ class TestAdvance:
             kit.client.enqueue_many(narrow, range(5))
             kit.run_until_idle()
 
-            assert kit.client.count(status="completed") == 5
+            assert kit.client.jobs.count(status="completed") == 5
 
     def test_a_closed_limit_opens_again(self) -> None:
         later = RetryLater(after="10m", limit="task:call")
@@ -127,7 +127,7 @@ class TestAdvance:
         with Kit() as kit:
             run = kit.submit(asking)
             kit.advance("5h")
-            kit.client.pause_queue("default")
+            kit.client.queues.pause("default")
             run.signal("answer", 1)
 
             [finding] = run.explain().findings
@@ -155,6 +155,6 @@ class TestOrder:
             with Kit(fakes={"fetch": Order(1, 2), charge: busy}) as kit:
                 run = kit.submit(ordering, 1)
                 kit.advance("1d")
-                return [(event.number, event.at, event.kind, event.key) for event in run.events]
+                return [(event.number, event.at, event.type, event.key) for event in run.events]
 
         assert history() == history()

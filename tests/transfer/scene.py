@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from perdure import Client, Worker
-from perdure.client.blocking import RunHandle
+from perdure.client.sync import RunHandle
 from tests.transfer import flows
 from tests.transfer.flows import FLOWS, ITEMS, TASKS, Gate
 
@@ -33,17 +33,17 @@ def fill(url: str) -> None:
     Gate.is_open = False
     Gate.fetched = 0
     with Client(url) as client:
-        client.pause_queue("stopped", by="ann")
+        client.queues.pause("stopped", by="ann")
         client.enqueue(flows.stopped.options(group="later"), 7)
         client.enqueue(flows.flaky, LARGE)
         client.enqueue(flows.flaky.options(delay="1d", fingerprint="once"), "tomorrow")
-        client.schedule("ticks", flows.tick, every="1s", input="tick")
+        client.schedules.save("ticks", flows.tick, every="1s", input="tick")
         with working(url):
             client.submit(flows.calm, 8, id="calm").result(timeout=WAIT_SECONDS)
             client.submit(flows.calm, 9, id="too-soon")
             for flow, kind in _LAST_BEFORE_THE_MOVE.items():
                 _follow(client.submit(flow, _INPUTS.get(flow, flow.name), id=flow.name), *kind)
-            client.report("label", "print_label", progress={"page": 1})
+            client.runs.report("label", "print_label", progress={"page": 1})
 
 
 _INPUTS: dict[Any, Any] = {flows.sorting: ITEMS}
@@ -61,7 +61,7 @@ _LAST_BEFORE_THE_MOVE = {
 
 def _follow(run: RunHandle, kind: str, count: int) -> None:
     for event in run.watch():
-        count -= event.kind == kind
+        count -= event.type == kind
         if not count:
             return
     raise AssertionError(f"{run.id} is over without {kind}")
@@ -70,18 +70,18 @@ def _follow(run: RunHandle, kind: str, count: int) -> None:
 def act(client: Client) -> None:
     """Do what the runs wait for, and let go of what was kept back."""
     Gate.is_open = True
-    client.resume_queue("stopped")
-    client.signal("letter", "letter", "a letter")
-    [child] = client.run_handle("parent").children()
-    client.signal(child.id, "letter", "for the child")
-    client.decide("question:ask", "approve", by="ann")
-    client.report("label", "print_label", status="completed", result="L-4")
+    client.queues.resume("stopped")
+    client.runs.signal("letter", "letter", "a letter")
+    [child] = client.runs.handle("parent").children()
+    client.runs.signal(child.id, "letter", "for the child")
+    client.approvals.decide("question:ask", "approve", by="ann")
+    client.runs.report("label", "print_label", status="completed", result="L-4")
 
 
 def results(client: Client) -> dict[str, Any]:
     """What the runs come to, once they do."""
     ids = (flow.name for flow in _LAST_BEFORE_THE_MOVE)
-    found = {id: client.run_handle(id).result(timeout=WAIT_SECONDS) for id in ids}
+    found = {id: client.runs.handle(id).result(timeout=WAIT_SECONDS) for id in ids}
     found["question"] = found["question"]["decision"]
     return found
 

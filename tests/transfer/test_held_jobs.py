@@ -75,7 +75,7 @@ class TestHeldJobs:
         async with AsyncJobQueue(source) as queue, AsyncClient(source) as client:
             id = await queue.enqueue("print", 1)
             await queue.dequeue("own-worker", lease="1m")
-            await client.abort(id)
+            await client.jobs.cancel(id)
 
             job = await moved(source, target, file)
 

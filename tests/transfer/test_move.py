@@ -39,15 +39,15 @@ class TestMove:
 
         fetched = Gate.fetched
         with Client(target_url) as client, working(target_url):
-            ticked = client.schedule_record("ticks").started
+            ticked = client.schedules.get("ticks").started
             act(client)
             assert results(client) == RESULTS
-            [retried] = client.jobs(task="flaky", status="completed")
-            assert client.handle(retried.id).result() == LARGE.upper()
-            [resumed] = client.jobs(task="stopped")
-            assert client.handle(resumed.id).result(timeout=20) == 7
-            assert client.schedule_record("ticks").started > ticked
-            assert client.run("too-soon").status == "skipped"
+            [retried] = client.jobs.list(task="flaky", status="completed")
+            assert client.jobs.handle(retried.id).result() == LARGE.upper()
+            [resumed] = client.jobs.list(task="stopped")
+            assert client.jobs.handle(resumed.id).result(timeout=20) == 7
+            assert client.schedules.get("ticks").started > ticked
+            assert client.runs.get("too-soon").status == "skipped"
         assert Gate.fetched == fetched, "a step that was stored was done again"
         assert await found_in(target_url) == []
 
@@ -62,7 +62,7 @@ class TestMove:
 
         with working(target_url, poll="1h"), Client(target_url) as client:
             await import_store(target_url, file)
-            assert client.handle(job.id).result(timeout=20) == "HELLO"
+            assert client.jobs.handle(job.id).result(timeout=20) == "HELLO"
 
     async def test_the_same_rows_come_out_of_each_store(
         self, export: Path, tmp_path: Path, postgres_url: str, bare_postgres_url: str

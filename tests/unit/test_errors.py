@@ -99,7 +99,9 @@ class TestRunEnded:
             Action("runs.retry", {"id": "order-3"}),
             Action("runs.fork", {"id": "order-3"}, ("after",)),
         )
-        assert str(error).endswith("client.retry('order-3') or client.fork('order-3', after=...)")
+        assert str(error).endswith(
+            "client.runs.retry(id='order-3') or client.runs.fork(id='order-3', after=...)"
+        )
 
     def test_suggests_only_to_fork_what_is_completed(self) -> None:
         error = RunEnded(run_id="order-3", operation="pause", status="completed")

@@ -53,16 +53,16 @@ async def worker(store: Store) -> AsyncIterator[Running]:
 
 
 async def of_group(client: AsyncClient, group: str) -> JobRecord:
-    [job] = await client.jobs(group=group)
-    return await client.job(job.id)
+    [job] = await client.jobs.list(group=group)
+    return await client.jobs.get(job.id)
 
 
 async def result(client: AsyncClient, group: str) -> object:
-    return await soon(client.handle((await of_group(client, group)).id).result())
+    return await soon(client.jobs.handle((await of_group(client, group)).id).result())
 
 
 async def test_are_all_there_as_they_were(client: AsyncClient) -> None:
-    statuses = {job.group: str(job.status) for job in await client.jobs(limit=100)}
+    statuses = {job.group: str(job.status) for job in await client.jobs.list(limit=100)}
 
     assert statuses == {
         "done": "completed",
@@ -89,8 +89,8 @@ async def test_are_all_there_as_they_were(client: AsyncClient) -> None:
         "held": "active",
     }
     assert (await of_group(client, "active")).progress.message == "half way"
-    assert [paused.queue for paused in await client.paused_queues()] == ["closed"]
-    [failure] = await client.failures((await of_group(client, "failed")).id)
+    assert [each.name for each in await client.queues.list() if each.is_paused] == ["closed"]
+    [failure] = await client.jobs.attempts((await of_group(client, "failed")).id)
     assert failure.failure.message == "the power is out"
 
 
@@ -123,10 +123,10 @@ async def test_are_finished_without_being_asked(
 
 async def test_obey_operators(client: AsyncClient, worker: Running) -> None:
     for group in ("failed", "dead", "cancelled"):
-        await client.retry((await of_group(client, group)).id)
-    await client.enable((await of_group(client, "disabled")).id)
-    await client.resume((await of_group(client, "released")).id)
-    await client.resume_queue("closed")
+        await client.runs.retry((await of_group(client, group)).id)
+    await client.jobs.enable((await of_group(client, "disabled")).id)
+    await client.jobs.resume((await of_group(client, "released")).id)
+    await client.queues.resume("closed")
 
     assert await result(client, "failed") == 20
     assert await result(client, "dead") == 30
@@ -140,7 +140,7 @@ async def test_are_found_by_fingerprint_and_input(client: AsyncClient) -> None:
     again = await client.enqueue(jobs.send.options(fingerprint="only one"), "fingerprint")
 
     assert not again.is_new
-    assert await client.result_of(jobs.send, "done") == "DONE"
+    assert await client.jobs.find_result(jobs.send, ["done"]) == "DONE"
 
 
 async def test_of_another_namespace_are_left_to_its_workers(
@@ -150,7 +150,7 @@ async def test_of_another_namespace_are_left_to_its_workers(
     other = Running(Worker(store, tasks=jobs.TASKS, namespace="elsewhere", poll="20ms"))
 
     async with AsyncClient(store, namespace="elsewhere") as elsewhere:
-        assert await elsewhere.count(status="waiting") == 1
+        assert await elsewhere.jobs.count(status="waiting") == 1
         await other.start()
         assert await result(elsewhere, "elsewhere") == "ELSEWHERE"
     await other.stop()

@@ -72,7 +72,7 @@ async def worker(store: Store) -> AsyncIterator[Running]:
 
 
 async def result(client: AsyncClient, id: str) -> object:
-    return await soon(client.run_handle(id).result())
+    return await soon(client.runs.handle(id).result())
 
 
 async def test_have_the_versions_that_the_same_flows_have_today(store: Store) -> None:
@@ -86,12 +86,12 @@ async def test_have_the_versions_that_the_same_flows_have_today(store: Store) ->
 async def test_are_all_there_as_they_were(client: AsyncClient, store: Store) -> None:
     changed_last = {"paused": "paused", "held": "paused", "stopped": "cancelled"}
 
-    statuses = {id: str((await client.run(id)).status) for id in RESTING}
+    statuses = {id: str((await client.runs.get(id)).status) for id in RESTING}
 
     assert statuses == RESTING | changed_last
-    for run in await client.runs(limit=100):
-        assert await client.run_handle(run.id).nodes()
-        assert (await client.run_handle(run.id).events())[0].number == 1
+    for run in await client.runs.list(limit=100):
+        assert await client.runs.handle(run.id).nodes()
+        assert (await client.runs.handle(run.id).events())[0].number == 1
     [loaded] = await store.runs.load([EventsAfter(namespace="default", id=RunId("looped"))])
     assert loaded is not None
     assert loaded.snapshot is not None
@@ -101,7 +101,7 @@ async def test_are_finished_as_if_nothing_had_happened(
     client: AsyncClient, worker: Running, clock: ManualClock
 ) -> None:
     for id in ("asking", "parent/asking"):
-        await client.signal(id, "answer", "answered", by="ann")
+        await client.runs.signal(id, "answer", "answered", by="ann")
 
     assert await result(client, "chain") == "<20>"
     assert await result(client, "queued") == "<210>"
@@ -131,16 +131,16 @@ async def test_obey_operators(client: AsyncClient, worker: Running, clock: Manua
     assert await result(client, "done") == "<yes>"
     clock.advance(HOUR)
     for id in ("paused", "held"):
-        await client.unpause(id, by="ann")
+        await client.runs.resume(id, by="ann")
     for id in ("refused", "stopped"):
-        await client.retry(id, by="ann")
+        await client.runs.retry(id, by="ann")
 
     assert await result(client, "held") == "<early>"
     assert await result(client, "paused") == "<17>"
     assert await result(client, "refused") == "<110>"
     clock.advance(HOUR)
     assert await result(client, "stopped") == "<18>"
-    forked = await client.fork("done", after="answer", patch={"answer": "no"})
+    forked = await client.runs.handle("done").fork(after="answer", patch={"answer": "no"})
     assert await soon(forked.result()) == "<no>"
 
 
@@ -155,14 +155,14 @@ class TestAVersionThatIsGone:
         # Once its delay is over, and the worker has been seen since.
         await until(lambda: self.is_told(client))
 
-        [stranded] = await client.stranded([*runs.FLOWS, runs.by_key])
+        [stranded] = await client.flows.unserved([*runs.FLOWS, runs.by_key])
         assert [run.id for run in stranded.runs] == ["by_key"]
         assert stranded.nearest == runs.by_key.version
 
     async def test_is_left_by_migrating(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.migrate("by_key", to=runs.by_key, by="ann")
+        await client.runs.migrate("by_key", to=runs.by_key, by="ann")
         clock.advance(HOUR)
 
         running = await Running(Worker(store, flows=[runs.by_key], poll="20ms")).start()
@@ -171,6 +171,6 @@ class TestAVersionThatIsGone:
         await running.stop()
 
     async def is_told(self, client: AsyncClient) -> bool:
-        explanation = await client.explain("by_key")
+        explanation = await client.runs.explain("by_key")
         found = {finding.about: finding.code for finding in explanation.findings}
         return found == {"size": "explain.no_version"}

@@ -209,13 +209,13 @@ class Maker:
                 await run.result(20)
             self.evidence.saw_end("failed", run=id)
         self.scene.has_paper = True
-        await self._client.retry("retried", by="ann")
-        await self._client.run_handle("retried").result(20)
+        await self._client.runs.retry("retried", by="ann")
+        await self._client.runs.handle("retried").result(20)
         self.evidence.saw_end("completed", run="retried")
 
     async def _forked(self) -> None:
         patch = {"a": {"patched": True}}
-        fork = await self._client.fork("chain", after="a", patch=patch, new_id="forked")
+        fork = await self._client.runs.handle("chain").fork(after="a", patch=patch, new_id="forked")
         await fork.result(20)
 
     async def _waiting(self) -> None:
@@ -224,7 +224,7 @@ class Maker:
         answered = await self._submit(self.scene.twice, 1, "answered")
         for _ in range(2):
             nonce = new_nonce()
-            await self._client.signal("answered", "go", {"nonce": nonce})
+            await self._client.runs.signal("answered", "go", {"nonce": nonce})
             self.evidence.acted("signal", "answered", "go", nonce=nonce)
         await answered.result(20)
         await self._submit(self.scene.sleeping, 1, "sleeping")
@@ -232,58 +232,60 @@ class Maker:
 
     async def _moved(self) -> None:
         await self._submit(self.scene.moved, 1, "moved")
-        await self._client.migrate("moved", to=self.scene.moved_on)
+        await self._client.runs.migrate("moved", to=self.scene.moved_on)
         await self._submit(self.scene.asking, 1, "replaced")
         await self._client.submit(
             self.scene.chain, 1, id="replaced", on_conflict="terminate_existing"
         )
-        await self._client.run_handle("replaced").result(20)
+        await self._client.runs.handle("replaced").result(20)
         await (await self._submit(self.scene.cooling, 1, "begun")).result(20)
         await self._submit(self.scene.cooling, 1, "skipped")
-        await (await self._client.fork("skipped", after=1, new_id="begun anyway")).result(20)
+        await (
+            await self._client.runs.handle("skipped").fork(after=1, new_id="begun anyway")
+        ).result(20)
 
     async def _paused(self) -> None:
         await self._submit(self.scene.queued, 1, "parked")
-        await self._client.pause("parked", reason="lunch", by="ann")
+        await self._client.runs.pause("parked", reason="lunch", by="ann")
         await self._submit(self.scene.sleeping, 1, "held")
-        await self._client.pause("held")
+        await self._client.runs.pause("held")
         unpaused = await self._submit(self.scene.asking, 1, "unpaused")
         await came_to(unpaused, RunStatus.WAITING)
-        await self._client.pause("unpaused")
-        await self._client.unpause("unpaused")
+        await self._client.runs.pause("unpaused")
+        await self._client.runs.resume("unpaused")
 
     async def _families(self) -> None:
         parent = await self._submit(self.scene.parent, 1, "parent")
         await came_to(parent, RunStatus.WAITING)
-        await came_to(self._client.run_handle("parent/c"), RunStatus.WAITING)
+        await came_to(self._client.runs.handle("parent/c"), RunStatus.WAITING)
         cancelled = await self._submit(self.scene.parent, 1, "cancelled")
         await came_to(cancelled, RunStatus.WAITING)
-        await self._client.cancel("cancelled", reason="enough")
+        await self._client.runs.cancel("cancelled", reason="enough")
         self.evidence.acted("cancel", "cancelled")
         await self._until_ended("cancelled/c")
         done = await self._submit(self.scene.parent, 1, "parent done")
         await came_to(done, RunStatus.WAITING)
-        await self._client.signal("parent done/c", "go")
+        await self._client.runs.signal("parent done/c", "go")
         await done.result(20)
 
     async def _undone(self) -> None:
         undone = await self._submit(self.scene.undoing, 1, "undone")
         await came_to(undone, RunStatus.WAITING)
-        await self._client.cancel("undone", compensate=True)
+        await self._client.runs.cancel("undone", compensate=True)
         await self._until_ended("undone")
 
     async def _people(self) -> None:
         approved = await self._submit(self.scene.approving, 1, "approved")
         for by in ("ann", "bob"):
-            await self._client.decide("approved:ok", "approve", by=by)
+            await self._client.approvals.decide("approved:ok", "approve", by=by)
             self.evidence.acted("decide", "approved", "ok", by=by)
         await approved.result(20)
         await self._submit(self.scene.approving, 1, "open")
-        await self._client.decide("open:ok", "approve", by="ann")
+        await self._client.approvals.decide("open:ok", "approve", by="ann")
         reported = await self._submit(self.scene.outside, 1, "reported")
         await came_to(reported, RunStatus.WAITING)
         nonce = new_nonce()
-        await self._client.report(
+        await self._client.runs.report(
             "reported", "h", status="completed", result={"nonce": nonce}, key="t1"
         )
         self.evidence.acted("report", "reported", "h", nonce=nonce)
@@ -301,11 +303,11 @@ class Maker:
         self.made.jobs |= {"later": later.id, "idle": idle.id}
 
     async def _scheduled(self) -> None:
-        await self._client.schedule("nightly", self.scene.chain, cron="0 3 * * *", input=1)
-        await self._client.trigger("nightly")
+        await self._client.schedules.save("nightly", self.scene.chain, cron="0 3 * * *", input=1)
+        await self._client.schedules.trigger("nightly")
 
         async def has_ended() -> bool:
-            runs = await self._client.runs(flow="chain")
+            runs = await self._client.runs.list(flow="chain")
             return all(run.finished_at is not None for run in runs)
 
         await until(has_ended)
@@ -323,6 +325,6 @@ class Maker:
 
     async def _until_ended(self, id: str) -> None:
         async def has_ended() -> bool:
-            return (await self._client.run(id)).finished_at is not None
+            return (await self._client.runs.get(id)).finished_at is not None
 
         await until(has_ended)

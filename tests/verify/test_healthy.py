@@ -90,7 +90,7 @@ async def test_looks_at_jobs_that_only_their_waiters_still_see(
     verifier = EvidenceVerifier(store, evidence.lines)
 
     assert [finding async for finding in verifier.findings()] == []
-    assert await client.jobs() == []
+    assert list(await client.jobs.list()) == []
     assert verifier.evidence_counts.committed == 1
 
 

@@ -43,7 +43,7 @@ class TestLiveStore:
         async with AsyncClient(store_url) as client:
             runs = [await client.submit(chain_flow, 1, id=f"r{n}") for n in range(RUNS)]
             jobs = [await client.enqueue(print_it, n) for n in range(JOBS)]
-            await client.schedule("often", print_it, every="1s", args=[1])
+            await client.schedules.save("often", print_it, every="1s", args=[1])
             results = [*(run.result(40) for run in runs), *(job.result(40) for job in jobs)]
             ending = asyncio.gather(*results)
             while not ending.done():

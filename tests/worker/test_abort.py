@@ -34,7 +34,7 @@ async def test_abort_cancels_a_waiting_job_at_once(client: AsyncClient, hire: Hi
 
     job = await client.enqueue(work)
     later = await client.enqueue(work.options(delay="1h"))
-    outcomes = [await job.abort(), await later.abort()]
+    outcomes = [await job.cancel(), await later.cancel()]
     worker = await hire(work)
     assert await (await client.enqueue(work)).result(10) == "ran"
 
@@ -54,7 +54,7 @@ async def test_abort_of_a_finished_job_does_nothing_and_says_so(
     await hire(work)
     job = await client.enqueue(work)
     await job.result(10)
-    outcome = await job.abort()
+    outcome = await job.cancel()
 
     assert outcome.was_finished
     assert "nothing was changed" in str(outcome)
@@ -78,7 +78,7 @@ async def test_abort_cancels_an_active_async_body_after_its_grace(
     worker = await hire(work, abort_grace="50ms")
     job = await client.enqueue(work)
     await gate.reached()
-    outcome = await job.abort()
+    outcome = await job.cancel()
     with pytest.raises(JobCancelled):
         await job.result(10)
 
@@ -101,7 +101,7 @@ async def test_abort_signal_fires_within_a_second(
     await worker.told(AttemptStarted)
     async with AsyncClient(store_url) as other:
         began = time.monotonic()
-        await other.abort(job.id)
+        await other.jobs.cancel(job.id)
         await worker.told(AttemptAborting, job.id)
         took = time.monotonic() - began
     with pytest.raises(JobCancelled):
@@ -128,7 +128,7 @@ async def test_abort_lets_a_body_end_by_itself_within_its_grace(
     worker = await hire(work, abort_grace="1h")
     job = await client.enqueue(work)
     await worker.told(AttemptStarted)
-    await job.abort()
+    await job.cancel()
     with pytest.raises(JobCancelled):
         await job.result(10)
 
@@ -155,7 +155,7 @@ async def test_abort_flags_a_sync_body_and_goes_on_without_it(
     await hire(ignore, other, abort_grace="50ms", concurrency=1)
     job = await client.enqueue(ignore)
     await gate.reached()
-    await job.abort()
+    await job.cancel()
     with pytest.raises(JobCancelled):
         await job.result(10)
     gate.open()
@@ -181,7 +181,7 @@ async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(
     worker = await hire(wait, abort_grace="1h")
     job = await client.enqueue(wait)
     await worker.told(AttemptProgressed)
-    await job.abort()
+    await job.cancel()
     with pytest.raises(JobCancelled):
         await job.result(10)
 
@@ -206,7 +206,7 @@ async def test_abort_cannot_be_overwritten_by_a_body_that_ignores_it(
     worker = await hire(ignore, abort_grace="50ms")
     job = await client.enqueue(ignore)
     await gate.reached()
-    await job.abort()
+    await job.cancel()
     await worker.told(JobCancelledEvent, job.id)
     gate.open()
     with pytest.raises(JobCancelled):
@@ -227,7 +227,7 @@ async def test_abort_wins_over_a_failure_that_would_be_retried(
     worker = await hire(stumble, hold_off=0)
     job = await client.enqueue(stumble)
     await worker.told(AttemptStarted)
-    await job.abort()
+    await job.cancel()
     with pytest.raises(JobCancelled):
         await job.result(10)
 
@@ -242,8 +242,8 @@ async def test_abort_reaches_a_body_in_a_process_and_kills_it_if_need_be(
     hanging = await client.enqueue(process_tasks.hang)
     await worker.told(AttemptProgressed, heeding.id)
     pid = int((await worker.told(AttemptProgressed, hanging.id)).progress.message)
-    await heeding.abort()
-    await hanging.abort()
+    await heeding.cancel()
+    await hanging.cancel()
     for job in (heeding, hanging):
         with pytest.raises(JobCancelled):
             await job.result(10)
@@ -266,14 +266,14 @@ async def test_abort_of_a_group_touches_only_that_group(client: AsyncClient, hir
     await gate.reached(3)
     queued = await client.enqueue(wait.options(group="mine"), "queued")
     alone = await client.enqueue(wait, "alone")
-    outcome = await client.abort_group("mine")
+    outcome = await client.jobs.cancel_group("mine")
     for job in (*mine, queued):
         with pytest.raises(JobCancelled):
             await job.result(10)
     gate.open()
 
     assert (outcome.cancelled, outcome.aborting) == (1, 2)
-    assert await client.results([theirs, alone], timeout=10) == ["theirs", "alone"]
+    assert await client.jobs.results([theirs, alone], timeout=10) == ["theirs", "alone"]
 
 
 async def is_gone(pid: int) -> bool:

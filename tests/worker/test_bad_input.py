@@ -294,7 +294,7 @@ async def test_bad_input_of_a_foreign_client_fails_its_job_for_good(
     for stored in UNUSABLE:
         job = await insert(store, double.name, stored)
         with pytest.raises(JobFailed, match="cannot be used"):
-            await client.handle(job).result(10)
+            await client.jobs.handle(job).result(10)
 
     assert calls == []
 
@@ -306,7 +306,7 @@ async def test_bad_input_of_a_foreign_client_fails_a_job_in_a_process_for_good(
     for stored in UNUSABLE:
         job = await insert(store, process_tasks.retry_adding.name, stored)
         with pytest.raises(JobFailed, match="cannot be used"):
-            await client.handle(job).result(15)
+            await client.jobs.handle(job).result(15)
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
@@ -350,7 +350,7 @@ async def test_bad_input_larger_than_the_clients_limit_is_never_written(
     with pytest.raises(PayloadTooLarge):
         await client.enqueue(echo, "x" * (1024 * 1024 + 1))
 
-    assert await client.count() == 0
+    assert await client.jobs.count() == 0
 
 
 class Broken:
@@ -402,11 +402,11 @@ async def test_bad_input_a_stored_policy_that_cannot_be_read_costs_only_its_job(
     worker = await hire(work)
     broken = await insert(store, work.name, b"[[], {}]", policy=b"no json")
     with pytest.raises(JobFailed):
-        await client.handle(broken).result(10)
+        await client.jobs.handle(broken).result(10)
 
     assert await (await client.enqueue(work)).result(10) == "ran"
     assert worker.worker.stats().running == 0
-    assert await client.handle(broken).status() is Status.FAILED
+    assert await client.jobs.handle(broken).status() is Status.FAILED
 
 
 async def test_bad_input_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:

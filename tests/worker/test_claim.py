@@ -30,7 +30,7 @@ async def test_claim_hands_each_of_many_jobs_to_one_of_several_workers(
 
     workers = [await hire(count, concurrency=5) for _ in range(3)]
     jobs = await client.enqueue_many(count, range(300))
-    results = await client.results(jobs, timeout=20)
+    results = await client.jobs.results(jobs, timeout=20)
 
     assert results == list(range(300))
     assert set(bodies.values()) == {1}
@@ -98,7 +98,7 @@ async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(
         await client.enqueue(ours.options(tags=["gpu", "eu"])),
     ]
     worker = await hire(ours, queues=["default"], tags=["gpu", "eu"])
-    await client.results(accepted, timeout=10)
+    await client.jobs.results(accepted, timeout=10)
 
     assert [await job.status() for job in refused] == [Status.WAITING] * 3
     assert len(worker.all(AttemptStarted)) == 3
@@ -144,7 +144,7 @@ async def test_claim_asks_all_lanes_however_many_there_are(client: AsyncClient, 
         await client.enqueue_many(count.options(tags=[f"tag-{number:04}"], queue="paused"), [0])
         for number in range(250)
     ]
-    await client.pause_queue("paused")
+    await client.queues.pause("paused")
     last = await client.enqueue(count.options(tags=["zzz"], queue="running"), 1)
     gates[0].open()
     gates[1].open()
@@ -152,8 +152,8 @@ async def test_claim_asks_all_lanes_however_many_there_are(client: AsyncClient, 
 
     assert await last.result(10) == 1
     assert worker.worker.stats().started == 1
-    await client.resume_queue("paused")
-    await client.results([job for jobs in blocked for job in jobs], timeout=10)
+    await client.queues.resume("paused")
+    await client.jobs.results([job for jobs in blocked for job in jobs], timeout=10)
 
 
 async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(
@@ -168,12 +168,12 @@ async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(
         return "loaded"
 
     worker = await hire(send, load, poll="1m")
-    await client.pause_queue("mail", by="ann")
+    await client.queues.pause("mail", by="ann")
     held = await client.enqueue(send)
     assert await (await client.enqueue(load)).result(10) == "loaded"
     assert await held.status() is Status.WAITING
     assert [job.task for job in worker.all(AttemptStarted)] == ["load"]
-    await client.resume_queue("mail")
+    await client.queues.resume("mail")
 
     assert await held.result(10) == "sent"
 
@@ -191,7 +191,7 @@ async def test_claim_lets_what_runs_go_on_when_its_queue_is_paused(
     await hire(wait)
     job = await client.enqueue(wait)
     await gate.reached()
-    await client.pause_queue("default")
+    await client.queues.pause("default")
     gate.open()
 
     assert await job.result(10) == "done"
@@ -207,22 +207,22 @@ async def test_claim_ahead_gives_back_what_finds_no_slot(client: AsyncClient, hi
             await gate.pass_through()
         return kind
 
-    await client.pause_queue("default")
+    await client.queues.pause("default")
     fast = await client.enqueue_many(work.options(priority=1), ["fast"] * 400)
     slow = await client.enqueue_many(work.options(priority=2), ["slow"] * 2)
     rest = await client.enqueue_many(work.options(priority=3), ["rest"] * 10)
     busy = await hire(work, concurrency=2)
-    await client.resume_queue("default")
+    await client.queues.resume("default")
     await gate.reached(2)
     other = await hire(work, concurrency=2)
-    await client.results([*fast, *rest], timeout=10)
+    await client.jobs.results([*fast, *rest], timeout=10)
 
     assert other.worker.stats().completed >= 10
-    records = [await client.job(job.id) for job in rest]
+    records = [await client.jobs.get(job.id) for job in rest]
     assert {record.attempt for record in records} == {1}
     assert busy.worker.stats().released == len(busy.all(AttemptRequeued))
     gate.open()
-    await client.results(slow, timeout=10)
+    await client.jobs.results(slow, timeout=10)
 
 
 def foreign_job(lane: Lane) -> NewJob:

@@ -72,7 +72,7 @@ class TestACall:
             await client.enqueue(without_default, text="d"),  # type: ignore[call-overload]
         ]
 
-        assert await client.results(jobs, timeout=10) == [
+        assert await client.jobs.results(jobs, timeout=10) == [
             "a Context",
             "b AsyncContext",
             "c1 AsyncContext",

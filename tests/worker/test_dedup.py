@@ -39,10 +39,10 @@ async def test_dedup_finds_the_result_of_the_same_input(client: AsyncClient, hir
 
     await hire(double)
     with pytest.raises(NoResult):
-        await client.result_of(double, 4)
+        await client.jobs.find_result(double, [4])
     await (await client.enqueue(double, 4)).result(10)
 
-    assert await client.result_of(double, 4) == 8
-    assert await client.result_of(double, number=4) == 8
+    assert await client.jobs.find_result(double, [4]) == 8
+    assert await client.jobs.find_result(double, [], {"number": 4}) == 8
     with pytest.raises(NoResult):
-        await client.result_of(double, 5)
+        await client.jobs.find_result(double, [5])

@@ -103,7 +103,7 @@ class TestEvents:
         worker = await hire(wait, abort_grace="10ms")
         job = await client.enqueue(wait)
         await gate.reached()
-        await job.abort()
+        await job.cancel()
         await worker.told(AttemptCancelled)
 
         kinds = [
@@ -177,7 +177,7 @@ class TestEvents:
         worker = await hire(wait)
         job = await client.enqueue(wait)
         await gate.reached()
-        await client.disable(job.id)
+        await client.jobs.disable(job.id)
 
         assert (await worker.told(ClaimLost)).job_id == job.id
 
@@ -198,7 +198,7 @@ class TestEvents:
         worker.worker.on(WorkerEvent, fail)
         jobs = await client.enqueue_many(double, range(20))
 
-        assert await client.results(jobs, timeout=10) == [number * 2 for number in range(20)]
+        assert await client.jobs.results(jobs, timeout=10) == [number * 2 for number in range(20)]
         await worker.told(AttemptCompleted, count=20)
         assert worker.worker.stats().running == 0
 
@@ -261,7 +261,7 @@ class TestStats:
         await gate.reached(3)
         stats = worker.worker.stats()
         gate.open()
-        await client.results(jobs, timeout=10)
+        await client.jobs.results(jobs, timeout=10)
 
         assert (stats.running, stats.concurrency, stats.completed) == (3, 7, 0)
 
@@ -282,7 +282,7 @@ class TestScale:
         await gate.reached(3)
         gate.open()
 
-        await client.results(jobs, timeout=10)
+        await client.jobs.results(jobs, timeout=10)
 
     async def test_down_lets_what_runs_go_on_and_starts_less(
         self, client: AsyncClient, hire: Hire
@@ -299,13 +299,13 @@ class TestScale:
         worker.worker.scale(1)
         late = await client.enqueue_many(wait, ["second"] * 2)
         first.open()
-        await client.results(early, timeout=10)
+        await client.jobs.results(early, timeout=10)
         await second.reached(1)
 
         assert worker.worker.stats().running == 1
-        assert await client.count(status="waiting") == 1
+        assert await client.jobs.count(status="waiting") == 1
         second.open()
-        await client.results(late, timeout=10)
+        await client.jobs.results(late, timeout=10)
 
     async def test_from_another_thread_takes_effect_at_once(
         self, client: AsyncClient, store_url: str
@@ -350,7 +350,7 @@ class TestLiveWorkers:
         await hire(wait, id="worker-a", tags=["gpu"], concurrency=3, lease="1s")
         job = await client.enqueue(wait)
         await gate.reached()
-        [listed] = await client.workers()
+        [listed] = await client.workers.list()
         gate.open()
         await job.result(10)
 
@@ -370,7 +370,7 @@ class TestLiveWorkers:
         worker.worker.scale(8)
 
         async def is_shown() -> bool:
-            return (await client.workers())[0].info.concurrency == 8
+            return (await client.workers.list())[0].info.concurrency == 8
 
         await until(is_shown)
 
@@ -382,10 +382,10 @@ class TestLiveWorkers:
             pass
 
         worker = await hire(nothing)
-        assert [each.info.id for each in await client.workers()] == [worker.id]
+        assert [each.info.id for each in await client.workers.list()] == [worker.id]
         await worker.stop()
 
-        assert await client.workers() == []
+        assert list(await client.workers.list()) == []
 
 
 async def hold_as_dead_worker(store: Store, name: str) -> None:
@@ -418,15 +418,14 @@ async def test_depth_counts_by_state_and_queue(client: AsyncClient, hire: Hire) 
     await client.enqueue(load)
     await client.enqueue(load.options(delay="1h"))
     await gate.reached()
-    depth = await client.depth()
+    queues = {each.name: each.counts for each in await client.queues.list()}
     gate.open()
-    await client.results(jobs, timeout=10)
+    await client.jobs.results(jobs, timeout=10)
 
-    assert depth.by_queue["mail"] == {Status.ACTIVE: 1, Status.WAITING: 2}
-    assert depth.by_queue["bulk"] == {Status.WAITING: 1, Status.SCHEDULED: 1}
-    assert depth.by_status[Status.WAITING] == 3
-    after = await client.depth()
-    assert after.by_queue["mail"] == {Status.COMPLETED: 3}
+    assert queues["mail"] == {Status.ACTIVE: 1, Status.WAITING: 2}
+    assert queues["bulk"] == {Status.WAITING: 1, Status.SCHEDULED: 1}
+    after = {each.name: each.counts for each in await client.queues.list()}
+    assert after["mail"] == {Status.COMPLETED: 3}
 
 
 async def test_a_worker_that_is_running_cannot_be_started_again(hire: Hire) -> None:

@@ -55,13 +55,13 @@ async def test_child_is_a_run_of_its_own_with_a_link_to_its_parent(
     run = await client.submit(flow, 1, id="p")
     await reaches(run, RunStatus.WAITING)
     [child] = await run.children()
-    await client.signal(child.id, "go", 5)
+    await client.runs.signal(child.id, "go", 5)
 
     assert await run.result(10) == 5
     assert (child.key, child.id, child.status) == ("part", "p/part", RunStatus.WAITING)
     [after] = await run.children()
     assert after.status is RunStatus.COMPLETED
-    record = await client.run("p/part")
+    record = await client.runs.get("p/part")
     assert record.parent is not None
     assert (record.parent.run, record.parent.key) == ("p", "part")
 
@@ -147,7 +147,7 @@ class TestFailure:
             await run.result(10)
 
         await soon(cancelled.wait())
-        await reaches(client.run_handle(f"{run.id}/middle/child"), RunStatus.CANCELLED)
+        await reaches(client.runs.handle(f"{run.id}/middle/child"), RunStatus.CANCELLED)
 
 
 class TestCancel:
@@ -157,7 +157,7 @@ class TestCancel:
         flow = Flow("parent").flow(waiting, name="part").build()
         await hire(flows=[flow])
         run = await client.submit(flow, 1)
-        await client.cancel(f"{run.id}/part", reason="by mistake", by="ops")
+        await client.runs.cancel(f"{run.id}/part", reason="by mistake", by="ops")
         with pytest.raises(RunFailed, match="cancelled") as raised:
             await run.result(10)
 
@@ -173,13 +173,13 @@ class TestCancel:
         await hire(flows=[flow])
         run = await client.submit(flow, 1)
         await reaches(run, RunStatus.WAITING)
-        await client.cancel(run.id, reason="stop", by="ops")
+        await client.runs.cancel(run.id, reason="stop", by="ops")
         with pytest.raises(RunCancelled, match="stop"):
             await run.result(10)
 
         assert {child.status for child in await run.children()} == {RunStatus.CANCELLED}
         for item in range(2):
-            below = client.run_handle(f"{run.id}/middle[{item}]/waiting")
+            below = client.runs.handle(f"{run.id}/middle[{item}]/waiting")
             await reaches(below, RunStatus.CANCELLED)
             record = await below.record()
             assert (record.reason, record.by) == ("stop", "ops")
@@ -191,7 +191,7 @@ class TestCancel:
         flow = Flow("parent").flow(waiting, name="part").build()
         worker = await hire(flows=[flow])
         run = await client.submit(flow, 1)
-        child = client.run_handle(f"{run.id}/part")
+        child = client.runs.handle(f"{run.id}/part")
         await reaches(child, RunStatus.WAITING)
         await worker.stop()
         await cancel_alone(client, run)
@@ -224,7 +224,7 @@ class TestUndo:
         for flow in (own, none):
             run = await client.submit(flow, 1, id=flow.name)
             await reaches(run, RunStatus.WAITING)
-            below = client.run_handle(f"{flow.name}/child")
+            below = client.runs.handle(f"{flow.name}/child")
             await reaches(below, RunStatus.WAITING)
             await cancel_alone(client, run, compensates=True)
             await reaches(below, RunStatus.CANCELLED)
@@ -240,11 +240,11 @@ class TestPause:
         flow = Flow("parent").flow(waiting, name="part").then(pass_on, name="last").build()
         await hire(flows=[flow])
         run = await client.submit(flow, 1, id="p")
-        await client.pause("p")
-        await client.signal("p/part", "go", 5)
-        assert await client.run_handle("p/part").result(10) == 5
+        await client.runs.pause("p")
+        await client.runs.signal("p/part", "go", 5)
+        assert await client.runs.handle("p/part").result(10) == 5
         during = await run.status()
-        await client.unpause("p")
+        await client.runs.resume("p")
 
         assert during is RunStatus.PAUSED
         assert await run.result(10) == 5
@@ -267,7 +267,7 @@ async def test_retry_of_a_parent_starts_its_failed_child_anew(
     with pytest.raises(RunFailed, match="broken"):
         await run.result(10)
     is_mended.set()
-    await client.retry(run.id)
+    await client.runs.retry(run.id)
 
     assert await run.result(10) == [1, 2]
 
@@ -279,7 +279,7 @@ async def test_many_children_report_back_together(client: AsyncClient, hire: Hir
     run = await client.submit(flow, list(range(100)))
 
     assert await run.result(20) == list(range(100))
-    keys = [event.key for event in await run.events() if event.kind == "item_completed"]
+    keys = [event.key for event in await run.events() if event.type == "item_completed"]
     assert len(keys) == len(set(keys)) == 100
 
 
@@ -287,5 +287,5 @@ async def cancel_alone(
     client: AsyncClient, run: AsyncRunHandle, *, compensates: bool = False
 ) -> None:
     """Cancel a run, and do nothing about its children."""
-    runs = await client._acts.runs()
+    runs = await client._backend.engine()
     await runs.apply("default", run.id, CancelRun(reason="stop", compensates=compensates))

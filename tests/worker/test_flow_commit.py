@@ -171,7 +171,7 @@ class TestGoingOnInPlace:
         worker = await hire(flows=[flow], store=watch.store, poll="50ms")
         run = await client.submit(flow, 7)
         await gate.reached()
-        await client.pause_queue("default")
+        await client.queues.pause("default")
         before = watch.calls["maintenance.poll"]
 
         async def is_known() -> bool:
@@ -182,9 +182,9 @@ class TestGoingOnInPlace:
         gate.open()
         await worker.told(AttemptCompleted)
 
-        [waiting] = await client.jobs(status="waiting")
+        [waiting] = await client.jobs.list(status="waiting")
         assert waiting.task == "nothing"
-        await client.resume_queue("default")
+        await client.queues.resume("default")
         assert await run.result(10) == 7
 
     async def test_is_not_done_with_a_less_urgent_successor(

@@ -63,7 +63,7 @@ class TestCancel:
         run = await client.submit(flow, 1)
         await gate.reached()
         began = time.monotonic()
-        await client.cancel(run.id, reason="out of stock", by="ops")
+        await client.runs.cancel(run.id, reason="out of stock", by="ops")
         await soon(stopped.wait())
         took = time.monotonic() - began
 
@@ -83,7 +83,7 @@ class TestCancel:
     ) -> None:
         flow = Flow("queued").then(pass_on).build()
         run = await client.submit(flow, 1)
-        await client.cancel(run.id)
+        await client.runs.cancel(run.id)
         worker = await hire(flows=[flow])
         later = await client.submit(flow, 2)
 
@@ -100,7 +100,7 @@ class TestCancel:
         cancelled = asyncio.Event()
 
         async def cancel() -> None:
-            await client.cancel("r")
+            await client.runs.cancel("r")
             cancelled.set()
 
         watch.after["runs.load"] = cancel  # between the body and its commit
@@ -109,7 +109,7 @@ class TestCancel:
         await worker.told(ClaimLost)
 
         assert await run.status() is RunStatus.CANCELLED
-        kinds = [event.kind for event in await run.events()]
+        kinds = [event.type for event in await run.events()]
         assert kinds == ["run_submitted", "run_cancelled"]
         assert worker.worker.stats().running == 0
 
@@ -125,7 +125,7 @@ class TestCancel:
 
         async def cancel() -> None:
             nonlocal began
-            await client.cancel("r")
+            await client.runs.cancel("r")
             began = time.monotonic()
             await asyncio.sleep(0.1)  # in which the hint comes, and finds no body to stop
 
@@ -192,7 +192,7 @@ class TestPause:
         [parked] = await store.queries.run_jobs("default", run.id)
         paused = await run.record()
         gate.open()
-        await run.unpause(by="ops")
+        await run.resume(by="ops")
 
         assert await run.result(10) == 1
         assert took < 1
@@ -203,7 +203,7 @@ class TestPause:
             "ops",
         )
         assert ran == [("a", 1), ("b", 1), ("b", 1), ("c", 1)]
-        keys = [event.key for event in await run.events() if event.kind == "node_completed"]
+        keys = [event.key for event in await run.events() if event.type == "node_completed"]
         assert keys == ["a", "b", "c"]
 
     async def test_keeps_a_timer_that_ran_out_meanwhile(
@@ -221,7 +221,7 @@ class TestPause:
 
         await until(is_over)
         during = await run.status()
-        await run.unpause()
+        await run.resume()
 
         assert during is RunStatus.PAUSED
         assert await run.result(10) == 1
@@ -234,7 +234,7 @@ class TestPause:
         paused = asyncio.Event()
 
         async def pause() -> None:
-            await client.pause("r")
+            await client.runs.pause("r")
             paused.set()
 
         watch.after["maintenance.due_waits"] = pause
@@ -243,7 +243,7 @@ class TestPause:
         await soon(paused.wait())
         await until(lambda: asked_again(watch, "runs.load"))
         assert len(await store.queries.run_waits("default", run.id)) == 1
-        await run.unpause()
+        await run.resume()
 
         assert await run.result(10) == 1
 
@@ -256,8 +256,8 @@ class TestPause:
         await run.pause()
         await run.signal("second", 2)
         await run.signal("first", 1)
-        during = [event.kind for event in await run.events()]
-        await run.unpause()
+        during = [event.type for event in await run.events()]
+        await run.resume()
 
         assert await run.result(10) == 2
         assert during == ["run_submitted", "run_paused", "signal_received", "signal_received"]
@@ -301,7 +301,7 @@ class TestReplacing:
         run = await client.submit(flow, id="r")
         known = await runs.load("default", run.id)
         await client.submit(flow, id="r", on_conflict="terminate_existing")
-        await client.signal("r", "second")  # so that it has more events than were known
+        await client.runs.signal("r", "second")  # so that it has more events than were known
 
         assert await runs.catch_up([known]) == []
 
@@ -316,7 +316,7 @@ async def test_runs_of_two_namespaces_do_not_meet(
         there = await other.submit(flow, 2, id="r")
         await here.signal("go", "here")
         assert await here.result(10) == "here"
-        await other.signal("r", "go", "there")
+        await other.runs.signal("r", "go", "there")
         before = await there.status()
         await hire(flows=[flow], namespace="other")
 

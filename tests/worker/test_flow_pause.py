@@ -38,7 +38,7 @@ AGAIN = Retry(3, first=0)
 
 async def wait_until(client: AsyncClient, run: str, status: RunStatus) -> None:
     async def is_so() -> bool:
-        return (await client.run(run)).status is status
+        return (await client.runs.get(run)).status is status
 
     await until(is_so)
 
@@ -71,7 +71,7 @@ class TestPauseInANode:
         run = await client.submit(flow, 7)
         await worker.told(AttemptRequeued)
         await wait_until(client, run.id, RunStatus.WAITING)
-        await client.report(run.id, "order", status="completed", result={"sent": True})
+        await client.runs.report(run.id, "order", status="completed", result={"sent": True})
 
         assert await run.result(10) == ["completed", {"sent": True}, {"number": 7}, 1]
         assert begun == [7, 7]
@@ -85,9 +85,9 @@ class TestPauseInANode:
         worker = await hire(flows=[flow])
         run = await client.submit(flow, 7)
         await worker.told(AttemptRequeued)
-        await client.report(run.id, "order", status="completed", result=1)
+        await client.runs.report(run.id, "order", status="completed", result=1)
         await worker.told(AttemptRequeued, count=2)
-        await client.report(run.id, "order", status="completed", result=2)
+        await client.runs.report(run.id, "order", status="completed", result=2)
 
         assert await run.result(10) == [1, 2, 7]
 
@@ -96,8 +96,8 @@ class TestPauseInANode:
         worker = await hire(flows=[flow])
         run = await client.submit(flow, 5)
         await worker.told(AttemptRequeued)
-        await client.report(run.id, "pause_in_process", progress={"half": True})
-        await client.report(run.id, "pause_in_process", status="failed", error="no paper")
+        await client.runs.report(run.id, "pause_in_process", progress={"half": True})
+        await client.runs.report(run.id, "pause_in_process", status="failed", error="no paper")
 
         found = await run.result(30)
 
@@ -115,7 +115,7 @@ class TestPauseInANode:
         run = await client.submit(flow)
         for number in (1, 2):
             await worker.told(AttemptRequeued, count=number)
-            await client.report(run.id, "work", status="completed", result=number)
+            await client.runs.report(run.id, "work", status="completed", result=number)
 
         assert await run.result(10) == [1, 2]
 
@@ -137,7 +137,7 @@ class TestPauseInANode:
         worker = await hire(flows=[flow])
         run = await client.submit(flow)
         await worker.told(AttemptRequeued)
-        await client.report(run.id, "stubborn", status="completed", result="told")
+        await client.runs.report(run.id, "stubborn", status="completed", result="told")
 
         assert await run.result(10) == "told"
 
@@ -156,7 +156,7 @@ class TestPauseInANode:
         run = await client.submit(flow)
         for number in (1, 2):
             await worker.told(AttemptRequeued, count=number)
-            await client.report(run.id, "both", status="completed", result=number)
+            await client.runs.report(run.id, "both", status="completed", result=number)
 
         assert await run.result(10) == [1, 2]
 
@@ -175,7 +175,7 @@ class TestPauseInANode:
         worker = await hire(flows=[flow], hold_off="0s")
         run = await client.submit(flow)
         await worker.told(AttemptRequeued)
-        await client.report(run.id, "work", status="completed", result=3)
+        await client.runs.report(run.id, "work", status="completed", result=3)
 
         assert await run.result(10) == 3
         assert ran == ["begin"]
@@ -193,8 +193,8 @@ class TestPauseInANode:
         worker = await hire(flows=[flow])
         run = await client.submit(flow)
         await worker.told(AttemptRequeued)
-        await client.report(run.id, "work", progress={"pages": 3})
-        await client.report(run.id, "work", status="completed")
+        await client.runs.report(run.id, "work", progress={"pages": 3})
+        await client.runs.report(run.id, "work", status="completed")
 
         assert await run.result(10) == {"pages": 3}
 
@@ -207,8 +207,8 @@ class TestPauseInANode:
         worker = await hire(flows=[flow])
         run = await client.submit(flow, [1, 2])
         await worker.told(AttemptRequeued, count=2)
-        await client.report(run.id, "each[1]", status="completed", result="b")
-        await client.report(run.id, "each[0]", status="completed", result="a")
+        await client.runs.report(run.id, "each[1]", status="completed", result="b")
+        await client.runs.report(run.id, "each[0]", status="completed", result="a")
 
         assert await run.result(10) == [[1, "a"], [2, "b"]]
 
@@ -291,7 +291,7 @@ class TestPauseInANode:
         gate.open()
         second = await hire(flows=[flow])
         await second.told(AttemptRequeued)
-        await client.report(run.id, "slow", status="completed", result=1)
+        await client.runs.report(run.id, "slow", status="completed", result=1)
 
         assert await run.result(10) == 1
 
@@ -310,7 +310,7 @@ class TestReturned:
         worker = await hire(flows=[flow])
         run = await client.submit(flow, 4)
         await worker.told(AttemptRequeued)
-        await client.report(run.id, "work", status="completed", result=5)
+        await client.runs.report(run.id, "work", status="completed", result=5)
 
         assert await run.result(10) == ["x", {"number": 4}, 5]
 
@@ -430,10 +430,10 @@ class TestPlainJob:
         await first.told(AttemptRequeued)
         assert await job.status() is Status.PAUSED
         await first.stop()
-        await client.resume(job.id)
+        await client.jobs.resume(job.id)
         second = await hire(work)  # any worker
         await second.told(AttemptRequeued)
-        await client.resume(job.id)
+        await client.jobs.resume(job.id)
 
         assert await job.result(10) == ["completed", None, "completed", "two", 1]
 
@@ -449,7 +449,7 @@ class TestPlainJob:
         jobs = [await client.enqueue(in_thread), await client.enqueue(in_process, 5)]
         for job in jobs:
             await worker.told(AttemptRequeued, job.id)
-            await client.resume(job.id)
+            await client.jobs.resume(job.id)
 
         assert await jobs[0].result(10) == [1]
         assert await jobs[1].result(30) == ["completed", None, {"kept": 5}, None]
@@ -469,7 +469,7 @@ class TestPlainJob:
         await worker.told(AttemptRequeued)
 
         assert await job.status() is Status.PAUSED  # nobody has resumed it
-        await client.resume(job.id)
+        await client.jobs.resume(job.id)
         assert await job.result(10) == "completed"
 
     async def test_that_was_resumed_is_so_whatever_dies_later(
@@ -484,7 +484,7 @@ class TestPlainJob:
         checkpoint = Paused(checkpoint=b"null", name="approval")
         await save_checkpoint(store, first, PlainCodec(), checkpoint)
         await store.jobs.settle([Settlement(claim=first.claim, outcome=Released())])
-        await client.resume(job.id)
+        await client.jobs.resume(job.id)
         second = await claimed(store, lease=timedelta(milliseconds=50))
         found = await past_pauses(store, second, PlainCodec())
         await hire(work, poll="50ms")

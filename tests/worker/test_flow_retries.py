@@ -19,7 +19,7 @@ from perdure import (
     RunFailed,
     task,
 )
-from perdure.client.run_records import EventRecord
+from perdure.operations.records import EventRecord
 from perdure.worker.events import AttemptStarted
 from tests.worker.conftest import Hire
 
@@ -31,7 +31,7 @@ def attempts_failed(events: list[EventRecord]) -> list[tuple[str | None, int, st
     return [
         (event.key, event.details["attempt"], event.failure.message)
         for event in events
-        if event.kind == "node_retried" and event.failure is not None
+        if event.type == "node_retried" and event.failure is not None
     ]
 
 
@@ -97,7 +97,7 @@ async def test_retry_uses_up_the_budget_and_fails_the_run(client: AsyncClient, h
         await run.result(10)
 
     assert raised.value.node == "never"
-    assert [event.kind for event in await run.events()] == [
+    assert [event.type for event in await run.events()] == [
         "run_submitted",
         *["node_retried"] * 3,
         "node_failed",

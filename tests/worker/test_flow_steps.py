@@ -168,8 +168,8 @@ async def test_step_of_a_stale_claim_is_refused(client: AsyncClient, store: Stor
         lease=timedelta(hours=1),
     )
     [job] = (await store.jobs.claim(request)).jobs
-    await client.pause("r")
-    await client.unpause("r")
+    await client.runs.pause("r")
+    await client.runs.resume("r")
 
     with pytest.raises(StaleClaim):
         await store.runs.save_step(job.claim, "default/r/work", StoredStep(name="s", value=b"1"))

@@ -90,7 +90,7 @@ class TestStop:
         assert (left.status, left.attempt, left.deaths) == (Status.WAITING, 0, 0)
         assert [event.node for event in worker.all(AttemptRequeued)] == ["wait"]
         assert await run.result(10) == 1
-        kinds = [event.kind for event in await run.events()]
+        kinds = [event.type for event in await run.events()]
         assert kinds == ["run_submitted", "node_completed", "node_completed", "run_completed"]
 
     async def test_under_load_loses_nothing(self, client: AsyncClient, hire: Hire) -> None:
@@ -207,7 +207,7 @@ class TestWaiting:
 
         assert [await store.queries.run_jobs("default", run.id) for run in runs] == [[], [], []]
         assert worker.worker.stats().running == 0
-        assert (await client.depth()).by_status[Status.ACTIVE] == 0
+        assert await client.jobs.count(status="active") == 0
 
 
 async def is_waiting(run: Any) -> bool:

@@ -102,7 +102,7 @@ async def test_a_value_that_does_not_fit_fails_its_node_at_once(
         with pytest.raises(RunFailed, match="invoice") as raised:
             await run.result(10)
         assert raised.value.node == "to_note"
-        assert "node_retried" not in [event.kind for event in await run.events()]
+        assert "node_retried" not in [event.type for event in await run.events()]
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
@@ -123,7 +123,7 @@ async def test_an_output_that_cannot_be_stored_fails_its_node_at_once(
     with pytest.raises(RunFailed, match="the result of task 'odd'"):
         await run.result(10)
 
-    assert [event.kind for event in await run.events()][1:] == ["node_failed", "run_failed"]
+    assert [event.type for event in await run.events()][1:] == ["node_failed", "run_failed"]
 
 
 async def test_values_come_through_as_they_went_in(client: AsyncClient, hire: Hire) -> None:

@@ -121,11 +121,11 @@ class TestRetention:
         assert await waits[0] == "well"
         with pytest.raises(JobFailed, match="failed"):
             await waits[1]
-        assert await client.jobs() == []
-        assert await client.count() == 0
+        assert list(await client.jobs.list()) == []
+        assert await client.jobs.count() == 0
         async with AsyncClient(store_url) as other:
             with pytest.raises(JobNotFound):
-                await other.job(well.id)
+                await other.jobs.get(well.id)
 
     async def test_of_zero_gives_the_result_to_a_waiter_that_comes_a_moment_later(
         self, client: AsyncClient, hire: Hire
@@ -230,18 +230,18 @@ class TestDuties:
         async with AsyncClient(still_store) as client:
             jobs = await client.enqueue_many(end, ["well"] * (PRUNE_BATCHES + 2))
             for job in jobs:
-                await job.abort()
+                await job.cancel()
             clock.advance(timedelta(hours=1))
 
             assert not await janitor.process(await still_store.maintenance.poll("default"))
-            assert await client.count() == 2
+            assert await client.jobs.count() == 2
             urgent = await client.enqueue(end, "well")
             await hold(still_store, "end", lease=timedelta(seconds=1))
             clock.advance(timedelta(seconds=2))
             assert await janitor.process(await still_store.maintenance.poll("default"))
 
             assert await urgent.status() is Status.WAITING
-            assert (await client.count(), events.stats(0, 1).taken_over) == (1, 1)
+            assert (await client.jobs.count(), events.stats(0, 1).taken_over) == (1, 1)
 
     async def test_prune_after_a_poll_if_a_takeover_failed_before_it(
         self, still_store: Store, clock: ManualClock
@@ -257,16 +257,16 @@ class TestDuties:
         store = wrap_store(still_store, around)
         janitor = Janitor(store, worker.settings, worker.id, WorkerEvents(worker.id))
         async with AsyncClient(still_store) as client:
-            await (await client.enqueue(end, "well")).abort()
+            await (await client.enqueue(end, "well")).cancel()
             await client.enqueue(end, "held")
             await hold(still_store, "end", lease=timedelta(seconds=1))
             clock.advance(timedelta(hours=1))
 
             await janitor.process(await still_store.maintenance.poll("default"))
-            assert (await client.count(), failures) == (2, [])
+            assert (await client.jobs.count(), failures) == (2, [])
             await janitor.process(await still_store.maintenance.poll("default"))
 
-            assert await client.count() == 1
+            assert await client.jobs.count() == 1
 
     async def test_are_done_by_one_worker_at_a_time(
         self, client: AsyncClient, store: Store, hire: Hire
@@ -298,7 +298,7 @@ class TestDuties:
             worker = await hire(end, store=still_store, concurrency=100)
             await worker.told(AttemptCompleted, count=1_500)
 
-            assert await client.count(status="completed") == len(jobs)
+            assert await client.jobs.count(status="completed") == len(jobs)
 
 
 async def one_of_each(
@@ -311,7 +311,7 @@ async def one_of_each(
     die = await client.enqueue(end.options(retries=Retry(0)), "die")
     waiting = await client.enqueue(end.options(queue="unserved"), "waiting")
     cancelled = await client.enqueue(end.options(queue="unserved"), "cancelled")
-    await cancelled.abort()
+    await cancelled.cancel()
     assert await well.result(10) == "well"
     for job, error in ((fail, JobFailed), (die, JobDead), (cancelled, JobCancelled)):
         with pytest.raises(error):
@@ -327,7 +327,7 @@ async def has_pruned(store: Store) -> bool:
 
 
 async def left_of(jobs: dict[str, str], client: AsyncClient) -> set[str]:
-    left = {job.id for job in await client.jobs(limit=100)}
+    left = {job.id for job in await client.jobs.list(limit=100)}
     return {name for name, id in jobs.items() if id in left}
 
 

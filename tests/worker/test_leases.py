@@ -93,7 +93,7 @@ async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(
     assert time.monotonic() - began < 4
     record = await job.record()
     assert (record.deaths, record.failures, record.status) == (1, 0, Status.COMPLETED)
-    [death] = await job.failures()
+    [death] = await job.attempts()
     assert death.failure.type == "perdure.errors.WorkerDied"
     assert death.worker == "dead-worker"
 
@@ -120,7 +120,7 @@ async def test_leases_lost_too_often_make_a_job_a_poison_pill(
     with pytest.raises(JobDead, match="WorkerDied"):
         await job.result(10)
     assert (await job.record()).deaths == 2
-    assert len(await job.failures()) == 2
+    assert len(await job.attempts()) == 2
 
 
 async def test_leases_of_an_aborting_job_end_with_it_cancelled(
@@ -132,7 +132,7 @@ async def test_leases_of_an_aborting_job_end_with_it_cancelled(
 
     job = await client.enqueue(work)
     await claim_and_die(store, job.id)
-    assert (await job.abort()).after is Status.ABORTING
+    assert (await job.cancel()).after is Status.ABORTING
     await hire(work, poll="100ms")
     final = [update.status async for update in job.watch()][-1]
 
@@ -158,11 +158,11 @@ async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
     [moved] = await store.admin.change_jobs(Operation.DISABLE, None, [job.id])
     assert (moved.before, held.worker) == (Status.ACTIVE, "holder")
     other = await hire(wait, id="other")
-    await client.pause_queue("default")
-    await client.enable(job.id)
+    await client.queues.pause("default")
+    await client.jobs.enable(job.id)
     lost = await holder.told(ClaimLost, job.id)
     await holder.stop()
-    await client.resume_queue("default")
+    await client.queues.resume("default")
 
     assert lost.attempt == 1
     assert await job.result(10) == "attempt 2"

@@ -39,7 +39,7 @@ class TestWhatOpensByItself:
         await hire(meet, concurrency=10, poll="1m")
         jobs = await client.enqueue_many(meet, range(3))
 
-        assert await client.results(jobs, timeout=15) == [0, 1, 2]
+        assert await client.jobs.results(jobs, timeout=15) == [0, 1, 2]
 
 
 class TestConcurrency:
@@ -53,7 +53,7 @@ class TestConcurrency:
 
         for _ in range(2):
             await hire(work, concurrency=10, poll="1m")
-        await client.results(await client.enqueue_many(work, range(30)), timeout=15)
+        await client.jobs.results(await client.enqueue_many(work, range(30)), timeout=15)
 
         assert peak.most == 3
 
@@ -82,7 +82,7 @@ class TestConcurrency:
             *await client.enqueue_many(fetch, range(10)),
             *await client.enqueue_many(load, range(10)),
         ]
-        await client.results(jobs, timeout=15)
+        await client.jobs.results(jobs, timeout=15)
 
         assert peak.most == 2
         assert free.most > 2
@@ -98,7 +98,7 @@ class TestConcurrency:
                 await asyncio.sleep(BRIEFLY)
 
         await hire(embed, limits=[Concurrency(1, key="embeddings")], poll="1m")
-        await client.results(await client.enqueue_many(embed, range(8)), timeout=15)
+        await client.jobs.results(await client.enqueue_many(embed, range(8)), timeout=15)
 
         assert peak.most == 1
 
@@ -116,7 +116,7 @@ class TestConcurrency:
         for _ in range(2):
             await hire(work, poll="1m")
         calls = [(user, number) for number in range(8) for user in peaks]
-        await client.results(await client.enqueue_many(work, calls), timeout=15)
+        await client.jobs.results(await client.enqueue_many(work, calls), timeout=15)
 
         assert [peak.most for peak in peaks.values()] == [1, 1]
         assert all_of_them.most == 2
@@ -138,10 +138,10 @@ class TestConcurrency:
         await gate.reached()
         passing = await client.enqueue_many(free.options(priority=5), range(20))
 
-        assert await client.results(passing, timeout=10) == list(range(20))
+        assert await client.jobs.results(passing, timeout=10) == list(range(20))
         assert gate.visits == 1
         gate.open()
-        await client.results(held, timeout=15)
+        await client.jobs.results(held, timeout=15)
 
     async def test_is_freed_when_its_holder_dies(
         self, client: AsyncClient, store: Store, hire: Hire
@@ -166,7 +166,7 @@ class TestConcurrency:
         began = time.monotonic()
         await hire(work)
 
-        assert await client.results([first, second], timeout=10) == ["first", "second"]
+        assert await client.jobs.results([first, second], timeout=10) == ["first", "second"]
         assert time.monotonic() - began >= 0.2
 
 
@@ -182,7 +182,7 @@ class TestRate:
 
         for _ in range(2):
             await hire(call, limits=[Rate(4, per="400ms", key="api")], poll="1m")
-        await client.results(await client.enqueue_many(call, range(12)), timeout=15)
+        await client.jobs.results(await client.enqueue_many(call, range(12)), timeout=15)
         starts.sort()
 
         assert len(starts) == 12
@@ -198,7 +198,7 @@ class TestRate:
             starts.append(time.monotonic())
 
         await hire(call, poll="1m")
-        await client.results(await client.enqueue_many(call, range(6)), timeout=15)
+        await client.jobs.results(await client.enqueue_many(call, range(6)), timeout=15)
 
         assert all(after - before > 0.07 for before, after in pairwise(starts))
         assert starts[-1] - starts[0] >= 0.45
@@ -213,7 +213,7 @@ class TestRate:
             starts[user].append(time.monotonic())
 
         await hire(call, poll="1m")
-        await client.results(await client.enqueue_many(call, ["ann", "bob"] * 2), timeout=15)
+        await client.jobs.results(await client.enqueue_many(call, ["ann", "bob"] * 2), timeout=15)
 
         assert abs(starts["ann"][0] - starts["bob"][0]) < 0.2
         assert all(second - first > 0.2 for first, second in starts.values())
@@ -229,7 +229,7 @@ class TestSpacing:
 
         for _ in range(2):
             await hire(call, limits=[Spacing("120ms", task="call")], poll="1m")
-        await client.results(await client.enqueue_many(call, range(5)), timeout=15)
+        await client.jobs.results(await client.enqueue_many(call, range(5)), timeout=15)
         starts.sort()
 
         assert all(after - before > 0.08 for before, after in pairwise(starts))
@@ -247,7 +247,7 @@ async def test_limits_combine_and_all_of_them_hold(client: AsyncClient, hire: Hi
 
     for _ in range(2):
         await hire(call, poll="1m")
-    await client.results(await client.enqueue_many(call, range(12)), timeout=15)
+    await client.jobs.results(await client.enqueue_many(call, range(12)), timeout=15)
     starts.sort()
 
     assert peak.most <= 2
@@ -262,6 +262,6 @@ async def test_limits_that_nobody_reaches_delay_nothing(client: AsyncClient, hir
     worker = await hire(work, concurrency=50, poll="1m")
     jobs = await client.enqueue_many(work, range(200))
 
-    assert await client.results(jobs, timeout=15) == list(range(200))
+    assert await client.jobs.results(jobs, timeout=15) == list(range(200))
     await worker.told(AttemptCompleted, count=200)
     assert len(worker.all(AttemptStarted)) == 200

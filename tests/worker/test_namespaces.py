@@ -34,8 +34,8 @@ async def test_namespaces_keep_their_jobs_to_their_own_workers(store_url: str, h
         assert await ours.result(10) == "ours"
         assert await theirs.status() is Status.WAITING
         assert [event.job_id for event in worker.all(AttemptStarted)] == [ours.id]
-        assert await team_b.workers() == []
-        assert [each.info.namespace for each in await team_a.workers()] == ["team-a"]
+        assert list(await team_b.workers.list()) == []
+        assert [each.info.namespace for each in await team_a.workers.list()] == ["team-a"]
 
 
 async def test_namespaces_pause_and_limit_their_own_queues(store_url: str, hire: Hire) -> None:
@@ -55,7 +55,7 @@ async def test_namespaces_pause_and_limit_their_own_queues(store_url: str, hire:
             await hire(work, namespace=name)
         held = await team_a.enqueue(work, "held")
         await gate.reached()
-        await team_a.pause_queue("default")
+        await team_a.queues.pause("default")
 
         assert await (await team_b.enqueue(work, "free")).result(10) == "free"
         gate.open()
@@ -76,10 +76,10 @@ async def test_namespaces_are_all_watched_by_an_operator(store_url: str, hire: H
         worker = await hire(work, namespace="team-a", abort_grace=0)
         job = await team_a.enqueue(work)
         await gate.reached()
-        [listed] = await operator.workers()
-        await operator.abort(job.id)
+        [listed] = await operator.workers.list()
+        await operator.jobs.cancel(job.id)
         async with asyncio.timeout(10):
-            final = [update.status async for update in operator.handle(job.id).watch()][-1]
+            final = [update.status async for update in operator.jobs.handle(job.id).watch()][-1]
 
     assert listed.info.id == worker.id
     assert final is Status.CANCELLED

@@ -115,7 +115,7 @@ class TestDue:
         for number in range(5):
             await save(store, newer(f"newer-{number}", due_at=START + number * HOUR / 10))
         for name in ("one", "two"):
-            await client.schedule(name, ordering, every="1h", input=1)
+            await client.schedules.save(name, ordering, every="1h", input=1)
         clock.advance(2 * HOUR)
 
         assert [each.name for each in await store.maintenance.due_schedules(NAMESPACE, 1)] in (
@@ -135,7 +135,7 @@ class TestDue:
     ) -> None:
         await save(store, newer("newer", due_at=START))
         await save(store, newer("newer too", due_at=START + 9 * HOUR))
-        await client.schedule("nightly", ordering, every="1h", input=1)
+        await client.schedules.save("nightly", ordering, every="1h", input=1)
         work = DueSchedules(store, ticking_at(store), NAMESPACE)
         caplog.set_level(logging.ERROR, "perdure.worker")
         clock.advance(HOUR)
@@ -157,9 +157,9 @@ class TestClients:
     ) -> None:
         await save(store, newer("b", due_at=START + HOUR))
         for name in ("c", "a"):
-            await client.schedule(name, ordering, every="1h", input=1)
+            await client.schedules.save(name, ordering, every="1h", input=1)
 
-        found = await client.schedules()
+        found = await client.schedules.list()
 
         assert [each.name for each in found] == ["a", "b", "c"]
         assert isinstance(found[0], ScheduleRecord)
@@ -176,30 +176,30 @@ class TestClients:
         self, store: Store, client: AsyncClient
     ) -> None:
         await save(store, newer("b", due_at=START + HOUR))
-        [before] = await client.schedules()
+        [before] = await client.schedules.list()
         acts: list[Callable[[], Awaitable[object]]] = [
-            lambda: client.schedule("b", ordering, every="1h", input=1),
-            lambda: client.schedule_record("b"),
-            lambda: client.pause_schedule("b"),
-            lambda: client.resume_schedule("b"),
-            lambda: client.trigger("b"),
+            lambda: client.schedules.save("b", ordering, every="1h", input=1),
+            lambda: client.schedules.get("b"),
+            lambda: client.schedules.pause("b"),
+            lambda: client.schedules.resume("b"),
+            lambda: client.schedules.trigger("b"),
         ]
 
         for act in acts:
             with pytest.raises(ScheduleUnreadable, match="A newer version"):
                 await act()
 
-        assert await client.schedules() == [before]
+        assert list(await client.schedules.list()) == [before]
         assert await ids_of_runs(client) == []
 
     async def test_can_delete_it(self, store: Store, client: AsyncClient) -> None:
         await save(store, newer("b"))
 
-        await client.delete_schedule("b")
+        await client.schedules.delete("b")
 
-        assert await client.schedules() == []
+        assert list(await client.schedules.list()) == []
         with pytest.raises(ScheduleNotFound):
-            await client.schedule_record("b")
+            await client.schedules.get("b")
 
     async def test_find_its_name_near_one_that_is_not_there(
         self, store: Store, client: AsyncClient
@@ -207,7 +207,7 @@ class TestClients:
         await save(store, newer("nightly"))
 
         with pytest.raises(ScheduleNotFound, match="did you mean 'nightly'"):
-            await client.schedule_record("nightl")
+            await client.schedules.get("nightl")
 
 
 class Idle(DueWork):

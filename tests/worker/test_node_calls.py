@@ -306,7 +306,7 @@ class TestKind:
         for count, answer in enumerate(("house", "?"), start=1):
             run = await client.submit(flow, "Haus")
             await worker.told(AttemptRequeued, count=count)
-            await client.report(run.id, "translate", status="completed", result=answer)
+            await client.runs.report(run.id, "translate", status="completed", result=answer)
             found.append(await run.result(10))
 
         checkpoint = {"text": "Haus", "to": "en"}

@@ -49,7 +49,7 @@ async def test_what_was_claimed_since_is_not_requeued_with_what_waited_too_long(
     await runner.is_idle.wait()
     await runner.commits.flush()
     runner.close()
-    counts = [await client.count(status=status) for status in ("waiting", "completed")]
+    counts = [await client.jobs.count(status=status) for status in ("waiting", "completed")]
     assert counts == [2, 1]
     assert not is_late_too
 

@@ -175,7 +175,7 @@ async def test_progress_is_watched_from_another_client(
     job = await client.enqueue(half)
     seen = []
     async with AsyncClient(store_url) as other, asyncio.timeout(10):
-        async for update in other.handle(job.id).watch():
+        async for update in other.jobs.handle(job.id).watch():
             seen.append((update.status.value, update.progress.message))
             if update.progress.message == "half way":
                 gate.open()
@@ -198,10 +198,10 @@ async def test_progress_of_a_stale_claim_is_ignored(
     worker = await hire(report)
     job = await client.enqueue(report)
     await gate.reached()
-    await client.disable(job.id)
+    await client.jobs.disable(job.id)
     await contexts[0].progress(70, "too late")
     await soon(contexts[0].abort_signal.wait_async())
-    await client.enable(job.id)
+    await client.jobs.enable(job.id)
     await worker.told(AttemptStarted, count=2)
     gate.open()
     await job.result(10)

@@ -214,7 +214,7 @@ class TestPolicy:
         worker = await hire(work)
         jobs = await client.enqueue_many(work, range(20))
         await worker.told(AttemptRetried, count=20)
-        records = [await client.job(job.id) for job in jobs]
+        records = [await client.jobs.get(job.id) for job in jobs]
         waits = [record.ready_at - record.created_at for record in records]
 
         assert all(timedelta(minutes=30) <= wait < timedelta(minutes=61) for wait in waits)
@@ -252,7 +252,7 @@ class TestRetryLater:
         assert await job.result(10) == "done"
         record = await job.record()
         assert (record.attempt, record.failures) == (5, 0)
-        assert [entry.failure.message for entry in await job.failures()] == ["busy"] * 4
+        assert [entry.failure.message for entry in await job.attempts()] == ["busy"] * 4
 
     async def test_has_a_budget_of_ten(self, client: AsyncClient, hire: Hire) -> None:
         flaky = Flaky(*[RetryLater("busy", after=0)] * 20)
@@ -292,7 +292,7 @@ class TestRetryLater:
         )
         second = await client.enqueue(call, 2)
         assert await (await client.enqueue(other)).result(10) == "not held up"
-        await client.results([first, second], timeout=10)
+        await client.jobs.results([first, second], timeout=10)
 
         pushed_at = starts[0][1]
         assert all(at - pushed_at >= 0.5 for _, at in starts[1:])
@@ -325,7 +325,7 @@ class TestRetryLater:
 
             assert await (await neighbour.enqueue(other, 1)).result(10) == 1
             assert await (await neighbour.enqueue(other.options(delay="50ms"), 2)).result(10) == 2
-            assert [record.id for record in await client.jobs()] == [job.id]
+            assert [record.id for record in await client.jobs.list()] == [job.id]
 
 
 class TestHistory:
@@ -339,7 +339,7 @@ class TestHistory:
         worker = await hire(work, hold_off=0)
         job = await client.enqueue(work)
         await job.result(10)
-        first, second = await job.failures()
+        first, second = await job.attempts()
 
         assert (first.attempt, second.attempt) == (1, 2)
         assert (first.failure.type, first.failure.message) == ("ValueError", "first")
@@ -435,7 +435,7 @@ async def test_retries_of_a_job_started_anew_count_from_zero(
 
     assert await job.result(10) == "done"
     assert len(worker.all(AttemptStarted)) == 5
-    assert len(await job.failures()) == 4
+    assert len(await job.attempts()) == 4
 
 
 async def test_retries_see_which_attempt_they_are(client: AsyncClient, hire: Hire) -> None:

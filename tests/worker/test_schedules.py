@@ -85,15 +85,15 @@ async def ticked(client: AsyncClient, name: str, count: int) -> ScheduleRecord:
     """Wait until so many ticks of a schedule have been seen to."""
 
     async def is_so() -> bool:
-        return len((await client.schedule_record(name)).history) >= count
+        return len((await client.schedules.get(name)).history) >= count
 
     await until(is_so)
-    return await client.schedule_record(name)
+    return await client.schedules.get(name)
 
 
 async def looked(client: AsyncClient, store: Store, clock: ManualClock, started: int) -> bool:
     """Go to when workers look next, unless so many ticks have been started."""
-    if (await client.schedule_record("often")).started >= started:
+    if (await client.schedules.get("often")).started >= started:
         return True
     due_at = (await store.maintenance.poll(NAMESPACE)).next_tick_at
     now = await store.now()
@@ -114,53 +114,53 @@ class TestWorkers:
     ) -> None:
         for _ in range(3):
             await hire()
-        await client.schedule("nightly", "keeping", every="1h", input=7)
+        await client.schedules.save("nightly", "keeping", every="1h", input=7)
 
         wanted = [f"nightly@2030-01-01T0{hour}:00:00Z" for hour in range(1, 6)]
         for count, id in enumerate(wanted, 1):
             clock.advance(HOUR)
             await ticked(client, "nightly", count)
-            assert await client.run_handle(id).result(20) == 7
+            assert await client.runs.handle(id).result(20) == 7
 
         assert await ids_of_runs(client) == wanted
-        record = await client.schedule_record("nightly")
+        record = await client.schedules.get("nightly")
         assert (record.started, record.skipped, record.missed, record.failed) == (5, 0, 0, 0)
 
     async def test_a_tick_starts_a_job_of_a_task(
         self, client: AsyncClient, clock: ManualClock, hire: Hire
     ) -> None:
         await hire()
-        await client.schedule("sums", add, every="1h", args=(2,), kwargs={"right": 3})
+        await client.schedules.save("sums", add, every="1h", args=(2,), kwargs={"right": 3})
 
         clock.advance(HOUR)
         record = await ticked(client, "sums", 1)
 
         assert record.last_job is not None
-        assert await client.handle(record.last_job).result(20) == 5
+        assert await client.jobs.handle(record.last_job).result(20) == 5
 
     async def test_what_was_due_while_none_was_there_is_seen_to(
         self, client: AsyncClient, clock: ManualClock, hire: Hire
     ) -> None:
-        await client.schedule("nightly", "keeping", cron="0 * * * *", input=1)
+        await client.schedules.save("nightly", "keeping", cron="0 * * * *", input=1)
         clock.advance(3.5 * HOUR)
 
         await hire()
 
         record = await ticked(client, "nightly", 3)
         assert outcomes(record) == [(1, "missed"), (2, "missed"), (3, "started")]
-        assert await client.run_handle("nightly@2030-01-01T03:00:00Z").result(20) == 1
+        assert await client.runs.handle("nightly@2030-01-01T03:00:00Z").result(20) == 1
 
     async def test_one_without_the_code_starts_the_run(
         self, client: AsyncClient, clock: ManualClock, hire: Hire
     ) -> None:
         await hire(flows=[], tasks=[add])
-        await client.schedule("families", "parent", every="1h")
+        await client.schedules.save("families", "parent", every="1h")
 
         clock.advance(HOUR)
         record = await ticked(client, "families", 1)
 
         assert record.last_run is not None
-        handle = client.run_handle(record.last_run)
+        handle = client.runs.handle(record.last_run)
         assert await handle.status() is RunStatus.WAITING
         assert len(await handle.children()) == 1
 
@@ -168,13 +168,13 @@ class TestWorkers:
         self, client: AsyncClient, store: Store, clock: ManualClock, hire: Hire
     ) -> None:
         await hire()
-        await client.schedule("good", "keeping", every="1h", input=1)
-        await client.schedule("bad", "keeping", every="1h", input=1)
+        await client.schedules.save("good", "keeping", every="1h", input=1)
+        await client.schedules.save("bad", "keeping", every="1h", input=1)
         await forget_definition(store, "bad")
 
         clock.advance(HOUR)
         await ticked(client, "good", 1)
-        await client.run_handle("good@2030-01-01T01:00:00Z").result(20)
+        await client.runs.handle("good@2030-01-01T01:00:00Z").result(20)
         await ticked(client, "bad", 1)
         clock.advance(HOUR)
         await ticked(client, "good", 2)
@@ -182,7 +182,7 @@ class TestWorkers:
 
         assert (bad.failed, bad.started) == (2, 0)
         assert "keeping@gone" in bad.history[0].reason
-        assert (await client.schedule_record("good")).started == 2
+        assert (await client.schedules.get("good")).started == 2
 
 
 async def forget_definition(store: Store, name: str) -> None:
@@ -198,7 +198,7 @@ class TestOnceOnly:
     async def test_who_read_it_before_another_advanced_it_starts_nothing(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("nightly", "keeping", every="1h", input=1)
+        await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         [slow] = await store.maintenance.due_schedules(NAMESPACE, 10)
 
@@ -206,12 +206,12 @@ class TestOnceOnly:
         assert await ticking_at(store).advance(slow, await store.now()) is None
 
         assert len(await ids_of_runs(client)) == 1
-        assert (await client.schedule_record("nightly")).started == 1
+        assert (await client.schedules.get("nightly")).started == 1
 
     async def test_many_at_once_start_one(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("nightly", "keeping", every="1h", input=1)
+        await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         twins = [store.clone() for _ in range(4)]
         for twin in twins:
@@ -226,7 +226,7 @@ class TestOnceOnly:
     async def test_one_killed_before_it_wrote_leaves_the_tick_to_others(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("nightly", "keeping", every="1h", input=1)
+        await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
 
@@ -238,7 +238,7 @@ class TestOnceOnly:
     async def test_one_killed_after_it_wrote_has_done_it(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("nightly", "keeping", every="1h", input=1)
+        await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
 
@@ -250,10 +250,10 @@ class TestOnceOnly:
     async def test_a_pause_that_comes_first_starts_nothing(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("nightly", "keeping", every="1h", input=1)
+        await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
-        await client.pause_schedule("nightly")
+        await client.schedules.pause("nightly")
 
         assert await ticking_at(store).advance(due, await store.now()) is None
         assert await ids_of_runs(client) == []
@@ -261,27 +261,27 @@ class TestOnceOnly:
     async def test_an_id_that_is_taken_is_recorded_and_the_next_tick_starts(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("nightly", "keeping", every="1h", input=1)
+        await client.schedules.save("nightly", "keeping", every="1h", input=1)
         await client.submit("keeping", 0, id="nightly@2030-01-01T01:00:00Z")
         clock.advance(HOUR)
         await tick(store)
         clock.advance(HOUR)
         await tick(store)
 
-        record = await client.schedule_record("nightly")
+        record = await client.schedules.get("nightly")
         assert outcomes(record) == [(1, "failed"), (2, "started")]
         assert "exists already" in record.history[0].reason
 
     async def test_a_commit_with_an_old_revision_changes_nothing(
         self, client: AsyncClient, store: Store
     ) -> None:
-        await client.schedule("nightly", "keeping", every="1h", input=1)
+        await client.schedules.save("nightly", "keeping", every="1h", input=1)
         old = await reads(store, "nightly")
-        await client.schedule("nightly", "keeping", every="2h", input=1)
+        await client.schedules.save("nightly", "keeping", every="2h", input=1)
 
         late = ScheduleCommit(schedule=replace(old, revision=5), expected=old.revision)
         assert (await store.schedules.commit(late)).state is ScheduleCommitState.CONFLICT
-        assert (await client.schedule_record("nightly")).every == 2 * HOUR
+        assert (await client.schedules.get("nightly")).every == 2 * HOUR
 
 
 AFTER_DOWNTIME = {
@@ -313,15 +313,15 @@ class TestEveryRule:
         self, client: AsyncClient, store: Store, clock: ManualClock, overlap: Any, catch_up: Any
     ) -> None:
         rules = overlap, catch_up
-        await client.schedule("ask", asking, every="1h", overlap=overlap, catch_up=catch_up)
+        await client.schedules.save("ask", asking, every="1h", overlap=overlap, catch_up=catch_up)
         clock.advance(HOUR)
         await tick(store)
-        first = client.run_handle("ask@2030-01-01T01:00:00Z")
+        first = client.runs.handle("ask@2030-01-01T01:00:00Z")
 
         clock.advance(3.5 * HOUR)
         await tick(store)
 
-        record = await client.schedule_record("ask")
+        record = await client.schedules.get("ask")
         assert outcomes(record) == [(1, "started"), *AFTER_DOWNTIME[rules]]
         assert record.next_at == MIDNIGHT + 5 * HOUR
         is_cancelled = await first.status() is RunStatus.CANCELLED
@@ -330,9 +330,9 @@ class TestEveryRule:
             await first.cancel()
         clock.advance(QUEUE_LOOK)
         await tick(store)
-        after = await client.schedule_record("ask")
+        after = await client.schedules.get("ask")
         assert outcomes(after)[len(record.history) :] == AFTER_ITS_END.get(rules, [])
-        live = [run.id for run in await client.runs(status="waiting")]
+        live = [run.id for run in await client.runs.list(status="waiting")]
         assert live == [f"ask@2030-01-01T0{hour}:00:00Z" for hour in LIVE.get(rules, [])]
 
 
@@ -340,23 +340,23 @@ class TestOverlap:
     async def test_queued_ticks_start_in_order_each_after_the_one_before(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("ask", asking, every="1h", overlap="queue", catch_up="all")
+        await client.schedules.save("ask", asking, every="1h", overlap="queue", catch_up="all")
         clock.advance(3 * HOUR)
         starts = []
         for _ in range(3):
             await tick(store)
-            [run] = await client.runs(status="waiting")
+            [run] = await client.runs.list(status="waiting")
             starts.append(run.id)
-            await client.signal(run.id, "answer", 1)
+            await client.runs.signal(run.id, "answer", 1)
             clock.advance(QUEUE_LOOK)
 
         assert starts == [f"ask@2030-01-01T0{hour}:00:00Z" for hour in (1, 2, 3)]
-        assert (await client.schedule_record("ask")).queued == ()
+        assert (await client.schedules.get("ask")).queued == ()
 
     async def test_a_backlog_of_quick_runs_is_gone_after_a_few_looks(
         self, client: AsyncClient, store: Store, clock: ManualClock, hire: Hire
     ) -> None:
-        await client.schedule(
+        await client.schedules.save(
             "often", keeping, every="1s", input=1, overlap="queue", catch_up="all"
         )
         clock.advance(timedelta(seconds=6))
@@ -365,14 +365,14 @@ class TestOverlap:
 
         for count in range(1, 7):
             await until(partial(looked, client, store, clock, count))
-            await client.run_handle(f"often@2030-01-01T00:00:0{count}Z").result(20)
+            await client.runs.handle(f"often@2030-01-01T00:00:0{count}Z").result(20)
 
         assert await store.now() - began < timedelta(seconds=2)
 
     async def test_a_queued_tick_is_looked_at_now_and_then_and_not_more(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("ask", asking, every="1h", overlap="queue")
+        await client.schedules.save("ask", asking, every="1h", overlap="queue")
         clock.advance(HOUR)
         await tick(store)
         clock.advance(HOUR)
@@ -386,16 +386,16 @@ class TestOverlap:
         self, client: AsyncClient, clock: ManualClock, hire: Hire
     ) -> None:
         await hire()
-        await client.schedule("ask", asking, every="1h", overlap="queue")
+        await client.schedules.save("ask", asking, every="1h", overlap="queue")
         clock.advance(HOUR)
         await ticked(client, "ask", 1)
         clock.advance(HOUR)
 
         async def is_queued() -> bool:
-            return bool((await client.schedule_record("ask")).queued)
+            return bool((await client.schedules.get("ask")).queued)
 
         await until(is_queued)
-        await client.signal("ask@2030-01-01T01:00:00Z", "answer", 1)
+        await client.runs.signal("ask@2030-01-01T01:00:00Z", "answer", 1)
         clock.advance(QUEUE_LOOK)
 
         record = await ticked(client, "ask", 2)
@@ -405,43 +405,43 @@ class TestOverlap:
         self, client: AsyncClient, clock: ManualClock, hire: Hire
     ) -> None:
         await hire()
-        await client.schedule("families", parent, every="1h", overlap="cancel")
+        await client.schedules.save("families", parent, every="1h", overlap="cancel")
         clock.advance(HOUR)
         first = (await ticked(client, "families", 1)).last_run
         assert first is not None
-        [child] = await client.run_handle(first).children()
+        [child] = await client.runs.handle(first).children()
         clock.advance(HOUR)
         await ticked(client, "families", 2)
 
         async def is_cancelled() -> bool:
-            return (await client.run(child.id)).status is RunStatus.CANCELLED
+            return (await client.runs.get(child.id)).status is RunStatus.CANCELLED
 
         await until(is_cancelled)
-        assert (await client.run(first)).reason == "schedule 'families' starts the next one"
+        assert (await client.runs.get(first)).reason == "schedule 'families' starts the next one"
 
     async def test_a_job_that_goes_on_counts_as_well(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("sums", add, every="1h", args=[1])
+        await client.schedules.save("sums", add, every="1h", args=[1])
         clock.advance(HOUR)
         await tick(store)
         clock.advance(HOUR)
         await tick(store)
 
-        record = await client.schedule_record("sums")
+        record = await client.schedules.get("sums")
         assert outcomes(record) == [(1, "started"), (2, "skipped")]
         assert f"job {record.last_job} was still going on" in record.history[1].reason
 
     async def test_a_job_is_aborted_where_the_next_one_cancels_it(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("sums", add, every="1h", args=[1], overlap="cancel")
+        await client.schedules.save("sums", add, every="1h", args=[1], overlap="cancel")
         clock.advance(HOUR)
         await tick(store)
         clock.advance(HOUR)
         await tick(store)
 
-        assert sorted(job.status for job in await client.jobs()) == ["cancelled", "waiting"]
+        assert sorted(job.status for job in await client.jobs.list()) == ["cancelled", "waiting"]
 
 
 class TestCancelling:
@@ -449,7 +449,7 @@ class TestCancelling:
 
     @pytest.fixture
     async def first(self, client: AsyncClient, store: Store, clock: ManualClock) -> str:
-        await client.schedule("ask", asking, every="1h", overlap="cancel")
+        await client.schedules.save("ask", asking, every="1h", overlap="cancel")
         clock.advance(HOUR)
         await tick(store)
         return "ask@2030-01-01T01:00:00Z"
@@ -457,14 +457,14 @@ class TestCancelling:
     async def test_not_by_a_tick_that_the_cooldown_skips(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("often", cooling_long, every="1h", overlap="cancel")
+        await client.schedules.save("often", cooling_long, every="1h", overlap="cancel")
         for _ in range(2):
             clock.advance(HOUR)
             await tick(store)
 
-        record = await client.schedule_record("often")
+        record = await client.schedules.get("often")
         assert outcomes(record) == [(1, "started"), (2, "skipped")]
-        assert (await client.run("often@2030-01-01T01:00:00Z")).status is RunStatus.WAITING
+        assert (await client.runs.get("often@2030-01-01T01:00:00Z")).status is RunStatus.WAITING
 
     async def test_not_by_a_tick_that_fails(
         self, client: AsyncClient, store: Store, clock: ManualClock, first: str
@@ -473,8 +473,8 @@ class TestCancelling:
         clock.advance(HOUR)
         await tick(store)
 
-        assert outcomes(await client.schedule_record("ask")) == [(1, "started"), (2, "failed")]
-        assert (await client.run(first)).status is RunStatus.WAITING
+        assert outcomes(await client.schedules.get("ask")) == [(1, "started"), (2, "failed")]
+        assert (await client.runs.get(first)).status is RunStatus.WAITING
 
     async def test_not_by_a_tick_whose_id_is_taken(
         self, client: AsyncClient, store: Store, clock: ManualClock, first: str
@@ -483,18 +483,18 @@ class TestCancelling:
         clock.advance(HOUR)
         await tick(store)
 
-        assert outcomes(await client.schedule_record("ask")) == [(1, "started"), (2, "failed")]
-        assert (await client.run(first)).status is RunStatus.WAITING
+        assert outcomes(await client.schedules.get("ask")) == [(1, "started"), (2, "failed")]
+        assert (await client.runs.get(first)).status is RunStatus.WAITING
 
     async def test_not_by_a_tick_that_a_pause_forestalls(
         self, client: AsyncClient, store: Store, clock: ManualClock, first: str
     ) -> None:
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
-        await client.pause_schedule("ask")
+        await client.schedules.pause("ask")
 
         assert await ticking_at(store).advance(due, await store.now()) is None
-        assert (await client.run(first)).status is RunStatus.WAITING
+        assert (await client.runs.get(first)).status is RunStatus.WAITING
 
     @pytest.mark.parametrize("is_paused", [False, True])
     async def test_by_others_if_who_started_the_next_one_was_killed(
@@ -503,14 +503,14 @@ class TestCancelling:
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
         await ticking_at(store).advance(due, await store.now())
-        assert (await client.run(first)).status is RunStatus.WAITING
+        assert (await client.runs.get(first)).status is RunStatus.WAITING
         if is_paused:
-            await client.pause_schedule("ask")
+            await client.schedules.pause("ask")
 
         await tick(store)
 
-        assert (await client.run(first)).status is RunStatus.CANCELLED
-        assert (await client.run("ask@2030-01-01T02:00:00Z")).status is RunStatus.WAITING
+        assert (await client.runs.get(first)).status is RunStatus.CANCELLED
+        assert (await client.runs.get("ask@2030-01-01T02:00:00Z")).status is RunStatus.WAITING
         assert await tick(store) == 0
 
 
@@ -518,21 +518,21 @@ class TestTriggered:
     async def test_one_neither_hides_what_a_tick_started_nor_counts_itself(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("ask", asking, every="1h")
+        await client.schedules.save("ask", asking, every="1h")
         clock.advance(HOUR)
         await tick(store)
-        manual = await client.trigger("ask")
-        assert (await client.schedule_record("ask")).last_run == manual.id
-        await client.signal(manual.id, "answer", 1)
+        manual = await client.schedules.trigger("ask")
+        assert (await client.schedules.get("ask")).last_run == manual.id
+        await client.runs.signal(manual.id, "answer", 1)
 
         clock.advance(HOUR)
         await tick(store)
-        await client.signal("ask@2030-01-01T01:00:00Z", "answer", 1)
-        await client.trigger("ask")
+        await client.runs.signal("ask@2030-01-01T01:00:00Z", "answer", 1)
+        await client.schedules.trigger("ask")
         clock.advance(HOUR)
         await tick(store)
 
-        record = await client.schedule_record("ask")
+        record = await client.schedules.get("ask")
         assert [each.result.value for each in record.history] == [
             "started",
             "started",
@@ -548,12 +548,12 @@ class TestCooldown:
     async def test_a_tick_within_it_is_recorded_with_its_skipped_run(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        await client.schedule("often", cooling, every="1h", input=1, overlap="cancel")
+        await client.schedules.save("often", cooling, every="1h", input=1, overlap="cancel")
         for _ in range(3):
             clock.advance(HOUR)
             await tick(store)
 
-        record = await client.schedule_record("often")
+        record = await client.schedules.get("often")
         assert [each.result for each in record.history] == [
             TickResult.STARTED,
             TickResult.SKIPPED,
@@ -562,7 +562,7 @@ class TestCooldown:
         skipped = record.history[1]
         assert skipped.run == "often@2030-01-01T02:00:00Z"
         assert "cooling down" in skipped.reason
-        assert (await client.run(skipped.run)).status is RunStatus.SKIPPED
+        assert (await client.runs.get(skipped.run)).status is RunStatus.SKIPPED
         assert (record.started, record.skipped) == (2, 1)
 
 
@@ -572,16 +572,16 @@ class TestTimeZones:
     ) -> None:
         berlin = {"cron": "30 2 * * *", "timezone": "Europe/Berlin", "overlap": "cancel"}
         start = datetime(2030, 3, 30, 12, tzinfo=UTC)  # the day before clocks are put forward
-        await client.schedule("nightly", "keeping", input=1, start_at=start, **berlin)  # type: ignore[arg-type]
+        await client.schedules.save("nightly", "keeping", input=1, start_at=start, **berlin)  # type: ignore[arg-type]
 
-        record = await client.schedule_record("nightly")
+        record = await client.schedules.get("nightly")
         assert record.next_at == datetime(2030, 3, 31, 1, tzinfo=UTC)
 
     async def test_an_autumn_night_ticks_once(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
         clock.advance(datetime(2030, 10, 26, 12, tzinfo=UTC) - MIDNIGHT)
-        await client.schedule(
+        await client.schedules.save(
             "nightly", "keeping", input=1, cron="30 2 * * *", timezone="Europe/Berlin"
         )
         for _ in range(48):

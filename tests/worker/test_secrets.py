@@ -180,8 +180,8 @@ class TestNothingIsKept:
             job = await client.enqueue(pause, None)
             run = await client.submit(flow)
             await running.told(AttemptRequeued, count=2)
-            await client.resume(job.id)
-            await client.report(run.id, "pause", status="completed")
+            await client.jobs.resume(job.id)
+            await client.runs.report(run.id, "pause", status="completed")
             found = [await job.result(10), await run.result(10)]
         await running.stop()
 

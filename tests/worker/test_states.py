@@ -70,13 +70,13 @@ async def test_states_a_disabled_job_does_not_run_until_it_is_enabled(
         return "ran"
 
     disabled = await client.enqueue(run)
-    await client.disable(disabled.id)
+    await client.jobs.disable(disabled.id)
     worker = await hire(run)
     assert await (await client.enqueue(run)).result(10) == "ran"
     with pytest.raises(JobDisabled):
         await disabled.result(10)
     assert len(worker.all(AttemptStarted)) == 1
-    await client.enable(disabled.id)
+    await client.jobs.enable(disabled.id)
 
     assert await disabled.result(10) == "ran"
 
@@ -97,10 +97,10 @@ async def test_states_a_failed_job_is_started_anew_by_an_explicit_retry_only(
     with pytest.raises(JobFailed):
         await job.result(10)
     with pytest.raises(IllegalTransition):
-        await client.enable(job.id)
-    await client.retry(job.id)
+        await client.jobs.enable(job.id)
+    await client.runs.retry(job.id)
 
     assert await job.result(10) == "at last"
     assert (await job.record()).attempt == 2
     with pytest.raises(IllegalTransition):
-        await client.retry(job.id)
+        await client.runs.retry(job.id)

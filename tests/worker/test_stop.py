@@ -45,7 +45,7 @@ async def test_stop_lets_work_finish_within_its_grace(client: AsyncClient, hire:
     gate.open()
     await worker.stopped()
 
-    assert await client.results(running, timeout=10) == ["a", "b"]
+    assert await client.jobs.results(running, timeout=10) == ["a", "b"]
     assert await queued.status() is Status.WAITING
     assert len(worker.all(AttemptCompleted)) == 2
     assert worker.all(AttemptRequeued) == []
@@ -80,7 +80,7 @@ async def test_stop_gives_back_what_remains_without_costing_an_attempt(
     assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
     assert await job.result(10) == "done"
     assert (await job.record()).attempt == 1
-    assert await job.failures() == []
+    assert await job.attempts() == []
 
 
 async def test_stop_gives_back_a_job_whose_body_answers_the_cancellation_with_an_error(
@@ -101,7 +101,7 @@ async def test_stop_gives_back_a_job_whose_body_answers_the_cancellation_with_an
     await worker.stop()
 
     assert await job.status() is Status.WAITING
-    assert await job.failures() == []
+    assert await job.attempts() == []
 
 
 async def test_stop_does_not_wait_for_a_body_that_swallows_its_cancellation(
@@ -190,7 +190,7 @@ async def test_stop_of_the_event_loop_itself_fails_no_job(
     record = await job.record()
 
     assert (record.status, record.attempt) == (Status.WAITING, 0)
-    assert await job.failures() == []
+    assert await job.attempts() == []
 
 
 async def test_stop_by_cancelling_serve_is_graceful(client: AsyncClient, store_url: str) -> None:
@@ -226,7 +226,7 @@ async def test_stop_and_start_may_be_repeated(client: AsyncClient, store_url: st
         assert await asyncio.to_thread(handle.join, 10)
 
     assert worker.stats().completed == 3
-    assert await client.workers() == []
+    assert list(await client.workers.list()) == []
 
 
 async def test_stop_at_any_moment_loses_no_job(client: AsyncClient, store_url: str) -> None:
@@ -246,12 +246,12 @@ async def test_stop_at_any_moment_loses_no_job(client: AsyncClient, store_url: s
         await asyncio.sleep(round_ * 0.003)  # what varies is where the stop lands
         await running.stop(grace=0 if round_ % 2 else 5)
     last = await Running(Worker(store_url, tasks=[note])).start()
-    results = await client.results(jobs, timeout=20)
+    results = await client.jobs.results(jobs, timeout=20)
     await last.stop()
 
     assert results == list(range(120))
     assert sorted(set(ran)) == list(range(120))
-    records = [await client.job(job.id) for job in jobs[::10]]
+    records = [await client.jobs.get(job.id) for job in jobs[::10]]
     assert {(record.failures, record.deaths, record.attempt) for record in records} == {(0, 0, 1)}
 
 
@@ -266,11 +266,11 @@ async def test_stop_and_start_side_by_side_leave_nothing_behind(
     jobs = await client.enqueue_many(work, range(50))
     await stress_start_stop(lambda: Worker(store_url, tasks=[work], concurrency=3))
     last = await Running(Worker(store_url, tasks=[work])).start()
-    assert await client.results(jobs, timeout=20) == list(range(50))
+    assert await client.jobs.results(jobs, timeout=20) == list(range(50))
     await last.stop()
 
-    assert await client.workers() == []
-    assert {job.deaths for job in await client.jobs(limit=100)} == {0}
+    assert list(await client.workers.list()) == []
+    assert {job.deaths for job in await client.jobs.list(limit=100)} == {0}
 
 
 async def test_stop_leaves_no_thread_behind(store_url: str) -> None:

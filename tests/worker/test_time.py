@@ -67,7 +67,7 @@ class TestDelay:
         await hire(note)
         later = await client.enqueue(note.options(delay="300ms"), "later")
         now = await client.enqueue(note, "now")
-        await client.results([later, now], timeout=10)
+        await client.jobs.results([later, now], timeout=10)
 
         assert order == ["now", "later"]
 
@@ -101,7 +101,7 @@ class TestDeadline:
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
             await job.result(10)
 
-        assert [each.failure.type for each in await job.failures()] == [
+        assert [each.failure.type for each in await job.attempts()] == [
             "ValueError",
             "perdure.errors.DeadlineExceeded",
         ]
@@ -171,7 +171,7 @@ class TestTimeout:
         with pytest.raises(JobDead):
             await job.result(10)
 
-        assert [each.failure.type for each in await job.failures()] == [
+        assert [each.failure.type for each in await job.attempts()] == [
             "perdure.errors.AttemptTimeout"
         ] * 2
 
@@ -308,7 +308,7 @@ class TestProcess:
         job = await client.enqueue(process_tasks.die)
 
         assert await job.result(15) == "survived"
-        [failed] = await job.failures()
+        [failed] = await job.attempts()
         assert failed.failure.type == "perdure.errors.ProcessDied"
         assert "-9" in failed.failure.message
 

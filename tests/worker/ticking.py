@@ -34,4 +34,4 @@ def outcomes(record: ScheduleRecord) -> list[tuple[int, str]]:
 
 
 async def ids_of_runs(client: AsyncClient) -> list[str]:
-    return sorted(run.id for run in await client.runs())
+    return sorted(run.id for run in await client.runs.list())

@@ -46,10 +46,10 @@ class Case:
     async def worked(self) -> None:
         worker = Worker(self._url, flows=[order], tasks=[result])
         handle = worker.start()
-        for run in await self.client.runs():
-            await self.client.run_handle(run.id).result(20)
-        for job in await self.client.jobs():
-            await self.client.handle(job.id).result(20)
+        for run in await self.client.runs.list():
+            await self.client.runs.handle(run.id).result(20)
+        for job in await self.client.jobs.list():
+            await self.client.jobs.handle(job.id).result(20)
         handle.shutdown()
         handle.join()
 
@@ -119,7 +119,7 @@ class TestHowItEnded:
     async def test_a_run_that_nobody_cancelled_may_not_be_cancelled(self, case: Case) -> None:
         for name in ("a", "b"):
             await case.client.submit(order, 5, id=f"order.1.{name}")
-            await case.client.cancel(f"order.1.{name}")
+            await case.client.runs.cancel(f"order.1.{name}")
             case.say("submit", Answer.ACCEPTED, run=f"order.1.{name}")
         case.say("cancel", Answer.UNCLEAR, run="order.1.a")
 

@@ -228,7 +228,7 @@ class TestUnclearAnswers:
         nonce = new_nonce()
         async with AsyncClient(store) as client:
             await client.submit(flow, 1, id="r")
-            await client.signal("r", "go", nonce)
+            await client.runs.signal("r", "go", nonce)
         act = Acted(
             at=0, namespace="default", act="signal", run="r", nonce=nonce, errors=("StoreError",)
         )

@@ -52,6 +52,6 @@ async def test_leave_the_other_approvals_in_the_inbox(
             await client.submit("deciding", 1, id=id)
         await spoil(f"sqlite:///{tmp_path}/work.db", "waits", "detail", b'{"type":7}')
 
-        assert [approval.run for approval in await client.inbox()] == ["good-deciding"]
+        assert [approval.run for approval in await client.approvals.list()] == ["good-deciding"]
         assert "approval review is left out of the inbox" in caplog.text
     await store.close()

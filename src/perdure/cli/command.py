@@ -23,7 +23,7 @@ from perdure.errors import InvalidInput, PerdureError, without_password
 from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from perdure.client.blocking import Client
+    from perdure.client.sync import Client
     from perdure.model.payload import Codec
 
 WHICH_STORE = declare(
@@ -194,7 +194,7 @@ def connected(
     store: str | None, namespace: str, *, is_new: bool = False, codec: Codec | None = None
 ) -> Iterator[Client]:
     """A client of the store; ``is_new`` where the command may be the first to use it."""
-    from perdure.client.blocking import Client
+    from perdure.client.sync import Client
 
     url = shared_store(store, is_new=is_new)
     with Client(url, namespace=namespace, codec=codec) as client:

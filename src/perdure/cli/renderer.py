@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.actions import cli_command
 from perdure.diagnostics import PYTHON, Action, Finding, Renderer, as_data, message, remedy
 
 _OPTIONS = {
@@ -15,6 +15,71 @@ _OPTIONS = {
     "on_conflict": "--on-conflict",
     "roles": "--role",
 }
+
+
+_COMMANDS: Mapping[str, str] = {
+    "approvals.decide": "decide",
+    "approvals.get": "inbox",
+    "approvals.list": "inbox",
+    "jobs.cancel": "jobs abort",
+    "jobs.explain": "explain",
+    "jobs.get": "jobs show",
+    "runs.explain": "explain",
+    "runs.get": "runs show",
+    "runs.report": "report",
+    "runs.resume": "runs unpause",
+    "runs.signal": "signal",
+    "runs.submit": "submit",
+    "worker.run": "worker",
+}
+"""Commands that are not called like their operation."""
+_PLACEHOLDERS: Mapping[tuple[str, str], str] = {
+    # The command asks for a decision that is not given; ``--by`` is the login name.
+    ("approvals.decide", "by"): "",
+    ("approvals.decide", "decision"): "",
+    ("runs.fork", "after"): "NODE",
+    ("runs.migrate", "to"): "MODULE:FLOW",
+    ("runs.report", "result"): "null",
+    ("runs.signal", "payload"): "",
+}
+"""What stands for an argument that the reader must supply, if not its name."""
+
+
+def cli_command(action: Action, options: str = "") -> str:
+    """The command, with ``options`` such as the store appended: ``perdure runs retry order-42``."""
+    # Imported with the first advice: most commands give none, and must start fast.
+    from perdure.operations.catalog import LOCAL, OPERATIONS
+
+    name = action.operation
+    if name in OPERATIONS:
+        positional = OPERATIONS[name].positional
+    else:  # a newer server may suggest one that this version does not know
+        positional = LOCAL.get(name, ("id",))[:1]
+    given: dict[str, Any] = {**action.args, **dict.fromkeys(action.asks, ...)}
+    arguments: list[str] = []
+    named: list[str] = []
+    for parameter in [
+        *(each for each in positional if each in given),
+        *(each for each in given if each not in positional),
+    ]:
+        value = given[parameter]
+        if value is ...:
+            default = parameter.upper().replace("_", "-")
+            shown = [_PLACEHOLDERS.get((name, parameter), default)]
+        elif isinstance(value, list | tuple) and parameter != "roles":
+            shown = [shlex.quote(",".join(map(str, value)))]
+        else:
+            each_value = value if isinstance(value, list | tuple) else [value]
+            shown = [shlex.quote(str(each)) for each in each_value]
+        for each in filter(None, shown):
+            if parameter in positional:
+                arguments.append(each)
+            else:
+                named += [_OPTIONS.get(parameter, f"--{parameter.replace('_', '-')}"), each]
+    command = ["perdure", _COMMANDS.get(name, name.replace(".", " ").replace("_", "-"))]
+    if any(each.lstrip("'").startswith("-") for each in arguments):  # not an option, but an id
+        return " ".join([*command, *named]) + " ".join([options, "--", *arguments])
+    return " ".join([*command, *arguments, *named]) + options
 
 
 class CliRenderer(Renderer):

@@ -1,53 +1,70 @@
-"""A handle on one job: wait for its result, watch it, stop it."""
+"""Handles on one job or one run: wait for the result, follow it, act on it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Generic, TypeVar, cast
 
-from perdure.client.access import Access
-from perdure.client.explaining import explained_job
-from perdure.client.records import AbortOutcome, JobRecord, JobUpdate, update_of
-from perdure.client.results import decoded_result, ended_badly
-from perdure.errors import JobNotFound, ResultTimeout
+from perdure.errors import JobNotFound, ResultTimeout, RunNotFound, RunTimeout
+from perdure.flows.built import BuiltFlow
 from perdure.model import check
-from perdure.model.ids import JobId
-from perdure.model.job import FINISHED, FailedAttempt, JobState, Progress, Status, StatusChange
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import FINISHED, FailedAttempt, JobState, Progress, Status
+from perdure.model.run import ENDED, Run, RunStatus
 from perdure.model.times import Duration
+from perdure.operations.approvals import Approvals
+from perdure.operations.backend import AnyFlow, Backend
 from perdure.operations.insight.explain import Explanation
+from perdure.operations.insight.lineage import Lineage
+from perdure.operations.jobs import Jobs
+from perdure.operations.page import PAGE_MAX
+from perdure.operations.records import (
+    ApprovalRecord,
+    ChildRun,
+    EventRecord,
+    JobChange,
+    JobRecord,
+    JobUpdate,
+    NodeRecord,
+    RunChange,
+    RunDetail,
+    RunRecord,
+    RunSnapshot,
+    run_record,
+)
+from perdure.operations.results import job_error, job_result, run_error, run_result
+from perdure.operations.runs import Runs
+from perdure.render.diagram import Diagram
+from perdure.render.timeline import Timeline
 from perdure.tasks.task import Task
-
-if TYPE_CHECKING:
-    from perdure.client.client import AsyncClient
 
 R_co = TypeVar("R_co", covariant=True)
 
-ENDED = FINISHED | {Status.DISABLED}
-"""There is nothing more to wait for, unless somebody intervenes."""
+JOB_ENDED = FINISHED | {Status.DISABLED}
+"""There is nothing more to wait for, unless an operator intervenes."""
 
 LAST_LOOK_SECONDS = 1.0
 """What a wait that timed out allows for one more read, which may find the result after all."""
+NOT_RESPONDING = "unknown (store not responding)"
 
 
 class AsyncJobHandle(Generic[R_co]):
-    """One job, as an :class:`AsyncClient` knows it. ``is_new`` is False when enqueueing found a
-    live job of the same fingerprint and returned that."""
+    """One job. ``is_new`` is False if enqueueing found a live job of the same fingerprint."""
 
-    __slots__ = ("_access", "_client", "_is_ours", "_task", "id", "is_new")
+    __slots__ = ("_backend", "_is_ours", "_jobs", "_task", "id", "is_new")
 
     def __init__(
         self,
-        client: AsyncClient,
-        access: Access,
+        backend: Backend,
         id: JobId,
         task: Task[..., R_co] | None = None,
         *,
         is_new: bool = False,
         is_ours: bool = False,
     ) -> None:
-        self._client = client
-        self._access = access
+        self._backend = backend
+        self._jobs = Jobs(backend)
         self._task = task
         # An id that was given from outside may be of another namespace, where we must not look.
         self._is_ours = is_ours
@@ -58,27 +75,27 @@ class AsyncJobHandle(Generic[R_co]):
         return f"<job {self.id}>"
 
     async def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait until the job is finished; its result, as the task's return annotation says.
+        """Wait until the job is finished, and return its result in the type the task declares.
 
         Raises ``JobFailed``, ``JobDead``, ``JobCancelled`` or ``JobDisabled`` if it ended without
-        one, carrying what the last attempt left behind, and ``ResultTimeout`` after ``timeout``.
+        one, with the failure of the last attempt, and ``ResultTimeout`` after ``timeout``.
         """
         seconds = None if timeout is None else check.span(timeout, "timeout").total_seconds()
-        with self._access.waiting.watch(self.id) as watch:
+        with self._backend.job_waits.watch(self.id) as watch:
             try:
                 async with asyncio.timeout(seconds):
                     await self._check_ours()
                     while True:
                         state = self._found(await watch.next())
-                        if state.status in ENDED:
+                        if state.status in JOB_ENDED:
                             return self._outcome(state)
             except TimeoutError:
                 if seconds is None:
                     raise
         last = await self._last_look() or (watch.latest if self._is_ours else None)
-        if last is not None and last.status in ENDED:
+        if last is not None and last.status in JOB_ENDED:
             return self._outcome(last)
-        status = "unknown, for the store does not answer" if last is None else last.status
+        status = NOT_RESPONDING if last is None else last.status
         raise ResultTimeout(job_id=self.id, timeout=seconds, status=status)
 
     async def status(self) -> Status:
@@ -88,51 +105,44 @@ class AsyncJobHandle(Generic[R_co]):
         return (await self._state()).progress
 
     async def record(self) -> JobRecord:
-        """Everything the store knows of it."""
-        return await self._client.job(self.id)
+        """Return the job with its arguments and its result."""
+        return await self._jobs.get(self.id)
 
-    async def failures(self) -> list[FailedAttempt]:
-        """What its failed attempts left behind, oldest first."""
-        return await self._client.failures(self.id)
+    async def attempts(self) -> list[FailedAttempt]:
+        """Return its failed attempts, oldest first."""
+        return list(await self._jobs.attempts(self.id))
 
     async def explain(self) -> Explanation:
-        """Why it is where it is, and what would help."""
-        return await explained_job(self._client._acts, self.id)
+        """Explain why it is where it is, and what would help."""
+        return await self._jobs.explain(self.id)
 
-    async def abort(self) -> AbortOutcome:
-        """Stop it: cancelled at once, or told to stop if it is running."""
-        return await self._client.abort(self.id)
+    async def cancel(self) -> JobChange:
+        """Cancel it at once, or tell it to stop if it is running."""
+        return await self._jobs.cancel(self.id)
 
-    async def retry(self) -> StatusChange:
-        """Start it anew after it failed, died or was cancelled."""
-        return await self._client._retry_job(self.id)
+    async def retry(self) -> JobChange:
+        """Retry it after it failed, died or was cancelled."""
+        return await self._jobs.retry(self.id)
 
-    async def watch(self) -> AsyncGenerator[JobUpdate, None]:
-        """Its state now and after each change of status or progress; ends after the final one.
+    def watch(self) -> AsyncGenerator[JobUpdate, None]:
+        """Stream its state now and after each change, until it has finished.
 
-        Changes that follow each other faster than they are taken are told as one.
+        Changes that follow each other faster than they are read are merged.
         """
-        await self._check_ours()
-        last: JobUpdate | None = None
-        with self._access.waiting.watch(self.id, is_close=True) as watch:
-            while last is None or not last.is_final:
-                update = update_of(self._found(await watch.next()))
-                if update != last:
-                    last = update
-                    yield update
+        return self._jobs.watch(self.id)
 
     async def _check_ours(self) -> None:
         if not self._is_ours:
-            await self._client.job(self.id)
+            await self._jobs.get(self.id)
             self._is_ours = True
 
     async def _state(self) -> JobState:
         await self._check_ours()
-        store = await self._access.store.opened()
+        store = await self._backend.store()
         return self._found((await store.queries.job_states([self.id])).get(self.id))
 
     async def _last_look(self) -> JobState | None:
-        """The state now, unless the store takes its time: who gave a timeout means it."""
+        """The state now, unless the store is slow: a timeout is meant as one."""
         try:
             async with asyncio.timeout(LAST_LOOK_SECONDS):
                 return await self._state()
@@ -145,6 +155,167 @@ class AsyncJobHandle(Generic[R_co]):
         return state
 
     def _outcome(self, state: JobState) -> R_co:
-        if (error := ended_badly(state)) is not None:
+        if (error := job_error(state)) is not None:
             raise error
-        return cast(R_co, decoded_result(state.output or b"", self._access.codec, self._task))
+        return cast(R_co, job_result(state.output or b"", self._backend.codec, self._task))
+
+
+class AsyncRunHandle:
+    """One run. ``is_new`` is False if submitting found a run of this id and returned it."""
+
+    __slots__ = ("_backend", "_flow", "_runs", "id", "is_new")
+
+    def __init__(
+        self, backend: Backend, id: RunId, flow: BuiltFlow | None = None, *, is_new: bool = False
+    ) -> None:
+        self._backend = backend
+        self._runs = Runs(backend)
+        self._flow = flow
+        self.id = id
+        self.is_new = is_new
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+    async def result(self, timeout: Duration | None = None) -> Any:
+        """Wait until the run has ended, and return its result in the type its last task declares.
+
+        Raises ``RunFailed`` or ``RunCancelled`` if it ended without one, and ``RunTimeout`` after
+        ``timeout``. A handle without a flow returns plain values.
+        """
+        seconds = None if timeout is None else check.span(timeout, "timeout").total_seconds()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._outcome(await self._ended())
+        except TimeoutError:
+            if seconds is None:
+                raise
+        last = await self._last_look()
+        if last is not None and last.status in ENDED:
+            return await self._outcome(last)
+        status = NOT_RESPONDING if last is None else last.status
+        raise RunTimeout(run_id=self.id, timeout=seconds, status=status)
+
+    async def status(self) -> RunStatus:
+        return (await self._backend.find_run(self.id)).status
+
+    async def record(self) -> RunRecord:
+        """Return the run without its events: flow, version, status, times, and why."""
+        return run_record(await self._backend.find_run(self.id))
+
+    async def detail(self) -> RunDetail:
+        """Return the run with its events, nodes, child runs and result."""
+        return await self._runs.get(self.id)
+
+    async def events(self) -> list[EventRecord]:
+        """Return all its events, in order."""
+        return list((await self.detail()).events)
+
+    async def outputs(self) -> dict[str, Any]:
+        """Return the outputs of its completed nodes in the order of the flow, as plain values."""
+        return (await self.detail()).outputs
+
+    async def nodes(self) -> list[NodeRecord]:
+        """Return every node of its flow, how far it is, and its output."""
+        return list((await self.detail()).nodes)
+
+    async def children(self) -> list[ChildRun]:
+        """Return the runs it started; of a part that was retried, the latest."""
+        return list((await self.detail()).children)
+
+    async def approvals(self) -> list[ApprovalRecord]:
+        """Return its open approvals."""
+        return list(await Approvals(self._backend).list(run=self.id, limit=PAGE_MAX))
+
+    async def lineage(self) -> Lineage:
+        """Return which upstream values each of its nodes used."""
+        return await self._runs.lineage(self.id)
+
+    async def diagram(self) -> Diagram:
+        """Return its graph with how far each node is, to be drawn."""
+        return await self._runs.diagram(self.id)
+
+    async def timeline(self) -> Timeline:
+        """Return when each node was queued or running and when it waited, up to now."""
+        return await self._runs.timeline(self.id)
+
+    async def explain(self) -> Explanation:
+        """Explain why it is where it is, and what would help."""
+        return await self._runs.explain(self.id)
+
+    def watch(self) -> AsyncGenerator[EventRecord, None]:
+        """Stream its events from the first on, until it has ended.
+
+        Raises ``RunNotFound`` if it is pruned, or replaced by another run.
+        """
+        return self._runs.watch(self.id)
+
+    def observe(self) -> AsyncGenerator[RunSnapshot, None]:
+        """Stream snapshots of it, with who works on it and what it waits for, until it ends.
+
+        One comes at once, others after events, and some in between, for the progress of task
+        bodies. Each has the events since the one before.
+        """
+        return self._runs.observe(self.id)
+
+    async def signal(self, name: str, payload: Any = None, *, by: str | None = None) -> RunChange:
+        """Send it a signal, which it keeps until a node takes it."""
+        return await self._runs.signal(self.id, name, payload, by=by)
+
+    async def pause(self, *, reason: str | None = None, by: str | None = None) -> RunChange:
+        """Start nothing more of it until it is resumed; running jobs are taken from workers."""
+        return await self._runs.pause(self.id, reason=reason, by=by)
+
+    async def resume(self, *, by: str | None = None) -> RunChange:
+        """Resume it after a pause."""
+        return await self._runs.resume(self.id, by=by)
+
+    async def cancel(
+        self, *, reason: str | None = None, by: str | None = None, compensate: bool = False
+    ) -> RunChange:
+        """Cancel it and its child runs; with ``compensate``, after undoing what it completed."""
+        return await self._runs.cancel(self.id, reason=reason, by=by, compensate=compensate)
+
+    async def retry(self, *, by: str | None = None) -> RunChange:
+        """Retry it from the nodes that did not complete."""
+        return await self._runs.retry(self.id, by=by)
+
+    async def fork(
+        self,
+        *,
+        after: int | str | None = None,
+        patch: Mapping[str, Any] | None = None,
+        new_id: str | None = None,
+        by: str | None = None,
+    ) -> AsyncRunHandle:
+        """Start a new run with its history up to a point, and return a handle on that."""
+        started = await self._runs.fork(self.id, after=after, patch=patch, new_id=new_id, by=by)
+        return AsyncRunHandle(self._backend, started.id, self._flow, is_new=started.is_new)
+
+    async def migrate(self, *, to: AnyFlow, by: str | None = None) -> RunChange:
+        """Continue it in another version of its flow."""
+        return await self._runs.migrate(self.id, to=to, by=by)
+
+    async def _ended(self) -> Run:
+        key = (await self._backend.namespace_of(self.id), self.id)
+        with self._backend.run_waits.watch(key) as watch:
+            while True:
+                run = await watch.next()
+                if run is None:
+                    raise RunNotFound(run_id=self.id)
+                if run.status in ENDED:
+                    return run
+
+    async def _outcome(self, run: Run) -> Any:
+        if (error := run_error(run)) is not None:
+            raise error
+        store = await self._backend.store()
+        return await run_result(store, run, self._backend.codec, self._flow)
+
+    async def _last_look(self) -> Run | None:
+        """The run now, unless the store is slow: a timeout is meant as one."""
+        try:
+            async with asyncio.timeout(LAST_LOOK_SECONDS):
+                return await self._backend.find_run(self.id)
+        except TimeoutError:
+            return None

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from perdure.client.lazy_store import CLOSED
 from perdure.diagnostics import declare
 from perdure.errors import StoreError
+from perdure.operations.lazy_store import CLOSED
 
 R = TypeVar("R")
 _log = logging.getLogger("perdure.client")

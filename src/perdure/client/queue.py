@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Unpack
+from types import TracebackType
+from typing import Any, Self, Unpack
 
-from perdure.client.access import Access, Openable
-from perdure.client.face import OpenableFace, mirrors, waits_for
-from perdure.client.records import Depth, JobRecord, changed_by, record_of
-from perdure.client.results import decoded
+from perdure.client.facade import OpenableFacade, sync
 from perdure.clock import new_id
 from perdure.engine.failures import Budget, after_error, describe
-from perdure.errors import JobNotFound, StaleClaim
+from perdure.errors import StaleClaim
 from perdure.model import check
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import (
@@ -21,17 +19,19 @@ from perdure.model.job import (
     Claim,
     ClaimedJob,
     Status,
-    StatusChange,
 )
 from perdure.model.outcome import Completed, Outcome, Released, Settlement
 from perdure.model.partition import Lane
-from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, to_json
+from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
 from perdure.model.retry import Retry
 from perdure.model.times import Duration
 from perdure.model.value import Value
+from perdure.operations.backend import Backend
+from perdure.operations.jobs import Jobs
+from perdure.operations.queues import queue_stats
+from perdure.operations.records import JobChange, JobRecord, QueueStats, decoded
 from perdure.store.admission import AGING_DEFAULT
 from perdure.store.contract import SURVEY_LANES_MAX, ClaimRequest, LaneRequest, Store
-from perdure.store.lifecycle import Operation
 from perdure.tasks.calls import JobDefaults, payload_job
 from perdure.tasks.options import JobOptions
 
@@ -63,7 +63,7 @@ class QueuedJob(Value):
         return self.claimed.claim.epoch
 
     @property
-    def kind(self) -> str:
+    def task(self) -> str:
         return self.claimed.lane.task
 
     @property
@@ -81,11 +81,11 @@ class QueuedJob(Value):
         return args[0] if args else None
 
 
-class AsyncJobQueue(Openable):
+class AsyncJobQueue:
     """Enqueue, claim and settle jobs by hand. Opens its store on first use, or with ``async with``.
 
-    A ``kind`` is a task's name, and needs no registration here. Limits are not applied: they
-    belong to :class:`Worker`.
+    A task's name needs no registration here. Limits are not applied: they belong to
+    :class:`Worker`.
     """
 
     def __init__(
@@ -96,10 +96,44 @@ class AsyncJobQueue(Openable):
         payload_max_bytes: int = PAYLOAD_MAX_BYTES,
         codec: Codec | None = None,
     ) -> None:
-        super().__init__(Access(store, namespace, codec, payload_max_bytes))
-        self._access.own("JobQueue")
+        self._backend = Backend(
+            store, namespace=namespace, codec=codec, payload_max_bytes=payload_max_bytes
+        )
+        self._backend.require_namespace("JobQueue")
 
-    async def enqueue(self, kind: str, payload: Any, **options: Unpack[JobOptions]) -> JobId:
+    def __repr__(self) -> str:
+        return f"<AsyncJobQueue at {self.store_url}, {self.namespace!r}>"
+
+    @property
+    def namespace(self) -> str:
+        return self._backend.namespace
+
+    @property
+    def store_url(self) -> str:
+        """Where its store is, without the password."""
+        return self._backend.place.url
+
+    async def open(self) -> Self:
+        """Connect now instead of on first use, and create or upgrade the tables."""
+        await self._backend.store()
+        return self
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._backend.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def enqueue(self, task: str, payload: Any, **options: Unpack[JobOptions]) -> JobId:
         """Add a job; its id, or that of the live job with the same fingerprint.
 
         Priority 3 and three attempts unless the options say otherwise.
@@ -107,12 +141,12 @@ class AsyncJobQueue(Openable):
         defaults = JobDefaults(
             namespace=self.namespace,
             aging=AGING_DEFAULT,
-            task=check.name(kind, "kind"),
+            task=check.name(task, "task"),
             max_attempts=ATTEMPTS_DEFAULT,
         )
         id = JobId(new_id())
-        job = payload_job(id, defaults, payload, options, self._access.storing)
-        store = await self._access.store.opened()
+        job = payload_job(id, defaults, payload, options, self._backend.storing)
+        store = await self._backend.store()
         [inserted] = await store.jobs.insert([job])
         return inserted.id
 
@@ -121,7 +155,7 @@ class AsyncJobQueue(Openable):
         worker_id: str,
         *,
         queues: Sequence[str] = (DEFAULT_QUEUE,),
-        kinds: Sequence[str] | None = None,
+        tasks: Sequence[str] | None = None,
         lease: Duration = "5m",
     ) -> QueuedJob | None:
         """Claim the most urgent waiting job of the queues, or None if there is none.
@@ -130,8 +164,8 @@ class AsyncJobQueue(Openable):
         """
         worker = WorkerId(check.name(worker_id, "worker_id"))
         duration = check.span(lease, "lease", is_positive=True)
-        store = await self._access.store.opened()
-        lanes = await self._lanes(store, check.names(queues, "queues"), kinds)
+        store = await self._backend.store()
+        lanes = await self._lanes(store, check.names(queues, "queues"), tasks)
         if not lanes:
             return None
         claimed = await store.jobs.claim(
@@ -140,14 +174,13 @@ class AsyncJobQueue(Openable):
             )
         )
         for job in claimed.jobs:
-            return QueuedJob(claimed=job, worker=worker, lease=duration, codec=self._access.codec)
+            return QueuedJob(claimed=job, worker=worker, lease=duration, codec=self._backend.codec)
         return None
 
     async def ack(self, job: QueuedJob, result: Any = None) -> Status:
         """Complete a job. Its status afterwards: cancelled if it was aborted meanwhile."""
-        what = f"the result of job {job.id}"
-        data = to_json(result, what, self._access.storing.payload_max_bytes)
-        return await self._settle(job, Completed(output=self._access.codec.encode(data)))
+        data = self._backend.json(result, f"the result of job {job.id}")
+        return await self._settle(job, Completed(output=self._backend.codec.encode(data)))
 
     async def nack(self, job: QueuedJob, error: BaseException | str) -> Status:
         """Report a failure. Tried again after 1 s, 2 s, 4 s … up to 5 minutes, while attempts
@@ -165,25 +198,22 @@ class AsyncJobQueue(Openable):
     async def heartbeat(self, job: QueuedJob, extend: Duration | None = None) -> Status:
         """Hold a job for another lease, or for ``extend``. ``aborting`` asks you to stop."""
         lease = check.optional(check.span, extend, "extend", is_positive=True) or job.lease
-        store = await self._access.store.opened()
+        store = await self._backend.store()
         renewal = await store.jobs.renew(job.worker, [job.claim], lease)
         if job.id in renewal.lost:
             raise StaleClaim(job_id=job.id, epoch=job.claim_epoch)
         return Status.ABORTING if job.id in renewal.aborting else Status.ACTIVE
 
-    async def resume(self, id: str) -> StatusChange:
+    async def resume(self, id: str) -> JobChange:
         """Put a released job back into the queue."""
-        job_id = JobId(check.name(id, "id", label="job id"))
-        store = await self._access.store.opened()
-        moved = await store.admin.change_jobs(Operation.RESUME, self.namespace, [job_id])
-        return changed_by(Operation.RESUME, job_id, moved)
+        return await Jobs(self._backend).resume(id)
 
     async def reclaim_expired(self) -> int:
         """Take this namespace's jobs from workers whose lease ran out; how many.
 
         They wait again without having used up an attempt; the third time a job is dead.
         """
-        store = await self._access.store.opened()
+        store = await self._backend.store()
         count = 0
         while taken := await store.maintenance.take_over_expired(
             self.namespace, HOUSEKEEPING_BATCH, DEATHS_MAX
@@ -192,30 +222,26 @@ class AsyncJobQueue(Openable):
         return count
 
     async def get_job(self, id: str) -> JobRecord:
-        job_id = JobId(check.name(id, "id", label="job id"))
-        store = await self._access.store.opened()
-        job = await store.queries.get_job(self.namespace, job_id)
-        if job is None:
-            raise JobNotFound(job_id=id)
-        return record_of(job, self._access.codec)
+        """Return one job with its payload and its result."""
+        return await Jobs(self._backend).get(id)
 
-    async def depth(self) -> Depth:
-        """How many jobs are in each status, by queue and in total."""
-        store = await self._access.store.opened()
-        return Depth(entries=tuple(await store.admin.queue_stats(self.namespace)))
+    async def stats(self) -> list[QueueStats]:
+        """Return how many jobs are in each status, by queue."""
+        store = await self._backend.store()
+        return queue_stats(await store.admin.queue_stats(self.namespace), [])
 
     async def _settle(self, job: QueuedJob, outcome: Outcome) -> Status:
-        store = await self._access.store.opened()
+        store = await self._backend.store()
         [status] = await store.jobs.settle([Settlement(claim=job.claim, outcome=outcome)])
         if status is None:
             raise StaleClaim(job_id=job.id, epoch=job.claim_epoch)
         return status
 
     async def _lanes(
-        self, store: Store, queues: Sequence[str], kinds: Sequence[str] | None
+        self, store: Store, queues: Sequence[str], tasks: Sequence[str] | None
     ) -> list[LaneRequest]:
         """The lanes with waiting jobs that are asked for, once what is due has been seen to."""
-        wanted_kinds = check.optional(check.names, kinds, "kinds")
+        wanted = check.optional(check.names, tasks, "tasks")
         survey = await store.maintenance.poll(self.namespace)
         if survey.next_deadline_at is not None and survey.next_deadline_at <= survey.now:
             await store.maintenance.expire_deadlines(self.namespace, HOUSEKEEPING_BATCH)
@@ -230,24 +256,34 @@ class AsyncJobQueue(Openable):
         return [
             LaneRequest(lane=text, queue=lane.queue)
             for text, lane in lanes
-            if lane.queue in queues and (wanted_kinds is None or lane.task in wanted_kinds)
+            if lane.queue in queues and (wanted is None or lane.task in wanted)
         ]
 
 
-class JobQueue(OpenableFace[AsyncJobQueue]):
-    """The same for blocking code, usable from many threads at once."""
+class JobQueue(OpenableFacade[AsyncJobQueue]):
+    """The same for code without an event loop, usable from many threads at once."""
 
-    @mirrors(AsyncJobQueue.__init__)
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(AsyncJobQueue(*args, **kwargs))
+    def __init__(
+        self,
+        store: str | Store,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        payload_max_bytes: int = PAYLOAD_MAX_BYTES,
+        codec: Codec | None = None,
+    ) -> None:
+        super().__init__(
+            AsyncJobQueue(
+                store, namespace=namespace, payload_max_bytes=payload_max_bytes, codec=codec
+            )
+        )
 
-    enqueue = waits_for(AsyncJobQueue.enqueue)
-    dequeue = waits_for(AsyncJobQueue.dequeue)
-    ack = waits_for(AsyncJobQueue.ack)
-    nack = waits_for(AsyncJobQueue.nack)
-    release = waits_for(AsyncJobQueue.release)
-    heartbeat = waits_for(AsyncJobQueue.heartbeat)
-    resume = waits_for(AsyncJobQueue.resume)
-    reclaim_expired = waits_for(AsyncJobQueue.reclaim_expired)
-    get_job = waits_for(AsyncJobQueue.get_job)
-    depth = waits_for(AsyncJobQueue.depth)
+    enqueue = sync(AsyncJobQueue.enqueue)
+    dequeue = sync(AsyncJobQueue.dequeue)
+    ack = sync(AsyncJobQueue.ack)
+    nack = sync(AsyncJobQueue.nack)
+    release = sync(AsyncJobQueue.release)
+    heartbeat = sync(AsyncJobQueue.heartbeat)
+    resume = sync(AsyncJobQueue.resume)
+    reclaim_expired = sync(AsyncJobQueue.reclaim_expired)
+    get_job = sync(AsyncJobQueue.get_job)
+    stats = sync(AsyncJobQueue.stats)

@@ -19,13 +19,12 @@ from rich.text import Text
 from perdure import Client, RunHandle, clock
 from perdure.cli.command import login_name
 from perdure.cli.views.screen import EVENTS_MAX, LiveView, PlainScreen
-from perdure.client.run_records import EventRecord
-from perdure.client.run_sights import RunSight
 from perdure.demo import flow
 from perdure.demo.flow import PAGE_END
 from perdure.model.job import HELD, Job
 from perdure.model.run import RunStatus
 from perdure.model.value import Value
+from perdure.operations.records import EventRecord, RunSnapshot
 from perdure.render.timeline import Timeline
 
 STOP_SECONDS = 30.0
@@ -125,7 +124,7 @@ class Stage:
         self._plain = PlainScreen(console)
         self._events: deque[EventRecord] = deque(maxlen=EVENTS_MAX)
         self._told: deque[Text] = deque(maxlen=TOLD_MAX)
-        self._sight: RunSight | None = None
+        self._sight: RunSnapshot | None = None
 
     def tell(self, seconds: float, text: str) -> None:
         """Say what the demo does, or sees."""
@@ -136,7 +135,7 @@ class Stage:
         self._told.append(line)
         self._draw(self._live)
 
-    def show(self, sight: RunSight) -> None:
+    def show(self, sight: RunSnapshot) -> None:
         if self._live is None:
             self._plain.show(sight)
             return
@@ -202,14 +201,14 @@ class Expected(Value):
 
 
 def judge(events: Sequence[EventRecord], expected: Expected) -> Verdict:
-    committed = Counter(event.key for event in events if event.kind in _COMMITS)
-    retried = sum(event.kind == "node_retried" for event in events)
+    committed = Counter(event.key for event in events if event.type in _COMMITS)
+    retried = sum(event.type == "node_retried" for event in events)
     # Results that say which attempt they are of, and that were made by that attempt.
     extra = sum(
         int(event.value["attempt"]) - 1
         for event in events
-        if event.kind == "item_completed"
-        or (event.kind == "node_completed" and event.node in ("fetch_prices", "draw_cover"))
+        if event.type == "item_completed"
+        or (event.type == "node_completed" and event.node in ("fetch_prices", "draw_cover"))
     )
     problems = [
         f"{key} was committed {count} times" for key, count in committed.items() if count > 1
@@ -301,7 +300,7 @@ class Story:
         self._tell(f"starting {WORKERS} worker processes on a new SQLite file")
         numbers = range(1, WORKERS + 1)
         self._crew = [WorkerProcess(number, self.store, self._folder) for number in numbers]
-        while len(client.workers()) < WORKERS:
+        while len(client.workers.list()) < WORKERS:
             self._check_on_crew()
             time.sleep(LOOK_SECONDS)
         pids = ", ".join(str(process.pid) for process in self._crew)
@@ -311,13 +310,13 @@ class Story:
         asked = {"folder": str(self._folder / "books"), "pause": self._tempo.pause_seconds}
         run = client.submit(flow.catalogue, asked, id=RUN)
         self._tell(f"submitted {RUN}: a fork, a map over {self._tempo.books} books, an approval")
-        for sight in run.sights():
+        for sight in run.observe():
             self._stage.show(sight)
             self._check_on_crew()
             self._direct(client, sight)
         return run
 
-    def _direct(self, client: Client, sight: RunSight) -> None:
+    def _direct(self, client: Client, sight: RunSnapshot) -> None:
         """Do what comes next, once its time has come."""
         if self._victim is None:
             self._kill_one(sight)
@@ -326,7 +325,7 @@ class Story:
         if not self._is_decided:
             self._decide(client, sight)
 
-    def _kill_one(self, sight: RunSight) -> None:
+    def _kill_one(self, sight: RunSnapshot) -> None:
         progress = sight.state.maps.get(MAP)
         if progress is None or len(progress.refs) < self._tempo.kill_after_items:
             return
@@ -335,7 +334,7 @@ class Story:
             victim.kill()
             self._victim, self._killed_at = victim, self.seconds
 
-    def _await_takeover(self, sight: RunSight, victim: WorkerProcess) -> None:
+    def _await_takeover(self, sight: RunSnapshot, victim: WorkerProcess) -> None:
         if self._orphans is None:
             # Nobody else may touch these before their leases run out, so the record stands still.
             self._orphans = {job.node.key for job in _held_by(victim, sight) if job.node}
@@ -350,7 +349,7 @@ class Story:
             count = len(self._orphans)
             self._tell(f"{count} of {count} taken over by others, {took:.1f} s after the kill")
 
-    def _decide(self, client: Client, sight: RunSight) -> None:
+    def _decide(self, client: Client, sight: RunSnapshot) -> None:
         asked = [wait for wait in sight.waits if f"{RUN}:{wait.key}" == APPROVAL]
         if not asked:
             return
@@ -367,7 +366,7 @@ class Story:
             answer = True
         self._is_decided = True
         decision = "approve" if answer else "reject"
-        client.decide(APPROVAL, decision, by=login_name() or "you", roles=["editor"])
+        client.approvals.decide(APPROVAL, decision, by=login_name() or "you", roles=["editor"])
         self._tell(f"decided: {decision}")
 
     def _check_on_crew(self) -> None:
@@ -386,10 +385,10 @@ class Story:
         self._stage.tell(self.seconds, text)
 
 
-def _held_by(process: WorkerProcess, sight: RunSight) -> list[Job]:
+def _held_by(process: WorkerProcess, sight: RunSnapshot) -> list[Job]:
     return [job for job in sight.jobs if job.worker == process.id and job.status in HELD]
 
 
-def _just_begun(process: WorkerProcess, sight: RunSight) -> list[Job]:
+def _just_begun(process: WorkerProcess, sight: RunSnapshot) -> list[Job]:
     """What it cannot have finished by the time that it is killed."""
     return [job for job in _held_by(process, sight) if 0 < job.progress.percent <= 50]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from perdure.engine.cached_run import CachedRun, RunValues
 from perdure.engine.decide import decide, submit
 from perdure.engine.decider import Decision, Schedule, StartChild
 from perdure.errors import InvalidInput
-from perdure.model.event import Event, NewEvent, Parent, decode_event, encode_event
+from perdure.model.event import Event, NewEvent, Parent, StoredEvent, decode_event, encode_event
 from perdure.model.graph import Graph
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Claim, NewJob, NodeRef
@@ -206,6 +206,10 @@ class Plan:
         self._clears = False
         self._holds: bool | None = None
         self._version: str | None = None
+        self.first = run.state.number + 1
+        """The number of its first event."""
+        self.committed_at: datetime | None = None
+        """By the store's clock, once it was written by ``Runs.commit``."""
 
     @property
     def is_empty(self) -> bool:
@@ -215,10 +219,18 @@ class Plan:
     @property
     def events(self) -> list[Event]:
         """What it adds to the log."""
-        first = self.run.state.number + 1
         return [
             decode_event(self.run.id, number, event.data)
-            for number, event in enumerate(self._events, start=first)
+            for number, event in enumerate(self._events, start=self.first)
+        ]
+
+    @property
+    def stored_events(self) -> list[StoredEvent]:
+        """The same as the store has them, once it was written."""
+        assert self.committed_at is not None
+        return [
+            StoredEvent(number=number, at=self.committed_at, data=event.data, value=event.value)
+            for number, event in enumerate(self._events, start=self.first)
         ]
 
     def apply(self, trigger: Trigger) -> None:

@@ -199,6 +199,7 @@ class Runs:
             if result.state is CommitState.DONE
         }
         for plan in written:
+            plan.committed_at = answer.now
             plan.done()
         return written
 
@@ -207,13 +208,16 @@ class Runs:
 
         ``plan.run`` is the run afterwards; the plan is empty if there was nothing to write.
         """
-        run = await self.load(namespace, id)
+        return await self.apply_to(await self.load(namespace, id), trigger)
+
+    async def apply_to(self, run: CachedRun, trigger: Trigger) -> Plan:
+        """Apply a trigger to a loaded run, as it was then or as it has become since."""
         while True:
             plan = await self.plan(run, lambda plan: plan.apply(trigger))
             if plan.is_empty or await self.commit([plan]):
                 return plan
             if not await self.catch_up([run]):
-                raise RunNotFound(run_id=id)
+                raise RunNotFound(run_id=run.id)
 
     async def end_waits(self, ended: Sequence[tuple[CachedRun, Mapping[str, Trigger]]]) -> None:
         """End waits of several runs, given by their keys: one commit for each run, all at once.

@@ -16,7 +16,7 @@ from perdure.tasks.result import Pause, paused
 
 
 class Outside(Kind):
-    """Waits, holding nothing, until ``client.report`` brings the result; that is its output."""
+    """Waits, holding nothing, until ``client.runs.report`` brings the result, its output."""
 
     name = "outside"
     takes_ports = True  # a report may choose one

@@ -1,1 +1,1 @@
-"""Operations: what can be asked of a store, under one name on every interface."""
+"""What can be asked of Perdure: every operation, declared once for all interfaces."""

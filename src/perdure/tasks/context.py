@@ -298,8 +298,8 @@ class Context(BaseContext):
         """Wait for somebody outside, holding nothing; returns the ``Report`` they gave.
 
         The first time it ends the attempt: nothing after it is executed. Once somebody has
-        reported with ``client.report``, the body is executed again from its beginning, and this
-        returns. So what comes before it is executed twice; keep what must not be in ``step``.
+        reported with ``client.runs.report``, the body is executed again from its beginning, and
+        this returns. So what comes before it is executed twice; keep what must not be in ``step``.
         Several pauses are told apart by name, and those of one name by their order.
 
         A failure is returned like any other report, so that the body decides what follows: look
@@ -308,8 +308,8 @@ class Context(BaseContext):
         ``poll`` the body is also executed so often while nobody reports, to ask for news: then
         ``part`` is ``"poll"``, and it returns a ``Report``, or None if there is nothing new.
 
-        A plain job is parked instead until ``client.resume``, and gets a report without a result;
-        it has no ``deadline`` and no ``poll``.
+        A plain job is parked instead until ``client.jobs.resume``, and gets a report without a
+        result; it has no ``deadline`` and no ``poll``.
         """
         asked = paused(checkpoint, name=name, deadline=deadline, poll=poll)
         return self._pause(asked, self._pause_number(name))

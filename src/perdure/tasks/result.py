@@ -21,7 +21,7 @@ class Complete(Value):
 
 
 class Pause(Value):
-    """Wait for somebody outside, holding nothing; whoever it is reports with ``client.report``."""
+    """Wait for external work, holding nothing; it is reported with ``client.runs.report``."""
 
     checkpoint: Any = None
     name: str = ""

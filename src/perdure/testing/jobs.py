@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.client.handles import ENDED, AsyncJobHandle
-from perdure.client.records import JobRecord
+from perdure.client.handles import JOB_ENDED, AsyncJobHandle
 from perdure.errors import ResultTimeout
 from perdure.model.ids import JobId
 from perdure.model.job import FailedAttempt, Status
+from perdure.operations.records import JobRecord
 from perdure.testing.runs import ANYTHING
 
 _FAILED = (Status.FAILED, Status.DEAD)
@@ -36,12 +36,12 @@ class AsyncKitJob:
 
     async def failures(self) -> list[FailedAttempt]:
         """What its failed attempts left behind, oldest first."""
-        return await self.handle.failures()
+        return await self.handle.attempts()
 
     async def result(self) -> Any:
         """Its result; ``ResultTimeout`` if it has not ended, and what it ended with if badly."""
         status = await self.status()
-        if status not in ENDED:
+        if status not in JOB_ENDED:
             raise ResultTimeout(job_id=self.id, timeout=0, status=status)
         return await self.handle.result()
 

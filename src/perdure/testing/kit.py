@@ -7,14 +7,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, ParamSpec, Self, Unpack, overload
+from typing import Any, ParamSpec, Self, overload
 
 from perdure.client.client import AsyncClient
-from perdure.client.enqueueing import AnyTask
-from perdure.client.schedule_records import ScheduleRecord
-from perdure.client.scheduling import AnyTarget, ScheduleOptions
-from perdure.client.submitting import AnyFlow
-from perdure.client.waits import WAITS_PAGE_MAX, WaitRecord
+from perdure.client.facade import mirrors
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.flows.built import BuiltFlow
@@ -22,6 +18,10 @@ from perdure.model import check
 from perdure.model.ids import Key
 from perdure.model.run import OnExisting
 from perdure.model.times import Duration
+from perdure.operations.backend import AnyFlow, AnyTask
+from perdure.operations.page import PAGE_MAX
+from perdure.operations.records import ScheduleRecord, WaitRecord
+from perdure.operations.schedules import AnyTarget, Schedules
 from perdure.tasks.task import Task
 from perdure.testing.fakes import MadeCall, Stage, Target
 from perdure.testing.gate import KitStore, KitWorker, KitWorkerSettings
@@ -171,35 +171,33 @@ class AsyncKit:
         await self.run_until_idle()
         return AsyncKitJob(handle)
 
-    async def schedule(
-        self, name: str, target: AnyTarget, **options: Unpack[ScheduleOptions]
-    ) -> ScheduleRecord:
-        """Make a schedule, as ``client.schedule`` does; it ticks as the clock is turned."""
+    @mirrors(Schedules.save)
+    async def schedule(self, name: str, target: AnyTarget, **options: Any) -> ScheduleRecord:
         if isinstance(target, Task):
             self.add(target.base)
         elif isinstance(target, BuiltFlow):
             self.add(target)
-        record = await self.client.schedule(name, target, **options)
+        record = await self.client.schedules.save(name, target, **options)
         await self.run_until_idle()
         return record
 
     def run(self, id: str, flow: AnyFlow | None = None) -> AsyncKitRun:
         """A run by its id: one that a schedule, another run or the code under test began."""
-        return AsyncKitRun(self.client, self.client.run_handle(id, flow), self.run_until_idle)
+        return AsyncKitRun(self.client, self.client.runs.handle(id, flow), self.run_until_idle)
 
     def job(self, id: str, task: AnyTask | None = None) -> AsyncKitJob:
         """A job by its id."""
-        return AsyncKitJob(self.client.handle(id, task))
+        return AsyncKitJob(self.client.jobs.handle(id, task))
 
     async def runs(self, flow: AnyFlow | None = None) -> list[AsyncKitRun]:
         """The runs that there are, the first one first."""
-        records = await self.client.runs(flow=flow, limit=WAITS_PAGE_MAX)
+        records = await self.client.runs.list(flow=flow, limit=PAGE_MAX)
         meant = flow if isinstance(flow, BuiltFlow) else None
         return [self.run(each.id, meant) for each in reversed(records)]
 
     async def waiting(self) -> list[WaitRecord]:
         """What runs wait for now, the longest first."""
-        return await self.client.waits(limit=WAITS_PAGE_MAX)
+        return list(await self.client.waits.list(limit=PAGE_MAX))
 
     async def run_until_idle(self) -> None:
         """Execute everything that can be executed by now."""

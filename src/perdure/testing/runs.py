@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from perdure.client.client import AsyncClient
-from perdure.client.run_handles import AsyncRunHandle
-from perdure.client.run_records import EventRecord, RunRecord
-from perdure.client.waits import WAITS_PAGE_MAX, WaitRecord
+from perdure.client.handles import AsyncRunHandle
 from perdure.diagnostics import declare, render
 from perdure.errors import RunStuck
 from perdure.inline import next_decider
 from perdure.model.ids import RunId
 from perdure.model.run import ENDED, RunStatus, WaitKind
 from perdure.operations.insight.explain import Explanation
+from perdure.operations.page import PAGE_MAX
+from perdure.operations.records import EventRecord, RunRecord, WaitRecord
 
 EVENTS_MAX = 30
 VALUE_MAX = 60
@@ -32,7 +32,7 @@ async def told(run: AsyncRunHandle, explanation: Explanation, wanted: str) -> st
 
 def event_line(event: EventRecord) -> str:
     """One event, as a failed assertion shows it."""
-    what = f"{event.number:>4}  {event.at:%Y-%m-%d %H:%M:%S}  {event.kind}"
+    what = f"{event.number:>4}  {event.at:%Y-%m-%d %H:%M:%S}  {event.type}"
     if event.key:
         what += f" {event.key}"
     if event.failure is not None:
@@ -112,22 +112,22 @@ class AsyncKitRun:
 
         A map comes after its items, and a loop counts as its last iteration.
         """
-        return [each.key for each in await self.events() if each.kind in _DONE and each.key]
+        return [each.key for each in await self.events() if each.type in _DONE and each.key]
 
     async def waiting(self) -> list[WaitRecord]:
         """What it waits for now, the longest first; a wait for a child comes with the child's."""
-        waits = await self._client.waits(limit=WAITS_PAGE_MAX)
+        waits = await self._client.waits.list(limit=PAGE_MAX)
         return [wait for wait in waits if self._is_below(wait.run)]
 
     async def explain(self) -> Explanation:
         """Why it is where it is."""
-        return await self._client.explain(self.id)
+        return await self._client.runs.explain(self.id)
 
     async def signal(self, name: str, payload: Any = None, *, by: str | None = None) -> None:
         """Bring it a signal."""
         wait = await self._wait(WaitKind.SIGNAL, lambda each: each.name == name)
         run = self.id if wait is None else wait.run
-        await self._acted(self._client.signal(run, name, payload, by=by))
+        await self._acted(self._client.runs.signal(run, name, payload, by=by))
 
     async def decide(
         self,
@@ -136,15 +136,15 @@ class AsyncKitRun:
         *,
         data: Any = None,
         by: str | None = None,
-        roles: Iterable[str] = (),
+        roles: Sequence[str] = (),
         note: str | None = None,
     ) -> None:
         """Answer an approval by its node; in the name of the next decider, if not said by whom."""
         wait = await self._wait(WaitKind.APPROVAL, lambda each: each.node == node)
         run = self.id if wait is None else wait.run
-        approval = await self._client.approval(f"{run}:{node}")
+        approval = await self._client.approvals.get(f"{run}:{node}")
         who = next_decider(approval) if by is None else by
-        answering = self._client.decide(
+        answering = self._client.approvals.decide(
             approval.id, decision, data=data, by=who, roles=roles, note=note
         )
         await self._acted(answering)
@@ -165,7 +165,7 @@ class AsyncKitRun:
         """
         wait = await self._wait(WaitKind.OUTSIDE, lambda each: node in (each.node, each.key))
         run, key = (self.id, node) if wait is None else (wait.run, wait.key)
-        reporting = self._client.report(
+        reporting = self._client.runs.report(
             run,
             key,
             status="failed" if error is not None else status,
@@ -180,7 +180,7 @@ class AsyncKitRun:
         await self._acted(self.handle.pause(reason=reason, by=by))
 
     async def unpause(self, *, by: str | None = None) -> None:
-        await self._acted(self.handle.unpause(by=by))
+        await self._acted(self.handle.resume(by=by))
 
     async def cancel(
         self, *, reason: str | None = None, by: str | None = None, compensate: bool = False
@@ -218,7 +218,7 @@ class AsyncKitRun:
         """It waits: at this node, for this kind of thing, or for this name; the record of it."""
         for wait in await self.waiting():
             is_node = node in (None, wait.node, wait.key)
-            if is_node and kind in (None, wait.kind) and name in (None, wait.name):
+            if is_node and kind in (None, wait.type) and name in (None, wait.name):
                 return wait
         asked = [f"kind {kind!r}" if kind else "", f"name {name!r}" if name else ""]
         what = "".join(f", {each}" for each in asked if each)
@@ -238,7 +238,7 @@ class AsyncKitRun:
         found = [
             each
             for each in await self.events()
-            if each.kind == kind
+            if each.type == kind
             and node in (None, each.node, each.key)
             and (value is ANYTHING or each.value == value)
         ]
@@ -260,7 +260,7 @@ class AsyncKitRun:
     async def _wait(
         self, kind: WaitKind, is_meant: Callable[[WaitRecord], bool]
     ) -> WaitRecord | None:
-        return next((w for w in await self.waiting() if w.kind is kind and is_meant(w)), None)
+        return next((w for w in await self.waiting() if w.type is kind and is_meant(w)), None)
 
     async def _acted(self, act: Coroutine[Any, Any, R]) -> None:
         await act

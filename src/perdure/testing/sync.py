@@ -8,21 +8,18 @@ from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
-from perdure.client.blocking import Client
-from perdure.client.enqueueing import AnyTask
-from perdure.client.face import Face, mirrors, waits_for
+from perdure.client.facade import Facade, mirrors, sync
 from perdure.client.portal import Portal
-from perdure.client.run_records import EventRecord
-from perdure.client.schedule_records import ScheduleRecord
-from perdure.client.scheduling import AnyTarget
-from perdure.client.submitting import AnyFlow
-from perdure.client.waits import WaitRecord
+from perdure.client.sync import Client
 from perdure.flows.built import BuiltFlow
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Status
 from perdure.model.run import RunStatus
+from perdure.operations.backend import AnyFlow, AnyTask
+from perdure.operations.records import EventRecord, ScheduleRecord, WaitRecord
+from perdure.operations.schedules import AnyTarget
 from perdure.tasks.task import Task
 from perdure.testing.fakes import MadeCall, Target
 from perdure.testing.jobs import AsyncKitJob
@@ -36,21 +33,21 @@ Twin = TypeVar("Twin")
 
 def asserts(
     method: Callable[Concatenate[Twin, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Face[Twin], P], R]:
+) -> Callable[Concatenate[Facade[Twin], P], R]:
     """The blocking method that waits for this one. What fails is shown where the test says it."""
 
     @functools.wraps(method, assigned=("__name__", "__doc__"))
-    def check(face: Face[Twin], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def check(face: Facade[Twin], /, *args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True
         try:
-            return face._portal.run(method(face._twin, *args, **kwargs))
+            return face._portal.run(method(face._target, *args, **kwargs))
         except AssertionError as error:
             raise AssertionError(*error.args) from None  # without the way that it came
 
     return check
 
 
-class KitRun(Face[AsyncKitRun]):
+class KitRun(Facade[AsyncKitRun]):
     """One run, as a :class:`Kit` knows it.
 
     Whatever is brought to it takes effect before the call returns.
@@ -58,28 +55,28 @@ class KitRun(Face[AsyncKitRun]):
 
     def __init__(self, portal: Portal, twin: AsyncKitRun) -> None:
         self._portal = portal
-        self._twin = twin
+        self._target = twin
 
     def __repr__(self) -> str:
-        return repr(self._twin)
+        return repr(self._target)
 
     @property
     def id(self) -> RunId:
-        return self._twin.id
+        return self._target.id
 
     @property
     def status(self) -> RunStatus:
-        return self._portal.run(self._twin.status())
+        return self._portal.run(self._target.status())
 
     @property
     def outputs(self) -> dict[str, Any]:
         """The outputs of its completed nodes, as plain values."""
-        return self._portal.run(self._twin.outputs())
+        return self._portal.run(self._target.outputs())
 
     @property
     def events(self) -> list[EventRecord]:
         """Everything that has happened in it."""
-        return self._portal.run(self._twin.events())
+        return self._portal.run(self._target.events())
 
     @property
     def executed(self) -> list[str]:
@@ -87,24 +84,24 @@ class KitRun(Face[AsyncKitRun]):
 
         A map comes after its items, and a loop counts as its last iteration.
         """
-        return self._portal.run(self._twin.executed())
+        return self._portal.run(self._target.executed())
 
     @property
     def waiting(self) -> list[WaitRecord]:
         """What it waits for now, the longest first; a wait for a child comes with the child's."""
-        return self._portal.run(self._twin.waiting())
+        return self._portal.run(self._target.waiting())
 
-    record = waits_for(AsyncKitRun.record)
-    result = waits_for(AsyncKitRun.result)
-    events_of = waits_for(AsyncKitRun.events_of)
-    explain = waits_for(AsyncKitRun.explain)
-    signal = waits_for(AsyncKitRun.signal)
-    decide = waits_for(AsyncKitRun.decide)
-    report = waits_for(AsyncKitRun.report)
-    pause = waits_for(AsyncKitRun.pause)
-    unpause = waits_for(AsyncKitRun.unpause)
-    cancel = waits_for(AsyncKitRun.cancel)
-    retry = waits_for(AsyncKitRun.retry)
+    record = sync(AsyncKitRun.record)
+    result = sync(AsyncKitRun.result)
+    events_of = sync(AsyncKitRun.events_of)
+    explain = sync(AsyncKitRun.explain)
+    signal = sync(AsyncKitRun.signal)
+    decide = sync(AsyncKitRun.decide)
+    report = sync(AsyncKitRun.report)
+    pause = sync(AsyncKitRun.pause)
+    unpause = sync(AsyncKitRun.unpause)
+    cancel = sync(AsyncKitRun.cancel)
+    retry = sync(AsyncKitRun.retry)
     assert_completed = asserts(AsyncKitRun.assert_completed)
     assert_failed = asserts(AsyncKitRun.assert_failed)
     assert_waiting = asserts(AsyncKitRun.assert_waiting)
@@ -112,33 +109,33 @@ class KitRun(Face[AsyncKitRun]):
     assert_event = asserts(AsyncKitRun.assert_event)
 
 
-class KitJob(Face[AsyncKitJob]):
+class KitJob(Facade[AsyncKitJob]):
     """One job, as a :class:`Kit` knows it."""
 
     def __init__(self, portal: Portal, twin: AsyncKitJob) -> None:
         self._portal = portal
-        self._twin = twin
+        self._target = twin
 
     def __repr__(self) -> str:
-        return repr(self._twin)
+        return repr(self._target)
 
     @property
     def id(self) -> JobId:
-        return self._twin.id
+        return self._target.id
 
     @property
     def status(self) -> Status:
-        return self._portal.run(self._twin.status())
+        return self._portal.run(self._target.status())
 
-    record = waits_for(AsyncKitJob.record)
-    failures = waits_for(AsyncKitJob.failures)
-    result = waits_for(AsyncKitJob.result)
+    record = sync(AsyncKitJob.record)
+    failures = sync(AsyncKitJob.failures)
+    result = sync(AsyncKitJob.result)
     assert_completed = asserts(AsyncKitJob.assert_completed)
     assert_failed = asserts(AsyncKitJob.assert_failed)
     assert_status = asserts(AsyncKitJob.assert_status)
 
 
-class Kit(Face[AsyncKit]):
+class Kit(Facade[AsyncKit]):
     """A store in memory, a worker, and a clock that stands still until it is turned.
 
     Takes what :class:`AsyncKit` takes. Close it, or use it with ``with``.
@@ -146,11 +143,11 @@ class Kit(Face[AsyncKit]):
 
     @mirrors(AsyncKit.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._twin = AsyncKit(*args, **kwargs)
-        self._portal = Portal(self._twin.close)
+        self._target = AsyncKit(*args, **kwargs)
+        self._portal = Portal(self._target.close)
 
     def __repr__(self) -> str:
-        return repr(self._twin).replace("<Async", "<", 1)
+        return repr(self._target).replace("<Async", "<", 1)
 
     def __enter__(self) -> Self:
         return self
@@ -174,34 +171,34 @@ class Kit(Face[AsyncKit]):
 
         What it asks for waits until ``run_until_idle``, or the next act of the kit.
         """
-        tasks, flows = self._twin._known
-        return Client(self._twin._stores.store, tasks=tasks, flows=flows)
+        tasks, flows = self._target._known
+        return Client(self._target._stores.store, tasks=tasks, flows=flows)
 
     @property
     def now(self) -> datetime:
         """What time it is for everything in here."""
-        return self._twin.now
+        return self._target.now
 
     @property
     def calls(self) -> list[MadeCall]:
         """Every execution of a task so far, real or faked, in order."""
-        return self._twin.calls
+        return self._target.calls
 
     @mirrors(AsyncKit.calls_of)
     def calls_of(self, target: Target) -> list[MadeCall]:
-        return self._twin.calls_of(target)
+        return self._target.calls_of(target)
 
     @mirrors(AsyncKit.add)
     def add(self, *code: BuiltFlow | Task[..., Any]) -> None:
-        self._twin.add(*code)
+        self._target.add(*code)
 
     @mirrors(AsyncKit.fake)
     def fake(self, target: Target, outcome: Any) -> None:
-        self._twin.fake(target, outcome)
+        self._target.fake(target, outcome)
 
     @mirrors(AsyncKit.submit)
     def submit(self, flow: AnyFlow, input: Any = None, **options: Any) -> KitRun:
-        return KitRun(self._portal, self._portal.run(self._twin.submit(flow, input, **options)))
+        return KitRun(self._portal, self._portal.run(self._target.submit(flow, input, **options)))
 
     @overload
     def enqueue(self, task: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> KitJob: ...
@@ -209,28 +206,28 @@ class Kit(Face[AsyncKit]):
     def enqueue(self, task: str, /, *args: Any, **kwargs: Any) -> KitJob: ...
     def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> KitJob:
         """Enqueue a call of a task, as ``client.enqueue`` does, and execute it if it is due."""
-        return KitJob(self._portal, self._portal.run(self._twin.enqueue(task, *args, **kwargs)))
+        return KitJob(self._portal, self._portal.run(self._target.enqueue(task, *args, **kwargs)))
 
     @mirrors(AsyncKit.schedule)
     def schedule(self, name: str, target: AnyTarget, **options: Any) -> ScheduleRecord:
-        return self._portal.run(self._twin.schedule(name, target, **cast(Any, options)))
+        return self._portal.run(self._target.schedule(name, target, **options))
 
     @mirrors(AsyncKit.run)
     def run(self, id: str, flow: AnyFlow | None = None) -> KitRun:
-        return KitRun(self._portal, self._twin.run(id, flow))
+        return KitRun(self._portal, self._target.run(id, flow))
 
     @mirrors(AsyncKit.job)
     def job(self, id: str, task: AnyTask | None = None) -> KitJob:
-        return KitJob(self._portal, self._twin.job(id, task))
+        return KitJob(self._portal, self._target.job(id, task))
 
     @mirrors(AsyncKit.runs)
     def runs(self, flow: AnyFlow | None = None) -> list[KitRun]:
-        return [KitRun(self._portal, each) for each in self._portal.run(self._twin.runs(flow))]
+        return [KitRun(self._portal, each) for each in self._portal.run(self._target.runs(flow))]
 
     @property
     def waiting(self) -> list[WaitRecord]:
         """What runs wait for now, the longest first."""
-        return self._portal.run(self._twin.waiting())
+        return self._portal.run(self._target.waiting())
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -239,13 +236,13 @@ class Kit(Face[AsyncKit]):
         The time stands still there, too.
         """
         stack = AsyncExitStack()
-        self._portal.run(stack.enter_async_context(self._twin.working()))
+        self._portal.run(stack.enter_async_context(self._target.working()))
         try:
             yield
         finally:
             self._portal.run(stack.aclose())
 
-    run_until_idle = waits_for(AsyncKit.run_until_idle)
-    advance = waits_for(AsyncKit.advance)
-    advance_to = waits_for(AsyncKit.advance_to)
-    advance_to_next = waits_for(AsyncKit.advance_to_next)
+    run_until_idle = sync(AsyncKit.run_until_idle)
+    advance = sync(AsyncKit.advance)
+    advance_to = sync(AsyncKit.advance_to)
+    advance_to_next = sync(AsyncKit.advance_to_next)

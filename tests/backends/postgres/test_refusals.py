@@ -112,7 +112,7 @@ class TestAWorker:
 
             expected = Status.COMPLETED if end == "returns" else Status.WAITING
             assert await job.status() is expected
-            assert await job.failures() == []
+            assert await job.attempts() == []
 
     async def test_leaves_a_job_that_cannot_be_given_back_to_its_lease(
         self, store: PostgresStore, postgres_url: str, admin: Any, schema: str

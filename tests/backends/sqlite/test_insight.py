@@ -73,13 +73,13 @@ def test_a_stray_goes_on_once_it_was_cancelled_and_retried(url: str, path: Path)
         with connected(path) as connection:
             connection.execute("DELETE FROM perdure_jobs")
             connection.commit()
-        [found] = [each for each in client.health().findings if each.about == "runs"]
+        [found] = [each for each in client.store.health().findings if each.about == "runs"]
         assert found.code == "health.run_orphaned"
         steps = Action("runs.cancel", {"id": "lost"}), Action("runs.retry", {"id": "lost"})
         assert found.actions == steps
 
-        client.cancel("lost")
-        client.retry("lost")
+        client.runs.cancel("lost")
+        client.runs.retry("lost")
         worker = Worker(url, flows=[packing]).start()
         try:
             assert run.result(timeout=30) == 8

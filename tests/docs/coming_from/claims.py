@@ -10,7 +10,9 @@ from functools import cached_property
 from typing import Any
 
 import perdure
+from perdure.client.client import AsyncJobs, AsyncRuns
 from perdure.flows.options import ApprovalOptions, NodeOptions, TaskOptions
+from perdure.operations.catalog import GROUPS
 from perdure.tasks.options import CallOptions
 from tests.docs.pages import ROOT, Page
 
@@ -32,6 +34,7 @@ _OWNERS: dict[str, Any] = {
     "flow": perdure.Flow,
     "built": perdure.BuiltFlow,
 }
+_GROUPS = {**GROUPS, "jobs": AsyncJobs, "runs": AsyncRuns}
 _MORE_OPTIONS = {
     "options": CallOptions.__optional_keys__,
     "enqueue": CallOptions.__optional_keys__,  # of a queue
@@ -121,5 +124,7 @@ def _target(function: ast.expr) -> Any:
 def _owner(expression: ast.expr) -> Any:
     if isinstance(expression, ast.Call):
         return _owner(expression.func)
+    if isinstance(expression, ast.Attribute):  # a group of the client
+        return _GROUPS[expression.attr]
     assert isinstance(expression, ast.Name), ast.unparse(expression)
     return _OWNERS[expression.id]

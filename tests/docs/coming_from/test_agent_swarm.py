@@ -15,8 +15,8 @@ from perdure import (
     Flow,
     InvalidFlow,
     NotADecider,
-    Reception,
     Report,
+    ReportOutcome,
     ReportStatus,
     Retry,
     RunFailed,
@@ -73,7 +73,7 @@ nodes:
 
 
 async def completed(client: AsyncClient, run: str) -> set[str]:
-    return set(await client.run_handle(run).outputs())
+    return set(await client.runs.handle(run).outputs())
 
 
 async def test_match_chooses_a_port() -> None:
@@ -235,7 +235,7 @@ async def test_a_report_resumes_the_body_with_its_checkpoint(
     run = await client.submit(OUTSIDE, 7)
     await until(run, RunStatus.WAITING)
 
-    await client.report(run.id, "hand_over", status="completed", result="found")
+    await client.runs.report(run.id, "hand_over", status="completed", result="found")
 
     assert await run.result(timeout=10) == {"from": {"container": "C-7"}, "result": "found"}
 
@@ -248,20 +248,20 @@ async def test_a_report_counts_once(client: AsyncClient, hire: Hire) -> None:
     said = [("first", "k1"), ("first", "k1")]
     receptions = [
         (
-            await client.report(run.id, "hand_over", status="completed", result=text, key=key)
-        ).reception
+            await client.runs.report(run.id, "hand_over", status="completed", result=text, key=key)
+        ).outcome
         for text, key in said
     ]
     result = await run.result(timeout=10)
-    late = await client.report(run.id, "hand_over", status="failed", error="too late")
+    late = await client.runs.report(run.id, "hand_over", status="failed", error="too late")
 
-    assert receptions == [Reception.ACCEPTED, Reception.REPEATED]
-    assert (result["result"], late.reception) == ("first", Reception.IGNORED)
+    assert receptions == [ReportOutcome.ACCEPTED, ReportOutcome.REPEATED]
+    assert (result["result"], late.outcome) == ("first", ReportOutcome.IGNORED)
 
 
 async def test_a_report_that_comes_early_is_kept(client: AsyncClient, hire: Hire) -> None:
     run = await client.submit(OUTSIDE, 7)
-    await client.report(run.id, "hand_over", status="completed", result="already")
+    await client.runs.report(run.id, "hand_over", status="completed", result="already")
 
     await hire(flows=[OUTSIDE])
 
@@ -296,11 +296,11 @@ async def test_a_retry_finds_how_far_it_came(client: AsyncClient, hire: Hire) ->
     await hire(flows=[flow])
     run = await client.submit(flow, 1)
     async for event in run.watch():
-        if event.kind == "node_paused" and event.value == {"from": None}:
-            await client.report(run.id, "research", progress="chapter 3")
-            await client.report(run.id, "research", status="failed", error="out of memory")
-        elif event.kind == "node_paused":
-            await client.report(run.id, "research", status="completed")
+        if event.type == "node_paused" and event.value == {"from": None}:
+            await client.runs.report(run.id, "research", progress="chapter 3")
+            await client.runs.report(run.id, "research", status="failed", error="out of memory")
+        elif event.type == "node_paused":
+            await client.runs.report(run.id, "research", status="completed")
 
     assert await run.result(timeout=10) == "chapter 3"
 
@@ -318,7 +318,7 @@ async def test_a_signal_before_the_wait_is_kept(client: AsyncClient, hire: Hire)
 async def test_a_broadcast_reaches_all_that_wait(client: AsyncClient, hire: Hire) -> None:
     runs = [await client.submit(WAITING, number) for number in range(3)]
 
-    reached = await client.broadcast("paid", 90)
+    reached = await client.runs.broadcast("paid", 90)
     await hire(flows=[WAITING])
 
     assert sorted(reached.runs) == sorted(run.id for run in runs)
@@ -342,8 +342,8 @@ async def test_only_deciders_decide(client: AsyncClient) -> None:
     await client.submit(flow, 1, id="release-1")
 
     with pytest.raises(NotADecider):
-        await client.decide("release-1:review", "approve", by="eve")
-    decided = await client.decide("release-1:review", "approve", by="ann", roles=["ops"])
+        await client.approvals.decide("release-1:review", "approve", by="eve")
+    decided = await client.approvals.decide("release-1:review", "approve", by="ann", roles=["ops"])
 
     assert decided.decision == "approve"
 
@@ -359,7 +359,7 @@ async def test_a_rejection_takes_its_port(client: AsyncClient, hire: Hire) -> No
     await hire(flows=[flow])
     run = await client.submit(flow, 1, id="release-1")
 
-    await client.decide("release-1:review", "reject", by="ann")
+    await client.approvals.decide("release-1:review", "reject", by="ann")
 
     assert (await run.result(timeout=10))["decision"] == "reject"
     assert await completed(client, run.id) == {"review", "tell"}

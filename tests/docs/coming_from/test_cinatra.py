@@ -71,7 +71,7 @@ async def test_a_run_that_is_submitted_twice_is_one_run(client: AsyncClient) -> 
     runs = [await client.submit(GATED, 1, id="run-1", on_conflict="use_existing") for _ in range(2)]
 
     assert [run.is_new for run in runs] == [True, False]
-    assert await client.count_runs() == 1
+    assert await client.runs.count() == 1
 
 
 async def test_a_run_whose_worker_died_goes_on(
@@ -89,23 +89,23 @@ async def test_a_run_whose_worker_died_goes_on(
 
 async def test_an_answer_and_the_next_job_are_one_commit(client: AsyncClient) -> None:
     await client.submit(GATED, 1, id="run-1")
-    assert await client.count(status="waiting") == 0
+    assert await client.jobs.count(status="waiting") == 0
 
-    await client.decide("run-1:gate", "approve")
+    await client.approvals.decide("run-1:gate", "approve")
 
-    assert await client.count(status="waiting") == 1
+    assert await client.jobs.count(status="waiting") == 1
 
 
 async def test_missing_fields_are_asked_for_with_a_form(client: AsyncClient, hire: Hire) -> None:
     await hire(flows=[SETUP])
     run = await client.submit(SETUP, {}, id="run-1")
-    [asked] = await client.inbox()
+    [asked] = await client.approvals.list()
     assert (asked.id, asked.form) == ("run-1:setup", FORM)
 
     with pytest.raises(InvalidAnswer) as caught:
-        await client.decide(asked.id, "approve", data={"topic": "owls"})
+        await client.approvals.decide(asked.id, "approve", data={"topic": "owls"})
     assert [each.where for each in caught.value.faults] == [("pages",)]
-    await client.decide(asked.id, "approve", data={"topic": "owls", "pages": 3})
+    await client.approvals.decide(asked.id, "approve", data={"topic": "owls", "pages": 3})
 
     assert (await run.result(timeout=10))["data"] == {"topic": "owls", "pages": 3}
 
@@ -114,7 +114,7 @@ async def test_a_field_that_the_form_does_not_have_is_refused(client: AsyncClien
     await client.submit(SETUP, {}, id="run-1")
 
     with pytest.raises(InvalidAnswer, match="colour"):
-        await client.decide("run-1:setup", "approve", data={"colour": "red"})
+        await client.approvals.decide("run-1:setup", "approve", data={"colour": "red"})
 
 
 async def test_gates_follow_each_other(client: AsyncClient, hire: Hire) -> None:
@@ -125,7 +125,7 @@ async def test_gates_follow_each_other(client: AsyncClient, hire: Hire) -> None:
     run = await client.submit(built, 1, id="run-1")
 
     for name in ("first", "second", "third"):
-        await client.decide(f"run-1:{name}", "approve", by=name)
+        await client.approvals.decide(f"run-1:{name}", "approve", by=name)
 
     assert (await run.result(timeout=10))["by"] == ["third"]
 
@@ -133,7 +133,7 @@ async def test_gates_follow_each_other(client: AsyncClient, hire: Hire) -> None:
 async def test_a_rejection_fails_the_run(client: AsyncClient) -> None:
     run = await client.submit(SETUP, {}, id="run-1")
 
-    await client.decide("run-1:setup", "reject", by="ann")
+    await client.approvals.decide("run-1:setup", "reject", by="ann")
 
     with pytest.raises(RunFailed, match="Rejected"):
         await run.result(timeout=10)
@@ -154,7 +154,7 @@ async def test_what_was_done_before_a_gate_is_not_done_again(
     await hire(flows=[flow])
     run = await client.submit(flow, 1)
     await until(run, RunStatus.WAITING)
-    await client.report(run.id, "work", status="completed", result="done")
+    await client.runs.report(run.id, "work", status="completed", result="done")
 
     assert await run.result(timeout=10) == "done"
     assert sent == ["mail"]
@@ -164,7 +164,7 @@ async def test_of_two_answers_one_counts(client: AsyncClient) -> None:
     await client.submit(GATED, 1, id="run-1")
 
     answers = await asyncio.gather(
-        *(client.decide("run-1:gate", "approve", by=who) for who in ("ann", "bob")),
+        *(client.approvals.decide("run-1:gate", "approve", by=who) for who in ("ann", "bob")),
         return_exceptions=True,
     )
 
@@ -174,10 +174,10 @@ async def test_of_two_answers_one_counts(client: AsyncClient) -> None:
 async def test_what_was_asked_and_answered_is_kept(client: AsyncClient, hire: Hire) -> None:
     await hire(flows=[GATED])
     run = await client.submit(GATED, 1, id="run-1")
-    await client.decide("run-1:gate", "approve", by="ann", note="as agreed")
+    await client.approvals.decide("run-1:gate", "approve", by="ann", note="as agreed")
     await run.result(timeout=10)
 
-    record = await client.approval("run-1:gate")
+    record = await client.approvals.get("run-1:gate")
 
     [answer] = record.answers
     assert (record.title, answer.by, answer.note) == ("Go on?", "ann", "as agreed")
@@ -185,7 +185,7 @@ async def test_what_was_asked_and_answered_is_kept(client: AsyncClient, hire: Hi
 
 async def test_an_approval_that_there_is_not_is_refused(client: AsyncClient) -> None:
     with pytest.raises(ApprovalNotFound):
-        await client.decide("6d0ad2f0-7a3c-4a0e-9b8e-0f6f0f1c2d3e:gate", "approve")
+        await client.approvals.decide("6d0ad2f0-7a3c-4a0e-9b8e-0f6f0f1c2d3e:gate", "approve")
 
 
 async def test_a_report_is_the_output_of_its_node(client: AsyncClient, hire: Hire) -> None:
@@ -193,7 +193,7 @@ async def test_a_report_is_the_output_of_its_node(client: AsyncClient, hire: Hir
     run = await client.submit(AGENT, 7)
     await until(run, RunStatus.WAITING)
 
-    await client.report(run.id, "dispatch", status="completed", result={"text": "found"})
+    await client.runs.report(run.id, "dispatch", status="completed", result={"text": "found"})
 
     assert await run.result(timeout=10) == {"text": "found"}
 
@@ -203,19 +203,19 @@ async def test_a_failed_report_fails_the_node(client: AsyncClient, hire: Hire) -
     await hire(flows=[AGENT, patient])
     strict = await client.submit(AGENT, 7)
     await until(strict, RunStatus.WAITING)
-    await client.report(strict.id, "dispatch", status="failed", error="no model")
+    await client.runs.report(strict.id, "dispatch", status="failed", error="no model")
     with pytest.raises(RunFailed, match="no model"):
         await strict.result(timeout=10)
 
     run = await client.submit(patient, 7)
     pauses = 0
     async for event in run.watch():
-        if event.kind == "node_paused":
+        if event.type == "node_paused":
             pauses += 1
             if pauses == 1:
-                await client.report(run.id, "dispatch", status="failed", error="no model")
+                await client.runs.report(run.id, "dispatch", status="failed", error="no model")
             else:
-                await client.report(run.id, "dispatch", status="completed", result=pauses)
+                await client.runs.report(run.id, "dispatch", status="completed", result=pauses)
 
     assert await run.result(timeout=10) == 2
 
@@ -253,7 +253,7 @@ async def test_a_cancelled_run_stops_its_bodies(client: AsyncClient, hire: Hire)
     run = await client.submit(flow, 7)
     await gate.left()
 
-    await client.cancel(run.id, by="ann")
+    await client.runs.cancel(run.id, by="ann")
 
     with pytest.raises(RunCancelled):
         await run.result(timeout=10)
@@ -264,10 +264,10 @@ async def test_a_late_report_changes_nothing(client: AsyncClient, hire: Hire) ->
     await hire(flows=[AGENT])
     run = await client.submit(AGENT, 7)
     await until(run, RunStatus.WAITING)
-    await client.cancel(run.id)
+    await client.runs.cancel(run.id)
 
     with pytest.raises(RunEnded):
-        await client.report(run.id, "dispatch", status="completed", result="late")
+        await client.runs.report(run.id, "dispatch", status="completed", result="late")
 
     assert await run.status() is RunStatus.CANCELLED
 
@@ -278,7 +278,7 @@ async def test_children_are_cancelled_with_their_parent(client: AsyncClient, hir
     run = await client.submit(parent, [1, 2])
     await until(run, RunStatus.WAITING)
 
-    await client.cancel(run.id)
+    await client.runs.cancel(run.id)
 
     children = await run.children()
     assert [child.status for child in children] == [RunStatus.CANCELLED] * 2
@@ -296,8 +296,8 @@ async def test_a_cancelled_run_goes_on_where_it_was(client: AsyncClient, hire: H
     await hire(flows=[flow])
     run = await client.submit(flow, 7)
     await until(run, RunStatus.WAITING)
-    await client.cancel(run.id)
-    await client.retry(run.id)
+    await client.runs.cancel(run.id)
+    await client.runs.retry(run.id)
     await run.signal("go", "on")
 
     assert await run.result(timeout=10) == "on"
@@ -325,7 +325,7 @@ async def test_a_missing_version_is_not_replaced_by_another(
     await hire(flows=[live])
     run = await client.submit(pinned, 1)
 
-    explained = await client.explain(run.id)
+    explained = await client.runs.explain(run.id)
 
     assert await run.outputs() == {}
     [finding] = explained.headline
@@ -351,26 +351,26 @@ async def test_a_trigger_starts_a_run_named_after_it(
     client: AsyncClient, hire: Hire, clock: ManualClock
 ) -> None:
     flow = Flow("digest").then(keep).build()
-    await client.schedule("nightly", flow, cron="0 3 * * *", input=7)
+    await client.schedules.save("nightly", flow, cron="0 3 * * *", input=7)
     clock.advance(timedelta(days=1))
     for _ in range(2):
         await hire(flows=[flow])
 
     async def has_started() -> bool:
-        return await client.count_runs() > 0
+        return await client.runs.count() > 0
 
     await until_so(has_started)
 
-    assert [run.id for run in await client.runs()] == ["nightly@2030-01-01T03:00:00Z"]
-    assert await client.run_handle("nightly@2030-01-01T03:00:00Z").result(timeout=10) == 7
+    assert [run.id for run in await client.runs.list()] == ["nightly@2030-01-01T03:00:00Z"]
+    assert await client.runs.handle("nightly@2030-01-01T03:00:00Z").result(timeout=10) == 7
 
 
 async def test_a_queue_is_paused_alone(client: AsyncClient, hire: Hire) -> None:
     await hire(tasks=[keep], queues=["mail", "blog"])
-    await client.pause_queue("blog", by="ann")
+    await client.queues.pause("blog", by="ann")
     held = await client.enqueue(keep.options(queue="blog"), 1)
 
     assert await (await client.enqueue(keep.options(queue="mail"), 2)).result(timeout=10) == 2
     assert await held.status() == "waiting"
-    await client.resume_queue("blog")
+    await client.queues.resume("blog")
     assert await held.result(timeout=10) == 1

@@ -137,9 +137,9 @@ async def test_depth_tells_how_many_there_are_in_each_status(queue: AsyncJobQueu
     await queue.nack(await claimed(queue), "no luck")
     await queue.release(await claimed(queue))
 
-    by_status = (await queue.depth()).by_status
+    [stats] = await queue.stats()
 
-    assert {status: count for status, count in by_status.items() if count} == {
+    assert stats.counts == {
         Status.COMPLETED: 1,
         Status.DEAD: 1,
         Status.PAUSED: 1,
@@ -169,7 +169,7 @@ async def test_a_failed_run_is_final_until_somebody_retries_it(
     run = await client.submit(flow, 7)
     with pytest.raises(RunFailed):
         await run.result(timeout=10)
-    await client.retry(run.id)
+    await client.runs.retry(run.id)
 
     assert await run.result(timeout=10) == 7
     assert calls == ["first", "second", "second"]
@@ -216,7 +216,7 @@ async def test_a_log_that_cannot_be_read_is_refused(client: AsyncClient, store: 
     await store.runs.commit([broken])
 
     with pytest.raises(EventLogCorrupt):
-        await client.cancel(run.id)
+        await client.runs.cancel(run.id)
 
 
 async def test_the_idempotency_key_names_run_node_and_iteration() -> None:
@@ -253,9 +253,9 @@ async def test_an_answer_lets_the_run_go_on_and_counts_once(
     await hire(flows=[asking])
     run = await client.submit(asking, 7, id="order-7")
 
-    await client.decide("order-7:review", "approve", by="ann")
+    await client.approvals.decide("order-7:review", "approve", by="ann")
     with pytest.raises(ApprovalDecided):
-        await client.decide("order-7:review", "reject", by="bob")
+        await client.approvals.decide("order-7:review", "reject", by="bob")
 
     assert (await run.result(timeout=10))["by"] == ["ann"]
 
@@ -266,7 +266,7 @@ async def test_the_data_of_an_answer_reaches_the_next_node(client: AsyncClient, 
     await hire(flows=[asking])
     run = await client.submit(asking, {"amount": 120, "to": "Ada"}, id="order-7")
 
-    await client.decide("order-7:review", "approve", data={"amount": 90})
+    await client.approvals.decide("order-7:review", "approve", data={"amount": 90})
 
     assert (await run.result(timeout=10))["data"] == {"amount": 90, "to": "Ada"}
 
@@ -321,7 +321,7 @@ async def test_each_item_of_a_map_is_committed_by_itself(client: AsyncClient, hi
     run = await client.submit(flow, [1, 2, 3])
     with pytest.raises(RunFailed):
         await run.result(timeout=10)
-    await client.retry(run.id)
+    await client.runs.retry(run.id)
 
     assert await run.result(timeout=10) == [10, 20, 30]
     assert called == [1, 2, 2, 3]
@@ -390,7 +390,7 @@ async def test_a_fork_has_the_past_of_its_run_with_changed_outputs(
     run = await client.submit(flow, 1)
     assert await run.result(timeout=10) == 2
 
-    fork = await client.fork(run.id, after="first", patch={"first": 10})
+    fork = await client.runs.handle(run.id).fork(after="first", patch={"first": 10})
 
     assert await fork.result(timeout=10) == 11
     assert await run.result(timeout=10) == 2

@@ -155,7 +155,7 @@ async def test_terminate_existing_takes_the_place_of_a_run(client: AsyncClient) 
 
     assert again.is_new is True
     assert (await again.events())[0].value == 2
-    assert await client.count_runs() == 1
+    assert await client.runs.count() == 1
 
 
 async def test_a_signal_that_comes_early_is_kept(client: AsyncClient, hire: Hire) -> None:
@@ -172,7 +172,7 @@ async def test_a_signal_that_nobody_waits_for_is_refused(client: AsyncClient) ->
     await client.submit(ASKING, 1, id="order-1")
 
     with pytest.raises(InvalidInput, match="'ok'"):
-        await client.signal("order-1", "okay")
+        await client.runs.signal("order-1", "okay")
 
 
 async def test_a_signal_that_does_not_come_has_a_defined_end(
@@ -206,7 +206,7 @@ async def test_a_delay_is_seen_to_by_whoever_runs_then(
 async def test_a_waiting_run_is_cancelled_at_once(client: AsyncClient) -> None:
     run = await client.submit(ASKING, 1)
 
-    await client.cancel(run.id, reason="out of stock", by="ada")
+    await client.runs.cancel(run.id, reason="out of stock", by="ada")
 
     assert await run.status() is RunStatus.CANCELLED
 
@@ -218,7 +218,7 @@ async def test_a_paused_run_keeps_its_signals_and_goes_on(client: AsyncClient, h
     await run.signal("ok", "yes")
     assert await run.status() is RunStatus.PAUSED
 
-    await run.unpause()
+    await run.resume()
 
     assert await run.result(timeout=10) == "yes"
 
@@ -346,5 +346,5 @@ async def test_a_worker_leaves_alone_what_it_has_no_code_for(
     run = await client.submit(known, 3)
 
     assert await run.result(timeout=10) == 6
-    [finding] = (await client.explain(stranger.id)).headline
+    [finding] = (await client.runs.explain(stranger.id)).headline
     assert finding.code == "explain.no_version"

@@ -54,7 +54,7 @@ async def until_aborted(ctx: AsyncContext = CONTEXT) -> str:
 
 
 async def is_active(client: AsyncClient, id: str) -> bool:
-    return (await client.job(id)).status is Status.ACTIVE
+    return (await client.jobs.get(id)).status is Status.ACTIVE
 
 
 async def test_another_client_waits_for_the_result(
@@ -62,7 +62,7 @@ async def test_another_client_waits_for_the_result(
 ) -> None:
     job = await client.enqueue(keep, 7)
     async with AsyncClient(store) as other:
-        waiting = asyncio.create_task(other.handle(job.id).result(timeout=10))
+        waiting = asyncio.create_task(other.jobs.handle(job.id).result(timeout=10))
         await hire(tasks=[keep])
 
         assert await waiting == 7
@@ -81,7 +81,7 @@ async def test_a_batch_is_all_or_none(client: AsyncClient) -> None:
     with pytest.raises(InvalidInput):
         await client.enqueue_many(number, [1, 2, "three"])
 
-    assert await client.count() == 0
+    assert await client.jobs.count() == 0
 
 
 async def test_one_live_job_has_a_fingerprint(client: AsyncClient, hire: Hire) -> None:
@@ -99,7 +99,7 @@ async def test_a_kept_result_is_found_by_its_input(client: AsyncClient, hire: Hi
     await hire(tasks=[keep])
     await (await client.enqueue(keep, {"a": 1, "b": {"x": 1, "y": 2}})).result(timeout=10)
 
-    found = await client.result_of(keep, {"b": {"y": 2, "x": 1}, "a": 1})
+    found = await client.jobs.find_result(keep, [{"b": {"y": 2, "x": 1}, "a": 1}])
 
     assert found == {"a": 1, "b": {"x": 1, "y": 2}}
 
@@ -200,7 +200,7 @@ async def test_the_errors_of_all_attempts_are_kept(client: AsyncClient, hire: Hi
     with pytest.raises(JobDead, match="number 2"):
         await job.result(timeout=10)
 
-    kept = [each.failure.message for each in await job.failures()]
+    kept = [each.failure.message for each in await job.attempts()]
     assert kept == ["number 1", "number 2"]
 
 
@@ -239,7 +239,7 @@ async def test_the_client_sees_type_message_and_traceback(client: AsyncClient, h
 async def test_a_waiting_job_is_aborted_at_once(client: AsyncClient) -> None:
     job = await client.enqueue(keep, 1)
 
-    await job.abort()
+    await job.cancel()
 
     assert await job.status() is Status.CANCELLED
 
@@ -249,7 +249,7 @@ async def test_a_running_job_is_told_to_stop(client: AsyncClient, hire: Hire) ->
     job = await client.enqueue(until_aborted)
     await until(lambda: is_active(client, job.id))
 
-    await job.abort()
+    await job.cancel()
 
     with pytest.raises(JobCancelled):
         await job.result(timeout=10)
@@ -260,7 +260,7 @@ async def test_finished_is_final(client: AsyncClient, hire: Hire) -> None:
     job = await client.enqueue(keep, 7)
     await job.result(timeout=10)
 
-    await job.abort()
+    await job.cancel()
 
     assert await job.result(timeout=10) == 7
 
@@ -269,7 +269,7 @@ async def test_a_group_is_aborted_and_no_other(client: AsyncClient) -> None:
     july = await client.enqueue_many(keep.options(group="july"), [1, 2])
     august = await client.enqueue_many(keep.options(group="august"), [3, 4])
 
-    await client.abort_group("july")
+    await client.jobs.cancel_group("july")
 
     assert [await job.status() for job in july] == [Status.CANCELLED] * 2
     assert [await job.status() for job in august] == [Status.WAITING] * 2
@@ -279,13 +279,13 @@ async def test_a_disabled_job_does_not_run_until_it_is_enabled(
     client: AsyncClient, hire: Hire
 ) -> None:
     job = await client.enqueue(keep, 7)
-    await client.disable(job.id)
+    await client.jobs.disable(job.id)
     await hire(tasks=[keep])
     assert await (await client.enqueue(keep, 8)).result(timeout=10) == 8
     with pytest.raises(JobDisabled):
         await job.result(timeout=10)
 
-    await client.enable(job.id)
+    await client.jobs.enable(job.id)
 
     assert await job.result(timeout=10) == 7
 
@@ -298,7 +298,7 @@ async def test_progress_is_kept_and_told(client: AsyncClient, hire: Hire) -> Non
         if update.progress.percent:
             break
     kept = await job.progress()
-    await job.abort()
+    await job.cancel()
 
     assert (kept.percent, kept.message, kept.details) == (50, "half way", {"page": 3})
 
@@ -314,11 +314,11 @@ async def test_a_limit_holds_over_workers(client: AsyncClient, hire: Hire) -> No
         await hire(tasks=[work, keep])
     jobs = await client.enqueue_many(work, range(4))
     await gate.reached(2)
-    await client.results(await client.enqueue_many(keep, range(8)), timeout=10)
+    await client.jobs.results(await client.enqueue_many(keep, range(8)), timeout=10)
     assert gate.visits == 2
     gate.open()
 
-    assert await client.results(jobs, timeout=10) == [None] * 4
+    assert await client.jobs.results(jobs, timeout=10) == [None] * 4
 
 
 async def test_a_closed_limit_holds_for_everybody(
@@ -339,7 +339,7 @@ async def test_a_closed_limit_holds_for_everybody(
     await (await client.enqueue(keep, "something else")).result(timeout=10)
     assert called == ["ada"]
     clock.advance(HOUR)
-    await client.results([ada, bob], timeout=10)
+    await client.jobs.results([ada, bob], timeout=10)
 
     assert sorted(called) == ["ada", "ada", "bob"]
 
@@ -381,11 +381,11 @@ async def test_a_completed_job_may_be_removed_at_once(client: AsyncClient, hire:
     assert await job.result(timeout=10) == 7
 
     async def is_gone() -> bool:
-        return await client.count() == 0
+        return await client.jobs.count() == 0
 
     await until(is_gone)
     with pytest.raises(JobNotFound):
-        await client.job(job.id)
+        await client.jobs.get(job.id)
 
 
 async def test_a_worker_is_scaled_while_it_runs(client: AsyncClient, hire: Hire) -> None:
@@ -402,7 +402,7 @@ async def test_a_worker_is_scaled_while_it_runs(client: AsyncClient, hire: Hire)
     await gate.reached(3)
     gate.open()
 
-    assert await client.results(jobs, timeout=10) == [None] * 3
+    assert await client.jobs.results(jobs, timeout=10) == [None] * 3
 
 
 async def test_a_worker_counts_what_it_did(client: AsyncClient, hire: Hire) -> None:
@@ -413,7 +413,7 @@ async def test_a_worker_counts_what_it_did(client: AsyncClient, hire: Hire) -> N
 
     worker = await hire(tasks=[work])
     jobs = await client.enqueue_many(work, [1, 2, 9])
-    await client.results(jobs, timeout=10, return_errors=True)
+    await client.jobs.results(jobs, timeout=10, return_errors=True)
 
     async def has_counted() -> bool:
         stats = worker.worker.stats()

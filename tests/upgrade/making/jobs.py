@@ -48,7 +48,7 @@ async def held_by_hand(client: AsyncClient, queue: AsyncJobQueue) -> None:
         if group == "released":
             await queue.release(job)
         else:
-            await handle.abort()
+            await handle.cancel()
     await client.enqueue(jobs.by_hand.options(group="held"), 2)
     assert await queue.dequeue("hand", queues=["by_hand"], lease="30s")
 
@@ -66,7 +66,7 @@ async def left_by_a_worker(client: AsyncClient) -> None:
 
 
 async def left_in_the_queue(client: AsyncClient, elsewhere: AsyncClient) -> None:
-    await client.pause_queue("closed", by="ann")
+    await client.queues.pause("closed", by="ann")
     await client.enqueue(jobs.send.options(group="waiting"), "waiting")
     await client.enqueue(jobs.send.options(group="urgent", priority=1), "urgent")
     await client.enqueue(jobs.send.options(group="large"), "x" * 3000)
@@ -77,16 +77,16 @@ async def left_in_the_queue(client: AsyncClient, elsewhere: AsyncClient) -> None
     await client.enqueue(jobs.closed.options(group="expiring", deadline="10m"), 10)
     await client.enqueue(jobs.closed.options(group="closed"), 11)
     disabled = await client.enqueue(jobs.send.options(group="disabled"), "disabled")
-    await client.disable(disabled.id)
+    await client.jobs.disable(disabled.id)
     cancelled = await client.enqueue(jobs.send.options(group="cancelled"), "cancelled")
-    await cancelled.abort()
+    await cancelled.cancel()
     await elsewhere.enqueue(jobs.send.options(group="elsewhere"), "elsewhere")
 
 
 async def is_idle(client: AsyncClient) -> bool:
     """Whatever the worker can do is done."""
     wanted = {"completed": 3, "active": 2, "failed": 1, "dead": 1, "waiting": 2, "scheduled": 1}
-    return wanted == {status: await client.count(status=status) for status in wanted}
+    return wanted == {status: await client.jobs.count(status=status) for status in wanted}
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:

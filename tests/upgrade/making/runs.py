@@ -65,10 +65,10 @@ async def make(url: str) -> None:
     await store.open()
     client = AsyncClient(store, flows=[*runs.FLOWS, runs.by_key])
     await client.submit("chain", 20, id="queued")
-    await client.pause("paused", reason="lunch", by="ann")
-    await client.pause("held", by="ann")
-    await client.signal("held", "answer", "early", by="ben")
-    await client.cancel("stopped", reason="no need", by="ann")
+    await client.runs.pause("paused", reason="lunch", by="ann")
+    await client.runs.pause("held", by="ann")
+    await client.runs.signal("held", "answer", "early", by="ben")
+    await client.runs.cancel("stopped", reason="no need", by="ann")
     await store.close()
 
 
@@ -89,17 +89,17 @@ async def work(url: str) -> None:
     await client.submit("timer", 17, id="stopped")
     for id in ("done", "held"):
         await client.submit("asking", 18, id=id)
-    await client.signal("done", "answer", "yes")
-    await client.signal("branches", "go", "early", by="ben")
+    await client.runs.signal("done", "answer", "yes")
+    await client.runs.signal("branches", "go", "early", by="ben")
     await until(lambda: is_at_rest(client))
     assert not serving.done()
     os._exit(0)
 
 
 async def is_at_rest(client: AsyncClient) -> bool:
-    statuses = {id: (await client.run(id)).status for id in RESTING}
+    statuses = {id: (await client.runs.get(id)).status for id in RESTING}
     has_looped = f"again {runs.LOOPS_THEN}" in world.executed
-    return has_looped and statuses == RESTING and await client.count(status="active") == HELD
+    return has_looped and statuses == RESTING and await client.jobs.count(status="active") == HELD
 
 
 if __name__ == "__main__":

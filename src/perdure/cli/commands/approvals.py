@@ -27,8 +27,8 @@ from perdure.model.graph import REJECT
 from perdure.model.job import ALL_NAMESPACES
 
 if TYPE_CHECKING:
-    from perdure.client.approval_records import ApprovalRecord
-    from perdure.client.blocking import Client
+    from perdure.client.sync import Client
+    from perdure.operations.records import ApprovalRecord
 
 
 @command
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--limit", metavar="N", help="At most so many.", type=click.IntRange(min=1), default=50
 )
-@click.option("--after", metavar="ID", help="Only those opened after this one: page on.")
+@click.option("--cursor", metavar="CURSOR", help="Continue a list: the next page.")
 @store_option
 @namespace_option
 @json_option
@@ -49,7 +49,7 @@ def inbox(
     for_: tuple[str, ...],
     flow: str | None,
     limit: int,
-    after: str | None,
+    cursor: str | None,
     store: str | None,
     namespace: str,
     as_json: bool,
@@ -57,18 +57,18 @@ def inbox(
     """List open approvals, oldest first, or show one."""
     from perdure import clock
     from perdure.cli.views import approvals as view
-    from perdure.cli.views.console import make_console, print_table
+    from perdure.cli.views.console import make_console, print_table, tell_more
 
     with connected(store, namespace) as client:
         now = clock.system_clock()
         if id is not None:
-            record = client.approval(id)
+            record = client.approvals.get(id)
             if as_json:
                 click.echo(json_text(view.approval_fields(record)))
             else:
                 view.print_approval(make_console(), record, now)
             return
-        records = client.inbox(for_ or None, flow=flow, limit=limit, after=after)
+        records = client.approvals.list(for_ or None, flow=flow, limit=limit, cursor=cursor)
         if as_json:
             fields = [view.approval_fields(record) for record in records]
             click.echo(json_text(fields))
@@ -78,9 +78,7 @@ def inbox(
             is_across = namespace == ALL_NAMESPACES
             columns = view.approval_columns(records, now, is_across=is_across)
             print_table(make_console(), columns)
-            if len(records) == limit:
-                more = f"there may be more: --after {records[-1].id}, or a higher --limit"
-                click.echo(more, err=True)
+            tell_more(records.next)
 
 
 NOT_AN_OBJECT = declare(
@@ -138,7 +136,7 @@ def decide(
     from perdure.cli.views import approvals as view
 
     with connected(store, namespace) as client:
-        record = client.approval(id)
+        record = client.approvals.get(id)
         said = Said(decision, _data(record, data, field), by or login_name(), list(role), note)
         if record.is_open and _is_to_be_asked(record, said, as_json=as_json):
             record = _asked(client, record, said)
@@ -169,7 +167,7 @@ def _answered(client: Client, record: ApprovalRecord, said: Said) -> ApprovalRec
     if said.decision is None:
         choices = "|".join(record.choices)
         raise InvalidInput(WHICH_DECISION.fault(approval_id=record.id, choices=choices))
-    return client.decide(
+    return client.approvals.decide(
         record.id, said.decision, data=said.data, by=said.by, roles=said.roles, note=said.note
     )
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypedDict
 import click
 
 from perdure import clock
-from perdure.actions import cli_command
 from perdure.cli.command import (
     LOCAL_STORE,
     STORE_VARIABLE,
@@ -28,15 +27,15 @@ from perdure.cli.command import (
 )
 from perdure.cli.commands.worker import child_command
 from perdure.cli.output import ExitCode, tell_error
-from perdure.cli.renderer import CliRenderer
+from perdure.cli.renderer import CliRenderer, cli_command
 from perdure.cli.views.console import json_line
 from perdure.client.client import AsyncClient
-from perdure.client.run_records import RunRecord
 from perdure.diagnostics import Action
 from perdure.errors import PerdureError
 from perdure.model import check
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.run import RunStatus
+from perdure.operations.records import RunRecord
 from perdure.worker.leases import set_within
 from perdure.worker.supervisor import (
     ProcessEnded,
@@ -237,7 +236,7 @@ class Development:
                 tell_error(error, CliRenderer())
 
     async def _tell_runs(self) -> None:
-        for news in self._runs.news(await self._client.runs(limit=LOOK_MAX)):
+        for news in self._runs.news(await self._client.runs.list(limit=LOOK_MAX)):
             run = news.run
             status = "began" if news.is_new else run.status.value
             self._tell("run", news_text(news), run=run.id, flow=run.flow, status=status)

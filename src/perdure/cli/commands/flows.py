@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -120,7 +120,7 @@ def list_flows(
         columns = view.module_columns(flows)
     else:
         with connected(store, namespace) as client:
-            fields = counts = client.flows()
+            fields = counts = client.flows.list().items
         is_across = namespace == ALL_NAMESPACES
         columns = view.store_columns(counts, clock.system_clock(), is_across=is_across)
     if as_json:
@@ -201,12 +201,12 @@ def check(target: str, store: str | None, namespace: str, as_json: bool) -> Exit
 
     with connected(store, namespace) as client:
         flows = load_flows(target)
-        found = client.stranded(flows)
+        found = client.flows.unserved(flows)
         if as_json:
             click.echo(json_text(view.check_fields(found)))
         else:
             live = sum(
-                client.count_runs(status=status) for status in RunStatus if status not in ENDED
+                client.runs.count(status=status) for status in RunStatus if status not in ENDED
             )
             view.print_check(make_console(), found, live, is_across=namespace == ALL_NAMESPACES)
     return ExitCode.REFUSED if found else ExitCode.OK
@@ -286,7 +286,7 @@ def _library_of(app: str | None) -> Callable[[], Library]:
     return lambda: library
 
 
-def _expected(workers: list[WorkerState] | None, *, is_strict: bool) -> Expectations:
+def _expected(workers: Sequence[WorkerState] | None, *, is_strict: bool) -> Expectations:
     from perdure.flows.yaml.validate import Expectations
 
     if workers is None:
@@ -299,8 +299,8 @@ def _expected(workers: list[WorkerState] | None, *, is_strict: bool) -> Expectat
     )
 
 
-def _workers(store: str | None, namespace: str) -> list[WorkerState] | None:
+def _workers(store: str | None, namespace: str) -> Sequence[WorkerState] | None:
     if store is None:
         return None
     with connected(store, namespace) as client:
-        return client.workers()
+        return client.workers.list()

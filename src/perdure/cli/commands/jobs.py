@@ -22,18 +22,17 @@ from perdure.cli.command import (
 )
 from perdure.cli.output import ExitCode, exit_code_of, tell, tell_error
 from perdure.cli.views.console import STYLES, json_line, json_text, make_console
-from perdure.client.blocking import Client
-from perdure.client.records import JobUpdate
+from perdure.client.sync import Client
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, PerdureError
 from perdure.model.job import ALL_NAMESPACES, Status
+from perdure.operations.records import JobUpdate
 
 if TYPE_CHECKING:
-    from perdure.client.records import AbortOutcome
-    from perdure.client.run_records import RunMoved
     from perdure.model.job import StatusChange
+    from perdure.operations.records import JobChange, RunChange
 
-    AnyMove = StatusChange | AbortOutcome | RunMoved
+    AnyMove = StatusChange | JobChange | RunChange
 
 WHICH_IDS = declare("cli.which_ids", "no id was given", "Name at least one: perdure {command} ID")
 
@@ -86,7 +85,7 @@ IDS_AND_GROUP = declare("cli.ids_and_group", "ids and --group exclude each other
 @click.option(
     "--limit", metavar="N", help="At most so many.", type=click.IntRange(min=1), default=50
 )
-@click.option("--before", metavar="ID", help="Only jobs made before this one: page on.")
+@click.option("--cursor", metavar="CURSOR", help="Continue a list: the next page.")
 @store_option
 @namespace_option
 @json_option
@@ -96,7 +95,7 @@ def list_jobs(
     task: str | None,
     group: str | None,
     limit: int,
-    before: str | None,
+    cursor: str | None,
     store: str | None,
     namespace: str,
     as_json: bool,
@@ -107,8 +106,8 @@ def list_jobs(
     from perdure.cli.views.jobs import job_columns, job_fields
 
     with connected(store, namespace) as client:
-        jobs = client.jobs(
-            status=status, queue=queue, task=task, group=group, limit=limit, before=before
+        jobs = client.jobs.list(
+            status=status, queue=queue, task=task, group=group, limit=limit, cursor=cursor
         )
         console = make_console()
         if as_json:
@@ -119,8 +118,7 @@ def list_jobs(
             is_across = namespace == ALL_NAMESPACES
             columns = job_columns(jobs, clock.system_clock(), is_across=is_across)
             print_table(console, columns)
-            if len(jobs) == limit:
-                tell_more(jobs[-1].id)
+            tell_more(jobs.next)
 
 
 @command
@@ -135,7 +133,7 @@ def show_job(id: str, store: str | None, namespace: str, as_json: bool) -> None:
     from perdure.cli.views.console import make_console
 
     with connected(store, namespace) as client:
-        record, failures = client.job(id), client.failures(id)
+        record, failures = client.jobs.get(id), client.jobs.attempts(id)
         if as_json:
             click.echo(json_text(view.record_fields(record, failures)))
         else:
@@ -152,7 +150,7 @@ def explain_job(id: str, store: str | None, namespace: str, as_json: bool) -> No
     from perdure.cli.commands.runs import show_explanation
 
     with connected(store, namespace) as client:
-        show_explanation(client.handle(id).explain(), store, namespace, as_json=as_json)
+        show_explanation(client.jobs.handle(id).explain(), store, namespace, as_json=as_json)
 
 
 @command
@@ -166,7 +164,7 @@ def retry_jobs(
     """Retry failed, dead or cancelled jobs."""
     with connected(store, namespace) as client:
         return act_on_each(
-            lambda id: client.handle(id).retry(),
+            lambda id: client.jobs.handle(id).retry(),
             given(ids, "jobs retry"),
             as_json=as_json,
         )
@@ -188,10 +186,10 @@ def abort_jobs(
 
     with connected(store, namespace) as client:
         if group is None:
-            return act_on_each(client.abort, given(ids, "jobs abort"), as_json=as_json)
+            return act_on_each(client.jobs.cancel, given(ids, "jobs abort"), as_json=as_json)
         if ids:
             raise InvalidInput(IDS_AND_GROUP.fault())
-        done = client.abort_group(group)
+        done = client.jobs.cancel_group(group)
         click.echo(
             json_text(done)
             if as_json
@@ -211,7 +209,7 @@ def disable_jobs(
     """Keep jobs from running until they are enabled."""
     with connected(store, namespace) as client:
         return act_on_each(
-            client.disable,
+            client.jobs.disable,
             given(ids, "jobs disable"),
             as_json=as_json,
         )
@@ -227,7 +225,7 @@ def enable_jobs(
 ) -> ExitCode | None:
     """Let disabled jobs run again."""
     with connected(store, namespace) as client:
-        return act_on_each(client.enable, given(ids, "jobs enable"), as_json=as_json)
+        return act_on_each(client.jobs.enable, given(ids, "jobs enable"), as_json=as_json)
 
 
 @command
@@ -240,7 +238,7 @@ def resume_jobs(
 ) -> ExitCode | None:
     """Put paused jobs back into the queue."""
     with connected(store, namespace) as client:
-        return act_on_each(client.resume, given(ids, "jobs resume"), as_json=as_json)
+        return act_on_each(client.jobs.resume, given(ids, "jobs resume"), as_json=as_json)
 
 
 @command
@@ -264,7 +262,7 @@ _Show = Callable[[JobUpdate], None]
 
 def watch(client: Client, id: str, *, as_json: bool) -> bool:
     """Show every change until the job is finished; True if it completed."""
-    handle = client.handle(id)
+    handle = client.jobs.handle(id)
     status = Status.WAITING
     with _shower(id, as_json) as show:
         for update in handle.watch():
@@ -319,7 +317,7 @@ def plain_line(update: JobUpdate) -> str:
 
 
 def _tell_why(client: Client, id: str) -> None:
-    failures = client.failures(id)
+    failures = client.jobs.attempts(id)
     if failures:
         last = failures[-1].failure
         tell(f"{last.type}: {last.message}")

@@ -28,7 +28,7 @@ def pause_queue(
 ) -> None:
     """Start no job of a queue until it is resumed."""
     with connected(store, namespace) as client:
-        client.pause_queue(queue, by=by)
+        client.queues.pause(queue, by=by)
         _tell(queue, "paused", as_json=as_json)
 
 
@@ -40,7 +40,7 @@ def pause_queue(
 def resume_queue(queue: str, store: str | None, namespace: str, as_json: bool) -> None:
     """Start jobs of a paused queue again."""
     with connected(store, namespace) as client:
-        client.resume_queue(queue)
+        client.queues.resume(queue)
         _tell(queue, "open", as_json=as_json)
 
 
@@ -59,17 +59,20 @@ def depth(store: str | None, namespace: str, as_json: bool) -> None:
     from perdure.cli.views.console import json_text, make_console, print_table
 
     with connected(store, namespace) as client:
-        depth, paused = client.depth(), client.paused_queues()
+        found = client.queues.list()
         if as_json:
-            click.echo(json_text({"queues": depth.entries, "paused": paused}))
-        elif not depth.entries and not paused:
+            click.echo(json_text(found.items))
+        elif not found:
             click.echo("no jobs")
         else:
-            names = {each.queue for each in paused}
-            queues: dict[str, dict[Status, int]] = {name: {} for name in sorted(names)}
-            queues |= depth.by_queue
+            paused = {each.name for each in found if each.is_paused}
+            queues: dict[str, dict[Status, int]] = {}
+            for each in found:  # of all namespaces, if there are several
+                counts = queues.setdefault(each.name, {})
+                for status, count in each.counts.items():
+                    counts[status] = counts.get(status, 0) + count
             console = make_console()
-            print_table(console, queue_columns(queues, names, console.width))
+            print_table(console, queue_columns(queues, paused, console.width))
 
 
 @command
@@ -81,7 +84,7 @@ def workers(store: str | None, namespace: str, as_json: bool) -> None:
     from perdure.cli.views.console import json_text, make_console, print_table
 
     with connected(store, namespace) as client:
-        found, now = client.workers(), client.now()
+        found, now = client.workers.list(), client.store.now()
         if as_json:
             click.echo(json_text([worker_fields(each, now) for each in found]))
         elif not found:

@@ -60,7 +60,8 @@ from perdure.cli.views.screen import (
     tell_end,
 )
 from perdure.cli.views.timeline import WIDTH_ELSEWHERE, print_timeline
-from perdure.client.blocking import RunHandle
+from perdure.client.sync import RunHandle
+from perdure.errors import JobNotFound, RunNotFound
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.run import RunStatus, WaitKind
 from perdure.model.wait import ReportStatus
@@ -68,10 +69,9 @@ from perdure.render.timeline import Timeline
 from perdure.render.timeline_svg import timeline_svg
 
 if TYPE_CHECKING:
-    from perdure.client.broadcasting import BroadcastResult
-    from perdure.client.reporting import ReportAnswer
     from perdure.flows.built import BuiltFlow
     from perdure.operations.insight.explain import Explanation
+    from perdure.operations.records import BroadcastResult, ReportReceipt
     from perdure.worker.worker import Worker
 
 
@@ -212,7 +212,7 @@ def signal_run(
     """Send a signal to a run."""
 
     with connected(store, namespace) as client:
-        moved = client.signal(id, name, parsed_json(payload, "PAYLOAD"), by=by)
+        moved = client.runs.signal(id, name, parsed_json(payload, "PAYLOAD"), by=by)
         click.echo(
             json_text(change_fields(moved))
             if as_json
@@ -238,7 +238,7 @@ def pause_runs(
     """Pause runs until they are resumed."""
     with connected(store, namespace) as client:
         return act_on_each(
-            lambda id: client.pause(id, reason=reason, by=by),
+            lambda id: client.runs.pause(id, reason=reason, by=by),
             given(ids, "runs pause"),
             as_json=as_json,
         )
@@ -256,7 +256,7 @@ def unpause_runs(
     """Resume paused runs."""
     with connected(store, namespace) as client:
         return act_on_each(
-            lambda id: client.unpause(id, by=by),
+            lambda id: client.runs.resume(id, by=by),
             given(ids, "runs unpause"),
             as_json=as_json,
         )
@@ -282,7 +282,7 @@ def cancel_runs(
     """Cancel runs and their child runs."""
     with connected(store, namespace) as client:
         return act_on_each(
-            lambda id: client.cancel(id, reason=reason, by=by, compensate=compensate),
+            lambda id: client.runs.cancel(id, reason=reason, by=by, compensate=compensate),
             given(ids, "runs cancel"),
             as_json=as_json,
         )
@@ -300,7 +300,7 @@ def retry_runs(
     """Retry failed or cancelled runs from where they ended."""
     with connected(store, namespace) as client:
         return act_on_each(
-            lambda id: client.run_handle(id).retry(by=by),  # never a job that has this id too
+            lambda id: client.runs.handle(id).retry(by=by),  # never a job that has this id too
             given(ids, "runs retry"),
             as_json=as_json,
         )
@@ -334,7 +334,7 @@ def fork_run(
     with connected(store, namespace) as client:
         point = int(after) if after is not None and after.isdecimal() else after
         outputs = parsed_json(patch, "--patch")
-        run = client.fork(id, after=point, patch=outputs, new_id=new_id, by=by)
+        run = client.runs.handle(id).fork(after=point, patch=outputs, new_id=new_id, by=by)
         record = run.record()
         if as_json:
             click.echo(json_text({"id": run.id, "status": record.status, "origin": id}))
@@ -357,8 +357,8 @@ def migrate_run(
 
     with connected(store, namespace) as client:
         flow = load_flow(to)
-        before = client.run(id).version
-        moved = client.migrate(id, to=flow, by=by)
+        before = client.runs.get(id).version
+        moved = client.runs.migrate(id, to=flow, by=by)
         if as_json:
             fields = {"id": moved.id, "status": moved.after, "flow": flow.name}
             click.echo(json_text({**fields, "before": before, "after": flow.version}))
@@ -379,7 +379,7 @@ def migrate_run(
 @click.option(
     "--limit", metavar="N", help="At most so many.", type=click.IntRange(min=1), default=50
 )
-@click.option("--before", metavar="ID", help="Only runs made before this one: page on.")
+@click.option("--cursor", metavar="CURSOR", help="Continue a list: the next page.")
 @store_option
 @namespace_option
 @json_option
@@ -387,7 +387,7 @@ def list_runs(
     status: RunStatus | None,
     flow: str | None,
     limit: int,
-    before: str | None,
+    cursor: str | None,
     store: str | None,
     namespace: str,
     as_json: bool,
@@ -398,7 +398,7 @@ def list_runs(
     from perdure.cli.views.console import make_console, print_table, tell_more
 
     with connected(store, namespace) as client:
-        found = client.runs(status=status, flow=flow, limit=limit, before=before)
+        found = client.runs.list(status=status, flow=flow, limit=limit, cursor=cursor)
         if as_json:
             click.echo(json_text([view.run_fields(run) for run in found]))
         elif not found:
@@ -407,8 +407,7 @@ def list_runs(
             is_across = namespace == ALL_NAMESPACES
             columns = view.run_columns(found, clock.system_clock(), is_across=is_across)
             print_table(make_console(), columns)
-            if len(found) == limit:
-                tell_more(found[-1].id)
+            tell_more(found.next)
 
 
 @command
@@ -445,10 +444,10 @@ def show_run(
     from perdure.cli.views.console import make_console
 
     with connected(store, namespace, codec=ReadingCodec()) as client:
-        handle = client.run_handle(id)
+        handle = client.runs.handle(id)
         if graph or format is not None or output is not None:
             chosen = chosen_format(format, output, GraphFormat.MERMAID, as_json=as_json)
-            write_graph(handle.picture(), chosen, output)
+            write_graph(handle.diagram(), chosen, output)
             return
         record, events = handle.record(), handle.events()
         run = view.RunInFull(record, events, handle.nodes(), handle.children())
@@ -476,7 +475,7 @@ def show_events(
     from perdure.cli.views.screen import exit_code_after
 
     with connected(store, namespace, codec=ReadingCodec()) as client:
-        handle = client.run_handle(id)
+        handle = client.runs.handle(id)
         known = [] if follow else handle.events()
         lines = EventLines(make_console(), known)
         status = None
@@ -501,7 +500,7 @@ def watch_run(id: str, store: str | None, namespace: str, as_json: bool) -> Exit
     """
 
     with connected(store, namespace, codec=ReadingCodec()) as client:
-        return see_through(client.run_handle(id), options_of(store, namespace), as_json=as_json)
+        return see_through(client.runs.handle(id), options_of(store, namespace), as_json=as_json)
 
 
 @command
@@ -513,8 +512,7 @@ def explain_run(id: str, store: str | None, namespace: str, as_json: bool) -> No
     """Explain why a run is where it is."""
 
     with connected(store, namespace) as client:
-        client.run(id)  # an id of a job is refused here
-        show_explanation(client.explain(id), store, namespace, as_json=as_json)
+        show_explanation(client.runs.explain(id), store, namespace, as_json=as_json)
 
 
 @command
@@ -550,7 +548,7 @@ def show_timeline(
 
     with connected(store, namespace) as client:
         chosen = chosen_format(format, output, TimelineFormat.TEXT, as_json=as_json)
-        write_timeline(client.run_handle(id).timeline(), chosen, output)
+        write_timeline(client.runs.handle(id).timeline(), chosen, output)
 
 
 @command
@@ -564,7 +562,7 @@ def show_lineage(id: str, store: str | None, namespace: str, as_json: bool) -> N
     from perdure.cli.views.console import make_console
 
     with connected(store, namespace, codec=ReadingCodec()) as client:
-        lineage = client.lineage(id)
+        lineage = client.runs.lineage(id)
         if as_json:
             click.echo(json_text(lineage))
         else:
@@ -668,7 +666,14 @@ def _at_work(worker: Worker | None) -> Iterator[None]:
 def explain(id: str, store: str | None, namespace: str, as_json: bool) -> None:
     """Explain why a run or a job is where it is."""
     with connected(store, namespace) as client:
-        show_explanation(client.explain(id), store, namespace, as_json=as_json)
+        try:
+            explanation = client.runs.explain(id)
+        except RunNotFound:
+            try:
+                explanation = client.jobs.explain(id)
+            except JobNotFound:
+                raise RunNotFound(run_id=id, what="run or job") from None
+        show_explanation(explanation, store, namespace, as_json=as_json)
 
 
 def show_explanation(
@@ -727,7 +732,7 @@ def report(
     """Report on external work that a node waits for."""
 
     with connected(store, namespace) as client:
-        answer = client.report(
+        answer = client.runs.report(
             run,
             node,
             status=status.value,
@@ -762,13 +767,13 @@ def broadcast(
 
     with connected(store, namespace) as client:
         value = parsed_json(payload, "PAYLOAD")
-        done = client.broadcast(name, value, flow=flow, by=by or login_name())
+        done = client.runs.broadcast(name, value, flow=flow, by=by or login_name())
         click.echo(json_text(done) if as_json else _reached(done))
 
 
-def _received(answer: ReportAnswer) -> str:
+def _received(answer: ReportReceipt) -> str:
     place = f"{answer.run}, node {answer.node}"
-    match answer.reception:
+    match answer.outcome:
         case "accepted":
             return f"accepted: {place}; the run is {answer.status}"
         case "repeated":
@@ -813,9 +818,9 @@ def waits(
     from perdure.cli.views.console import json_text, make_console, print_table
 
     with connected(store, namespace, codec=ReadingCodec()) as client:
-        found = client.waits(kind=kind, run=run, name=name, limit=limit)
+        found = client.waits.list(type=kind, run=run, name=name, limit=limit)
         if as_json:
-            click.echo(json_text(found))
+            click.echo(json_text(found.items))
         elif not found:
             click.echo("nothing is waited for")
         else:

@@ -27,9 +27,9 @@ def list_schedules(store: str | None, namespace: str, as_json: bool) -> None:
     from perdure.cli.views.console import make_console, print_table
 
     with connected(store, namespace) as client:
-        found = client.schedules()
+        found = client.schedules.list()
         if as_json:
-            click.echo(json_text(found))
+            click.echo(json_text(found.items))
         elif not found:
             click.echo("no schedules")
         else:
@@ -51,7 +51,7 @@ def show_schedule(name: str, store: str | None, namespace: str, as_json: bool) -
     from perdure.cli.views.console import make_console
 
     with connected(store, namespace) as client:
-        record = client.schedule_record(name)
+        record = client.schedules.get(name)
         if as_json:
             click.echo(json_text(record))
         else:
@@ -70,7 +70,7 @@ def pause_schedule(
     """Pause a schedule until it is resumed."""
 
     with connected(store, namespace) as client:
-        record = client.pause_schedule(name, by=by)
+        record = client.schedules.pause(name, by=by)
         who = f" by {record.paused_by}" if record.paused_by else ""
         click.echo(json_text(record) if as_json else f"{name} is paused{who}")
 
@@ -85,7 +85,7 @@ def resume_schedule(name: str, store: str | None, namespace: str, as_json: bool)
     from perdure import clock
 
     with connected(store, namespace) as client:
-        record = client.resume_schedule(name)
+        record = client.schedules.resume(name)
         next_at = moment(record.next_at, clock.system_clock()) or "never again"
         click.echo(json_text(record) if as_json else f"{name} goes on; next: {next_at}")
 
@@ -100,12 +100,12 @@ def trigger_schedule(
     name: str, by: str | None, store: str | None, namespace: str, as_json: bool
 ) -> None:
     """Start what a schedule starts, now."""
-    from perdure.client.blocking import RunHandle
-
     with connected(store, namespace) as client:
-        started = client.trigger(name, by=by)
-        what = "run" if isinstance(started, RunHandle) else "job"
-        status = started.status
+        started = client.schedules.trigger(name, by=by)
+        if started.run is not None:
+            what, status = "run", str(client.runs.handle(started.run).status)
+        else:
+            what, status = "job", str(client.jobs.handle(started.id).status)
         if as_json:
             click.echo(json_text({what: started.id, "status": status}))
         else:
@@ -121,5 +121,5 @@ def delete_schedule(name: str, store: str | None, namespace: str, as_json: bool)
     """Delete a schedule."""
 
     with connected(store, namespace) as client:
-        client.delete_schedule(name)
+        client.schedules.delete(name)
         click.echo(json_text({"deleted": name}) if as_json else f"{name} is deleted")

@@ -104,13 +104,13 @@ def doctor(store: str | None, namespace: str, as_json: bool) -> ExitCode | None:
 
 def _examined(store: str | None, namespace: str) -> tuple[Health, ExitCode]:
     """How it is. A store that cannot be used is what was looked for, so it is no failure here."""
-    from perdure.client.blocking import Client
+    from perdure.client.sync import Client
     from perdure.diagnostics import Finding
     from perdure.operations.insight.health import Health
 
     try:
         with Client(shared_store(store), namespace=namespace) as client:
-            health = client.health()
+            health = client.store.health()
     except InvalidInput:
         raise
     except StoreError as error:
@@ -145,8 +145,8 @@ def prune(
     """
 
     with connected(store, namespace) as client:
-        found = client.count_ended(older_than=older_than, status=status)
-        removed = client.prune(older_than=older_than, status=status) if yes else 0
+        found = client.store.count_finished(older_than=older_than, status=status)
+        removed = client.store.prune(older_than=older_than, status=status) if yes else 0
         if as_json:
             fields = {"jobs": found.jobs, "runs": found.runs, "removed": removed}
             click.echo(json_text(fields))

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from perdure.cli.views.console import Column, json_line, moment, print_pairs, shortened
 from perdure.cli.views.runs import VALUE_LENGTH_MAX
-from perdure.client.approval_records import Answer, ApprovalRecord
 from perdure.model.times import ago, ahead
+from perdure.operations.records import Answer, ApprovalRecord
 
 
 def approval_fields(record: ApprovalRecord) -> dict[str, Any]:

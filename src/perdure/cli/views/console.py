@@ -161,6 +161,7 @@ def print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
     console.print(table)
 
 
-def tell_more(last: str) -> None:
-    """Say how to see what a list left out; ``last`` is the id in its last line."""
-    click.echo(f"there may be more: --before {last}, or a higher --limit", err=True)
+def tell_more(cursor: str | None) -> None:
+    """Say how to see the next page of a list, if there is one."""
+    if cursor is not None:
+        click.echo(f"there is more: --cursor {cursor}, or a higher --limit", err=True)

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.text import Text
 
 from perdure.cli.views.console import Column, print_pairs, print_table
-from perdure.client.checking import StrandedVersion
 from perdure.diagnostics import Fault, Source
 from perdure.errors import flow_message, node_of
 from perdure.flows.built import BuiltFlow
@@ -29,6 +28,7 @@ from perdure.model.graph import (
     kind_of,
 )
 from perdure.model.times import ago, ms_text
+from perdure.operations.records import UnservedVersion
 from perdure.render.diagram import deciders_text, delay_text
 
 
@@ -219,7 +219,7 @@ EXAMPLES_MAX = 3
 """How many ids, or reasons, are shown to people for each version."""
 
 
-def check_fields(found: Sequence[StrandedVersion]) -> list[dict[str, Any]]:
+def check_fields(found: Sequence[UnservedVersion]) -> list[dict[str, Any]]:
     return [
         {
             "namespace": each.namespace,
@@ -235,7 +235,7 @@ def check_fields(found: Sequence[StrandedVersion]) -> list[dict[str, Any]]:
 
 
 def print_check(
-    console: Console, found: Sequence[StrandedVersion], live: int, *, is_across: bool
+    console: Console, found: Sequence[UnservedVersion], live: int, *, is_across: bool
 ) -> None:
     """``live`` is how many runs are under way, with those that were not found wanting."""
     if not live:
@@ -256,7 +256,7 @@ def print_check(
     )
 
 
-def version_columns(found: Sequence[StrandedVersion], *, is_across: bool) -> list[Column]:
+def version_columns(found: Sequence[UnservedVersion], *, is_across: bool) -> list[Column]:
     return [
         Column(title="RUNS OF", cells=[f"{each.flow}@{each.version}" for each in found]),
         Column(
@@ -274,16 +274,16 @@ def version_columns(found: Sequence[StrandedVersion], *, is_across: bool) -> lis
     ]
 
 
-def _migratable(version: StrandedVersion) -> str:
+def _migratable(version: UnservedVersion) -> str:
     return "" if version.nearest is None else f"{version.migratable}/{len(version.runs)}"
 
 
-def _examples(version: StrandedVersion) -> str:
+def _examples(version: UnservedVersion) -> str:
     shown = ", ".join(run.id for run in version.runs[:EXAMPLES_MAX])
     return f"{shown}, …" if len(version.runs) > EXAMPLES_MAX else shown
 
 
-def _print_reasons(console: Console, version: StrandedVersion) -> None:
+def _print_reasons(console: Console, version: UnservedVersion) -> None:
     """Why runs of a version cannot be migrated: each reason once, with a run it is true of."""
     first: dict[str, str] = {}
     for run in version.runs:

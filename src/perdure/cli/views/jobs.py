@@ -10,11 +10,11 @@ from msgspec.structs import asdict
 from rich.console import Console
 
 from perdure.cli.views.console import Column, json_line, moment, print_pairs
-from perdure.client.records import JobRecord
 from perdure.errors import PerdureError
 from perdure.model.failure import Failure
 from perdure.model.job import FailedAttempt, Job, Progress, Status
 from perdure.model.times import ago, brief
+from perdure.operations.records import JobRecord
 
 
 def job_columns(jobs: Sequence[Job], now: datetime, *, is_across: bool) -> list[Column]:

@@ -9,7 +9,6 @@ from enum import StrEnum
 
 from perdure.cli.renderer import CliRenderer
 from perdure.cli.views.runs import in_words
-from perdure.client.run_sights import RunSight
 from perdure.model.graph import Graph
 from perdure.model.ids import Key
 from perdure.model.job import HELD, Job, Status
@@ -18,6 +17,7 @@ from perdure.model.times import ago, ahead
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState, is_live
 from perdure.operations.insight.explain import wait_actions
+from perdure.operations.records import RunSnapshot
 
 BRANCH, LAST_BRANCH, BESIDE, CLEAR = "├ ", "╰ ", "│ ", "  "
 GOES_ON = str.maketrans("├╰", "│ ")
@@ -159,7 +159,7 @@ class Line(Value):
     """What would let it go on."""
 
 
-def lines_of(sight: RunSight, options: str = "") -> list[Line]:
+def lines_of(sight: RunSnapshot, options: str = "") -> list[Line]:
     """Every node of the run, in the order of the work, with the items that are at work.
 
     ``options`` are those that commands need to find the run.
@@ -188,7 +188,7 @@ class _Node:
 
     def __init__(
         self,
-        sight: RunSight,
+        sight: RunSnapshot,
         id: str,
         jobs: list[tuple[Key, Job]],
         waits: list[Wait],
@@ -322,7 +322,7 @@ def _counted(looks: Sequence[Look]) -> str:
     return ", ".join(f"{counts[look]} {look}" for look in order)
 
 
-def _trouble(sight: RunSight, key: Key, job: Job) -> str:
+def _trouble(sight: RunSnapshot, key: Key, job: Job) -> str:
     """Why a job is not simply at work."""
     if job.status in HELD:
         return _silence(sight, job)
@@ -332,7 +332,7 @@ def _trouble(sight: RunSight, key: Key, job: Job) -> str:
     return f"{in_words(failure)}; again in {ahead(job.ready_at, sight.now)}"
 
 
-def _silence(sight: RunSight, job: Job) -> str:
+def _silence(sight: RunSnapshot, job: Job) -> str:
     for worker in sight.workers:
         if worker.info.id == job.worker and is_silent(worker, sight.now):
             left = ahead(job.lease_until or sight.now, sight.now)

@@ -21,15 +21,14 @@ from perdure.cli.views.console import (
     shortened,
 )
 from perdure.cli.views.jobs import print_traceback
-from perdure.client.run_nodes import NodeRecord
-from perdure.client.run_records import ChildRun, EventRecord, RunRecord
 from perdure.model.failure import Failure
 from perdure.model.run import NodeStatus, RunStatus
 from perdure.model.times import ago, ahead, brief
 from perdure.operations.insight.lineage import Lineage, NodeLineage, Use, UseOrigin
+from perdure.operations.records import ChildRun, EventRecord, NodeRecord, RunRecord
 
 if TYPE_CHECKING:
-    from perdure.client.waits import WaitRecord
+    from perdure.operations.records import WaitRecord
 
 
 VALUE_LENGTH_MAX = 200
@@ -253,14 +252,14 @@ class EventLines:
         self._console = console
         self._time = "%H:%M:%S" if console.width < NARROW else "%Y-%m-%d %H:%M:%S"
         self._number_width = max((len(str(event.number)) for event in known), default=4)
-        self._kind_width = max((len(event.kind) for event in known), default=len("signal_received"))
+        self._kind_width = max((len(event.type) for event in known), default=len("signal_received"))
         self._key_width = min(40, max((len(event.key or "") for event in known), default=16))
 
     def print(self, event: EventRecord) -> None:
         line = Text(f"{event.number:>{self._number_width}}  ")
         line.append(f"{event.at.astimezone().strftime(self._time)}  ", style="dim")
-        style = _KIND_STYLES.get(event.kind, "")
-        line.append(f"{event.kind:{self._kind_width}}  ", style=style)
+        style = _KIND_STYLES.get(event.type, "")
+        line.append(f"{event.type:{self._kind_width}}  ", style=style)
         line.append(f"{event.key or '':{self._key_width}}  ")
         room = min(VALUE_LENGTH_MAX, max(20, self._console.width - len(line)))
         line.append(shortened(about(event), room))
@@ -273,7 +272,7 @@ def about(event: EventRecord) -> str:
     parts = [f"{name}={_detail_text(value)}" for name, value in _details(event) if value]
     if event.failure is not None:
         parts.append(in_words(event.failure))
-    if event.kind in _HAS_VALUE:
+    if event.type in _HAS_VALUE:
         parts.append(json_line(event.value))
     return " ".join(parts)
 
@@ -358,7 +357,7 @@ def wait_columns(found: Sequence[WaitRecord], now: datetime, *, is_across: bool)
         Column(title="RUN", cells=[each.run for each in found], room_min=12),
         Column(title="NAMESPACE", cells=namespaces, rank=5, room_min=9),
         Column(title="NODE", cells=[each.key for each in found], room_min=8),
-        Column(title="FOR", cells=[each.kind.value for each in found]),
+        Column(title="FOR", cells=[each.type.value for each in found]),
         Column(title="NAME", cells=[each.name for each in found], rank=2, room_min=8),
         Column(
             title="SINCE",

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from perdure.cli.views.console import Column, moment, print_pairs, print_table, shortened
 from perdure.cli.views.runs import VALUE_LENGTH_MAX
-from perdure.client.schedule_records import ScheduleRecord
 from perdure.model.schedule import TickRecord, UnreadableSchedule
 from perdure.model.times import ago, ahead, duration_text, rough
+from perdure.operations.records import ScheduleRecord
 
 PAUSED = "paused"
 UNREADABLE = "unreadable"

@@ -19,16 +19,15 @@ from perdure.cli.renderer import CliRenderer
 from perdure.cli.views.console import STYLES, json_line
 from perdure.cli.views.live import GOES_ON, LIVE, Line, Look, is_silent, lines_of, waits_for
 from perdure.cli.views.runs import EventLines, about
-from perdure.client.blocking import RunHandle
-from perdure.client.run_records import EventRecord
-from perdure.client.run_results import run_ended_badly
-from perdure.client.run_sights import RunSight
+from perdure.client.sync import RunHandle
 from perdure.model.ids import WorkerId
 from perdure.model.job import HELD
 from perdure.model.run import NodeStatus, RunStatus, WaitKind
 from perdure.model.times import ago, brief
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState, is_live
+from perdure.operations.records import EventRecord, RunSnapshot
+from perdure.operations.results import run_error
 
 WIDE = 70
 """From this width on there is room for bars and notes beside the nodes."""
@@ -102,7 +101,7 @@ class LiveView:
 
     def __init__(
         self,
-        sight: RunSight,
+        sight: RunSnapshot,
         events: Sequence[EventRecord],
         *,
         options: str = "",
@@ -124,7 +123,7 @@ class LiveView:
 
 
 def screen(
-    sight: RunSight,
+    sight: RunSnapshot,
     lines: Sequence[Line],
     events: Sequence[EventRecord],
     size: tuple[int, int],
@@ -141,7 +140,7 @@ def screen(
     return [*head, *_node_lines(lines, width, left - len(tail), signs), *gap, *tail]
 
 
-def _title(sight: RunSight, width: int) -> Text:
+def _title(sight: RunSnapshot, width: int) -> Text:
     run = sight.run
     reached = sight.state.nodes.values()
     over = sum(node.status is not NodeStatus.LIVE for node in reached)
@@ -154,7 +153,7 @@ def _title(sight: RunSight, width: int) -> Text:
     return _cut(line, width)
 
 
-def _workers(sight: RunSight, width: int, signs: Signs) -> Iterator[Text]:
+def _workers(sight: RunSnapshot, width: int, signs: Signs) -> Iterator[Text]:
     """Who is there, and how much of this run each has in hand."""
     if sight.state.is_ended:
         return
@@ -182,7 +181,7 @@ def _workers(sight: RunSight, width: int, signs: Signs) -> Iterator[Text]:
     yield from _wrapped(parts, width)
 
 
-def _matters(worker: WorkerState, sight: RunSight, held: Counter[WorkerId | None]) -> bool:
+def _matters(worker: WorkerState, sight: RunSnapshot, held: Counter[WorkerId | None]) -> bool:
     """Whether a worker is at work, or was a moment ago."""
     return bool(held[worker.info.id]) or is_live(worker, sight.now, leases=4)
 
@@ -305,7 +304,7 @@ def _sized(text: str, width: int, signs: Signs) -> str:
 
 def _event_line(event: EventRecord, width: int) -> Text:
     line = Text().append(f"{event.at.astimezone():%H:%M:%S} ", style="dim")
-    line.append(event.kind.replace("_", " "))
+    line.append(event.type.replace("_", " "))
     line.append(f" {event.key}" if event.key else "", style="bold")
     line.append(f" {about(event)}".rstrip(), style="dim")
     return _cut(line, width)
@@ -330,13 +329,13 @@ _FOR_OTHERS = (WaitKind.APPROVAL, WaitKind.SIGNAL, WaitKind.OUTSIDE)
 class Screen(Protocol):
     """Where a run is seen."""
 
-    def show(self, sight: RunSight) -> None: ...
+    def show(self, sight: RunSnapshot) -> None: ...
 
 
 class NoScreen:
     """Nobody looks on."""
 
-    def show(self, sight: RunSight) -> None:
+    def show(self, sight: RunSnapshot) -> None:
         pass
 
 
@@ -349,7 +348,7 @@ class PlainScreen:
         self._lines = EventLines(console)
         self._told: set[tuple[str, str]] = set()
 
-    def show(self, sight: RunSight) -> None:
+    def show(self, sight: RunSnapshot) -> None:
         for event in sight.events:
             self._lines.print(event)
         for wait in sight.waits:
@@ -368,7 +367,7 @@ class LiveScreen:
         self._options = options
         self._events: deque[EventRecord] = deque(maxlen=EVENTS_MAX)
 
-    def show(self, sight: RunSight) -> None:
+    def show(self, sight: RunSnapshot) -> None:
         self._events.extend(sight.events)
         view = LiveView(sight, list(self._events), options=self._options)
         self._live.update(view, refresh=True)
@@ -385,16 +384,16 @@ def open_screen(console: Console, options: str) -> Iterator[Screen]:
         yield LiveScreen(live, options)
 
 
-def follow(run: RunHandle, shown: Screen) -> RunSight:
+def follow(run: RunHandle, shown: Screen) -> RunSnapshot:
     """Show a run until it has ended; its last sight."""
-    for sight in run.sights():
+    for sight in run.observe():
         shown.show(sight)
     return sight
 
 
-def tell_end(console: Console, last: RunSight, options: str) -> ExitCode:
+def tell_end(console: Console, last: RunSnapshot, options: str) -> ExitCode:
     record = last.run
-    error = run_ended_badly(record)
+    error = run_error(record)
     if error is None:
         duration = brief((record.finished_at or last.now) - record.created_at)
         console.print(f"{record.id} is {record.status} after {duration}", soft_wrap=True)

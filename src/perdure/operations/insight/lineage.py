@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.expr.path import MISSING, value_at
 from perdure.expr.template import template_names
 from perdure.model.event import (
     NOTHING,
@@ -145,6 +146,37 @@ def trace(graph: Graph, state: RunState, events: Iterable[Numbered]) -> list[Nod
         for id, node in graph.nodes.items()
         if (reached := state.nodes.get(id)) is not None and reached.status in _REACHED
     ]
+
+
+def with_values(
+    graph: Graph, nodes: Iterable[NodeLineage], value_of: Callable[[int], Any]
+) -> tuple[NodeLineage, ...]:
+    """Add the values that were used; ``value_of`` returns that of an event."""
+    found: dict[int, Any] = {}  # each decoded once, though many may have used it
+
+    def read(number: int) -> Any:
+        if number not in found:
+            found[number] = value_of(number)
+        return found[number]
+
+    def used(uses: Iterable[Use], defaults: Mapping[str, Any]) -> tuple[Use, ...]:
+        return tuple(_with_value(use, read, defaults) for use in uses)
+
+    def of_node(node: NodeLineage) -> NodeLineage:
+        defaults = {each.name: each.default for each in inputs_of(graph.nodes[node.id])}
+        parts = tuple(replace(part, uses=used(part.uses, defaults)) for part in node.parts)
+        return replace(node, uses=used(node.uses, defaults), parts=parts)
+
+    return tuple(map(of_node, nodes))
+
+
+def _with_value(use: Use, read: Callable[[int], Any], defaults: Mapping[str, Any]) -> Use:
+    if use.origin is UseOrigin.SECRET:
+        return use
+    found = value_at(read(use.number), use.path) if use.number else MISSING
+    if found is not MISSING:
+        return replace(use, value=found)
+    return replace(use, value=defaults.get(use.name), is_default=True)
 
 
 class _Log:

@@ -1,0 +1,575 @@
+"""The sync client: the same operations, for code without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from perdure.client.client import AsyncClient, AsyncJobs, AsyncRuns, AsyncTransactionClient
+from perdure.client.facade import Facade, OpenableFacade, documented_by, sync, sync_stream
+from perdure.client.handles import AsyncJobHandle, AsyncRunHandle
+from perdure.flows.built import BuiltFlow
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import DEFAULT_NAMESPACE, Progress, Status
+from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
+from perdure.model.run import OnExisting, RunStatus
+from perdure.model.schedule import CatchUp, Overlap
+from perdure.model.times import Duration
+from perdure.operations.approvals import Approvals
+from perdure.operations.backend import AnyFlow, AnyTask
+from perdure.operations.external import Waits
+from perdure.operations.flows import Flows
+from perdure.operations.jobs import (
+    Calls,
+    Jobs,
+    checked_args,
+    checked_kwargs,
+    insert_jobs,
+    prepare_call,
+    prepare_calls,
+    with_options,
+)
+from perdure.operations.queues import Queues, Workers
+from perdure.operations.records import Enqueued, RunStarted, ScheduleRecord
+from perdure.operations.runs import Runs
+from perdure.operations.schedules import AnyTarget, Schedules
+from perdure.operations.store import StoreOperations
+from perdure.store.contract import Store
+from perdure.tasks.options import CallOptions
+from perdure.tasks.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T", covariant=True)
+
+
+class _OfClient(Facade[T]):
+    """A group or a handle; it keeps the client, which would close itself as garbage."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client, target: T) -> None:
+        self._client = client
+        self._portal = client._portal
+        self._target = target
+
+    def __repr__(self) -> str:
+        return repr(self._target)
+
+
+class JobHandle(_OfClient[AsyncJobHandle[R_co]], Generic[R_co]):
+    """One job. ``is_new`` is False if enqueueing found a live job of the same fingerprint."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> JobId:
+        return self._target.id
+
+    @property
+    def is_new(self) -> bool:
+        return self._target.is_new
+
+    @property
+    def status(self) -> Status:
+        """Its status now; each use asks the store."""
+        return self._portal.run(self._target.status())
+
+    @property
+    def progress(self) -> Progress:
+        """Its progress now; each use asks the store."""
+        return self._portal.run(self._target.progress())
+
+    @documented_by(AsyncJobHandle.result)
+    def result(self, timeout: Duration | None = None) -> R_co:
+        return self._portal.run(self._target.result(timeout))
+
+    record = sync(AsyncJobHandle.record)
+    attempts = sync(AsyncJobHandle.attempts)
+    explain = sync(AsyncJobHandle.explain)
+    cancel = sync(AsyncJobHandle.cancel)
+    retry = sync(AsyncJobHandle.retry)
+    watch = sync_stream(AsyncJobHandle.watch)
+
+
+class RunHandle(_OfClient[AsyncRunHandle]):
+    """One run. ``is_new`` is False if submitting found a run of this id and returned it."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> RunId:
+        return self._target.id
+
+    @property
+    def is_new(self) -> bool:
+        return self._target.is_new
+
+    @property
+    def status(self) -> RunStatus:
+        """Its status now; each use asks the store."""
+        return self._portal.run(self._target.status())
+
+    result = sync(AsyncRunHandle.result)
+    record = sync(AsyncRunHandle.record)
+    detail = sync(AsyncRunHandle.detail)
+    events = sync(AsyncRunHandle.events)
+    outputs = sync(AsyncRunHandle.outputs)
+    nodes = sync(AsyncRunHandle.nodes)
+    children = sync(AsyncRunHandle.children)
+    approvals = sync(AsyncRunHandle.approvals)
+    lineage = sync(AsyncRunHandle.lineage)
+    diagram = sync(AsyncRunHandle.diagram)
+    timeline = sync(AsyncRunHandle.timeline)
+    explain = sync(AsyncRunHandle.explain)
+    watch = sync_stream(AsyncRunHandle.watch)
+    observe = sync_stream(AsyncRunHandle.observe)
+    signal = sync(AsyncRunHandle.signal)
+    pause = sync(AsyncRunHandle.pause)
+    resume = sync(AsyncRunHandle.resume)
+    cancel = sync(AsyncRunHandle.cancel)
+    retry = sync(AsyncRunHandle.retry)
+    migrate = sync(AsyncRunHandle.migrate)
+
+    @documented_by(AsyncRunHandle.fork)
+    def fork(
+        self,
+        *,
+        after: int | str | None = None,
+        patch: Mapping[str, Any] | None = None,
+        new_id: str | None = None,
+        by: str | None = None,
+    ) -> RunHandle:
+        forked = self._target.fork(after=after, patch=patch, new_id=new_id, by=by)
+        return RunHandle(self._client, self._portal.run(forked))
+
+
+class SyncJobs(_OfClient[AsyncJobs]):
+    """Calls of tasks in queues, with handles on them."""
+
+    __slots__ = ()
+
+    @documented_by(Jobs.enqueue)
+    def enqueue(
+        self,
+        task: AnyTask,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        options: CallOptions | None = None,
+    ) -> Enqueued:
+        meant = with_options(self._target._backend, task, options)
+        handle = self._client.enqueue(meant, *checked_args(args), **checked_kwargs(kwargs))
+        return Enqueued(id=handle.id, is_new=handle.is_new)
+
+    @documented_by(Jobs.enqueue_many)
+    def enqueue_many(
+        self,
+        task: AnyTask,
+        inputs: Iterable[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        options: CallOptions | None = None,
+    ) -> Sequence[Enqueued]:
+        meant = with_options(self._target._backend, task, options)
+        handles = self._client.enqueue_many(meant, inputs, kwargs=kwargs)
+        return [Enqueued(id=each.id, is_new=each.is_new) for each in handles]
+
+    list = sync(Jobs.list)
+    count = sync(Jobs.count)
+    get = sync(Jobs.get)
+    attempts = sync(Jobs.attempts)
+    find_result = sync(Jobs.find_result)
+    explain = sync(Jobs.explain)
+    watch = sync_stream(Jobs.watch)
+    cancel = sync(Jobs.cancel)
+    cancel_group = sync(Jobs.cancel_group)
+    retry = sync(Jobs.retry)
+    resume = sync(Jobs.resume)
+    disable = sync(Jobs.disable)
+    enable = sync(Jobs.enable)
+
+    @overload
+    def handle(self, id: str, task: Task[..., R]) -> JobHandle[R]: ...
+    @overload
+    def handle(self, id: str, task: AnyTask | None = None) -> JobHandle[Any]: ...
+    @documented_by(AsyncJobs.handle)
+    def handle(self, id: str, task: AnyTask | None = None) -> JobHandle[Any]:
+        return JobHandle(self._client, self._target.handle(id, task))
+
+    @overload
+    def results(
+        self,
+        jobs: Iterable[JobHandle[R]],
+        *,
+        timeout: Duration | None = None,
+        return_errors: Literal[False] = False,
+    ) -> Sequence[R]: ...
+    @overload
+    def results(
+        self,
+        jobs: Iterable[JobHandle[R]],
+        *,
+        timeout: Duration | None = None,
+        return_errors: bool,
+    ) -> Sequence[R | BaseException]: ...
+    @documented_by(AsyncJobs.results)
+    def results(
+        self,
+        jobs: Iterable[JobHandle[Any]],
+        *,
+        timeout: Duration | None = None,
+        return_errors: bool = False,
+    ) -> Sequence[Any]:
+        handles = [job._target for job in jobs]
+        return self._portal.run(
+            self._target.results(handles, timeout=timeout, return_errors=return_errors)
+        )
+
+
+class SyncRuns(_OfClient[AsyncRuns]):
+    """Runs of flows, with handles on them."""
+
+    __slots__ = ()
+
+    @documented_by(Runs.submit)
+    def submit(
+        self,
+        flow: AnyFlow,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> RunStarted:
+        # Prepared here: what encodes the input as JSON is the caller's code.
+        submission = self._target._prepare(flow, input, id, on_conflict)
+        return self._portal.run(self._target._submit(submission))
+
+    list = sync(Runs.list)
+    count = sync(Runs.count)
+    get = sync(Runs.get)
+    events = sync(Runs.events)
+    timeline = sync(Runs.timeline)
+    lineage = sync(Runs.lineage)
+    diagram = sync(Runs.diagram)
+    explain = sync(Runs.explain)
+    watch = sync_stream(Runs.watch)
+    observe = sync_stream(Runs.observe)
+    signal = sync(Runs.signal)
+    broadcast = sync(Runs.broadcast)
+    report = sync(Runs.report)
+    pause = sync(Runs.pause)
+    resume = sync(Runs.resume)
+    cancel = sync(Runs.cancel)
+    retry = sync(Runs.retry)
+    fork = sync(Runs.fork)
+    migrate = sync(Runs.migrate)
+
+    @documented_by(AsyncRuns.handle)
+    def handle(self, id: str, flow: AnyFlow | None = None) -> RunHandle:
+        return RunHandle(self._client, self._target.handle(id, flow))
+
+
+class SyncApprovals(_OfClient[Approvals]):
+    """Approvals that runs wait for. The id of one is ``<run>:<node>``."""
+
+    __slots__ = ()
+    list = sync(Approvals.list)
+    get = sync(Approvals.get)
+    decide = sync(Approvals.decide)
+
+
+class SyncWaits(_OfClient[Waits]):
+    """What runs wait for."""
+
+    __slots__ = ()
+    list = sync(Waits.list)
+
+
+class SyncSchedules(_OfClient[Schedules]):
+    """Flows and tasks that start at certain times."""
+
+    __slots__ = ()
+
+    @documented_by(Schedules.save)
+    def save(
+        self,
+        name: str,
+        target: AnyTarget,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        timezone: str = "UTC",
+        input: Any = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "one",
+        start_at: datetime | None = None,
+        end_at: datetime | None = None,
+        paused: bool = False,
+    ) -> ScheduleRecord:
+        # Prepared here: what encodes the input as JSON is the caller's code.
+        request = self._target._prepare(
+            name,
+            target,
+            cron=cron,
+            every=every,
+            timezone=timezone,
+            input=input,
+            args=args,
+            kwargs=kwargs,
+            overlap=overlap,
+            catch_up=catch_up,
+            start_at=start_at,
+            end_at=end_at,
+            paused=paused,
+        )
+        return self._portal.run(self._target._save(request))
+
+    list = sync(Schedules.list)
+    get = sync(Schedules.get)
+    pause = sync(Schedules.pause)
+    resume = sync(Schedules.resume)
+    trigger = sync(Schedules.trigger)
+    delete = sync(Schedules.delete)
+
+
+class SyncQueues(_OfClient[Queues]):
+    """Queues: how many jobs are in them, and whether they are paused."""
+
+    __slots__ = ()
+    list = sync(Queues.list)
+    pause = sync(Queues.pause)
+    resume = sync(Queues.resume)
+
+
+class SyncWorkers(_OfClient[Workers]):
+    """Workers that registered with the store."""
+
+    __slots__ = ()
+    list = sync(Workers.list)
+
+
+class SyncFlows(_OfClient[Flows]):
+    """Flows that runs were submitted of."""
+
+    __slots__ = ()
+    list = sync(Flows.list)
+    unserved = sync(Flows.unserved)
+
+
+class SyncStore(_OfClient[StoreOperations]):
+    """The store as a whole."""
+
+    __slots__ = ()
+    health = sync(StoreOperations.health)
+    now = sync(StoreOperations.now)
+    count_finished = sync(StoreOperations.count_finished)
+    prune = sync(StoreOperations.prune)
+
+
+class Client(OpenableFacade[AsyncClient]):
+    """The client for code without an event loop, usable from many threads at once.
+
+    Opens its store on first use, or with ``with``; without either it is closed when it is
+    garbage or when the program ends. Takes what :class:`AsyncClient` takes.
+    """
+
+    def __init__(
+        self,
+        store: str | Store,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        tasks: Iterable[Task[..., Any]] = (),
+        flows: Iterable[BuiltFlow] = (),
+        on_conflict: OnExisting = "fail",
+        aging: Duration = "5m",
+        payload_max_bytes: int = PAYLOAD_MAX_BYTES,
+        codec: Codec | None = None,
+    ) -> None:
+        super().__init__(
+            AsyncClient(
+                store,
+                namespace=namespace,
+                tasks=tasks,
+                flows=flows,
+                on_conflict=on_conflict,
+                aging=aging,
+                payload_max_bytes=payload_max_bytes,
+                codec=codec,
+            )
+        )
+
+    # Made on each use: a group holds the client, and a cycle would keep it from being closed
+    # as soon as it is garbage.
+
+    @property
+    def jobs(self) -> SyncJobs:
+        return SyncJobs(self, self._target.jobs)
+
+    @property
+    def runs(self) -> SyncRuns:
+        return SyncRuns(self, self._target.runs)
+
+    @property
+    def approvals(self) -> SyncApprovals:
+        return SyncApprovals(self, self._target.approvals)
+
+    @property
+    def waits(self) -> SyncWaits:
+        return SyncWaits(self, self._target.waits)
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        return SyncSchedules(self, self._target.schedules)
+
+    @property
+    def queues(self) -> SyncQueues:
+        return SyncQueues(self, self._target.queues)
+
+    @property
+    def workers(self) -> SyncWorkers:
+        return SyncWorkers(self, self._target.workers)
+
+    @property
+    def flows(self) -> SyncFlows:
+        return SyncFlows(self, self._target.flows)
+
+    @property
+    def store(self) -> SyncStore:
+        return SyncStore(self, self._target.store)
+
+    @documented_by(AsyncClient.task)
+    def task(self, name: str) -> Task[..., Any]:
+        return self._target.task(name)
+
+    @documented_by(AsyncClient.using)
+    def using(self, connection: Any) -> TransactionClient:
+        return TransactionClient(self, connection)
+
+    @overload
+    def enqueue(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    @overload
+    def enqueue(self, task: str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
+    @documented_by(AsyncClient.enqueue)
+    def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        return self._insert(prepare_call(self._target._backend, task, args, kwargs))[0]
+
+    @overload
+    def enqueue_many(
+        self,
+        task: Task[..., R],
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[JobHandle[R]]: ...
+    @overload
+    def enqueue_many(
+        self,
+        task: str,
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[JobHandle[Any]]: ...
+    @documented_by(AsyncClient.enqueue_many)
+    def enqueue_many(
+        self,
+        task: AnyTask,
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[JobHandle[Any]]:
+        backend = self._target._backend
+        return self._insert(prepare_calls(backend, task, inputs, checked_kwargs(kwargs)))
+
+    def _insert(self, calls: Calls) -> list[JobHandle[Any]]:
+        # Made here: inputs, and functions of them, may belong to the caller's thread.
+        jobs = list(calls.jobs)
+        inserted = self._portal.run(insert_jobs(self._target._backend, jobs))
+        return [JobHandle(self, each) for each in self._target._handles(calls, inserted)]
+
+    @documented_by(AsyncClient.submit)
+    def submit(
+        self,
+        flow: AnyFlow,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> RunHandle:
+        runs = self._target.runs
+        # Prepared here: what encodes the input as JSON is the caller's code.
+        submission = runs._prepare(flow, input, id, on_conflict)
+        started = self._portal.run(runs._submit(submission))
+        handle = AsyncRunHandle(
+            self._target._backend, started.id, submission.flow, is_new=started.is_new
+        )
+        return RunHandle(self, handle)
+
+    @documented_by(AsyncClient.run)
+    def run(
+        self,
+        flow: AnyFlow,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        return self.submit(flow, input, id=id, on_conflict=on_conflict).result(timeout)
+
+
+class TransactionClient:
+    """A :class:`Client` within a transaction of yours: see ``using``."""
+
+    __slots__ = ("_client", "_connection")
+
+    def __init__(self, client: Client, connection: Any) -> None:
+        self._client = client
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._client!r}>"
+
+    @overload
+    def enqueue(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    @overload
+    def enqueue(self, task: str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
+    @documented_by(AsyncTransactionClient.enqueue)
+    def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        return self._insert(prepare_call(self._client._target._backend, task, args, kwargs))[0]
+
+    @overload
+    def enqueue_many(
+        self,
+        task: Task[..., R],
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[JobHandle[R]]: ...
+    @overload
+    def enqueue_many(
+        self,
+        task: str,
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[JobHandle[Any]]: ...
+    @documented_by(AsyncTransactionClient.enqueue_many)
+    def enqueue_many(
+        self,
+        task: AnyTask,
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[JobHandle[Any]]:
+        backend = self._client._target._backend
+        return self._insert(prepare_calls(backend, task, inputs, checked_kwargs(kwargs)))
+
+    def _insert(self, calls: Calls) -> list[JobHandle[Any]]:
+        client, target = self._client, self._client._target
+        store = client._portal.run(target._backend.store())
+        # On the caller's thread, to which the connection belongs.
+        inserted = store.insert_in_blocking_transaction(self._connection, list(calls.jobs))
+        return [JobHandle(client, each) for each in target._handles(calls, inserted)]

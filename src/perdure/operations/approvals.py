@@ -1,0 +1,329 @@
+"""Approvals: what is asked of whom, and what was decided."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.diagnostics import declare, near, safe_repr
+from perdure.engine.run_view import RunView
+from perdure.errors import (
+    ApprovalDecided,
+    ApprovalNotFound,
+    EventLogCorrupt,
+    RunNotFound,
+    ValueMissing,
+)
+from perdure.model import check
+from perdure.model.event import decode_event
+from perdure.model.graph import ApprovalNode, Graph
+from perdure.model.ids import RunId
+from perdure.model.run import Wait, WaitFilter, WaitKind
+from perdure.model.trigger import DecideApproval
+from perdure.model.wait import ApprovalRequest, approval_id, parse_approval_id
+from perdure.operations.approval_history import (
+    ApprovalHistory,
+    ApprovalPlace,
+    after_event,
+    read_histories,
+)
+from perdure.operations.backend import AnyFlow, flow_name
+from perdure.operations.external import pages_of
+from perdure.operations.operation import Group, Role, operation
+from perdure.operations.page import Page, decode_cursor, page_of, page_size
+from perdure.operations.records import ApprovalRecord, ApprovalStatus, decoded
+from perdure.operations.submit import run_id
+
+NOTE_MAX = 2_000
+"""Characters of a note."""
+RUNS_AT_ONCE = 50
+"""Logs that are read together to see who answered already."""
+_log = logging.getLogger("perdure.client")
+
+INVALID_ID = declare("approval.invalid_id", "the id of an approval is RUN:NODE")
+NO_SUCH_NODE = declare(
+    "approval.no_such_node",
+    "run {run_id!r} (flow {flow!r}) has no approval {node!r}[; did you mean {nearest:or}?]"
+    "[; it has {known}]",
+)
+NOT_OPENED = declare("approval.not_opened", "run {run_id!r} has not reached it, or passed it by")
+
+
+class Approvals(Group):
+    """Approvals that runs wait for. The id of one is ``<run>:<node>``."""
+
+    @operation("approvals.list", role=Role.VIEWER)
+    async def list(
+        self,
+        deciders: str | Sequence[str] | None = None,
+        *,
+        flow: AnyFlow | None = None,
+        run: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[ApprovalRecord]:
+        """List open approvals, the longest open first: for these names or roles, or all.
+
+        Approvals without deciders are in every list.
+        """
+        size, of = page_size(limit), flow_name(flow)
+        names = [deciders] if isinstance(deciders, str) else deciders
+        wanted = WaitFilter(
+            namespace=self._backend.visible,
+            run=None if run is None else run_id(run),
+            kind=WaitKind.APPROVAL,
+            deciders=check.optional(check.names, names, "deciders"),
+            after=None
+            if cursor is None
+            else decode_cursor("approvals.list", cursor, tuple[datetime, RunId, str]),
+        )
+        store = await self._backend.store()
+        found: dict[ApprovalPlace, tuple[Wait, ApprovalRequest]] = {}
+        async for page in pages_of(store, wanted, size + 1):
+            for wait in page:
+                try:
+                    request = self._request(wait)
+                except EventLogCorrupt as error:
+                    _log.error("approval %s is left out of the list: %s", wait.key, error)
+                    continue
+                if of in (None, request.flow):
+                    found[_place_of(wait)] = wait, request
+            if len(found) > size:
+                break
+        # Where the first answer decides, there are none while it is open.
+        several = [place for place, (_, request) in found.items() if request.quorum != 1]
+        histories: dict[ApprovalPlace, ApprovalHistory] = {}
+        for first in range(0, len(several), RUNS_AT_ONCE):
+            chunk = several[first : first + RUNS_AT_ONCE]
+            histories |= await read_histories(store, chunk, self._backend.codec)
+        records = [
+            _open_record(wait, request, histories.get(place, ApprovalHistory()))
+            for place, (wait, request) in found.items()
+        ]
+        return page_of(
+            "approvals.list", records, size, lambda each: (each.opened_at, each.run, each.node)
+        )
+
+    @operation("approvals.get", role=Role.VIEWER)
+    async def get(self, id: str) -> ApprovalRecord:
+        """Return one approval, open or decided, with all answers."""
+        run_name, name = _parsed(id)
+        try:
+            run = await self._backend.find_run(run_name)
+        except RunNotFound as error:
+            raise ApprovalNotFound(*error.faults, approval_id=id) from None
+        # Not loaded: the log of a long run is large, and its end has what is asked for.
+        graph = await self._backend.graphs.load(
+            await self._backend.store(), run.namespace, f"{run.flow}@{run.version}"
+        )
+        node = _approval_node(graph, run.id, name, id)
+        place = ApprovalPlace(namespace=run.namespace, run=run.id, node=node.id)
+        return await self._read(place, node, await self._wait(place))
+
+    @operation("approvals.decide", role=Role.DECIDER, writes=True)
+    async def decide(
+        self,
+        id: str,
+        decision: str,
+        *,
+        data: Any = None,
+        by: str | None = None,
+        roles: Sequence[str] = (),
+        note: str | None = None,
+    ) -> ApprovalRecord:
+        """Answer an approval; the returned record says whether that decided it.
+
+        ``data`` is what its form asks for. ``by`` is who answers and ``roles`` what that person
+        may answer as: nothing here proves either, that is up to the caller. Raises
+        ``InvalidAnswer`` with what is wrong by field, ``NotADecider``, ``AlreadyAnswered``,
+        ``ApprovalDecided`` or ``ApprovalNotFound``; then nothing was written.
+        """
+        answer = DecideApproval(
+            node="",
+            decision=check.name(decision, "decision"),
+            data=self._backend.json(data, "the data of the answer"),
+            by=check.optional(check.name, by, "by"),
+            roles=check.names(roles, "roles"),
+            note=check.optional(check.text, note, "note", NOTE_MAX),
+        )
+        run_name, name = _parsed(id)
+        try:
+            run = await self._backend.load_run(run_name)
+        except RunNotFound as error:
+            raise ApprovalNotFound(*error.faults, approval_id=id) from None
+        node = _approval_node(run.graph, run.id, name, id)
+        place = ApprovalPlace(namespace=run.namespace, run=run.id, node=node.id)
+        wait = await self._wait(place)
+        # By the store's clock: that of the caller may be off.
+        store = await self._backend.store()
+        is_late = wait is not None and wait.due_at is not None and wait.due_at <= await store.now()
+        if run.state.approvals.get(node.id) is not None:  # there were answers or reminders
+            history = await self._history(place)
+        else:
+            opened_at = None if wait is None else wait.opened_at
+            history = ApprovalHistory(status=ApprovalStatus.OPEN, opened_at=opened_at)
+        loaded_number = run.state.number
+        try:
+            plan = await self._backend.command(run, replace(answer, node=node.id, is_late=is_late))
+        except ApprovalDecided:
+            record = await self.get(id)
+            if record.is_open:
+                raise
+            raise ApprovalDecided(approval_id=id, outcome=outcome_of(record)) from None
+        if wait is None:
+            return await self._read(place, node, wait)
+        if plan.first != loaded_number + 1:  # others wrote meanwhile
+            now = await self._history(place)
+            if now.status is not None:  # else the run ended by this, and was pruned at once
+                return _record(place, node, wait, self._request(wait), now)
+        for stored in plan.stored_events:
+            event = decode_event(run.id, stored.number, stored.data)
+            history = after_event(history, node.id, event, stored, self._backend.codec)
+        return _record(place, node, wait, self._request(wait), history)
+
+    async def _read(
+        self, place: ApprovalPlace, node: ApprovalNode, wait: Wait | None
+    ) -> ApprovalRecord:
+        history = await self._history(place)
+        if history.status is None:
+            id = approval_id(place.run, node.id)
+            raise ApprovalNotFound(NOT_OPENED.fault(run_id=place.run), approval_id=id)
+        if wait is not None:
+            return _record(place, node, wait, self._request(wait), history)
+        # What was asked follows from the log.
+        engine = await self._backend.engine()
+        run = await engine.load(place.namespace, place.run)
+        while True:
+            try:
+                view = RunView(run.graph, run.id, run.state, run.values)
+                request = view.approval_request(node)
+                return _record(place, node, wait, request, history)
+            except ValueMissing as error:
+                await engine.read_values(run, error.numbers)
+
+    async def _history(self, place: ApprovalPlace) -> ApprovalHistory:
+        store = await self._backend.store()
+        return (await read_histories(store, [place], self._backend.codec))[place]
+
+    async def _wait(self, place: ApprovalPlace) -> Wait | None:
+        store = await self._backend.store()
+        for each in await store.queries.run_waits(place.namespace, place.run):
+            if each.kind is WaitKind.APPROVAL and each.key == place.node:
+                return each
+        return None
+
+    def _request(self, wait: Wait) -> ApprovalRequest:
+        try:
+            return msgspec.convert(decoded(wait.detail, self._backend.codec), ApprovalRequest)
+        except msgspec.ValidationError as error:
+            reason = f"what is stored of approval {wait.key!r} cannot be read: {error}"
+            raise EventLogCorrupt(run_id=wait.run, reason=reason) from error
+
+
+def _parsed(id: Any) -> tuple[RunId, str]:
+    """The run and the node that an id names."""
+    run, node = parse_approval_id(id) if isinstance(id, str) else ("", "")
+    if not run or not node:
+        shown = id if isinstance(id, str) else safe_repr(id)
+        raise ApprovalNotFound(INVALID_ID.fault(("id",), name="id"), approval_id=shown)
+    return run_id(run), node
+
+
+def _approval_node(graph: Graph, run: RunId, name: str, id: str) -> ApprovalNode:
+    node = graph.nodes.get(name)
+    if isinstance(node, ApprovalNode):
+        return node
+    known = tuple(each.id for each in graph.nodes.values() if isinstance(each, ApprovalNode))
+    nearest = near(name, known)
+    fault = NO_SUCH_NODE.fault(
+        run_id=run,
+        flow=graph.name,
+        node=name,
+        nearest=nearest,
+        known=() if nearest else known,
+    )
+    raise ApprovalNotFound(fault, approval_id=id)
+
+
+def outcome_of(record: ApprovalRecord) -> str:
+    """How an approval ended, in words."""
+    at = f" at {record.decided_at:%Y-%m-%d %H:%M:%S %Z}" if record.decided_at else ""
+    match record.status:
+        case ApprovalStatus.DECIDED:
+            agreed = [each for each in record.answers if each.decision == record.decision]
+            by = " and ".join(each.by for each in agreed if each.by is not None)
+            return f"{record.decision}{f' by {by}' if by else ''}{at}"
+        case ApprovalStatus.TIMED_OUT:
+            return f"nobody decided in time, which was over{at}"
+        case ApprovalStatus.CANCELLED:
+            return f"its run ended{at}, before anybody decided"
+        case ApprovalStatus.OPEN:
+            return f"open, with {len(record.answers)} answers so far"
+
+
+def _record(
+    place: ApprovalPlace,
+    node: ApprovalNode,
+    wait: Wait | None,
+    request: ApprovalRequest,
+    history: ApprovalHistory,
+) -> ApprovalRecord:
+    if wait is not None and history.status is ApprovalStatus.OPEN:
+        return _open_record(wait, request, history)
+    assert history.status is not None
+    assert history.opened_at is not None
+    more = [name for each in history.reminders for name in each.deciders]
+    return ApprovalRecord(
+        id=approval_id(place.run, node.id),
+        run=place.run,
+        node=node.id,
+        namespace=place.namespace,
+        flow=request.flow,
+        status=history.status,
+        title=request.title,
+        message=request.message,
+        form=request.form,
+        show=request.show,
+        data=request.data,
+        deciders=tuple(dict.fromkeys([*node.deciders, *more])),
+        choices=request.answers,
+        quorum=request.quorum,
+        answers=history.answers,
+        opened_at=history.opened_at,
+        reminders=history.reminders,
+        decision=history.decision,
+        port=history.port,
+        decided_at=history.ended_at,
+    )
+
+
+def _open_record(wait: Wait, request: ApprovalRequest, history: ApprovalHistory) -> ApprovalRecord:
+    return ApprovalRecord(
+        id=approval_id(wait.run, wait.key),
+        run=wait.run,
+        node=wait.key,
+        namespace=wait.namespace,
+        flow=request.flow,
+        status=ApprovalStatus.OPEN,
+        title=request.title,
+        message=request.message,
+        form=request.form,
+        show=request.show,
+        data=request.data,
+        deciders=wait.deciders,
+        choices=request.answers,
+        quorum=request.quorum,
+        answers=history.answers,
+        opened_at=wait.opened_at,
+        due_at=wait.due_at,
+        reminders=history.reminders,
+    )
+
+
+def _place_of(wait: Wait) -> ApprovalPlace:
+    return ApprovalPlace(namespace=wait.namespace, run=wait.run, node=wait.key)

@@ -1,0 +1,288 @@
+"""What comes to runs from outside: reports on external work and broadcast signals; their waits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.diagnostics import declare
+from perdure.engine.cached_run import CachedRun
+from perdure.engine.plan import Plan
+from perdure.engine.runs import Runs
+from perdure.errors import InvalidInput, NodeNotFound, PerdureError, RunEnded
+from perdure.expr.condition import holds, parse_condition
+from perdure.model import check
+from perdure.model.event import NodeCompleted, NodeReported, ReportIgnored
+from perdure.model.graph import ORDINARY, LoopNode
+from perdure.model.ids import Key, RunId
+from perdure.model.run import LiveKind, Wait, WaitFilter, WaitKind
+from perdure.model.trigger import ReportReceived, SendSignal
+from perdure.model.wait import LAST, Report, ReportStatus
+from perdure.operations.backend import Backend
+from perdure.operations.operation import Group, Role, operation
+from perdure.operations.page import Page, decode_cursor, page_of, page_size
+from perdure.operations.records import (
+    BroadcastResult,
+    ReportOutcome,
+    ReportReceipt,
+    WaitRecord,
+    decoded,
+    wait_record,
+)
+from perdure.operations.run_log import latest_first
+from perdure.operations.submit import run_id
+from perdure.store.contract import Store
+
+ERROR_MAX = 10_000
+"""Characters of the reason of a failure."""
+RUNS_AT_ONCE = 100
+"""Runs that get a broadcast in one write."""
+WRONG_STATUS = declare(
+    "report.wrong_status", "{name} requires status {required!r} (got {status!r})"
+)
+
+
+class Waits(Group):
+    """What runs wait for."""
+
+    @operation("waits.list", role=Role.VIEWER)
+    async def list(
+        self,
+        *,
+        type: str | None = None,
+        run: str | None = None,
+        name: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[WaitRecord]:
+        """List what runs wait for, the longest open first.
+
+        ``type`` is ``timer``, ``signal``, ``child``, ``outside`` or ``approval``.
+        """
+        size = page_size(limit)
+        wanted = WaitFilter(
+            namespace=self._backend.visible,
+            run=None if run is None else run_id(run),
+            kind=check.optional(check.choice, type, "type", WaitKind),
+            name=check.optional(check.name, name, "name"),
+            after=None
+            if cursor is None
+            else decode_cursor("waits.list", cursor, tuple[datetime, RunId, str]),
+        )
+        store = await self._backend.store()
+        found = await store.queries.list_waits(wanted, size + 1)
+        records = [wait_record(wait, self._backend.codec) for wait in found]
+        return page_of("waits.list", records, size, lambda wait: place_of(wait))
+
+
+def place_of(wait: Wait | WaitRecord) -> tuple[datetime, RunId, str]:
+    """By which the next page follows."""
+    return wait.opened_at, wait.run, wait.key
+
+
+async def pages_of(store: Store, wanted: WaitFilter, size: int) -> AsyncGenerator[list[Wait], None]:
+    """Yield all matching waits, the longest open first, a page at a time."""
+    while True:
+        page = await store.queries.list_waits(wanted, size)
+        if page:
+            yield page
+        if len(page) < size:
+            return
+        wanted = replace(wanted, after=place_of(page[-1]))
+
+
+# Reports.
+
+
+async def report(
+    backend: Backend,
+    id: RunId,
+    node: Any,
+    *,
+    status: Any,
+    result: Any,
+    error: Any,
+    progress: Any,
+    port: Any,
+    key: Any,
+    by: Any,
+) -> ReportReceipt:
+    status = check.choice(status, "status", ReportStatus)
+    port = ORDINARY if port in (None, ORDINARY) else check.name(port, "port")
+    for name, is_given, required in (
+        ("result", result is not None, ReportStatus.COMPLETED),
+        ("error", error is not None, ReportStatus.FAILED),
+        ("port", bool(port), ReportStatus.COMPLETED),
+    ):
+        if is_given and status is not required:
+            raise InvalidInput(
+                WRONG_STATUS.fault((name,), name=name, required=required.value, status=status.value)
+            )
+    content = Report(
+        status=status,
+        result=result,
+        error=check.optional(check.text, error, "error", ERROR_MAX),
+        progress=progress,
+        port=port,
+    )
+    reported = ReportReceived(
+        key=Key(node=""),
+        status=status,
+        report=backend.json(content, "the report"),
+        token="" if key is None else check.name(key, "key"),
+        by=check.optional(check.name, by, "by"),
+        port=port,
+        has_progress=progress is not None,
+    )
+    run = await backend.load_run(id)
+    part = _part(run, node)
+    try:
+        plan = await backend.command(run, replace(reported, key=part))
+    except RunEnded:
+        return await _too_late(backend, run, part, reported)
+    outcome = ReportOutcome.REPEATED
+    for event in plan.events:
+        if isinstance(event, NodeReported):
+            outcome = ReportOutcome.ACCEPTED
+        elif isinstance(event, ReportIgnored):
+            outcome = ReportOutcome.IGNORED
+    return await _receipt(backend, run, part, outcome)
+
+
+def _part(run: CachedRun, node: Any) -> Key:
+    """The part of a run that is meant; of a loop, without a number, the last iteration."""
+    name = check.name(node, "node")
+    try:
+        key = Key.parse(name)
+    except ValueError:
+        key = None
+    nodes = run.graph.nodes
+    if key is None or key.part or key.node not in nodes:
+        raise NodeNotFound(run_id=run.id, node=name, known=tuple(nodes))
+    if key.iteration or not isinstance(nodes[key.node], LoopNode):
+        return key
+    state = run.state.nodes.get(key.node)
+    return replace(key, iteration=1 if state is None else max(1, state.iteration))
+
+
+async def _too_late(
+    backend: Backend, run: CachedRun, key: Key, reported: ReportReceived
+) -> ReportReceipt:
+    """The run has ended: a report that it has already is no news, nor one after the final one."""
+    has_last = False
+    async for _, event in _reports(backend, run, key):
+        if reported.token and event.token == reported.token:
+            return await _receipt(backend, run, key, ReportOutcome.REPEATED)
+        has_last = has_last or event.status in LAST
+        if has_last and not reported.token:
+            break
+    if has_last:
+        return await _receipt(backend, run, key, ReportOutcome.IGNORED)
+    operation = f"report on node {key.text!r} of"
+    raise RunEnded(run_id=run.id, operation=operation, status=run.state.status)
+
+
+async def _receipt(
+    backend: Backend, run: CachedRun, key: Key, outcome: ReportOutcome
+) -> ReportReceipt:
+    first = await _first(backend, run, key) if outcome is ReportOutcome.IGNORED else None
+    return ReportReceipt(
+        run=run.id, node=key.text, outcome=outcome, status=run.state.status, first=first
+    )
+
+
+async def _first(backend: Backend, run: CachedRun, key: Key) -> Report | None:
+    """The final report that counted: it is the latest of its kind in the log."""
+    async for number, event in _reports(backend, run, key):
+        if event.status in LAST:
+            store = await backend.store()
+            values = await store.runs.event_values(run.namespace, run.id, [number])
+            if number not in values:  # the run was pruned meanwhile
+                return None
+            return msgspec.convert(decoded(values[number], backend.codec), Report)
+    return None
+
+
+async def _reports(
+    backend: Backend, run: CachedRun, key: Key
+) -> AsyncIterator[tuple[int, NodeReported]]:
+    """Yield the reports on a key with their numbers in the log, the latest first."""
+    async for stored, event in latest_first(await backend.store(), run.namespace, run.id):
+        if isinstance(event, NodeReported) and event.key == key.text:
+            yield stored.number, event
+
+
+# Broadcasts.
+
+
+async def broadcast(backend: Backend, signal: SendSignal, flow: str | None) -> BroadcastResult:
+    namespace, store = backend.namespace, await backend.store()
+    engine = await backend.engine()
+    # Waits that open from now on are not meant: a run that takes the signal may wait for another.
+    until = await store.now()
+    wanted = WaitFilter(namespace=namespace, kind=WaitKind.SIGNAL, name=signal.name)
+    payload = msgspec.json.decode(signal.payload)
+    reached: dict[RunId, None] = {}
+    refused: set[RunId] = set()
+    async for page in pages_of(store, wanted, RUNS_AT_ONCE):
+        waiting = [wait for wait in page if wait.opened_at <= until]
+        if not waiting:
+            break
+        if flow is not None:
+            runs = await store.queries.get_runs([(namespace, wait.run) for wait in waiting])
+            flows = [None if run is None else run.flow for run in runs]
+            waiting = [wait for wait, of in zip(waiting, flows, strict=True) if of == flow]
+        matching = [wait.run for wait in waiting if _accepts(backend, wait, payload)]
+        new = [id for id in dict.fromkeys(matching) if id not in reached]
+        sent = await _send(engine, [(namespace, id) for id in new], signal)
+        reached |= dict.fromkeys(id for id in new if id in sent)
+        refused.update(wait.run for wait in waiting if wait.run not in matching)
+    unmatched = len(refused - reached.keys())
+    return BroadcastResult(name=signal.name, runs=tuple(reached), unmatched=unmatched)
+
+
+def _accepts(backend: Backend, wait: Wait, payload: Any) -> bool:
+    """Whether the wait is for a signal like this; the engine checks it again."""
+    if not wait.detail:
+        return True
+    try:
+        condition = parse_condition(decoded(wait.detail, backend.codec)["where"])
+    except (PerdureError, LookupError, TypeError):
+        return True  # nobody can tell from this
+    return holds(condition, payload if isinstance(payload, dict) else {})
+
+
+async def _send(engine: Runs, ids: Sequence[tuple[str, RunId]], signal: SendSignal) -> set[RunId]:
+    """Let the signal happen to these runs, in one write; those that took it or will."""
+    loaded = await engine.load_many(ids)
+    left = [run for run in loaded if isinstance(run, CachedRun)]
+    sent: set[RunId] = set()
+    while left:
+        plans = [
+            plan
+            for run in left
+            if _waits_for(run, signal.name)
+            and _is_taken(plan := await engine.plan(run, lambda plan: plan.apply(signal)))
+        ]
+        written = await engine.commit(plans)
+        sent |= {plan.run.id for plan in written}
+        others = [plan.run for plan in plans if plan not in written]
+        left = await engine.catch_up(others)
+    return sent
+
+
+def _waits_for(run: CachedRun, name: str) -> bool:
+    nodes = run.graph.signals.get(name, ())
+    return not run.state.is_ended and any(run.state.live.get(id) is LiveKind.WAIT for id in nodes)
+
+
+def _is_taken(plan: Plan) -> bool:
+    """Whether a node takes the signal; a paused run will, once it goes on."""
+    taken = any(
+        isinstance(event, NodeCompleted) and event.cause == "signal" for event in plan.events
+    )
+    return taken or plan.run.state.is_paused

@@ -1,0 +1,96 @@
+"""Flows: which versions have runs, and which of those the given code cannot serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from perdure.diagnostics import render
+from perdure.engine.cached_run import CachedRun
+from perdure.engine.migration import differences, nearest_to
+from perdure.flows.built import BuiltFlow
+from perdure.model import check
+from perdure.model.facts import FlowRuns
+from perdure.model.graph import Graph
+from perdure.model.run import FlowCount, Run, RunFilter
+from perdure.operations.backend import checked_flow
+from perdure.operations.operation import Group, Role, operation
+from perdure.operations.page import Page, page_of_all
+from perdure.operations.records import UnservedRun, UnservedVersion
+
+RUNS_AT_ONCE = 100
+
+
+class Flows(Group):
+    """Flows that runs were submitted of."""
+
+    @operation("flows.list", role=Role.VIEWER)
+    async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[FlowRuns]:
+        """List every version of every flow, with how many runs it has."""
+        store = await self._backend.store()
+        return page_of_all(
+            "flows.list",
+            await store.admin.flow_stats(self._backend.visible),
+            limit,
+            cursor,
+            lambda flow: (flow.namespace, flow.flow, flow.version),
+        )
+
+    @operation("flows.unserved", role=Role.VIEWER)
+    async def unserved(self, flows: Iterable[BuiltFlow]) -> Sequence[UnservedVersion]:
+        """Return the unfinished runs that workers with these flows cannot continue, by version.
+
+        Each version comes with the nearest one among ``flows``, and each run with the reasons
+        against migrating it there.
+        """
+        known = {
+            text: each.graph
+            for flow in check.listed(flows, "flows", "flows")
+            for text, each in checked_flow(flow).with_children().items()
+        }
+        store = await self._backend.store()
+        counts = await store.admin.live_flows(self._backend.visible)
+        return [
+            await self._version(count, tuple(known.values()))
+            for count in sorted(counts, key=lambda each: (each.namespace, each.flow, each.version))
+            if f"{count.flow}@{count.version}" not in known
+        ]
+
+    async def _version(self, count: FlowCount, known: Sequence[Graph]) -> UnservedVersion:
+        store = await self._backend.store()
+        text = f"{count.flow}@{count.version}"
+        graph = await self._backend.graphs.load(store, count.namespace, text)
+        nearest = nearest_to(graph, known)
+        wanted = RunFilter(
+            namespace=count.namespace, flow=count.flow, version=count.version, is_ended=False
+        )
+        runs: tuple[UnservedRun, ...] = ()
+        while page := await store.queries.list_runs(wanted, RUNS_AT_ONCE):
+            runs += await self._compared(page, nearest)
+            wanted = replace(wanted, before=(page[-1].created_at, page[-1].id))
+        return UnservedVersion(
+            namespace=count.namespace,
+            flow=count.flow,
+            version=count.version,
+            nearest=None if nearest is None else nearest.version,
+            runs=runs,
+        )
+
+    async def _compared(
+        self, runs: Sequence[Run], nearest: Graph | None
+    ) -> tuple[UnservedRun, ...]:
+        if nearest is None:
+            return tuple(UnservedRun(id=run.id, status=run.status) for run in runs)
+        engine = await self._backend.engine()
+        loaded = await engine.load_many([(run.namespace, run.id) for run in runs])
+        return tuple(
+            UnservedRun(
+                id=run.id,
+                status=run.status,
+                differences=tuple(map(render, differences(found.graph, nearest, found.state)))
+                if isinstance(found, CachedRun)
+                else (str(found),),
+            )
+            for run, found in zip(runs, loaded, strict=True)
+        )

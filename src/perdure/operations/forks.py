@@ -1,0 +1,98 @@
+"""Forks: a new run that shares the history of another one up to a point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from perdure.diagnostics import declare
+from perdure.engine import decide
+from perdure.engine.cached_run import RunValues, folded
+from perdure.engine.fold import fold_stored
+from perdure.engine.plan import PlanContext, new_run
+from perdure.errors import InvalidInput
+from perdure.model.event import NewEvent, Origin, StoredEvent, decode_event
+from perdure.model.ids import RunId
+from perdure.model.run import LoadedRun, NodeStatus, RunState, Submitted
+from perdure.operations.backend import Backend
+
+NO_SUCH_EVENT = declare(
+    "run.no_such_event", "run {run_id!r} has no event {number}; it has events 1 to {last}"
+)
+NOT_COMPLETED = declare(
+    "run.node_not_completed",
+    "node {node!r} has not completed in run {run_id!r}[ by event {number}]"
+    "[; completed: {completed}]",
+)
+
+
+async def fork(
+    backend: Backend,
+    loaded: LoadedRun,
+    new_id: RunId,
+    after: int | str | None,
+    patch: Mapping[str, bytes],
+    by: str | None,
+) -> Submitted:
+    """Submit the fork: ``loaded`` has the whole log, ``patch`` outputs as JSON."""
+    run, namespace = loaded.run.id, loaded.run.namespace
+    number = _number_of(run, after, loaded.events)
+    shared = loaded.events[:number]
+    values = RunValues(backend.codec)
+    state = folded(run, RunState(), shared, values)
+    _check_patch(run, state, number, patch)
+    store = await backend.store()
+    graph = await backend.graphs.load(store, namespace, f"{state.flow}@{state.version}")
+    origin = Origin(run=run, number=number, by=by)
+    decision, forked = decide.fork(graph, new_id, state, origin, dict(patch), values)
+    context = PlanContext(namespace, backend.graphs.known, backend.codec)
+    new = new_run(context, new_id, graph, decision, forked)
+    past = tuple(NewEvent(data=event.data, value=event.value) for event in shared)
+    # No run waits for it: the fork of a child run is no child.
+    return await store.runs.submit(replace(new, events=past + new.events, parent=None))
+
+
+def _number_of(run: RunId, after: int | str | None, events: Sequence[StoredEvent]) -> int:
+    """The last event that the two runs share."""
+    if after is None:
+        return len(events)
+    if isinstance(after, str):
+        return _completion_of(run, after, events)
+    if not 1 <= after <= len(events):
+        raise InvalidInput(
+            NO_SUCH_EVENT.fault(("after",), run_id=run, number=after, last=len(events))
+        )
+    return after
+
+
+def _completion_of(run: RunId, node: str, events: Sequence[StoredEvent]) -> int:
+    state = RunState()
+    for event in events:
+        state = fold_stored(run, state, decode_event(run, event.number, event.data))
+        found = state.nodes.get(node)
+        if found is not None and found.status is NodeStatus.COMPLETED:
+            return event.number
+    raise InvalidInput(
+        NOT_COMPLETED.fault(("after",), node=node, run_id=run, completed=_completed(state))
+    )
+
+
+def _check_patch(run: RunId, state: RunState, number: int, patch: Mapping[str, bytes]) -> None:
+    for node in patch:
+        found = state.nodes.get(node)
+        if found is None or found.status is not NodeStatus.COMPLETED:
+            raise InvalidInput(
+                NOT_COMPLETED.fault(
+                    ("patch", node),
+                    node=node,
+                    run_id=run,
+                    number=number,
+                    completed=_completed(state),
+                )
+            )
+
+
+def _completed(state: RunState) -> tuple[str, ...]:
+    done = (id for id, node in state.nodes.items() if node.status is NodeStatus.COMPLETED)
+    return tuple(sorted(done))

@@ -1,0 +1,262 @@
+"""Operations: one declaration per operation, one name on every interface.
+
+``runs.cancel`` is ``client.runs.cancel(id)`` in Python, ``perdure runs cancel ID`` on the command
+line, ``POST /runs/{id}/cancel`` over HTTP, the MCP tool ``runs_cancel`` and ``runs.cancel`` in the
+audit trail. The typed method of a group is the declaration: parameters, result and summary come
+from its signature and docstring.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+import msgspec
+
+from perdure.flows.built import BuiltFlow
+from perdure.operations.backend import Backend
+from perdure.tasks.task import Task
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Role(StrEnum):
+    """A permission level, granted to a principal per namespace."""
+
+    VIEWER = "viewer"
+    SUBMITTER = "submitter"
+    DECIDER = "decider"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    name: str
+    method: Callable[..., Any]
+    role: Role
+    writes: bool = False
+    one_namespace: bool = False
+    """Needs a single namespace; a client with ``namespace='*'`` is refused."""
+    streams: bool = False
+    """Yields results until its subject has finished, instead of returning one."""
+
+    @property
+    def group(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def verb(self) -> str:
+        return self.name.partition(".")[2]
+
+    @property
+    def summary(self) -> str:
+        """The first docstring line, shown by ``--help``, OpenAPI and MCP."""
+        return (inspect.getdoc(self.method) or "").partition("\n")[0]
+
+    @property
+    def description(self) -> str:
+        return inspect.getdoc(self.method) or ""
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """By name, in order. Those that are not keyword-only are positional on the command line."""
+        [_, *own] = inspect.signature(self.method).parameters.items()
+        return dict(own)
+
+    @property
+    def positional(self) -> tuple[str, ...]:
+        return tuple(
+            name
+            for name, each in self.parameters.items()
+            if each.kind is not inspect.Parameter.KEYWORD_ONLY
+        )
+
+    @property
+    def types(self) -> Mapping[str, Any]:
+        """What each parameter is as JSON: tasks and flows by name, durations as text or seconds."""
+        hints = _hints(self.method)
+        return {name: _wire_type(hints[name]) for name in self.parameters}
+
+    def arguments(self) -> type[msgspec.Struct]:
+        """Return a struct type that JSON arguments decode into; unknown names are refused."""
+        fields: list[Any] = []
+        for name, parameter in self.parameters.items():
+            wire = self.types[name]
+            if parameter.default is inspect.Parameter.empty:
+                fields.append((name, wire))
+            else:
+                fields.append((name, wire, parameter.default))
+        return msgspec.defstruct(
+            self.name.replace(".", "_"), fields, kw_only=True, forbid_unknown_fields=True
+        )
+
+    @property
+    def result(self) -> Any:
+        """The type of the result, or of each item of a stream."""
+        found = _hints(self.method)["return"]
+        return get_args(found)[0] if self.streams else found
+
+    @property
+    def command(self) -> str:
+        """``perdure runs cancel ID``."""
+        names = [each.upper() for each in self.positional]
+        return " ".join(["perdure", self.group, self.verb.replace("_", "-"), *names])
+
+    @property
+    def route(self) -> str:
+        """``POST /runs/{id}/cancel``: the id or name of one thing is part of the path."""
+        subject = next(iter(self.parameters), "")
+        path = f"/{self.group}"
+        if subject in ("id", "name"):
+            path += f"/{{{subject}}}"
+        if self.verb not in ("list", "get"):
+            path += f"/{self.verb}"
+        return f"{'POST' if self.writes else 'GET'} {path}"
+
+    @property
+    def tool(self) -> str:
+        """The name of the MCP tool."""
+        return self.name.replace(".", "_")
+
+
+class Group:
+    """The operations on one resource, such as ``client.runs``. Has no state of its own."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+
+def operation(
+    name: str,
+    *,
+    role: Role,
+    writes: bool = False,
+    one_namespace: bool = False,
+    streams: bool = False,
+) -> Callable[[F], F]:
+    """Declare a method of a group as an operation."""
+
+    def declare_it(method: F) -> F:
+        declared = Operation(name, method, role, writes, one_namespace, streams)
+        if not one_namespace:
+            method.operation = declared  # type: ignore[attr-defined]
+            return method
+
+        # A plain function that forwards its arguments: enqueue goes through it, so it is cheap.
+        @functools.wraps(method)
+        def call(group: Group, /, *args: Any, **kwargs: Any) -> Any:
+            group._backend.require_namespace(name)
+            return method(group, *args, **kwargs)
+
+        call.operation = declared  # type: ignore[attr-defined]
+        return cast(F, call)
+
+    return declare_it
+
+
+def operations_of(groups: Iterable[type[Group]]) -> Mapping[str, Operation]:
+    """Return the operations of these groups by name, in the order of their declaration."""
+    return {
+        each.operation.name: each.operation
+        for group in groups
+        for each in vars(group).values()
+        if hasattr(each, "operation")
+    }
+
+
+@functools.cache
+def _hints(method: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(method)
+
+
+def _wire_type(hint: Any) -> Any:
+    """The JSON form of a parameter's type: tasks and flows are names there."""
+    origin, members = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        found = {_wire_type(each): None for each in members}
+        if str in found:  # JSON has durations and times as text
+            found = {each: None for each in found if each not in (timedelta, datetime)}
+        return functools.reduce(operator.or_, found)
+    if origin in (Iterable, Sequence):
+        return Sequence[_wire_type(members[0])]  # type: ignore[misc]
+    if is_typeddict(hint) or origin is Mapping:
+        return dict[str, Any]
+    if hint is BuiltFlow or origin is Task:
+        return str
+    return hint
+
+
+PARAMETERS: Mapping[str, str] = {
+    "after": "Node id or event number after which the fork starts",
+    "args": "Positional arguments of the task",
+    "by": "Who asks, recorded in the history",
+    "catch_up": "What happens to missed ticks: one, all or none",
+    "compensate": "Undo completed nodes first, in reverse order",
+    "cron": "Cron expression",
+    "cursor": "Where the next page starts, from the previous page",
+    "data": "What the form of the approval asks for",
+    "deciders": "Only approvals for these names or roles",
+    "decision": "The decision, such as approve or reject",
+    "default": "What to return if there is no result",
+    "end_at": "No ticks after this time",
+    "error": "Why it failed, with status failed",
+    "every": "Interval between ticks",
+    "flow": "Name of a flow",
+    "flows": "Flows that workers have",
+    "group": "Only jobs of this group",
+    "id": "Id of the job, run or approval",
+    "input": "Input of the flow",
+    "inputs": "One input per job; a list holds several arguments",
+    "key": "Your own key for this report; the same key counts once",
+    "kwargs": "Arguments of the task by name",
+    "limit": "Results per page",
+    "name": "Name of the queue, schedule or signal",
+    "new_id": "Id of the new run",
+    "node": "Id of a node; poll#2 or pack[7] for one part of it",
+    "note": "A note kept with the decision",
+    "older_than": "Only what finished longer ago than this",
+    "on_conflict": "If the id is taken: fail, use_existing or replace",
+    "options": "How the job is queued",
+    "overlap": "If the last tick is still running: skip, queue or cancel",
+    "patch": "New outputs of completed nodes, by node id",
+    "paused": "Save the schedule paused",
+    "payload": "What the signal carries",
+    "port": "The port that the node completes on",
+    "progress": "Any value; kept for a later attempt",
+    "queue": "Name of a queue",
+    "reason": "Why, recorded in the history",
+    "result": "The result, with status completed",
+    "roles": "Roles that the decision is given for",
+    "run": "Only waits of this run",
+    "signal": "Name of the signal",
+    "start_at": "No ticks before this time",
+    "status": "Only those with this status",
+    "target": "Name of the flow or task to start",
+    "task": "Name of a task",
+    "timezone": "Time zone of the cron expression",
+    "to": "Flow in the version to migrate to",
+    "type": "Only waits of this type",
+}
+"""What each parameter means, for ``--help``, OpenAPI and MCP."""
+
+PARAMETERS_OF: Mapping[str, str] = {
+    "runs.broadcast.flow": "Only runs of this flow",
+    "runs.fork.id": "Id of the run to fork",
+    "runs.report.status": "progress, completed or failed",
+    "approvals.get.id": "RUN:NODE",
+    "approvals.decide.id": "RUN:NODE",
+    "waits.list.name": "Only waits for this signal, child run or pause",
+}
+"""The same where the word alone is not enough."""
+
+
+def parameter_help(operation: Operation, parameter: str) -> str:
+    return PARAMETERS_OF.get(f"{operation.name}.{parameter}") or PARAMETERS[parameter]

@@ -1,0 +1,79 @@
+"""Queues and workers."""
+
+from __future__ import annotations
+
+from perdure.model import check
+from perdure.model.job import QueueDepth, QueueInfo, Status
+from perdure.model.worker import WorkerState
+from perdure.operations.operation import Group, Role, operation
+from perdure.operations.page import Page, page_of_all
+from perdure.operations.records import QueueStats
+
+
+class Queues(Group):
+    """Queues: how many jobs are in them, and whether they are paused."""
+
+    @operation("queues.list", role=Role.VIEWER)
+    async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[QueueStats]:
+        """List queues that have jobs or are paused, with how many jobs are in each status."""
+        store, visible = await self._backend.store(), self._backend.visible
+        counts = await store.admin.queue_stats(visible)
+        paused = await store.admin.paused_queues(visible)
+        return page_of_all(
+            "queues.list",
+            queue_stats(counts, paused),
+            limit,
+            cursor,
+            lambda queue: (queue.namespace, queue.name),
+        )
+
+    @operation("queues.pause", role=Role.OPERATOR, writes=True, one_namespace=True)
+    async def pause(self, name: str, *, by: str | None = None) -> None:
+        """Start no job of a queue until it is resumed; running jobs continue."""
+        check.name(name, "queue")
+        who = check.optional(check.name, by, "by")
+        store = await self._backend.store()
+        await store.admin.pause_queue(self._backend.namespace, name, who)
+
+    @operation("queues.resume", role=Role.OPERATOR, writes=True, one_namespace=True)
+    async def resume(self, name: str) -> None:
+        """Resume a paused queue."""
+        check.name(name, "queue")
+        store = await self._backend.store()
+        await store.admin.resume_queue(self._backend.namespace, name)
+
+
+class Workers(Group):
+    """Workers that registered with the store."""
+
+    @operation("workers.list", role=Role.VIEWER)
+    async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[WorkerState]:
+        """List workers: where and since when they run, when last seen, and their jobs.
+
+        A killed worker is listed until maintenance removes it, within minutes.
+        """
+        store = await self._backend.store()
+        return page_of_all(
+            "workers.list",
+            await store.queries.workers(self._backend.visible),
+            limit,
+            cursor,
+            lambda worker: (worker.started_at.isoformat(), worker.info.id),
+        )
+
+
+def queue_stats(counts: list[QueueDepth], paused: list[QueueInfo]) -> list[QueueStats]:
+    by_queue: dict[tuple[str, str], dict[Status, int]] = {}
+    for entry in counts:
+        by_queue.setdefault((entry.namespace, entry.queue), {})[entry.status] = entry.count
+    pauses = {(each.namespace, each.queue): each for each in paused}
+    return [
+        QueueStats(
+            namespace=namespace,
+            name=name,
+            counts=by_queue.get((namespace, name), {}),
+            paused_at=None if (pause := pauses.get((namespace, name))) is None else pause.paused_at,
+            paused_by=None if pause is None else pause.paused_by,
+        )
+        for namespace, name in sorted({*by_queue, *pauses})
+    ]

@@ -1,0 +1,569 @@
+"""What operations return: plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from perdure.diagnostics import Action, declare
+from perdure.errors import NoResult, PerdureError
+from perdure.model.failure import Failure
+from perdure.model.graph import Graph, JsonSchema
+from perdure.model.ids import JobId, Key, RunId
+from perdure.model.job import FINISHED, Job, JobState, Progress, Status
+from perdure.model.payload import Codec, PlainCodec, from_json
+from perdure.model.run import (
+    ENDED,
+    NodeStatus,
+    Run,
+    RunState,
+    RunStatus,
+    RunSummary,
+    Wait,
+    WaitKind,
+)
+from perdure.model.schedule import CatchUp, FlowCall, Overlap, Schedule, Started, TickRecord
+from perdure.model.value import Value
+from perdure.model.wait import Report
+from perdure.model.worker import WorkerState
+
+NOT_COMPLETED = declare(
+    "job.not_completed", "job {job_id} has no result; it is {status}", "To see why"
+)
+UNREADABLE = declare(
+    "payload.unreadable",
+    "a stored payload cannot be read: {reason}",
+    "Pass the `codec` that it was written with",
+)
+
+
+def decoded(data: bytes, codec: Codec) -> Any:
+    """A stored payload as plain values."""
+    try:
+        return from_json(codec.decode(data))
+    except Exception as error:  # a codec may raise anything
+        raise PerdureError(UNREADABLE.fault(reason=str(error))) from error
+
+
+# Jobs and queues.
+
+
+class Enqueued(Value):
+    """A job that was enqueued, or the live job with the same fingerprint."""
+
+    id: JobId
+    is_new: bool
+
+
+class JobRecord(Job):
+    """One job, with its values readable."""
+
+    codec: Codec = PlainCodec()
+
+    @property
+    def args(self) -> list[Any]:
+        """The positional arguments it was enqueued with, as plain values."""
+        args: list[Any] = self._call[0]
+        return args
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        kwargs: dict[str, Any] = self._call[1]
+        return kwargs
+
+    @property
+    def result(self) -> Any:
+        """Its result as plain values; ``NoResult`` unless it completed."""
+        if self.output is None:
+            why = Action("jobs.explain", {"id": self.id})
+            raise NoResult(NOT_COMPLETED.fault((), why, job_id=self.id, status=self.status))
+        return decoded(self.output, self.codec)
+
+    @property
+    def _call(self) -> Any:
+        return decoded(self.input or b"[[],{}]", self.codec)
+
+
+def job_record(job: Job, codec: Codec) -> JobRecord:
+    return JobRecord(**asdict(job), codec=codec)
+
+
+class JobUpdate(Value):
+    """What ``watch()`` yields: the job's state after a change."""
+
+    id: JobId
+    status: Status
+    attempt: int
+    progress: Progress
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINISHED
+
+
+def job_update(state: JobState) -> JobUpdate:
+    return JobUpdate(
+        id=state.id, status=state.status, attempt=state.attempt, progress=state.progress
+    )
+
+
+class JobChange(Value):
+    """What an operation did to a job; ``before == after`` if nothing changed."""
+
+    id: JobId
+    before: Status
+    after: Status
+
+    @property
+    def was_finished(self) -> bool:
+        return self.before in FINISHED
+
+
+class GroupChange(Value):
+    """What cancelling a group did."""
+
+    group: str
+    cancelled: int
+    """Jobs that were not running and are cancelled."""
+    aborting: int
+    """Jobs that are running and were told to stop."""
+
+
+class QueueStats(Value):
+    """One queue: how many jobs it has in each status, and whether it is paused."""
+
+    namespace: str
+    name: str
+    counts: Mapping[Status, int] = {}
+    """Without zeros."""
+    paused_at: datetime | None = None
+    paused_by: str | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        return self.paused_at is not None
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+# Runs.
+
+
+class RunStarted(Value):
+    """A run that was submitted or forked, or the existing one of this id."""
+
+    id: RunId
+    is_new: bool
+
+
+class RunChange(Value):
+    """What an operation did to a run; ``before == after`` if its status stayed."""
+
+    id: RunId
+    before: RunStatus
+    after: RunStatus
+
+
+class RunRecord(Run):
+    """One run, with why it is in its status. ``number`` is that of its last event."""
+
+    @property
+    def is_ended(self) -> bool:
+        return self.status in ENDED
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was paused or cancelled, as its operator said."""
+        return self._why.reason
+
+    @property
+    def by(self) -> str | None:
+        """Who paused or cancelled it."""
+        return self._why.by
+
+    @property
+    def failure(self) -> Failure | None:
+        """What it failed with."""
+        return self._why.failure
+
+    @property
+    def failed_node(self) -> str | None:
+        return self._why.node or None
+
+    @property
+    def _why(self) -> RunSummary:
+        if not self.summary:
+            return RunSummary()
+        try:
+            return msgspec.json.decode(self.summary, type=RunSummary)
+        except (msgspec.DecodeError, RecursionError):  # the log has it too
+            return RunSummary()
+
+
+def run_record(run: Run) -> RunRecord:
+    return RunRecord(**asdict(run))
+
+
+class NodeRecord(Value):
+    """One node of a run's flow, and how far the run is with it."""
+
+    id: str
+    kind: str
+    """``task``, ``route``, ``map``, ``loop``, ``delay``, ``signal``, ``approval``, ``child``, or
+    the name of the kind that it uses."""
+    status: NodeStatus | None = None
+    """None if the run has not reached it."""
+    output: Any = None
+    """Of a completed node, as plain values."""
+    port: str = ""
+    """The port it completed on, if it has several."""
+    iteration: int = 0
+    """Of a loop: the current or last one."""
+    items: int | None = None
+    """Of a map that was reached: how many items it has."""
+    items_completed: int | None = None
+    has_failed: bool = False
+    """It failed, and the run continued from there."""
+
+
+class ChildRun(Value):
+    """A run that another one started, and what became of it."""
+
+    key: str
+    """The part of the parent that started it."""
+    id: RunId
+    status: RunStatus | None
+    """None if it was pruned."""
+    failure: Failure | None = None
+
+
+class EventRecord(Value):
+    """One event of a run, and the run's status after it."""
+
+    number: int
+    """From 1, without gaps."""
+    at: datetime
+    type: str
+    """Such as ``node_completed`` or ``run_paused``."""
+    status: RunStatus
+    """Of the run, after this event."""
+    details: dict[str, Any]
+    """The other fields of the event, by name."""
+    node: str | None = None
+    key: str | None = None
+    """The node, with the iteration of a loop (``poll#2``) or the item of a map (``pack[7]``)."""
+    value: Any = None
+    """The input, output or payload that it is about, as plain values."""
+    failure: Failure | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the run ended with it."""
+        return self.status in ENDED
+
+
+class RunDetail(RunRecord, kw_only=True):
+    """One run with its events, its nodes, the runs it started, and its result."""
+
+    events: tuple[EventRecord, ...]
+    nodes: tuple[NodeRecord, ...]
+    """In the order of the flow."""
+    children: tuple[ChildRun, ...]
+    """Of a part that was retried, the latest."""
+    result: Any = None
+    """Of a completed run, as plain values."""
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of completed nodes, in the order of the flow."""
+        completed = NodeStatus.COMPLETED
+        return {node.id: node.output for node in self.nodes if node.status is completed}
+
+
+class RunSnapshot(Value):
+    """A run at one moment: how far it is, who works on it, and what it waits for."""
+
+    run: RunRecord
+    graph: Graph
+    state: RunState
+    events: tuple[EventRecord, ...]
+    """Since the previous snapshot; in the first one, since the run started."""
+    failures: Mapping[str, Failure]
+    """By key: the failure of the last attempt that failed."""
+    jobs: tuple[Job, ...]
+    waits: tuple[Wait, ...]
+    workers: tuple[WorkerState, ...]
+    """Of the run's namespace, dead ones too."""
+    now: datetime
+    """By the store's clock."""
+
+
+class UnservedRun(Value):
+    """An unfinished run of a version that no given flow has."""
+
+    id: RunId
+    status: RunStatus
+    differences: tuple[str, ...] = ()
+    """Why it cannot be migrated to the nearest version."""
+
+
+class UnservedVersion(Value):
+    """A version of a flow that no given flow has, with its unfinished runs."""
+
+    namespace: str
+    flow: str
+    version: str
+    nearest: str | None
+    """The most similar version among the given flows; None if none has its name."""
+    runs: tuple[UnservedRun, ...]
+
+    @property
+    def migratable(self) -> int:
+        """How many of the runs could be migrated to the nearest version."""
+        return 0 if self.nearest is None else sum(not run.differences for run in self.runs)
+
+
+# Waits: signals, external work, approvals.
+
+
+class WaitRecord(Value):
+    """One thing that a run waits for."""
+
+    run: RunId
+    namespace: str
+    node: str
+    key: str
+    """The node, with the iteration of a loop (``poll#2``) or the item of a map (``pack[7]``)."""
+    type: WaitKind
+    name: str
+    """The signal, the child run's id, the name of a pause, the title of an approval."""
+    opened_at: datetime
+    due_at: datetime | None
+    """When it ends by itself; None if it never does."""
+    deciders: tuple[str, ...] = ()
+    detail: Any = None
+    """What the other side needs to know, as plain values."""
+
+
+def wait_record(wait: Wait, codec: Codec) -> WaitRecord:
+    return WaitRecord(
+        run=wait.run,
+        namespace=wait.namespace,
+        node=Key.parse(wait.key).node,
+        key=wait.key,
+        type=wait.kind,
+        name=wait.name,
+        opened_at=wait.opened_at,
+        due_at=wait.due_at,
+        deciders=wait.deciders,
+        detail=decoded(wait.detail, codec) if wait.detail else None,
+    )
+
+
+class BroadcastResult(Value):
+    """Which runs a broadcast reached."""
+
+    name: str
+    runs: tuple[RunId, ...]
+    """Those that got the signal, the longest waiting first."""
+    unmatched: int
+    """How many others wait for one of this name, with a filter that this one does not pass."""
+
+    @property
+    def count(self) -> int:
+        return len(self.runs)
+
+
+class ReportOutcome(StrEnum):
+    ACCEPTED = "accepted"
+    REPEATED = "repeated"
+    """There is a report with this key already; nothing was written."""
+    IGNORED = "ignored"
+    """Another final report came first and counts; this one is only logged."""
+
+
+class ReportReceipt(Value):
+    """What became of a report."""
+
+    run: RunId
+    node: str
+    """With its iteration or item, if any: ``poll#2``, ``pack[7]``."""
+    outcome: ReportOutcome
+    status: RunStatus
+    """Of the run, after the report."""
+    first: Report | None = None
+    """Of an ignored report: the one that counts."""
+
+    @property
+    def is_accepted(self) -> bool:
+        return self.outcome is ReportOutcome.ACCEPTED
+
+
+class ApprovalStatus(StrEnum):
+    OPEN = "open"
+    DECIDED = "decided"
+    TIMED_OUT = "timed out"
+    """Nobody decided in time; the flow says what follows."""
+    CANCELLED = "cancelled"
+    """Its run ended before anybody decided."""
+
+
+class Answer(Value):
+    """What one of the deciders answered, and when."""
+
+    decision: str
+    by: str | None
+    at: datetime
+    note: str | None = None
+    data: Any = None
+    """What the form asked for."""
+    stands_for: tuple[str, ...] = ()
+    """The deciders that it was given for: a name, or roles."""
+
+
+class Reminder(Value):
+    """A reminder; from then on ``deciders`` may decide too."""
+
+    number: int
+    at: datetime
+    deciders: tuple[str, ...] = ()
+
+
+class ApprovalRecord(Value):
+    """One approval: what is asked, of whom, what was answered, and how it ended."""
+
+    id: str
+    """``<run>:<node>``."""
+    run: RunId
+    node: str
+    namespace: str
+    flow: str
+    status: ApprovalStatus
+    title: str
+    message: str
+    form: JsonSchema | None
+    """JSON Schema of what comes with an answer; None if nothing is asked for."""
+    show: Any
+    """What deciders should see before they decide."""
+    data: Any
+    """What an answer may change, as it was before."""
+    deciders: tuple[str, ...]
+    """Names or roles; empty if anybody may decide."""
+    choices: tuple[str, ...]
+    """The possible decisions."""
+    quorum: int
+    """How many must agree; 0 means all deciders."""
+    answers: tuple[Answer, ...]
+    """So far, in order."""
+    opened_at: datetime
+    due_at: datetime | None = None
+    """When it times out; None if it never does, or is not open."""
+    reminders: tuple[Reminder, ...] = ()
+    """So far; lists leave them out."""
+    decision: str | None = None
+    """The outcome, once it is decided."""
+    port: str | None = None
+    """The port on which its run continued; None if it is open, or its run failed by it."""
+    decided_at: datetime | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.status is ApprovalStatus.OPEN
+
+
+# Schedules.
+
+
+class ScheduleStarted(Value):
+    """What triggering a schedule started: a run or a job."""
+
+    run: RunId | None = None
+    job: JobId | None = None
+
+    @property
+    def id(self) -> RunId | JobId:
+        id = self.run or self.job
+        assert id is not None
+        return id
+
+
+class ScheduleRecord(Value):
+    """One schedule: its times, and what became of its last ticks."""
+
+    name: str
+    namespace: str
+    flow: str | None
+    """What it starts: a flow in this version, or a task."""
+    version: str | None
+    task: str | None
+    cron: str | None
+    every: timedelta | None
+    timezone: str
+    start_at: datetime | None
+    end_at: datetime | None
+    overlap: Overlap
+    catch_up: CatchUp
+    next_at: datetime | None
+    """None while it is paused, and after its last tick."""
+    last_at: datetime | None
+    """The last tick that started something, triggered ones included, and what that was."""
+    last_run: RunId | None
+    last_job: JobId | None
+    queued: tuple[datetime, ...]
+    """Ticks that wait for the one before them to end."""
+    started: int
+    skipped: int
+    missed: int
+    failed: int
+    paused_at: datetime | None
+    paused_by: str | None
+    created_at: datetime
+    changed_at: datetime
+    history: tuple[TickRecord, ...]
+    """What became of the last ticks, newest last."""
+
+    @property
+    def is_paused(self) -> bool:
+        return self.paused_at is not None
+
+
+def schedule_record(schedule: Schedule) -> ScheduleRecord:
+    definition, state = schedule.definition, schedule.state
+    timetable, call = definition.timetable, definition.call
+    every_ms = timetable.every_ms
+    last = state.triggered or Started(at=state.last_at, run=state.last_run, job=state.last_job)
+    return ScheduleRecord(
+        name=schedule.name,
+        namespace=schedule.namespace,
+        flow=call.flow if isinstance(call, FlowCall) else None,
+        version=call.version if isinstance(call, FlowCall) else None,
+        task=None if isinstance(call, FlowCall) else call.job.lane.task,
+        cron=timetable.cron or None,
+        every=timedelta(milliseconds=every_ms) if every_ms else None,
+        timezone=timetable.timezone,
+        start_at=timetable.start_at,
+        end_at=timetable.end_at,
+        overlap=definition.overlap,
+        catch_up=definition.catch_up,
+        next_at=state.next_at,
+        last_at=last.at,
+        last_run=last.run,
+        last_job=last.job,
+        queued=state.queued,
+        started=state.started,
+        skipped=state.skipped,
+        missed=state.missed,
+        failed=state.failed,
+        paused_at=state.paused_at,
+        paused_by=state.paused_by,
+        created_at=state.created_at,
+        changed_at=state.changed_at,
+        history=state.history,
+    )

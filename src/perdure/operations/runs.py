@@ -1,0 +1,532 @@
+"""Runs: submit and read them, act on them, follow them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from perdure.diagnostics import Fault, declare, near, safe_repr
+from perdure.engine.migration import differences
+from perdure.errors import InvalidInput, MigrationRefused, RunNotFound
+from perdure.model import check
+from perdure.model.event import decode_event
+from perdure.model.failure import Failure
+from perdure.model.ids import RunId
+from perdure.model.job import HELD
+from perdure.model.run import (
+    LoadedRun,
+    OnExisting,
+    Run,
+    RunFilter,
+    RunStatus,
+)
+from perdure.model.trigger import (
+    CancelRun,
+    MigrateRun,
+    PauseRun,
+    ResumeRun,
+    RetryRun,
+    SendSignal,
+    Trigger,
+)
+from perdure.operations.backend import AnyFlow, flow_name
+from perdure.operations.cancel import cancel_children, cancel_run
+from perdure.operations.explaining import explain_run
+from perdure.operations.external import broadcast, report
+from perdure.operations.forks import fork
+from perdure.operations.insight.explain import Explanation
+from perdure.operations.insight.lineage import Lineage, trace, with_values
+from perdure.operations.insight.timeline import timeline_of
+from perdure.operations.operation import Group, Role, operation
+from perdure.operations.page import Page, decode_cursor, page_of, page_size
+from perdure.operations.records import (
+    BroadcastResult,
+    ChildRun,
+    EventRecord,
+    ReportReceipt,
+    RunChange,
+    RunDetail,
+    RunRecord,
+    RunSnapshot,
+    RunStarted,
+    run_record,
+)
+from perdure.operations.run_log import RunLog, node_record
+from perdure.operations.submit import (
+    Submission,
+    new_run_id,
+    prepare_submission,
+    run_id,
+    submit_run,
+)
+from perdure.render.diagram import Diagram, diagram_of_run
+from perdure.render.timeline import Timeline
+from perdure.store.contract import EventsAfter
+
+REASON_MAX = 2_000
+"""Characters of a reason or a note."""
+OBSERVE_SECONDS = 0.25
+"""Progress of a task body is no event of its run: only another look shows it."""
+OBSERVE_SPACING_SECONDS = 0.1
+"""Between looks that events cause."""
+OBSERVE_REST = 4
+"""After a look, an observer rests this many times its duration, so that it is never a load."""
+
+UNKNOWN_SIGNAL = declare(
+    "run.unknown_signal",
+    "no node of run {run_id!r} (flow {flow!r}) waits for a signal {signal!r}"
+    "[; did you mean {nearest:or}?][; its flow waits for {known}]",
+)
+NODE_RUNNING = declare(
+    "migration.node_running",
+    "node {node!r} is being executed; pause the run first, or wait for its end",
+)
+
+
+class Runs(Group):
+    """Runs of flows. Everything that is done to a run is recorded as one of its events."""
+
+    @operation("runs.submit", role=Role.SUBMITTER, writes=True, one_namespace=True)
+    async def submit(
+        self,
+        flow: AnyFlow,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> RunStarted:
+        """Start a run of a flow. When this returns, the run is durable.
+
+        ``flow`` is a built flow, or the name of one of the client's ``flows``. ``id`` is your own
+        id for the run. ``on_conflict`` says what happens if a run has it already, finished or not:
+        ``"fail"`` raises ``RunExists``, ``"use_existing"`` returns that run,
+        ``"terminate_existing"`` cancels it and takes its place.
+        """
+        return await self._submit(self._prepare(flow, input, id, on_conflict))
+
+    def _prepare(
+        self, flow: AnyFlow, input: Any, id: str | None, on_conflict: OnExisting | None
+    ) -> Submission:
+        return prepare_submission(self._backend, flow, input, id, on_conflict)
+
+    async def _submit(self, submission: Submission) -> RunStarted:
+        submitted = await submit_run(self._backend, submission)
+        return RunStarted(id=submitted.run.id, is_new=submitted.is_new)
+
+    @operation("runs.list", role=Role.VIEWER)
+    async def list(
+        self,
+        *,
+        status: str | None = None,
+        flow: AnyFlow | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[RunRecord]:
+        """List runs, newest first."""
+        size = page_size(limit)
+        before = None
+        if cursor is not None:
+            before = decode_cursor("runs.list", cursor, tuple[datetime, RunId])
+        store = await self._backend.store()
+        found = await store.queries.list_runs(self._filter(status, flow, before), size + 1)
+        records = [run_record(run) for run in found]
+        return page_of("runs.list", records, size, lambda run: (run.created_at, run.id))
+
+    @operation("runs.count", role=Role.VIEWER)
+    async def count(self, *, status: str | None = None, flow: AnyFlow | None = None) -> int:
+        """Count runs."""
+        store = await self._backend.store()
+        return await store.queries.count_runs(self._filter(status, flow, None))
+
+    def _filter(
+        self, status: str | None, flow: AnyFlow | None, before: tuple[datetime, RunId] | None
+    ) -> RunFilter:
+        return RunFilter(
+            namespace=self._backend.visible,
+            status=check.optional(check.choice, status, "status", RunStatus),
+            flow=flow_name(flow),
+            before=before,
+        )
+
+    @operation("runs.get", role=Role.VIEWER)
+    async def get(self, id: str) -> RunDetail:
+        """Return one run: its events, nodes with their outputs, child runs and result."""
+        loaded = await self._load_log(id)
+        run = loaded.run
+        log = RunLog(run.id, self._backend.codec)
+        events = log.take(loaded.events)
+        state, store = log.state, await self._backend.store()
+        graph = await self._backend.graphs.load(
+            store, run.namespace, f"{state.flow}@{state.version}"
+        )
+        started = sorted(state.children.items())
+        asked = [(run.namespace, child) for _, child in started]
+        found = await store.queries.get_runs(asked) if asked else []
+        return RunDetail(
+            **{name: getattr(run, name) for name in Run.__struct_fields__},
+            events=tuple(events),
+            nodes=tuple(node_record(log, node) for node in graph.nodes.values()),
+            children=tuple(
+                _child_run(key, child, each)
+                for (key, child), each in zip(started, found, strict=True)
+            ),
+            result=log.value(state.result_ref) if state.status is RunStatus.COMPLETED else None,
+        )
+
+    @operation("runs.events", role=Role.VIEWER)
+    async def events(
+        self, id: str, *, limit: int = 1_000, cursor: str | None = None
+    ) -> Page[EventRecord]:
+        """List the events of a run, oldest first."""
+        size = page_size(limit)
+        after = 0 if cursor is None else decode_cursor("runs.events", cursor, tuple[int])[0]
+        loaded = await self._load_log(id)
+        # From the first one on: the status after an event follows from all before it.
+        events = RunLog(loaded.run.id, self._backend.codec).take(loaded.events)
+        rest = [event for event in events if event.number > after]
+        return page_of("runs.events", rest, size, lambda event: (event.number,))
+
+    @operation("runs.timeline", role=Role.VIEWER)
+    async def timeline(self, id: str) -> Timeline:
+        """Return when each node of a run was queued or running and when it waited, up to now."""
+        loaded = await self._load_log(id)
+        store = await self._backend.store()
+        return timeline_of(loaded.run.id, loaded.events, await store.now())
+
+    @operation("runs.lineage", role=Role.VIEWER)
+    async def lineage(self, id: str) -> Lineage:
+        """Return which upstream values each node of a run used; secrets by name only."""
+        loaded = await self._load_log(id)
+        run = loaded.run
+        log = RunLog(run.id, self._backend.codec)
+        log.take(loaded.events)
+        events = [
+            (each.number, decode_event(run.id, each.number, each.data)) for each in loaded.events
+        ]
+        store = await self._backend.store()
+        text = f"{log.state.flow}@{log.state.version}"
+        graph = await self._backend.graphs.load(store, run.namespace, text)
+        return Lineage(
+            run=run.id,
+            flow=log.state.flow,
+            version=log.state.version,
+            nodes=with_values(graph, trace(graph, log.state, events), log.value),
+        )
+
+    @operation("runs.diagram", role=Role.VIEWER)
+    async def diagram(self, id: str) -> Diagram:
+        """Return the graph of a run with how far each node is, to be drawn."""
+        run = await self._backend.load_run(run_id(id))
+        return diagram_of_run(run.id, run.graph, run.state)
+
+    @operation("runs.explain", role=Role.VIEWER)
+    async def explain(self, id: str) -> Explanation:
+        """Explain why a run is where it is, and what would help."""
+        return await explain_run(self._backend, run_id(id))
+
+    @operation("runs.watch", role=Role.VIEWER, streams=True)
+    async def watch(self, id: str) -> AsyncGenerator[EventRecord, None]:
+        """Stream the events of a run from the first on, until it has ended.
+
+        Raises ``RunNotFound`` if it is pruned, or replaced by another run.
+        """
+        run = run_id(id)
+        namespace = await self._backend.namespace_of(run)
+        following = _Following(self, namespace, run)
+        with self._backend.run_waits.watch((namespace, run), is_close=True) as watch:
+            while not following.log.state.is_ended:
+                await watch.next()
+                for event in (await following.read())[1]:
+                    yield event
+
+    @operation("runs.observe", role=Role.VIEWER, streams=True)
+    async def observe(self, id: str) -> AsyncGenerator[RunSnapshot, None]:
+        """Stream snapshots of a run, with who works on it and what it waits for, until it ends.
+
+        One comes at once, others after events, and some in between, for the progress of task
+        bodies. Each has the events since the one before.
+        """
+        run = run_id(id)
+        namespace = await self._backend.namespace_of(run)
+        following = _Following(self, namespace, run)
+        clock = asyncio.get_running_loop().time
+        with self._backend.run_waits.watch((namespace, run), is_close=True) as watch:
+            while True:
+                started = clock()
+                snapshot = await following.snapshot()
+                took = clock() - started
+                yield snapshot
+                if snapshot.state.is_ended:
+                    return
+                await asyncio.sleep(max(OBSERVE_SPACING_SECONDS, OBSERVE_REST * took))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(OBSERVE_SECONDS):
+                        await watch.next()
+
+    @operation("runs.signal", role=Role.SUBMITTER, writes=True)
+    async def signal(
+        self, id: str, name: str, payload: Any = None, *, by: str | None = None
+    ) -> RunChange:
+        """Send a signal to a run, which keeps it until a node takes it.
+
+        A name that no node of its flow waits for is refused, and so is a run that has ended.
+        """
+        signal = self._signal(name, payload, by)
+        run = await self._backend.load_run(run_id(id))
+        if signal.name not in run.graph.signals:
+            nearest = near(signal.name, run.graph.signals)
+            raise InvalidInput(
+                UNKNOWN_SIGNAL.fault(
+                    run_id=id,
+                    flow=run.graph.name,
+                    signal=signal.name,
+                    nearest=nearest,
+                    known=() if nearest else tuple(sorted(run.graph.signals)),
+                )
+            )
+        before = run.state.status
+        await self._backend.command(run, signal)
+        return RunChange(id=run.id, before=before, after=run.state.status)
+
+    @operation("runs.broadcast", role=Role.SUBMITTER, writes=True, one_namespace=True)
+    async def broadcast(
+        self,
+        signal: str,
+        payload: Any = None,
+        *,
+        flow: AnyFlow | None = None,
+        by: str | None = None,
+    ) -> BroadcastResult:
+        """Send a signal to every run that waits for one of this name now, and no other.
+
+        Nodes that wait with a filter get it only if it passes. Unlike with ``signal``, it is not
+        kept for nodes that start to wait later.
+        """
+        return await broadcast(self._backend, self._signal(signal, payload, by), flow_name(flow))
+
+    def _signal(self, name: str, payload: Any, by: str | None) -> SendSignal:
+        data = self._backend.json(payload, f"the payload of signal {safe_repr(name)}")
+        return SendSignal(name=check.name(name, "signal"), payload=data, by=_by(by))
+
+    @operation("runs.report", role=Role.SUBMITTER, writes=True)
+    async def report(
+        self,
+        id: str,
+        node: str,
+        *,
+        status: str = "progress",
+        result: Any = None,
+        error: str | None = None,
+        progress: Any = None,
+        port: str = "",
+        key: str | None = None,
+        by: str | None = None,
+    ) -> ReportReceipt:
+        """Report on the external work that a node of a run waits for.
+
+        ``status`` is ``"progress"``, as often as you like, then ``"completed"`` with a ``result``
+        and maybe a ``port``, or ``"failed"`` with an ``error``; the first of these two counts.
+        ``progress`` is kept, so that another attempt can continue from it. ``key`` is your own
+        for this report: repeated with the same one, it counts once. Of a loop or a map, ``node``
+        may name the part: ``poll#2``, ``pack[7]``.
+        """
+        return await report(
+            self._backend,
+            run_id(id),
+            node,
+            status=status,
+            result=result,
+            error=error,
+            progress=progress,
+            port=port,
+            key=key,
+            by=by,
+        )
+
+    @operation("runs.pause", role=Role.OPERATOR, writes=True)
+    async def pause(
+        self, id: str, *, reason: str | None = None, by: str | None = None
+    ) -> RunChange:
+        """Start nothing more of a run until it is resumed.
+
+        Running jobs are taken from their workers and start again afterwards. Signals that come
+        meanwhile are kept. Pausing a paused run changes nothing.
+        """
+        return await self._command(id, PauseRun(reason=_reason(reason), by=_by(by)))
+
+    @operation("runs.resume", role=Role.OPERATOR, writes=True)
+    async def resume(self, id: str, *, by: str | None = None) -> RunChange:
+        """Resume a paused run."""
+        return await self._command(id, ResumeRun(by=_by(by)))
+
+    @operation("runs.cancel", role=Role.OPERATOR, writes=True)
+    async def cancel(
+        self,
+        id: str,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        compensate: bool = False,
+    ) -> RunChange:
+        """Cancel a run and its child runs.
+
+        With ``compensate``, completed nodes are undone first, in reverse order, by their undo
+        tasks: the run is ``compensating`` until then.
+        """
+        command = CancelRun(reason=_reason(reason), by=_by(by), compensates=bool(compensate))
+        run = await self._backend.load_run(run_id(id))
+        before = run.state.status
+        await cancel_run(self._backend, run, command)
+        return RunChange(id=run.id, before=before, after=run.state.status)
+
+    @operation("runs.retry", role=Role.OPERATOR, writes=True)
+    async def retry(self, id: str, *, by: str | None = None) -> RunChange:
+        """Retry a failed or cancelled run from the nodes that did not complete."""
+        command = RetryRun(by=_by(by))
+        run = await self._backend.load_run(run_id(id))
+        before = run.state.status
+        if run.state.is_ended:
+            # It starts other children in their place, so none of those it gave up may be left.
+            # Workers cancel those too, but there may be none running now.
+            reason = f"its parent, run {run.id!r}, is retried"
+            await cancel_children(self._backend, run, CancelRun(reason=reason, by=command.by))
+        await self._backend.command(run, command)
+        return RunChange(id=run.id, before=before, after=run.state.status)
+
+    @operation("runs.fork", role=Role.OPERATOR, writes=True)
+    async def fork(
+        self,
+        id: str,
+        *,
+        after: int | str | None = None,
+        patch: Mapping[str, Any] | None = None,
+        new_id: str | None = None,
+        by: str | None = None,
+    ) -> RunStarted:
+        """Start a new run with the history of another one, which stays as it is.
+
+        ``after`` is a node, after whose completion the two part, or the number of the last event
+        they share; without it they share all. ``patch`` has new outputs of nodes that completed
+        by then, for the nodes that come after. The log records where the fork came from.
+        """
+        if after is not None and (isinstance(after, bool) or not isinstance(after, int | str)):
+            raise check.wrong_type(after, "after", "the id of a node or the number of an event")
+        outputs = {
+            node: self._backend.json(output, f"the output of node {safe_repr(node)} in patch")
+            for node, output in (
+                check.optional(check.mapping, patch, "patch", "node ids to new outputs") or {}
+            ).items()
+        }
+        id_of_fork, who = new_run_id(new_id), _by(by)
+        loaded = await self._load_log(id)
+        submitted = await fork(self._backend, loaded, id_of_fork, after, outputs, who)
+        return RunStarted(id=submitted.run.id, is_new=submitted.is_new)
+
+    @operation("runs.migrate", role=Role.OPERATOR, writes=True)
+    async def migrate(self, id: str, *, to: AnyFlow, by: str | None = None) -> RunChange:
+        """Continue a run in another version of its flow.
+
+        Raises ``MigrationRefused`` with every reason against it: a node that the run has reached
+        and that is missing or different, or a job that a worker is executing.
+        """
+        flow, who = self._backend.flow(to), _by(by)
+        store, engine = await self._backend.store(), await self._backend.engine()
+        self._backend.graphs.add(flow.graphs)
+        run = await self._backend.load_run(run_id(id))
+        before = run.state.status
+        command = MigrateRun(to=flow.graph.ref, by=who)
+        while True:
+            # Planned first: an ended run is refused as such, whatever the versions are.
+            plan = await engine.plan(run, lambda plan: plan.apply(command))
+            # A worker that executes a job would settle it as of the old version.
+            held: tuple[Fault, ...] = tuple(
+                NODE_RUNNING.fault(("nodes", job.node.key), node=job.node.key)
+                for job in await store.queries.run_jobs(run.namespace, run.id)
+                if job.status in HELD and job.node is not None
+            )
+            if reasons := (*differences(run.graph, flow.graph, run.state), *held):
+                raise MigrationRefused(*reasons, run_id=run.id, to=flow.graph.text)
+            if run.graph.version != flow.version:
+                await self._backend.graphs.save(store, run.namespace, flow.graphs)
+                if not await engine.commit([plan]):
+                    run = await engine.load(run.namespace, run.id)
+                    continue
+            return RunChange(id=run.id, before=before, after=run.state.status)
+
+    async def _command(self, id: str, command: Trigger) -> RunChange:
+        run = await self._backend.load_run(run_id(id))
+        before = run.state.status
+        await self._backend.command(run, command)
+        return RunChange(id=run.id, before=before, after=run.state.status)
+
+    async def _load_log(self, id: str) -> LoadedRun:
+        """Load a run with all its events."""
+        run = run_id(id)
+        namespace = await self._backend.namespace_of(run)
+        store = await self._backend.store()
+        [loaded] = await store.runs.load([EventsAfter(namespace=namespace, id=run, number=0)])
+        if loaded is None:
+            raise RunNotFound(run_id=run)
+        return loaded
+
+
+class _Following:
+    """Reads what is new of one run, and what surrounds it."""
+
+    def __init__(self, runs: Runs, namespace: str, id: RunId) -> None:
+        self._backend = runs._backend
+        self._namespace, self._id = namespace, id
+        self.log = RunLog(id, self._backend.codec)
+        self._failures: dict[str, Failure] = {}
+        self._first: Run | None = None
+
+    async def read(self) -> tuple[Run, list[EventRecord]]:
+        store = await self._backend.store()
+        number = self.log.state.number
+        after = EventsAfter(namespace=self._namespace, id=self._id, number=number)
+        [loaded] = await store.runs.load([after])
+        if loaded is None or (self._first and self._first.created_at != loaded.run.created_at):
+            raise RunNotFound(run_id=self._id)
+        self._first = self._first or loaded.run
+        return loaded.run, self.log.take(loaded.events)
+
+    async def snapshot(self) -> RunSnapshot:
+        store = await self._backend.store()
+        # Before the events: a job that has ended by the events may still be listed, which the
+        # state shows; one that is missing would look like nobody works on its node.
+        jobs = await store.queries.run_jobs(self._namespace, self._id)
+        waits = await store.queries.run_waits(self._namespace, self._id)
+        run, events = await self.read()
+        for event in events:
+            if event.key is not None and event.failure is not None:
+                self._failures[event.key] = event.failure
+        state = self.log.state
+        text = f"{state.flow}@{state.version}"
+        return RunSnapshot(
+            run=run_record(run),
+            graph=await self._backend.graphs.load(store, self._namespace, text),
+            state=state,
+            events=tuple(events),
+            failures=dict(self._failures),
+            jobs=tuple(jobs),
+            waits=tuple(waits),
+            workers=tuple(await store.queries.workers(self._namespace)),
+            now=await store.now(),
+        )
+
+
+def _child_run(key: str, id: RunId, run: Run | None) -> ChildRun:
+    if run is None:
+        return ChildRun(key=key, id=id, status=None)
+    return ChildRun(key=key, id=id, status=run.status, failure=run_record(run).failure)
+
+
+def _by(by: str | None) -> str | None:
+    return check.optional(check.name, by, "by")
+
+
+def _reason(reason: str | None) -> str | None:
+    return check.optional(check.text, reason, "reason", REASON_MAX)

@@ -1,0 +1,375 @@
+"""Schedules: start runs and jobs at certain times. Workers make them tick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, get_args
+
+from msgspec.structs import replace
+
+from perdure import clock
+from perdure.diagnostics import declare, near
+from perdure.engine.schedule import (
+    changed_state,
+    check_timetable,
+    manual_run_id,
+    new_state,
+    paused,
+    resumed,
+    tick_run_id,
+    triggered,
+)
+from perdure.engine.ticks import ScheduleTicker, Start, renewed
+from perdure.errors import InvalidInput, ScheduleNotFound, ScheduleUnreadable
+from perdure.flows.built import BuiltFlow
+from perdure.model import check
+from perdure.model.ids import JobId
+from perdure.model.schedule import (
+    CatchUp,
+    FlowCall,
+    Overlap,
+    Schedule,
+    ScheduleCommit,
+    ScheduleCommitState,
+    ScheduleDefinition,
+    ScheduleState,
+    TaskCall,
+    Timetable,
+    UnreadableSchedule,
+)
+from perdure.model.times import LATEST, Duration
+from perdure.model.value import Value
+from perdure.operations.backend import AnyFlow, AnyTask
+from perdure.operations.jobs import checked_args, checked_kwargs, prepare_call
+from perdure.operations.operation import Group, Role, operation
+from perdure.operations.page import Page, page_of_all
+from perdure.operations.records import ScheduleRecord, ScheduleStarted, schedule_record
+from perdure.operations.submit import new_run_id, prepare_submission
+from perdure.store.contract import Store
+from perdure.tasks.task import Task
+
+AnyTarget = AnyFlow | AnyTask
+
+JOB_OPTIONS = ("queue", "priority", "retries", "timeout", "tags")
+"""Options of a task that the jobs of each tick can have."""
+UNIQUE_LENGTH = 12
+"""Characters that tell one manual start from the others."""
+
+AMBIGUOUS_TARGET = declare(
+    "schedule.ambiguous_target",
+    "{name!r} is both a flow and a task here",
+    "Pass the flow or the task instead of its name",
+)
+UNKNOWN_TARGET = declare(
+    "schedule.unknown_target",
+    "unknown flow or task {name!r}[; did you mean {nearest:or}?]",
+    "Pass it instead of its name, or add it to the client's `flows` or `tasks`",
+)
+TASK_OPTIONS = declare(
+    "schedule.task_options", "flow {flow!r} does not take {options:or}", "Pass `input`"
+)
+JOB_OPTION = declare(
+    "schedule.job_option", "the jobs of a schedule do not take {options:or}[; they take {known:or}]"
+)
+FLOW_OPTION = declare(
+    "schedule.flow_option", "task {task!r} does not take 'input'", "Pass `args` or `kwargs`"
+)
+
+
+class ScheduleRequest(Value):
+    """A schedule that may be written: everything about it was checked."""
+
+    name: str
+    definition: ScheduleDefinition
+    flow: BuiltFlow | None
+    """Whose definition has to be stored with it."""
+    paused: bool
+
+
+class Schedules(Group):
+    """Flows and tasks that start at certain times."""
+
+    @operation("schedules.save", role=Role.OPERATOR, writes=True, one_namespace=True)
+    async def save(
+        self,
+        name: str,
+        target: AnyTarget,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        timezone: str = "UTC",
+        input: Any = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "one",
+        start_at: datetime | None = None,
+        end_at: datetime | None = None,
+        paused: bool = False,
+    ) -> ScheduleRecord:
+        """Start a flow or a task at certain times: by ``cron`` in a time zone, or ``every``.
+
+        A flow gets ``input``, a task ``args`` and ``kwargs``; a task may have the options
+        ``queue``, ``priority``, ``retries``, ``timeout`` and ``tags``.
+        ``overlap`` says what happens to a tick while the last one is still running: it is skipped,
+        it waits ("queue"), or it takes its place ("cancel"). ``catch_up`` says what happens to
+        ticks that no worker was there for: the latest starts ("one"), each does, or none.
+
+        A schedule of this name is changed to this one. It keeps its history, its next time if its
+        times are the same, and its pause, which ``schedules.resume`` ends.
+        """
+        return await self._save(
+            self._prepare(
+                name,
+                target,
+                cron=cron,
+                every=every,
+                timezone=timezone,
+                input=input,
+                args=args,
+                kwargs=kwargs,
+                overlap=overlap,
+                catch_up=catch_up,
+                start_at=start_at,
+                end_at=end_at,
+                paused=paused,
+            )
+        )
+
+    def _prepare(
+        self,
+        name: Any,
+        target: AnyTarget,
+        *,
+        cron: Any = None,
+        every: Any = None,
+        timezone: Any = "UTC",
+        input: Any = None,
+        args: Any = (),
+        kwargs: Any = None,
+        overlap: Any = "skip",
+        catch_up: Any = "one",
+        start_at: Any = None,
+        end_at: Any = None,
+        paused: Any = False,
+    ) -> ScheduleRequest:
+        """Check everything before it is written; on the caller's thread, like a submission."""
+        self._backend.require_namespace("schedules.save")
+        checked = check.name(name, "schedule")
+        new_run_id(tick_run_id(checked, LATEST + timedelta(microseconds=1)))
+        timetable = _timetable(cron, every, timezone, start_at, end_at)
+        meant = self._target(target)
+        call: FlowCall | TaskCall
+        if isinstance(meant, BuiltFlow):
+            given = {"args": args, "kwargs": kwargs}
+            if unusable := tuple(each for each, value in given.items() if value):
+                raise InvalidInput(TASK_OPTIONS.fault(flow=meant.name, options=unusable))
+            submission = prepare_submission(self._backend, meant, input)
+            call = FlowCall(
+                flow=meant.name,
+                version=meant.version,
+                input=self._backend.codec.encode(submission.input),
+                aging_ms=round(self._backend.aging / timedelta(milliseconds=1)),
+            )
+        else:
+            if input is not None:
+                raise InvalidInput(FLOW_OPTION.fault(("input",), task=meant.name))
+            if refused := tuple(each for each in meant.given if each not in JOB_OPTIONS):
+                raise InvalidInput(JOB_OPTION.fault(options=refused, known=JOB_OPTIONS))
+            made = prepare_call(self._backend, meant, checked_args(args), checked_kwargs(kwargs))
+            [job] = made.jobs
+            call = TaskCall(job=replace(job, id=JobId("")))
+        return ScheduleRequest(
+            name=checked,
+            definition=ScheduleDefinition(
+                timetable=timetable,
+                call=call,
+                overlap=check.choice(overlap, "overlap", get_args(Overlap)),
+                catch_up=check.choice(catch_up, "catch_up", get_args(CatchUp)),
+            ),
+            flow=meant if isinstance(meant, BuiltFlow) else None,
+            paused=check.flag(paused, "paused"),
+        )
+
+    def _target(self, target: AnyTarget) -> BuiltFlow | Task[..., Any]:
+        """The flow or task; a name must be registered with the client."""
+        if isinstance(target, Task):
+            return self._backend.task(target)
+        if not isinstance(target, str):
+            return self._backend.flow(target)
+        flows, tasks = self._backend.flows, self._backend.tasks
+        if target in flows and target in tasks:
+            raise InvalidInput(AMBIGUOUS_TARGET.fault(("target",), name=target))
+        if target in flows:
+            return self._backend.flow(target)
+        if target in tasks:
+            return self._backend.task(target)
+        nearest = near(target, [*flows, *tasks])
+        raise InvalidInput(UNKNOWN_TARGET.fault(("target",), name=target, nearest=nearest))
+
+    async def _save(self, request: ScheduleRequest) -> ScheduleRecord:
+        namespace, store = self._backend.namespace, await self._backend.store()
+        if request.flow is not None:
+            await self._backend.graphs.save(store, namespace, request.flow.graphs)
+        while True:
+            before = await _find(store, namespace, request.name)
+            # Not asked before: a time from before an outage would make ticks due that have been.
+            now = await store.now()
+            after = _requested(namespace, request, before, now)
+            if before is not None and after == before:
+                return schedule_record(before)
+            commit = ScheduleCommit(
+                schedule=renewed(after), expected=None if before is None else before.revision
+            )
+            answer = await store.schedules.commit(commit)
+            if answer.state is ScheduleCommitState.DONE:
+                return schedule_record(commit.schedule)
+
+    @operation("schedules.list", role=Role.VIEWER)
+    async def list(
+        self, *, limit: int = 1_000, cursor: str | None = None
+    ) -> Page[ScheduleRecord | UnreadableSchedule]:
+        """List schedules by name. Those that only a newer version can read say so."""
+        store = await self._backend.store()
+        found = [
+            each if isinstance(each, UnreadableSchedule) else schedule_record(each)
+            for each in await store.schedules.list(self._backend.visible)
+        ]
+        return page_of_all(
+            "schedules.list", found, limit, cursor, lambda each: (each.namespace, each.name)
+        )
+
+    @operation("schedules.get", role=Role.VIEWER, one_namespace=True)
+    async def get(self, name: str) -> ScheduleRecord:
+        """Return one schedule: its times, and what became of its last ticks."""
+        return schedule_record(await self._named(name))
+
+    @operation("schedules.pause", role=Role.OPERATOR, writes=True, one_namespace=True)
+    async def pause(self, name: str, *, by: str | None = None) -> ScheduleRecord:
+        """Pause a schedule. Pausing it again keeps the first pause."""
+        who = check.optional(check.name, by, "by")
+        return await self._change(name, lambda before, now: paused(before.state, now, who))
+
+    @operation("schedules.resume", role=Role.OPERATOR, writes=True, one_namespace=True)
+    async def resume(self, name: str) -> ScheduleRecord:
+        """Resume a paused schedule with its next tick; those in the pause are left out."""
+        return await self._change(
+            name, lambda before, now: resumed(before.definition, before.state, now)
+        )
+
+    @operation("schedules.trigger", role=Role.OPERATOR, writes=True, one_namespace=True)
+    async def trigger(self, name: str, *, by: str | None = None) -> ScheduleStarted:
+        """Start what a schedule starts now, whatever its times, and even if it is paused.
+
+        Nothing that is still running is waited for or cancelled.
+        """
+        who = check.optional(check.name, by, "by")
+        reason = "triggered" if who is None else f"triggered by {who}"
+        store = await self._backend.store()
+        ticking = ScheduleTicker(await self._backend.engine())
+        while True:
+            before = await self._named(name)
+            id = manual_run_id(before.name, clock.new_id()[-UNIQUE_LENGTH:])
+            start = await ticking.start(before, id)
+            commit = _triggering(before, start, await store.now(), reason)
+            answer = await store.schedules.commit(commit)
+            if answer.state is ScheduleCommitState.DONE:
+                return ScheduleStarted(
+                    run=None if start.run is None else start.run.id,
+                    job=None if start.job is None else start.job.id,
+                )
+
+    @operation("schedules.delete", role=Role.OPERATOR, writes=True, one_namespace=True)
+    async def delete(self, name: str) -> None:
+        """Delete a schedule. What it started continues."""
+        store = await self._backend.store()
+        namespace = self._backend.namespace
+        if not await store.schedules.delete(namespace, check.name(name, "schedule")):
+            raise await _not_found(store, namespace, name)
+
+    async def _change(
+        self, name: str, change: Callable[[Schedule, datetime], ScheduleState]
+    ) -> ScheduleRecord:
+        store = await self._backend.store()
+        while True:
+            before = await self._named(name)
+            state = change(before, await store.now())
+            if state == before.state:
+                return schedule_record(before)
+            after = renewed(replace(before, state=state))
+            commit = ScheduleCommit(schedule=after, expected=before.revision)
+            answer = await store.schedules.commit(commit)
+            if answer.state is ScheduleCommitState.DONE:
+                return schedule_record(after)
+
+    async def _named(self, name: str) -> Schedule:
+        store, namespace = await self._backend.store(), self._backend.namespace
+        found = await _find(store, namespace, check.name(name, "schedule"))
+        if found is None:
+            raise await _not_found(store, namespace, name)
+        return found
+
+
+def _requested(
+    namespace: str, request: ScheduleRequest, before: Schedule | None, now: datetime
+) -> Schedule:
+    """The schedule as it is asked for, with the past that it has."""
+    definition = request.definition
+    if before is None:
+        state = new_state(definition, now)
+    else:
+        state = changed_state(before, definition, now)
+    if request.paused:
+        state = paused(state, now, None)
+    return Schedule(
+        namespace=namespace,
+        name=request.name,
+        revision=0 if before is None else before.revision,
+        definition=definition,
+        state=state,
+    )
+
+
+def _triggering(before: Schedule, start: Start, now: datetime, reason: str) -> ScheduleCommit:
+    after = renewed(triggered(before, start.record(now, reason)))
+    if_skipped = None
+    if start.run is not None:
+        skipped = triggered(before, start.if_skipped(now))
+        if_skipped = replace(skipped, revision=after.revision)
+    return ScheduleCommit(
+        schedule=after,
+        expected=before.revision,
+        run=start.run,
+        job=start.job,
+        if_skipped=if_skipped,
+    )
+
+
+async def _find(store: Store, namespace: str, name: str) -> Schedule | None:
+    for found in await store.schedules.list(namespace, name):
+        if isinstance(found, UnreadableSchedule):
+            raise ScheduleUnreadable(name=name, reason=found.reason)
+        return found
+    return None
+
+
+async def _not_found(store: Store, namespace: str, name: str) -> ScheduleNotFound:
+    known = [each.name for each in await store.schedules.list(namespace)]
+    return ScheduleNotFound(name=name, nearest=near(name, known))
+
+
+def _timetable(cron: Any, every: Any, timezone: Any, start_at: Any, end_at: Any) -> Timetable:
+    if cron is not None and (not isinstance(cron, str) or not cron.strip()):
+        raise check.wrong_type(cron, "cron", 'a cron expression such as "0 3 * * *"')
+    span = check.optional(check.span, every, "every", is_positive=True)
+    check.instance(timezone, "timezone", str, 'a name such as "Europe/Berlin" or "UTC"')
+    timetable = Timetable(
+        cron="" if cron is None else " ".join(cron.split()),
+        every_ms=0 if span is None else max(1, round(span / timedelta(milliseconds=1))),
+        timezone=timezone,
+        start_at=check.optional(check.moment, start_at, "start_at"),
+        end_at=check.optional(check.moment, end_at, "end_at"),
+    )
+    check_timetable(timetable)
+    return timetable

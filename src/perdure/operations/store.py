@@ -1,0 +1,133 @@
+"""The store as a whole: its health, and pruning."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure import clock
+from perdure.model import check
+from perdure.model.facts import EndedCounts
+from perdure.model.job import FINISHED, Status
+from perdure.model.run import ENDED, RunStatus
+from perdure.model.schedule import UnreadableSchedule
+from perdure.model.times import Duration
+from perdure.model.worker import PollResult
+from perdure.operations.insight.health import Health, Vitals, judge
+from perdure.operations.operation import Group, Role, operation
+from perdure.store.contract import SURVEY_LANES_MAX, Store
+
+PRUNE_BATCH = 1_000
+"""Jobs or runs that are removed at once, so that others are not kept waiting."""
+
+
+class StoreOperations(Group):
+    """The store as a whole."""
+
+    @operation("store.health", role=Role.OPERATOR)
+    async def health(self) -> Health:
+        """Check the store and the work in it, with what would help; changes nothing."""
+        store = await self._backend.store()
+        return Health(url=store.url, findings=judge(await _vitals(store, self._backend.visible)))
+
+    @operation("store.now", role=Role.VIEWER)
+    async def now(self) -> datetime:
+        """Return the store's time, by which leases and schedules are judged."""
+        return await (await self._backend.store()).now()
+
+    @operation("store.count_finished", role=Role.OPERATOR, one_namespace=True)
+    async def count_finished(
+        self, *, older_than: Duration, status: str | None = None
+    ) -> EndedCounts:
+        """Count jobs and runs that finished longer ago than that: what ``prune`` removes."""
+        keep = check.span(older_than, "older_than")
+        jobs, runs = _statuses(status)
+        store = await self._backend.store()
+        found = await store.admin.count_ended(self._backend.namespace, keep)
+        return EndedCounts(
+            jobs={each: count for each, count in found.jobs.items() if each in jobs},
+            runs={each: count for each, count in found.runs.items() if each in runs},
+        )
+
+    @operation("store.prune", role=Role.ADMIN, writes=True, one_namespace=True)
+    async def prune(self, *, older_than: Duration, status: str | None = None) -> int:
+        """Remove jobs and runs that finished longer ago than that; returns how many.
+
+        Workers do the same by their ``keep_…`` settings. A run is removed with its child runs,
+        once all of them have finished.
+        """
+        namespace = self._backend.namespace
+        keep = check.span(older_than, "older_than")
+        jobs, runs = _statuses(status)
+        store = await self._backend.store()
+        removed = 0
+        while count := await store.maintenance.prune_runs(
+            namespace, dict.fromkeys(runs, keep), PRUNE_BATCH
+        ):
+            removed += count
+        while count := await store.maintenance.prune_jobs(
+            namespace, dict.fromkeys(jobs, keep), PRUNE_BATCH
+        ):
+            removed += count
+        return removed
+
+
+def _statuses(status: Any) -> tuple[frozenset[Status], frozenset[RunStatus]]:
+    """Those of jobs and of runs that are meant; some words are for both."""
+    if status is None:
+        return FINISHED, ENDED
+    meant = check.choice(status, "status", sorted({*FINISHED, *ENDED}))
+    jobs = frozenset(each for each in FINISHED if each == meant)
+    return jobs, frozenset(each for each in ENDED if each == meant)
+
+
+async def _vitals(store: Store, namespace: str | None) -> Vitals:
+    asked = clock.monotonic()
+    # A small question that every backend looks up.
+    paused = await store.admin.paused_queues(namespace)
+    latency = timedelta(seconds=clock.monotonic() - asked)
+    before = clock.system_clock()
+    now = await store.now()
+    after = clock.system_clock()
+    workers, depth = (
+        await store.queries.workers(namespace),
+        await store.admin.queue_stats(namespace),
+    )
+    schedules = await store.schedules.list(namespace)
+    places = {namespace} if namespace is not None else await _namespaces(store)
+    return Vitals(
+        now=now,
+        latency=latency,
+        # The store looked at its clock about half way between the question and its answer.
+        skew=before + (after - before) / 2 - now,
+        examination=await store.admin.inspect_storage(),
+        workers=tuple(workers),
+        surveys={place: await _whole_survey(store, place) for place in sorted(places)},
+        depth=tuple(depth),
+        paused_queues=tuple(paused),
+        unreadable_schedules=tuple(
+            each for each in schedules if isinstance(each, UnreadableSchedule)
+        ),
+    )
+
+
+async def _namespaces(store: Store) -> set[str]:
+    """Those that have anything in them."""
+    return {
+        *(each.info.namespace for each in await store.queries.workers(None)),
+        *(each.namespace for each in await store.admin.queue_stats(None)),
+        *(each.namespace for each in await store.admin.live_flows(None)),
+        *(each.namespace for each in await store.schedules.list(None)),
+    }
+
+
+async def _whole_survey(store: Store, namespace: str) -> PollResult:
+    """A survey with all lanes, not just the first page of them."""
+    survey = page = await store.maintenance.poll(namespace)
+    lanes = list(survey.lanes)
+    while len(page.lanes) >= SURVEY_LANES_MAX:
+        page = await store.maintenance.poll(namespace, after_lane=lanes[-1])
+        lanes += page.lanes
+    return replace(survey, lanes=tuple(lanes))

@@ -1,0 +1,203 @@
+"""From a flow and an input to a run: what is refused, and what a taken id means."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure import clock
+from perdure.diagnostics import declare, truncate
+from perdure.engine.plan import PlanContext, start_run
+from perdure.errors import (
+    EventLogCorrupt,
+    InvalidInput,
+    RunEnded,
+    RunExists,
+    RunNotFound,
+    UnknownFlow,
+)
+from perdure.expr.path import MISSING, value_at
+from perdure.flows.built import BuiltFlow
+from perdure.model import check
+from perdure.model.graph import (
+    Call,
+    FlowNode,
+    FlowRef,
+    LoopNode,
+    MapNode,
+    Node,
+    RouteNode,
+    TaskNode,
+    inputs_of,
+)
+from perdure.model.ids import RunId
+from perdure.model.payload import from_json
+from perdure.model.run import RUN_ID_MAX_BYTES, NewRun, OnExisting, Submitted
+from perdure.model.trigger import CancelRun
+from perdure.model.value import Value
+from perdure.operations.backend import AnyFlow, Backend, checked_policy
+from perdure.operations.cancel import cancel_run
+
+_log = logging.getLogger("perdure.client")
+
+CHILD_MARK = "/"
+"""Separates the id of a run from the part of a child's id."""
+
+ID_TOO_LONG = declare(
+    "run.id_too_long", "run id {id!r} has {size_bytes} bytes, more than the {most} allowed"
+)
+ID_RESERVED = declare(
+    "run.id_reserved", "run id {id!r} must not contain {mark!r}, which separates child runs"
+)
+OTHER_FLOW = declare(
+    "run.other_flow",
+    "run {run_id!r} exists already, and its flow is {existing!r}, not {flow!r}",
+    "Choose another id",
+)
+
+
+class Submission(Value):
+    """A run that may be submitted: everything about it was checked."""
+
+    flow: BuiltFlow
+    input: bytes
+    """As JSON."""
+    run: NewRun
+    on_conflict: OnExisting
+
+
+def run_id(id: Any) -> RunId:
+    """Check an id by which a run is looked up, a child's included."""
+    return RunId(check.name(id, "id", most=None, label="run id"))
+
+
+def new_run_id(id: Any) -> RunId:
+    """Check the caller's id for a new run, or make one."""
+    if id is None:
+        return RunId(clock.new_id())
+    checked = run_id(id)
+    if (size := len(checked.encode())) > RUN_ID_MAX_BYTES:
+        shown = truncate(checked, 60)
+        raise InvalidInput(ID_TOO_LONG.fault(id=shown, size_bytes=size, most=RUN_ID_MAX_BYTES))
+    if CHILD_MARK in checked:
+        raise InvalidInput(ID_RESERVED.fault(id=checked, mark=CHILD_MARK))
+    return checked
+
+
+def prepare_submission(
+    backend: Backend,
+    flow: AnyFlow,
+    input: Any = None,
+    id: str | None = None,
+    on_conflict: OnExisting | None = None,
+) -> Submission:
+    """Check everything that can be checked before anything is written.
+
+    On the caller's thread: what encodes the input as JSON is the caller's code.
+    """
+    backend.require_namespace("runs.submit")
+    meant = backend.flow(flow)
+    data = backend.json(input, f"the input of flow {meant.name!r}")
+    _check_input(meant, from_json(data))
+    return Submission(
+        flow=meant,
+        input=data,
+        run=_new_run(backend, meant, new_run_id(id), data),
+        on_conflict=backend.on_conflict if on_conflict is None else checked_policy(on_conflict),
+    )
+
+
+async def submit_run(backend: Backend, submission: Submission) -> Submitted:
+    store = await backend.store()
+    await backend.graphs.save(store, backend.namespace, submission.flow.graphs)
+    if submission.on_conflict == "terminate_existing":
+        return await _replace(backend, submission)
+    submitted = await store.runs.submit(replace(submission.run, on_existing=submission.on_conflict))
+    if submitted.run.flow != submission.flow.name:
+        raise InvalidInput(
+            OTHER_FLOW.fault(
+                ("id",),
+                run_id=submission.run.id,
+                existing=submitted.run.flow,
+                flow=submission.flow.name,
+            )
+        )
+    return submitted
+
+
+async def _replace(backend: Backend, submission: Submission) -> Submitted:
+    """Cancel the run that has the id, as an operator would, and take its place."""
+    store, id = await backend.store(), submission.run.id
+    while True:
+        [existing] = await store.queries.get_runs([(backend.namespace, id)])
+        if existing is None:
+            try:
+                return await store.runs.submit(submission.run)
+            except RunExists:
+                continue  # another submission was faster, and is to be replaced
+        try:
+            run = await backend.load_run(id)
+            await cancel_run(backend, run, CancelRun(reason="replaced by a new run of this id"))
+        except (RunEnded, RunNotFound):
+            pass  # there is nothing left to cancel
+        except (EventLogCorrupt, UnknownFlow) as error:
+            # Nothing can be decided about it any more; the store removes it all the same.
+            _log.warning("run %r is replaced without being cancelled: %s", id, error)
+        new = _new_run(backend, submission.flow, id, submission.input, replaced=True)
+        return await store.runs.submit(replace(new, on_existing="terminate_existing"))
+
+
+def _new_run(
+    backend: Backend, flow: BuiltFlow, id: RunId, input: bytes, *, replaced: bool = False
+) -> NewRun:
+    backend.graphs.add(flow.graphs)
+    context = PlanContext(backend.namespace, backend.graphs.known, backend.codec)
+    aging_ms = round(backend.aging / timedelta(milliseconds=1))
+    return start_run(context, id, flow.graph, input, aging_ms=aging_ms, replaced=replaced)
+
+
+def _check_input(flow: BuiltFlow, value: Any) -> None:
+    """Refuse plain JSON values that a task at the beginning of the flow would refuse."""
+    for id in flow.graph.starts:
+        try:
+            _check_node(flow, flow.graph.nodes[id], value)
+        except InvalidInput as error:
+            error.add_note(f"This is about node {id!r} of flow {flow.name!r}. Nothing was written.")
+            raise
+
+
+def _check_node(flow: BuiltFlow, node: Node, value: Any) -> None:
+    if inputs := inputs_of(node):
+        value = {each.name: value_at(value, each.path) for each in inputs if not each.secret}
+        if MISSING in value.values():
+            return  # what follows from that is for the rules to say
+    match node:
+        case TaskNode() if not node.is_plain:
+            if not node.kind and node.config is None:
+                flow.tasks[node.call.task].check_types([], value)
+        case TaskNode(gathers=False) | RouteNode():
+            _check_call(flow, node.call, value)
+        case LoopNode() | FlowNode():
+            _check_call(flow, node.body, value)
+        case MapNode():
+            for item in _items(node, value):
+                _check_call(flow, node.body, item)
+        case _:
+            pass  # hands it on, or gets nothing
+
+
+def _check_call(flow: BuiltFlow, body: Call | FlowRef, value: Any) -> None:
+    if isinstance(body, FlowRef):
+        _check_input(flow.flows[body.text], value)
+    elif body.takes_input:
+        flow.tasks[body.task].check_types([value], {})
+
+
+def _items(node: MapNode, value: Any) -> list[Any]:
+    """The items as far as there are any: what is no list is refused by the rules, which say why."""
+    if node.over is not None:
+        value = value.get(node.over) if isinstance(value, dict) else None
+    return value if isinstance(value, list) else []

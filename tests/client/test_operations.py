@@ -1,0 +1,175 @@
+"""Operations: declared once, and the same on every interface."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import perdure
+from perdure import AsyncClient, Client, Job
+from perdure.client import sync
+from perdure.diagnostics import Action
+from perdure.operations.catalog import GROUPS, LOCAL, OPERATIONS
+from perdure.operations.operation import Operation, Role, parameter_help
+
+SYNC = {
+    name: next(
+        each
+        for each in vars(sync).values()
+        if inspect.isclass(each) and each.__name__.lower() == f"sync{name}"
+    )
+    for name in GROUPS
+}
+
+every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+
+
+def parameters(method: Any) -> list[tuple[str, Any, Any]]:
+    [_, *own] = inspect.signature(method).parameters.values()
+    return [(each.name, each.kind, each.default) for each in own]
+
+
+class TestDeclarations:
+    def test_are_grouped_as_they_are_named(self) -> None:
+        for operation in OPERATIONS.values():
+            method = vars(GROUPS[operation.group])[operation.verb]
+            assert method.operation is operation
+
+    def test_are_complete(self) -> None:
+        """Everything public of a group is an operation."""
+        for name, group in GROUPS.items():
+            public = {each for each in vars(group) if not each.startswith("_")}
+            assert {f"{name}.{each}" for each in public} <= OPERATIONS.keys()
+
+    @every_operation
+    def test_have_a_summary_of_one_line(self, operation: Operation) -> None:
+        assert operation.summary.endswith(".")
+        assert "\n" not in operation.summary
+
+    @every_operation
+    def test_explain_every_parameter(self, operation: Operation) -> None:
+        for name in operation.parameters:
+            assert parameter_help(operation, name)
+
+    @every_operation
+    def test_have_arguments_that_json_can_carry(self, operation: Operation) -> None:
+        assert msgspec.json.schema(operation.arguments())
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(b'{"misspelled":1}', type=operation.arguments())
+
+    @every_operation
+    def test_that_write_are_not_for_viewers(self, operation: Operation) -> None:
+        assert not (operation.writes and operation.role is Role.VIEWER)
+
+    def test_decode_arguments_by_name(self) -> None:
+        arguments = OPERATIONS["runs.cancel"].arguments()
+
+        decoded: Any = msgspec.json.decode(b'{"id":"a","by":"ann"}', type=arguments)
+
+        assert (decoded.id, decoded.by, decoded.reason, decoded.compensate) == (
+            "a",
+            "ann",
+            None,
+            False,
+        )
+
+    def test_name_what_streams_yield(self) -> None:
+        assert OPERATIONS["jobs.list"].result == perdure.Page[Job]
+        assert OPERATIONS["runs.watch"].result is perdure.EventRecord
+
+    def test_have_one_name_on_every_interface(self) -> None:
+        cancel = OPERATIONS["runs.cancel"]
+        assert (cancel.command, cancel.route, cancel.tool) == (
+            "perdure runs cancel ID",
+            "POST /runs/{id}/cancel",
+            "runs_cancel",
+        )
+        assert OPERATIONS["runs.list"].route == "GET /runs"
+        assert OPERATIONS["schedules.get"].route == "GET /schedules/{name}"
+        routes = [each.route for each in OPERATIONS.values()]
+        assert len(set(routes)) == len(routes)
+
+
+class TestSync:
+    @every_operation
+    def test_takes_what_its_async_counterpart_takes(self, operation: Operation) -> None:
+        method = getattr(SYNC[operation.group], operation.verb)
+
+        assert parameters(method) == parameters(operation.method)
+        assert method.__doc__ == operation.method.__doc__
+        assert not inspect.iscoroutinefunction(method)
+
+    def test_has_all_groups(self) -> None:
+        client = AsyncClient("memory://groups")
+
+        for name, group in GROUPS.items():
+            assert isinstance(getattr(client, name), group)
+            assert isinstance(getattr(Client, name), property)
+
+    def test_group_keeps_the_client_open(self, store_url: str) -> None:
+        jobs = Client(store_url).jobs
+
+        assert list(jobs.list()) == []
+
+    def test_refuses_misspelled_options(self, store_url: str) -> None:
+        with Client(store_url) as client:
+            for call in (
+                lambda: client.jobs.list(statuss="failed"),  # type: ignore[call-arg]
+                lambda: client.runs.cancel("a", reasn="x"),  # type: ignore[call-arg]
+                lambda: client.schedules.save("a", "b", timezon="UTC"),  # type: ignore[call-arg]
+                lambda: client.submit("a", on_conflit="fail"),  # type: ignore[call-arg]
+            ):
+                with pytest.raises(TypeError, match="unexpected keyword argument"):
+                    call()
+
+
+class TestActions:
+    def test_name_operations_and_their_parameters(self) -> None:
+        known: Mapping[str, set[str]] = {
+            **{name: {*each.parameters, "namespace"} for name, each in OPERATIONS.items()},
+            **{name: set(each) for name, each in LOCAL.items()},
+        }
+        found = list(suggested())
+
+        assert {"runs.retry", "runs.fork", "worker.run", "runs.cancel"} <= {
+            name for name, _ in found
+        }
+        for name, arguments in found:
+            assert name in known
+            assert arguments <= known[name], name
+
+
+def suggested() -> Iterator[tuple[str, set[str]]]:
+    """The operations that the library suggests, with the names of the arguments it gives."""
+    for path in Path(perdure.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for function in ast.walk(tree):
+            for node in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == Action.__name__:
+                    yield from read_action(node, function)
+        for node in tree.body:
+            call = node.value if isinstance(node, ast.Assign) else None
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == Action.__name__:
+                yield from read_action(call, tree)
+
+
+def read_action(call: ast.Call, around: ast.AST) -> Iterator[tuple[str, set[str]]]:
+    name, *rest = [*call.args, *(each.value for each in call.keywords)]
+    arguments = {
+        str(constant.value)
+        for each in rest
+        for constant in (*getattr(each, "keys", ()), *getattr(each, "elts", ()))
+        if isinstance(constant, ast.Constant)
+    }
+    if isinstance(name, ast.Constant):
+        yield str(name.value), arguments
+        return
+    for each in ast.walk(around):  # one of several that are named nearby
+        if isinstance(each, ast.Constant) and each.value in OPERATIONS:
+            yield str(each.value), arguments

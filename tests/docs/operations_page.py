@@ -1,0 +1,101 @@
+# ruff: noqa: E501
+"""``docs/reference/operations.md``: every operation with its name on every interface.
+
+``python -m tests.docs.operations_page`` prints the page; ``--write`` keeps it, after an operation
+was added or changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+
+import click
+
+from perdure.cli.app import LazyGroup, app
+from perdure.operations.catalog import GROUPS, OPERATIONS
+from perdure.operations.operation import Operation
+from tests.docs.pages import ROOT
+
+PAGE = ROOT / "docs/reference/operations.md"
+
+INTRODUCTION = """\
+# Operations
+
+<!-- Generated: python -m tests.docs.operations_page --write -->
+
+Everything that can be asked of a store has one name. `runs.cancel` is `client.runs.cancel(id)` in Python and `perdure runs cancel ID` on the command line. The HTTP API and the MCP server, which do not exist yet, will use the names in the last two columns.
+
+The async client has the same calls, to be awaited; operations that stream yield their results: `for event in client.runs.watch(id)`. Lists return a page: a sequence of items, and in `next` the `cursor` of the next page, which stays valid when items are pruned. `jobs.enqueue` and `runs.submit` are also `client.enqueue(task, *args)` and `client.submit(flow, input)`, which return [handles](settings.md#handles); `client.run(flow, input)` submits a run and waits for its result.
+
+The role is what a caller will need over HTTP and MCP; a client that opens the store itself may do everything.
+
+| role | may |
+|---|---|
+| viewer | read |
+| submitter | enqueue jobs, submit runs, signal and report |
+| decider | decide on approvals |
+| operator | pause, cancel, retry and change what others submitted |
+| admin | prune, export and import a store |
+"""
+
+
+def page() -> str:
+    return "\n".join([INTRODUCTION, *(line for name in GROUPS for line in section(name))])
+
+
+def section(group: str) -> Iterator[str]:
+    yield f"## {group}"
+    yield ""
+    yield "| operation | Python | command line | role | | HTTP | MCP |"
+    yield "|---|---|---|---|---|---|---|"
+    for operation in OPERATIONS.values():
+        if operation.group == group:
+            yield row(operation)
+    yield ""
+
+
+def row(operation: Operation) -> str:
+    parameters = ", ".join(map(parameter, operation.parameters.values()))
+    kinds = [
+        word
+        for word, holds in (
+            ("writes", operation.writes),
+            ("streams", operation.streams),
+            ("one namespace", operation.one_namespace),
+        )
+        if holds
+    ]
+    cells = (
+        f"`{operation.name}`<br>{operation.summary.replace('``', '`')}",
+        f"`{operation.verb}({parameters})`",
+        f"`{operation.command}`" if is_command(operation) else "",
+        operation.role.value,
+        ", ".join(kinds),
+        f"`{operation.route}`",
+        f"`{operation.tool}`",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def parameter(each: inspect.Parameter) -> str:
+    if each.default is each.empty:
+        return each.name
+    return f"{each.name}={'...' if each.name == 'default' else repr(each.default)}"
+
+
+def is_command(operation: Operation) -> bool:
+    command: click.Command | None = app
+    for word in (operation.group, operation.verb.replace("_", "-")):
+        if not isinstance(command, LazyGroup) or word not in command.entries:
+            return False
+        command = command.get_command(None, word)
+    return command is not None
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PAGE.write_text(page(), encoding="utf-8")
+    else:
+        print(page(), end="")
