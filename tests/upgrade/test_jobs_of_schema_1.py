@@ -123,7 +123,7 @@ async def test_are_finished_without_being_asked(
 
 async def test_obey_operators(client: AsyncClient, worker: Running) -> None:
     for group in ("failed", "dead", "cancelled"):
-        await client.runs.retry((await of_group(client, group)).id)
+        await client.jobs.retry((await of_group(client, group)).id)
     await client.jobs.enable((await of_group(client, "disabled")).id)
     await client.jobs.resume((await of_group(client, "released")).id)
     await client.queues.resume("closed")

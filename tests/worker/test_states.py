@@ -98,9 +98,9 @@ async def test_states_a_failed_job_is_started_anew_by_an_explicit_retry_only(
         await job.result(10)
     with pytest.raises(IllegalTransition):
         await client.jobs.enable(job.id)
-    await client.runs.retry(job.id)
+    await client.jobs.retry(job.id)
 
     assert await job.result(10) == "at last"
     assert (await job.record()).attempt == 2
     with pytest.raises(IllegalTransition):
-        await client.runs.retry(job.id)
+        await client.jobs.retry(job.id)

@@ -53,5 +53,5 @@ async def test_leave_the_other_approvals_in_the_inbox(
         await spoil(f"sqlite:///{tmp_path}/work.db", "waits", "detail", b'{"type":7}')
 
         assert [approval.run for approval in await client.approvals.list()] == ["good-deciding"]
-        assert "approval review is left out of the inbox" in caplog.text
+        assert "approval review is left out of the list" in caplog.text
     await store.close()

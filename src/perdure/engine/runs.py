@@ -107,6 +107,13 @@ class Runs:
             for (namespace, id), loaded in zip(ids, found, strict=True)
         ]
 
+    async def open_run(self, namespace: str, id: RunId, loaded: LoadedRun) -> CachedRun:
+        """A run that was read from the store together with something else."""
+        run = await self._opened(namespace, id, loaded)
+        if isinstance(run, CachedRun):
+            return run
+        raise run
+
     async def _opened(
         self, namespace: str, id: RunId, loaded: LoadedRun | None
     ) -> CachedRun | UnusableRun:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from itertools import islice
 
-from perdure.model.ids import RunId
-from perdure.model.job import Status
-from perdure.model.run import RunStatus
+from perdure.model.event import StoredEvent
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import FINISHED, FailedAttempt, Job, QueueInfo, Status
+from perdure.model.run import LoadedRun, RunStatus, Wait
 from perdure.model.value import Value
+from perdure.model.worker import WorkerState
 
 STRAYS_MAX = 100
 
@@ -53,3 +56,34 @@ class EndedCounts(Value):
     jobs: Mapping[Status, int]
     runs: Mapping[RunStatus, int]
     """Without child runs, which go with their parents."""
+
+
+EXPLAINED_MAX = 100
+"""Jobs whose last failure, and events, that are read for one explanation."""
+
+
+class ExplainFacts(Value):
+    """What is known of a run or a job, and what may keep it from continuing; as of one moment."""
+
+    now: datetime
+    loaded: LoadedRun | None
+    """The run, from its snapshot; None if it is about a job, or there is no such run."""
+    jobs: tuple[Job, ...]
+    """Of the run, or the one job; without values."""
+    waits: tuple[Wait, ...]
+    failures: Mapping[JobId, FailedAttempt]
+    """The last failed attempt of each of the first ``EXPLAINED_MAX`` jobs that wait for another
+    attempt or have finished."""
+    events: tuple[StoredEvent, ...]
+    """The last ``EXPLAINED_MAX`` events of the run, the latest first, without values."""
+    children: Mapping[RunId, RunStatus]
+    """Of the child runs that the run waits for."""
+    workers: tuple[WorkerState, ...]
+    """Of the namespace, dead ones too."""
+    paused_queues: tuple[QueueInfo, ...]
+
+
+def may_have_failed(jobs: Iterable[Job]) -> list[JobId]:
+    """The jobs whose last failure an explanation tells."""
+    failed = (job.id for job in jobs if job.status is Status.SCHEDULED or job.status in FINISHED)
+    return list(islice(failed, EXPLAINED_MAX))

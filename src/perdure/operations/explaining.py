@@ -1,139 +1,101 @@
-"""Explaining runs and jobs: what the store knows around them is read here, and judged by rules."""
+"""Explain runs and jobs: read the facts in one consistent view, and judge them by pure rules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Any
 
-from perdure.engine.cached_run import CachedRun
-from perdure.errors import JobNotFound, PerdureError
+from msgspec.structs import replace
+
+from perdure.errors import JobNotFound, PerdureError, RunNotFound
 from perdure.model.event import RunPaused, decode_event
+from perdure.model.facts import ExplainFacts
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import FINISHED, FailedAttempt, Job, Status
-from perdure.model.limit import LimitRule, LimitUse
-from perdure.model.payload import Codec
-from perdure.model.run import RunStatus, Wait, WaitKind
-from perdure.model.worker import WorkerState
+from perdure.model.job import Job, Status
+from perdure.model.run import WaitKind
 from perdure.operations.backend import Backend
 from perdure.operations.insight import explain as insight
 from perdure.operations.insight.explain import (
     FINDINGS_MAX,
-    HOLDERS_MAX,
     Explanation,
     Surroundings,
     explain_job_of_run,
     rules_for,
 )
 from perdure.operations.records import decoded
-from perdure.store.contract import EventsBefore, Store
-
-
-async def explain_job(backend: Backend, id: JobId) -> Explanation:
-    store = await backend.store()
-    job = await store.queries.get_job(backend.visible, id)
-    if job is None:
-        raise JobNotFound(job_id=id)
-    return await _explained_job(backend, job)
+from perdure.store.contract import Store
 
 
 async def explain_run(backend: Backend, id: RunId) -> Explanation:
-    store = await backend.store()
-    run = await backend.load_run(id)
-    jobs = await store.queries.run_jobs(run.namespace, id)
-    waits = await store.queries.run_waits(run.namespace, id)
-    workers = await store.queries.workers(run.namespace)
+    store, namespace = await backend.store(), await backend.namespace_of(id)
+    facts = await store.queries.explain_facts(namespace, run=id)
+    if facts.loaded is None:
+        raise RunNotFound(run_id=id)
+    run = await (await backend.engine()).open_run(namespace, id, facts.loaded)
     flow = f"{run.state.flow}@{run.state.version}"
-    uses, holders = await _limits(store, run.namespace, jobs, flow, workers)
-    around = Surroundings(
-        jobs=tuple(jobs),
-        waits=tuple(waits),
-        failures=await _failures(store, jobs),
-        paused_at=await _paused_at(store, run),
-        workers=tuple(workers),
-        paused_queues=tuple(await store.admin.paused_queues(run.namespace)),
-        children=await _children(store, run.namespace, waits),
-        details=_details(waits, backend.codec),
-        limit_uses=uses,
-        holders=holders,
-    )
-    return insight.explain_run(id, run.state, around, await store.now())
+    around = await _with_limits(store, namespace, _surroundings(backend, facts), flow)
+    if run.state.is_paused:
+        for each in facts.events:
+            if isinstance(decode_event(id, each.number, each.data), RunPaused):
+                around = replace(around, paused_at=each.at)
+                break
+    return insight.explain_run(id, run.state, around, facts.now)
 
 
-async def _explained_job(backend: Backend, job: Job) -> Explanation:
+async def explain_job(backend: Backend, id: JobId) -> Explanation:
+    store, namespace = await backend.store(), backend.visible
+    if namespace is None:
+        found = await store.queries.get_job(None, id)
+        if found is None:
+            raise JobNotFound(job_id=id)
+        namespace = found.namespace
+    facts = await store.queries.explain_facts(namespace, job=id)
+    if not facts.jobs:
+        raise JobNotFound(job_id=id)
+    [job] = facts.jobs
     if job.node is not None:
         return explain_job_of_run(job, await explain_run(backend, job.node.run))
-    store = await backend.store()
-    workers = await store.queries.workers(job.namespace)
-    uses, holders = await _limits(store, job.namespace, [job], "", workers)
-    around = Surroundings(
-        jobs=(job,),
-        failures=await _failures(store, [job]),
-        workers=tuple(workers),
-        paused_queues=tuple(await store.admin.paused_queues(job.namespace)),
-        limit_uses=uses,
-        holders=holders,
+    around = await _with_limits(store, namespace, _surroundings(backend, facts), "")
+    return insight.explain_job(job, around, facts.now)
+
+
+def _surroundings(backend: Backend, facts: ExplainFacts) -> Surroundings:
+    details: dict[str, Any] = {}
+    for wait in facts.waits:
+        if wait.detail and wait.kind in (WaitKind.SIGNAL, WaitKind.APPROVAL):
+            # What only another codec can read is left out: there is enough to say without it.
+            with suppress(PerdureError):
+                details[wait.key] = decoded(wait.detail, backend.codec)
+    return Surroundings(
+        jobs=facts.jobs,
+        waits=facts.waits,
+        failures=facts.failures,
+        workers=facts.workers,
+        paused_queues=facts.paused_queues,
+        children=facts.children,
+        details=details,
     )
-    return insight.explain_job(job, around, await store.now())
 
 
-async def _limits(
-    store: Store, namespace: str, jobs: list[Job], flow: str, workers: Sequence[WorkerState]
-) -> tuple[dict[LimitRule, LimitUse], dict[JobId, Job]]:
-    """What is in use under the limits of waiting jobs, and some of those who use it."""
-    waiting = {(job.queue, job.task, job.limit_keys): job for job in jobs if _waits(job)}
+async def _with_limits(
+    store: Store, namespace: str, around: Surroundings, flow: str
+) -> Surroundings:
+    """Add what is in use under the limits of waiting jobs, and the jobs that use it longest."""
+    waiting: dict[Any, Job] = {
+        (job.queue, job.task, job.limit_keys): job
+        for job in around.jobs
+        if job.status is Status.WAITING
+    }
     found = {
         rule
         for job in list(waiting.values())[:FINDINGS_MAX]
-        for worker in workers
+        for worker in around.workers
         for rule in rules_for(job, flow, worker)
     }
     if not found:
-        return {}, {}
+        return around
     rules = sorted(found, key=lambda rule: rule.key)
     uses = dict(zip(rules, await store.queries.limit_usage(namespace, rules), strict=True))
-    ids = dict.fromkeys(id for use in uses.values() for id in use.held_by[:HOLDERS_MAX])
-    jobs_held = [await store.queries.get_job(namespace, id) for id in list(ids)[:FINDINGS_MAX]]
-    return uses, {job.id: job for job in jobs_held if job is not None}
-
-
-def _waits(job: Job) -> bool:
-    return job.status is Status.WAITING
-
-
-async def _paused_at(store: Store, run: CachedRun) -> datetime | None:
-    """When it was paused, if that is among the last things that happened in it."""
-    if not run.state.is_paused:
-        return None
-    [events] = await store.runs.latest_events(
-        [EventsBefore(namespace=run.namespace, id=run.id, number=run.state.number + 1)],
-        FINDINGS_MAX,
-    )
-    for each in events:
-        if isinstance(decode_event(run.id, each.number, each.data), RunPaused):
-            return each.at
-    return None
-
-
-async def _failures(store: Store, jobs: list[Job]) -> dict[JobId, FailedAttempt]:
-    """What the last attempt left behind of each job that waits for another one, or ended."""
-    failed = [job.id for job in jobs if job.status is Status.SCHEDULED or job.status in FINISHED]
-    asked = failed[:FINDINGS_MAX]
-    return {id: past[-1] for id in asked if (past := await store.queries.failed_attempts(id))}
-
-
-def _details(waits: list[Wait], codec: Codec) -> dict[str, Any]:
-    """Without those that only another codec can read: there is enough to say without them."""
-    details = {}
-    for wait in waits:
-        if wait.detail and wait.kind in (WaitKind.SIGNAL, WaitKind.APPROVAL):
-            with suppress(PerdureError):
-                details[wait.key] = decoded(wait.detail, codec)
-    return details
-
-
-async def _children(store: Store, namespace: str, waits: list[Wait]) -> dict[RunId, RunStatus]:
-    ids = [(namespace, RunId(wait.name)) for wait in waits if wait.kind is WaitKind.CHILD]
-    found = await store.queries.get_runs(ids) if ids else []
-    return {run.id: run.status for run in found if run is not None}
+    ids = dict.fromkeys(id for use in uses.values() for id in use.held_by[:1])
+    holders = await store.queries.get_jobs(namespace, list(ids)[:FINDINGS_MAX]) if ids else []
+    return replace(around, limit_uses=uses, holders={job.id: job for job in holders})

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
+from perdure.model.facts import ExplainFacts
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FailedAttempt, Job, JobFilter, JobState
 from perdure.model.limit import LimitRule, LimitUse
@@ -69,6 +70,20 @@ class QueryStore(Protocol):
     @abstractmethod
     async def workers(self, namespace: str | None) -> list[WorkerState]:
         """The registered workers, with what they hold."""
+
+    @abstractmethod
+    async def explain_facts(
+        self, namespace: str, run: RunId | None = None, job: JobId | None = None
+    ) -> ExplainFacts:
+        """Everything that explains where a run is, or a job without a run.
+
+        - One consistent view: jobs, waits, events and children are of the same moment.
+        - Writers neither wait for it nor keep it waiting.
+        """
+
+    @abstractmethod
+    async def get_jobs(self, namespace: str, ids: Sequence[JobId]) -> list[Job]:
+        """Those of these jobs that are there, without their values."""
 
     @abstractmethod
     async def limit_usage(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from perdure.model.facts import EXPLAINED_MAX, ExplainFacts, may_have_failed
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FailedAttempt, Job, JobFilter, JobState
 from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.run import Run, RunFilter, Wait, WaitFilter, WaitKind
 from perdure.model.worker import WorkerState
-from perdure.store.contract import QueryStore
+from perdure.store.contract import EventsAfter, EventsBefore, QueryStore
 from perdure.store.memory.jobs import limit_use
 from perdure.store.memory.records import Place, StoredJob, StoredRun, StoredWait
+from perdure.store.memory.runs import latest_events, load_run
 from perdure.store.memory.state import RunRecords
 from perdure.store.memory.transaction import Session, Transaction
 
@@ -59,20 +61,53 @@ class MemoryQueries(QueryStore):
 
     async def workers(self, namespace: str | None) -> list[WorkerState]:
         with self._session.transaction() as transaction:
-            records = sorted(
-                transaction.state.workers.values(),
-                key=lambda record: (record.started_at, record.info.id),
+            return _workers(transaction, namespace)
+
+    async def explain_facts(
+        self, namespace: str, run: RunId | None = None, job: JobId | None = None
+    ) -> ExplainFacts:
+        with self._session.transaction() as transaction:
+            state, records = transaction.state, transaction.state.records
+            if run is not None:
+                found = [state.jobs[id] for id in state.of_run.ids((namespace, run))]
+                waits = sorted(records.waits_of((namespace, run)), key=lambda wait: wait.key)
+                wanted = EventsAfter(namespace=namespace, id=run)
+                loaded = load_run(records, wanted)
+                before = EventsBefore(namespace=namespace, id=run)
+                events = latest_events(records, before, EXPLAINED_MAX)
+            else:
+                found = list(transaction.visible(namespace, [] if job is None else [job]))
+                waits, loaded, events = [], None, []
+            jobs = [each.as_job(with_values=False) for each in found]
+            children = [RunId(wait.name) for wait in waits if wait.kind is WaitKind.CHILD]
+            return ExplainFacts(
+                now=transaction.now,
+                loaded=loaded,
+                jobs=tuple(jobs),
+                waits=tuple(wait.as_wait() for wait in waits),
+                failures={
+                    id: state.jobs[id].history[-1]
+                    for id in may_have_failed(jobs)
+                    if state.jobs[id].history
+                },
+                events=tuple(events),
+                children={
+                    id: records.runs[namespace, id].status
+                    for id in children
+                    if (namespace, id) in records.runs
+                },
+                workers=tuple(_workers(transaction, namespace)),
+                paused_queues=tuple(
+                    pause
+                    for (place, _), pause in sorted(state.paused.items())
+                    if place == namespace
+                ),
             )
-            return [
-                WorkerState(
-                    info=record.info,
-                    started_at=record.started_at,
-                    seen_at=record.seen_at,
-                    running=tuple(transaction.state.by_worker.ids(record.info.id)),
-                )
-                for record in records
-                if namespace in (None, record.info.namespace)
-            ]
+
+    async def get_jobs(self, namespace: str, ids: Sequence[JobId]) -> list[Job]:
+        with self._session.transaction() as transaction:
+            found = transaction.visible(namespace, list(ids))
+            return [job.as_job(with_values=False) for job in found]
 
     async def limit_usage(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
         with self._session.transaction() as transaction:
@@ -108,6 +143,22 @@ class MemoryQueries(QueryStore):
             found = _oldest_waits(transaction.state.records, filter)
             page = islice((wait for wait in found if _wait_matches(wait, filter)), limit)
             return [wait.as_wait() for wait in page]
+
+
+def _workers(transaction: Transaction, namespace: str | None) -> list[WorkerState]:
+    records = sorted(
+        transaction.state.workers.values(), key=lambda record: (record.started_at, record.info.id)
+    )
+    return [
+        WorkerState(
+            info=record.info,
+            started_at=record.started_at,
+            seen_at=record.seen_at,
+            running=tuple(transaction.state.by_worker.ids(record.info.id)),
+        )
+        for record in records
+        if namespace in (None, record.info.namespace)
+    ]
 
 
 def newest_jobs(transaction: Transaction, filter: JobFilter) -> Iterator[StoredJob]:

@@ -48,13 +48,13 @@ class MemoryRuns(RunStore):
 
     async def load(self, runs: Sequence[EventsAfter]) -> list[LoadedRun | None]:
         with self._session.transaction() as transaction:
-            return [_load(transaction.state.records, wanted) for wanted in runs]
+            return [load_run(transaction.state.records, wanted) for wanted in runs]
 
     async def latest_events(
         self, runs: Sequence[EventsBefore], limit: int
     ) -> list[list[StoredEvent]]:
         with self._session.transaction() as transaction:
-            return [_latest(transaction.state.records, wanted, limit) for wanted in runs]
+            return [latest_events(transaction.state.records, wanted, limit) for wanted in runs]
 
     async def event_values(
         self, namespace: str, run: RunId, numbers: Sequence[int]
@@ -81,7 +81,7 @@ class MemoryRuns(RunStore):
             return [] if steps is None else list(steps.by_name.values())
 
 
-def _load(records: RunRecords, wanted: EventsAfter) -> LoadedRun | None:
+def load_run(records: RunRecords, wanted: EventsAfter) -> LoadedRun | None:
     place = wanted.namespace, wanted.id
     run = records.runs.get(place)
     if run is None:
@@ -95,7 +95,7 @@ def _load(records: RunRecords, wanted: EventsAfter) -> LoadedRun | None:
     )
 
 
-def _latest(records: RunRecords, wanted: EventsBefore, limit: int) -> list[StoredEvent]:
+def latest_events(records: RunRecords, wanted: EventsBefore, limit: int) -> list[StoredEvent]:
     log = records.events.get((wanted.namespace, wanted.id), [])
     before = len(log) if wanted.number is None else min(len(log), max(0, wanted.number - 1))
     page = log[max(0, before - limit) : before]

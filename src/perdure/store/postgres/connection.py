@@ -8,7 +8,7 @@ import random
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import asyncpg
 
@@ -314,8 +314,14 @@ class Transacting:
     under way, perhaps for ever. The connection is dropped then, and the transaction with it.
     """
 
-    def __init__(self, connection: Connection, *, readonly: bool = False) -> None:
-        self._transaction = connection.transaction(readonly=readonly)
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        readonly: bool = False,
+        isolation: Literal["repeatable_read"] | None = None,
+    ) -> None:
+        self._transaction = connection.transaction(readonly=readonly, isolation=isolation)
         self._is_kept = True
 
     def undo(self) -> None:

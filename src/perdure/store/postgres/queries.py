@@ -7,14 +7,24 @@ from typing import Any
 
 import msgspec
 
+from perdure.model.event import StoredEvent
+from perdure.model.facts import EXPLAINED_MAX, ExplainFacts, may_have_failed
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FailedAttempt, Job, JobFilter, JobState, Status
 from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.run import Run, RunFilter, RunStatus, Wait, WaitFilter, WaitKind
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.store.contract import QueryStore
+from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.jobs import limit_use
-from perdure.store.postgres.rows import attempt_from, job_from, run_from, wait_from
+from perdure.store.postgres.rows import (
+    attempt_from,
+    job_from,
+    loaded_from,
+    queue_from,
+    run_from,
+    wait_from,
+)
 from perdure.store.postgres.session import Session
 from perdure.store.sql.rows import state_from
 from perdure.store.sql.statements import fill
@@ -64,15 +74,55 @@ class PostgresQueries(QueryStore):
         return None
 
     async def workers(self, namespace: str | None) -> list[WorkerState]:
-        return [
-            WorkerState(
-                info=msgspec.json.decode(row[0], type=WorkerInfo),
-                started_at=row[1],
-                seen_at=row[2],
-                running=tuple(row[3]),
-            )
-            for row in await self._session.fetch("workers", namespace)
-        ]
+        return [worker_from(row) for row in await self._session.fetch("workers", namespace)]
+
+    async def explain_facts(
+        self, namespace: str, run: RunId | None = None, job: JobId | None = None
+    ) -> ExplainFacts:
+        statements, now = self._session.statements, self._session.moment()
+
+        async def work(connection: Connection, _: bool) -> ExplainFacts:
+            async def rows(name: str, *arguments: Any) -> list[Record]:
+                found: list[Record] = await connection.fetch(statements[name], *arguments)
+                return found
+
+            # One snapshot for all statements. Read only, and no row is locked.
+            async with Transacting(connection, readonly=True, isolation="repeatable_read"):
+                loaded, events, waits = None, [], []
+                if run is None:
+                    jobs = [job_from(row) for row in await rows("jobs_of_ids", namespace, [job])]
+                else:
+                    jobs = [job_from(row) for row in await rows("run_jobs", namespace, run)]
+                    waits = [wait_from(row) for row in await rows("run_waits", namespace, run)]
+                    for row in await rows("load_runs", [namespace], [run], [None]):
+                        loaded = loaded_from(row)
+                    events = await rows("latest_events", [namespace], [run], [None], EXPLAINED_MAX)
+                children = [RunId(wait.name) for wait in waits if wait.kind is WaitKind.CHILD]
+                found = await rows("run_states", [namespace] * len(children), children)
+                states = [run_from(row[1:]) for row in found]
+                failures = await rows("last_failures", may_have_failed(jobs))
+                workers = [worker_from(row) for row in await rows("workers", namespace)]
+                paused = [queue_from(row) for row in await rows("paused_queues", namespace)]
+                return ExplainFacts(
+                    now=now or (await rows("now"))[0][0],
+                    loaded=loaded,
+                    jobs=tuple(jobs),
+                    waits=tuple(waits),
+                    failures={row[0]: attempt_from(row[1:]) for row in failures},
+                    events=tuple(
+                        StoredEvent(number=number, at=at, data=data)
+                        for _, number, at, data in events
+                    ),
+                    children={each.id: each.status for each in states},
+                    workers=tuple(workers),
+                    paused_queues=tuple(paused),
+                )
+
+        return await self._session.connections.run(work)
+
+    async def get_jobs(self, namespace: str, ids: Sequence[JobId]) -> list[Job]:
+        rows = await self._session.fetch("jobs_of_ids", namespace, list(ids))
+        return [job_from(row) for row in rows]
 
     async def limit_usage(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
         keys, windows = [rule.key for rule in rules], [rule.window for rule in rules]
@@ -113,6 +163,15 @@ class PostgresQueries(QueryStore):
         fetch = self._session.connections.fetch if is_indexed else self._session.scan
         found = await fetch(statement, limit, *arguments)
         return [wait_from(row) for row in found]
+
+
+def worker_from(row: Record) -> WorkerState:
+    return WorkerState(
+        info=msgspec.json.decode(row[0], type=WorkerInfo),
+        started_at=row[1],
+        seen_at=row[2],
+        running=tuple(row[3]),
+    )
 
 
 def filtered_jobs(statement: str, filter: JobFilter, after: int = 0) -> tuple[str, list[Any]]:

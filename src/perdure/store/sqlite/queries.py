@@ -8,12 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.model.facts import EXPLAINED_MAX, ExplainFacts, may_have_failed
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, FailedAttempt, Job, JobFilter, JobState, Status
 from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.run import Run, RunFilter, Wait, WaitFilter, WaitKind
 from perdure.model.worker import WorkerState
-from perdure.store.contract import QueryStore
+from perdure.store.contract import EventsAfter, EventsBefore, QueryStore
 from perdure.store.sql.rows import state_from
 from perdure.store.sql.statements import fill
 from perdure.store.sqlite.jobs import limit_uses
@@ -22,10 +23,12 @@ from perdure.store.sqlite.rows import (
     attempt_from,
     job_from,
     micros,
+    queue_from,
     run_from,
     wait_from,
     worker_from,
 )
+from perdure.store.sqlite.runs import latest_events, load_run
 from perdure.store.sqlite.session import Session
 from perdure.store.sqlite.transaction import Transaction, statements_of
 
@@ -70,6 +73,54 @@ class SqliteQueries(QueryStore):
 
     async def workers(self, namespace: str | None) -> list[WorkerState]:
         return await self._session.read(lambda transaction: _workers(transaction, namespace))
+
+    async def explain_facts(
+        self, namespace: str, run: RunId | None = None, job: JobId | None = None
+    ) -> ExplainFacts:
+        def read(transaction: Transaction) -> ExplainFacts:
+            place = {"namespace": namespace, "run": run}
+            loaded = (
+                None
+                if run is None
+                else load_run(transaction, EventsAfter(namespace=namespace, id=run))
+            )
+            if run is not None:
+                rows = transaction.rows("run_jobs", **place)
+            else:
+                rows = transaction.rows("jobs_of_ids", namespace=namespace, ids=as_json([job]))
+            jobs = [job_from(row) for row in rows]
+            waits = [wait_from(row) for row in transaction.rows("run_waits", **place)]
+            children = [RunId(wait.name) for wait in waits if wait.kind is WaitKind.CHILD]
+            states = [transaction.rows("get_run", namespace=namespace, run=id) for id in children]
+            failed = as_json(may_have_failed(jobs))
+            before = EventsBefore(namespace=namespace, id=run or RunId(""))
+            return ExplainFacts(
+                now=transaction.moment,
+                loaded=loaded,
+                jobs=tuple(jobs),
+                waits=tuple(waits),
+                failures={
+                    row[0]: attempt_from(row[1:])
+                    for row in transaction.rows("last_failures", ids=failed)
+                },
+                events=tuple(latest_events(transaction, before, EXPLAINED_MAX)),
+                children={
+                    id: run_from(rows[0]).status
+                    for id, rows in zip(children, states, strict=True)
+                    if rows
+                },
+                workers=tuple(_workers(transaction, namespace)),
+                paused_queues=tuple(
+                    queue_from(row)
+                    for row in transaction.rows("paused_queues", namespace=namespace)
+                ),
+            )
+
+        return await self._session.read(read)
+
+    async def get_jobs(self, namespace: str, ids: Sequence[JobId]) -> list[Job]:
+        rows = await self._session.rows("jobs_of_ids", namespace=namespace, ids=as_json(list(ids)))
+        return [job_from(row) for row in rows]
 
     async def limit_usage(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
         return await self._session.read(

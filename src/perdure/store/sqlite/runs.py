@@ -58,14 +58,14 @@ class SqliteRuns(RunStore):
 
     async def load(self, runs: Sequence[EventsAfter]) -> list[LoadedRun | None]:
         return await self._session.read(
-            lambda transaction: [_load(transaction, run) for run in runs]
+            lambda transaction: [load_run(transaction, run) for run in runs]
         )
 
     async def latest_events(
         self, runs: Sequence[EventsBefore], limit: int
     ) -> list[list[StoredEvent]]:
         return await self._session.read(
-            lambda transaction: [_latest(transaction, run, limit) for run in runs]
+            lambda transaction: [latest_events(transaction, run, limit) for run in runs]
         )
 
     async def event_values(
@@ -92,7 +92,7 @@ class SqliteRuns(RunStore):
         return [StoredStep(name=name, value=value) for name, value in rows]
 
 
-def _load(transaction: Transaction, wanted: EventsAfter) -> LoadedRun | None:
+def load_run(transaction: Transaction, wanted: EventsAfter) -> LoadedRun | None:
     found = transaction.rows(
         "run_with_snapshot",
         namespace=wanted.namespace,
@@ -111,7 +111,7 @@ def _load(transaction: Transaction, wanted: EventsAfter) -> LoadedRun | None:
     )
 
 
-def _latest(transaction: Transaction, wanted: EventsBefore, limit: int) -> list[StoredEvent]:
+def latest_events(transaction: Transaction, wanted: EventsBefore, limit: int) -> list[StoredEvent]:
     rows = transaction.rows(
         "latest_events",
         namespace=wanted.namespace,

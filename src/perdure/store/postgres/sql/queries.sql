@@ -103,6 +103,20 @@ FROM {schema}.failures
 WHERE job_id = $1
 ORDER BY number;
 
+-- name: last_failures
+SELECT DISTINCT ON (job_id) job_id, attempt, worker, failed_at, failure
+FROM {schema}.failures
+WHERE job_id = ANY($1::text[])
+ORDER BY job_id, number DESC;
+
+-- name: jobs_of_ids
+SELECT {job_columns}
+FROM {schema}.jobs
+WHERE id = ANY($2::text[])
+  AND namespace = $1
+  AND NOT dropped
+ORDER BY id;
+
 -- name: find_result
 -- The namespace is hidden from the planner, which might look at all that ever completed in it.
 SELECT output

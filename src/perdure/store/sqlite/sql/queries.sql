@@ -76,6 +76,24 @@ FROM {prefix}failures
 WHERE job_id = :id
 ORDER BY number;
 
+-- name: last_failures
+SELECT job_id, attempt, worker, failed_at, failure
+FROM json_each(:ids) AS wanted
+CROSS JOIN {prefix}failures AS past ON past.job_id = wanted.value
+WHERE past.number = (
+    SELECT max(other.number)
+    FROM {prefix}failures AS other
+    WHERE other.job_id = wanted.value
+);
+
+-- name: jobs_of_ids
+SELECT {record_row}
+FROM json_each(:ids) AS wanted
+CROSS JOIN {prefix}jobs AS job ON job.id = wanted.value
+WHERE job.namespace = :namespace
+  AND NOT job.dropped
+ORDER BY job.id;
+
 -- name: find_result
 SELECT job.output
 FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_results

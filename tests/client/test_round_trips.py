@@ -1,0 +1,240 @@
+"""How often operations ask the store: a fresh client each, so a definition is read once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import AsyncClient, Worker
+from perdure.clock import ManualClock
+from perdure.store.contract import Store
+from tests.client.counted_store import CountedStore
+from tests.client.flows import asking, ordering, parent
+from tests.client.people import approving, both
+from tests.client.tasks import add
+
+SECOND = timedelta(seconds=1)
+DEFINITION = "runs.get_definition"
+ORDER = {"id": 7, "amount": 3}
+one_of_two = approving("one_of_two", deciders=["ann", "bob"])
+
+
+@asynccontextmanager
+async def counted(store: Store) -> AsyncIterator[tuple[AsyncClient, CountedStore]]:
+    counting = CountedStore(store)
+    async with AsyncClient(counting.as_store()) as client:
+        yield client, counting
+
+
+def reads(counting: CountedStore) -> dict[str, int]:
+    """What was asked, without the definitions of flows, which are kept for good."""
+    return {name: count for name, count in counting.calls.items() if name != DEFINITION}
+
+
+class TestRuns:
+    async def test_get_reads_the_log_once(self, client: AsyncClient, store: Store) -> None:
+        await client.submit(asking, 1, id="a")
+
+        async with counted(store) as (ours, counting):
+            run = await ours.runs.get("a")
+
+        assert [node.id for node in run.nodes] == ["keep", "answer"]
+        assert reads(counting) == {"runs.load": 1}
+        assert counting.calls[DEFINITION] == 1
+
+    async def test_get_reads_child_runs_together(self, client: AsyncClient, store: Store) -> None:
+        await client.submit(parent, 1, id="a")
+        worker = Worker(store, flows=[parent], poll="10ms").start()
+        try:
+            async for event in client.runs.watch("a"):
+                if event.status == "waiting":
+                    break
+        finally:
+            worker.shutdown()
+            worker.join()
+
+        async with counted(store) as (ours, counting):
+            run = await ours.runs.get("a")
+
+        assert [child.id for child in run.children] == ["a/asking"]
+        assert reads(counting) == {"runs.load": 1, "queries.get_runs": 1}
+
+    async def test_explain_reads_all_facts_at_once(self, client: AsyncClient, store: Store) -> None:
+        await client.submit(asking, 1, id="a")
+
+        async with counted(store) as (ours, counting):
+            assert (await ours.runs.explain("a")).findings
+
+        assert reads(counting) == {"queries.explain_facts": 1}
+
+    @pytest.mark.parametrize("act", ["pause", "cancel"])
+    async def test_commands_load_and_commit(
+        self, client: AsyncClient, store: Store, act: str
+    ) -> None:
+        await client.submit(asking, 1, id="a")
+
+        async with counted(store) as (ours, counting):
+            await getattr(ours.runs, act)("a")
+
+        assert reads(counting) == {"runs.load": 1, "runs.commit": 1}
+
+    async def test_signal_loads_and_commits(self, client: AsyncClient, store: Store) -> None:
+        await client.submit(asking, 1, id="a")
+
+        async with counted(store) as (ours, counting):
+            await ours.runs.signal("a", "answer", 1)
+
+        assert reads(counting) == {"runs.load": 1, "runs.commit": 1}
+
+    async def test_lists_and_counts_take_one(self, client: AsyncClient, store: Store) -> None:
+        await client.submit(ordering, 1, id="a")
+
+        async with counted(store) as (ours, counting):
+            await ours.runs.list()
+            await ours.runs.count()
+            await ours.waits.list()
+
+        assert reads(counting) == {
+            "queries.list_runs": 1,
+            "queries.count_runs": 1,
+            "queries.list_waits": 1,
+        }
+
+
+class TestApprovals:
+    async def test_decide_reads_the_record_from_what_it_wrote(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.submit(one_of_two, ORDER, id="a")
+
+        async with counted(store) as (ours, counting):
+            decided = await ours.approvals.decide("a:review", "approve", by="ann", note="fine")
+
+        assert sum(reads(counting).values()) <= 4
+        assert reads(counting).keys() <= {"runs.load", "queries.run_waits", "now", "runs.commit"}
+        assert decided == await client.approvals.get("a:review")
+        assert decided.decided_at == clock()
+
+    async def test_decide_reads_earlier_answers_where_several_must_agree(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        await client.submit(both, ORDER, id="a")
+
+        async with counted(store) as (ours, counting):
+            first = await ours.approvals.decide("a:review", "approve", by="ann")
+            assert sum(reads(counting).values()) <= 4
+            assert first == await client.approvals.get("a:review")
+            counting.calls.clear()
+            second = await ours.approvals.decide("a:review", "approve", by="bob")
+
+        assert reads(counting)["runs.latest_events"] == 1
+        assert sum(reads(counting).values()) <= 6
+        assert second == await client.approvals.get("a:review")
+        assert [answer.by for answer in second.answers] == ["ann", "bob"]
+
+
+class TestJobs:
+    async def test_get_takes_one(self, client: AsyncClient, store: Store) -> None:
+        job = await client.enqueue(add, 1)
+
+        async with counted(store) as (ours, counting):
+            await ours.jobs.get(job.id)
+
+        assert reads(counting) == {"queries.get_job": 1}
+
+    async def test_explain_takes_one_without_limits(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        job = await client.enqueue(add, 1)
+
+        async with counted(store) as (ours, counting):
+            await ours.jobs.explain(job.id)
+
+        assert reads(counting) == {"queries.explain_facts": 1}
+
+    @pytest.mark.parametrize("act", ["cancel", "disable"])
+    async def test_changes_take_one(self, client: AsyncClient, store: Store, act: str) -> None:
+        job = await client.enqueue(add, 1)
+
+        async with counted(store) as (ours, counting):
+            await getattr(ours.jobs, act)(job.id)
+
+        assert reads(counting) == {"admin.change_jobs": 1}
+
+
+class TestCursors:
+    async def test_survive_that_what_they_point_at_is_pruned(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        enqueued = []
+        for number in range(4):
+            clock.advance(SECOND)
+            await client.submit(asking, 1, id=f"run-{number}")
+            enqueued.append(await client.enqueue(add, number))
+        runs = await client.runs.list(limit=2)
+        jobs = await client.jobs.list(limit=2, task=add)
+        await client.runs.cancel(runs[-1].id)
+        await client.jobs.cancel(jobs[-1].id)
+        clock.advance(60 * SECOND)
+        assert await client.store.prune(older_than=0) == 2
+
+        rest = await client.runs.list(limit=5, cursor=runs.next)
+        assert [run.id for run in (*runs, *rest)] == ["run-3", "run-2", "run-1", "run-0"]
+        later = await client.jobs.list(limit=5, cursor=jobs.next, task=add)
+        assert [job.id for job in (*jobs, *later)] == [job.id for job in reversed(enqueued)]
+
+    async def test_go_through_every_list(self, client: AsyncClient, clock: ManualClock) -> None:
+        for number in range(3):
+            clock.advance(SECOND)
+            await client.submit(one_of_two, ORDER, id=f"run-{number}")
+            await client.enqueue(add.options(queue=f"queue-{number}"), 1)
+            await client.schedules.save(f"schedule-{number}", add, every="1h", args=[1])
+        lists: dict[str, tuple[Any, int]] = {
+            "runs": (client.runs.list, 3),
+            "jobs": (client.jobs.list, 3),
+            "approvals": (client.approvals.list, 3),
+            "waits": (client.waits.list, 3),
+            "schedules": (client.schedules.list, 3),
+            "queues": (client.queues.list, 3),
+            "flows": (client.flows.list, 1),
+        }
+        for name, (list_, count) in lists.items():
+            found: list[Any] = []
+            cursor = None
+            while True:
+                page = await list_(limit=1, cursor=cursor)
+                found += page
+                if (cursor := page.next) is None:
+                    break
+            assert found == list(await list_(limit=1000)), name
+            assert len(found) == count, name
+
+    async def test_of_another_list_or_of_nowhere_are_refused(self, client: AsyncClient) -> None:
+        for number in range(2):
+            await client.submit(asking, 1, id=f"run-{number}")
+        cursor = (await client.runs.list(limit=1)).next
+        assert cursor is not None
+        hostile = [
+            cursor[:-3],
+            cursor + "AAAA",
+            "",
+            "x" * 100_000,
+            "\x00",
+            "é",
+            "W10",
+            "bnVsbA",
+            "WyJydW5zLmxpc3QiLFsiMDAwMS0wMS0wMVQwMDowMDowMCIsImEiXV0",  # a year without a zone
+            "W1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1tbW1s" * 40,
+        ]
+        for each in hostile:
+            with pytest.raises(perdure.InvalidInput) as caught:
+                await client.runs.list(cursor=each)
+            assert caught.value.faults[0].code == "argument.cursor"
+        with pytest.raises(perdure.InvalidInput) as caught:
+            await client.jobs.list(cursor=cursor)
+        assert caught.value.faults[0].code == "argument.cursor"
