@@ -153,11 +153,8 @@ class SimulatedClient:
         policy = draw.choice(("fail", "fail", "use_existing", "terminate_existing"))
         if id is not None and policy == "terminate_existing":
             self._asked.replaced.add(id)
-        handle = await self._client.submit(
-            flow,
-            draw.randrange(1_000),
-            id=id,
-            on_conflict=policy,  # type: ignore[arg-type]
+        handle = await self._client.submit(  # type: ignore[call-overload]
+            flow, draw.randrange(1_000), id=id, on_conflict=policy
         )
         self._asked.accepted_run(handle.id)
         self._world.trace(f"submitted {flow.name} as {handle.id}")

@@ -12,7 +12,7 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 from perdure.client.client import AsyncClient
 from perdure.client.portal import Portal
@@ -132,7 +132,7 @@ async def run_flow_async(
                     raise
                 status = await run.status()
                 raise RunTimeout(run_id=run.id, timeout=seconds, status=status) from None
-            return cast(O, await run.result())
+            return await run.result()
 
 
 def _blocking(name: str, doc: str, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:

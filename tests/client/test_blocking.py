@@ -199,7 +199,7 @@ class TestRuns:
                 threads.append(threading.current_thread())
                 return 3
 
-        client.submit(ordering, Model())
+        client.submit(ordering, Model())  # type: ignore[misc]
 
         assert set(threads) == {threading.current_thread()}
 

@@ -123,7 +123,7 @@ class TestSync:
                 lambda: client.jobs.list(statuss="failed"),  # type: ignore[call-arg]
                 lambda: client.runs.cancel("a", reasn="x"),  # type: ignore[call-arg]
                 lambda: client.schedules.save("a", "b", timezon="UTC"),  # type: ignore[call-arg]
-                lambda: client.submit("a", on_conflit="fail"),  # type: ignore[call-arg]
+                lambda: client.submit("a", on_conflit="fail"),  # type: ignore[call-overload]
             ):
                 with pytest.raises(TypeError, match="unexpected keyword argument"):
                     call()

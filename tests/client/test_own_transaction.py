@@ -1,8 +1,9 @@
-"""In your own transaction: commit enqueues, rollback does not."""
+"""In your own transaction: commit enqueues and submits, rollback does not."""
 
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Any
@@ -12,16 +13,37 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from perdure import AsyncClient, Client, InvalidInput, JobNotFound, Status
+from perdure import (
+    AsyncClient,
+    Client,
+    Flow,
+    InvalidInput,
+    JobNotFound,
+    RunExists,
+    RunNotFound,
+    RunStatus,
+    Status,
+    Worker,
+    task,
+)
+from tests.client.flows import ordering
 from tests.client.tasks import add, named
 from tests.support.refusal import refused
+
+
+@task
+def double(number: int) -> int:
+    return 2 * number
+
+
+doubling = Flow("doubling").then(double).build()
 
 Connect = Callable[[], AbstractContextManager[Any]]
 
 
 @pytest.fixture(params=["sqlite3", "psycopg", "sqlalchemy on sqlite", "sqlalchemy on postgres"])
-def blocking(request: pytest.FixtureRequest) -> Iterator[tuple[Client, Connect]]:
-    """A blocking client, and how to connect to its database."""
+def place(request: pytest.FixtureRequest) -> Iterator[tuple[str, Connect]]:
+    """Where the store is, and how to connect to its database."""
     backend = "sqlite" if "sqlite" in request.param else "postgres"
     url: str = request.getfixturevalue(f"{backend}_url")
     server: str = request.getfixturevalue("postgres_server_url")
@@ -35,9 +57,16 @@ def blocking(request: pytest.FixtureRequest) -> Iterator[tuple[Client, Connect]]
         "sqlite3": lambda: closing(sqlite3.connect(path)),
         "psycopg": lambda: psycopg.connect(server),
     }
-    with Client(url) as client:
-        yield client, connect.get(request.param, engine.connect)
+    yield url, connect.get(request.param, engine.connect)
     engine.dispose()
+
+
+@pytest.fixture
+def blocking(place: tuple[str, Connect]) -> Iterator[tuple[Client, Connect]]:
+    """A blocking client, and how to connect to its database."""
+    url, connect = place
+    with Client(url) as client:
+        yield client, connect
 
 
 class TestABlockingClient:
@@ -76,6 +105,70 @@ class TestABlockingClient:
         record = client.jobs.get(job.id)
         assert (record.queue, record.kwargs) == ("other", {"queue": "mine", "text": "t"})
 
+    def test_starts_a_run_when_the_caller_commits(self, blocking: tuple[Client, Connect]) -> None:
+        client, connect = blocking
+        with connect() as connection:
+            gone = client.using(connection).submit(ordering, 1)
+            connection.rollback()
+            run = client.using(connection).submit(ordering, 3, id="order-3")
+            assert client.runs.count() == 0
+            connection.commit()
+
+        assert (run.id, run.status, run.is_new) == ("order-3", RunStatus.RUNNING, True)
+        assert client.jobs.count() == 1
+        with pytest.raises(RunNotFound):
+            gone.status  # noqa: B018
+
+    def test_runs_what_was_submitted_so(
+        self, place: tuple[str, Connect], blocking: tuple[Client, Connect]
+    ) -> None:
+        client, connect = blocking
+        with connect() as connection:
+            run = client.using(connection).submit(doubling, 4)
+            connection.commit()
+
+        handle = Worker(place[0], flows=[doubling]).start()
+        try:
+            assert run.result(timeout=30) == 8
+        finally:
+            handle.shutdown()
+            assert handle.join(30)
+
+    def test_tells_of_a_run_that_has_the_id(self, blocking: tuple[Client, Connect]) -> None:
+        client, connect = blocking
+        client.submit(ordering, 1, id="taken")
+        with connect() as connection:
+            within = client.using(connection)
+            with pytest.raises(RunExists):
+                within.submit(ordering, 2, id="taken")
+            found = within.submit(ordering, 2, id="taken", on_conflict="use_existing")
+            with refused("run.other_flow", InvalidInput):
+                within.submit(doubling, 2, id="taken", on_conflict="use_existing")
+            with refused("run.replaces_in_transaction", InvalidInput, where=("on_conflict",)):
+                within.submit(ordering, 2, id="taken", on_conflict="terminate_existing")
+            connection.commit()
+
+        assert found.is_new is False
+        assert client.runs.count() == 1
+
+    def test_encodes_the_input_on_the_thread_of_the_caller(
+        self, blocking: tuple[Client, Connect]
+    ) -> None:
+        client, connect = blocking
+        threads: list[threading.Thread] = []
+
+        class Model:
+            def model_dump(self, mode: str) -> int:
+                threads.append(threading.current_thread())
+                return 3
+
+        untyped: Any = Model()
+        with connect() as connection:
+            client.using(connection).submit(ordering, untyped)
+            connection.commit()
+
+        assert set(threads) == {threading.current_thread()}
+
     def test_refuses_what_is_not_a_connection(self, store_url: str) -> None:
         with Client(store_url) as client:
             with pytest.raises(InvalidInput, match="connection="):
@@ -111,6 +204,21 @@ class TestAnAsyncClient:
             await transaction.rollback()
 
             assert await client.jobs.count() == 0
+
+    async def test_starts_a_run_when_the_caller_commits(
+        self, postgres_url: str, connection: asyncpg.Connection
+    ) -> None:
+        async with AsyncClient(postgres_url) as client:
+            transaction = connection.transaction()
+            await transaction.start()
+            await client.using(connection).submit(ordering, 1)
+            await transaction.rollback()
+            async with connection.transaction():
+                run = await client.using(connection).submit(ordering, 3)
+                assert await client.runs.count() == 0
+
+            assert await run.status() is RunStatus.RUNNING
+            assert await client.runs.count() == 1
 
     async def test_takes_part_in_a_transaction_of_sqlite3(self, sqlite_url: str) -> None:
         async with AsyncClient(sqlite_url) as client:

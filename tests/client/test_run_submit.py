@@ -96,7 +96,7 @@ class TestRefuses:
         self, client: AsyncClient, store: Store
     ) -> None:
         with pytest.raises(InvalidInput, match="argument 'id' of task 'read_order'") as caught:
-            await client.submit(ordering, "three")
+            await client.submit(ordering, "three")  # type: ignore[misc]
 
         assert "node 'read_order' of flow 'ordering'" in caught.value.__notes__[0]
         assert await client.runs.count() == 0
@@ -134,7 +134,7 @@ class TestRefuses:
         flow = Flow("raw").then(keep)
 
         with refused("flow.not_built", InvalidInput, value=repr(flow)):
-            await client.submit(flow)  # type: ignore[arg-type]
+            await client.submit(flow)  # type: ignore[call-overload]
 
     async def test_a_client_of_all_namespaces(self, store: Store) -> None:
         async with AsyncClient(store, namespace="*") as operator:

@@ -9,9 +9,11 @@ import pytest
 from perdure.clock import ManualClock, system_clock
 from perdure.errors import InvalidInput
 from perdure.model.job import JobFilter
+from perdure.model.run import RunFilter
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from tests.conformance.builders import MINUTE, insert, new_job, read
+from tests.conformance.run_builders import new_run
 from tests.conformance.threads import THREADS, at_once
 
 
@@ -125,3 +127,19 @@ class TestInsertInBlockingTransaction:
             store.insert_in_blocking_transaction(object(), [new_job()])
 
         assert await store.queries.count_jobs(JobFilter()) == 0
+
+
+class TestSubmitInTransaction:
+    async def test_refuses_a_connection_that_cannot_be_used(self, store: Store) -> None:
+        with pytest.raises(InvalidInput, match="connection"):
+            await store.submit_in_transaction(object(), new_run(), [])
+
+        assert await store.queries.count_runs(RunFilter()) == 0
+
+
+class TestSubmitInBlockingTransaction:
+    async def test_refuses_a_connection_that_cannot_be_used(self, store: Store) -> None:
+        with pytest.raises(InvalidInput, match="connection"):
+            store.submit_in_blocking_transaction(object(), new_run(), [])
+
+        assert await store.queries.count_runs(RunFilter()) == 0

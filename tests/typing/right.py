@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_type
 
@@ -11,6 +12,7 @@ from perdure import (
     AsyncClient,
     AsyncContext,
     AsyncJobHandle,
+    AsyncRunHandle,
     AsyncTask,
     BaseContext,
     BuiltFlow,
@@ -20,6 +22,7 @@ from perdure import (
     JobHandle,
     Report,
     Retry,
+    RunHandle,
     Task,
     run_flow,
     run_flow_async,
@@ -104,9 +107,25 @@ def sync(client: Client, connection: sqlite3.Connection) -> None:
     client.enqueue(client.task("by name").options(group="july"), 1)
     many = client.enqueue_many(fetch.options(fingerprint=lambda url: url), ["a", "b"])
     assert_type(many, list[JobHandle[Page]])
+    assert_type(client.jobs.results(many), Sequence[Page])
+    assert_type(client.jobs.handle("id", add).result(), int)
+    assert_type(client.submit(chain, "a"), RunHandle[str])
+    assert_type(client.submit(child, "a", id="b").result(timeout=10), int)
+    assert_type(client.submit("by name", {"any": 1}), RunHandle[Any])
+    assert_type(client.run(chain, "a", timeout="1m"), str)
+    assert_type(client.runs.handle("b", child).result(), int)
+    client.run(graph, {"anything": 1})
     within = client.using(connection)
     assert_type(within.enqueue(add.options(group="g"), 1), JobHandle[int])
     assert_type(within.enqueue_many(add, [1, 2]), list[JobHandle[int]])
+    assert_type(within.submit(chain, "a").result(), str)
+    handle: JobHandle = client.jobs.handle("any")
+    run: RunHandle = client.runs.handle("any")
+    handles(handle, run)
+
+
+def handles(handle: JobHandle, run: RunHandle) -> list[str]:
+    return [handle.id, run.id]
 
 
 async def async_(client: AsyncClient, connection: object) -> None:
@@ -117,6 +136,10 @@ async def async_(client: AsyncClient, connection: object) -> None:
     within = client.using(connection)
     assert_type(await within.enqueue(fetch, "a"), AsyncJobHandle[Page])
     assert_type(await within.enqueue_many(fetch, ["a"]), list[AsyncJobHandle[Page]])
+    assert_type(await within.submit(child, "a"), AsyncRunHandle[int])
+    assert_type(await client.submit(chain, "a"), AsyncRunHandle[str])
+    assert_type(await (await client.submit(child, "a")).result(), int)
+    assert_type(await client.run(child, "a", id="c"), int)
 
 
 chain = Flow("pages").then(fetch).then(convert, retries=2, name="text").build()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from perdure import CONTEXT, AsyncClient, AsyncContext, Client, Context, Flow, run_flow, task
 
 
@@ -101,5 +99,21 @@ def flows() -> None:
     del result
 
 
-def handles(found: Any) -> None:
-    found.anything()
+def runs(client: Client, connection: object) -> None:
+    client.submit(built, 3)  # error
+    client.submit(built, "a", on_conflit="fail")  # error
+    client.submit(Flow("h").then(fetch), "a")  # error
+    client.run(built, "a").decode()  # error
+    number: int = client.submit(built, "a").result()  # error
+    client.runs.handle("a", built).result().decode()  # error
+    client.using(connection).submit(built, 3)  # error
+    client.using(connection).submit(built, "a").result().decode()  # error
+    del number
+
+
+async def async_runs(client: AsyncClient, connection: object) -> None:
+    await client.submit(built, b"a")  # error
+    (await client.submit(built, "a")).result().upper()  # error
+    number: int = await client.run(built, "a")  # error
+    await client.using(connection).submit(built, 3)  # error
+    del number

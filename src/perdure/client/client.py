@@ -31,10 +31,17 @@ from perdure.operations.queues import Queues, Workers
 from perdure.operations.runs import Runs
 from perdure.operations.schedules import Schedules
 from perdure.operations.store import StoreOperations
-from perdure.operations.submit import run_id
+from perdure.operations.submit import (
+    prepare_submission,
+    refuse_other_flow,
+    run_id,
+    transactional_run,
+)
 from perdure.store.contract import Store
 from perdure.tasks.task import Task
 
+I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -90,7 +97,11 @@ class AsyncJobs(Jobs):
 class AsyncRuns(Runs):
     """Runs of flows, with handles on them."""
 
-    def handle(self, id: str, flow: AnyFlow | None = None) -> AsyncRunHandle:
+    @overload
+    def handle(self, id: str, flow: BuiltFlow[Any, O]) -> AsyncRunHandle[O]: ...
+    @overload
+    def handle(self, id: str, flow: AnyFlow | None = None) -> AsyncRunHandle[Any]: ...
+    def handle(self, id: str, flow: AnyFlow | None = None) -> AsyncRunHandle[Any]:
         """Return a handle on a run; ``flow`` gives its result the declared type."""
         meant = None if flow is None else self._backend.flow(flow)
         return AsyncRunHandle(self._backend, run_id(id), meant)
@@ -176,7 +187,7 @@ class AsyncClient:
     def using(self, connection: Any) -> AsyncTransactionClient:
         """Return a view of this client that takes part in your transaction on ``connection``.
 
-        What it enqueues exists when you commit, and not if you roll back.
+        What it enqueues and submits exists when you commit, and not if you roll back.
         """
         return AsyncTransactionClient(self, connection)
 
@@ -229,6 +240,24 @@ class AsyncClient:
         calls = prepare_calls(self._backend, task, inputs, checked_kwargs(kwargs))
         return self._handles(calls, await insert_jobs(self._backend, calls.jobs))
 
+    @overload
+    async def submit(
+        self,
+        flow: BuiltFlow[I, O],
+        input: I | None = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> AsyncRunHandle[O]: ...
+    @overload
+    async def submit(
+        self,
+        flow: str,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> AsyncRunHandle[Any]: ...
     async def submit(
         self,
         flow: AnyFlow,
@@ -236,7 +265,7 @@ class AsyncClient:
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
-    ) -> AsyncRunHandle:
+    ) -> AsyncRunHandle[Any]:
         """Start a run of a flow. When this returns, the run is durable.
 
         ``flow`` is a built flow, or the name of one of the client's ``flows``. ``id`` is your own
@@ -248,6 +277,26 @@ class AsyncClient:
         started = await self.runs._submit(submission)
         return AsyncRunHandle(self._backend, started.id, submission.flow, is_new=started.is_new)
 
+    @overload
+    async def run(
+        self,
+        flow: BuiltFlow[I, O],
+        input: I | None = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+        timeout: Duration | None = None,
+    ) -> O: ...
+    @overload
+    async def run(
+        self,
+        flow: str,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+        timeout: Duration | None = None,
+    ) -> Any: ...
     async def run(
         self,
         flow: AnyFlow,
@@ -262,8 +311,9 @@ class AsyncClient:
         Raises ``RunFailed`` or ``RunCancelled`` if it ended without one, and ``RunTimeout`` after
         ``timeout``; the run continues then.
         """
-        run = await self.submit(flow, input, id=id, on_conflict=on_conflict)
-        return await run.result(timeout)
+        submission = self.runs._prepare(flow, input, id, on_conflict)
+        started = await self.runs._submit(submission)
+        return await AsyncRunHandle(self._backend, started.id, submission.flow).result(timeout)
 
     def _handles(self, calls: Calls, inserted: Iterable[Inserted]) -> list[AsyncJobHandle[Any]]:
         return [
@@ -321,6 +371,46 @@ class AsyncTransactionClient:
         """Enqueue a call for each input; the jobs exist when you commit."""
         calls = prepare_calls(self._client._backend, task, inputs, checked_kwargs(kwargs))
         return await self._insert(calls)
+
+    @overload
+    async def submit(
+        self,
+        flow: BuiltFlow[I, O],
+        input: I | None = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> AsyncRunHandle[O]: ...
+    @overload
+    async def submit(
+        self,
+        flow: str,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> AsyncRunHandle[Any]: ...
+    async def submit(
+        self,
+        flow: AnyFlow,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> AsyncRunHandle[Any]:
+        """Start a run of a flow; it exists, and starts, when you commit.
+
+        A run that has the ``id`` already cannot be replaced here: ``on_conflict`` is ``"fail"``
+        or ``"use_existing"``.
+        """
+        backend = self._client._backend
+        submission = prepare_submission(backend, flow, input, id, on_conflict)
+        store = await backend.store()
+        submitted = await store.submit_in_transaction(
+            self._connection, transactional_run(submission), submission.flow.graphs
+        )
+        refuse_other_flow(submission, submitted)
+        return AsyncRunHandle(backend, submitted.run.id, submission.flow, is_new=submitted.is_new)
 
     async def _insert(self, calls: Calls) -> list[AsyncJobHandle[Any]]:
         store = await self._client._backend.store()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from perdure.errors import JobNotFound, ResultTimeout, RunNotFound, RunTimeout
-from perdure.flows.built import BuiltFlow
+from perdure.flows.built import BuiltFlow, O_co
 from perdure.model import check
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, FailedAttempt, JobState, Progress, Status
@@ -39,7 +39,15 @@ from perdure.render.diagram import Diagram
 from perdure.render.timeline import Timeline
 from perdure.tasks.task import Task
 
-R_co = TypeVar("R_co", covariant=True)
+if TYPE_CHECKING:
+    # The type checkers know it, whether it is installed or not.
+    from typing_extensions import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True)
 
 JOB_ENDED = FINISHED | {Status.DISABLED}
 """There is nothing more to wait for, unless an operator intervenes."""
@@ -160,13 +168,18 @@ class AsyncJobHandle(Generic[R_co]):
         return cast(R_co, job_result(state.output or b"", self._backend.codec, self._task))
 
 
-class AsyncRunHandle:
+class AsyncRunHandle(Generic[O_co]):
     """One run. ``is_new`` is False if submitting found a run of this id and returned it."""
 
     __slots__ = ("_backend", "_flow", "_runs", "id", "is_new")
 
     def __init__(
-        self, backend: Backend, id: RunId, flow: BuiltFlow | None = None, *, is_new: bool = False
+        self,
+        backend: Backend,
+        id: RunId,
+        flow: BuiltFlow[Any, O_co] | None = None,
+        *,
+        is_new: bool = False,
     ) -> None:
         self._backend = backend
         self._runs = Runs(backend)
@@ -177,7 +190,7 @@ class AsyncRunHandle:
     def __repr__(self) -> str:
         return f"<run {self.id}>"
 
-    async def result(self, timeout: Duration | None = None) -> Any:
+    async def result(self, timeout: Duration | None = None) -> O_co:
         """Wait until the run has ended, and return its result in the type its last task declares.
 
         Raises ``RunFailed`` or ``RunCancelled`` if it ended without one, and ``RunTimeout`` after
@@ -287,7 +300,7 @@ class AsyncRunHandle:
         patch: Mapping[str, Any] | None = None,
         new_id: str | None = None,
         by: str | None = None,
-    ) -> AsyncRunHandle:
+    ) -> AsyncRunHandle[O_co]:
         """Start a new run with its history up to a point, and return a handle on that."""
         started = await self._runs.fork(self.id, after=after, patch=patch, new_id=new_id, by=by)
         return AsyncRunHandle(self._backend, started.id, self._flow, is_new=started.is_new)
@@ -306,11 +319,11 @@ class AsyncRunHandle:
                 if run.status in ENDED:
                     return run
 
-    async def _outcome(self, run: Run) -> Any:
+    async def _outcome(self, run: Run) -> O_co:
         if (error := run_error(run)) is not None:
             raise error
         store = await self._backend.store()
-        return await run_result(store, run, self._backend.codec, self._flow)
+        return cast(O_co, await run_result(store, run, self._backend.codec, self._flow))
 
     async def _last_look(self) -> Run | None:
         """The run now, unless the store is slow: a timeout is meant as one."""

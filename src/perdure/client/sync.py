@@ -8,8 +8,8 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from perdure.client.client import AsyncClient, AsyncJobs, AsyncRuns, AsyncTransactionClient
 from perdure.client.facade import Facade, OpenableFacade, documented_by, sync, sync_stream
-from perdure.client.handles import AsyncJobHandle, AsyncRunHandle
-from perdure.flows.built import BuiltFlow
+from perdure.client.handles import AsyncJobHandle, AsyncRunHandle, R_co
+from perdure.flows.built import BuiltFlow, O_co
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import DEFAULT_NAMESPACE, Progress, Status
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
@@ -35,13 +35,15 @@ from perdure.operations.records import Enqueued, RunStarted, ScheduleRecord
 from perdure.operations.runs import Runs
 from perdure.operations.schedules import AnyTarget, Schedules
 from perdure.operations.store import StoreOperations
+from perdure.operations.submit import prepare_submission, refuse_other_flow, transactional_run
 from perdure.store.contract import Store
 from perdure.tasks.options import CallOptions
 from perdure.tasks.task import Task
 
+I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
 P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T", covariant=True)
 
 
@@ -94,7 +96,7 @@ class JobHandle(_OfClient[AsyncJobHandle[R_co]], Generic[R_co]):
     watch = sync_stream(AsyncJobHandle.watch)
 
 
-class RunHandle(_OfClient[AsyncRunHandle]):
+class RunHandle(_OfClient[AsyncRunHandle[O_co]], Generic[O_co]):
     """One run. ``is_new`` is False if submitting found a run of this id and returned it."""
 
     __slots__ = ()
@@ -112,7 +114,10 @@ class RunHandle(_OfClient[AsyncRunHandle]):
         """Its status now; each use asks the store."""
         return self._portal.run(self._target.status())
 
-    result = sync(AsyncRunHandle.result)
+    @documented_by(AsyncRunHandle.result)
+    def result(self, timeout: Duration | None = None) -> O_co:
+        return self._portal.run(self._target.result(timeout))
+
     record = sync(AsyncRunHandle.record)
     detail = sync(AsyncRunHandle.detail)
     events = sync(AsyncRunHandle.events)
@@ -141,7 +146,7 @@ class RunHandle(_OfClient[AsyncRunHandle]):
         patch: Mapping[str, Any] | None = None,
         new_id: str | None = None,
         by: str | None = None,
-    ) -> RunHandle:
+    ) -> RunHandle[O_co]:
         forked = self._target.fork(after=after, patch=patch, new_id=new_id, by=by)
         return RunHandle(self._client, self._portal.run(forked))
 
@@ -265,8 +270,12 @@ class SyncRuns(_OfClient[AsyncRuns]):
     fork = sync(Runs.fork)
     migrate = sync(Runs.migrate)
 
+    @overload
+    def handle(self, id: str, flow: BuiltFlow[Any, O]) -> RunHandle[O]: ...
+    @overload
+    def handle(self, id: str, flow: AnyFlow | None = None) -> RunHandle[Any]: ...
     @documented_by(AsyncRuns.handle)
-    def handle(self, id: str, flow: AnyFlow | None = None) -> RunHandle:
+    def handle(self, id: str, flow: AnyFlow | None = None) -> RunHandle[Any]:
         return RunHandle(self._client, self._target.handle(id, flow))
 
 
@@ -489,6 +498,24 @@ class Client(OpenableFacade[AsyncClient]):
         inserted = self._portal.run(insert_jobs(self._target._backend, jobs))
         return [JobHandle(self, each) for each in self._target._handles(calls, inserted)]
 
+    @overload
+    def submit(
+        self,
+        flow: BuiltFlow[I, O],
+        input: I | None = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> RunHandle[O]: ...
+    @overload
+    def submit(
+        self,
+        flow: str,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> RunHandle[Any]: ...
     @documented_by(AsyncClient.submit)
     def submit(
         self,
@@ -497,16 +524,29 @@ class Client(OpenableFacade[AsyncClient]):
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
-    ) -> RunHandle:
-        runs = self._target.runs
-        # Prepared here: what encodes the input as JSON is the caller's code.
-        submission = runs._prepare(flow, input, id, on_conflict)
-        started = self._portal.run(runs._submit(submission))
-        handle = AsyncRunHandle(
-            self._target._backend, started.id, submission.flow, is_new=started.is_new
-        )
-        return RunHandle(self, handle)
+    ) -> RunHandle[Any]:
+        return self._submit(flow, input, id, on_conflict)
 
+    @overload
+    def run(
+        self,
+        flow: BuiltFlow[I, O],
+        input: I | None = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+        timeout: Duration | None = None,
+    ) -> O: ...
+    @overload
+    def run(
+        self,
+        flow: str,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+        timeout: Duration | None = None,
+    ) -> Any: ...
     @documented_by(AsyncClient.run)
     def run(
         self,
@@ -517,7 +557,19 @@ class Client(OpenableFacade[AsyncClient]):
         on_conflict: OnExisting | None = None,
         timeout: Duration | None = None,
     ) -> Any:
-        return self.submit(flow, input, id=id, on_conflict=on_conflict).result(timeout)
+        return self._submit(flow, input, id, on_conflict).result(timeout)
+
+    def _submit(
+        self, flow: AnyFlow, input: Any, id: str | None, on_conflict: OnExisting | None
+    ) -> RunHandle[Any]:
+        runs = self._target.runs
+        # Prepared here: what encodes the input as JSON is the caller's code.
+        submission = runs._prepare(flow, input, id, on_conflict)
+        started = self._portal.run(runs._submit(submission))
+        handle = AsyncRunHandle(
+            self._target._backend, started.id, submission.flow, is_new=started.is_new
+        )
+        return RunHandle(self, handle)
 
 
 class TransactionClient:
@@ -566,6 +618,45 @@ class TransactionClient:
     ) -> list[JobHandle[Any]]:
         backend = self._client._target._backend
         return self._insert(prepare_calls(backend, task, inputs, checked_kwargs(kwargs)))
+
+    @overload
+    def submit(
+        self,
+        flow: BuiltFlow[I, O],
+        input: I | None = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> RunHandle[O]: ...
+    @overload
+    def submit(
+        self,
+        flow: str,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> RunHandle[Any]: ...
+    @documented_by(AsyncTransactionClient.submit)
+    def submit(
+        self,
+        flow: AnyFlow,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> RunHandle[Any]:
+        client, backend = self._client, self._client._target._backend
+        submission = prepare_submission(backend, flow, input, id, on_conflict)
+        store = client._portal.run(backend.store())
+        # On the caller's thread, to which the connection belongs.
+        submitted = store.submit_in_blocking_transaction(
+            self._connection, transactional_run(submission), submission.flow.graphs
+        )
+        refuse_other_flow(submission, submitted)
+        run = submitted.run.id
+        handle = AsyncRunHandle(backend, run, submission.flow, is_new=submitted.is_new)
+        return RunHandle(client, handle)
 
     def _insert(self, calls: Calls) -> list[JobHandle[Any]]:
         client, target = self._client, self._client._target

@@ -59,6 +59,14 @@ OTHER_FLOW = declare(
 )
 
 
+REPLACES_IN_TRANSACTION = declare(
+    "run.replaces_in_transaction",
+    "on_conflict='terminate_existing' cannot take part in your transaction: the run that has the "
+    "id is cancelled at once",
+    "Pass 'fail' or 'use_existing'",
+)
+
+
 class Submission(Value):
     """A run that may be submitted: everything about it was checked."""
 
@@ -116,6 +124,19 @@ async def submit_run(backend: Backend, submission: Submission) -> Submitted:
     if submission.on_conflict == "terminate_existing":
         return await _replace(backend, submission)
     submitted = await store.runs.submit(replace(submission.run, on_existing=submission.on_conflict))
+    refuse_other_flow(submission, submitted)
+    return submitted
+
+
+def transactional_run(submission: Submission) -> NewRun:
+    """The run to submit in the transaction of a caller, where no other can be cancelled."""
+    if submission.on_conflict == "terminate_existing":
+        raise InvalidInput(REPLACES_IN_TRANSACTION.fault(("on_conflict",)))
+    return replace(submission.run, on_existing=submission.on_conflict)
+
+
+def refuse_other_flow(submission: Submission, submitted: Submitted) -> None:
+    """Refuse an id that a run of another flow has."""
     if submitted.run.flow != submission.flow.name:
         raise InvalidInput(
             OTHER_FLOW.fault(
@@ -125,7 +146,6 @@ async def submit_run(backend: Backend, submission: Submission) -> Submitted:
                 flow=submission.flow.name,
             )
         )
-    return submitted
 
 
 async def _replace(backend: Backend, submission: Submission) -> Submitted:

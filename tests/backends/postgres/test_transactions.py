@@ -5,24 +5,42 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
 import psycopg
 import pytest
+from msgspec.structs import replace
 from psycopg.rows import dict_row
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from perdure.errors import FingerprintTaken, InvalidInput
+from perdure import Flow
+from perdure.errors import FingerprintTaken, InvalidInput, RunExists
+from perdure.model.graph import Graph
 from perdure.model.hint import Hint, HintKind
 from perdure.model.job import Inserted, JobFilter, NewJob, Status
+from perdure.model.run import NewRun, RunFilter, Submitted
+from perdure.store.contract import EventsAfter
 from perdure.store.postgres.store import PostgresStore
 from tests.conformance.builders import LANE, MINUTE, hold, insert, new_job, read, status_of
+from tests.conformance.run_builders import new_child, new_run, node_job, signal, timer
 
-Insert = Callable[[Sequence[NewJob]], Awaitable[list[Inserted]]]
+
+@dataclass
+class Insert:
+    """Writes within the transaction; to call it inserts jobs."""
+
+    jobs: Callable[[Sequence[NewJob]], Awaitable[list[Inserted]]]
+    submit: Callable[[NewRun, Sequence[Graph]], Awaitable[Submitted]]
+
+    async def __call__(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        return await self.jobs(jobs)
+
+
 Driver = Callable[[PostgresStore, str], AbstractAsyncContextManager[tuple[Insert, "End"]]]
 
 
@@ -248,6 +266,86 @@ class TestInsertInTransaction:
         assert await asyncio.wait_for(heard.get(), 10) == ready
 
 
+FLOW_GRAPH = Flow("orders").delay("1h").build().graph
+
+
+def full_run() -> NewRun:
+    """One with all that a run may begin with."""
+    return new_run(
+        jobs=(node_job(),),
+        waits=(timer(delay=MINUTE), signal()),
+        children=(new_child(),),
+        cooldown=MINUTE,
+    )
+
+
+class TestSubmitInTransaction:
+    async def test_starts_the_run_on_commit_and_not_before(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        write, end = caller
+        run = full_run()
+
+        submitted = await write.submit(run, [FLOW_GRAPH])
+        before = await store.queries.count_runs(RunFilter())
+        await end.commit()
+
+        assert (submitted.is_new, submitted.run.id, before) == (True, run.id, 0)
+        [found] = await store.queries.get_runs([(run.namespace, run.id)])
+        assert found == submitted.run
+        [loaded] = await store.runs.load(
+            [EventsAfter(namespace=run.namespace, id=run.id, number=0)]
+        )
+        assert loaded is not None
+        assert [each.data for each in loaded.events] == [each.data for each in run.events]
+        assert await store.queries.count_jobs(JobFilter()) == 1
+        assert await store.queries.count_runs(RunFilter()) == 2
+        kept = await store.runs.get_definition(run.namespace, FLOW_GRAPH.name, FLOW_GRAPH.version)
+        assert kept == FLOW_GRAPH.data
+
+    async def test_leaves_nothing_behind_on_rollback(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        write, end = caller
+        run = full_run()
+
+        await write.submit(run, [FLOW_GRAPH])
+        await end.rollback()
+
+        assert await store.queries.count_runs(RunFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
+        kept = await store.runs.get_definition(run.namespace, FLOW_GRAPH.name, FLOW_GRAPH.version)
+        assert kept is None
+
+    async def test_tells_of_a_run_that_has_the_id(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        write, end = caller
+        run = new_run()
+        await store.runs.submit(run)
+
+        with pytest.raises(RunExists):
+            await write.submit(run, [FLOW_GRAPH])
+        found = await write.submit(replace(run, on_existing="use_existing"), [FLOW_GRAPH])
+        await end.commit()
+
+        assert (found.is_new, found.run.id) == (False, run.id)
+
+    async def test_wakes_listeners_on_commit(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        write, end = caller
+        heard: asyncio.Queue[Hint] = asyncio.Queue()
+        store.subscribe(heard.put_nowait, [HintKind.READY])
+        await asyncio.wait_for(heard.get(), 10)
+
+        await write.submit(full_run(), [FLOW_GRAPH])
+        await end.commit()
+
+        hint = await asyncio.wait_for(heard.get(), 10)
+        assert hint.kind is HintKind.READY
+
+
 class TestRefusals:
     async def test_name_what_is_no_connection(self, store: PostgresStore) -> None:
         with pytest.raises(InvalidInput, match="a builtins"):
@@ -329,14 +427,21 @@ def awaiting(store: PostgresStore, connection: Any) -> Insert:
     async def insert_with(jobs: Sequence[NewJob]) -> list[Inserted]:
         return await store.insert_in_transaction(connection, jobs)
 
-    return insert_with
+    async def submit_with(run: NewRun, definitions: Sequence[Graph]) -> Submitted:
+        return await store.submit_in_transaction(connection, run, definitions)
+
+    return Insert(insert_with, submit_with)
 
 
 def blocking(store: PostgresStore, connection: Any) -> Insert:
     async def insert_with(jobs: Sequence[NewJob]) -> list[Inserted]:
         return await asyncio.to_thread(store.insert_in_blocking_transaction, connection, jobs)
 
-    return insert_with
+    async def submit_with(run: NewRun, definitions: Sequence[Graph]) -> Submitted:
+        submit = store.submit_in_blocking_transaction
+        return await asyncio.to_thread(submit, connection, run, definitions)
+
+    return Insert(insert_with, submit_with)
 
 
 def ends(connection: Any) -> End:

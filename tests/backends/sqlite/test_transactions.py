@@ -11,12 +11,17 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from perdure.errors import FingerprintTaken, InvalidInput
+from perdure import Flow
+from perdure.errors import FingerprintTaken, InvalidInput, RunExists
 from perdure.model.job import Inserted, JobFilter, Status
+from perdure.model.run import RunFilter
 from perdure.store.sqlite.store import SqliteStore
 from tests.backends.sqlite.files import connected
 from tests.conformance.builders import claim_one, hold, insert, new_job, read, status_of
+from tests.conformance.run_builders import new_child, new_run, node_job, signal
 from tests.support.refusal import refused
+
+FLOW_GRAPH = Flow("orders").delay("1h").build().graph
 
 
 @pytest.fixture
@@ -255,3 +260,59 @@ class TestThroughSqlalchemy:
             store.insert_in_blocking_transaction(connection, [new_job()])
 
         engine.dispose()
+
+
+class TestSubmit:
+    async def test_commit_starts_the_run_together_with_the_callers_rows(
+        self, store: SqliteStore, connection: sqlite3.Connection
+    ) -> None:
+        connection.execute("INSERT INTO orders VALUES (1)")
+        run = new_run(jobs=(node_job(),), waits=(signal(),), children=(new_child(),))
+
+        submitted = store.submit_in_blocking_transaction(connection, run, [FLOW_GRAPH])
+        before = await store.queries.count_runs(RunFilter())
+        connection.commit()
+
+        assert (submitted.is_new, before) == (True, 0)
+        assert await store.queries.get_runs([(run.namespace, run.id)]) == [submitted.run]
+        assert await store.queries.count_runs(RunFilter()) == 2
+        assert await store.queries.count_jobs(JobFilter()) == 1
+        assert await kept_definition(store) == FLOW_GRAPH.data
+
+    async def test_rollback_leaves_nothing_behind(
+        self, store: SqliteStore, connection: sqlite3.Connection
+    ) -> None:
+        store.submit_in_blocking_transaction(connection, new_run(), [FLOW_GRAPH])
+
+        connection.rollback()
+
+        assert await store.queries.count_runs(RunFilter()) == 0
+        assert await kept_definition(store) is None
+
+    async def test_tells_of_a_run_that_has_the_id(
+        self, store: SqliteStore, connection: sqlite3.Connection
+    ) -> None:
+        await store.runs.submit(new_run())
+
+        with pytest.raises(RunExists):
+            store.submit_in_blocking_transaction(connection, new_run(), [FLOW_GRAPH])
+        found = store.submit_in_blocking_transaction(
+            connection, new_run(on_existing="use_existing"), [FLOW_GRAPH]
+        )
+        connection.commit()
+
+        assert found.is_new is False
+
+    async def test_works_through_sqlalchemy_in_both_colours(
+        self, store: SqliteStore, engine: Engine, async_engine: AsyncEngine
+    ) -> None:
+        with Session(engine) as session, session.begin():
+            store.submit_in_blocking_transaction(session, new_run(), [FLOW_GRAPH])
+        async with async_engine.begin() as connection:
+            await store.submit_in_transaction(connection, new_run(id="other"), [FLOW_GRAPH])
+
+        assert await store.queries.count_runs(RunFilter()) == 2
+
+
+async def kept_definition(store: SqliteStore) -> bytes | None:
+    return await store.runs.get_definition("team-a", FLOW_GRAPH.name, FLOW_GRAPH.version)

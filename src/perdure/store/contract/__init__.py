@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from perdure.model.graph import Graph
 from perdure.model.job import Inserted, NewJob
+from perdure.model.run import NewRun, Submitted
 from perdure.store.contract.admin import AdminStore
 from perdure.store.contract.audit import AuditStore
 from perdure.store.contract.jobs import ClaimRequest, JobStore, LaneRequest
@@ -113,4 +115,20 @@ class Store(Protocol):
     def insert_in_blocking_transaction(
         self, connection: Any, jobs: Sequence[NewJob]
     ) -> list[Inserted]:
+        """The same on a connection with blocking calls, from the caller's thread."""
+
+    @abstractmethod
+    async def submit_in_transaction(
+        self, connection: Any, run: NewRun, definitions: Sequence[Graph]
+    ) -> Submitted:
+        """Save definitions and ``runs.submit`` within the caller's own open transaction.
+
+        - Raises ``RunExists`` before the run is written; what the caller wrote stays.
+        - Takes no run that replaces another one (``terminate_existing``).
+        """
+
+    @abstractmethod
+    def submit_in_blocking_transaction(
+        self, connection: Any, run: NewRun, definitions: Sequence[Graph]
+    ) -> Submitted:
         """The same on a connection with blocking calls, from the caller's thread."""

@@ -9,7 +9,9 @@ from typing import Any, NoReturn
 from perdure.clock import Clock, system_clock
 from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidStoreUrl
+from perdure.model.graph import Graph
 from perdure.model.job import Inserted, NewJob
+from perdure.model.run import NewRun, Submitted
 from perdure.store.contract import Store
 from perdure.store.contract.refusals import unusable_connection
 from perdure.store.memory.admin import MemoryAdmin
@@ -71,6 +73,16 @@ class MemoryStore(Store):
     def insert_in_blocking_transaction(
         self, connection: Any, jobs: Sequence[NewJob]
     ) -> list[Inserted]:
+        _refuse(connection)
+
+    async def submit_in_transaction(
+        self, connection: Any, run: NewRun, definitions: Sequence[Graph]
+    ) -> Submitted:
+        _refuse(connection)
+
+    def submit_in_blocking_transaction(
+        self, connection: Any, run: NewRun, definitions: Sequence[Graph]
+    ) -> Submitted:
         _refuse(connection)
 
 

@@ -1,4 +1,4 @@
-"""Inserting jobs within the transaction of a caller, on their connection."""
+"""Writing within the transaction of a caller, on their connection."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.errors import InvalidInput
+from perdure.model.graph import Graph
 from perdure.model.job import Inserted, NewJob
+from perdure.model.run import NewRun, Submitted
 from perdure.store.contract.refusals import OTHER_DATABASE, no_transaction, unusable_connection
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.jobs import Rows, Steps, carry_out, carry_out_blocking, insert_steps
-from perdure.store.postgres.session import statements_in
+from perdure.store.postgres.session import Session, statements_in
+from perdure.store.postgres.submit import submit_within
 from perdure.store.postgres.wakeups import channel_of, merge, write_message
 
 Awaiting = Callable[[str, Sequence[Any]], Awaitable[Rows]]
@@ -218,6 +221,65 @@ def insert_blocking(
     except Exception as error:
         _refuse_other_database(error, schema)
         raise
+
+
+class _Borrowed:
+    """A connection of a caller, as far as submitting needs one."""
+
+    def __init__(self, run: Awaiting) -> None:
+        self._run = run
+
+    async def fetch(self, statement: str, *arguments: Any) -> Rows:
+        return await self._run(statement, arguments)
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> Any:
+        rows = await self._run(statement, arguments)
+        return rows[0] if rows else None
+
+
+async def submit_awaiting(
+    connection: Any, session: Session, run: NewRun, definitions: Sequence[Graph]
+) -> Submitted:
+    """On a connection whose calls are awaited."""
+    borrowed: Any = _Borrowed(await awaiting_driver(connection))
+    try:
+        return await _submit(session, borrowed, run, definitions)
+    except Exception as error:
+        _refuse_other_database(error, session.address.schema)
+        raise
+
+
+def submit_blocking(
+    connection: Any, session: Session, run: NewRun, definitions: Sequence[Graph]
+) -> Submitted:
+    """On a connection whose calls block: a coroutine that never waits is done at its first step."""
+    block = blocking_driver(connection)
+
+    async def execute(statement: str, arguments: Sequence[Any]) -> Rows:
+        return block(statement, arguments)
+
+    borrowed: Any = _Borrowed(execute)
+    work = _submit(session, borrowed, run, definitions)
+    try:
+        work.send(None)
+    except StopIteration as end:
+        submitted: Submitted = end.value
+        return submitted
+    except Exception as error:
+        _refuse_other_database(error, session.address.schema)
+        raise
+    raise AssertionError("submitting waited for something")
+
+
+async def _submit(
+    session: Session, borrowed: Any, run: NewRun, definitions: Sequence[Graph]
+) -> Submitted:
+    submitted, moves = await submit_within(session, borrowed, run, definitions)
+    if merged := merge({}, moves.hints()):
+        channel = channel_of(session.address.schema)
+        message = write_message(merged, _NOBODY)
+        await borrowed.fetch(session.statements["notify"], channel, message)
+    return submitted
 
 
 def _steps(jobs: Sequence[NewJob], moment: datetime | None, schema: str) -> Steps:

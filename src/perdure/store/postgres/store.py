@@ -10,12 +10,19 @@ import asyncpg
 
 from perdure.clock import Clock
 from perdure.errors import StoreError, StoreUnreachable
+from perdure.model.graph import Graph
 from perdure.model.job import Inserted, NewJob
+from perdure.model.run import NewRun, Submitted
 from perdure.store.contract import Store
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.admin import PostgresAdmin
 from perdure.store.postgres.audit import PostgresAudit
-from perdure.store.postgres.borrowed import insert_awaiting, insert_blocking
+from perdure.store.postgres.borrowed import (
+    insert_awaiting,
+    insert_blocking,
+    submit_awaiting,
+    submit_blocking,
+)
 from perdure.store.postgres.connection import Connection
 from perdure.store.postgres.jobs import PostgresJobs
 from perdure.store.postgres.maintenance import PostgresMaintenance
@@ -98,3 +105,13 @@ class PostgresStore(Store):
         return insert_blocking(
             connection, jobs, self._session.moment(), self._session.address.schema
         )
+
+    async def submit_in_transaction(
+        self, connection: Any, run: NewRun, definitions: Sequence[Graph]
+    ) -> Submitted:
+        return await submit_awaiting(connection, self._session, run, definitions)
+
+    def submit_in_blocking_transaction(
+        self, connection: Any, run: NewRun, definitions: Sequence[Graph]
+    ) -> Submitted:
+        return submit_blocking(connection, self._session, run, definitions)

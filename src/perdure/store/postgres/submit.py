@@ -10,6 +10,7 @@ from typing import Any
 
 from perdure.errors import RunExists
 from perdure.model.check import check_times
+from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.run import ENDED, NewRun, NewWait, Run, RunStatus, Submitted
 from perdure.model.times import nearest_duration
@@ -131,6 +132,29 @@ async def submit_run(session: Session, run: NewRun) -> Submitted:
     submitted, moves = await session.connections.run(work)
     session.publish_moves(moves)
     return submitted
+
+
+async def submit_within(
+    session: Session, connection: Connection, run: NewRun, definitions: Sequence[Graph]
+) -> tuple[Submitted, WriteHints]:
+    """Add the run in the transaction of a caller, who may yet roll back what it needs."""
+    for job in run.jobs:
+        check_times(job)
+    for each in definitions:
+        row = (run.namespace, each.name, each.version, each.data)
+        await connection.fetch(session.statements["save_definition"], *row)
+    while True:
+        moves = WriteHints()
+        added = await _add_once(session, connection, run, randbits(63), moves, False)
+        if added is not None:
+            return Submitted(run=added, is_new=True), moves
+        existing = await _existing(session, connection, run)
+        if existing is not None and run.on_existing == "use_existing":
+            return Submitted(run=existing, is_new=False), WriteHints()
+        if existing is not None:
+            raise RunExists(run_id=existing.id, flow=existing.flow, status=existing.status)
+
+        # Removed meanwhile: once more.
 
 
 async def prune_runs(

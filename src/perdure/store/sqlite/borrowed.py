@@ -1,47 +1,49 @@
-"""Inserting jobs within the transaction of a caller, on their connection."""
+"""Writing within the transaction of a caller, on their connection."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from perdure.clock import Clock
 from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
-from perdure.model.job import Inserted, NewJob
 from perdure.store.contract.refusals import OTHER_DATABASE, no_transaction, unusable_connection
 from perdure.store.sqlite.address import SqliteAddress
-from perdure.store.sqlite.jobs import insert_jobs
 from perdure.store.sqlite.rows import micros
 from perdure.store.sqlite.transaction import Cursor, Transaction, statements_of
+
+T = TypeVar("T")
 
 _ACCEPTED = "a sqlite3 connection, or a SQLAlchemy connection or session, on the store's own file"
 
 _LEGACY_TRANSACTION_CONTROL = -1
 
 
-class BorrowedInsert:
-    """An insert for one place that runs on connections of others."""
+class BorrowedWrite(Generic[T]):
+    """A write for one place that runs on connections of others."""
 
-    def __init__(self, place: SqliteAddress, clock: Clock, jobs: Sequence[NewJob]) -> None:
+    def __init__(
+        self, place: SqliteAddress, clock: Clock, work: Callable[[Transaction], T]
+    ) -> None:
         self._place = place
         self._clock = clock
-        self._jobs = jobs
+        self._work = work
 
-    async def run_on(self, connection: Any) -> list[Inserted]:
+    async def run_on(self, connection: Any) -> T:
         if hasattr(connection, "run_sync"):  # SQLAlchemy's AsyncConnection and AsyncSession
-            inserted: list[Inserted] = await connection.run_sync(self.run_blocking_on)
-            return inserted
+            answer: T = await connection.run_sync(self.run_blocking_on)
+            return answer
         return self.run_blocking_on(connection)
 
-    def run_blocking_on(self, connection: Any) -> list[Inserted]:
+    def run_blocking_on(self, connection: Any) -> T:
         lent = _lent(connection)
         self._check_file(connection, lent)
         _check_transaction(lent.driver)
         sql = statements_of(self._place.prefix)
-        return insert_jobs(Transaction(lent, sql, micros(self._clock())), self._jobs)
+        return self._work(Transaction(lent, sql, micros(self._clock())))
 
     def _check_file(self, connection: Any, lent: _Lent) -> None:
         try:

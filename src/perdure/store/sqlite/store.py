@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from perdure.clock import Clock, system_clock
+from perdure.model.graph import Graph
 from perdure.model.job import Inserted, NewJob
+from perdure.model.run import NewRun, Submitted
 from perdure.store.contract import Store
 from perdure.store.sqlite.address import SqliteAddress, place_at
 from perdure.store.sqlite.admin import SqliteAdmin
 from perdure.store.sqlite.audit import SqliteAudit
-from perdure.store.sqlite.borrowed import BorrowedInsert
+from perdure.store.sqlite.borrowed import BorrowedWrite
 from perdure.store.sqlite.database import close_database, open_database
-from perdure.store.sqlite.jobs import SqliteJobs
+from perdure.store.sqlite.jobs import SqliteJobs, insert_jobs
 from perdure.store.sqlite.maintenance import SqliteMaintenance
 from perdure.store.sqlite.queries import SqliteQueries
 from perdure.store.sqlite.runs import SqliteRuns
 from perdure.store.sqlite.schedules import SqliteSchedules
 from perdure.store.sqlite.session import Session
+from perdure.store.sqlite.submit import submit_with_definitions
+from perdure.store.sqlite.transaction import Transaction
 from perdure.store.sqlite.transfer import SqliteTransfer
 from perdure.store.wakeups import Kinds, Listener, hub_of
+
+T = TypeVar("T")
 
 
 class SqliteStore(Store):
@@ -71,13 +78,24 @@ class SqliteStore(Store):
     async def insert_in_transaction(
         self, connection: Any, jobs: Sequence[NewJob]
     ) -> list[Inserted]:
-        return await BorrowedInsert(self._session.place, self._session.clock, jobs).run_on(
-            connection
-        )
+        return await self._borrowed(lambda each: insert_jobs(each, jobs)).run_on(connection)
 
     def insert_in_blocking_transaction(
         self, connection: Any, jobs: Sequence[NewJob]
     ) -> list[Inserted]:
-        return BorrowedInsert(self._session.place, self._session.clock, jobs).run_blocking_on(
-            connection
-        )
+        return self._borrowed(lambda each: insert_jobs(each, jobs)).run_blocking_on(connection)
+
+    async def submit_in_transaction(
+        self, connection: Any, run: NewRun, definitions: Sequence[Graph]
+    ) -> Submitted:
+        work = partial(submit_with_definitions, run=run, definitions=definitions)
+        return await self._borrowed(work).run_on(connection)
+
+    def submit_in_blocking_transaction(
+        self, connection: Any, run: NewRun, definitions: Sequence[Graph]
+    ) -> Submitted:
+        work = partial(submit_with_definitions, run=run, definitions=definitions)
+        return self._borrowed(work).run_blocking_on(connection)
+
+    def _borrowed(self, work: Callable[[Transaction], T]) -> BorrowedWrite[T]:
+        return BorrowedWrite(self._session.place, self._session.clock, work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from perdure.errors import RunExists
+from perdure.model.graph import Graph
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import HELD
 from perdure.model.run import ENDED, NewRun, NewWait, Run, Submitted
@@ -82,6 +83,19 @@ def submit_run(transaction: Transaction, run: NewRun) -> Submitted:
     submitted = _find(transaction, run)
     assert submitted is not None
     return Submitted(run=submitted, is_new=True)
+
+
+def submit_with_definitions(
+    transaction: Transaction, run: NewRun, definitions: Sequence[Graph]
+) -> Submitted:
+    """Submit in the transaction of a caller, who may yet roll back what the run needs.
+
+    Definitions come first, known or not: that takes the write lock before anything is read.
+    """
+    for each in definitions:
+        row = {"flow": each.name, "version": each.version, "data": each.data}
+        transaction.write("save_definition", namespace=run.namespace, **row)
+    return submit_run(transaction, run)
 
 
 def insert_children(transaction: Transaction, children: Sequence[NewRun]) -> None:
