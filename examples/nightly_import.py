@@ -101,7 +101,7 @@ def main() -> None:
     options = parser.parse_args()
     worker = Worker(options.store, flows=[nightly]).start()
     try:
-        with Client(options.store, on_conflict="terminate_existing") as client:
+        with Client(options.store, on_conflict="replace") as client:
             night = Night(options.night, options.inbox)
             run = client.submit(nightly, night, id=f"import-{options.night}")
             print(run.result())

@@ -90,7 +90,7 @@ CHOICE = Part(st.booleans(), any_texts())
 
 OPTIONS: dict[str, Part] = {
     "fingerprint": Part(names() | st.just(lambda *_: "same"), any_texts()),
-    "on_conflict": one_of("return", "raise", "replace"),
+    "on_conflict": one_of("use_existing", "fail", "replace"),
     "group": NAME,
     "delay": DURATION,
     "run_at": MOMENT,
@@ -208,7 +208,7 @@ METHODS: dict[str, Method] = {
         (FLOW, PAYLOAD),
         names={
             "id": Part(names() | RUN_ID.likely, any_texts()),
-            "on_conflict": one_of("fail", "use_existing", "terminate_existing"),
+            "on_conflict": one_of("fail", "use_existing", "replace"),
         },
     ),
     "trigger": Method((SCHEDULE,), names={"by": WHO}),

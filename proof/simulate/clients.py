@@ -150,8 +150,8 @@ class SimulatedClient:
         draw = self._draw
         flow = draw.choice(self._flows)
         id = draw.choice(IDS) if draw.random() < 0.3 else None
-        policy = draw.choice(("fail", "fail", "use_existing", "terminate_existing"))
-        if id is not None and policy == "terminate_existing":
+        policy = draw.choice(("fail", "fail", "use_existing", "replace"))
+        if id is not None and policy == "replace":
             self._asked.replaced.add(id)
         handle = await self._client.submit(  # type: ignore[call-overload]
             flow, draw.randrange(1_000), id=id, on_conflict=policy
@@ -172,7 +172,7 @@ class SimulatedClient:
             options["deadline"] = f"{draw.choice((1, 2, 5, 20))}s"
         if draw.random() < 0.15:
             options["fingerprint"] = f"print-{draw.randrange(3)}"
-            options["on_conflict"] = draw.choice(("return", "raise", "replace"))
+            options["on_conflict"] = draw.choice(("use_existing", "fail", "replace"))
         handle = await self._client.enqueue(task.options(**options), value)
         self._asked.accepted_job(handle.id)
         self._world.trace(f"enqueued {task.name} as {handle.id}")

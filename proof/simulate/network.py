@@ -108,7 +108,7 @@ def is_undone_without_caller(name: str, args: tuple[Any, ...]) -> bool:
     To put a run in the place of another takes several statements under locks that the next try
     waits for: whichever of them comes late, the last one of all was never sent.
     """
-    return name == "runs.submit" and args[0].on_existing == "terminate_existing"
+    return name == "runs.submit" and args[0].on_existing == "replace"
 
 
 def _settled_already(state: State, settlement: Settlement) -> Status | None:

@@ -486,12 +486,12 @@ class Conflict(PerdureError):
 
 
 class FingerprintTaken(Conflict):
-    """``on_conflict="raise"``: a live job of the queue has this fingerprint already."""
+    """``on_conflict="fail"``: a live job of the queue has this fingerprint already."""
 
     CODE = declare(
         "job.fingerprint_taken",
         "job {job_id} in queue {queue!r} is live with fingerprint {fingerprint!r}",
-        'Wait for it, or enqueue with `on_conflict` ("return" or "replace")',
+        'Wait for it, or enqueue with `on_conflict` ("use_existing" or "replace")',
     )
     queue: str
     fingerprint: str
@@ -537,7 +537,7 @@ class RunExists(Conflict):
     CODE = declare(
         "run.exists",
         "run {run_id!r} exists: flow {flow!r}, {status}",
-        'Choose another id, or submit with `on_conflict` ("use_existing" or "terminate_existing")',
+        'Choose another id, or submit with `on_conflict` ("use_existing" or "replace")',
     )
     run_id: str
     flow: str

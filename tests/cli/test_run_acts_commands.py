@@ -43,7 +43,7 @@ class TestSubmit:
         [
             ("fail", 1, "paused"),
             ("use_existing", 0, "paused"),
-            ("terminate_existing", 0, "running"),
+            ("replace", 0, "running"),
         ],
     )
     def test_of_an_id_that_is_taken_does_as_it_is_told(
@@ -286,7 +286,7 @@ class TestWhatCannotBeUnderstood:
         done = perdure("runs", "submit", ORDERS, "5", "--on-conflict", "shrug")
 
         assert done.exit_code == 2
-        assert "terminate_existing" in done.error
+        assert "replace" in done.error
 
     @pytest.mark.parametrize(
         "command", ["show", "events", "explain", "pause", "unpause", "cancel", "fork"]

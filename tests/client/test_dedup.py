@@ -22,7 +22,7 @@ class TestFingerprint:
         first = await client.enqueue(add.options(fingerprint="one"), 1)
 
         with pytest.raises(FingerprintTaken) as taken:
-            await client.enqueue(add.options(fingerprint="one", on_conflict="raise"), 1)
+            await client.enqueue(add.options(fingerprint="one", on_conflict="fail"), 1)
 
         assert (taken.value.job_id, taken.value.queue) == (first.id, "default")
         assert await client.jobs.count() == 1
@@ -52,7 +52,7 @@ class TestFingerprint:
         first = await client.enqueue(add.options(fingerprint="one"), 1)
         await worker.complete(await worker.claim())
 
-        second = await client.enqueue(add.options(fingerprint="one", on_conflict="raise"), 1)
+        second = await client.enqueue(add.options(fingerprint="one", on_conflict="fail"), 1)
 
         assert second.id != first.id
 

@@ -131,7 +131,7 @@ class TestEnqueue:
 
         outcomes = await asyncio.gather(
             client.enqueue(add, 2),
-            client.enqueue(add.options(fingerprint="taken", on_conflict="raise"), 3),
+            client.enqueue(add.options(fingerprint="taken", on_conflict="fail"), 3),
             client.enqueue(add, 4),
             return_exceptions=True,
         )
@@ -193,7 +193,7 @@ class TestEnqueueMany:
         await client.enqueue(add.options(fingerprint="2"), 2)
 
         with pytest.raises(FingerprintTaken, match="is live with fingerprint '2'"):
-            await client.enqueue_many(add.options(fingerprint=str, on_conflict="raise"), [1, 2, 3])
+            await client.enqueue_many(add.options(fingerprint=str, on_conflict="fail"), [1, 2, 3])
 
         assert await client.jobs.count() == 1
 

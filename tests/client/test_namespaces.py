@@ -83,7 +83,7 @@ class TestANamespace:
         self, team_a: AsyncClient, team_b: AsyncClient
     ) -> None:
         first = await team_a.enqueue(add.options(fingerprint="one"), 1)
-        second = await team_b.enqueue(add.options(fingerprint="one", on_conflict="raise"), 1)
+        second = await team_b.enqueue(add.options(fingerprint="one", on_conflict="fail"), 1)
 
         assert second.id != first.id
 

@@ -145,7 +145,7 @@ class TestABlockingClient:
             with refused("run.other_flow", InvalidInput):
                 within.submit(doubling, 2, id="taken", on_conflict="use_existing")
             with refused("run.replaces_in_transaction", InvalidInput, where=("on_conflict",)):
-                within.submit(ordering, 2, id="taken", on_conflict="terminate_existing")
+                within.submit(ordering, 2, id="taken", on_conflict="replace")
             connection.commit()
 
         assert found.is_new is False

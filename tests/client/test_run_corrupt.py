@@ -64,7 +64,7 @@ async def test_makes_room_for_a_new_one(
     await client.submit(ordering, 3, id="order-3")
     await spoil(store, "order-3")
 
-    again = await client.submit(asking, 4, id="order-3", on_conflict="terminate_existing")
+    again = await client.submit(asking, 4, id="order-3", on_conflict="replace")
 
     assert [event.value for event in await again.events()] == [4]
     assert (await again.record()).flow == "asking"
@@ -76,7 +76,7 @@ async def test_makes_room_with_all_below_it(client: AsyncClient, store: Store) -
     await client.submit(grandparent, 3, id="order-3")
     await spoil(store, "order-3/parent")
 
-    await client.submit(ordering, 4, id="order-3", on_conflict="terminate_existing")
+    await client.submit(ordering, 4, id="order-3", on_conflict="replace")
 
     assert [run.id for run in await client.runs.list()] == ["order-3"]
 
@@ -88,7 +88,7 @@ async def test_of_a_newer_version_is_left_to_newer_clients(
     await spoil(store, "order-3", b'{"type":"NodeDreamt"}')
 
     with pytest.raises(UnknownEvent):
-        await client.submit(ordering, 4, id="order-3", on_conflict="terminate_existing")
+        await client.submit(ordering, 4, id="order-3", on_conflict="replace")
 
 
 async def test_is_removed_in_time_once_it_has_ended(

@@ -62,7 +62,7 @@ async def keys_of(client: AsyncClient, store: Store, namespace: str) -> list[str
         .build()
     )
     async with worker_at(store, [flow], namespace):
-        run = await client.submit(flow, [7, 8], id="order-3", on_conflict="terminate_existing")
+        run = await client.submit(flow, [7, 8], id="order-3", on_conflict="replace")
         with pytest.raises(RunFailed):
             await run.result(timeout=20)
     return seen

@@ -107,7 +107,7 @@ class TestWatchOfAReplacedRun:
         first = await anext(watching)
 
         clock.advance(timedelta(seconds=1))
-        await client.submit(asking, 4, id="order-3", on_conflict="terminate_existing")
+        await client.submit(asking, 4, id="order-3", on_conflict="replace")
 
         assert first.value == 3
         with pytest.raises(RunNotFound):

@@ -167,7 +167,7 @@ class TestCancel:
     async def test_leaves_no_child_of_a_replaced_run_behind(self, client: AsyncClient) -> None:
         await client.submit(grandparent, 3, id="order-3")
 
-        await client.submit(ordering, 3, id="order-3", on_conflict="terminate_existing")
+        await client.submit(ordering, 3, id="order-3", on_conflict="replace")
 
         assert [(run.id, run.flow) for run in await client.runs.list()] == [("order-3", "ordering")]
 

@@ -83,7 +83,7 @@ async def test_of_a_run_that_was_replaced_are_refused(
     async with asyncio.timeout(20), aclosing(run.observe()) as sights:
         await anext(sights)
         clock.advance(timedelta(seconds=1))
-        await client.submit(asking, 2, id="taken", on_conflict="terminate_existing")
+        await client.submit(asking, 2, id="taken", on_conflict="replace")
 
         with pytest.raises(RunNotFound):
             await anext(sights)

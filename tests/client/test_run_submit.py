@@ -185,7 +185,7 @@ class TestConflicts:
     async def test_replace_what_is_there(self, client: AsyncClient) -> None:
         await client.submit(ordering, 3, id="order-3")
 
-        again = await client.submit(asking, 4, id="order-3", on_conflict="terminate_existing")
+        again = await client.submit(asking, 4, id="order-3", on_conflict="replace")
 
         [submitted] = await again.events()
         assert (again.is_new, submitted.value) == (True, 4)
@@ -196,12 +196,12 @@ class TestConflicts:
         await client.submit(ordering, 3, id="order-3")
         await client.runs.cancel("order-3")
 
-        again = await client.submit(ordering, 4, id="order-3", on_conflict="terminate_existing")
+        again = await client.submit(ordering, 4, id="order-3", on_conflict="replace")
 
         assert await again.status() is RunStatus.RUNNING
 
     async def test_replace_nothing_where_nothing_is(self, client: AsyncClient) -> None:
-        run = await client.submit(ordering, 3, on_conflict="terminate_existing")
+        run = await client.submit(ordering, 3, on_conflict="replace")
 
         [submitted] = await run.events()
         assert "replaced" not in submitted.details

@@ -398,7 +398,7 @@ def _request(random: Random) -> ClaimRequest:
 
 
 def _submit_arguments(random: Random) -> tuple[Any, ...]:
-    policies = ["fail", "use_existing", "terminate_existing"]
+    policies = ["fail", "use_existing", "replace"]
     return random.randint(0, 9), drawn_starts(random), random.choice(policies), random.choice(LIVE)
 
 

@@ -160,7 +160,7 @@ def _tick(random: Random) -> Tick:
 
 def _submission(random: Random) -> tuple[Tick, str]:
     tick = replace(_tick(random), run=random.choice(TICKS), job=None)
-    return tick, random.choice(["fail", "use_existing", "terminate_existing"])
+    return tick, random.choice(["fail", "use_existing", "replace"])
 
 
 SCHEDULE_OFTEN: tuple[Draw, ...] = (

@@ -161,7 +161,7 @@ class TestQueriesListWaits:
     async def test_does_not_give_those_of_a_run_that_was_replaced(self, store: Store) -> None:
         await submit(store, waits=EVERYTHING)
 
-        await submit(store, on_existing="terminate_existing", waits=(approval("anew"),))
+        await submit(store, on_existing="replace", waits=(approval("anew"),))
 
         assert await listed_keys(store) == ["anew"]
 

@@ -129,7 +129,7 @@ class TestHintsAboutRuns:
         held = await held_node(store)
         ear = Ear(twin)
 
-        await submit(store, on_existing="terminate_existing")
+        await submit(store, on_existing="replace")
 
         await ear.hears(ABORTING, held.id)
 

@@ -162,10 +162,10 @@ class TestRunsSubmit:
 
         assert await due_keys(store) == ["ship"]
 
-    @pytest.mark.parametrize("on_existing", ["fail", "terminate_existing"])
+    @pytest.mark.parametrize("on_existing", ["fail", "replace"])
     async def test_writes_all_or_nothing(self, store: Store, on_existing: OnExisting) -> None:
         await submit(store, id=RunId("other"), jobs=(node_job(run=RunId("other")),))
-        if on_existing == "terminate_existing":
+        if on_existing == "replace":
             await submit(store, jobs=(node_job(),), waits=(timer(delay=HOUR), child_wait()))
             await go_on(store, children=(new_child(),))
         before = await record_of_run(store), await record_of_run(store, CHILD)
@@ -249,7 +249,7 @@ class TestSubmittingAnIdThatIsTaken:
         assert (submitted.run.flow, submitted.run.number) == (FLOW, 2)
         assert await record_of_run(store) == before
 
-    @pytest.mark.parametrize("on_existing", ["use_existing", "terminate_existing"])
+    @pytest.mark.parametrize("on_existing", ["use_existing", "replace"])
     async def test_matters_only_if_it_is_taken(self, store: Store, on_existing: OnExisting) -> None:
         submitted = await store.runs.submit(new_run(on_existing=on_existing))
 
@@ -276,7 +276,7 @@ class TestSubmittingAnIdThatIsTaken:
                 events=(event("anew", "again"),),
                 jobs=(new,),
                 waits=(timer("truck", delay=HOUR),),
-                on_existing="terminate_existing",
+                on_existing="replace",
             )
         )
 
@@ -294,7 +294,7 @@ class TestSubmittingAnIdThatIsTaken:
     async def test_takes_jobs_from_their_holders(self, store: Store) -> None:
         held = await held_node(store)
 
-        await submit(store, on_existing="terminate_existing")
+        await submit(store, on_existing="replace")
 
         assert not await is_held(store, held)
         assert await store.queries.get_job(None, held.id) is None
@@ -308,9 +308,7 @@ class TestSubmittingAnIdThatIsTaken:
         held = await claim_node(store)
         anew = new_child(events=(event("child anew"),))
 
-        await submit(
-            store, waits=(child_wait(),), children=(anew,), on_existing="terminate_existing"
-        )
+        await submit(store, waits=(child_wait(),), children=(anew,), on_existing="replace")
 
         assert not await is_held(store, held)
         assert [each.data for each in (await load(store, CHILD)).events] == [
@@ -322,7 +320,7 @@ class TestSubmittingAnIdThatIsTaken:
         held = await held_node(store)
         await store.runs.save_step(held, "order-42:pack", StoredStep(name="weigh", value=b"1"))
 
-        await submit(store, on_existing="terminate_existing")
+        await submit(store, on_existing="replace")
 
         assert await store.runs.load_steps("order-42:pack") == []
 
@@ -330,7 +328,7 @@ class TestSubmittingAnIdThatIsTaken:
         await submit(store, namespace=OTHER_NAMESPACE, waits=(timer(delay=HOUR),))
         before = await record_of_run(store, RUN, OTHER_NAMESPACE)
 
-        await submit(store, on_existing="terminate_existing")
+        await submit(store, on_existing="replace")
 
         assert await record_of_run(store, RUN, OTHER_NAMESPACE) == before
 
@@ -369,7 +367,7 @@ class TestSubmittingAtOnce:
     async def test_leaves_the_last_of_those_who_terminate_the_existing(self, store: Store) -> None:
         async def work(handle: Store, number: int) -> JobId:
             job = node_job(f"by-{number}")
-            run = new_run(jobs=(job,), waits=(timer(),), on_existing="terminate_existing")
+            run = new_run(jobs=(job,), waits=(timer(),), on_existing="replace")
             assert (await handle.runs.submit(run)).is_new
             return job.id
 

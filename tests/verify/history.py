@@ -234,9 +234,7 @@ class Maker:
         await self._submit(self.scene.moved, 1, "moved")
         await self._client.runs.migrate("moved", to=self.scene.moved_on)
         await self._submit(self.scene.asking, 1, "replaced")
-        await self._client.submit(
-            self.scene.chain, 1, id="replaced", on_conflict="terminate_existing"
-        )
+        await self._client.submit(self.scene.chain, 1, id="replaced", on_conflict="replace")
         await self._client.runs.handle("replaced").result(20)
         await (await self._submit(self.scene.cooling, 1, "begun")).result(20)
         await self._submit(self.scene.cooling, 1, "skipped")

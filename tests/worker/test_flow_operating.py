@@ -283,7 +283,7 @@ class TestReplacing:
         workers = [await hire(flows=[flow], concurrency=2) for _ in range(2)]
         await client.submit(flow, 1, id="r")
         await gate.reached()
-        run = await client.submit(flow, 7, id="r", on_conflict="terminate_existing")
+        run = await client.submit(flow, 7, id="r", on_conflict="replace")
         result = await run.result(10)
         gate.open()
 
@@ -300,7 +300,7 @@ class TestReplacing:
         runs = Runs(store, Graphs(flow.graphs), PlainCodec())
         run = await client.submit(flow, id="r")
         known = await runs.load("default", run.id)
-        await client.submit(flow, id="r", on_conflict="terminate_existing")
+        await client.submit(flow, id="r", on_conflict="replace")
         await client.runs.signal("r", "second")  # so that it has more events than were known
 
         assert await runs.catch_up([known]) == []

@@ -76,7 +76,7 @@ class TestEndedRuns:
     def test_may_be_replaced_by_one_that_begins_at_the_same_moment(self, watched: Watched) -> None:
         watched.run(watched.store.runs.submit(new_run()))
         watched.run(watched.store.runs.commit([_ended()]))
-        watched.run(watched.store.runs.submit(new_run(on_existing="terminate_existing")))
+        watched.run(watched.store.runs.submit(new_run(on_existing="replace")))
         for expected in (1, 2, 3):
             watched.run(watched.store.runs.commit([step(expected)]))
 

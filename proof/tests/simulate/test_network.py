@@ -165,7 +165,7 @@ class TestOnTheWay:
         faults.lost_before = faults.late = 1.0
         loop.call_later(0.01, setattr, faults, "lost_before", 0.0)
 
-        again = new_run(on_existing="terminate_existing")
+        again = new_run(on_existing="replace")
         submitted = loop.run_until_complete(store.runs.submit(again))
         loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))
 

@@ -271,7 +271,7 @@ class AsyncClient:
         ``flow`` is a built flow, or the name of one of the client's ``flows``. ``id`` is your own
         id for the run. ``on_conflict`` says what happens if a run has it already, finished or not:
         ``"fail"`` raises ``RunExists``, ``"use_existing"`` returns that run,
-        ``"terminate_existing"`` cancels it and takes its place.
+        ``"replace"`` cancels it and takes its place.
         """
         submission = self.runs._prepare(flow, input, id, on_conflict)
         started = await self.runs._submit(submission)

@@ -55,7 +55,7 @@ class NewJob(Value):
     aging: timedelta
     input: bytes
     input_hash: int
-    """63 bits of the hash of task and input, by which ``result_of`` finds it."""
+    """63 bits of the hash of task and input, by which ``jobs.find_result`` finds it."""
     delay: timedelta = timedelta(0)
     run_at: datetime | None = None
     """Wins over ``delay``."""

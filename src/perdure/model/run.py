@@ -17,7 +17,7 @@ from perdure.model.value import Value
 
 RUN_ID_MAX_BYTES = 256
 
-OnExisting = Literal["fail", "use_existing", "terminate_existing"]
+OnExisting = Literal["fail", "use_existing", "replace"]
 
 
 class RunStatus(StrEnum):

@@ -103,7 +103,7 @@ class Runs(Group):
         ``flow`` is a built flow, or the name of one of the client's ``flows``. ``id`` is your own
         id for the run. ``on_conflict`` says what happens if a run has it already, finished or not:
         ``"fail"`` raises ``RunExists``, ``"use_existing"`` returns that run,
-        ``"terminate_existing"`` cancels it and takes its place.
+        ``"replace"`` cancels it and takes its place.
         """
         return await self._submit(self._prepare(flow, input, id, on_conflict))
 

@@ -61,7 +61,7 @@ OTHER_FLOW = declare(
 
 REPLACES_IN_TRANSACTION = declare(
     "run.replaces_in_transaction",
-    "on_conflict='terminate_existing' cannot take part in your transaction: the run that has the "
+    "on_conflict='replace' cannot take part in your transaction: the run that has the "
     "id is cancelled at once",
     "Pass 'fail' or 'use_existing'",
 )
@@ -121,7 +121,7 @@ def prepare_submission(
 async def submit_run(backend: Backend, submission: Submission) -> Submitted:
     store = await backend.store()
     await backend.graphs.save(store, backend.namespace, submission.flow.graphs)
-    if submission.on_conflict == "terminate_existing":
+    if submission.on_conflict == "replace":
         return await _replace(backend, submission)
     submitted = await store.runs.submit(replace(submission.run, on_existing=submission.on_conflict))
     refuse_other_flow(submission, submitted)
@@ -130,7 +130,7 @@ async def submit_run(backend: Backend, submission: Submission) -> Submitted:
 
 def transactional_run(submission: Submission) -> NewRun:
     """The run to submit in the transaction of a caller, where no other can be cancelled."""
-    if submission.on_conflict == "terminate_existing":
+    if submission.on_conflict == "replace":
         raise InvalidInput(REPLACES_IN_TRANSACTION.fault(("on_conflict",)))
     return replace(submission.run, on_existing=submission.on_conflict)
 
@@ -167,7 +167,7 @@ async def _replace(backend: Backend, submission: Submission) -> Submitted:
             # Nothing can be decided about it any more; the store removes it all the same.
             _log.warning("run %r is replaced without being cancelled: %s", id, error)
         new = _new_run(backend, submission.flow, id, submission.input, replaced=True)
-        return await store.runs.submit(replace(new, on_existing="terminate_existing"))
+        return await store.runs.submit(replace(new, on_existing="replace"))
 
 
 def _new_run(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, get_args
+from typing import Any, Literal, TypedDict
 
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model import check
-from perdure.model.job import OnConflict
+from perdure.model import job as model
 from perdure.model.retry import RETRIES_MAX, Retry, encode_policy, retry_of
 from perdure.model.times import Duration
 from perdure.model.value import Value
@@ -17,6 +17,16 @@ from perdure.model.value import Value
 DUE_AFTER_DEADLINE = declare(
     "job.due_after_deadline", "{deadline} is not later than the time the job is due ({due})"
 )
+
+
+OnConflict = Literal["use_existing", "fail", "replace"]
+"""What happens if a live job has the fingerprint; the words of ``submit``."""
+# Jobs are stored with schedules, so the model keeps the words that it has stored.
+_STORED: Mapping[OnConflict, model.OnConflict] = {
+    "use_existing": "return",
+    "fail": "raise",
+    "replace": "replace",
+}
 
 
 class JobOptions(TypedDict, total=False):
@@ -53,7 +63,7 @@ class JobSettings(Value, gc=True):  # a fingerprint function may refer to what h
     deadline_at: datetime | None = None
     group: str | None = None
     fingerprint: str | Callable[..., str] | None = None
-    on_conflict: OnConflict = "return"
+    on_conflict: model.OnConflict = "return"
     max_attempts: int | None = None
     policy: bytes | None = None
 
@@ -93,9 +103,9 @@ def job_settings(options: Mapping[str, Any], known: Any = CallOptions) -> JobSet
         fingerprint=fingerprint
         if callable(fingerprint)
         else check.optional(check.name, fingerprint, "fingerprint"),
-        on_conflict=check.choice(
-            options.get("on_conflict", "return"), "on_conflict", get_args(OnConflict)
-        ),
+        on_conflict=_STORED[
+            check.choice(options.get("on_conflict", "use_existing"), "on_conflict", _STORED)
+        ],
         max_attempts=check.optional(
             check.integer, options.get("max_attempts"), "max_attempts", 1, RETRIES_MAX
         ),

@@ -278,7 +278,7 @@ class TestSubmit:
         held = await held_node(store)
         mine, theirs = (
             new_run(
-                on_existing="terminate_existing",
+                on_existing="replace",
                 events=(event(name),),
                 jobs=(node_job(name),),
             )

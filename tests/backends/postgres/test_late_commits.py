@@ -21,7 +21,7 @@ from tests.conformance.schedule_builders import TICK, save, start
 WAITS = (NewWait(key="ask", kind=WaitKind.SIGNAL, name="go"),)
 
 
-@pytest.mark.parametrize("policy", ["fail", "use_existing", "terminate_existing"])
+@pytest.mark.parametrize("policy", ["fail", "use_existing", "replace"])
 async def test_a_submitted_run_is_neither_refused_nor_replaced_by_its_own_next_try(
     wired: PostgresStore, line: Line, admin: Any, schema: str, policy: OnExisting
 ) -> None:
@@ -47,7 +47,7 @@ async def test_a_run_takes_the_place_of_another_once(
     first = await wired.runs.submit(new_run(waits=WAITS))
     line.hold_back_from("COMMIT")
 
-    again = new_run(waits=WAITS, on_existing="terminate_existing", summary=b'{"by":"bob"}')
+    again = new_run(waits=WAITS, on_existing="replace", summary=b'{"by":"bob"}')
     submitting = asyncio.create_task(wired.runs.submit(again))
     await until_somebody_waits(admin, schema)
     waiting_at: datetime = await admin.fetchval("SELECT clock_timestamp()")

@@ -151,7 +151,7 @@ async def test_use_existing_gives_the_run_that_there_is(client: AsyncClient) -> 
 async def test_terminate_existing_takes_the_place_of_a_run(client: AsyncClient) -> None:
     await client.submit(ASKING, 1, id="order-1")
 
-    again = await client.submit(ASKING, 2, id="order-1", on_conflict="terminate_existing")
+    again = await client.submit(ASKING, 2, id="order-1", on_conflict="replace")
 
     assert again.is_new is True
     assert (await again.events())[0].value == 2

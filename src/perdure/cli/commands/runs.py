@@ -144,7 +144,7 @@ class OnConflict(StrEnum):
 
     FAIL = "fail"
     USE_EXISTING = "use_existing"
-    TERMINATE_EXISTING = "terminate_existing"
+    REPLACE = "replace"
 
 
 @command

@@ -124,7 +124,7 @@ class Store(Protocol):
         """Save definitions and ``runs.submit`` within the caller's own open transaction.
 
         - Raises ``RunExists`` before the run is written; what the caller wrote stays.
-        - Takes no run that replaces another one (``terminate_existing``).
+        - Takes no run that replaces another one (``replace``).
         """
 
     @abstractmethod

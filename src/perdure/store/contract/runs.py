@@ -43,7 +43,7 @@ class RunStore(Protocol):
 
         - An id that is taken in the namespace raises ``RunExists`` ("fail"), yields that run and
           writes nothing ("use_existing"), or makes room: that run's jobs are taken away and all
-          that is kept of it is replaced ("terminate_existing").
+          that is kept of it is replaced ("replace").
         - However many submit one id at once, one of them is new.
         - A run with a ``cooldown`` is added as skipped, without anything that it would start,
           when a run of its flow with one began, or was completed, less than that ago. Children and

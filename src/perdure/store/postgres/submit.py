@@ -186,7 +186,7 @@ async def _submit(
         if _needs_transaction(run):
             async with Transacting(connection):
                 added = await add()
-                if added is None and run.on_existing == "terminate_existing":
+                if added is None and run.on_existing == "replace":
                     await _remove(session, connection, [(run.namespace, run.id)], moves)
                     added = await add()
         else:
@@ -296,5 +296,5 @@ async def _remove(
 
 def _needs_transaction(run: NewRun) -> bool:
     """Whether adding it takes more than one statement."""
-    replaces = run.on_existing == "terminate_existing"
+    replaces = run.on_existing == "replace"
     return bool(run.waits or run.children or replaces or run.cooldown is not None)

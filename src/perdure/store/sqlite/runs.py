@@ -44,7 +44,7 @@ class SqliteRuns(RunStore):
 
     async def submit(self, run: NewRun) -> Submitted:
         size = 1 + len(run.events) + len(run.jobs) + len(run.children) * SMALL_MAX
-        if run.on_existing == "terminate_existing":  # which may remove a large one
+        if run.on_existing == "replace":  # which may remove a large one
             size += SMALL_MAX
         return await self._session.write_small(
             lambda transaction: submit_run(transaction, run), size
