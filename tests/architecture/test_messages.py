@@ -28,9 +28,7 @@ PARSERS = {
 SENTINELS: dict[str, str] = {}
 
 # Module -> how often it makes another message of an error of ours, instead of passing on faults.
-RENDERED_AGAIN = {
-    "demo.__main__": 1,
-}
+RENDERED_AGAIN: dict[str, int] = {}
 
 # Module -> how often it takes apart the text of an error, which is somebody else's.
 TAKEN_APART = {

@@ -21,7 +21,7 @@ from rich.padding import Padding
 from perdure.cli.views.console import make_console
 from perdure.cli.views.timeline import print_timeline
 from perdure.demo import flow
-from perdure.demo.story import FAST, NORMAL, RUN, Ending, OutOfPatience, Story, stage
+from perdure.demo.story import FAST, NORMAL, RUN, Ending, Story, stage
 from perdure.model.times import brief
 
 
@@ -40,9 +40,6 @@ def main() -> int:
         with stage(console, is_interactive=is_interactive) as shown:
             story = Story(folder, FAST if options.fast else NORMAL, shown)
             ending = story.play()
-    except OutOfPatience as reason:
-        sys.stderr.write(f"The demo did not come to its end: {reason}. Logs are in {folder}\n")
-        return 1
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted; the workers were stopped.\n")
         return 130

@@ -245,7 +245,7 @@ class Tempo(Value):
     kill_after_items: int
     think_seconds: float
     """How long an approval is open before the demo answers it, where nobody can be asked."""
-    patience_seconds: float = 120.0
+    timeout_seconds: float = 120.0
 
 
 NORMAL = Tempo(books=24, pages=8, pause_seconds=0.5, kill_after_items=5, think_seconds=4.0)
@@ -257,10 +257,6 @@ class Ending(Value):
 
     verdict: Verdict
     timeline: Timeline
-
-
-class OutOfPatience(Exception):
-    """The run did not end in time, which it always should."""
 
 
 class Story:
@@ -370,11 +366,13 @@ class Story:
         self._tell(f"decided: {decision}")
 
     def _check_on_crew(self) -> None:
-        if self._open_since is None and self.seconds > self._tempo.patience_seconds:
-            raise OutOfPatience(f"the run has not ended after {self.seconds:.0f} s")
+        if self._open_since is None and self.seconds > self._tempo.timeout_seconds:
+            sys.exit(
+                f"The run has not finished after {self.seconds:.0f} s. See {self._crew[0].log}"
+            )
         for process in self._crew:
             if process.has_ended and not process.is_killed:
-                raise OutOfPatience(f"{process.id} ended by itself; see {process.log}")
+                sys.exit(f"Worker {process.id} exited by itself. See {process.log}")
 
     def _judge(self, run: RunHandle) -> Verdict:
         items = [f"{MAP}[{item}]" for item in range(self._tempo.books)]
