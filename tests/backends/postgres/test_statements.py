@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import asyncpg
 import pytest
@@ -14,14 +14,16 @@ from perdure.store.postgres.params import PARAMS
 from perdure.store.postgres.session import statements_in
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.sql.statements import (
-    Columns,
     Integer,
     Now,
-    Params,
     Text,
     TextArray,
+    arguments_of,
+    compact,
     expand,
     fill,
+    types_of,
+    without_rows,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,14 +32,12 @@ COMMANDS = {"create_schema", "keep_others_from_writing"}
 """Which cannot be prepared: the schema is filled in, or several statements are run at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class LineColumns(Columns):
+class LineColumns(NamedTuple):
     id: Text
-    count: Integer
+    epoch: Integer
 
 
-@dataclass(frozen=True, slots=True)
-class SampleParams(Params):
+class SampleParams(NamedTuple):
     now: Now
     lines: LineColumns
     names: TextArray
@@ -49,11 +49,11 @@ class TestExpand:
         [
             ("SELECT :now", "SELECT $1::timestamptz"),
             ("a::text = ANY (:names)", "a::text = ANY ($4::text[])"),
-            ("(:lines.count)[1]", "($3::integer[])[1]"),
-            ("FROM :lines(count)", "FROM unnest($3::integer[]) AS lines (count)"),
+            ("(:lines.epoch)[1]", "($3::integer[])[1]"),
+            ("FROM :lines(epoch)", "FROM unnest($3::integer[]) AS lines (epoch)"),
             (
-                "FROM :lines(id,\n    count)",
-                "FROM unnest($2::text[], $3::integer[]) AS lines (id, count)",
+                "FROM :lines(id,\n    epoch)",
+                "FROM unnest($2::text[], $3::integer[]) AS lines (id, epoch)",
             ),
             (
                 "FROM :lines(id, #position)",
@@ -71,10 +71,21 @@ class TestExpand:
             expand("FROM :lines(kind)", SampleParams)
 
     def test_arguments_have_the_order_of_their_numbers(self) -> None:
-        params = SampleParams(now=None, lines=LineColumns(id=["a"], count=[1]), names=["x"])
+        params = SampleParams(now=None, lines=LineColumns(id=["a"], epoch=[1]), names=["x"])
 
-        assert list(params.arguments()) == [None, ["a"], [1], ["x"]]
-        assert list(SampleParams.types()) == ["now", "lines.id", "lines.count", "names"]
+        assert arguments_of(params) == [None, ["a"], [1], ["x"]]
+        assert list(types_of(SampleParams)) == ["now", "lines.id", "lines.epoch", "names"]
+
+    def test_no_rows_take_as_many_arguments(self) -> None:
+        params = SampleParams(now=None, lines=without_rows(LineColumns), names=None)
+
+        assert arguments_of(params) == [None] * 4
+
+    @pytest.mark.parametrize("column,sent", [([], None), ([None], None), ([None, 0], [None, 0])])
+    def test_a_column_without_values_is_not_sent(
+        self, column: list[object], sent: list[object] | None
+    ) -> None:
+        assert compact(column) == sent
 
 
 def test_the_statement_that_commits_is_the_one_whose_plan_was_looked_at() -> None:
@@ -89,7 +100,7 @@ def test_the_statement_that_commits_is_the_one_whose_plan_was_looked_at() -> Non
 def test_every_parameter_that_is_declared_is_used(name: str) -> None:
     statement = statements_in("perdure")[name]
 
-    for number in range(1, len(PARAMS[name].types()) + 1):
+    for number in range(1, len(types_of(PARAMS[name])) + 1):
         assert f"${number}::" in statement
 
 

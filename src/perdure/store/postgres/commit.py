@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -36,6 +35,7 @@ from perdure.store.postgres.params import (
 from perdure.store.postgres.rows import encode_failure
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import Starting
+from perdure.store.sql.statements import arguments_of, compact, without_rows
 
 
 class _Specs:
@@ -66,15 +66,15 @@ class _Specs:
 
     def columns(self) -> SpecColumns:
         """In the order in which ``SpecColumns`` declares them."""
-        return SpecColumns(
-            *([spec[at] for spec in self._numbers] for at in range(len(fields(SpecColumns))))
-        )
+        if not self._numbers:
+            return _NO_SPECS
+        return SpecColumns(*(compact(list(column)) for column in zip(*self._numbers, strict=True)))
 
 
-def compact(column: list[Any]) -> list[Any]:
-    """Nothing in place of a list without values: the database fills up columns that are short."""
-    return [] if column.count(None) == len(column) else column
-
+_NO_CLAIMS = without_rows(ClaimColumns)
+_NO_JOBS = without_rows(NewJobColumns)
+_NO_SPECS = without_rows(SpecColumns)
+_NO_RETRIES = without_rows(RetryColumns)
 
 DONE = CommitResult(state=CommitState.DONE)
 
@@ -109,18 +109,10 @@ class CommitBatch:
     def params(self, now: datetime | None, lanes: Sequence[str]) -> CommitParams:
         """What ``commit_runs`` takes."""
         commits, specs = self.commits, _Specs()
-        numbered = list(enumerate(commits, 1))
         events = [
             (position, number, event)
-            for position, commit in numbered
+            for position, commit in enumerate(commits, 1)
             for number, event in enumerate(commit.events, commit.expected + 1)
-        ]
-        jobs = [(position, job) for position, commit in numbered for job in commit.jobs]
-        next_jobs = [then.job if type(then) is Continues else None for _, _, _, then in self._lines]
-        retries = [
-            (position, id, reachable(then.outcome))
-            for id, _, position, then in self._lines
-            if type(then) is Repeats
         ]
         return CommitParams(
             now=now,
@@ -133,46 +125,70 @@ class CommitBatch:
                 number=[commit.expected + len(commit.events) for commit in commits],
                 summary=compact([commit.summary for commit in commits]),
             ),
-            claims=ClaimColumns(
-                commit=[position for _, _, position, _ in self._lines],
-                id=[id for id, _, _, _ in self._lines],
-                epoch=[epoch for _, epoch, _, _ in self._lines],
-                ends=[type(then) is Ends for _, _, _, then in self._lines],
-                next_spec=compact(
-                    [None if job is None else specs.number_of(job) for job in next_jobs]
-                ),
-                input=compact([None if job is None else job.input for job in next_jobs]),
-                node_key=compact(
-                    [None if job is None or job.node is None else job.node.key for job in next_jobs]
-                ),
-            ),
+            claims=self._claim_columns(specs),
             events=EventColumns(
                 commit=[position for position, _, _ in events],
                 number=[number for _, number, _ in events],
                 data=[event.data for _, _, event in events],
                 value=[event.value for _, _, event in events],
             ),
-            jobs=NewJobColumns(
-                commit=[position for position, _ in jobs],
-                id=[job.id for _, job in jobs],
-                run_id=[None if job.node is None else job.node.run for _, job in jobs],
-                spec=[specs.number_of(job) for _, job in jobs],
-                input=[job.input for _, job in jobs],
-                node_key=[None if job.node is None else job.node.key for _, job in jobs],
-            ),
+            jobs=self._job_columns(specs),
             specs=specs.columns(),  # all that are numbered by now
-            retries=RetryColumns(
-                commit=[position for position, _, _ in retries],
-                id=[id for _, id, _ in retries],
-                failure=[encode_failure(retried.failure) for _, _, retried in retries],
-                delay=[retried.delay for _, _, retried in retries],
-                until=[retried.until for _, _, retried in retries],
-                hold_off=[retried.hold_off for _, _, retried in retries],
-                is_postponed=[retried.is_postponed for _, _, retried in retries],
-                closes_limit=[retried.closes_limit for _, _, retried in retries],
+            retries=self._retry_columns(),
+            namespaces=list({commit.namespace for commit in commits}) if lanes else None,
+            lanes=list(lanes) if lanes else None,
+        )
+
+    def _claim_columns(self, specs: _Specs) -> ClaimColumns:
+        if not self._lines:
+            return _NO_CLAIMS
+        next_jobs = [then.job if type(then) is Continues else None for _, _, _, then in self._lines]
+        return ClaimColumns(
+            commit=[position for _, _, position, _ in self._lines],
+            id=[id for id, _, _, _ in self._lines],
+            epoch=[epoch for _, epoch, _, _ in self._lines],
+            ends=[type(then) is Ends for _, _, _, then in self._lines],
+            next_spec=compact([None if job is None else specs.number_of(job) for job in next_jobs]),
+            input=compact([None if job is None else job.input for job in next_jobs]),
+            node_key=compact(
+                [None if job is None or job.node is None else job.node.key for job in next_jobs]
             ),
-            namespaces=list({commit.namespace for commit in commits}) if lanes else [],
-            lanes=list(lanes),
+        )
+
+    def _job_columns(self, specs: _Specs) -> NewJobColumns:
+        jobs = [
+            (position, job)
+            for position, commit in enumerate(self.commits, 1)
+            for job in commit.jobs
+        ]
+        if not jobs:
+            return _NO_JOBS
+        return NewJobColumns(
+            commit=[position for position, _ in jobs],
+            id=[job.id for _, job in jobs],
+            run_id=[None if job.node is None else job.node.run for _, job in jobs],
+            spec=[specs.number_of(job) for _, job in jobs],
+            input=[job.input for _, job in jobs],
+            node_key=[None if job.node is None else job.node.key for _, job in jobs],
+        )
+
+    def _retry_columns(self) -> RetryColumns:
+        retries = [
+            (position, id, reachable(then.outcome))
+            for id, _, position, then in self._lines
+            if type(then) is Repeats
+        ]
+        if not retries:
+            return _NO_RETRIES
+        return RetryColumns(
+            commit=[position for position, _, _ in retries],
+            id=[id for _, id, _ in retries],
+            failure=[encode_failure(retried.failure) for _, _, retried in retries],
+            delay=[retried.delay for _, _, retried in retries],
+            until=[retried.until for _, _, retried in retries],
+            hold_off=[retried.hold_off for _, _, retried in retries],
+            is_postponed=[retried.is_postponed for _, _, retried in retries],
+            closes_limit=[retried.closes_limit for _, _, retried in retries],
         )
 
     def results(self, row: Record) -> list[CommitResult]:
@@ -365,7 +381,7 @@ async def commit_runs(
 async def _commit(
     session: Session, batch: CommitBatch, lanes: Sequence[str]
 ) -> tuple[Record, list[CommitResult]]:
-    arguments = tuple(batch.params(session.moment(), lanes).arguments())
+    arguments = arguments_of(batch.params(session.moment(), lanes))
     is_more = any(has_effects(commit) for commit in batch.commits)
 
     async def work(

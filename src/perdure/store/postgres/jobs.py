@@ -41,6 +41,7 @@ from perdure.store.postgres.rows import (
 )
 from perdure.store.postgres.session import Session
 from perdure.store.sql.rows import STATUS_OF
+from perdure.store.sql.statements import arguments_of
 
 Step = tuple[str, Sequence[Any]]
 """A statement's name and its arguments."""
@@ -551,7 +552,7 @@ class PostgresJobs(JobStore):
     async def _settle_any(self, batch: Sequence[Settlement]) -> list[Record]:
         claims = _columns_of([settlement.claim for settlement in batch])
         params = SettleParams(now=self._session.moment(), outcomes=outcome_columns(batch))
-        rows = await self._settle("settle_jobs", claims, list(params.arguments()))
+        rows = await self._settle("settle_jobs", claims, arguments_of(params))
         self._publish_moved(rows)
         return rows
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from perdure.store.sql.statements import (
     Bigint,
     Boolean,
     Bytea,
-    Columns,
     Double,
     Integer,
     Interval,
@@ -24,8 +23,7 @@ from perdure.store.sql.statements import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CommitColumns(Columns):
+class CommitColumns(NamedTuple):
     """Steps of different runs, sorted by namespace and id: the order in which runs are locked."""
 
     namespace: Text
@@ -38,8 +36,7 @@ class CommitColumns(Columns):
     summary: Bytea
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimColumns(Columns):
+class ClaimColumns(NamedTuple):
     """Jobs that these commits settle, sorted by id: the order in which jobs are locked."""
 
     commit: Integer
@@ -53,16 +50,14 @@ class ClaimColumns(Columns):
     node_key: Text
 
 
-@dataclass(frozen=True, slots=True)
-class EventColumns(Columns):
+class EventColumns(NamedTuple):
     commit: Integer
     number: Bigint
     data: Bytea
     value: Bytea
 
 
-@dataclass(frozen=True, slots=True)
-class NewJobColumns(Columns):
+class NewJobColumns(NamedTuple):
     """New jobs."""
 
     commit: Integer
@@ -73,8 +68,7 @@ class NewJobColumns(Columns):
     node_key: Text
 
 
-@dataclass(frozen=True, slots=True)
-class SpecColumns(Columns):
+class SpecColumns(NamedTuple):
     """What jobs of the same task have in common, sent once however many of them are written.
 
     Half of what a large batch costs is encoding its columns, and jobs of runs differ in little.
@@ -96,8 +90,7 @@ class SpecColumns(Columns):
     deadline_at: Moments
 
 
-@dataclass(frozen=True, slots=True)
-class RetryColumns(Columns):
+class RetryColumns(NamedTuple):
     """Jobs that go back to the queue after a failure."""
 
     commit: Integer
@@ -110,8 +103,7 @@ class RetryColumns(Columns):
     closes_limit: Text
 
 
-@dataclass(frozen=True, slots=True)
-class CommitParams(Params):
+class CommitParams(NamedTuple):
     now: Now
     commits: CommitColumns
     claims: ClaimColumns
@@ -123,14 +115,12 @@ class CommitParams(Params):
     lanes: TextArray
 
 
-@dataclass(frozen=True, slots=True)
-class FirstEventColumns(Columns):
+class FirstEventColumns(NamedTuple):
     data: Bytea
     value: Bytea
 
 
-@dataclass(frozen=True, slots=True)
-class NodeJobColumns(Columns):
+class NodeJobColumns(NamedTuple):
     """Jobs of a run that is added with them."""
 
     id: Text
@@ -153,8 +143,7 @@ class NodeJobColumns(Columns):
     node_key: Text
 
 
-@dataclass(frozen=True, slots=True)
-class SubmitParams(Params):
+class SubmitParams(NamedTuple):
     now: Now
     namespace: OneText
     id: OneText
@@ -171,8 +160,7 @@ class SubmitParams(Params):
     has_cooldown: OneBoolean
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeColumns(Columns):
+class OutcomeColumns(NamedTuple):
     """Outcomes of jobs, sorted by id: the order in which jobs are locked."""
 
     id: Text
@@ -193,8 +181,7 @@ class OutcomeColumns(Columns):
     hold_off: Interval
 
 
-@dataclass(frozen=True, slots=True)
-class SettleParams(Params):
+class SettleParams(NamedTuple):
     now: Now
     outcomes: OutcomeColumns
 

@@ -26,6 +26,7 @@ from perdure.store.postgres.rows import (
     run_from,
 )
 from perdure.store.postgres.session import Session
+from perdure.store.sql.statements import arguments_of
 
 
 class Starting:
@@ -239,7 +240,7 @@ async def add_run(
         jobs=NodeJobColumns(*node_job_columns(run.jobs)),
         has_cooldown=run.cooldown is not None,
     )
-    rows = await connection.fetch(session.statements["submit_run"], *params.arguments())
+    rows = await connection.fetch(session.statements["submit_run"], *arguments_of(params))
     if not rows:
         return None
     added = run_from(rows[0])

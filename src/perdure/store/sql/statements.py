@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from importlib import resources
 from types import MappingProxyType
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"[ \t]*--[^\n]*(?:\n|$)")
@@ -43,15 +42,15 @@ def is_identifier(text: str) -> bool:
     return _IDENTIFIER.fullmatch(text) is not None
 
 
-Integer = Annotated[list[Any], "integer"]
-Bigint = Annotated[list[Any], "bigint"]
-Double = Annotated[list[Any], "double precision"]
-Boolean = Annotated[list[Any], "boolean"]
-Text = Annotated[list[Any], "text"]
-Bytea = Annotated[list[Any], "bytea"]
-Interval = Annotated[list[Any], "interval"]
-Moments = Annotated[list[Any], "timestamptz"]
-TextArray = Annotated[list[str], "text[]"]
+Integer = Annotated[list[Any] | None, "integer"]
+Bigint = Annotated[list[Any] | None, "bigint"]
+Double = Annotated[list[Any] | None, "double precision"]
+Boolean = Annotated[list[Any] | None, "boolean"]
+Text = Annotated[list[Any] | None, "text"]
+Bytea = Annotated[list[Any] | None, "bytea"]
+Interval = Annotated[list[Any] | None, "interval"]
+Moments = Annotated[list[Any] | None, "timestamptz"]
+TextArray = Annotated[list[str] | None, "text[]"]
 OneText = Annotated[str | None, "text"]
 OneBigint = Annotated[int, "bigint"]
 OneBytea = Annotated[bytes | None, "bytea"]
@@ -59,37 +58,49 @@ OneBoolean = Annotated[bool, "boolean"]
 Now = Annotated[datetime | None, "timestamptz"]
 """What a statement takes as now; None leaves it to the database."""
 
+Columns = tuple[Any, ...]
+"""Rows as arguments of a statement: a ``NamedTuple`` with one list for each column.
 
-class Columns:
-    """Rows as arguments of a statement: a dataclass with one list for each column.
+``unnest`` fills up lists that are shorter than the others with nulls. None instead of a list has no
+rows either, and costs the driver nothing, where an empty list takes it as long as one with a value.
+"""
 
-    ``unnest`` fills up lists that are shorter than the others with nulls.
-    """
+Params = tuple[Any, ...]
+"""The arguments of a statement, by name: a ``NamedTuple`` of values, arrays and ``Columns``."""
+
+C = TypeVar("C", bound=Columns)
 
 
-class Params:
-    """The arguments of a statement, by name: a dataclass of values, arrays and ``Columns``."""
+def without_rows(columns: Callable[..., C]) -> C:
+    return columns(*[None] * len(get_type_hints(columns)))
 
-    @classmethod
-    def types(cls) -> dict[str, str]:
-        """Names and SQL types of all arguments, in their order."""
-        found: dict[str, str] = {}
-        for name, hint in get_type_hints(cls, include_extras=True).items():
-            if isinstance(hint, type) and issubclass(hint, Columns):
-                for column, kind in get_type_hints(hint, include_extras=True).items():
-                    found[f"{name}.{column}"] = kind.__metadata__[0]
-            else:
-                found[name] = hint.__metadata__[0]
-        return found
 
-    def arguments(self) -> Iterator[Any]:
-        for each in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
-            value = getattr(self, each.name)
-            if isinstance(value, Columns):
-                for column in fields(value):  # type: ignore[arg-type]
-                    yield getattr(value, column.name)
-            else:
-                yield value
+def compact(column: list[Any]) -> list[Any] | None:
+    """None instead of a column without values."""
+    return None if column.count(None) == len(column) else column
+
+
+def types_of(params: type[Params]) -> dict[str, str]:
+    """Names and SQL types of all arguments, in their order."""
+    found: dict[str, str] = {}
+    for name, hint in get_type_hints(params, include_extras=True).items():
+        if isinstance(hint, type):
+            for column, annotated in get_type_hints(hint, include_extras=True).items():
+                found[f"{name}.{column}"] = annotated.__metadata__[0]
+        else:
+            found[name] = hint.__metadata__[0]
+    return found
+
+
+def arguments_of(params: Params) -> list[Any]:
+    """All arguments in their order."""
+    found: list[Any] = []
+    for value in params:
+        if isinstance(value, tuple):
+            found += value
+        else:
+            found.append(value)
+    return found
 
 
 def expand(text: str, params: type[Params]) -> str:
@@ -98,7 +109,7 @@ def expand(text: str, params: type[Params]) -> str:
     ``:now`` is a single value, ``:commits.token`` a column as an array, ``FROM :claims(id, epoch)``
     columns as a table of that name, and ``#position`` among them the position of each row, from 1.
     """
-    numbers = {name: (at, kind) for at, (name, kind) in enumerate(params.types().items(), 1)}
+    numbers = {name: (at, kind) for at, (name, kind) in enumerate(types_of(params).items(), 1)}
 
     def replace(found: re.Match[str]) -> str:
         name, field, columns = found.group("name", "field", "columns")
