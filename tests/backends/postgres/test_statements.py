@@ -19,11 +19,9 @@ from perdure.store.sql.statements import (
     Text,
     TextArray,
     arguments_of,
-    compact,
     expand,
     fill,
     types_of,
-    without_rows,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -76,16 +74,20 @@ class TestExpand:
         assert arguments_of(params) == [None, ["a"], [1], ["x"]]
         assert list(types_of(SampleParams)) == ["now", "lines.id", "lines.epoch", "names"]
 
-    def test_no_rows_take_as_many_arguments(self) -> None:
-        params = SampleParams(now=None, lines=without_rows(LineColumns), names=None)
+    def test_columns_without_values_are_not_sent(self) -> None:
+        lines = LineColumns(id=["a", "b"], epoch=[None, None])
 
-        assert arguments_of(params) == [None] * 4
+        assert arguments_of(SampleParams(now=None, lines=lines, names=[])) == [
+            None,
+            ["a", "b"],
+            None,
+            [],
+        ]
 
-    @pytest.mark.parametrize("column,sent", [([], None), ([None], None), ([None, 0], [None, 0])])
-    def test_a_column_without_values_is_not_sent(
-        self, column: list[object], sent: list[object] | None
-    ) -> None:
-        assert compact(column) == sent
+    def test_columns_with_some_values_are_sent(self) -> None:
+        params = SampleParams(now=None, lines=LineColumns(id=[], epoch=[None, 1]), names=[])
+
+        assert arguments_of(params) == [None, None, [None, 1], []]
 
 
 def test_the_statement_that_commits_is_the_one_whose_plan_was_looked_at() -> None:

@@ -29,97 +29,84 @@ from perdure.store.postgres.session import Session
 from perdure.store.sql.statements import arguments_of
 
 
-class Starting:
-    """Inserts in the open transaction of a connection, as of one moment."""
+async def open_waits(
+    connection: Connection,
+    statements: Mapping[str, str],
+    waits: Sequence[tuple[str, str, NewWait]],
+    now: datetime,
+    hints: WriteHints,
+) -> None:
+    """Open waits of runs, given by namespace and id; one of the same key is replaced."""
+    latest = {(run, namespace, wait.key): wait for namespace, run, wait in waits}
+    if not latest:
+        return
+    # Waits are locked in this order by everybody, so no two batches wait for each other.
+    ordered = sorted(latest.items(), key=lambda item: item[0])
+    await connection.fetch(
+        statements["open_waits"],
+        now,
+        [namespace for (_, namespace, _), _ in ordered],
+        [run for (run, _, _), _ in ordered],
+        *new_wait_columns([wait for _, wait in ordered]),
+    )
+    if any(wait.delay is not None or wait.due_at is not None for wait in latest.values()):
+        hints.due()
 
-    def __init__(
-        self,
-        connection: Connection,
-        statements: Mapping[str, str],
-        moves: WriteHints,
-        now: datetime,
-    ) -> None:
-        self._connection = connection
-        self._statements = statements
-        self._moves = moves
-        self._now = now
 
-    async def open_waits(self, waits: Sequence[tuple[str, str, NewWait]]) -> None:
-        """Open waits of runs, given by namespace and id; one of the same key is replaced."""
-        latest = {(run, namespace, wait.key): wait for namespace, run, wait in waits}
-        if not latest:
-            return
-        # Waits are locked in this order by everybody, so no two batches wait for each other.
-        ordered = sorted(latest.items(), key=lambda item: item[0])
-        await self._fetch(
-            "open_waits",
-            self._now,
-            [namespace for (_, namespace, _), _ in ordered],
-            [run for (run, _, _), _ in ordered],
-            *new_wait_columns([wait for _, wait in ordered]),
-        )
-        if any(wait.delay is not None or wait.due_at is not None for wait in latest.values()):
-            self._moves.due()
+async def add_runs(
+    connection: Connection,
+    statements: Mapping[str, str],
+    runs: Sequence[NewRun],
+    now: datetime,
+    hints: WriteHints,
+) -> None:
+    """Add runs with all that they start with; one whose id is taken is left out."""
 
-    async def add_runs(self, runs: Sequence[NewRun]) -> None:
-        """Add runs with all that they begin with; one whose id is taken is left out."""
-        while runs:
-            runs = await self._add_generation(runs)
+    async def fetch(statement: str, *arguments: Any) -> list[Record]:
+        rows: list[Record] = await connection.fetch(statements[statement], *arguments)
+        return rows
 
-    async def _add_generation(self, runs: Sequence[NewRun]) -> list[NewRun]:
-        """Add runs, and answer their children."""
+    while runs:
         wanted = {(run.namespace, run.id): run for run in runs}
         # Ids are taken in this order by everybody, so no two batches wait for each other.
         ordered = [wanted[place] for place in sorted(wanted)]
-        rows = await self._fetch("add_runs", self._now, *child_columns(ordered))
+        rows = await fetch("add_runs", now, *child_columns(ordered))
         added = [(serial, wanted[namespace, id]) for namespace, id, serial in rows]
-        await self._add_events(added)
         new = [run for _, run in added]
-        await self._add_jobs(new)
-        await self.open_waits([(run.namespace, run.id, wait) for run in new for wait in run.waits])
-        await self._wake_parents([run for run in new if run.status in ENDED])
-        for run in new:
-            self._moves.stepped(run.id, is_moved=True)
-        return [child for run in new for child in run.children]
-
-    async def _add_events(self, added: Sequence[tuple[int, NewRun]]) -> None:
         events = [
             (serial, number, event)
             for serial, run in added
             for number, event in enumerate(run.events, 1)
         ]
         if events:
-            await self._fetch(
+            await fetch(
                 "add_events",
-                self._now,
+                now,
                 [serial for serial, _, _ in events],
                 [number for _, number, _ in events],
                 [event.data for _, _, event in events],
                 [event.value for _, _, event in events],
             )
-
-    async def _add_jobs(self, runs: Sequence[NewRun]) -> None:
-        jobs = [job for run in runs for job in run.jobs]
+        jobs = [job for run in new for job in run.jobs]
         for job in jobs:
             check_times(job)
-            note_queued(job, self._moves)
+            note_queued(job, hints)
         if jobs:
-            await self._fetch("insert_jobs", self._now, *new_job_columns(jobs))
-
-    async def _wake_parents(self, ended: Sequence[NewRun]) -> None:
-        of_parents = [
+            await fetch("insert_jobs", now, *new_job_columns(jobs))
+        waits = [(run.namespace, run.id, wait) for run in new for wait in run.waits]
+        await open_waits(connection, statements, waits, now, hints)
+        ended = [
             (run.namespace, run.parent.run, run.parent.key, run.id)
-            for run in ended
-            if run.parent is not None
+            for run in new
+            if run.status in ENDED and run.parent is not None
         ]
-        if of_parents:
-            columns = ([place[number] for place in of_parents] for number in range(4))
-            if await self._fetch("wake_parents", self._now, *columns):
-                self._moves.due()
-
-    async def _fetch(self, statement: str, *arguments: Any) -> list[Record]:
-        rows: list[Record] = await self._connection.fetch(self._statements[statement], *arguments)
-        return rows
+        if ended:
+            columns = ([place[number] for place in ended] for number in range(4))
+            if await fetch("wake_parents", now, *columns):
+                hints.due()
+        for run in new:
+            hints.stepped(run.id, is_moved=True)
+        runs = [child for run in new for child in run.children]
 
 
 async def submit_run(session: Session, run: NewRun) -> Submitted:
@@ -247,9 +234,9 @@ async def add_run(
     moves.stepped(run.id, is_moved=True)
     for job in run.jobs:
         note_queued(job, moves)
-    starting = Starting(connection, session.statements, moves, added.created_at)
-    await starting.open_waits([(run.namespace, run.id, wait) for wait in run.waits])
-    await starting.add_runs(run.children)
+    waits = [(run.namespace, run.id, wait) for wait in run.waits]
+    await open_waits(connection, session.statements, waits, added.created_at, moves)
+    await add_runs(connection, session.statements, run.children, added.created_at, moves)
     return added
 
 

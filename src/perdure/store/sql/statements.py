@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from importlib import resources
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"[ \t]*--[^\n]*(?:\n|$)")
@@ -42,15 +42,15 @@ def is_identifier(text: str) -> bool:
     return _IDENTIFIER.fullmatch(text) is not None
 
 
-Integer = Annotated[list[Any] | None, "integer"]
-Bigint = Annotated[list[Any] | None, "bigint"]
-Double = Annotated[list[Any] | None, "double precision"]
-Boolean = Annotated[list[Any] | None, "boolean"]
-Text = Annotated[list[Any] | None, "text"]
-Bytea = Annotated[list[Any] | None, "bytea"]
-Interval = Annotated[list[Any] | None, "interval"]
-Moments = Annotated[list[Any] | None, "timestamptz"]
-TextArray = Annotated[list[str] | None, "text[]"]
+Integer = Annotated[list[Any], "integer"]
+Bigint = Annotated[list[Any], "bigint"]
+Double = Annotated[list[Any], "double precision"]
+Boolean = Annotated[list[Any], "boolean"]
+Text = Annotated[list[Any], "text"]
+Bytea = Annotated[list[Any], "bytea"]
+Interval = Annotated[list[Any], "interval"]
+Moments = Annotated[list[Any], "timestamptz"]
+TextArray = Annotated[list[str], "text[]"]
 OneText = Annotated[str | None, "text"]
 OneBigint = Annotated[int, "bigint"]
 OneBytea = Annotated[bytes | None, "bytea"]
@@ -61,23 +61,12 @@ Now = Annotated[datetime | None, "timestamptz"]
 Columns = tuple[Any, ...]
 """Rows as arguments of a statement: a ``NamedTuple`` with one list for each column.
 
-``unnest`` fills up lists that are shorter than the others with nulls. None instead of a list has no
-rows either, and costs the driver nothing, where an empty list takes it as long as one with a value.
+``unnest`` fills up lists that are shorter than the others with nulls, so a statement that takes
+columns takes at least one of them that has no nulls.
 """
 
 Params = tuple[Any, ...]
 """The arguments of a statement, by name: a ``NamedTuple`` of values, arrays and ``Columns``."""
-
-C = TypeVar("C", bound=Columns)
-
-
-def without_rows(columns: Callable[..., C]) -> C:
-    return columns(*[None] * len(get_type_hints(columns)))
-
-
-def compact(column: list[Any]) -> list[Any] | None:
-    """None instead of a column without values."""
-    return None if column.count(None) == len(column) else column
 
 
 def types_of(params: type[Params]) -> dict[str, str]:
@@ -93,11 +82,17 @@ def types_of(params: type[Params]) -> dict[str, str]:
 
 
 def arguments_of(params: Params) -> list[Any]:
-    """All arguments in their order."""
+    """All arguments in their order, with null for columns that are empty or hold nothing but nulls.
+
+    The driver takes as long for an empty array as for one with a value, and most statements use
+    few of their columns.
+    """
     found: list[Any] = []
     for value in params:
         if isinstance(value, tuple):
-            found += value
+            for column in value:
+                is_empty = not column or (column[0] is None and column.count(None) == len(column))
+                found.append(None if is_empty else column)
         else:
             found.append(value)
     return found
