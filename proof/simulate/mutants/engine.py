@@ -18,7 +18,7 @@ from perdure.model.job import HELD
 from perdure.model.run import CommitResult, CommitState, NodeStatus
 from perdure.store import batching
 from perdure.store.memory import commit as committing
-from perdure.store.memory import jobs, maintenance, runs, schedules
+from perdure.store.memory import jobs, maintenance, schedules
 from perdure.store.memory import submit as submitting
 from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.runs import MemoryRuns
@@ -54,7 +54,7 @@ def _fence_removed_from_settle_jobs() -> list[Change]:
 
 @mutant("a step of a run is committed though the claim is stale")
 def _fence_removed_from_commit_runs() -> list[Change]:
-    commit = committing.commit
+    commit = committing._commit
 
     def unfenced(transaction: Transaction, step: Any) -> CommitResult:
         result = commit(transaction, step)
@@ -64,12 +64,12 @@ def _fence_removed_from_commit_runs() -> list[Change]:
         kept = tuple(each for each in step.settlements if each.claim not in stale)
         return commit(transaction, replace(step, settlements=kept))
 
-    return [(runs, "commit", unfenced)]
+    return [(committing, "_commit", unfenced)]
 
 
 @mutant("a step is committed though others wrote to the run since it was decided")
 def _version_check_removed() -> list[Change]:
-    commit = committing.commit
+    commit = committing._commit
 
     def unchecked(transaction: Transaction, step: Any) -> CommitResult:
         result = commit(transaction, step)
@@ -78,7 +78,7 @@ def _version_check_removed() -> list[Change]:
         run = transaction.state.records.runs.get((step.namespace, step.run))
         return result if run is None else commit(transaction, replace(step, expected=run.number))
 
-    return [(runs, "commit", unchecked)]
+    return [(committing, "_commit", unchecked)]
 
 
 @mutant("jobs are taken from holders whose lease has not run out")

@@ -1,8 +1,8 @@
-"""One step of a run: checked, fenced, and written with all that it starts and ends."""
+"""How runs advance: each step is checked, fenced, and written with all that it ends and starts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -11,11 +11,11 @@ from perdure.model.job import HELD, NewJob, Status
 from perdure.model.outcome import Settlement
 from perdure.model.run import (
     ENDED,
+    CommitAnswer,
     CommitResult,
     CommitState,
     Continues,
     Ends,
-    NodeSettlement,
     Repeats,
     RunCommit,
     WaitKind,
@@ -26,14 +26,26 @@ from perdure.store.memory.submit import add_events, begin, make_due, take_away, 
 from perdure.store.memory.transaction import Transaction
 
 _DONE = CommitResult(state=CommitState.DONE)
-
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
+_HOLDABLE = HELD | {Status.WAITING, Status.SCHEDULED}
 
-_PARKED_FROM = HELD | {Status.WAITING, Status.SCHEDULED}
+
+def commit_runs(
+    transaction: Transaction, commits: Sequence[RunCommit], lanes: Sequence[str]
+) -> CommitAnswer:
+    results = [_commit(transaction, commit) for commit in commits]
+    namespaces = {commit.namespace for commit in commits}
+    waiting = transaction.state.waiting
+    fronts = (waiting.first((namespace, lane)) for namespace in namespaces for lane in lanes)
+    return CommitAnswer(
+        results=results,
+        most_urgent_rank=min((rank for rank in fronts if rank is not None), default=None),
+        now=transaction.now,
+    )
 
 
-def commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
-    """Check what a step was decided upon, and write it."""
+def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
+    """Check what a step was decided upon and that its claims are current, and write it."""
     run = transaction.state.records.runs.get((commit.namespace, commit.run))
     if run is None:
         return _CONFLICT
@@ -58,6 +70,24 @@ def _is_repeated(transaction: Transaction, run: StoredRun, commit: RunCommit) ->
 
 
 def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
+    records, now = transaction.state.records, transaction.now
+    after = replace(
+        run,
+        number=run.number + len(commit.events),
+        token=commit.token,
+        status=commit.status,
+        version=run.version if commit.version is None else commit.version,
+        updated_at=now,
+        finished_at=(run.finished_at or now) if commit.status in ENDED else None,
+        summary=run.summary if commit.summary is None else commit.summary,
+        snapshot=commit.snapshot or run.snapshot,
+    )
+    add_events(transaction, run.place, commit.events, commit.token)
+    transaction.put(records.put_run, run.place, run, after)
+    if after.is_ended and not run.is_ended:
+        tell_parent(transaction, after)
+
+    # What ends comes before what the same step starts, which may have the same keys.
     settled = {settlement.claim.id for settlement in commit.settlements}
     if commit.clears or commit.drops:
         _give_up_jobs(transaction, run, commit, settled)
@@ -68,54 +98,29 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
         _hold_waits(transaction, run, holds=commit.holds)
     if commit.version is not None:
         _change_lanes(transaction, run, commit.version)
+
     for settlement in commit.settlements:
-        _settle(transaction, settlement)
-    after = _go_on(transaction, run, commit)
+        job = transaction.state.jobs[settlement.claim.id]
+        match settlement.then:
+            case Continues(job=following):
+                _continue(transaction, job, following)
+            case Ends():
+                transaction.remove(job.id)
+                transaction.hint_at_room(job)
+            case Repeats(outcome=outcome):
+                settle(transaction, Settlement(claim=settlement.claim, outcome=outcome))
+
     begin(transaction, run.place, commit.jobs, commit.waits, commit.children)
-    if after.is_ended and not run.is_ended:
-        tell_parent(transaction, after)
-
-
-def _go_on(transaction: Transaction, run: StoredRun, commit: RunCommit) -> StoredRun:
-    """Add the events, and give the run's row what follows from them."""
-    records, now = transaction.state.records, transaction.now
-    ended_at = run.finished_at or now
-    after = replace(
-        run,
-        number=run.number + len(commit.events),
-        token=commit.token,
-        status=commit.status,
-        version=run.version if commit.version is None else commit.version,
-        updated_at=now,
-        finished_at=ended_at if commit.status in ENDED else None,
-        summary=run.summary if commit.summary is None else commit.summary,
-        snapshot=commit.snapshot or run.snapshot,
-    )
-    add_events(transaction, run.place, commit.events, commit.token)
-    transaction.put(records.put_run, run.place, run, after)
     transaction.hints.stepped(run.id, is_moved=True)
-    return after
 
 
-# What becomes of jobs
+# What becomes of the jobs of the run
 
 
-def _settle(transaction: Transaction, settlement: NodeSettlement) -> None:
-    job = transaction.state.jobs[settlement.claim.id]
-    match settlement.then:
-        case Ends():
-            transaction.remove(job.id)
-            transaction.hint_at_room(job)
-        case Continues(job=new):
-            _continue(transaction, job, new)
-        case Repeats(outcome=outcome):
-            settle(transaction, Settlement(claim=settlement.claim, outcome=outcome))
-
-
-def _continue(transaction: Transaction, job: StoredJob, new: NewJob) -> None:
+def _continue(transaction: Transaction, job: StoredJob, following: NewJob) -> None:
     """Let the row be another job under the same claim, as if that had just been started."""
     started = replace(
-        fresh(transaction, new),
+        fresh(transaction, following),
         id=job.id,
         status=job.status,
         epoch=job.epoch,
@@ -147,7 +152,7 @@ def _hold_jobs(
     state = transaction.state
     for id in state.of_run.ids(run.place):
         job = state.jobs[id]
-        if holds and job.status in _PARKED_FROM and id not in settled:
+        if holds and job.status in _HOLDABLE and id not in settled:
             _park(transaction, job)
         elif not holds and job.status is Status.PAUSED:
             is_due = job.ready_at <= transaction.now
@@ -183,7 +188,7 @@ def _change_lanes(transaction: Transaction, run: StoredRun, version: str) -> Non
         transaction.hint_if_queued(moved)
 
 
-# What becomes of waits
+# What becomes of its waits
 
 
 def _end_waits(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:

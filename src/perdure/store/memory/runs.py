@@ -12,7 +12,7 @@ from perdure.model.ids import RunId
 from perdure.model.job import Claim
 from perdure.model.run import CommitAnswer, LoadedRun, NewRun, RunCommit, StoredStep, Submitted
 from perdure.store.contract import EventsAfter, EventsBefore, RunStore
-from perdure.store.memory.commit import commit
+from perdure.store.memory.commit import commit_runs
 from perdure.store.memory.state import RunRecords, Steps
 from perdure.store.memory.submit import submit
 from perdure.store.memory.transaction import Session
@@ -36,15 +36,7 @@ class MemoryRuns(RunStore):
 
     async def commit(self, commits: Sequence[RunCommit], lanes: Sequence[str] = ()) -> CommitAnswer:
         with self._session.transaction() as transaction:
-            results = [commit(transaction, each) for each in commits]
-            namespaces = {each.namespace for each in commits}
-            waiting = transaction.state.waiting
-            fronts = (waiting.first((place, lane)) for place in namespaces for lane in lanes)
-            return CommitAnswer(
-                results=results,
-                most_urgent_rank=min((rank for rank in fronts if rank is not None), default=None),
-                now=transaction.now,
-            )
+            return commit_runs(transaction, commits, lanes)
 
     async def load(self, runs: Sequence[EventsAfter]) -> list[LoadedRun | None]:
         with self._session.transaction() as transaction:

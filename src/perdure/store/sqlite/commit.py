@@ -1,4 +1,4 @@
-"""One step of a run: checked, fenced, and written with all that it starts and ends."""
+"""How runs advance: each step is checked, fenced, and written with all that it ends and starts."""
 
 from __future__ import annotations
 
@@ -40,85 +40,11 @@ from perdure.store.sqlite.submit import (
 )
 from perdure.store.sqlite.transaction import Transaction
 
-_HOLDABLE = HELD | {Status.WAITING, Status.SCHEDULED}
-
-
-def let_go(transaction: Transaction, commit: RunCommit) -> None:
-    """Close waits, and give up keys with their jobs. Comes before what the same step starts."""
-    place = {"namespace": commit.namespace, "run": commit.run}
-    if commit.closes:
-        transaction.write("close_waits", **place, keys=as_json(commit.closes))
-    if not commit.drops and not commit.clears:
-        return
-    drops = set(commit.drops)
-    given_up = [
-        job for job, key in _unsettled_jobs(transaction, commit) if commit.clears or key in drops
-    ]
-    take_away_jobs(transaction, given_up)
-    keys = None if commit.clears else as_json(commit.drops)
-    transaction.write("end_waits", **place, keys=keys)
-    if transaction.write("give_up_children", **place, keys=keys, now=transaction.now):
-        transaction.hints.due()
-
-
-def hold(transaction: Transaction, commit: RunCommit, *, is_held: bool) -> None:
-    """Park the jobs and waits that a run has, or put them back in their place."""
-    transaction.write("hold_waits", namespace=commit.namespace, run=commit.run, is_held=is_held)
-    if is_held:
-        _park(transaction, commit)
-    else:
-        transaction.hints.due()
-        _unpark(transaction, commit)
-
-
-def change_version(transaction: Transaction, commit: RunCommit, flow: str) -> None:
-    """Let the jobs of a run be claimed by workers that have its new version."""
-    text = f"{flow}@{commit.version}"
-    changed = [
-        (job, replace(Lane.parse(job.lane), flow=text).text)
-        for job, _ in _jobs(transaction, commit)
-    ]
-    transaction.write_rows("change_lanes", [(job.number, lane) for job, lane in changed])
-    ready = (lane for job, lane in changed if job.status == Status.WAITING)
-    for lane in ready:
-        transaction.hints.queued(Status.WAITING, lane)
-
-
-def _park(transaction: Transaction, commit: RunCommit) -> None:
-    jobs = _unsettled_jobs(transaction, commit)
-    parked = [job for job, _ in jobs if job.status in _HOLDABLE]
-    transaction.write("park_jobs", numbers=as_json([job.number for job in parked]))
-    hint_at_lost_claims(transaction, parked)
-
-
-def _unpark(transaction: Transaction, commit: RunCommit) -> None:
-    now = transaction.now
-    back = [job for job, _ in _jobs(transaction, commit) if job.status == Status.PAUSED]
-    numbers = as_json([job.number for job in back])
-    transaction.write("unpark_jobs", numbers=numbers, now=now)
-    hint_at_moves(
-        transaction,
-        [(job, Status.WAITING if job.ready_at <= now else Status.SCHEDULED) for job in back],
-    )
-
-
-def _unsettled_jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[JobRow, str]]:
-    settled = {settlement.claim.id for settlement in commit.settlements}
-    return [(job, key) for job, key in _jobs(transaction, commit) if job.id not in settled]
-
-
-def _jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[JobRow, str]]:
-    rows = transaction.rows("jobs_of_run", namespace=commit.namespace, run=commit.run)
-    return [(JobRow._make(row[:-1]), row[-1]) for row in rows]
-
-
 _DONE = CommitResult(state=CommitState.DONE)
-
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
-
 _ACTIVE = Status.ACTIVE.value
-
 _GONE = NodeJobRow(0, -1, "", 0, 0, 0)
+_HOLDABLE = HELD | {Status.WAITING, Status.SCHEDULED}
 
 
 def commit_runs(
@@ -132,6 +58,7 @@ def commit_runs(
 
 
 def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
+    """Check what a step was decided upon and that its claims are current, and write it."""
     settlements = commit.settlements
     first = settlements[0].claim.id if settlements else None
     found = transaction.run("run_and_job", (first, commit.run, commit.namespace))
@@ -143,8 +70,9 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     if not commit.events and run.token == commit.token:
         return _DONE
     jobs = [NodeJobRow._make(found[0][RUN_ROW_COLUMNS:])] if settlements else []
-    if len(settlements) > 1:
-        jobs += [_job_of(transaction, commit, other.claim.id) for other in settlements[1:]]
+    for other in settlements[1:]:
+        rows = transaction.run("node_job", (other.claim.id, commit.run, commit.namespace))
+        jobs.append(NodeJobRow._make(rows[0]) if rows else _GONE)
     stale = [
         settlement.claim
         for settlement, job in zip(settlements, jobs, strict=True)
@@ -162,11 +90,6 @@ def _is_repeated(transaction: Transaction, commit: RunCommit, run: RunRow) -> bo
     return bool(commit.events) and any(token == commit.token for (token,) in found)
 
 
-def _job_of(transaction: Transaction, commit: RunCommit, id: JobId) -> NodeJobRow:
-    found = transaction.run("node_job", (id, commit.run, commit.namespace))
-    return NodeJobRow._make(found[0]) if found else _GONE
-
-
 def _write(
     transaction: Transaction, commit: RunCommit, run: RunRow, jobs: Sequence[NodeJobRow]
 ) -> None:
@@ -180,22 +103,42 @@ def _write(
     else:
         transaction.run("touch_run", (commit.token, now, run.serial))
     if commit.status != run.status or commit.summary is not None or commit.version is not None:
-        _change_run(transaction, commit, run)
-    if commit.closes or commit.drops or commit.clears:
-        let_go(transaction, commit)
+        is_ended = commit.status in ENDED
+        transaction.write(
+            "change_run",
+            serial=run.serial,
+            status=commit.status,
+            is_ended=is_ended,
+            version=commit.version,
+            summary=commit.summary,
+            now=now,
+        )
+        if is_ended and run.parent_run is not None and run.parent_key is not None:
+            child_ended(transaction, commit.namespace, commit.run, run.parent_run, run.parent_key)
+
+    # What ends comes before what the same step starts, which may have the same keys.
+    if commit.closes:
+        transaction.write(
+            "close_waits", namespace=commit.namespace, run=commit.run, keys=as_json(commit.closes)
+        )
+    if commit.drops or commit.clears:
+        _give_up(transaction, commit)
     if commit.holds is not None:
-        hold(transaction, commit, is_held=commit.holds)
+        _hold(transaction, commit, is_held=commit.holds)
     if commit.version is not None:
-        change_version(transaction, commit, run.flow)
+        _change_lanes(transaction, commit, f"{run.flow}@{commit.version}")
+
     for settlement, job in zip(commit.settlements, jobs, strict=True):
         match settlement.then:
             case Continues(job=following):
                 _continue(transaction, settlement.claim.id, job, following)
             case Ends():
-                _end(transaction, settlement.claim.id, job)
+                transaction.run("remove_node_job", (job.number,))
+                _forget(transaction, settlement.claim.id, job)
             case repeats:
                 outcome = Settlement(claim=settlement.claim, outcome=repeats.outcome)
                 settle_jobs(transaction, [outcome])
+
     if commit.jobs:
         insert_jobs(transaction, commit.jobs)
     if commit.waits:
@@ -210,22 +153,11 @@ def _write(
     transaction.hints.stepped(commit.run, is_moved=True)
 
 
-def _change_run(transaction: Transaction, commit: RunCommit, run: RunRow) -> None:
-    is_ended = commit.status in ENDED
-    transaction.write(
-        "change_run",
-        serial=run.serial,
-        status=commit.status,
-        is_ended=is_ended,
-        version=commit.version,
-        summary=commit.summary,
-        now=transaction.now,
-    )
-    if is_ended and run.parent_run is not None and run.parent_key is not None:
-        child_ended(transaction, commit.namespace, commit.run, run.parent_run, run.parent_key)
+# What becomes of the jobs that a step settles
 
 
 def _continue(transaction: Transaction, id: JobId, job: NodeJobRow, following: NewJob) -> None:
+    """Let the row be another job under the same claim, as if that had just been started."""
     check_times(following)
     now, lane, node = transaction.now, following.lane, following.node
     is_large = len(following.input) > INLINE_MAX_BYTES
@@ -254,11 +186,6 @@ def _continue(transaction: Transaction, id: JobId, job: NodeJobRow, following: N
         transaction.write_rows("insert_large_inputs", [(id, following.input)])
 
 
-def _end(transaction: Transaction, id: JobId, job: NodeJobRow) -> None:
-    transaction.run("remove_node_job", (job.number,))
-    _forget(transaction, id, job)
-
-
 def _forget(transaction: Transaction, id: JobId, job: NodeJobRow) -> None:
     """Leave nothing behind of what the job executed before."""
     if job.is_large:
@@ -267,6 +194,64 @@ def _forget(transaction: Transaction, id: JobId, job: NodeJobRow) -> None:
         transaction.run("forget_failures", (id,))
     if job.is_limited:
         transaction.hints.frees_limit()
+
+
+# What becomes of the other jobs and the waits of the run
+
+
+def _give_up(transaction: Transaction, commit: RunCommit) -> None:
+    """Remove jobs and waits of some keys, or of all; a wait for a child becomes due instead."""
+    drops = set(commit.drops)
+    given_up = [
+        job for job, key in _unsettled_jobs(transaction, commit) if commit.clears or key in drops
+    ]
+    take_away_jobs(transaction, given_up)
+    place = {"namespace": commit.namespace, "run": commit.run}
+    keys = None if commit.clears else as_json(commit.drops)
+    transaction.write("end_waits", **place, keys=keys)
+    if transaction.write("give_up_children", **place, keys=keys, now=transaction.now):
+        transaction.hints.due()
+
+
+def _hold(transaction: Transaction, commit: RunCommit, *, is_held: bool) -> None:
+    """Park the jobs and waits that a run has, or put them back in their place."""
+    transaction.write("hold_waits", namespace=commit.namespace, run=commit.run, is_held=is_held)
+    if is_held:
+        jobs = _unsettled_jobs(transaction, commit)
+        parked = [job for job, _ in jobs if job.status in _HOLDABLE]
+        transaction.write("park_jobs", numbers=as_json([job.number for job in parked]))
+        hint_at_lost_claims(transaction, parked)
+        return
+    transaction.hints.due()
+    now = transaction.now
+    back = [job for job, _ in _jobs(transaction, commit) if job.status == Status.PAUSED]
+    transaction.write("unpark_jobs", numbers=as_json([job.number for job in back]), now=now)
+    hint_at_moves(
+        transaction,
+        [(job, Status.WAITING if job.ready_at <= now else Status.SCHEDULED) for job in back],
+    )
+
+
+def _change_lanes(transaction: Transaction, commit: RunCommit, flow: str) -> None:
+    """Let the jobs of a run be claimed by workers that have its new version."""
+    changed = [
+        (job, replace(Lane.parse(job.lane), flow=flow).text)
+        for job, _ in _jobs(transaction, commit)
+    ]
+    transaction.write_rows("change_lanes", [(job.number, lane) for job, lane in changed])
+    for job, lane in changed:
+        if job.status == Status.WAITING:
+            transaction.hints.queued(Status.WAITING, lane)
+
+
+def _unsettled_jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[JobRow, str]]:
+    settled = {settlement.claim.id for settlement in commit.settlements}
+    return [(job, key) for job, key in _jobs(transaction, commit) if job.id not in settled]
+
+
+def _jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[JobRow, str]]:
+    rows = transaction.rows("jobs_of_run", namespace=commit.namespace, run=commit.run)
+    return [(JobRow._make(row[:-1]), row[-1]) for row in rows]
 
 
 def _lowest_rank(
