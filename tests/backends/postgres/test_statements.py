@@ -45,17 +45,17 @@ class TestExpand:
     @pytest.mark.parametrize(
         "text,expanded",
         [
-            ("SELECT :now", "SELECT $1::timestamptz"),
-            ("a::text = ANY (:names)", "a::text = ANY ($4::text[])"),
-            ("(:lines.epoch)[1]", "($3::integer[])[1]"),
-            ("FROM :lines(epoch)", "FROM unnest($3::integer[]) AS lines (epoch)"),
+            ("SELECT :now", "SELECT CAST($1 AS timestamptz)"),
+            ("a::text = ANY (:names)", "a::text = ANY (CAST($4 AS text[]))"),
+            ("(:lines.epoch)[1]", "(CAST($3 AS integer[]))[1]"),
+            ("FROM :lines(epoch)", "FROM unnest(CAST($3 AS integer[])) AS lines (epoch)"),
             (
                 "FROM :lines(id,\n    epoch)",
-                "FROM unnest($2::text[], $3::integer[]) AS lines (id, epoch)",
+                "FROM unnest(CAST($2 AS text[]), CAST($3 AS integer[])) AS lines (id, epoch)",
             ),
             (
                 "FROM :lines(id, #position)",
-                "FROM unnest($2::text[]) WITH ORDINALITY AS lines (id, position)",
+                "FROM unnest(CAST($2 AS text[])) WITH ORDINALITY AS lines (id, position)",
             ),
             ("SELECT 1 -- as of :then\nFROM x", "SELECT 1\nFROM x"),
             ("SELECT 1 -- as of :then", "SELECT 1\n"),
@@ -103,7 +103,7 @@ def test_every_parameter_that_is_declared_is_used(name: str) -> None:
     statement = statements_in("perdure")[name]
 
     for number in range(1, len(types_of(PARAMS[name])) + 1):
-        assert f"${number}::" in statement
+        assert f"CAST(${number} AS " in statement
 
 
 async def test_every_statement_can_be_prepared(bare_postgres_url: str) -> None:

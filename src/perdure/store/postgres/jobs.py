@@ -28,20 +28,38 @@ from perdure.store.contract import ClaimRequest, JobStore, LaneRequest
 from perdure.store.contract.refusals import deadline_passed
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Connection, Record, Transacting
-from perdure.store.postgres.params import SettleParams
+from perdure.store.postgres.params import (
+    ChosenColumns,
+    ClaimFromLanesParams,
+    ClaimFromOneLaneParams,
+    FindRivalsParams,
+    FingerprintColumns,
+    InsertParams,
+    LaneColumns,
+    LimitCandidatesParams,
+    OutputColumns,
+    ProgressColumns,
+    ReplaceRivalsParams,
+    RoomColumns,
+    SaveProgressParams,
+    SettleCompletedParams,
+    SettleParams,
+    StartColumns,
+    StartUnderLimitsParams,
+)
 from perdure.store.postgres.rows import (
     LEFT_OVER,
     STARTED_AT,
     by_rank,
     claimed_job,
-    like_job_columns,
-    new_job_columns,
+    job_columns,
+    like_job_params,
     outcome_columns,
     progress_row,
 )
 from perdure.store.postgres.session import Session
 from perdure.store.sql.rows import STATUS_OF
-from perdure.store.sql.statements import arguments_of
+from perdure.store.sql.statements import Params, arguments_of
 
 Step = tuple[str, Sequence[Any]]
 """A statement's name and its arguments."""
@@ -142,11 +160,11 @@ def _insert_plain(
     jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints, may_be_in: bool
 ) -> Generator[Step, Rows, list[Inserted]]:
     """Without a fingerprint nothing but its own id can be met, which counts as inserted."""
-    columns = None if may_be_in else like_job_columns(jobs)
-    if columns is None:
+    params = None if may_be_in else like_job_params(moment, jobs)
+    if params is None:
         yield from _insert(jobs, moment, moves)
     else:
-        [(is_waiting,)] = yield "insert_like_jobs", (moment, *columns)
+        [(is_waiting,)] = yield "insert_like_jobs", arguments_of(params)
         moves.queued(_status(is_waiting), jobs[0].lane.text)
     return [Inserted(id=job.id, is_new=True) for job in jobs]
 
@@ -156,7 +174,7 @@ def _insert(
 ) -> Generator[Step, Rows, set[str]]:
     """The ids of those that were inserted; the others met an id or a fingerprint."""
     lanes = {job.id: job.lane.text for job in jobs}
-    new = yield "insert_jobs", (moment, *new_job_columns(jobs))
+    new = yield "insert_jobs", arguments_of(InsertParams(now=moment, jobs=job_columns(jobs)))
     for id, is_waiting in new:
         moves.queued(_status(is_waiting), lanes[id])
     return {row[0] for row in new}
@@ -203,10 +221,10 @@ def _runs(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
 def _replace_rivals(
     jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints
 ) -> Generator[Step, Rows, None]:
-    replaced = yield (
-        "replace_rivals",
-        (moment, *_places(jobs), type_name(JobCancelled)),
+    params = ReplaceRivalsParams(
+        now=moment, given=_fingerprints(jobs), failure_type=type_name(JobCancelled)
     )
+    replaced = yield "replace_rivals", arguments_of(params)
     for id, was_held, was_limited in replaced:
         moves.moved(id, Status.CANCELLED, None, frees_limit=was_limited)
         if was_held:
@@ -216,9 +234,8 @@ def _replace_rivals(
 def _find_rivals(jobs: Sequence[NewJob], found: dict[str, Inserted]) -> Generator[Step, Rows, None]:
     if not jobs:
         return
-    rivals = {
-        id: (is_in, rival) for id, is_in, rival in (yield "find_rivals", tuple(_places(jobs)))
-    }
+    met = yield "find_rivals", arguments_of(FindRivalsParams(given=_fingerprints(jobs)))
+    rivals = {id: (is_in, rival) for id, is_in, rival in met}
     for job in jobs:
         is_in, rival = rivals[job.id]
         if is_in:
@@ -231,12 +248,13 @@ def _find_rivals(jobs: Sequence[NewJob], found: dict[str, Inserted]) -> Generato
             )
 
 
-def _places(jobs: Sequence[NewJob]) -> Iterator[list[Any]]:
-    """Ids, namespaces, queues and fingerprints."""
-    yield [job.id for job in jobs]
-    yield [job.namespace for job in jobs]
-    yield [job.lane.queue for job in jobs]
-    yield [job.fingerprint for job in jobs]
+def _fingerprints(jobs: Sequence[NewJob]) -> FingerprintColumns:
+    return FingerprintColumns(
+        id=[job.id for job in jobs],
+        namespace=[job.namespace for job in jobs],
+        queue=[job.lane.queue for job in jobs],
+        fingerprint=[job.fingerprint for job in jobs],
+    )
 
 
 class LimitedClaim:
@@ -337,13 +355,14 @@ class LimitedClaim:
                 wanted[lane.lane] = room
         if not wanted:
             return []
+        params = LimitCandidatesParams(
+            now=now,
+            namespace=self._request.namespace,
+            worker=self._request.worker,
+            wanted=RoomColumns(lane=list(wanted), room=list(wanted.values())),
+        )
         rows: list[Record] = await connection.fetch(
-            self._statements["limit_candidates"],
-            now,
-            self._request.namespace,
-            self._request.worker,
-            list(wanted),
-            list(wanted.values()),
+            self._statements["limit_candidates"], *arguments_of(params)
         )
         return rows
 
@@ -357,18 +376,22 @@ class LimitedClaim:
         if not chosen:
             return []
         counts = Counter(key for keys in chosen.values() for key in keys)
+        keys = [msgspec.json.encode(keys).decode() if keys else None for keys in chosen.values()]
+        params = StartUnderLimitsParams(
+            now=now,
+            namespace=self._request.namespace,
+            worker=self._request.worker,
+            lease=nearest_duration(self._request.lease),
+            chosen=ChosenColumns(id=list(chosen), keys=keys),
+            starts=StartColumns(
+                key=list(counts),
+                number=list(counts.values()),
+                span=[windows.get(key) for key in counts],
+                memory=[admission.memory_of(self._rules, key) for key in counts],
+            ),
+        )
         rows: list[Record] = await connection.fetch(
-            self._statements["start_under_limits"],
-            now,
-            self._request.namespace,
-            self._request.worker,
-            nearest_duration(self._request.lease),
-            list(chosen),
-            [msgspec.json.encode(keys).decode() if keys else None for keys in chosen.values()],
-            list(counts),
-            list(counts.values()),
-            [windows.get(key) for key in counts],
-            [admission.memory_of(self._rules, key) for key in counts],
+            self._statements["start_under_limits"], *arguments_of(params)
         )
         return sorted(rows, key=by_rank)
 
@@ -477,11 +500,15 @@ class PostgresJobs(JobStore):
         # Jobs are locked in the order of their ids by everybody.
         latest = sorted(dict(progress).items(), key=lambda item: item[0].id)
         rows = [progress_row(value) for _, value in latest]
-        changed = await self._session.fetch(
-            "save_progress",
-            *_columns_of([claim for claim, _ in latest]),
-            *([row[number] for row in rows] for number in range(3)),
+        columns = ProgressColumns(
+            id=[claim.id for claim, _ in latest],
+            epoch=[claim.epoch for claim, _ in latest],
+            percent=[percent for percent, _, _ in rows],
+            message=[message for _, message, _ in rows],
+            details=[details for _, _, details in rows],
         )
+        params = SaveProgressParams(latest=columns)
+        changed = await self._session.fetch("save_progress", *arguments_of(params))
         if changed:
             self._session.publish(
                 Hint(kind=HintKind.CHANGED, names=frozenset(row[0] for row in changed))
@@ -498,22 +525,34 @@ class PostgresJobs(JobStore):
         self, request: ClaimRequest, lanes: Sequence[LaneRequest]
     ) -> tuple[list[Record], bool]:
         """What was claimed, and whether an unanswered try may have claimed more."""
-        holder = (
-            self._session.moment(),
-            request.namespace,
-            request.worker,
-            nearest_duration(request.lease),
-        )
+        now, lease = self._session.moment(), nearest_duration(request.lease)
         if len(lanes) == 1:
-            lane, queue = lanes[0].lane, lanes[0].queue
-            return await self._claim("claim_from_one_lane", *holder, lane, queue, request.limit)
-        names, queues = [lane.lane for lane in lanes], [lane.queue for lane in lanes]
+            params = ClaimFromOneLaneParams(
+                now=now,
+                namespace=request.namespace,
+                worker=request.worker,
+                lease=lease,
+                lane=lanes[0].lane,
+                queue=lanes[0].queue,
+                limit=request.limit,
+            )
+            return await self._claim("claim_from_one_lane", params)
+        names = [lane.lane for lane in lanes]
         # One more than a fair share of each lane: enough to bound what is worth locking.
         share = -(-request.limit // len(lanes)) + 1
         is_any_repeated = False
         for front in (share, 0):
             rows, is_repeated = await self._claim(
-                "claim_from_lanes", *holder, names, queues, request.limit, front
+                "claim_from_lanes",
+                ClaimFromLanesParams(
+                    now=now,
+                    namespace=request.namespace,
+                    worker=request.worker,
+                    lease=lease,
+                    wanted=LaneColumns(lane=names, queue=[lane.queue for lane in lanes]),
+                    limit=request.limit,
+                    front=front,
+                ),
             )
             is_any_repeated |= is_repeated
             if rows:
@@ -523,7 +562,9 @@ class PostgresJobs(JobStore):
             # Other claimers may have locked all within the bound: look again without one.
         return [], is_any_repeated
 
-    async def _claim(self, statement: str, *arguments: Any) -> tuple[list[Record], bool]:
+    async def _claim(self, statement: str, params: Params) -> tuple[list[Record], bool]:
+        arguments = arguments_of(params)
+
         async def work(connection: Connection, is_repeated: bool) -> tuple[list[Record], bool]:
             rows: list[Record] = await connection.fetch(
                 self._session.statements[statement], *arguments
@@ -533,14 +574,15 @@ class PostgresJobs(JobStore):
         return await self._session.connections.run(work)
 
     async def _settle_completed(self, batch: Sequence[Settlement]) -> list[Record]:
-        claims = _columns_of([settlement.claim for settlement in batch])
-        arguments = (
-            self._session.moment(),
-            *claims,
-            [settlement.outcome.output for settlement in batch],  # type: ignore[union-attr]
-            batch[0].is_dropped,
+        outcomes = OutputColumns(
+            id=[settlement.claim.id for settlement in batch],
+            epoch=[settlement.claim.epoch for settlement in batch],
+            output=[settlement.outcome.output for settlement in batch],  # type: ignore[union-attr]
         )
-        rows = await self._settle("settle_completed", claims, arguments)
+        params = SettleCompletedParams(
+            now=self._session.moment(), outcomes=outcomes, is_dropped=batch[0].is_dropped
+        )
+        rows = await self._settle("settle_completed", batch, params)
         if rows:
             moves = WriteHints()
             moves.changed(row[0] for row in rows)
@@ -550,21 +592,23 @@ class PostgresJobs(JobStore):
         return rows
 
     async def _settle_any(self, batch: Sequence[Settlement]) -> list[Record]:
-        claims = _columns_of([settlement.claim for settlement in batch])
         params = SettleParams(now=self._session.moment(), outcomes=outcome_columns(batch))
-        rows = await self._settle("settle_jobs", claims, arguments_of(params))
+        rows = await self._settle("settle_jobs", batch, params)
         self._publish_moved(rows)
         return rows
 
     async def _settle(
-        self, statement: str, claims: tuple[list[str], list[int]], arguments: Sequence[Any]
+        self, statement: str, batch: Sequence[Settlement], params: Params
     ) -> list[Record]:
+        arguments = arguments_of(params)
+
         async def work(connection: Connection, is_repeated: bool) -> list[Record]:
             rows: list[Record] = await connection.fetch(
                 self._session.statements[statement], *arguments
             )
-            if is_repeated and len(rows) < len(claims[0]):
+            if is_repeated and len(rows) < len(batch):
                 done = {row[0] for row in rows}
+                claims = _columns_of([settlement.claim for settlement in batch])
                 before = await connection.fetch(
                     self._session.statements["settled_already"], *claims
                 )

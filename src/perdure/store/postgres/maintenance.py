@@ -21,10 +21,17 @@ from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Record
+from perdure.store.postgres.params import (
+    PruneJobsParams,
+    RegisterWorkerParams,
+    RetentionColumns,
+    TakeOverParams,
+)
 from perdure.store.postgres.rows import wait_from
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import prune_runs
 from perdure.store.sql.rows import STATUS_OF, first_readable
+from perdure.store.sql.statements import arguments_of
 
 
 class PostgresMaintenance(MaintenanceStore):
@@ -61,14 +68,14 @@ class PostgresMaintenance(MaintenanceStore):
     async def take_over_expired(
         self, namespace: str, limit: int, deaths_max: int
     ) -> list[TakenOver]:
-        rows = await self._session.fetch(
-            "take_over_expired",
-            self._session.moment(),
-            namespace,
-            limit,
-            deaths_max,
-            type_name(WorkerDied),
+        params = TakeOverParams(
+            now=self._session.moment(),
+            namespace=namespace,
+            limit=limit,
+            deaths_max=deaths_max,
+            failure_type=type_name(WorkerDied),
         )
+        rows = await self._session.fetch("take_over_expired", *arguments_of(params))
         taken, moves = [], WriteHints()
         for id, lane, holder, status, attempt, was_limited, failure in rows:
             moves.moved(id, status, lane, frees_limit=was_limited)
@@ -112,16 +119,14 @@ class PostgresMaintenance(MaintenanceStore):
     async def prune_jobs(self, namespace: str, keep: Mapping[Status, timedelta], limit: int) -> int:
         spans = {status: nearest_duration(span) for status, span in keep.items()}
         completed = spans.pop(Status.COMPLETED, None)
-        rows = await self._session.fetch(
-            "prune_jobs",
-            self._session.moment(),
-            namespace,
-            completed,
-            list(spans),
-            list(spans.values()),
-            limit,
+        params = PruneJobsParams(
+            now=self._session.moment(),
+            namespace=namespace,
+            completed=completed,
+            kept=RetentionColumns(status=list(spans), span=list(spans.values())),
+            limit=limit,
         )
-        return len(rows)
+        return len(await self._session.fetch("prune_jobs", *arguments_of(params)))
 
     async def prune_limits(self, namespace: str, idle: timedelta, limit: int) -> int:
         span = nearest_duration(idle)
@@ -131,11 +136,14 @@ class PostgresMaintenance(MaintenanceStore):
         return len(rows)
 
     async def register_worker(self, info: WorkerInfo) -> None:
-        text = msgspec.json.encode(info).decode()
-        lease = nearest_duration(info.lease)
-        await self._session.fetch(
-            "register_worker", self._session.moment(), info.id, info.namespace, text, lease
+        params = RegisterWorkerParams(
+            now=self._session.moment(),
+            id=info.id,
+            namespace=info.namespace,
+            info=msgspec.json.encode(info).decode(),
+            lease=nearest_duration(info.lease),
         )
+        await self._session.fetch("register_worker", *arguments_of(params))
 
     async def remove_worker(self, id: WorkerId) -> None:
         await self._session.fetch("remove_worker", id)

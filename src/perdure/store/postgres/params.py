@@ -16,11 +16,333 @@ from perdure.store.sql.statements import (
     OneBigint,
     OneBoolean,
     OneBytea,
+    OneDouble,
+    OneInteger,
+    OneInterval,
+    OneJson,
+    OneMoment,
     OneText,
     Params,
     Text,
     TextArray,
 )
+
+# Jobs
+
+
+class JobColumns(NamedTuple):
+    """New jobs."""
+
+    id: Text
+    namespace: Text
+    queue: Text
+    task: Text
+    lane: Text
+    job_group: Text
+    fingerprint: Text
+    policy: Bytea
+    input: Bytea
+    input_hash: Bigint
+    priority: Integer
+    aging: Double
+    max_attempts: Integer
+    delay: Interval
+    run_at: Moments
+    deadline: Interval
+    deadline_at: Moments
+    run_id: Text
+    node_key: Text
+
+
+class InsertParams(NamedTuple):
+    now: Now
+    jobs: JobColumns
+
+
+class InputColumns(NamedTuple):
+    id: Text
+    input: Bytea
+    input_hash: Bigint
+
+
+class InsertLikeParams(NamedTuple):
+    """Jobs that differ in nothing but their input."""
+
+    now: Now
+    inputs: InputColumns
+    namespace: OneText
+    queue: OneText
+    task: OneText
+    lane: OneText
+    job_group: OneText
+    policy: OneBytea
+    priority: OneInteger
+    max_attempts: OneInteger
+    aging: OneDouble
+    run_at: OneMoment
+    delay: OneInterval
+    deadline_at: OneMoment
+    deadline: OneInterval
+
+
+class FingerprintColumns(NamedTuple):
+    """New jobs, and what other jobs must not have in common with them."""
+
+    id: Text
+    namespace: Text
+    queue: Text
+    fingerprint: Text
+
+
+class FindRivalsParams(NamedTuple):
+    given: FingerprintColumns
+
+
+class ReplaceRivalsParams(NamedTuple):
+    now: Now
+    given: FingerprintColumns
+    failure_type: OneText
+
+
+class ClaimFromOneLaneParams(NamedTuple):
+    now: Now
+    namespace: OneText
+    worker: OneText
+    lease: OneInterval
+    lane: OneText
+    queue: OneText
+    limit: OneBigint
+
+
+class LaneColumns(NamedTuple):
+    lane: Text
+    queue: Text
+
+
+class ClaimFromLanesParams(NamedTuple):
+    now: Now
+    namespace: OneText
+    worker: OneText
+    lease: OneInterval
+    wanted: LaneColumns
+    limit: OneBigint
+    front: OneBigint
+    """How many of each lane are looked at to bound what is locked; with 0, nothing bounds it."""
+
+
+class RoomColumns(NamedTuple):
+    lane: Text
+    room: Integer
+    """How many of its jobs could start, at most."""
+
+
+class LimitCandidatesParams(NamedTuple):
+    now: Now
+    namespace: OneText
+    worker: OneText
+    wanted: RoomColumns
+
+
+class ChosenColumns(NamedTuple):
+    id: Text
+    keys: Text
+    """Those of the limits that the job counts under, as JSON; null without any."""
+
+
+class StartColumns(NamedTuple):
+    """What is remembered of limits under which jobs start."""
+
+    key: Text
+    number: Integer
+    span: Interval
+    """The longest window in which starts are counted; null where they are not."""
+    memory: Interval
+    """For how long the key has to be remembered."""
+
+
+class StartUnderLimitsParams(NamedTuple):
+    now: Now
+    namespace: OneText
+    worker: OneText
+    lease: OneInterval
+    chosen: ChosenColumns
+    starts: StartColumns
+
+
+class OutputColumns(NamedTuple):
+    """Outputs of jobs, sorted by id: the order in which jobs are locked."""
+
+    id: Text
+    epoch: Integer
+    output: Bytea
+
+
+class SettleCompletedParams(NamedTuple):
+    now: Now
+    outcomes: OutputColumns
+    is_dropped: OneBoolean
+
+
+class OutcomeColumns(NamedTuple):
+    """Outcomes of jobs, sorted by id: the order in which jobs are locked."""
+
+    id: Text
+    epoch: Integer
+    after: Text
+    """The status it leads to; null: retried, at the time given by ``delay`` or ``until``."""
+    output: Bytea
+    is_refunded: Boolean
+    is_postponed: Boolean
+    closes_limit: Text
+    failure: Text
+    percent: Double
+    message: Text
+    details: Bytea
+    is_dropped: Boolean
+    delay: Interval
+    until: Moments
+    hold_off: Interval
+
+
+class SettleParams(NamedTuple):
+    now: Now
+    outcomes: OutcomeColumns
+
+
+class ProgressColumns(NamedTuple):
+    """Progress of jobs, sorted by id: the order in which jobs are locked."""
+
+    id: Text
+    epoch: Integer
+    percent: Double
+    message: Text
+    details: Bytea
+
+
+class SaveProgressParams(NamedTuple):
+    latest: ProgressColumns
+
+
+class SaveStepParams(NamedTuple):
+    id: OneText
+    epoch: OneInteger
+    owner: OneText
+    name: OneText
+    value: OneBytea
+
+
+# Runs
+
+
+class FirstEventColumns(NamedTuple):
+    data: Bytea
+    value: Bytea
+
+
+class NodeJobColumns(NamedTuple):
+    """Jobs of a run that is added with them."""
+
+    id: Text
+    namespace: Text
+    queue: Text
+    task: Text
+    lane: Text
+    job_group: Text
+    policy: Bytea
+    input: Bytea
+    input_hash: Bigint
+    priority: Integer
+    aging: Double
+    max_attempts: Integer
+    delay: Interval
+    run_at: Moments
+    deadline: Interval
+    deadline_at: Moments
+    run_id: Text
+    node_key: Text
+
+
+class SubmitParams(NamedTuple):
+    now: Now
+    namespace: OneText
+    id: OneText
+    flow: OneText
+    version: OneText
+    status: OneText
+    submission: OneBigint
+    """Random: by it a submission whose answer was lost recognizes its run."""
+    parent_run: OneText
+    parent_key: OneText
+    summary: OneBytea
+    events: FirstEventColumns
+    jobs: NodeJobColumns
+    has_cooldown: OneBoolean
+
+
+class ChildColumns(NamedTuple):
+    """New runs, sorted by namespace and id: the order in which ids are taken."""
+
+    namespace: Text
+    id: Text
+    flow: Text
+    version: Text
+    status: Text
+    number: Bigint
+    parent_run: Text
+    parent_key: Text
+    summary: Bytea
+
+
+class AddRunsParams(NamedTuple):
+    now: Now
+    children: ChildColumns
+
+
+class NewEventColumns(NamedTuple):
+    serial: Bigint
+    number: Bigint
+    data: Bytea
+    value: Bytea
+
+
+class AddEventsParams(NamedTuple):
+    now: Now
+    events: NewEventColumns
+
+
+class WaitColumns(NamedTuple):
+    """New waits, sorted by run, namespace and key: the order in which waits are locked."""
+
+    namespace: Text
+    run_id: Text
+    key: Text
+    kind: Text
+    name: Text
+    delay: Interval
+    due_at: Moments
+    deciders: Text
+    """Each an array as PostgreSQL writes it."""
+    detail: Bytea
+
+
+class OpenWaitsParams(NamedTuple):
+    now: Now
+    opened: WaitColumns
+
+
+class EndedColumns(NamedTuple):
+    """Children that have ended, sorted by the waits of their parents, as those are locked."""
+
+    namespace: Text
+    run_id: Text
+    """That of the parent."""
+    key: Text
+    child: Text
+
+
+class WakeParentsParams(NamedTuple):
+    now: Now
+    ended: EndedColumns
 
 
 class CommitColumns(NamedTuple):
@@ -115,80 +437,79 @@ class CommitParams(NamedTuple):
     lanes: TextArray
 
 
-class FirstEventColumns(NamedTuple):
-    data: Bytea
-    value: Bytea
+# Maintenance
 
 
-class NodeJobColumns(NamedTuple):
-    """Jobs of a run that is added with them."""
-
-    id: Text
-    namespace: Text
-    queue: Text
-    task: Text
-    lane: Text
-    job_group: Text
-    policy: Bytea
-    input: Bytea
-    input_hash: Bigint
-    priority: Integer
-    aging: Double
-    max_attempts: Integer
-    delay: Interval
-    run_at: Moments
-    deadline: Interval
-    deadline_at: Moments
-    run_id: Text
-    node_key: Text
-
-
-class SubmitParams(NamedTuple):
+class TakeOverParams(NamedTuple):
     now: Now
     namespace: OneText
-    id: OneText
-    flow: OneText
-    version: OneText
-    status: OneText
-    submission: OneBigint
-    """Random: by it a submission whose answer was lost recognizes its run."""
-    parent_run: OneText
-    parent_key: OneText
-    summary: OneBytea
-    events: FirstEventColumns
-    jobs: NodeJobColumns
-    has_cooldown: OneBoolean
+    limit: OneBigint
+    deaths_max: OneInteger
+    failure_type: OneText
 
 
-class OutcomeColumns(NamedTuple):
-    """Outcomes of jobs, sorted by id: the order in which jobs are locked."""
-
-    id: Text
-    epoch: Integer
-    after: Text
-    """The status it leads to; null: retried, at the time given by ``delay`` or ``until``."""
-    output: Bytea
-    is_refunded: Boolean
-    is_postponed: Boolean
-    closes_limit: Text
-    failure: Text
-    percent: Double
-    message: Text
-    details: Bytea
-    is_dropped: Boolean
-    delay: Interval
-    until: Moments
-    hold_off: Interval
+class RetentionColumns(NamedTuple):
+    status: Text
+    span: Interval
 
 
-class SettleParams(NamedTuple):
+class PruneJobsParams(NamedTuple):
     now: Now
-    outcomes: OutcomeColumns
+    namespace: OneText
+    completed: OneInterval
+    """How long completed jobs are kept; null: for ever."""
+    kept: RetentionColumns
+    limit: OneBigint
+
+
+class PickOldRunsParams(NamedTuple):
+    now: Now
+    namespace: OneText
+    kept: RetentionColumns
+    limit: OneBigint
+
+
+class RegisterWorkerParams(NamedTuple):
+    now: Now
+    id: OneText
+    namespace: OneText
+    info: OneJson
+    lease: OneInterval
+
+
+class ScheduleParams(NamedTuple):
+    namespace: OneText
+    name: OneText
+    revision: OneBigint
+    due_at: OneMoment
+    definition: OneBytea
+    state: OneBytea
 
 
 PARAMS: dict[str, type[Params]] = {
+    "add_events": AddEventsParams,
+    "add_runs": AddRunsParams,
+    "claim_from_lanes": ClaimFromLanesParams,
+    "claim_from_one_lane": ClaimFromOneLaneParams,
     "commit_runs": CommitParams,
+    "find_rivals": FindRivalsParams,
+    "insert_jobs": InsertParams,
+    "insert_like_jobs": InsertLikeParams,
+    "insert_schedule": ScheduleParams,
+    "limit_candidates": LimitCandidatesParams,
+    "open_waits": OpenWaitsParams,
+    "pick_old_runs": PickOldRunsParams,
+    "prune_jobs": PruneJobsParams,
+    "register_worker": RegisterWorkerParams,
+    "replace_rivals": ReplaceRivalsParams,
+    "save_progress": SaveProgressParams,
+    "save_step": SaveStepParams,
+    "settle_completed": SettleCompletedParams,
     "settle_jobs": SettleParams,
+    "start_under_limits": StartUnderLimitsParams,
     "submit_run": SubmitParams,
+    "take_over_expired": TakeOverParams,
+    "update_schedule": ScheduleParams,
+    "wake_parents": WakeParentsParams,
 }
 """By the name of the statement that takes them."""

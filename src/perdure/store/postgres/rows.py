@@ -14,11 +14,15 @@ from perdure.model.failure import Cause, Failure
 from perdure.model.job import Claim, ClaimedJob, FailedAttempt, Job, NewJob, Progress, QueueInfo
 from perdure.model.outcome import Settlement
 from perdure.model.partition import Lane
-from perdure.model.run import LoadedRun, NewRun, NewWait, Run, Snapshot, Wait
-from perdure.model.times import nearest_duration, nearest_storable
+from perdure.model.run import LoadedRun, Run, Snapshot, Wait
 from perdure.store.outcomes import written_by
 from perdure.store.postgres.connection import Record
-from perdure.store.postgres.params import OutcomeColumns
+from perdure.store.postgres.params import (
+    InputColumns,
+    InsertLikeParams,
+    JobColumns,
+    OutcomeColumns,
+)
 from perdure.store.sql import rows
 from perdure.store.sql.rows import node_from
 
@@ -52,61 +56,57 @@ def claimed_job(row: Record, namespace: str) -> ClaimedJob:
     )
 
 
-def new_job_columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
-    """The arguments of ``insert_jobs`` after the moment, one list for each column."""
-    return (
-        [job.id for job in jobs],
-        [job.namespace for job in jobs],
-        [job.lane.queue for job in jobs],
-        [job.lane.task for job in jobs],
-        [job.lane.text for job in jobs],
-        [job.group for job in jobs],
-        [job.fingerprint for job in jobs],
-        [job.policy for job in jobs],
-        [job.input for job in jobs],
-        [job.input_hash for job in jobs],
-        [job.priority for job in jobs],
-        [job.aging.total_seconds() for job in jobs],
-        [job.max_attempts for job in jobs],
-        [job.delay for job in jobs],
-        [job.run_at for job in jobs],
-        [job.deadline for job in jobs],
-        [job.deadline_at for job in jobs],
-        [None if job.node is None else job.node.run for job in jobs],
-        [None if job.node is None else job.node.key for job in jobs],
+def job_columns(jobs: Sequence[NewJob]) -> JobColumns:
+    return JobColumns(
+        id=[job.id for job in jobs],
+        namespace=[job.namespace for job in jobs],
+        queue=[job.lane.queue for job in jobs],
+        task=[job.lane.task for job in jobs],
+        lane=[job.lane.text for job in jobs],
+        job_group=[job.group for job in jobs],
+        fingerprint=[job.fingerprint for job in jobs],
+        policy=[job.policy for job in jobs],
+        input=[job.input for job in jobs],
+        input_hash=[job.input_hash for job in jobs],
+        priority=[job.priority for job in jobs],
+        aging=[job.aging.total_seconds() for job in jobs],
+        max_attempts=[job.max_attempts for job in jobs],
+        delay=[job.delay for job in jobs],
+        run_at=[job.run_at for job in jobs],
+        deadline=[job.deadline for job in jobs],
+        deadline_at=[job.deadline_at for job in jobs],
+        run_id=[None if job.node is None else job.node.run for job in jobs],
+        node_key=[None if job.node is None else job.node.key for job in jobs],
     )
 
 
-def node_job_columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
-    """Jobs of runs as the statements take them that insert them with their run."""
-    id, namespace, queue, task, lane, group, _fingerprint, *rest = new_job_columns(jobs)
-    return id, namespace, queue, task, lane, group, *rest
-
-
-def like_job_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
-    """The arguments of ``insert_like_jobs`` after the moment; None if the jobs are not alike."""
+def like_job_params(now: datetime | None, jobs: Sequence[NewJob]) -> InsertLikeParams | None:
+    """What ``insert_like_jobs`` takes; None if the jobs are not alike."""
     first = jobs[0]
     shared = _beside_input(first)
     for job in jobs:
         if job.node is not None or _beside_input(job) != shared:
             return None
-    return (
-        [job.id for job in jobs],
-        [job.input for job in jobs],
-        [job.input_hash for job in jobs],
-        first.namespace,
-        first.lane.queue,
-        first.lane.task,
-        first.lane.text,
-        first.group,
-        first.policy,
-        first.priority,
-        first.max_attempts,
-        first.aging.total_seconds(),
-        first.run_at,
-        first.delay,
-        first.deadline_at,
-        first.deadline,
+    return InsertLikeParams(
+        now=now,
+        inputs=InputColumns(
+            id=[job.id for job in jobs],
+            input=[job.input for job in jobs],
+            input_hash=[job.input_hash for job in jobs],
+        ),
+        namespace=first.namespace,
+        queue=first.lane.queue,
+        task=first.lane.task,
+        lane=first.lane.text,
+        job_group=first.group,
+        policy=first.policy,
+        priority=first.priority,
+        max_attempts=first.max_attempts,
+        aging=first.aging.total_seconds(),
+        run_at=first.run_at,
+        delay=first.delay,
+        deadline_at=first.deadline_at,
+        deadline=first.deadline,
     )
 
 
@@ -225,35 +225,7 @@ def loaded_from(row: Record) -> LoadedRun:
     )
 
 
-def child_columns(runs: Sequence[NewRun]) -> tuple[list[Any], ...]:
-    """The arguments of ``add_runs`` after the moment, one list for each column."""
-    return (
-        [run.namespace for run in runs],
-        [run.id for run in runs],
-        [run.flow for run in runs],
-        [run.version for run in runs],
-        [run.status for run in runs],
-        [len(run.events) for run in runs],
-        [None if run.parent is None else run.parent.run for run in runs],
-        [None if run.parent is None else run.parent.key for run in runs],
-        [run.summary for run in runs],
-    )
-
-
-def new_wait_columns(waits: Sequence[NewWait]) -> tuple[list[Any], ...]:
-    """The arguments of ``open_waits`` after those that say where, one list for each column."""
-    return (
-        [wait.key for wait in waits],
-        [wait.kind for wait in waits],
-        [wait.name for wait in waits],
-        [None if wait.delay is None else nearest_duration(wait.delay) for wait in waits],
-        [None if wait.due_at is None else nearest_storable(wait.due_at) for wait in waits],
-        [_as_array(wait.deciders) for wait in waits],
-        [wait.detail for wait in waits],
-    )
-
-
-def _as_array(names: Sequence[str]) -> str:
+def as_array(names: Sequence[str]) -> str:
     """How PostgreSQL writes an array of text: unnested, lists of lists would not stay apart."""
     quoted = (name.replace("\\", "\\\\").replace('"', '\\"') for name in names)
     return "{" + ",".join(f'"{name}"' for name in quoted) + "}"

@@ -11,9 +11,11 @@ from perdure.model.job import Claim
 from perdure.model.run import CommitAnswer, LoadedRun, NewRun, RunCommit, StoredStep, Submitted
 from perdure.store.contract import EventsAfter, EventsBefore, RunStore
 from perdure.store.postgres.commit import commit_runs
+from perdure.store.postgres.params import SaveStepParams
 from perdure.store.postgres.rows import loaded_from
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import submit_run
+from perdure.store.sql.statements import arguments_of
 
 
 class PostgresRuns(RunStore):
@@ -62,8 +64,10 @@ class PostgresRuns(RunStore):
         return {row[0]: row[1] for row in found}
 
     async def save_step(self, claim: Claim, owner: str, step: StoredStep) -> None:
-        columns = (claim.id, claim.epoch, owner, step.name, step.value)
-        if not await self._session.fetch("save_step", *columns):
+        params = SaveStepParams(
+            id=claim.id, epoch=claim.epoch, owner=owner, name=step.name, value=step.value
+        )
+        if not await self._session.fetch("save_step", *arguments_of(params)):
             raise StaleClaim(job_id=claim.id, epoch=claim.epoch)
 
     async def load_steps(self, owner: str) -> list[StoredStep]:

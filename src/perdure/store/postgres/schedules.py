@@ -22,9 +22,11 @@ from perdure.store.contract import ScheduleStore
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Connection, Transacting
 from perdure.store.postgres.jobs import Rows, carry_out, insert_steps
+from perdure.store.postgres.params import ScheduleParams
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import add_run, cooled_run, own_run
 from perdure.store.sql.rows import read_schedule
+from perdure.store.sql.statements import arguments_of
 
 
 class PostgresSchedules(ScheduleStore):
@@ -74,7 +76,7 @@ class PostgresSchedules(ScheduleStore):
                 schedule = commit.if_skipped
         if commit.job is not None:
             inserted = await self._insert_one(connection, commit.job, moves)
-        await connection.fetch(self._session.statements["update_schedule"], *_row_of(schedule))
+        await connection.fetch(self._session.statements["update_schedule"], *_arguments(schedule))
         if schedule.state.due_at is not None:
             moves.due()
         return ScheduleAnswer(
@@ -85,8 +87,8 @@ class PostgresSchedules(ScheduleStore):
         """Take the row, or make it where none is expected; whoever else wants it waits."""
         schedule = commit.schedule
         if commit.expected is None:
-            row = _row_of(schedule)
-            return bool(await connection.fetch(self._session.statements["insert_schedule"], *row))
+            insert = self._session.statements["insert_schedule"]
+            return bool(await connection.fetch(insert, *_arguments(schedule)))
         return await self._revision_of(connection, schedule) == commit.expected
 
     async def _revision_of(self, connection: Connection, schedule: Schedule) -> int | None:
@@ -136,12 +138,13 @@ class _RunTaken(Exception):
     """Undoes what was written before it was found out."""
 
 
-def _row_of(schedule: Schedule) -> tuple[Any, ...]:
-    return (
-        schedule.namespace,
-        schedule.name,
-        schedule.revision,
-        schedule.state.due_at,
-        encode_definition(schedule.definition),
-        encode_state(schedule.state),
+def _arguments(schedule: Schedule) -> list[Any]:
+    params = ScheduleParams(
+        namespace=schedule.namespace,
+        name=schedule.name,
+        revision=schedule.revision,
+        due_at=schedule.state.due_at,
+        definition=encode_definition(schedule.definition),
+        state=encode_state(schedule.state),
     )
+    return arguments_of(params)

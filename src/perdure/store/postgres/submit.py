@@ -6,27 +6,35 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from secrets import randbits
-from typing import Any
 
 from perdure.errors import RunExists
 from perdure.model.check import check_times
 from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.run import ENDED, NewRun, NewWait, Run, RunStatus, Submitted
-from perdure.model.times import nearest_duration
+from perdure.model.times import nearest_duration, nearest_storable
 from perdure.store.admission import LastRun, cooled
 from perdure.store.hints import WriteHints, note_queued
 from perdure.store.postgres.connection import Connection, Record, Transacting
-from perdure.store.postgres.params import FirstEventColumns, NodeJobColumns, SubmitParams
-from perdure.store.postgres.rows import (
-    child_columns,
-    new_job_columns,
-    new_wait_columns,
-    node_job_columns,
-    run_from,
+from perdure.store.postgres.params import (
+    AddEventsParams,
+    AddRunsParams,
+    ChildColumns,
+    EndedColumns,
+    FirstEventColumns,
+    InsertParams,
+    NewEventColumns,
+    NodeJobColumns,
+    OpenWaitsParams,
+    PickOldRunsParams,
+    RetentionColumns,
+    SubmitParams,
+    WaitColumns,
+    WakeParentsParams,
 )
+from perdure.store.postgres.rows import as_array, job_columns, run_from
 from perdure.store.postgres.session import Session
-from perdure.store.sql.statements import arguments_of
+from perdure.store.sql.statements import Params, arguments_of
 
 
 async def open_waits(
@@ -42,13 +50,21 @@ async def open_waits(
         return
     # Waits are locked in this order by everybody, so no two batches wait for each other.
     ordered = sorted(latest.items(), key=lambda item: item[0])
-    await connection.fetch(
-        statements["open_waits"],
-        now,
-        [namespace for (_, namespace, _), _ in ordered],
-        [run for (run, _, _), _ in ordered],
-        *new_wait_columns([wait for _, wait in ordered]),
+    columns = WaitColumns(
+        namespace=[namespace for (_, namespace, _), _ in ordered],
+        run_id=[run for (run, _, _), _ in ordered],
+        key=[wait.key for _, wait in ordered],
+        kind=[wait.kind for _, wait in ordered],
+        name=[wait.name for _, wait in ordered],
+        delay=[None if wait.delay is None else nearest_duration(wait.delay) for _, wait in ordered],
+        due_at=[
+            None if wait.due_at is None else nearest_storable(wait.due_at) for _, wait in ordered
+        ],
+        deciders=[as_array(wait.deciders) for _, wait in ordered],
+        detail=[wait.detail for _, wait in ordered],
     )
+    params = OpenWaitsParams(now=now, opened=columns)
+    await connection.fetch(statements["open_waits"], *arguments_of(params))
     if any(wait.delay is not None or wait.due_at is not None for wait in latest.values()):
         hints.due()
 
@@ -62,15 +78,26 @@ async def add_runs(
 ) -> None:
     """Add runs with all that they start with; one whose id is taken is left out."""
 
-    async def fetch(statement: str, *arguments: Any) -> list[Record]:
-        rows: list[Record] = await connection.fetch(statements[statement], *arguments)
+    async def fetch(statement: str, params: Params) -> list[Record]:
+        rows: list[Record] = await connection.fetch(statements[statement], *arguments_of(params))
         return rows
 
     while runs:
         wanted = {(run.namespace, run.id): run for run in runs}
         # Ids are taken in this order by everybody, so no two batches wait for each other.
         ordered = [wanted[place] for place in sorted(wanted)]
-        rows = await fetch("add_runs", now, *child_columns(ordered))
+        columns = ChildColumns(
+            namespace=[run.namespace for run in ordered],
+            id=[run.id for run in ordered],
+            flow=[run.flow for run in ordered],
+            version=[run.version for run in ordered],
+            status=[run.status for run in ordered],
+            number=[len(run.events) for run in ordered],
+            parent_run=[None if run.parent is None else run.parent.run for run in ordered],
+            parent_key=[None if run.parent is None else run.parent.key for run in ordered],
+            summary=[run.summary for run in ordered],
+        )
+        rows = await fetch("add_runs", AddRunsParams(now=now, children=columns))
         added = [(serial, wanted[namespace, id]) for namespace, id, serial in rows]
         new = [run for _, run in added]
         events = [
@@ -79,30 +106,35 @@ async def add_runs(
             for number, event in enumerate(run.events, 1)
         ]
         if events:
-            await fetch(
-                "add_events",
-                now,
-                [serial for serial, _, _ in events],
-                [number for _, number, _ in events],
-                [event.data for _, _, event in events],
-                [event.value for _, _, event in events],
+            log = NewEventColumns(
+                serial=[serial for serial, _, _ in events],
+                number=[number for _, number, _ in events],
+                data=[event.data for _, _, event in events],
+                value=[event.value for _, _, event in events],
             )
+            await fetch("add_events", AddEventsParams(now=now, events=log))
         jobs = [job for run in new for job in run.jobs]
         for job in jobs:
             check_times(job)
             note_queued(job, hints)
         if jobs:
-            await fetch("insert_jobs", now, *new_job_columns(jobs))
+            await fetch("insert_jobs", InsertParams(now=now, jobs=job_columns(jobs)))
         waits = [(run.namespace, run.id, wait) for run in new for wait in run.waits]
         await open_waits(connection, statements, waits, now, hints)
-        ended = [
-            (run.namespace, run.parent.run, run.parent.key, run.id)
+        # Waits are locked in the order of their runs and keys by everybody.
+        ended = sorted(
+            (run.parent.run, run.namespace, run.parent.key, run.id)
             for run in new
             if run.status in ENDED and run.parent is not None
-        ]
+        )
         if ended:
-            columns = ([place[number] for place in ended] for number in range(4))
-            if await fetch("wake_parents", now, *columns):
+            over = EndedColumns(
+                namespace=[namespace for _, namespace, _, _ in ended],
+                run_id=[parent for parent, _, _, _ in ended],
+                key=[key for _, _, key, _ in ended],
+                child=[id for _, _, _, id in ended],
+            )
+            if await fetch("wake_parents", WakeParentsParams(now=now, ended=over)):
                 hints.due()
         for run in new:
             hints.stepped(run.id, is_moved=True)
@@ -149,12 +181,18 @@ async def prune_runs(
     session: Session, namespace: str, keep: Mapping[RunStatus, timedelta], limit: int
 ) -> int:
     spans = {status: nearest_duration(span) for status, span in keep.items()}
-    picked = (session.moment(), namespace, list(spans), list(spans.values()), limit)
+    params = PickOldRunsParams(
+        now=session.moment(),
+        namespace=namespace,
+        kept=RetentionColumns(status=list(spans), span=list(spans.values())),
+        limit=limit,
+    )
+    arguments = arguments_of(params)
 
     async def work(connection: Connection, _: bool) -> tuple[int, WriteHints]:
         moves = WriteHints()
         async with Transacting(connection):
-            roots = await connection.fetch(session.statements["pick_old_runs"], *picked)
+            roots = await connection.fetch(session.statements["pick_old_runs"], *arguments)
             if roots:
                 await _remove(session, connection, [(row[0], row[1]) for row in roots], moves)
         return len(roots), moves
@@ -210,6 +248,8 @@ async def add_run(
     session: Session, connection: Connection, run: NewRun, submission: int, moves: WriteHints
 ) -> Run | None:
     """Add a run with all that it begins with; None if its id is taken."""
+    jobs = job_columns(run.jobs)._asdict()
+    del jobs["fingerprint"]  # which only jobs outside of runs have
     params = SubmitParams(
         now=session.moment(),
         namespace=run.namespace,
@@ -224,7 +264,7 @@ async def add_run(
         events=FirstEventColumns(
             data=[event.data for event in run.events], value=[event.value for event in run.events]
         ),
-        jobs=NodeJobColumns(*node_job_columns(run.jobs)),
+        jobs=NodeJobColumns(**jobs),
         has_cooldown=run.cooldown is not None,
     )
     rows = await connection.fetch(session.statements["submit_run"], *arguments_of(params))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
@@ -52,9 +53,14 @@ Interval = Annotated[list[Any], "interval"]
 Moments = Annotated[list[Any], "timestamptz"]
 TextArray = Annotated[list[str], "text[]"]
 OneText = Annotated[str | None, "text"]
+OneInteger = Annotated[int | None, "integer"]
 OneBigint = Annotated[int, "bigint"]
-OneBytea = Annotated[bytes | None, "bytea"]
+OneDouble = Annotated[float, "double precision"]
 OneBoolean = Annotated[bool, "boolean"]
+OneBytea = Annotated[bytes | None, "bytea"]
+OneJson = Annotated[str, "json"]
+OneInterval = Annotated[timedelta | None, "interval"]
+OneMoment = Annotated[datetime | None, "timestamptz"]
 Now = Annotated[datetime | None, "timestamptz"]
 """What a statement takes as now; None leaves it to the database."""
 
@@ -69,13 +75,14 @@ Params = tuple[Any, ...]
 """The arguments of a statement, by name: a ``NamedTuple`` of values, arrays and ``Columns``."""
 
 
+@cache
 def types_of(params: type[Params]) -> dict[str, str]:
     """Names and SQL types of all arguments, in their order."""
     found: dict[str, str] = {}
     for name, hint in get_type_hints(params, include_extras=True).items():
         if isinstance(hint, type):
             for column, annotated in get_type_hints(hint, include_extras=True).items():
-                found[f"{name}.{column}"] = annotated.__metadata__[0]
+                found[f"{name}.{column}"] = f"{annotated.__metadata__[0]}[]"
         else:
             found[name] = hint.__metadata__[0]
     return found
@@ -103,20 +110,20 @@ def expand(text: str, params: type[Params]) -> str:
 
     ``:now`` is a single value, ``:commits.token`` a column as an array, ``FROM :claims(id, epoch)``
     columns as a table of that name, and ``#position`` among them the position of each row, from 1.
+    They are cast by CAST: some statements take part in transactions of other drivers, to some of
+    which colons mean something else.
     """
-    numbers = {name: (at, kind) for at, (name, kind) in enumerate(types_of(params).items(), 1)}
+    numbered = enumerate(types_of(params).items(), 1)
+    values = {name: f"CAST(${number} AS {kind})" for number, (name, kind) in numbered}
 
     def replace(found: re.Match[str]) -> str:
         name, field, columns = found.group("name", "field", "columns")
-        if columns is not None:
-            names = [column.strip() for column in columns.split(",")]
-            arrays = [f"{name}.{column}" for column in names if not column.startswith("#")]
-            unnested = ", ".join("${}::{}[]".format(*numbers[each]) for each in arrays)
-            ordinality = " WITH ORDINALITY" if len(arrays) < len(names) else ""
-            listed = ", ".join(column.removeprefix("#") for column in names)
-            return f"unnest({unnested}){ordinality} AS {name} ({listed})"
-        if field is not None:
-            return "${}::{}[]".format(*numbers[f"{name}.{field}"])
-        return "${}::{}".format(*numbers[name])
+        if columns is None:
+            return values[name if field is None else f"{name}.{field}"]
+        names = [column.strip() for column in columns.split(",")]
+        arrays = [values[f"{name}.{each}"] for each in names if not each.startswith("#")]
+        ordinality = " WITH ORDINALITY" if len(arrays) < len(names) else ""
+        listed = ", ".join(each.removeprefix("#") for each in names)
+        return f"unnest({', '.join(arrays)}){ordinality} AS {name} ({listed})"
 
     return _PARAMETER.sub(replace, _COMMENT.sub("\n", text))

@@ -4,7 +4,7 @@ WITH locked AS MATERIALIZED (
     SELECT array_agg(verdict.name) AS verdicts,
            array_agg(CASE WHEN verdict.name = 'write' THEN run.serial END) AS serials,
            array_agg(run.status IS DISTINCT FROM commits.status) AS status_changed
-    FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[]) AS commits (namespace, run_id, expected, token, status)
+    FROM unnest(CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS bigint[]), CAST($5 AS bigint[]), CAST($6 AS text[])) AS commits (namespace, run_id, expected, token, status)
     LEFT JOIN LATERAL (
         SELECT serial, number, token, status
         FROM "perdure".runs
@@ -38,7 +38,7 @@ held AS MATERIALIZED (
                      AND (SELECT serials FROM locked)[claims.commit] IS NOT NULL),
                '{}'
            ) AS stale
-    FROM unnest($9::integer[], $10::text[], $11::integer[]) AS claims (commit, id, epoch)
+    FROM unnest(CAST($9 AS integer[]), CAST($10 AS text[]), CAST($11 AS integer[])) AS claims (commit, id, epoch)
     LEFT JOIN LATERAL (
         SELECT failures + postpones + deaths > 0 AS has_history,
                limit_keys IS NOT NULL AS is_limited
@@ -66,9 +66,9 @@ good AS MATERIALIZED (
 logged AS (
     INSERT INTO "perdure".events (run_serial, number, at, token, data, value)
     SELECT (SELECT serials FROM good)[events.commit], events.number,
-           coalesce($1::timestamptz, statement_timestamp()), ($5::bigint[])[events.commit],
+           coalesce(CAST($1 AS timestamptz), statement_timestamp()), (CAST($5 AS bigint[]))[events.commit],
            events.data, events.value
-    FROM unnest($16::integer[], $17::bigint[], $18::bytea[], $19::bytea[]) AS events (commit, number, data, value)
+    FROM unnest(CAST($16 AS integer[]), CAST($17 AS bigint[]), CAST($18 AS bytea[]), CAST($19 AS bytea[])) AS events (commit, number, data, value)
     WHERE (SELECT serials FROM good)[events.commit] IS NOT NULL
 ),
 stepped AS (
@@ -76,13 +76,13 @@ stepped AS (
     SET number      = commits.number,
         token       = commits.token,
         status      = commits.status,
-        updated_at  = coalesce($1::timestamptz, statement_timestamp()),
+        updated_at  = coalesce(CAST($1 AS timestamptz), statement_timestamp()),
         finished_at = CASE
             WHEN commits.status IN ('completed', 'failed', 'cancelled', 'skipped')
-            THEN coalesce(runs.finished_at, $1::timestamptz, statement_timestamp())
+            THEN coalesce(runs.finished_at, CAST($1 AS timestamptz), statement_timestamp())
         END,
         summary     = coalesce(commits.summary, runs.summary)
-    FROM unnest($5::bigint[], $6::text[], $7::bigint[], $8::bytea[]) WITH ORDINALITY AS commits (token, status, number, summary, commit)
+    FROM unnest(CAST($5 AS bigint[]), CAST($6 AS text[]), CAST($7 AS bigint[]), CAST($8 AS bytea[])) WITH ORDINALITY AS commits (token, status, number, summary, commit)
     WHERE runs.serial = (SELECT serials FROM good)[commits.commit]
     RETURNING runs.namespace, runs.id, runs.finished_at, runs.parent_run, runs.parent_key
 ),
@@ -106,7 +106,7 @@ woken AS (
 ),
 ended AS (
     DELETE FROM "perdure".jobs
-    USING unnest($9::integer[], $10::text[], $12::boolean[]) AS claims (commit, id, ends)
+    USING unnest(CAST($9 AS integer[]), CAST($10 AS text[]), CAST($12 AS boolean[])) AS claims (commit, id, ends)
     WHERE jobs.id = claims.id
       AND claims.ends
       AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
@@ -114,7 +114,7 @@ ended AS (
 
 forgotten AS (
     DELETE FROM "perdure".failures
-    USING unnest($9::integer[], $10::text[], $12::boolean[], $13::integer[]) WITH ORDINALITY AS claims (commit, id, ends, next_spec, position)
+    USING unnest(CAST($9 AS integer[]), CAST($10 AS text[]), CAST($12 AS boolean[]), CAST($13 AS integer[])) WITH ORDINALITY AS claims (commit, id, ends, next_spec, position)
     WHERE failures.job_id = claims.id
       AND (claims.ends OR claims.next_spec IS NOT NULL)
       AND (SELECT has_history FROM held)[claims.position]
@@ -129,8 +129,8 @@ job_specs AS MATERIALIZED (
            date_part('epoch', ready_at) + priority * aging AS rank
     FROM (
         SELECT specs.*, moment.now, coalesce(specs.run_at, moment.now + specs.delay) AS ready_at
-        FROM unnest($26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::bytea[], $32::bigint[], $33::integer[], $34::double precision[], $35::integer[], $36::interval[], $37::timestamptz[], $38::interval[], $39::timestamptz[]) WITH ORDINALITY AS specs (namespace, queue, task, lane, job_group, policy, input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at, number)
-        CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+        FROM unnest(CAST($26 AS text[]), CAST($27 AS text[]), CAST($28 AS text[]), CAST($29 AS text[]), CAST($30 AS text[]), CAST($31 AS bytea[]), CAST($32 AS bigint[]), CAST($33 AS integer[]), CAST($34 AS double precision[]), CAST($35 AS integer[]), CAST($36 AS interval[]), CAST($37 AS timestamptz[]), CAST($38 AS interval[]), CAST($39 AS timestamptz[])) WITH ORDINALITY AS specs (namespace, queue, task, lane, job_group, policy, input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at, number)
+        CROSS JOIN (SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp())) AS moment (now)
     ) AS specs
 ),
 
@@ -161,7 +161,7 @@ continued AS (
         progress         = 0,
         progress_message = '',
         progress_details = NULL
-    FROM unnest($9::integer[], $10::text[], $13::integer[], $14::bytea[], $15::text[]) AS claims (commit, id, next_spec, input, node_key)
+    FROM unnest(CAST($9 AS integer[]), CAST($10 AS text[]), CAST($13 AS integer[]), CAST($14 AS bytea[]), CAST($15 AS text[])) AS claims (commit, id, next_spec, input, node_key)
     JOIN job_specs ON job_specs.number = claims.next_spec
     WHERE jobs.id = claims.id
       AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
@@ -169,7 +169,7 @@ continued AS (
 retried AS (
     UPDATE "perdure".jobs
     SET status = CASE
-            WHEN retries.ready_at <= coalesce($1::timestamptz, statement_timestamp()) THEN 'waiting'
+            WHEN retries.ready_at <= coalesce(CAST($1 AS timestamptz), statement_timestamp()) THEN 'waiting'
             ELSE 'scheduled'
         END,
         worker       = NULL,
@@ -182,8 +182,8 @@ retried AS (
         avoid_until  = retries.ready_at + retries.hold_off
     FROM (
         SELECT id, failure, hold_off, is_postponed, closes_limit,
-               coalesce(until, coalesce($1::timestamptz, statement_timestamp()) + delay) AS ready_at
-        FROM unnest($40::integer[], $41::text[], $42::text[], $43::interval[], $44::timestamptz[], $45::interval[], $46::boolean[], $47::text[]) AS retries (commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
+               coalesce(until, coalesce(CAST($1 AS timestamptz), statement_timestamp()) + delay) AS ready_at
+        FROM unnest(CAST($40 AS integer[]), CAST($41 AS text[]), CAST($42 AS text[]), CAST($43 AS interval[]), CAST($44 AS timestamptz[]), CAST($45 AS interval[]), CAST($46 AS boolean[]), CAST($47 AS text[])) AS retries (commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
         WHERE (SELECT serials FROM good)[retries.commit] IS NOT NULL
     ) AS retries
     WHERE jobs.id = retries.id
@@ -192,7 +192,7 @@ retried AS (
 ),
 history AS (
     INSERT INTO "perdure".failures (job_id, attempt, worker, failed_at, failure)
-    SELECT id, attempt, holder, coalesce($1::timestamptz, statement_timestamp()), failure::json
+    SELECT id, attempt, holder, coalesce(CAST($1 AS timestamptz), statement_timestamp()), failure::json
     FROM retried
 ),
 
@@ -214,12 +214,12 @@ added AS (
     SELECT jobs.id, namespace, queue, task, lane, job_group, policy, jobs.input, input_hash,
            priority, max_attempts, jobs.run_id, jobs.node_key, now, ready_at, deadline_at, rank,
            status
-    FROM unnest($20::integer[], $21::text[], $22::text[], $23::integer[], $24::bytea[], $25::text[]) AS jobs (commit, id, run_id, spec, input, node_key)
+    FROM unnest(CAST($20 AS integer[]), CAST($21 AS text[]), CAST($22 AS text[]), CAST($23 AS integer[]), CAST($24 AS bytea[]), CAST($25 AS text[])) AS jobs (commit, id, run_id, spec, input, node_key)
     JOIN job_specs ON job_specs.number = jobs.spec
     WHERE (SELECT serials FROM good)[jobs.commit] IS NOT NULL
     RETURNING lane, rank, status
 )
-SELECT coalesce($1::timestamptz, statement_timestamp()) AS now,
+SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp()) AS now,
        locked.verdicts,
        locked.status_changed,
        held.is_limited,
@@ -231,8 +231,8 @@ SELECT coalesce($1::timestamptz, statement_timestamp()) AS now,
        least(
            (
                SELECT min(front.rank)
-               FROM unnest($48::text[]) AS place (namespace)
-               CROSS JOIN unnest($49::text[]) AS wanted (lane)
+               FROM unnest(CAST($48 AS text[])) AS place (namespace)
+               CROSS JOIN unnest(CAST($49 AS text[])) AS wanted (lane)
                CROSS JOIN LATERAL (
                    SELECT rank
                    FROM "perdure".jobs
@@ -251,7 +251,7 @@ SELECT coalesce($1::timestamptz, statement_timestamp()) AS now,
                    SELECT lane, rank, status FROM retried
                ) AS own
                WHERE status = 'waiting'
-                 AND lane = ANY ($49::text[])
+                 AND lane = ANY (CAST($49 AS text[]))
            )
        ) AS most_urgent_rank
 FROM locked

@@ -1,5 +1,5 @@
--- Jobs: how they are inserted, claimed and settled. $1 is the moment that counts as now (null: the
--- database's own), except where params.py names the parameters.
+-- Jobs: how they are inserted, claimed and settled. ``:now``, or $1 where parameters are numbered, is
+-- the moment that counts as now (null: the database's own). Named parameters are in params.py.
 
 -- name: claim_from_one_lane
 -- Claiming without limits. The rows are found again by their place (ctid): they were locked in
@@ -10,23 +10,23 @@ WITH picked AS MATERIALIZED (
     SELECT ctid AS place
     FROM {schema}.jobs
     WHERE status = 'waiting'
-      AND namespace = $2
-      AND lane = $5
+      AND namespace = :namespace
+      AND lane = :lane
       AND (avoid_worker IS NULL
-           OR avoid_worker <> $3
-           OR avoid_until <= coalesce($1::timestamptz, statement_timestamp()))
-      AND $6 <> ALL (ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2))
+           OR avoid_worker <> :worker
+           OR avoid_until <= coalesce(:now, statement_timestamp()))
+      AND :queue <> ALL (ARRAY (SELECT name FROM {schema}.queues WHERE namespace = :namespace))
     ORDER BY rank, id
-    LIMIT $7
+    LIMIT :limit
     FOR UPDATE SKIP LOCKED
 )
 UPDATE {schema}.jobs
 SET status      = 'active',
     epoch       = epoch + 1,
     attempt     = attempt + 1,
-    worker      = $3,
-    started_at  = coalesce($1::timestamptz, statement_timestamp()),
-    lease_until = coalesce($1::timestamptz, statement_timestamp()) + $4::interval,
+    worker      = :worker,
+    started_at  = coalesce(:now, statement_timestamp()),
+    lease_until = coalesce(:now, statement_timestamp()) + :lease,
     limit_keys  = NULL
 WHERE ctid = ANY (ARRAY (SELECT place FROM picked))
 RETURNING id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy, job_group,
@@ -35,10 +35,10 @@ RETURNING id, epoch, lane, input, attempt, failures, postpones, max_attempts, po
 -- name: claim_from_lanes
 WITH open_lanes AS MATERIALIZED (
     SELECT lane
-    FROM unnest($5::text[], $6::text[]) AS wanted (lane, queue)
-    WHERE queue <> ALL (ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2))
+    FROM :wanted(lane, queue)
+    WHERE queue <> ALL (ARRAY (SELECT name FROM {schema}.queues WHERE namespace = :namespace))
 ),
--- A few from the front of each lane, without locks. The last of the best $7 of them bounds what
+-- A few from the front of each lane, without locks. The last of the best ones bounds what
 -- is worth locking, so that many lanes do not mean many times as many locks.
 fronts AS MATERIALIZED (
     SELECT front.rank, front.id
@@ -47,20 +47,20 @@ fronts AS MATERIALIZED (
         SELECT rank, id
         FROM {schema}.jobs
         WHERE status = 'waiting'
-          AND namespace = $2
+          AND namespace = :namespace
           AND lane = open_lanes.lane
           AND (avoid_worker IS NULL
-               OR avoid_worker <> $3
-               OR avoid_until <= coalesce($1::timestamptz, statement_timestamp()))
+               OR avoid_worker <> :worker
+               OR avoid_until <= coalesce(:now, statement_timestamp()))
         ORDER BY rank, id
-        LIMIT $8
+        LIMIT :front
     ) AS front
 ),
 bound AS MATERIALIZED (
     SELECT rank, id
     FROM fronts
     ORDER BY rank, id
-    OFFSET $7 - 1
+    OFFSET :limit - 1
     LIMIT 1
 ),
 picked AS MATERIALIZED (
@@ -70,15 +70,15 @@ picked AS MATERIALIZED (
         SELECT ctid AS place, rank, id, lane
         FROM {schema}.jobs
         WHERE status = 'waiting'
-          AND namespace = $2
+          AND namespace = :namespace
           AND lane = open_lanes.lane
           AND (rank, id) <= (
               coalesce((SELECT rank FROM bound), 'infinity'), coalesce((SELECT id FROM bound), ''))
           AND (avoid_worker IS NULL
-               OR avoid_worker <> $3
-               OR avoid_until <= coalesce($1::timestamptz, statement_timestamp()))
+               OR avoid_worker <> :worker
+               OR avoid_until <= coalesce(:now, statement_timestamp()))
         ORDER BY rank, id
-        LIMIT $7
+        LIMIT :limit
         FOR UPDATE SKIP LOCKED
     ) AS candidate
 )
@@ -86,19 +86,19 @@ UPDATE {schema}.jobs
 SET status      = 'active',
     epoch       = epoch + 1,
     attempt     = attempt + 1,
-    worker      = $3,
-    started_at  = coalesce($1::timestamptz, statement_timestamp()),
-    lease_until = coalesce($1::timestamptz, statement_timestamp()) + $4::interval,
+    worker      = :worker,
+    started_at  = coalesce(:now, statement_timestamp()),
+    lease_until = coalesce(:now, statement_timestamp()) + :lease,
     limit_keys  = NULL
-WHERE ctid = ANY (ARRAY (SELECT place FROM picked ORDER BY rank, id LIMIT $7))
+WHERE ctid = ANY (ARRAY (SELECT place FROM picked ORDER BY rank, id LIMIT :limit))
 RETURNING id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy, job_group,
           deadline_at, created_at, rank, started_at, priority, deaths, run_id, node_key,
           -- Locked and not taken: others that looked meanwhile have to be told to look again.
-          (SELECT count(*) FROM picked) > $7;
+          (SELECT count(*) FROM picked) > :limit;
 
 -- name: insert_jobs
--- This one and those up to ``notify`` take part in transactions of other drivers too. Parameters
--- are therefore cast by CAST.
+-- This one and those up to ``notify`` take part in transactions of other drivers too, to some of
+-- which colons mean something else: parameters are cast by CAST.
 INSERT INTO {schema}.jobs (
     id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
     priority, max_attempts, run_id, node_key, created_at, ready_at, deadline_at, status, rank
@@ -112,19 +112,10 @@ FROM (
            priority, aging, max_attempts, run_id, node_key, moment.now,
            coalesce(run_at, moment.now + delay) AS ready_at,
            coalesce(deadline_at, moment.now + deadline) AS deadline_at
-    FROM unnest(
-        CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS text[]), CAST($5 AS text[]),
-        CAST($6 AS text[]), CAST($7 AS text[]), CAST($8 AS text[]), CAST($9 AS bytea[]),
-        CAST($10 AS bytea[]), CAST($11 AS bigint[]), CAST($12 AS integer[]),
-        CAST($13 AS double precision[]), CAST($14 AS integer[]), CAST($15 AS interval[]),
-        CAST($16 AS timestamptz[]), CAST($17 AS interval[]), CAST($18 AS timestamptz[]),
-        CAST($19 AS text[]), CAST($20 AS text[])
-    ) AS line (id, namespace, queue, task, lane, job_group, fingerprint, policy, input,
-               input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at,
-               run_id, node_key)
-    CROSS JOIN (
-        SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp())
-    ) AS moment (now)
+    FROM :jobs(id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
+               priority, aging, max_attempts, delay, run_at, deadline, deadline_at, run_id,
+               node_key)
+    CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
 ) AS given
 ON CONFLICT DO NOTHING
 RETURNING id, status = 'waiting';
@@ -135,15 +126,12 @@ RETURNING id, status = 'waiting';
 -- repeated insert needs to pay.
 WITH shared AS MATERIALIZED (
     SELECT now, ready_at,
-           coalesce(CAST($16 AS timestamptz), now + CAST($17 AS interval)) AS deadline_at,
+           coalesce(:deadline_at, now + :deadline) AS deadline_at,
            CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END AS status,
-           date_part('epoch', ready_at) + CAST($11 AS integer) * CAST($13 AS double precision)
-               AS rank
+           date_part('epoch', ready_at) + :priority * :aging AS rank
     FROM (
-        SELECT now, coalesce(CAST($14 AS timestamptz), now + CAST($15 AS interval)) AS ready_at
-        FROM (
-            SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp()) AS now
-        ) AS moment
+        SELECT now, coalesce(:run_at, now + :delay) AS ready_at
+        FROM (SELECT coalesce(:now, statement_timestamp()) AS now) AS moment
     ) AS times
 ),
 added AS (
@@ -151,12 +139,10 @@ added AS (
         id, input, input_hash, namespace, queue, task, lane, job_group, policy, priority,
         max_attempts, created_at, ready_at, deadline_at, status, rank
     )
-    SELECT given.id, given.input, given.input_hash,
-           CAST($5 AS text), CAST($6 AS text), CAST($7 AS text), CAST($8 AS text),
-           CAST($9 AS text), CAST($10 AS bytea), CAST($11 AS integer), CAST($12 AS integer),
+    SELECT inputs.id, inputs.input, inputs.input_hash,
+           :namespace, :queue, :task, :lane, :job_group, :policy, :priority, :max_attempts,
            shared.now, shared.ready_at, shared.deadline_at, shared.status, shared.rank
-    FROM unnest(CAST($2 AS text[]), CAST($3 AS bytea[]), CAST($4 AS bigint[]))
-        AS given (id, input, input_hash)
+    FROM :inputs(id, input, input_hash)
     CROSS JOIN shared
 )
 SELECT status = 'waiting'
@@ -175,8 +161,7 @@ LIMIT 1;
 -- name: find_rivals
 -- What stands in the way of jobs that were not inserted: the same id, or a live fingerprint.
 SELECT given.id, same.id IS NOT NULL, rival.id
-FROM unnest(CAST($1 AS text[]), CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS text[]))
-    AS given (id, namespace, queue, fingerprint)
+FROM :given(id, namespace, queue, fingerprint)
 LEFT JOIN {schema}.jobs AS same ON same.id = given.id
 LEFT JOIN {schema}.jobs AS rival
     ON rival.namespace = given.namespace
@@ -187,8 +172,7 @@ LEFT JOIN {schema}.jobs AS rival
 -- name: replace_rivals
 WITH rivals AS MATERIALIZED (
     SELECT rival.id, rival.lease_until IS NOT NULL AS was_held, given.id AS replaced_by
-    FROM unnest(CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS text[]), CAST($5 AS text[]))
-        AS given (id, namespace, queue, fingerprint)
+    FROM :given(id, namespace, queue, fingerprint)
     JOIN {schema}.jobs AS rival
         ON rival.namespace = given.namespace
        AND rival.queue = given.queue
@@ -204,7 +188,7 @@ replaced AS (
     SET status      = 'cancelled',
         epoch       = epoch + CASE WHEN was_held THEN 1 ELSE 0 END,
         lease_until = NULL,
-        finished_at = coalesce(CAST($1 AS timestamptz), statement_timestamp())
+        finished_at = coalesce(:now, statement_timestamp())
     FROM rivals
     WHERE jobs.id = rivals.id
     RETURNING jobs.id, jobs.attempt, jobs.worker, jobs.finished_at,
@@ -213,7 +197,7 @@ replaced AS (
 history AS (
     INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
     SELECT id, attempt, worker, finished_at,
-           json_build_object('type', CAST($6 AS text), 'message', 'replaced by ' || replaced_by)
+           json_build_object('type', :failure_type, 'message', 'replaced by ' || replaced_by)
     FROM replaced
 )
 SELECT id, was_held, was_held AND was_limited
@@ -237,14 +221,14 @@ SELECT pg_notify(CAST($1 AS text), CAST($2 AS text));
 -- of looking each job up by its id.
 UPDATE {schema}.jobs
 SET status      = CASE jobs.status WHEN 'active' THEN 'completed' ELSE 'cancelled' END,
-    output      = CASE jobs.status WHEN 'active' THEN given.output END,
+    output      = CASE jobs.status WHEN 'active' THEN outcomes.output END,
     progress    = CASE jobs.status WHEN 'active' THEN 100 ELSE jobs.progress END,
-    finished_at = coalesce($1::timestamptz, statement_timestamp()),
+    finished_at = coalesce(:now, statement_timestamp()),
     lease_until = NULL,
-    dropped     = $5
-FROM unnest($2::text[], $3::integer[], $4::bytea[]) AS given (id, epoch, output)
-WHERE jobs.id = given.id
-  AND jobs.epoch = given.epoch
+    dropped     = :is_dropped
+FROM :outcomes(id, epoch, output)
+WHERE jobs.id = outcomes.id
+  AND jobs.epoch = outcomes.epoch
   AND jobs.lease_until IS NOT NULL
 RETURNING jobs.id, jobs.status, jobs.limit_keys IS NOT NULL;
 
@@ -369,13 +353,12 @@ WHERE jobs.epoch = given.epoch
 
 -- name: save_progress
 UPDATE {schema}.jobs
-SET progress         = given.percent,
-    progress_message = given.message,
-    progress_details = given.details
-FROM unnest($1::text[], $2::integer[], $3::double precision[], $4::text[], $5::bytea[])
-    AS given (id, epoch, percent, message, details)
-WHERE jobs.id = given.id
-  AND jobs.epoch = given.epoch
+SET progress         = latest.percent,
+    progress_message = latest.message,
+    progress_details = latest.details
+FROM :latest(id, epoch, percent, message, details)
+WHERE jobs.id = latest.id
+  AND jobs.epoch = latest.epoch
   AND jobs.lease_until IS NOT NULL
 RETURNING jobs.id;
 
@@ -450,16 +433,16 @@ SELECT (SELECT now FROM moment),
 
 -- name: limit_candidates
 SELECT candidate.id, candidate.lane
-FROM unnest($4::text[], $5::integer[]) AS wanted (lane, room)
+FROM :wanted(lane, room)
 CROSS JOIN LATERAL (
     SELECT id, lane, rank
     FROM {schema}.jobs
     WHERE status = 'waiting'
-      AND namespace = $2
+      AND namespace = :namespace
       AND lane = wanted.lane
       AND (avoid_worker IS NULL
-           OR avoid_worker <> $3
-           OR avoid_until <= $1::timestamptz)
+           OR avoid_worker <> :worker
+           OR avoid_until <= :now)
     ORDER BY rank, id
     LIMIT wanted.room
     FOR UPDATE SKIP LOCKED
@@ -469,37 +452,37 @@ ORDER BY candidate.rank, candidate.id;
 -- name: start_under_limits
 WITH counted AS (
     INSERT INTO {schema}.limit_starts (namespace, key, started_at, count)
-    SELECT $2, key, $1::timestamptz, count
-    FROM unnest($7::text[], $8::integer[], $9::interval[]) AS start (key, count, span)
+    SELECT :namespace, key, :now, number
+    FROM :starts(key, number, span)
     WHERE span IS NOT NULL
 ),
 forgotten AS (
     DELETE FROM {schema}.limit_starts
-    USING unnest($7::text[], $9::interval[]) AS start (key, span)
-    WHERE limit_starts.namespace = $2
-      AND limit_starts.key = start.key
-      AND limit_starts.started_at <= $1::timestamptz - start.span
+    USING :starts(key, span)
+    WHERE limit_starts.namespace = :namespace
+      AND limit_starts.key = starts.key
+      AND limit_starts.started_at <= :now - starts.span
 ),
 remembered AS (
     UPDATE {schema}.limits
-    SET last_start_at = $1::timestamptz,
-        counts_until  = greatest(counts_until, $1::timestamptz + start.memory)
-    FROM unnest($7::text[], $10::interval[]) AS start (key, memory)
-    WHERE limits.namespace = $2
-      AND limits.key = start.key
+    SET last_start_at = :now,
+        counts_until  = greatest(counts_until, :now + starts.memory)
+    FROM :starts(key, memory)
+    WHERE limits.namespace = :namespace
+      AND limits.key = starts.key
 )
 UPDATE {schema}.jobs
 SET status      = 'active',
     epoch       = epoch + 1,
     attempt     = attempt + 1,
-    worker      = $3,
-    started_at  = $1::timestamptz,
-    lease_until = $1::timestamptz + $4::interval,
+    worker      = :worker,
+    started_at  = :now,
+    lease_until = :now + :lease,
     limit_keys  = CASE
         WHEN chosen.keys IS NOT NULL
         THEN ARRAY (SELECT json_array_elements_text(chosen.keys::json))
     END
-FROM unnest($5::text[], $6::text[]) AS chosen (id, keys)
+FROM :chosen(id, keys)
 WHERE jobs.id = chosen.id
 RETURNING jobs.id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy,
           job_group, deadline_at, created_at, rank, started_at, priority, deaths, run_id, node_key;

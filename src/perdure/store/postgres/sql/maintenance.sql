@@ -1,5 +1,6 @@
--- What any worker may do for its namespace, in bounded batches. $1 is the moment that counts as now (null: the
--- database's own). Rows somebody else has in hand are skipped: the next pass gets them.
+-- What any worker may do for its namespace, in bounded batches. Rows somebody else has in hand are
+-- skipped: the next pass gets them. ``:now``, or $1 where parameters are numbered, is the moment that
+-- counts as now (null: the database's own). Named parameters are in params.py.
 
 -- name: survey
 -- Lanes are found by hopping from each to the next one in the index, whatever number of jobs lies
@@ -108,25 +109,25 @@ WITH expired AS MATERIALIZED (
     SELECT ctid AS place, worker AS holder
     FROM {schema}.jobs
     WHERE status IN ('active', 'aborting')
-      AND namespace = $2
-      AND lease_until <= coalesce($1::timestamptz, statement_timestamp())
+      AND namespace = :namespace
+      AND lease_until <= coalesce(:now, statement_timestamp())
     ORDER BY lease_until
-    LIMIT $3
+    LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ),
 taken AS (
     UPDATE {schema}.jobs
     SET status = CASE
             WHEN status = 'aborting' THEN 'cancelled'
-            WHEN deaths + 1 >= $4 AND run_id IS NULL THEN 'dead'
+            WHEN deaths + 1 >= :deaths_max AND run_id IS NULL THEN 'dead'
             ELSE 'waiting'
         END,
         finished_at = CASE
-            WHEN status = 'aborting' OR deaths + 1 >= $4 AND run_id IS NULL
-            THEN coalesce($1::timestamptz, statement_timestamp())
+            WHEN status = 'aborting' OR deaths + 1 >= :deaths_max AND run_id IS NULL
+            THEN coalesce(:now, statement_timestamp())
         END,
         worker      = CASE
-            WHEN status = 'aborting' OR deaths + 1 >= $4 AND run_id IS NULL THEN holder
+            WHEN status = 'aborting' OR deaths + 1 >= :deaths_max AND run_id IS NULL THEN holder
         END,
         deaths      = deaths + 1,
         epoch       = epoch + 1,
@@ -135,14 +136,14 @@ taken AS (
     WHERE jobs.ctid = expired.place
     RETURNING id, lane, holder, status, attempt, limit_keys IS NOT NULL AS was_limited,
               json_build_object(
-                  'type', $5::text,
+                  'type', :failure_type,
                   'message',
                   'the lease of worker ' || holder || ' ran out before it settled the job'
               ) AS failure
 ),
 history AS (
     INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
-    SELECT id, attempt, holder, coalesce($1::timestamptz, statement_timestamp()), failure
+    SELECT id, attempt, holder, coalesce(:now, statement_timestamp()), failure
     FROM taken
 )
 SELECT id, lane, holder, status, attempt, was_limited, failure
@@ -181,7 +182,6 @@ SELECT id, lane, attempt, failure
 FROM expired;
 
 -- name: prune_jobs
--- $3 is how long completed jobs are kept (null: for ever), $4 and $5 the other statuses and spans.
 WITH old AS MATERIALIZED (
     SELECT place, id
     FROM (
@@ -189,26 +189,26 @@ WITH old AS MATERIALIZED (
             SELECT ctid AS place, id
             FROM {schema}.jobs
             WHERE status = 'completed'
-              AND namespace = $2
-              AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval
+              AND namespace = :namespace
+              AND finished_at <= coalesce(:now, statement_timestamp()) - :completed
             ORDER BY finished_at
-            LIMIT $6
+            LIMIT :limit
         )
         UNION ALL
         SELECT ended.place, ended.id
-        FROM unnest($4::text[], $5::interval[]) AS kept (status, span)
+        FROM :kept(status, span)
         CROSS JOIN LATERAL (
             SELECT ctid AS place, id
             FROM {schema}.jobs
             WHERE status IN ('failed', 'dead', 'cancelled')
-              AND namespace = $2
+              AND namespace = :namespace
               AND status = kept.status
-              AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - kept.span
+              AND finished_at <= coalesce(:now, statement_timestamp()) - kept.span
             ORDER BY finished_at
-            LIMIT $6
+            LIMIT :limit
         ) AS ended
     ) AS candidate
-    LIMIT $6
+    LIMIT :limit
 ),
 -- A job that is being retried just now is left alone.
 unlocked AS MATERIALIZED (
@@ -254,8 +254,8 @@ RETURNING key;
 
 -- name: register_worker
 INSERT INTO {schema}.workers AS known (id, namespace, info, lease, started_at, seen_at)
-VALUES ($2, $3, $4::json, $5, coalesce($1::timestamptz, statement_timestamp()),
-        coalesce($1::timestamptz, statement_timestamp()))
+VALUES (:id, :namespace, :info, :lease, coalesce(:now, statement_timestamp()),
+        coalesce(:now, statement_timestamp()))
 ON CONFLICT (id) DO UPDATE
 SET namespace = excluded.namespace,
     info      = excluded.info,

@@ -70,14 +70,14 @@ WHERE runs.id = $2
 WITH held AS MATERIALIZED (
     SELECT id, namespace, run_id
     FROM {schema}.jobs
-    WHERE id = $1
-      AND epoch = $2
+    WHERE id = :id
+      AND epoch = :epoch
       AND lease_until IS NOT NULL
     FOR UPDATE
 ),
 kept AS (
     INSERT INTO {schema}.steps (owner, name, value, run_serial, job_id)
-    SELECT $3, $4, $5, runs.serial, CASE WHEN held.run_id IS NULL THEN held.id END
+    SELECT :owner, :name, :value, runs.serial, CASE WHEN held.run_id IS NULL THEN held.id END
     FROM held
     LEFT JOIN {schema}.runs
         ON runs.id = held.run_id

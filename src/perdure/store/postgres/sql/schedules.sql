@@ -1,5 +1,4 @@
--- Schedules, and by what flows cool down. $1 is the moment that counts as now (null: the
--- database's own), where it matters.
+-- Schedules. Named parameters are in params.py.
 
 -- name: list_schedules
 SELECT namespace, name, revision, definition, state, due_at
@@ -18,18 +17,18 @@ FOR UPDATE;
 
 -- name: insert_schedule
 INSERT INTO {schema}.schedules (namespace, name, revision, due_at, definition, state)
-VALUES ($1, $2, $3, $4, $5, $6)
+VALUES (:namespace, :name, :revision, :due_at, :definition, :state)
 ON CONFLICT (namespace, name) DO NOTHING
 RETURNING true;
 
 -- name: update_schedule
 UPDATE {schema}.schedules
-SET revision   = $3,
-    due_at     = $4,
-    definition = $5,
-    state      = $6
-WHERE namespace = $1
-  AND name = $2;
+SET revision   = :revision,
+    due_at     = :due_at,
+    definition = :definition,
+    state      = :state
+WHERE namespace = :namespace
+  AND name = :name;
 
 -- name: delete_schedule
 DELETE FROM {schema}.schedules

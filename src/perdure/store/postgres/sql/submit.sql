@@ -1,5 +1,5 @@
--- How runs begin, and how they go. $1 is the moment that counts as now (null: the database's own),
--- where it matters.
+-- How runs begin, and how they go. ``:now``, or $1 where parameters are numbered, is the moment that
+-- counts as now (null: the database's own). Named parameters are in params.py.
 
 -- name: lock_jobs
 -- Those that are settled ($3), and all of some runs ($1 namespaces, $2 ids), in one order:
@@ -25,11 +25,8 @@ INSERT INTO {schema}.waits (
 )
 SELECT namespace, run_id, key, kind, name, moment.now, coalesce(due_at, moment.now + delay),
        deciders::text[], detail
-FROM unnest(
-    $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::interval[],
-    $8::timestamptz[], $9::text[], $10::bytea[]
-) AS given (namespace, run_id, key, kind, name, delay, due_at, deciders, detail)
-CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+FROM :opened(namespace, run_id, key, kind, name, delay, due_at, deciders, detail)
+CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
 ON CONFLICT (run_id, namespace, key) DO UPDATE
 SET kind     = excluded.kind,
     name     = excluded.name,
@@ -90,7 +87,7 @@ WITH added AS (
         has_cooldown, created_at, updated_at, finished_at
     )
     SELECT :namespace, :id, :flow, :version, :status, :submission, :parent_run, :parent_key,
-           :summary, cardinality(:events.data), :has_cooldown, now, now,
+           :summary, coalesce(cardinality(:events.data), 0), :has_cooldown, now, now,
            CASE WHEN :status IN ('completed', 'failed', 'cancelled', 'skipped') THEN now END
     FROM (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
     ON CONFLICT (id, namespace) DO NOTHING
@@ -138,14 +135,13 @@ WHERE id = $2
 -- name: wake_parents
 -- For children that are over as soon as they begin.
 UPDATE {schema}.waits
-SET due_at = least(waits.due_at, coalesce($1::timestamptz, statement_timestamp()))
-FROM unnest($2::text[], $3::text[], $4::text[], $5::text[])
-    AS given (namespace, run_id, key, child)
-WHERE waits.run_id = given.run_id
-  AND waits.namespace = given.namespace
-  AND waits.key = given.key
+SET due_at = least(waits.due_at, coalesce(:now, statement_timestamp()))
+FROM :ended(namespace, run_id, key, child)
+WHERE waits.run_id = ended.run_id
+  AND waits.namespace = ended.namespace
+  AND waits.key = ended.key
   AND waits.kind = 'child'
-  AND waits.name = given.child
+  AND waits.name = ended.child
 RETURNING waits.key;
 
 -- name: add_runs
@@ -157,19 +153,15 @@ INSERT INTO {schema}.runs (
 SELECT namespace, id, flow, version, status, number, parent_run, parent_key, summary, moment.now,
        moment.now,
        CASE WHEN status IN ('completed', 'failed', 'cancelled', 'skipped') THEN moment.now END
-FROM unnest(
-    $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[],
-    $9::text[], $10::bytea[]
-) AS given (namespace, id, flow, version, status, number, parent_run, parent_key, summary)
-CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+FROM :children(namespace, id, flow, version, status, number, parent_run, parent_key, summary)
+CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
 ON CONFLICT (id, namespace) DO NOTHING
 RETURNING namespace, id, serial;
 
 -- name: add_events
 INSERT INTO {schema}.events (run_serial, number, at, data, value)
-SELECT serial, number, coalesce($1::timestamptz, statement_timestamp()), data, value
-FROM unnest($2::bigint[], $3::bigint[], $4::bytea[], $5::bytea[])
-    AS given (serial, number, data, value);
+SELECT serial, number, coalesce(:now, statement_timestamp()), data, value
+FROM :events(serial, number, data, value);
 
 -- name: lock_families
 -- Runs with their children and all theirs.
@@ -232,18 +224,17 @@ SELECT id, was_held, was_limited
 FROM live_jobs;
 
 -- name: pick_old_runs
--- $3 are statuses, $4 how long runs of each are kept. Children go with their parent, and a parent
--- stays as long as one of them goes on.
+-- Children go with their parent, and a parent stays as long as one of them goes on.
 SELECT old.namespace, old.id
-FROM unnest($3::text[], $4::interval[]) AS kept (status, span)
+FROM :kept(status, span)
 CROSS JOIN LATERAL (
     SELECT namespace, id
     FROM {schema}.runs
     WHERE finished_at IS NOT NULL
       AND parent_run IS NULL
       AND status = kept.status
-      AND namespace = $2
-      AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - kept.span
+      AND namespace = :namespace
+      AND finished_at <= coalesce(:now, statement_timestamp()) - kept.span
       AND NOT EXISTS (
           WITH RECURSIVE family AS (
               SELECT child.namespace, child.id, child.finished_at
@@ -262,7 +253,7 @@ CROSS JOIN LATERAL (
           WHERE finished_at IS NULL
       )
     ORDER BY finished_at
-    LIMIT $5
+    LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ) AS old
-LIMIT $5;
+LIMIT :limit;
