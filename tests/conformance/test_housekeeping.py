@@ -11,6 +11,7 @@ from perdure.model.job import Expired, Status
 from perdure.model.partition import Lane
 from perdure.model.worker import PollResult
 from perdure.store.contract import SURVEY_LANES_MAX, Store
+from perdure.store.failures import deadline_expired
 from tests.conformance.builders import (
     HOUR,
     LANE,
@@ -185,8 +186,8 @@ class TestMaintenanceExpireDeadlines:
         assert job is not None
         assert state is not None
         assert (job.status, job.finished_at) == (Status.FAILED, clock())
-        assert state.failure is not None
-        assert state.failure.type == "perdure.errors.DeadlineExceeded"
+        assert state.failure == deadline_expired(clock())
+        assert state.failure.code == "job.deadline_expired"
         assert [each.failure for each in history] == [state.failure]
         assert expired == Expired(
             id=there.id,

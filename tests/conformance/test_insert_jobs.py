@@ -21,6 +21,7 @@ from perdure.model.job import (
 from perdure.model.outcome import Completed
 from perdure.model.partition import Lane
 from perdure.store.contract import Store
+from perdure.store.failures import replaced_by
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
@@ -211,11 +212,9 @@ class TestInsertJobsWithAFingerprint:
         old, state, history = await record_of(store, live.id)
         assert old is not None
         assert state is not None
-        assert state.failure is not None
         assert (old.status, old.finished_at) == (Status.CANCELLED, clock())
-        assert state.failure == history[-1].failure
-        assert state.failure.type == "perdure.errors.JobCancelled"
-        assert new in state.failure.message
+        assert state.failure == history[-1].failure == replaced_by(new)
+        assert state.failure.code == "job.replaced"
         assert await status_of(store, new) is Status.WAITING
 
     async def test_takes_the_claim_of_a_replaced_job_away(self, store: Store) -> None:

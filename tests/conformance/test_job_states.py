@@ -9,6 +9,7 @@ from perdure.model.ids import JobId
 from perdure.model.job import JobState, Progress, Status
 from perdure.model.outcome import Buried, Cancelled, Completed, Failed, Retried
 from perdure.store.contract import Store
+from perdure.store.failures import lease_expired
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     LEASE,
@@ -110,10 +111,10 @@ class TestQueriesFailedAttempts:
             (2, OTHER_WORKER, began_at + SECOND + LEASE),
             (3, WORKER, began_at + SECOND + LEASE + SECOND),
         ]
-        assert [each.failure.type for each in history] == [
-            "OSError",
-            "perdure.errors.WorkerDied",
-            "OSError",
+        assert [each.failure for each in history] == [
+            failure("one"),
+            lease_expired(OTHER_WORKER),
+            failure("three"),
         ]
 
     async def test_is_empty_for_a_job_that_never_failed_or_is_not_there(self, store: Store) -> None:

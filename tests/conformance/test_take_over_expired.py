@@ -8,6 +8,7 @@ from perdure.clock import ManualClock
 from perdure.model.job import Status, TakenOver
 from perdure.model.outcome import Completed, GivenBack
 from perdure.store.contract import Store
+from perdure.store.failures import lease_expired
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
@@ -81,8 +82,8 @@ class TestMaintenanceTakeOverExpired:
         await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
 
         [death] = await store.queries.failed_attempts(held.id)
-        assert death.failure.type == "perdure.errors.WorkerDied"
-        assert WORKER in death.failure.message
+        assert death.failure == lease_expired(WORKER)
+        assert death.failure.code == "job.lease_expired"
         assert (death.attempt, death.worker, death.at) == (1, WORKER, clock())
 
     async def test_makes_the_old_claim_stale(self, store: Store, clock: ManualClock) -> None:
@@ -112,8 +113,7 @@ class TestMaintenanceTakeOverExpired:
         assert job is not None
         assert state is not None
         assert (job.finished_at, job.deaths) == (clock(), DEATHS_MAX)
-        assert state.failure is not None
-        assert state.failure.type == "perdure.errors.WorkerDied"
+        assert state.failure == lease_expired(WORKER)
         assert await claim_ids(store) == []
 
     async def test_ends_an_aborting_job_cancelled(self, store: Store, clock: ManualClock) -> None:

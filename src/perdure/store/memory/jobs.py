@@ -11,9 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.errors import FingerprintTaken, JobCancelled
+from perdure.errors import FingerprintTaken
 from perdure.model.check import check_times
-from perdure.model.failure import Failure
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
@@ -28,13 +27,13 @@ from perdure.model.outcome import (
     Retried,
     Settlement,
 )
-from perdure.model.retry import type_name
 from perdure.model.times import nearest_duration
 from perdure.model.worker import Renewal
 from perdure.store import admission
 from perdure.store.admission import moved_rank, rank_of
 from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.contract.refusals import deadline_passed
+from perdure.store.failures import replaced_by
 from perdure.store.lifecycle import Operation, after_settling
 from perdure.store.memory.records import StoredJob
 from perdure.store.memory.state import LimitRecord
@@ -100,13 +99,12 @@ def live_rival(transaction: Transaction, job: StoredJob) -> StoredJob | None:
 
 
 def _replace(transaction: Transaction, job: StoredJob, by: JobId) -> None:
-    failure = Failure(type=type_name(JobCancelled), message=f"replaced by {by}")
     transaction.move(
         job,
         Operation.REPLACE,
         Status.CANCELLED,
         epoch=job.epoch + (job.status in HELD),
-        history=transaction.failed(job, failure),
+        history=transaction.failed(job, replaced_by(by)),
     )
     if job.status in HELD:
         transaction.hints.stopped(job.id)

@@ -7,16 +7,14 @@ from datetime import datetime, timedelta
 from heapq import nsmallest
 from itertools import islice
 
-from perdure.errors import DeadlineExceeded, WorkerDied
-from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
-from perdure.model.retry import type_name
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
 from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
+from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.lifecycle import Operation, after_take_over
 from perdure.store.memory.records import Place, StoredJob
 from perdure.store.memory.state import DutyLease, WorkerRecord
@@ -161,10 +159,7 @@ def _take_over(transaction: Transaction, job: StoredJob, deaths_max: int) -> Tak
         after = after_take_over(job.status, deaths, deaths_max)
     else:
         after = Status.WAITING  # its run decides when enough is enough
-    failure = Failure(
-        type=type_name(WorkerDied),
-        message=f"the lease of worker {job.worker} ran out before it settled the job",
-    )
+    failure = lease_expired(job.worker)
     transaction.move(
         job,
         Operation.TAKE_OVER,
@@ -185,10 +180,8 @@ def _take_over(transaction: Transaction, job: StoredJob, deaths_max: int) -> Tak
 
 
 def _expire(transaction: Transaction, job: StoredJob) -> Expired:
-    failure = Failure(
-        type=type_name(DeadlineExceeded),
-        message=f"the deadline {job.deadline_at} passed before a worker completed the job",
-    )
+    assert job.deadline_at is not None
+    failure = deadline_expired(job.deadline_at)
     transaction.move(job, Operation.EXPIRE, Status.FAILED, history=transaction.failed(job, failure))
     return Expired(
         id=job.id, namespace=job.namespace, lane=job.lane, attempt=job.attempt, failure=failure

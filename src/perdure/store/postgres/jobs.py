@@ -13,19 +13,19 @@ import asyncpg
 import msgspec
 
 from perdure.clock import Clock
-from perdure.errors import FingerprintTaken, JobCancelled
+from perdure.errors import FingerprintTaken
 from perdure.model.check import check_times
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.model.outcome import Completed, Settlement
-from perdure.model.retry import type_name
 from perdure.model.times import nearest_duration
 from perdure.model.worker import Renewal
 from perdure.store import admission
 from perdure.store.contract import ClaimRequest, JobStore, LaneRequest
 from perdure.store.contract.refusals import deadline_passed
+from perdure.store.failures import replaced_by
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.params import (
@@ -40,6 +40,7 @@ from perdure.store.postgres.params import (
     OutputColumns,
     ProgressColumns,
     ReplaceRivalsParams,
+    ReplacingColumns,
     RoomColumns,
     SaveProgressParams,
     SettleCompletedParams,
@@ -52,6 +53,7 @@ from perdure.store.postgres.rows import (
     STARTED_AT,
     by_rank,
     claimed_job,
+    encode_failure,
     job_columns,
     like_job_params,
     outcome_columns,
@@ -221,9 +223,9 @@ def _runs(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
 def _replace_rivals(
     jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints
 ) -> Generator[Step, Rows, None]:
-    params = ReplaceRivalsParams(
-        now=moment, given=_fingerprints(jobs), failure_type=type_name(JobCancelled)
-    )
+    failures = [encode_failure(replaced_by(job.id)) for job in jobs]
+    given = ReplacingColumns(*_fingerprints(jobs), failure=failures)
+    params = ReplaceRivalsParams(now=moment, given=given)
     replaced = yield "replace_rivals", arguments_of(params)
     for id, was_held, was_limited in replaced:
         moves.moved(id, Status.CANCELLED, None, frees_limit=was_limited)

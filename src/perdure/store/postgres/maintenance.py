@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
-from perdure.errors import DeadlineExceeded, WorkerDied
 from perdure.model.failure import Failure
-from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.partition import Lane
-from perdure.model.retry import type_name
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
 from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
+from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.hints import WriteHints
-from perdure.store.postgres.connection import Record
+from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.params import (
+    AddFailuresParams,
+    FailureColumns,
     PruneJobsParams,
     RegisterWorkerParams,
     RetentionColumns,
     TakeOverParams,
 )
-from perdure.store.postgres.rows import wait_from
+from perdure.store.postgres.rows import encode_failure, wait_from
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import prune_runs
 from perdure.store.sql.rows import STATUS_OF, first_readable
@@ -69,15 +70,13 @@ class PostgresMaintenance(MaintenanceStore):
         self, namespace: str, limit: int, deaths_max: int
     ) -> list[TakenOver]:
         params = TakeOverParams(
-            now=self._session.moment(),
-            namespace=namespace,
-            limit=limit,
-            deaths_max=deaths_max,
-            failure_type=type_name(WorkerDied),
+            now=self._session.moment(), namespace=namespace, limit=limit, deaths_max=deaths_max
         )
-        rows = await self._session.fetch("take_over_expired", *arguments_of(params))
         taken, moves = [], WriteHints()
-        for id, lane, holder, status, attempt, was_limited, failure in rows:
+        for row, failure in await self._end_attempts(
+            "take_over_expired", arguments_of(params), lambda row: lease_expired(row[2])
+        ):
+            id, lane, holder, attempt, status, was_limited, _ = row
             moves.moved(id, status, lane, frees_limit=was_limited)
             taken.append(
                 TakenOver(
@@ -87,34 +86,59 @@ class PostgresMaintenance(MaintenanceStore):
                     worker=holder,
                     attempt=attempt,
                     after=STATUS_OF[status],
-                    failure=msgspec.json.decode(failure, type=Failure),
+                    failure=failure,
                 )
             )
         self._session.publish(*moves.hints())
         return taken
 
     async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
-        rows = await self._session.fetch(
-            "expire_deadlines",
-            self._session.moment(),
-            namespace,
-            limit,
-            type_name(DeadlineExceeded),
-        )
-        if rows:
-            self._session.publish(
-                Hint(kind=HintKind.CHANGED, names=frozenset(row[0] for row in rows))
+        arguments = (self._session.moment(), namespace, limit)
+        expired, moves = [], WriteHints()
+        for row, failure in await self._end_attempts(
+            "expire_deadlines", arguments, lambda row: deadline_expired(row[4])
+        ):
+            id, lane, _, attempt, _, _ = row
+            moves.moved(id, Status.FAILED, None)
+            expired.append(
+                Expired(
+                    id=id,
+                    namespace=namespace,
+                    lane=Lane.parse(lane),
+                    attempt=attempt,
+                    failure=failure,
+                )
             )
-        return [
-            Expired(
-                id=id,
-                namespace=namespace,
-                lane=Lane.parse(lane),
-                attempt=attempt,
-                failure=msgspec.json.decode(failure, type=Failure),
-            )
-            for id, lane, attempt, failure in rows
-        ]
+        self._session.publish(*moves.hints())
+        return expired
+
+    async def _end_attempts(
+        self, statement: str, arguments: Sequence[Any], failure_of: Callable[[Record], Failure]
+    ) -> list[tuple[Record, Failure]]:
+        """Run a statement that ends jobs by itself, and record in the same transaction of what.
+
+        Its rows begin with id, lane, worker and attempt, and end with the moment.
+        """
+        statements = self._session.statements
+
+        async def work(connection: Connection, _: bool) -> list[tuple[Record, Failure]]:
+            async with Transacting(connection) as transaction:
+                rows = await connection.fetch(statements[statement], *arguments)
+                failures = [failure_of(row) for row in rows]
+                if rows:
+                    failed = FailureColumns(
+                        id=[row[0] for row in rows],
+                        attempt=[row[3] for row in rows],
+                        worker=[row[2] for row in rows],
+                        failure=[encode_failure(failure) for failure in failures],
+                    )
+                    params = AddFailuresParams(now=rows[0][-1], failed=failed)
+                    await connection.fetch(statements["add_failures"], *arguments_of(params))
+                else:
+                    transaction.undo()
+            return list(zip(rows, failures, strict=True))
+
+        return await self._session.connections.run(work)
 
     async def prune_jobs(self, namespace: str, keep: Mapping[Status, timedelta], limit: int) -> int:
         spans = {status: nearest_duration(span) for status, span in keep.items()}

@@ -98,10 +98,18 @@ class FindRivalsParams(NamedTuple):
     given: FingerprintColumns
 
 
+class ReplacingColumns(NamedTuple):
+    id: Text
+    namespace: Text
+    queue: Text
+    fingerprint: Text
+    failure: Text
+    """What is recorded of the job that has the fingerprint now."""
+
+
 class ReplaceRivalsParams(NamedTuple):
     now: Now
-    given: FingerprintColumns
-    failure_type: OneText
+    given: ReplacingColumns
 
 
 class ClaimFromOneLaneParams(NamedTuple):
@@ -445,7 +453,20 @@ class TakeOverParams(NamedTuple):
     namespace: OneText
     limit: OneBigint
     deaths_max: OneInteger
-    failure_type: OneText
+
+
+class FailureColumns(NamedTuple):
+    """Jobs that failed without an attempt to settle them."""
+
+    id: Text
+    attempt: Integer
+    worker: Text
+    failure: Text
+
+
+class AddFailuresParams(NamedTuple):
+    now: Now
+    failed: FailureColumns
 
 
 class RetentionColumns(NamedTuple):
@@ -488,6 +509,7 @@ class ScheduleParams(NamedTuple):
 
 PARAMS: dict[str, type[Params]] = {
     "add_events": AddEventsParams,
+    "add_failures": AddFailuresParams,
     "add_runs": AddRunsParams,
     "claim_from_lanes": ClaimFromLanesParams,
     "claim_from_one_lane": ClaimFromOneLaneParams,

@@ -20,6 +20,7 @@ from perdure.model.job import FailedAttempt, Job, JobState, NodeRef, Progress, Q
 from perdure.model.partition import Lane
 from perdure.model.run import Run, RunStatus, Wait, WaitKind
 from perdure.model.schedule import Schedule, UnreadableSchedule, decode_schedule
+from perdure.store.failures import UNREADABLE
 
 Row = Sequence[Any]
 Moment = Callable[[Any], datetime]
@@ -202,8 +203,6 @@ def read_schedule(row: Row) -> Schedule | UnreadableSchedule:
 
 
 # What rows hold as JSON beside what counts: one that cannot be read keeps nobody from the rest.
-
-UNREADABLE = Failure(type="", message="what was kept of this failure cannot be read")
 
 _decode_failure = msgspec.json.Decoder(Failure).decode
 

@@ -8,19 +8,19 @@ from datetime import timedelta
 from itertools import groupby
 from typing import NamedTuple
 
-from perdure.errors import FingerprintTaken, IllegalTransition, JobCancelled
+from perdure.errors import FingerprintTaken, IllegalTransition
 from perdure.model.check import check_times
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.model.outcome import Retried, Settlement
-from perdure.model.retry import type_name
 from perdure.model.value import Value
 from perdure.model.worker import Renewal
 from perdure.store import admission
 from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.contract.refusals import deadline_passed
+from perdure.store.failures import replaced_by
 from perdure.store.lifecycle import Operation, after_settling, allows
 from perdure.store.outcomes import Written, written_by
 from perdure.store.sql.rows import STATUS_OF
@@ -183,7 +183,7 @@ def _cancel(transaction: Transaction, replaced: Iterable[_Replace]) -> None:
         Move(
             job=rival,
             after=Status.CANCELLED,
-            failure=Failure(type=type_name(JobCancelled), message=f"replaced by {by[rival.id]}"),
+            failure=replaced_by(by[rival.id]),
             takes_claim=is_held(rival),
         )
         for rival in rivals

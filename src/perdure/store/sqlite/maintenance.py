@@ -7,16 +7,14 @@ from datetime import timedelta
 
 import msgspec
 
-from perdure.errors import DeadlineExceeded, WorkerDied
-from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.partition import Lane
-from perdure.model.retry import type_name
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
 from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
+from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.lifecycle import Operation, after_take_over
 from perdure.store.sql.rows import first_readable
 from perdure.store.sqlite.jobs import Move, move
@@ -195,10 +193,6 @@ def _jobs(transaction: Transaction, name: str, namespace: str, limit: int) -> li
 
 
 def _taken_over(job: JobRow, deaths_max: int) -> TakenOver:
-    failure = Failure(
-        type=type_name(WorkerDied),
-        message=f"the lease of worker {job.worker} ran out before it settled the job",
-    )
     after = after_take_over(Status(job.status), job.deaths + 1, deaths_max)
     if job.run_id is not None:  # what a death too many means is for its run to decide
         after = Status.WAITING
@@ -209,22 +203,18 @@ def _taken_over(job: JobRow, deaths_max: int) -> TakenOver:
         worker=job.worker,
         attempt=job.attempt,
         after=after,
-        failure=failure,
+        failure=lease_expired(job.worker),
     )
 
 
 def _expired(job: JobRow) -> Expired:
-    deadline_at = moment_or_none(job.deadline_at)
-    failure = Failure(
-        type=type_name(DeadlineExceeded),
-        message=f"the deadline {deadline_at} passed before a worker completed the job",
-    )
+    assert job.deadline_at is not None
     return Expired(
         id=job.id,
         namespace=job.namespace,
         lane=Lane.parse(job.lane),
         attempt=job.attempt,
-        failure=failure,
+        failure=deadline_expired(moment(job.deadline_at)),
     )
 
 

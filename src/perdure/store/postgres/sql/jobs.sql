@@ -171,8 +171,8 @@ LEFT JOIN {schema}.jobs AS rival
 
 -- name: replace_rivals
 WITH rivals AS MATERIALIZED (
-    SELECT rival.id, rival.lease_until IS NOT NULL AS was_held, given.id AS replaced_by
-    FROM :given(id, namespace, queue, fingerprint)
+    SELECT rival.id, rival.lease_until IS NOT NULL AS was_held, given.failure
+    FROM :given(id, namespace, queue, fingerprint, failure)
     JOIN {schema}.jobs AS rival
         ON rival.namespace = given.namespace
        AND rival.queue = given.queue
@@ -192,12 +192,11 @@ replaced AS (
     FROM rivals
     WHERE jobs.id = rivals.id
     RETURNING jobs.id, jobs.attempt, jobs.worker, jobs.finished_at,
-              jobs.limit_keys IS NOT NULL AS was_limited, was_held, replaced_by
+              jobs.limit_keys IS NOT NULL AS was_limited, was_held, failure
 ),
 history AS (
     INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
-    SELECT id, attempt, worker, finished_at,
-           json_build_object('type', :failure_type, 'message', 'replaced by ' || replaced_by)
+    SELECT id, attempt, worker, finished_at, CAST(failure AS json)
     FROM replaced
 )
 SELECT id, was_held, was_held AND was_limited

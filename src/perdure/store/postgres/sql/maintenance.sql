@@ -114,40 +114,27 @@ WITH expired AS MATERIALIZED (
     ORDER BY lease_until
     LIMIT :limit
     FOR UPDATE SKIP LOCKED
-),
-taken AS (
-    UPDATE {schema}.jobs
-    SET status = CASE
-            WHEN status = 'aborting' THEN 'cancelled'
-            WHEN deaths + 1 >= :deaths_max AND run_id IS NULL THEN 'dead'
-            ELSE 'waiting'
-        END,
-        finished_at = CASE
-            WHEN status = 'aborting' OR deaths + 1 >= :deaths_max AND run_id IS NULL
-            THEN coalesce(:now, statement_timestamp())
-        END,
-        worker      = CASE
-            WHEN status = 'aborting' OR deaths + 1 >= :deaths_max AND run_id IS NULL THEN holder
-        END,
-        deaths      = deaths + 1,
-        epoch       = epoch + 1,
-        lease_until = NULL
-    FROM expired
-    WHERE jobs.ctid = expired.place
-    RETURNING id, lane, holder, status, attempt, limit_keys IS NOT NULL AS was_limited,
-              json_build_object(
-                  'type', :failure_type,
-                  'message',
-                  'the lease of worker ' || holder || ' ran out before it settled the job'
-              ) AS failure
-),
-history AS (
-    INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
-    SELECT id, attempt, holder, coalesce(:now, statement_timestamp()), failure
-    FROM taken
 )
-SELECT id, lane, holder, status, attempt, was_limited, failure
-FROM taken;
+UPDATE {schema}.jobs
+SET status = CASE
+        WHEN status = 'aborting' THEN 'cancelled'
+        WHEN deaths + 1 >= :deaths_max AND run_id IS NULL THEN 'dead'
+        ELSE 'waiting'
+    END,
+    finished_at = CASE
+        WHEN status = 'aborting' OR deaths + 1 >= :deaths_max AND run_id IS NULL
+        THEN coalesce(:now, statement_timestamp())
+    END,
+    worker      = CASE
+        WHEN status = 'aborting' OR deaths + 1 >= :deaths_max AND run_id IS NULL THEN holder
+    END,
+    deaths      = deaths + 1,
+    epoch       = epoch + 1,
+    lease_until = NULL
+FROM expired
+WHERE jobs.ctid = expired.place
+RETURNING id, lane, holder, attempt, status, limit_keys IS NOT NULL,
+          coalesce(:now, statement_timestamp());
 
 -- name: expire_deadlines
 WITH late AS MATERIALIZED (
@@ -161,25 +148,18 @@ WITH late AS MATERIALIZED (
     ORDER BY deadline_at
     LIMIT $3
     FOR UPDATE SKIP LOCKED
-),
-expired AS (
-    UPDATE {schema}.jobs
-    SET status      = 'failed',
-        finished_at = coalesce($1::timestamptz, statement_timestamp())
-    WHERE ctid = ANY (ARRAY (SELECT place FROM late))
-    RETURNING id, lane, attempt, worker, finished_at,
-              json_build_object(
-                  'type', $4::text,
-                  'message', 'the deadline ' || deadline_at || ' passed before it was completed'
-              ) AS failure
-),
-history AS (
-    INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
-    SELECT id, attempt, worker, finished_at, failure
-    FROM expired
 )
-SELECT id, lane, attempt, failure
-FROM expired;
+UPDATE {schema}.jobs
+SET status      = 'failed',
+    finished_at = coalesce($1::timestamptz, statement_timestamp())
+WHERE ctid = ANY (ARRAY (SELECT place FROM late))
+RETURNING id, lane, worker, attempt, deadline_at, finished_at;
+
+-- name: add_failures
+-- Those of jobs that were taken over or have expired, in the same transaction.
+INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
+SELECT id, attempt, worker, :now, failure::json
+FROM :failed(id, attempt, worker, failure);
 
 -- name: prune_jobs
 WITH old AS MATERIALIZED (
