@@ -32,9 +32,9 @@ LISTS = [
     ("workers",),
     ("depth",),
 ]
-OF_A_JOB = [("jobs", "show"), ("jobs", "explain")]
+OF_A_JOB = [("jobs", "get"), ("jobs", "explain")]
 OF_A_RUN = [
-    ("runs", "show"),
+    ("runs", "get"),
     ("runs", "events"),
     ("runs", "explain"),
     ("runs", "timeline"),

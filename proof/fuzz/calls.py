@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import click
 from hypothesis import strategies as st
 
 from perdure import Retry
+from perdure.cli.app import ALIASES, SUMMARIES, command_named
 from proof.fuzz import work
 from proof.strategies import (
     answers,
@@ -253,81 +255,49 @@ def calls(draw: st.DrawFn, name: str | None = None) -> Call:
 
 
 FLOWS = ("proof.fuzz.work:chain", "proof.fuzz.work:asking")
-COMMANDS: dict[str, tuple[str, ...]] = {
-    "jobs list": ("--status", "--queue", "--task", "--group", "--limit", "--before"),
-    "jobs show": (),
-    "jobs explain": (),
-    "jobs retry": (),
-    "jobs disable": (),
-    "jobs enable": (),
-    "jobs resume": (),
-    "jobs abort": ("--group",),
-    "runs list": ("--status", "--flow", "--limit", "--before"),
-    "runs show": (),
-    "runs events": (),
-    "runs explain": (),
-    "runs timeline": ("--format",),
-    "runs lineage": (),
-    "runs submit": ("--id", "--on-conflict"),
-    "runs signal": ("--by",),
-    "runs pause": ("--reason", "--by"),
-    "runs unpause": ("--by",),
-    "runs cancel": ("--reason", "--by"),
-    "runs retry": ("--by",),
-    "runs fork": ("--after", "--patch", "--id", "--by"),
-    "runs migrate": ("--to", "--by"),
-    "queues pause": ("--by",),
-    "queues resume": (),
-    "schedules list": (),
-    "schedules show": (),
-    "schedules pause": ("--by",),
-    "schedules resume": (),
-    "schedules trigger": ("--by",),
-    "schedules delete": (),
-    "flows list": (),
-    "flows show": (),
-    "flows graph": ("--format",),
-    "inbox": ("--for", "--flow", "--limit", "--after"),
-    "decide": ("--data", "--field", "--by", "--role", "--note"),
-    "report": ("--status", "--result", "--error", "--progress", "--port", "--key", "--by"),
-    "broadcast": ("--flow", "--by"),
-    "signal": ("--by",),
-    "submit": ("--id", "--on-conflict"),
-    "explain": (),
-    "check": (),
-    "doctor": (),
-    "verify": ("--grace", "--namespace"),
-    "prune": ("--older-than", "--status"),
-    "waits": ("--kind", "--run", "--name", "--limit"),
-    "depth": (),
-    "workers": (),
-}
 COMMANDS_LEFT_OUT = {
     "init": "writes a folder",
-    "export": "writes a file",
-    "import": "reads a file",
-    "validate": "reads files, whose texts are a kind of their own",
+    "store export": "writes a file",
+    "store import": "reads a file",
+    "flows validate": "reads files, whose texts are a kind of their own",
     "dev": "starts processes",
-    "worker": "goes on until it is told to stop",
-    "run": "goes on until the run ends",
-    "runs watch": "goes on until the run ends",
-    "jobs watch": "goes on until the job ends",
+    "worker": "runs until it is told to stop",
+    "run": "runs until the run ends",
+    "runs watch": "runs until the run ends",
+    "jobs watch": "runs until the job ends",
 }
+_COMMANDS = {name.replace(".", " ").replace("_", "-"): name for name in SUMMARIES} | ALIASES
+COMMANDS: dict[str, tuple[str, ...]] = {
+    words: tuple(
+        max(each.opts, key=len)
+        for each in command_named(name).params
+        if isinstance(each, click.Option)
+        and not each.is_flag
+        and each.name not in ("store", "output")
+    )
+    for words, name in _COMMANDS.items()
+    if words not in COMMANDS_LEFT_OUT
+}
+"""The options of each command that take a value."""
 _POSITIONS: dict[str, tuple[tuple[str, ...], ...]] = {
     "runs signal": (("run-asking",), ("go",), ("1",)),
     "runs submit": (FLOWS, ("1",)),
+    "runs report": (("run-outer",), ("outside",)),
+    "runs broadcast": (("go",), ("1",)),
     "submit": (FLOWS, ("1",)),
     "signal": (("run-asking",), ("go",), ("1",)),
+    "enqueue": (("proof.fuzz.work:echo",), ("1",)),
+    "jobs enqueue": (("proof.fuzz.work:echo",), ("1",)),
     "explain": (RUNS,),
-    "check": (FLOWS,),
     "flows": (FLOWS,),
     "queues": (("default",),),
+    "approvals": (("run-deciding:review",), ("approve", "reject")),
+    "approvals get": (("run-deciding:review",),),
     "decide": (("run-deciding:review",), ("approve", "reject")),
-    "report": (("run-outer",), ("outside",)),
-    "broadcast": (("go",), ("1",)),
     "jobs": (("waiting",),),
     "runs": (RUNS,),
     "schedules": (("nightly", "hourly"),),
+    "schedules save": (("nightly",), FLOWS),
 }
 """What a command, or one of its group, is likely to be called with."""
 _LIKELY = [*RUNS, "run-deciding:review", "nightly", "go", "outside", "approve", "1", "{}", "failed"]
@@ -346,7 +316,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     told = [part for option in options for part in _option(draw, option, values)]
     as_json = ["--json"] if draw(st.booleans()) and "--json" not in told else []
     likely = _POSITIONS.get(name, _POSITIONS.get(name.split()[0], ()))
-    if name.endswith("list"):
+    if name.endswith(("list", "count")):
         likely = ()
     positions = [draw(st.sampled_from(each)) for each in likely]
     if draw(st.booleans()):

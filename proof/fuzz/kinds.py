@@ -185,7 +185,10 @@ def _show_refused(store_url: str) -> None:
     """What a command says to somebody who has the URL in the environment, or types it."""
     if not is_passable(store_url):
         return
-    for answer in (Commands(store_url)("depth"), Commands(None)("doctor", "--store", store_url)):
+    for answer in (
+        Commands(store_url)("queues", "list"),
+        Commands(None)("doctor", "--store", store_url),
+    ):
         look_for_secrets("a command", answer)
 
 

@@ -37,6 +37,11 @@ class Answer:
         return json.loads(self.out)
 
     @property
+    def items(self) -> Any:
+        """A page as JSON."""
+        return self.json["items"]
+
+    @property
     def rows(self) -> list[list[str]]:
         """A printed table, heads first."""
         return [line.split() for line in self.out.splitlines()]

@@ -1,4 +1,4 @@
-"""``perdure check``: whether the code at hand could go on with every run."""
+"""``perdure flows unserved``: whether the code at hand could go on with every run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MODULE = "tests.cli.sample_flows"
 
 class TestCheck:
     def test_says_that_there_are_no_runs(self, perdure: Commands, client: Client) -> None:
-        done = perdure("check", f"{MODULE}:orders")
+        done = perdure("flows", "unserved", f"{MODULE}:orders")
 
-        assert (done.exit_code, done.out) == (0, "no runs are under way\n")
-        assert perdure("check", f"{MODULE}:orders", "--json").json == []
+        assert (done.exit_code, done.out) == (0, "no unfinished runs\n")
+        assert perdure("flows", "unserved", f"{MODULE}:orders", "--json").json == []
 
     def test_is_content_with_runs_that_it_has_the_code_for(
         self, perdure: Commands, client: Client
@@ -24,9 +24,9 @@ class TestCheck:
         client.submit(sample.shipping)
 
         for name in (f"{MODULE}:orders", f"{MODULE}:worker", f"{MODULE}:several", MODULE):
-            done = perdure("check", name)
+            done = perdure("flows", "unserved", name)
             assert done.exit_code == 0
-            assert done.out == "the code at hand can go on with all 2 runs under way\n"
+            assert done.out == "this code can continue all 2 unfinished runs\n"
 
     def test_lists_runs_by_version_with_the_nearest_one(
         self, perdure: Commands, client: Client
@@ -35,14 +35,14 @@ class TestCheck:
             client.submit(sample.orders, 5, id=id)
         client.submit(sample.longer, 5, id="e")
 
-        done = perdure("check", f"{MODULE}:longer")
+        done = perdure("flows", "unserved", f"{MODULE}:longer")
 
         assert done.exit_code == 1
         assert done.rows[0] == ["RUNS", "OF", "COUNT", "NEAREST", "MIGRATABLE", "RUNS"]
         version = f"orders@{sample.orders.version}"
         assert done.rows[1][:4] == [version, "4", sample.longer.version, "4/4"]
         assert done.rows[1][4:] == ["d,", "c,", "b,", "…"]
-        assert "cannot go on with 4 of 5 runs under way" in done.out
+        assert "cannot continue 4 of 5 unfinished runs" in done.out
 
     def test_tells_why_a_run_could_not_be_migrated(
         self, perdure: Commands, client: Client, waiting: RunHandle
@@ -52,8 +52,8 @@ class TestCheck:
         client.submit(sample.orders, 5, id="fresh")
         client.runs.pause("fresh")
 
-        done = perdure("check", f"{MODULE}:renamed")
-        [version] = perdure("check", f"{MODULE}:renamed", "--json").json
+        done = perdure("flows", "unserved", f"{MODULE}:renamed")
+        [version] = perdure("flows", "unserved", f"{MODULE}:renamed", "--json").json
 
         assert (
             "order-5: node 'fetch' is completed, but the new version does not have it" in done.out
@@ -68,8 +68,8 @@ class TestCheck:
     ) -> None:
         client.submit(sample.orders, 5, id="a")
 
-        done = perdure("check", f"{MODULE}:shipping")
-        [version] = perdure("check", f"{MODULE}:shipping", "--json").json
+        done = perdure("flows", "unserved", f"{MODULE}:shipping")
+        [version] = perdure("flows", "unserved", f"{MODULE}:shipping", "--json").json
 
         assert done.exit_code == 1
         assert done.rows[1] == [f"orders@{sample.orders.version}", "1", "none", "a"]
@@ -83,8 +83,8 @@ class TestCheck:
         with Client(url, namespace="team-a") as other:
             other.submit(sample.orders, 5, id="theirs")
 
-        assert perdure("check", f"{MODULE}:longer").exit_code == 0
-        everywhere = perdure("check", f"{MODULE}:longer", "--namespace", "*")
+        assert perdure("flows", "unserved", f"{MODULE}:longer").exit_code == 0
+        everywhere = perdure("flows", "unserved", f"{MODULE}:longer", "--namespace", "*")
         assert everywhere.exit_code == 1
         assert "team-a" in everywhere.rows[1]
 
@@ -93,13 +93,13 @@ class TestCheck:
         for id in ids:
             client.submit(sample.orders, 5, id=id)
 
-        [version] = perdure("check", f"{MODULE}:longer", "--json").json
+        [version] = perdure("flows", "unserved", f"{MODULE}:longer", "--json").json
 
         assert {run["id"] for run in version["runs"]} == ids
         assert version["count"] == version["migratable"] == 230
 
     def test_wants_flows(self, perdure: Commands, client: Client) -> None:
-        done = perdure("check", f"{MODULE}:pack")
+        done = perdure("flows", "unserved", f"{MODULE}:pack")
 
         assert done.exit_code == 2
         assert "has no flows" in done.error

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure import Client
-from perdure.cli.app import Entry, LazyGroup, app
+from perdure.cli.app import ALIASES, SUMMARIES, command_named
+from perdure.operations.catalog import OPERATIONS
 from tests.cli.commands import Commands
 from tests.cli.test_errors import assert_told
-from tests.docs.acting import command_named
 
 MODULE = "tests.cli.sample_flows"
 NOBODY = "postgresql://nobody:secret@127.0.0.1:1/none"
 ON_THEIR_OWN = {"worker", "dev"}
 """They start processes and take over the log; their own tests start them as such."""
 
-READS_FIRST = {"validate", "import"}
+READS_FIRST = {"flows validate", "store import"}
 """They say what is wrong with their file before they ask for the store."""
 
 
-def all_entries(group: LazyGroup = app, path: str = "") -> Iterator[tuple[str, Entry]]:
-    for name, entry in group.entries.items():
-        if isinstance(entry, LazyGroup):
-            yield from all_entries(entry, f"{name} ")
-        else:
-            yield f"{path}{name}", entry
+def words_of(name: str) -> str:
+    """The words of a command: ``jobs cancel-group`` for ``jobs.cancel_group``."""
+    return name.replace(".", " ").replace("_", "-")
 
 
-ENTRIES = dict(all_entries())
-COMMANDS: dict[str, Any] = {name: command_named(name.split())[0] for name in ENTRIES}
+NAMES = {words_of(name): name for name in SUMMARIES} | ALIASES
+COMMANDS: dict[str, Any] = {words: command_named(name) for words, name in NAMES.items()}
 
 
 def arguments_of(name: str) -> list[str]:
@@ -60,14 +56,34 @@ def options_of(name: str) -> set[str]:
     return {text for each in COMMANDS[name].params for text in each.opts}
 
 
-def test_there_are_commands_of_every_kind() -> None:
-    assert {"init", "dev", "run", "submit", "doctor", "prune", "flows graph"} <= COMMANDS.keys()
-    assert len(those_that_take("ID", "ID...", "RUN")) > 15
+NOT_ON_THE_COMMAND_LINE = {
+    "jobs.enqueue_many": "its inputs come from code",
+    "jobs.find_result": "its input comes from code",
+    "runs.observe": "runs watch draws it",
+    "store.now": "of use to programs only",
+}
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_the_help_of_a_command_begins_as_the_list_says(name: str) -> None:
-    assert COMMANDS[name].help.split("\n\n")[0] == ENTRIES[name].summary
+def test_every_operation_is_a_command_with_the_same_summary() -> None:
+    left_out = NOT_ON_THE_COMMAND_LINE
+    declared = {name: each.summary for name, each in OPERATIONS.items() if name not in left_out}
+
+    assert {name: SUMMARIES.get(name) for name in declared} == declared
+    assert left_out.keys() <= OPERATIONS.keys()
+
+
+def test_aliases_are_declared_of_operations_and_commands() -> None:
+    assert set(ALIASES.values()) <= SUMMARIES.keys()
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_the_help_of_a_command_begins_with_its_summary(name: str) -> None:
+    assert command_named(name).help.split("\n\n")[0] == SUMMARIES[name]
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_a_summary_is_short(name: str) -> None:
+    assert len(SUMMARIES[name].split()) < 10
 
 
 def test_every_command_gives_json() -> None:
@@ -75,7 +91,7 @@ def test_every_command_gives_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*those_that_take("ID", "ID...", "RUN"), "schedules show", "schedules pause"]
+    "name", [*those_that_take("ID", "ID..."), "schedules get", "schedules pause"]
 )
 def test_an_unknown_id_is_refused_with_1(name: str, client: Client, perdure: Commands) -> None:
     client.open()
@@ -87,7 +103,7 @@ def test_an_unknown_id_is_refused_with_1(name: str, client: Client, perdure: Com
     "name",
     [
         each
-        for each in those_that_take("FLOW", "MODULE[:FLOW]", "MODULE[:NAME]")
+        for each in those_that_take("FLOW", "MODULE[:FLOW]", "MODULE[:NAME]", "MODULE:TASK")
         if each not in ON_THEIR_OWN
     ],
 )
@@ -102,7 +118,8 @@ def test_an_unknown_module_is_bad_usage(name: str, client: Client, perdure: Comm
     [
         each
         for each in COMMANDS
-        if "--store" in options_of(each) and each not in ON_THEIR_OWN | READS_FIRST | {"doctor"}
+        if "--store" in options_of(each)
+        if each not in ON_THEIR_OWN | READS_FIRST | {"doctor", "store health"}
     ],
 )
 def test_a_store_that_cannot_be_reached_is_3(
@@ -113,7 +130,11 @@ def test_a_store_that_cannot_be_reached_is_3(
     arguments = arguments_of(name)
     if name in those_that_take("FLOW", "MODULE[:FLOW]", "MODULE[:NAME]"):
         arguments = [*name.split(), f"{MODULE}:orders"]
-    if name in ("flows list", "inbox"):
+    if name in those_that_take("MODULE:TASK"):
+        arguments = [*name.split(), f"{MODULE}:pack", "1"]
+    if name == "schedules save":
+        arguments = [*name.split(), "nightly", f"{MODULE}:orders", "--every", "1h"]
+    if name == "flows list":
         arguments = name.split()
 
     answer = Commands(NOBODY)(*arguments)
@@ -139,6 +160,6 @@ def test_bad_usage_is_json_where_json_is_asked_for(name: str) -> None:
     assert error["actions"] == []
 
 
-@pytest.mark.parametrize("name", ["jobz", "runs shwo"])
+@pytest.mark.parametrize("name", ["jobz", "runs gte"])
 def test_an_unknown_command_is_bad_usage_with_the_nearest_names(name: str) -> None:
     assert_told(Commands(None)(*name.split()), 2, "unknown command", "did you mean", "--help")

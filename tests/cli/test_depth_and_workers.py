@@ -1,4 +1,4 @@
-"""``perdure depth`` and ``perdure workers``."""
+"""``perdure queues list`` and ``perdure workers list``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TestDepth:
         client.enqueue_many(sample.greet, ["a", "b"])
         client.enqueue(sample.add.options(delay="1h"), 1, 2)
 
-        assert perdure("depth").rows == [
+        assert perdure("queues", "list").rows == [
             ["QUEUE", "WAITING", "SCHEDULED"],
             ["default", "1"],
             ["mail", "2"],
@@ -28,23 +28,23 @@ class TestDepth:
     ) -> None:
         client.queues.pause("mail", by="ann")
 
-        shown = perdure("depth")
+        shown = perdure("queues", "list")
         assert ["mail", "(paused)"] in shown.rows
 
-        queues = perdure("depth", "--json").json
+        queues = perdure("queues", "list", "--json").items
         assert [(each["name"], each["paused_by"]) for each in queues] == [("mail", "ann")]
 
     def test_says_that_there_is_nothing(self, perdure: Commands, client: Client) -> None:
-        assert perdure("depth").out == "no jobs\n"
-        assert perdure("depth", "--json").json == []
+        assert perdure("queues", "list").out == "no jobs\n"
+        assert perdure("queues", "list", "--json").items == []
 
 
 class TestWorkers:
     def test_lists_those_that_are_alive(self, perdure: Commands, client: Client, url: str) -> None:
         handle = Worker(url, tasks=[sample.add], concurrency=7, id="w-1", tags=["gpu"]).start()
         try:
-            shown = perdure("workers")
-            as_json = perdure("workers", "--json").json
+            shown = perdure("workers", "list")
+            as_json = perdure("workers", "list", "--json").items
         finally:
             handle.shutdown()
             handle.join()
@@ -57,15 +57,15 @@ class TestWorkers:
         assert found["TAGS"] == "gpu"
         assert found["STATE"] == "live"
         assert [(each["info"]["id"], each["state"]) for each in as_json] == [("w-1", "live")]
-        assert perdure("workers").out == "no workers\n"
+        assert perdure("workers", "list").out == "no workers\n"
 
     def test_says_of_one_that_was_killed_that_it_is_silent(
         self, perdure: Commands, client: Client, url: str
     ) -> None:
         record_worker(url, id="w-2", lease=timedelta(microseconds=1))
 
-        heads, row = perdure("workers").rows
-        [as_json] = perdure("workers", "--json").json
+        heads, row = perdure("workers", "list").rows
+        [as_json] = perdure("workers", "list", "--json").items
 
         assert row[heads.index("STATE")] == "silent"
         assert (as_json["info"]["id"], as_json["state"]) == ("w-2", "silent")

@@ -9,6 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from perdure import Client
+from perdure.cli.command import Output
+from perdure.cli.renderer import CliRenderer
 from perdure.cli.views.diagnostics import print_health
 from perdure.diagnostics import Action, Severity
 from perdure.operations.insight.health import QUEUE_UNSERVED, STORE, Health
@@ -105,7 +107,9 @@ HEALTH = Health(
 
 def printed(width: int) -> list[str]:
     file = io.StringIO()
-    print_health(Console(file=file, width=width), HEALTH)
+    out = Output(renderer=CliRenderer(), is_across=False, as_json=False)
+    out.console = Console(file=file, width=width)
+    print_health(HEALTH, out)
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 

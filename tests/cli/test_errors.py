@@ -30,7 +30,7 @@ class TestJson:
     def test_has_code_arguments_and_actions_with_their_commands(
         self, perdure: Commands, client: Client
     ) -> None:
-        answer = perdure("runs", "show", "nope", "--json")
+        answer = perdure("runs", "get", "nope", "--json")
 
         assert (answer.exit_code, answer.out) == (1, "")
         assert json.loads(answer.error)["error"] == {
@@ -52,9 +52,9 @@ class TestJson:
         }
 
     def test_of_one_command_does_not_outlast_it(self, perdure: Commands, client: Client) -> None:
-        perdure("runs", "show", "nope", "--json")
+        perdure("runs", "get", "nope", "--json")
 
-        assert_told(perdure("runs", "show", "nope"), 1, "run 'nope' not found")
+        assert_told(perdure("runs", "get", "nope"), 1, "run 'nope' not found")
 
     def test_suggests_commands(self, perdure: Commands, client: Client) -> None:
         client.submit(sample_flows.orders, 5, id="order-5")
@@ -77,7 +77,7 @@ class TestExitCodes:
     def test_a_job_that_is_not_there_is_refused_with_1(
         self, perdure: Commands, client: Client
     ) -> None:
-        for command in ("show", "retry", "abort", "watch"):
+        for command in ("get", "retry", "cancel", "watch"):
             assert_told(perdure("jobs", command, "nope"), 1, "job 'nope' not found")
 
     def test_a_missing_store_is_bad_usage(
@@ -86,7 +86,11 @@ class TestExitCodes:
         monkeypatch.chdir(tmp_path)
 
         assert_told(
-            Commands(None)("depth"), 2, "--store URL", "PERDURE_STORE", "perdure.db was not found"
+            Commands(None)("queues", "list"),
+            2,
+            "--store URL",
+            "PERDURE_STORE",
+            "perdure.db was not found",
         )
 
     def test_without_a_store_the_one_in_the_current_folder_is_meant(
@@ -96,17 +100,17 @@ class TestExitCodes:
         with Client("sqlite:///perdure.db") as client:
             client.queues.pause("mail")
 
-        assert "mail (paused)" in Commands(None)("depth").out
+        assert "mail (paused)" in Commands(None)("queues", "list").out
 
     @pytest.mark.parametrize("url", ["mysql://host/db", "work.db", "sqlite://work.db"])
     def test_a_wrong_url_is_bad_usage(self, url: str) -> None:
-        assert_told(Commands(url)("depth"), 2, url, "sqlite:///")
+        assert_told(Commands(url)("queues", "list"), 2, url, "sqlite:///")
 
     def test_memory_cannot_be_looked_into(self) -> None:
-        assert_told(Commands("memory://x")("depth"), 2, "one process")
+        assert_told(Commands("memory://x")("queues", "list"), 2, "one process")
 
     def test_an_unreachable_server_is_3(self) -> None:
-        answer = Commands("postgresql://nobody:secret@127.0.0.1:1/none")("depth")
+        answer = Commands("postgresql://nobody:secret@127.0.0.1:1/none")("queues", "list")
 
         assert_told(answer, 3, "cannot open the store", "Is the server running")
         assert "secret" not in answer.error
@@ -123,7 +127,10 @@ class TestExitCodes:
         ],
     )
     def test_no_error_shows_the_password_of_a_url(self, url: str) -> None:
-        for answer in (Commands(url)("depth"), Commands(None)("depth", "--store", url)):
+        for answer in (
+            Commands(url)("queues", "list"),
+            Commands(None)("queues", "list", "--store", url),
+        ):
             assert_told(answer, answer.exit_code, "***")
             assert answer.exit_code > 1
             assert "hunter2" not in answer.error
@@ -131,7 +138,7 @@ class TestExitCodes:
     def test_a_missing_file_is_3_and_is_not_created(self, tmp_path: Path) -> None:
         file = tmp_path / "typo.db"
 
-        assert_told(Commands(f"sqlite:///{file}")("depth"), 3, "no file", "typo.db")
+        assert_told(Commands(f"sqlite:///{file}")("queues", "list"), 3, "no file", "typo.db")
         assert not file.exists()
 
     @pytest.mark.parametrize("command", ["run", "submit"])
@@ -145,9 +152,10 @@ class TestExitCodes:
         file = tmp_path / "notes.txt"
         file.write_text("dear diary " * 1000)
 
-        assert_told(Commands(f"sqlite:///{file}")("depth"), 3, "notes.txt")
+        assert_told(Commands(f"sqlite:///{file}")("queues", "list"), 3, "notes.txt")
 
-    def test_bad_options_are_bad_usage(self, perdure: Commands) -> None:
+    def test_bad_options_are_bad_usage(self, perdure: Commands, client: Client) -> None:
+        client.open()
         for bad in (["--status", "lost"], ["--limit", "0"], ["--limit", "x"], ["--colour"]):
             answer = perdure("jobs", "list", *bad)
             assert answer.exit_code == 2
@@ -156,7 +164,7 @@ class TestExitCodes:
     def test_a_namespace_that_is_no_name_is_bad_usage(
         self, perdure: Commands, client: Client
     ) -> None:
-        assert_told(perdure("depth", "--namespace", ""), 2, "namespace")
+        assert_told(perdure("queues", "list", "--namespace", ""), 2, "namespace")
 
 
 class TestBadUsage:
@@ -166,11 +174,11 @@ class TestBadUsage:
             (["jobs", "list", "--colour"], "cli.unknown_option", "--colour"),
             (["--json", "jobs", "list"], "cli.misplaced_option", "--json"),
             (["jobz"], "cli.unknown_command", "jobz"),
-            (["runs", "show"], "cli.missing", "ID"),
-            (["prune"], "cli.missing", "--older-than"),
+            (["runs", "get"], "cli.missing", "ID"),
+            (["store", "prune"], "cli.missing", "--older-than"),
             (["jobs", "list", "--limit", "x"], "cli.invalid_value", "--limit"),
             (["jobs", "list", "--status", "lost"], "argument.choice", "--status"),
-            (["jobs", "show", "a", "b"], "cli.usage", None),
+            (["jobs", "get", "a", "b"], "cli.usage", None),
         ],
     )
     def test_is_json_with_a_code_where_json_is_asked_for(
@@ -183,14 +191,14 @@ class TestBadUsage:
         assert (error["code"], error["args"].get("name"), error["actions"]) == (code, name, [])
 
     def test_is_text_where_json_is_an_argument(self, perdure: Commands) -> None:
-        assert_told(perdure("jobs", "show", "a", "b", "--", "--json"), 2, "extra argument")
+        assert_told(perdure("jobs", "get", "a", "b", "--", "--json"), 2, "extra argument")
 
     @pytest.mark.parametrize(
         "words, name",
         [
-            (["prune", "--older-than", "soon"], "--older-than"),
+            (["store", "prune", "--older-than", "soon"], "--older-than"),
             (["jobs", "list", "--queue", ""], "--queue"),
-            (["queues", "pause", ""], "QUEUE"),
+            (["waits", "list", "--name", ""], "--name"),
         ],
     )
     def test_of_an_argument_names_it_as_the_command_does(
@@ -218,7 +226,7 @@ class TestOptions:
         client.open()
 
         assert_told(
-            perdure("inbox", "nope"),
+            perdure("approvals", "get", "nope"),
             1,
             "approval 'nope' not found: the id of an approval is RUN:NODE",
         )
@@ -231,7 +239,7 @@ class TestOutput:
 
         with open("/dev/full", "w") as full:
             done = subprocess.run(
-                [sys.executable, "-m", "perdure.cli", "depth", *flags, "--store", url],
+                [sys.executable, "-m", "perdure.cli", "queues", "list", *flags, "--store", url],
                 stdout=full,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -249,7 +257,7 @@ class TestOutput:
         client.open()
         monkeypatch.chdir(tmp_path)
 
-        assert_told(perdure("export", "-"), 2, "needs a file, not stdout")
+        assert_told(perdure("store", "export", "-"), 2, "needs a file, not stdout")
         assert not Path("-").exists()
 
 
@@ -291,7 +299,7 @@ class TestHelp:
         shown = run_cli("--help", cwd=tmp_path)
 
         assert shown.returncode == 0
-        assert {"worker", "jobs", "runs", "flows", "check", "depth", "workers"} <= set(
+        assert {"worker", "jobs", "runs", "flows", "inbox", "store", "workers"} <= set(
             shown.stdout.split()
         )
         assert "Exit codes" in shown.stdout

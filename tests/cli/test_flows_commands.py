@@ -50,7 +50,7 @@ class TestShow:
         )
 
         columns = {column.title: list(column.cells) for column in flow_node_columns(flow.graph)}
-        assert columns["KIND"] == ["task", "note", "approval", "delay", "delay"]
+        assert columns["TYPE"] == ["task", "note", "approval", "delay", "delay"]
         assert columns["DOES"][1:] == [
             "refunds.note",
             "Refund?, decided by one of finance, lead, within 3d",

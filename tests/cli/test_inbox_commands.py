@@ -51,8 +51,8 @@ class TestInbox:
 
     @pytest.mark.usefixtures("asked")
     def test_is_of_somebody(self, perdure: Commands) -> None:
-        ids = [each["id"] for each in perdure("inbox", "--for", "ann", "--json").json]
-        of_two = perdure("inbox", "--for", "ann", "--for", "finance", "--json").json
+        ids = [each["id"] for each in perdure("inbox", "--for", "ann", "--json").items]
+        of_two = perdure("inbox", "--for", "ann", "--for", "finance", "--json").items
 
         assert ids == ["order-8:review"]
         assert len(of_two) == 2
@@ -69,12 +69,12 @@ class TestInbox:
     def test_may_be_empty(self, perdure: Commands, client: Client) -> None:
         client.open()
 
-        assert perdure("inbox").out == "nothing to decide\n"
-        assert perdure("inbox", "--json").json == []
+        assert perdure("inbox").out == "no open approvals\n"
+        assert perdure("inbox", "--json").items == []
 
     @pytest.mark.usefixtures("asked")
     def test_shows_one_in_full(self, perdure: Commands) -> None:
-        shown = perdure("inbox", "order-7:review").out
+        shown = perdure("approvals", "get", "order-7:review").out
 
         assert shown.startswith("Refund 7?\nPlease look.\n")
         for text in (
@@ -92,16 +92,16 @@ class TestInbox:
             "order-7:review", "approve", roles=["finance"], by="lea", note="fine"
         )
 
-        shown = perdure("inbox", "order-7:review").out
+        shown = perdure("approvals", "get", "order-7:review").out
 
         assert "status    decided" in shown
         assert 'lea  approve: "fine"' in shown
-        fields = perdure("inbox", "order-7:review", "--json").json
+        fields = perdure("approvals", "get", "order-7:review", "--json").json
         assert (fields["decision"], fields["answers"][0]["by"]) == ("approve", "lea")
 
     @pytest.mark.usefixtures("asked")
     def test_of_one_that_there_is_not_says_so(self, perdure: Commands) -> None:
-        done = perdure("inbox", "order-7:reviw")
+        done = perdure("approvals", "get", "order-7:reviw")
 
         assert done.exit_code == 1
         assert "did you mean 'review'" in done.error

@@ -79,7 +79,7 @@ class TestLook:
         seen = sight({"fetch": NodeStatus.LIVE}, waits=[wait("fetch", WaitKind.CHILD, "child-1")])
 
         assert line(seen, "fetch").look is Look.RUNNING
-        assert line(seen, "fetch").command == "perdure explain child-1"
+        assert line(seen, "fetch").command == "perdure runs explain child-1"
 
     def test_ignores_what_stands_beside_a_node(self) -> None:
         seen = sight(
@@ -221,7 +221,7 @@ class TestWaits:
                 WaitKind.OUTSIDE,
                 "",
                 "waits for a report",
-                "perdure report order-7 fetch --status completed --result null",
+                "perdure runs report order-7 fetch --status completed --result null",
             ),
         ],
     )

@@ -15,7 +15,12 @@ from tests.cli.commands import Commands
 from tests.cli.test_errors import assert_told
 from tests.upgrade.conftest import restore
 
-LOOKS = [["runs", "list"], ["depth"], ["explain", "order-5"], ["export", "{folder}/out.jsonl"]]
+LOOKS = [
+    ["runs", "list"],
+    ["queues", "list"],
+    ["explain", "order-5"],
+    ["store", "export", "{folder}/out.jsonl"],
+]
 
 
 @pytest.fixture
@@ -53,7 +58,7 @@ class TestASqliteFile:
 
 def test_a_schema_of_postgresql_is_not_created(bare_postgres_url: str) -> None:
     asked = Commands(bare_postgres_url)
-    for look in (["runs", "list"], ["depth"]):
+    for look in (["runs", "list"], ["queues", "list"]):
         assert_told(asked(*look), 3, "no tables of Perdure")
 
     assert asyncio.run(_schemas(bare_postgres_url)) == 0

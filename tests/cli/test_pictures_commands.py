@@ -1,4 +1,4 @@
-"""``perdure flows graph``, ``runs show --graph`` and ``runs timeline``."""
+"""``perdure flows graph``, ``runs diagram`` and ``runs timeline``."""
 
 from __future__ import annotations
 
@@ -69,20 +69,20 @@ class TestFlowsGraph:
         assert "cannot be written: No such file or directory" in refused.error
 
 
-class TestRunsShowGraph:
+class TestRunsDiagram:
     def test_has_the_states_of_nodes(self, perdure: Commands, waiting: RunHandle) -> None:
-        drawn = perdure("runs", "show", "order-5", "--graph").out
+        drawn = perdure("runs", "diagram", "order-5").out
 
         assert '["fetch<br/>✓ completed"]' in drawn
         assert "… waiting" in drawn
 
     def test_as_svg_in_a_file(self, perdure: Commands, waiting: RunHandle, folder: Path) -> None:
-        perdure("runs", "show", "order-5", "-o", str(folder / "run.svg"))
+        perdure("runs", "diagram", "order-5", "-o", str(folder / "run.svg"))
 
         assert is_svg((folder / "run.svg").read_text(encoding="utf-8"))
 
     def test_as_json(self, perdure: Commands, waiting: RunHandle) -> None:
-        drawn = perdure("runs", "show", "order-5", "--graph", "--json").json
+        drawn = perdure("runs", "diagram", "order-5", "--json").json
 
         marks = {node["id"]: node["mark"] for node in drawn["nodes"]}
         assert (drawn["status"], marks["approval"]) == ("waiting", "waiting")
@@ -92,7 +92,7 @@ class TestRunsTimeline:
     def test_has_a_row_for_each_node(self, perdure: Commands, completed: RunHandle) -> None:
         lines = perdure("runs", "timeline", "order-5").out.splitlines()
 
-        assert lines[0].startswith("order-5 is completed; begun ")
+        assert lines[0].startswith("order-5 is completed; started ")
         rows = [line.split()[:2] for line in lines[2:7]]
         assert rows == [["✓", node] for node in sample.orders.graph.nodes]
         assert "2/2" in lines[3]

@@ -1,4 +1,4 @@
-"""``perdure prune``, ``perdure queues`` and ``perdure flows list``."""
+"""``perdure store prune``, ``perdure queues`` and ``perdure flows list``."""
 
 from __future__ import annotations
 
@@ -18,34 +18,44 @@ class TestPrune:
     ) -> None:
         client.enqueue(sample.add, 1, 2).cancel()
 
-        counted = perdure("prune", "--older-than", "0s")
+        counted = perdure("store", "prune", "--older-than", "0s")
         assert counted.exit_code == 0
         assert counted.out == "1 job (1 cancelled) and 1 run (1 failed)\n"
-        assert "--yes removes them" in counted.error
+        assert "--yes" in counted.error
         assert len(client.runs.list()) == 1
 
-        removed = perdure("prune", "--older-than", "0s", "--yes")
-        assert removed.out == "removed 2 of 1 job (1 cancelled) and 1 run (1 failed)\n"
+        removed = perdure("store", "prune", "--older-than", "0s", "--yes")
+        assert removed.out == "deleted 2 of 1 job (1 cancelled) and 1 run (1 failed)\n"
         assert list(client.runs.list()) == []
-        assert perdure("prune", "--older-than", "0s").out == "0 jobs and 0 runs\n"
+        assert perdure("store", "prune", "--older-than", "0s").out == "0 jobs and 0 runs\n"
 
     def test_leaves_what_is_younger_or_ended_otherwise(
         self, perdure: Commands, client: Client, failed: RunHandle
     ) -> None:
-        assert perdure("prune", "--older-than", "1h", "-y", "--json").json["removed"] == 0
+        assert perdure("store", "prune", "--older-than", "1h", "-y", "--json").json["removed"] == 0
         only = ("--older-than", "0s", "--status", "completed", "--yes")
-        assert perdure("prune", *only, "--json").json == {"jobs": {}, "runs": {}, "removed": 0}
+        assert perdure("store", "prune", *only, "--json").json == {
+            "jobs": {},
+            "runs": {},
+            "removed": 0,
+        }
         assert len(client.runs.list()) == 1
 
     def test_refuses_what_it_does_not_know(self, perdure: Commands, client: Client) -> None:
         client.open()
 
-        assert_told(perdure("prune", "--older-than", "soon"), 2, "must be a duration (got 'soon')")
         assert_told(
-            perdure("prune", "--older-than", "1d", "--status", "running"), 2, "must be one of"
+            perdure("store", "prune", "--older-than", "soon"), 2, "must be a duration (got 'soon')"
         )
-        assert_told(perdure("prune"), 2, "--older-than")
-        assert_told(perdure("prune", "--older-than", "1d", "--namespace", "*"), 2, "namespace")
+        assert_told(
+            perdure("store", "prune", "--older-than", "1d", "--status", "running"),
+            2,
+            "must be one of",
+        )
+        assert_told(perdure("store", "prune"), 2, "--older-than")
+        assert_told(
+            perdure("store", "prune", "--older-than", "1d", "--namespace", "*"), 2, "namespace"
+        )
 
 
 class TestQueues:
@@ -70,7 +80,7 @@ class TestFlowsList:
         assert child == ["shipping", sample_flows.shipping.version, "0", "0"]
 
     def test_gives_json(self, perdure: Commands, failed: RunHandle) -> None:
-        flows = perdure("flows", "list", "--json").json
+        flows = perdure("flows", "list", "--json").items
 
         found = {each["flow"]: (each["live"], each["ended"]) for each in flows}
         assert found == {"orders": (0, 1), "shipping": (0, 0)}
@@ -96,5 +106,5 @@ def test_a_flow_in_a_file_is_submitted_too(
 
     shown = perdure("submit", str(file), "--id", "w-1", "--json").json
 
-    assert (shown["id"], shown["flow"]) == ("w-1", "wait")
+    assert shown == {"id": "w-1", "is_new": True}
     assert client.runs.get("w-1").flow == "wait"

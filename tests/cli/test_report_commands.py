@@ -1,4 +1,4 @@
-"""``perdure report``, ``broadcast``, ``waits`` and ``runs lineage``; and what explains waiting."""
+"""``perdure runs report``, ``broadcast`` and ``lineage``, ``waits list``; explaining waits."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def paused(url: str, client: Client) -> Iterator[str]:
 class TestReport:
     def test_lets_the_run_go_on(self, perdure: Commands, client: Client, paused: str) -> None:
         done = perdure(
-            "report", paused, "hand_over", "--status", "completed", "--result", '{"ok":true}',
-            "--by", "agent-3",
+            "runs", "report", paused, "hand_over",
+            "--status", "completed", "--result", '{"ok":true}', "--by", "agent-3",
         )  # fmt: skip
 
         assert done.exit_code == 0
@@ -67,21 +67,23 @@ class TestReport:
     def test_says_what_was_there_and_what_comes_too_late(
         self, perdure: Commands, client: Client, paused: str
     ) -> None:
-        completed = ("report", paused, "hand_over", "--status", "completed", "--key", "a")
+        completed = ("runs", "report", paused, "hand_over", "--status", "completed", "--key", "a")
         perdure(*completed)
         client.runs.handle(paused).result(timeout=30)
 
         again = perdure(*completed)
-        other = perdure("report", paused, "hand_over", "--status", "failed", "--error", "no")
+        other = perdure(
+            "runs", "report", paused, "hand_over", "--status", "failed", "--error", "no"
+        )
 
-        assert again.out.startswith("was there already: job-1, node hand_over")
+        assert again.out.startswith("repeated: job-1, node hand_over")
         assert other.out.startswith("ignored: job-1, node hand_over: completed came first")
         assert perdure(*completed, "--json").json["outcome"] == "repeated"
 
     def test_of_a_node_that_there_is_not_names_the_nearest(
         self, perdure: Commands, paused: str
     ) -> None:
-        done = perdure("report", paused, "handover")
+        done = perdure("runs", "report", paused, "handover")
 
         assert done.exit_code == 1
         assert "run 'job-1' has no node 'handover'; did you mean 'hand_over'?" in done.error
@@ -92,20 +94,22 @@ class TestBroadcast:
         for id, flow in (("a", paying), ("b", paying), ("c", choosy)):
             client.submit(flow, 1, id=id)
 
-        done = perdure("broadcast", "paid", '{"sum": 3}')
+        done = perdure("runs", "broadcast", "paid", '{"sum": 3}')
 
         last = "2 runs have the signal paid; 1 waits for another one of this name"
         assert done.out.splitlines() == ["a", "b", last]
-        again = perdure("broadcast", "paid", '{"sum": 9}', "--flow", "choosy", "--json").json
+        again = perdure(
+            "runs", "broadcast", "paid", '{"sum": 9}', "--flow", "choosy", "--json"
+        ).json
         assert (again["runs"], again["unmatched"]) == (["c"], 0)
 
     def test_says_that_it_reached_nobody(self, perdure: Commands, client: Client) -> None:
-        assert perdure("broadcast", "paid").out == "no run waits for this signal paid\n"
+        assert perdure("runs", "broadcast", "paid").out == "no runs have the signal paid\n"
 
 
 class TestWaits:
     def test_are_listed_with_what_they_are_for(self, perdure: Commands, paused: str) -> None:
-        head, row = perdure("waits").rows
+        head, row = perdure("waits", "list").rows
 
         assert head == ["RUN", "NODE", "FOR", "NAME", "SINCE", "DUE", "DETAIL"]
         assert row[:4] == ["job-1", "hand_over", "outside", "agent"]
@@ -114,8 +118,8 @@ class TestWaits:
     def test_of_one_kind(self, perdure: Commands, client: Client) -> None:
         client.submit(paying, 1, id="a")
 
-        assert perdure("waits", "--kind", "timer").out == "nothing is waited for\n"
-        [wait] = perdure("waits", "--kind", "signal", "--json").json
+        assert perdure("waits", "list", "--type", "timer").out == "no waits\n"
+        [wait] = perdure("waits", "list", "--type", "signal", "--json").items
         assert (wait["run"], wait["name"]) == ("a", "paid")
 
 
@@ -149,7 +153,7 @@ class TestExplain:
         told = perdure("runs", "explain", paused).out
 
         assert "waiting for a report at 'agent' since 20" in told
-        assert "→ perdure report job-1 hand_over --status completed --result null" in told
+        assert "→ perdure runs report job-1 hand_over --status completed --result null" in told
 
     def test_a_signal_says_which_one_it_must_be(self, perdure: Commands, client: Client) -> None:
         client.submit(choosy, 1, id="a")
@@ -171,7 +175,9 @@ class TestEvents:
         assert 'decision=approve by=ann stands_for=ann note="go on" {"x":1}' in lines[1]
 
     def test_of_outside_parties_are_told(self, perdure: Commands, paused: str) -> None:
-        perdure("report", paused, "hand_over", "--progress", "5", "--key", "k", "--by", "agent")
+        perdure(
+            "runs", "report", paused, "hand_over", "--progress", "5", "--key", "k", "--by", "agent"
+        )
 
         out = perdure("runs", "events", paused).out
 

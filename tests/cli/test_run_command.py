@@ -12,7 +12,7 @@ import pytest
 
 from perdure import Client, Flow, Worker, task
 from perdure.cli.command import LOCAL_STORE, STORE_VARIABLE, options_of
-from perdure.cli.commands.runs import _at_work
+from perdure.cli.commands.runs import _working
 from perdure.client.sync import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
@@ -94,7 +94,7 @@ class TestRun:
         assert shown.exit_code == 1
         assert shown.error == (
             "perdure: run 'order-13' failed at node 'fetch': ValueError: thirteen is suspicious. "
-            "See perdure runs show order-13\n"
+            "See perdure runs get order-13\n"
         )
 
     def test_prints_the_ended_run_as_json(self, perdure: Commands) -> None:
@@ -273,7 +273,7 @@ def test_gives_back_what_it_was_at_when_interrupted_while_it_tells_so(
     naps = importlib.import_module("naps").naps
     run = client.submit(naps, id="nap-1")
 
-    with _at_work(Worker(url, flows=[naps], grace="1h")):
+    with _working(Worker(url, flows=[naps], grace="1h")):
         for sight in run.observe():
             if any(job.progress.percent for job in sight.jobs):
                 break

@@ -29,8 +29,8 @@ def test_tells_of_each_change_once_in_the_order_of_beginning(client: Client) -> 
     client.submit(sample.orders, 5, id="a")
     client.submit(sample.orders, 5, id="b")
     assert news(watch, client) == [
-        f"a began, a run of orders@{VERSION}",
-        f"b began, a run of orders@{VERSION}",
+        f"a started, a run of orders@{VERSION}",
+        f"b started, a run of orders@{VERSION}",
     ]
 
     client.runs.pause("a")
@@ -38,7 +38,7 @@ def test_tells_of_each_change_once_in_the_order_of_beginning(client: Client) -> 
     assert news(watch, client) == ["a is paused", "b is cancelled"]
 
     client.runs.resume("a")
-    assert news(watch, client) == ["a goes on"]
+    assert news(watch, client) == ["a continues"]
     assert news(watch, client) == []
 
 
@@ -49,7 +49,7 @@ def test_a_run_that_ended_between_two_looks_began_and_ended(client: Client) -> N
     client.runs.cancel("quick")
 
     assert news(watch, client) == [
-        f"quick began, a run of orders@{VERSION}",
+        f"quick started, a run of orders@{VERSION}",
         "quick is cancelled",
     ]
 
@@ -61,5 +61,5 @@ def test_says_why_a_run_failed_and_how_to_see_what_one_waits_for(
     list(watch.news([]))
 
     said = news(watch, client)
-    assert "order-5 waits; see perdure explain order-5" in said
+    assert "order-5 waits; see perdure runs explain order-5" in said
     assert any(line.startswith("order-13 failed at fetch: ") for line in said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -47,7 +46,7 @@ class TestList:
 
         shown = perdure("runs", "list", *option, "--json")
 
-        assert [run["id"] for run in shown.json] == ["wanted"]
+        assert [run["id"] for run in shown.items] == ["wanted"]
 
     def test_pages_with_limit_and_cursor(self, perdure: Commands, client: Client) -> None:
         for id in ("a", "b", "c"):
@@ -74,7 +73,7 @@ class TestList:
 
     def test_says_that_there_is_nothing(self, perdure: Commands, client: Client) -> None:
         assert perdure("runs", "list").out == "no runs\n"
-        assert perdure("runs", "list", "--json").json == []
+        assert perdure("runs", "list", "--json").json == {"items": [], "next": None}
 
     def test_looks_at_one_namespace_or_at_all(
         self, perdure: Commands, client: Client, url: str
@@ -86,18 +85,18 @@ class TestList:
         one = perdure("runs", "list", "--namespace", "team-a", "--json")
         everything = perdure("runs", "list", "--namespace", "*")
 
-        assert [run["id"] for run in one.json] == ["theirs"]
+        assert [run["id"] for run in one.items] == ["theirs"]
         assert [row[1] for row in everything.rows] == ["NAMESPACE", "team-a", "default"]
 
 
 class TestShow:
     def test_shows_how_far_each_node_is(self, perdure: Commands, waiting: RunHandle) -> None:
-        shown = perdure("runs", "show", "order-5")
+        shown = perdure("runs", "get", "order-5")
 
         assert shown.exit_code == 0
         assert ["input", "5"] in shown.rows
         assert ["status", "waiting"] in shown.rows
-        at = shown.rows.index(["NODE", "KIND", "STATUS", "OUTPUT"])
+        at = shown.rows.index(["NODE", "TYPE", "STATUS", "OUTPUT"])
         assert shown.rows[at + 1 :] == [
             ["fetch", "task", "completed", '{"number":5,"lines":["pen","ink"]}'],
             ["pack", "map", "completed", '["packed', 'pen","packed', 'ink"]'],
@@ -107,22 +106,22 @@ class TestShow:
         ]
 
     def test_shows_result_and_children(self, perdure: Commands, completed: RunHandle) -> None:
-        shown = perdure("runs", "show", "order-5")
+        shown = perdure("runs", "get", "order-5")
 
         assert ["result", '{"label":"L-1","paid":true}'] in shown.rows
         assert ["CHILD", "OF", "RUN", "STATUS"] in shown.rows
         assert ["shipping", "order-5/shipping", "completed"] in shown.rows
-        assert "order-5, node shipping" in perdure("runs", "show", "order-5/shipping").out
+        assert "order-5, node shipping" in perdure("runs", "get", "order-5/shipping").out
 
     def test_shows_the_failure_and_its_place(self, perdure: Commands, failed: RunHandle) -> None:
-        shown = perdure("runs", "show", "order-13")
+        shown = perdure("runs", "get", "order-13")
 
         assert "node fetch failed" in shown.out
         assert "error  ValueError: thirteen" in shown.out
         assert "sample_flows.py" in shown.out
 
     def test_gives_all_of_it_as_json(self, perdure: Commands, completed: RunHandle) -> None:
-        shown = perdure("runs", "show", "order-5", "--json").json
+        shown = perdure("runs", "get", "order-5", "--json").json
 
         assert (shown["input"], shown["result"]) == (5, {"label": "L-1", "paid": True})
         assert [node["id"] for node in shown["nodes"]] == list(sample.orders.graph.nodes)
@@ -133,10 +132,10 @@ class TestShow:
     def test_shortens_what_is_long_for_people_only(self, perdure: Commands, client: Client) -> None:
         client.submit(sample.shipping, "x" * 1000, id="long")
 
-        shown = perdure("runs", "show", "long")
+        shown = perdure("runs", "get", "long")
 
         assert max(len(line) for line in shown.out.splitlines()) < 300
-        assert perdure("runs", "show", "long", "--json").json["input"] == "x" * 1000
+        assert perdure("runs", "get", "long", "--json").json["input"] == "x" * 1000
 
     def test_says_when_values_cannot_be_read_here(
         self, perdure: Commands, client: Client, url: str
@@ -144,7 +143,7 @@ class TestShow:
         with Client(url, codec=Reversed()) as other:
             other.submit(sample.shipping, {"secret": 1}, id="sealed")
 
-        for command in ("show", "events"):
+        for command in ("get", "events"):
             shown = perdure("runs", command, "sealed")
             assert shown.exit_code == 0
             assert "not readable here" in shown.out
@@ -163,10 +162,9 @@ class TestEvents:
         [signal] = [line for line in shown.out.splitlines() if "signal_received" in line]
         assert signal.endswith('name=approval by=ann {"ok":true}')
 
-    def test_are_json_lines(self, perdure: Commands, completed: RunHandle) -> None:
-        shown = perdure("runs", "events", "order-5", "--json")
+    def test_give_json(self, perdure: Commands, completed: RunHandle) -> None:
+        events = perdure("runs", "events", "order-5", "--json").items
 
-        events = [json.loads(line) for line in shown.out.splitlines()]
         assert [event["number"] for event in events] == list(range(1, len(events) + 1))
         assert events[1]["value"] == {"number": 5, "lines": ["pen", "ink"]}
         assert events[-1]["status"] == "completed"
@@ -256,7 +254,7 @@ class TestExplain:
         shown = perdure("runs", "explain", "order-5")
 
         assert max(len(line) for line in shown.out.splitlines()) < 200
-        assert "    → perdure runs unpause order-5\n" in shown.out
+        assert "    → perdure runs resume order-5\n" in shown.out
         assert "    → perdure signal order-5 approval\n" in shown.out
 
     def test_tells_reasons_once(self, perdure: Commands, client: Client) -> None:

@@ -55,7 +55,7 @@ class TestList:
         assert perdure("schedules", "list").out == "no schedules\n"
 
     def test_gives_json(self, perdure: Commands, nightly: str) -> None:
-        [found] = perdure("schedules", "list", "--json").json
+        [found] = perdure("schedules", "list", "--json").items
 
         assert (found["name"], found["cron"], found["flow"]) == ("nightly", "0 3 * * *", "orders")
         assert found["next_at"] == "2100-01-02T02:00:00Z"
@@ -74,7 +74,7 @@ class TestList:
 class TestShow:
     def test_tells_all_of_one(self, perdure: Commands, client: Client, nightly: str) -> None:
         run = client.schedules.trigger("nightly", by="ann")
-        shown = perdure("schedules", "show", "nightly")
+        shown = perdure("schedules", "get", "nightly")
 
         assert shown.exit_code == 0
         for text in (
@@ -89,13 +89,13 @@ class TestShow:
 
     def test_gives_json(self, perdure: Commands, client: Client, nightly: str) -> None:
         run = client.schedules.trigger("nightly")
-        found = perdure("schedules", "show", "nightly", "--json").json
+        found = perdure("schedules", "get", "nightly", "--json").json
 
         assert found["history"][0]["run"] == run.id
         assert found["started"] == 1
 
     def test_of_an_unknown_one_names_the_nearest(self, perdure: Commands, nightly: str) -> None:
-        shown = perdure("schedules", "show", "nigthly")
+        shown = perdure("schedules", "get", "nigthly")
 
         assert shown.exit_code == 1
         assert "schedule 'nigthly' not found" in shown.error
@@ -108,9 +108,9 @@ class TestActing:
             "nightly is paused by ann\n"
         )
         assert client.schedules.get("nightly").is_paused
-        assert "ann" in perdure("schedules", "show", "nightly").out
+        assert "ann" in perdure("schedules", "get", "nightly").out
         resumed = perdure("schedules", "resume", "nightly")
-        assert resumed.out.startswith("nightly goes on; next: 2100-01-02")
+        assert resumed.out.startswith("nightly is resumed; next: 2100-01-02")
         assert not client.schedules.get("nightly").is_paused
 
     def test_triggering_a_flow(self, perdure: Commands, client: Client, nightly: str) -> None:
@@ -124,8 +124,8 @@ class TestActing:
         client.schedules.save("fetching", sample.fetch, args=[1], every="1h")
         done = perdure("schedules", "trigger", "fetching")
 
-        assert done.out.startswith("fetching started job ")
-        assert done.out.endswith("which is waiting\n")
+        [job] = client.jobs.list()
+        assert done.out == f"started job {job.id}\n"
 
     def test_deleting(self, perdure: Commands, client: Client, nightly: str) -> None:
         assert perdure("schedules", "delete", "nightly").out == "nightly is deleted\n"

@@ -81,7 +81,7 @@ def test_a_terminal_has_colours_unless_they_are_not_wanted(url: str, finished: s
 
 def test_a_pipe_gets_whole_lines_without_colours(url: str, finished: str, folder: Path) -> None:
     listed = run_cli("jobs", "list", "--store", url, cwd=folder, environment={"COLUMNS": "40"})
-    shown = run_cli("jobs", "show", finished, "--store", url, cwd=folder)
+    shown = run_cli("jobs", "get", finished, "--store", url, cwd=folder)
 
     assert "a-name-that-needs-a-wide-terminal" in listed.stdout
     assert "x" * 200 in shown.stdout
@@ -98,7 +98,7 @@ def test_watching_in_a_terminal_shows_a_bar(url: str, finished: str) -> None:
 
 
 def test_a_reader_that_leaves_early_is_no_error(url: str, finished: str, folder: Path) -> None:
-    program = f"{sys.executable} -m perdure.cli jobs show {finished} --json --store {url}"
+    program = f"{sys.executable} -m perdure.cli jobs get {finished} --json --store {url}"
     done = subprocess.run(
         ["/bin/sh", "-c", f"{program} | head -n 1"],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""``perdure validate``: all that is wrong with flows in files."""
+"""``perdure flows validate``: all that is wrong with flows in files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from perdure import Client, Flow, Worker
 from perdure.flows.yaml.schema import published_schema
 from tests.cli import sample_flows
 from tests.cli.commands import Commands
+from tests.cli.test_errors import assert_told
 
 MODULE = "tests.cli.sample_flows"
 
@@ -46,7 +47,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_good_file_is_told_with_what_it_needs(perdure: Commands, here: Path) -> None:
-    done = perdure("validate", "good.yaml")
+    done = perdure("flows", "validate", "good.yaml")
 
     assert done.exit_code == 0
     assert done.out.splitlines() == [
@@ -59,7 +60,7 @@ def test_a_good_file_is_told_with_what_it_needs(perdure: Commands, here: Path) -
 
 
 def test_with_the_code_at_hand_the_version_is_known(perdure: Commands, here: Path) -> None:
-    done = perdure("validate", "good.yaml", "--app", MODULE)
+    done = perdure("flows", "validate", "good.yaml", "--app", MODULE)
 
     version = Flow.from_yaml(GOOD, tasks=[sample_flows.fetch, sample_flows.pack]).version
     assert done.exit_code == 0
@@ -69,7 +70,7 @@ def test_with_the_code_at_hand_the_version_is_known(perdure: Commands, here: Pat
 
 
 def test_every_fault_has_its_line_and_column(perdure: Commands, here: Path) -> None:
-    done = perdure("validate", "bad.yaml", "good.yaml", "--app", MODULE)
+    done = perdure("flows", "validate", "bad.yaml", "good.yaml", "--app", MODULE)
 
     assert done.exit_code == 1
     assert done.out.splitlines()[:3] == [
@@ -81,7 +82,7 @@ def test_every_fault_has_its_line_and_column(perdure: Commands, here: Path) -> N
 
 
 def test_without_the_code_arguments_are_not_checked(perdure: Commands, here: Path) -> None:
-    done = perdure("validate", "bad.yaml")
+    done = perdure("flows", "validate", "bad.yaml")
 
     assert done.exit_code == 1
     assert done.out.splitlines()[-1] == "1 file, 1 error"
@@ -92,7 +93,7 @@ def test_tasks_that_are_not_there_are_errors_with_the_code_at_hand(
 ) -> None:
     (here / "f.yaml").write_text("{flow: f, nodes: [{id: a, task: fetsh}]}", encoding="utf-8")
 
-    done = perdure("validate", "f.yaml", "--app", MODULE)
+    done = perdure("flows", "validate", "f.yaml", "--app", MODULE)
 
     assert done.exit_code == 1
     assert "f.yaml:1:27 error node 'a': unknown task 'fetsh'; did you mean 'fetch'?" in done.out
@@ -102,7 +103,10 @@ def test_flows_that_it_starts_are_those_of_the_code(perdure: Commands, here: Pat
     text = "{flow: f, nodes: [{id: a, kind: flow, config: {flow: shipping}}]}"
     (here / "f.yaml").write_text(text, encoding="utf-8")
 
-    known, unknown = perdure("validate", "f.yaml", "--app", MODULE), perdure("validate", "f.yaml")
+    known, unknown = (
+        perdure("flows", "validate", "f.yaml", "--app", MODULE),
+        perdure("flows", "validate", "f.yaml"),
+    )
 
     version = Flow("f").flow(sample_flows.shipping, name="a").build().version
     assert f"f.yaml ok f@{version}, 1 node" in known.out
@@ -126,8 +130,8 @@ def test_kinds_are_those_of_the_module(perdure: Commands, here: Path) -> None:
     text = "{flow: f, nodes: [{id: a, kind: shout, config: {text: hey}}]}"
     (here / "f.yaml").write_text(text, encoding="utf-8")
 
-    assert perdure("validate", "f.yaml", "--app", "own_kinds").exit_code == 0
-    assert "unknown kind 'shout'" in perdure("validate", "f.yaml").out
+    assert perdure("flows", "validate", "f.yaml", "--app", "own_kinds").exit_code == 0
+    assert "unknown kind 'shout'" in perdure("flows", "validate", "f.yaml").out
 
 
 class TestSecrets:
@@ -136,7 +140,7 @@ class TestSecrets:
     ) -> None:
         monkeypatch.setenv("PERDURE_SECRET_API", "12345")
 
-        done = perdure("validate", "good.yaml", "--strict")
+        done = perdure("flows", "validate", "good.yaml", "--strict")
 
         assert done.exit_code == 0
         assert "warning" not in done.out
@@ -145,7 +149,7 @@ class TestSecrets:
     def test_that_are_missing_are_errors_if_one_is_strict(
         self, perdure: Commands, here: Path
     ) -> None:
-        done = perdure("validate", "good.yaml", "--strict")
+        done = perdure("flows", "validate", "good.yaml", "--strict")
 
         assert done.exit_code == 1
         assert "good.yaml error secret 'API' is not in this environment" in done.out
@@ -157,7 +161,7 @@ class TestWorkers:
     ) -> None:
         client.queues.list()  # so that there is a store
 
-        done = perdure("validate", "good.yaml", "--store", url)
+        done = perdure("flows", "validate", "good.yaml", "--store", url)
 
         assert done.exit_code == 1
         assert "good.yaml error no live worker registers task 'fetch'" in done.out
@@ -167,7 +171,7 @@ class TestWorkers:
     ) -> None:
         handle = Worker(url, tasks=[sample_flows.fetch, sample_flows.pack]).start()
         try:
-            done = perdure("validate", "good.yaml", "--store", url)
+            done = perdure("flows", "validate", "good.yaml", "--store", url)
         finally:
             handle.shutdown()
             assert handle.join(30)
@@ -179,20 +183,20 @@ class TestWorkers:
     ) -> None:
         (here / "orders.yaml").write_text(sample_flows.orders.to_yaml(), encoding="utf-8")
 
-        known = perdure("validate", "orders.yaml", "--store", url, "--app", MODULE)
-        unknown = perdure("validate", "orders.yaml", "--store", url)
+        known = perdure("flows", "validate", "orders.yaml", "--store", url, "--app", MODULE)
+        unknown = perdure("flows", "validate", "orders.yaml", "--store", url)
 
         assert (known.exit_code, unknown.exit_code) == (0, 0)
         assert "warning workers have flow 'orders'" in unknown.out
 
     def test_cannot_be_asked_where_there_is_no_store(self, perdure: Commands, here: Path) -> None:
-        done = perdure("validate", "good.yaml", "--store", "sqlite:///nowhere.db")
+        done = perdure("flows", "validate", "good.yaml", "--store", "sqlite:///nowhere.db")
 
         assert done.exit_code == 3
 
 
 def test_json_has_everything(perdure: Commands, here: Path) -> None:
-    good, bad = perdure("validate", "good.yaml", "bad.yaml", "--json").json
+    good, bad = perdure("flows", "validate", "good.yaml", "bad.yaml", "--json").json
 
     assert good == {
         "file": "good.yaml",
@@ -232,30 +236,27 @@ def test_files_that_are_no_flows_are_errors(
 ) -> None:
     (here / "empty.yaml").write_bytes(content)
 
-    done = perdure("validate", "empty.yaml")
+    done = perdure("flows", "validate", "empty.yaml")
 
     assert done.exit_code == 1
     assert done.out.startswith(told)
 
 
 def test_a_file_that_is_not_there_is_an_error(perdure: Commands, here: Path) -> None:
-    done = perdure("validate", "none.yaml")
+    done = perdure("flows", "validate", "none.yaml")
 
     assert done.exit_code == 1
     assert done.out.startswith("none.yaml error cannot be read: No such file")
 
 
 def test_no_file_at_all_cannot_be_understood(perdure: Commands, here: Path) -> None:
-    done = perdure("validate")
+    done = perdure("flows", "validate")
 
-    assert (done.exit_code, done.error) == (
-        2,
-        "perdure: no file was given. Name at least one, such as ship.yaml\n",
-    )
+    assert_told(done, 2, "FILE is required")
 
 
 def test_the_schema_is_printed_for_editors(perdure: Commands) -> None:
-    done = perdure("validate", "--schema")
+    done = perdure("flows", "validate", "--schema")
 
     assert done.exit_code == 0
     assert done.out == published_schema()

@@ -113,7 +113,7 @@ class TestWorker:
             job = client.enqueue(sample.greet, "ann")
             with WorkerProcess("sample:worker", "--store", postgres_url, cwd=folder) as worker:
                 assert job.result(timeout=30) == "hello ann"
-                shown = run_cli("jobs", "show", job.id, "--store", postgres_url, cwd=folder)
+                shown = run_cli("jobs", "get", job.id, "--store", postgres_url, cwd=folder)
                 worker.signal(signal.SIGTERM)
 
                 assert worker.wait() == 0
@@ -139,11 +139,11 @@ class TestFlows:
             worker.signal(signal.SIGTERM)
 
             assert worker.wait() == 0
-        shown = json.loads(perdure("runs", "show", "order-5", "--json"))
+        shown = json.loads(perdure("runs", "get", "order-5", "--json"))
         assert fetched["task"] == "fetch"
         assert "run_completed" in events[-1]
         assert shown["result"] == {"label": "L-1", "paid": True}
-        assert perdure("check", "shop:longer") == "no runs are under way\n"
+        assert perdure("flows", "unserved", "shop:longer") == "no unfinished runs\n"
 
     @pytest.mark.parametrize("target", ["shop:orders", "shop:several", "shop"])
     def test_need_no_worker_in_the_module(
@@ -160,7 +160,7 @@ class TestFlows:
         with WorkerProcess("shop:worker", *store, cwd=folder) as worker:
             worker.next("job completed", run="s-1", node="label")
             followed = run_cli("runs", "events", "s-1", "-f", *store, cwd=folder)
-        checked = run_cli("check", "shop:worker", *store, cwd=folder)
+        checked = run_cli("flows", "unserved", "shop:worker", *store, cwd=folder)
 
         assert begun.returncode == followed.returncode == checked.returncode == 0
         assert "run_completed" in followed.stdout

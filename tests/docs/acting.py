@@ -63,7 +63,7 @@ def _check_parsed(arguments: list[str]) -> None:
     """Raise what the command line would answer to arguments that it does not know."""
     command, rest = command_named(arguments)
     if "--help" not in rest and "--version" not in rest:
-        assert not hasattr(command, "entries"), f"perdure {arguments} names no command"
+        assert not hasattr(command, "members"), f"perdure {arguments} names no command"
         command.make_context(arguments[0], rest)
 
 
@@ -73,7 +73,7 @@ def command_named(arguments: list[str]) -> tuple[Any, list[str]]:
 
     command: Any = app
     rest = list(arguments)
-    while rest and isinstance(command, LazyGroup) and rest[0] in command.entries:
+    while rest and isinstance(command, LazyGroup) and rest[0] in command.members:
         command = command.get_command(None, rest.pop(0))
     return command, rest
 

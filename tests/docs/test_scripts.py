@@ -105,11 +105,11 @@ class TestShellLines:
             shell(line)
 
     @pytest.mark.parametrize(
-        "line", ["perdure jobs show ID --colour red", "perdure jobs show ID ID", "perdure jobs ID"]
+        "line", ["perdure jobs get ID --colour red", "perdure jobs get ID ID", "perdure jobs ID"]
     )
     def test_a_command_that_is_not_run_is_parsed(self, line: str) -> None:
         with pytest.raises(Exception, match=r"(?i)no such|unexpected|names no"):
             shell(line)
 
     def test_a_command_about_a_job_that_is_parsed_is_not_run(self) -> None:
-        shell("perdure jobs show ID --store sqlite:///nowhere.db --json")
+        shell("perdure jobs get ID --store sqlite:///nowhere.db --json")

@@ -1,4 +1,4 @@
-"""``perdure export`` and ``perdure import``, as typed."""
+"""``perdure store export`` and ``perdure store import``, as typed."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def perdure(source_url: str) -> Commands:
 class TestCommands:
     def test_move_a_store(self, perdure: Commands, tmp_path: Path, bare_postgres_url: str) -> None:
         file = tmp_path / "work.jsonl.gz"
-        written = perdure("export", str(file))
-        read = perdure("import", str(file), "--store", bare_postgres_url)
+        written = perdure("store", "export", str(file))
+        read = perdure("store", "import", str(file), "--store", bare_postgres_url)
         listed = perdure("runs", "list", "--json", "--store", bare_postgres_url)
 
         assert (written.exit_code, read.exit_code) == (0, 0), (written, read)
         assert written.out.startswith("exported ")
-        assert f"perdure import {file} --store" in written.out
+        assert f"perdure store import {file} --store" in written.out
         assert "1 schedule, 1 paused queue, as of 20" in read.out
         assert len(listed.json) > 1
         assert listed.json == perdure("runs", "list", "--json").json
 
     def test_say_what_was_moved_as_json(self, perdure: Commands, tmp_path: Path) -> None:
         file = tmp_path / "work.jsonl"
-        written = perdure("export", str(file), "--json").json
+        written = perdure("store", "export", str(file), "--json").json
         read = perdure(
             "import", str(file), "--store", f"sqlite:///{tmp_path}/new.db", "--json"
         ).json
@@ -43,7 +43,7 @@ class TestCommands:
         assert read["counts"]["schedule"] == 1
 
     def test_import_into_a_store_in_use_is_refused(self, perdure: Commands, export: Path) -> None:
-        answer = perdure("import", str(export))
+        answer = perdure("store", "import", str(export))
 
         assert answer.exit_code == 1
         assert "is not empty: it has 'runs', 'events', 'waits', 'jobs'" in answer.error
@@ -54,8 +54,8 @@ class TestCommands:
     ) -> None:
         asyncio.run(register_worker(source_url, "bee"))
 
-        refused = perdure("export", str(tmp_path / "work.jsonl"))
-        done = perdure("export", str(tmp_path / "work.jsonl"), "--live")
+        refused = perdure("store", "export", str(tmp_path / "work.jsonl"))
+        done = perdure("store", "export", str(tmp_path / "work.jsonl"), "--live")
 
         assert refused.exit_code == 1
         assert "worker 'bee' is live" in refused.error

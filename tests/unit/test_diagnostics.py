@@ -268,7 +268,7 @@ class TestActions:
         fork = Action("runs.fork", {"id": "-r"}, ("after",))
 
         assert cli_command(fork) == "perdure runs fork --after NODE -- -r"
-        assert cli_command(Action("runs.get", {"id": "-a b"})) == "perdure runs show -- '-a b'"
+        assert cli_command(Action("runs.get", {"id": "-a b"})) == "perdure runs get -- '-a b'"
         assert cli_command(fork, " --store x.db") == (
             "perdure runs fork --after NODE --store x.db -- -r"
         )

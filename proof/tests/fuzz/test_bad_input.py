@@ -10,7 +10,7 @@ from perdure import AsyncClient
 from proof.fuzz.calls import COMMANDS, COMMANDS_LEFT_OUT, LEFT_OUT, METHODS
 from proof.fuzz.kinds import KINDS
 from proof.fuzz.running import fuzz
-from tests.cli.test_command_tree import ENTRIES
+from tests.cli.test_command_tree import COMMANDS as ALL
 
 EXAMPLES = {
     "calls": {"memory": 120, "sqlite": 40, "postgres": 10},
@@ -42,7 +42,7 @@ def test_every_method_of_a_client_is_tried() -> None:
 
 
 def test_every_command_is_tried() -> None:
-    assert COMMANDS.keys() | COMMANDS_LEFT_OUT.keys() == ENTRIES.keys()
+    assert COMMANDS.keys() | COMMANDS_LEFT_OUT.keys() == ALL.keys()
 
 
 @pytest.mark.parametrize("kind, backend", CASES)

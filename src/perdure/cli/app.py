@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -40,20 +40,22 @@ OF_COMMANDS = ("--store", "--namespace", "--json")
 """Options of nearly every command, and of no group."""
 
 
-class Entry(NamedTuple):
-    """A command: ``module:name`` of it below ``perdure.cli.commands``, and its summary."""
-
-    home: str
-    summary: str
+def help_option(command: click.Command, ctx: click.Context) -> click.Option | None:
+    """``--help``, worded like our own options."""
+    option = click.Command.get_help_option(command, ctx)
+    if option is not None:
+        option.help = "Show this message and exit"
+    return option
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is called."""
+    """A group that imports a command when it is called. ``members`` maps its words to names."""
 
-    def __init__(self, name: str, help: str, entries: Mapping[str, Entry | LazyGroup]) -> None:
+    def __init__(self, name: str, help: str, members: Mapping[str, str]) -> None:
         super().__init__(name, help=f"{help}\n\n{EXIT_CODES}", subcommand_metavar="COMMAND ...")
-        self.summary = help
-        self.entries = entries
+        self.members = members
+
+    get_help_option = help_option
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -62,43 +64,46 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.entries)
+        return list(self.members)
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
-        entry = self.entries.get(cmd_name)
-        if not isinstance(entry, Entry):
-            return entry
-        module, _, attribute = entry.home.partition(":")
-        command: click.Command = getattr(import_module(f"perdure.cli.commands.{module}"), attribute)
-        return command
+        name = self.members.get(cmd_name)
+        return None if name is None else command_named(name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in self.entries and not name.startswith("-"):
-            nearest = near(name, self.entries)
+        if name not in self.members and not name.startswith("-"):
+            nearest = near(name, self.members)
             fault = UNKNOWN_COMMAND.fault(name=name, nearest=nearest, path=ctx.command_path)
             raise InvalidInput(fault)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, each.summary) for name, each in self.entries.items()])
+            formatter.write_dl([(word, SUMMARIES[name]) for word, name in self.members.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
         commands = [
-            CompletionItem(name, help=each.summary)
-            for name, each in self.entries.items()
-            if name.startswith(incomplete)
+            CompletionItem(word, help=SUMMARIES.get(name) or GROUPS[name])
+            for word, name in self.members.items()
+            if word.startswith(incomplete)
         ]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 class App(LazyGroup):
     """The root. Tells usage errors like every other error, with ``--json`` as JSON."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        short = {word: name for word, name in self.members.items() if word not in GROUPS}
+        with formatter.section("Commands"):
+            formatter.write_dl([(word, SUMMARIES[name]) for word, name in short.items()])
+        with formatter.section("Groups"):
+            formatter.write_dl(list(GROUPS.items()))
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> NoReturn:
         given = list(sys.argv[1:] if args is None else args)
@@ -142,82 +147,120 @@ def spelled(parameter: click.Parameter) -> str:
     return parameter.human_readable_name.removesuffix("...").strip("[]")
 
 
-JOBS = {
-    "list": Entry("jobs:list_jobs", "List jobs, newest first."),
-    "show": Entry("jobs:show_job", "Show a job with its input, result and failures."),
-    "explain": Entry("jobs:explain_job", "Explain why a job is where it is."),
-    "retry": Entry("jobs:retry_jobs", "Retry failed, dead or cancelled jobs."),
-    "abort": Entry("jobs:abort_jobs", "Cancel waiting jobs, and abort running ones."),
-    "disable": Entry("jobs:disable_jobs", "Keep jobs from running until they are enabled."),
-    "enable": Entry("jobs:enable_jobs", "Let disabled jobs run again."),
-    "resume": Entry("jobs:resume_jobs", "Put paused jobs back into the queue."),
-    "watch": Entry("jobs:watch_job", "Follow a job until it finishes."),
-}
-RUNS = {
-    "list": Entry("runs:list_runs", "List runs, newest first."),
-    "show": Entry("runs:show_run", "Show a run with its nodes and their outputs."),
-    "events": Entry("runs:show_events", "Show the event log of a run."),
-    "watch": Entry("runs:watch_run", "Follow a run until it finishes."),
-    "explain": Entry("runs:explain_run", "Explain why a run is where it is."),
-    "timeline": Entry("runs:show_timeline", "Show when each node ran and waited."),
-    "lineage": Entry("runs:show_lineage", "Show which values each node used."),
-    "submit": Entry("runs:submit_run", "Start a run and leave it to the workers."),
-    "signal": Entry("runs:signal_run", "Send a signal to a run."),
-    "pause": Entry("runs:pause_runs", "Pause runs until they are resumed."),
-    "unpause": Entry("runs:unpause_runs", "Resume paused runs."),
-    "cancel": Entry("runs:cancel_runs", "Cancel runs and their child runs."),
-    "retry": Entry("runs:retry_runs", "Retry failed or cancelled runs from where they ended."),
-    "fork": Entry("runs:fork_run", "Start a new run from the history of another."),
-    "migrate": Entry("runs:migrate_run", "Move a run to another version of its flow."),
-}
-QUEUES = {
-    "pause": Entry("queues:pause_queue", "Start no job of a queue until it is resumed."),
-    "resume": Entry("queues:resume_queue", "Start jobs of a paused queue again."),
-}
-SCHEDULES = {
-    "list": Entry("schedules:list_schedules", "List schedules with their last and next times."),
-    "show": Entry("schedules:show_schedule", "Show a schedule with its recent ticks."),
-    "pause": Entry("schedules:pause_schedule", "Pause a schedule until it is resumed."),
-    "resume": Entry("schedules:resume_schedule", "Resume a schedule with its next tick."),
-    "trigger": Entry("schedules:trigger_schedule", "Start what a schedule starts, now."),
-    "delete": Entry("schedules:delete_schedule", "Delete a schedule."),
-}
-FLOWS = {
-    "list": Entry("flows:list_flows", "List flows and versions of a module, file or store."),
-    "show": Entry("flows:show_flow", "Show a flow with its nodes and its diagram."),
-    "graph": Entry("flows:draw_flow", "Draw a flow as Mermaid, SVG or JSON."),
+GROUPS = {
+    "jobs": "Enqueue, inspect and control jobs.",
+    "runs": "Start, inspect and control runs of flows.",
+    "approvals": "List and answer approvals.",
+    "waits": "List what runs wait for.",
+    "schedules": "Save, inspect and control schedules.",
+    "queues": "List, pause and resume queues.",
+    "workers": "List workers.",
+    "flows": "Inspect flows in modules, files and stores.",
+    "store": "Check, prune, export and import a store.",
 }
 
+# By operation, with the summary of each: help and completion load no operations. A test compares
+# them. Names without a dot, and those of files and code on this machine, are commands alone.
+SUMMARIES = {
+    "init": "Create a starter project.",
+    "dev": "Run workers that restart when the code changes.",
+    "run": "Start a run and follow it until it finishes.",
+    "worker": "Run jobs until SIGTERM or Ctrl-C.",
+    "explain": "Explain the state of a run or a job.",
+    "jobs.enqueue": "Enqueue a call of a task.",
+    "jobs.list": "List jobs, newest first.",
+    "jobs.count": "Count jobs.",
+    "jobs.get": "Get a job with its arguments and result.",
+    "jobs.attempts": "List the failed attempts of a job, oldest first.",
+    "jobs.explain": "Explain why a job is where it is.",
+    "jobs.watch": "Follow a job until it finishes.",
+    "jobs.cancel": "Cancel a waiting job, or stop a running one.",
+    "jobs.cancel_group": "Cancel every unfinished job of a group.",
+    "jobs.retry": "Retry a failed, dead or cancelled job.",
+    "jobs.resume": "Put a parked job back into the queue.",
+    "jobs.disable": "Keep a job from running until it is enabled.",
+    "jobs.enable": "Let a disabled job run again.",
+    "runs.submit": "Start a run of a flow.",
+    "runs.list": "List runs, newest first.",
+    "runs.count": "Count runs.",
+    "runs.get": "Get a run with its nodes, outputs and result.",
+    "runs.events": "List the events of a run, oldest first.",
+    "runs.timeline": "Show when each node ran and waited.",
+    "runs.lineage": "Show which upstream values each node used.",
+    "runs.diagram": "Draw a run with the state of each node.",
+    "runs.explain": "Explain why a run is where it is.",
+    "runs.watch": "Follow a run until it finishes.",
+    "runs.signal": "Send a signal to a run.",
+    "runs.broadcast": "Send a signal to every run waiting for it.",
+    "runs.report": "Report on external work that a node waits for.",
+    "runs.pause": "Pause a run until it is resumed.",
+    "runs.resume": "Resume a paused run.",
+    "runs.cancel": "Cancel a run and its child runs.",
+    "runs.retry": "Retry a failed or cancelled run where it ended.",
+    "runs.fork": "Start a new run from the history of another.",
+    "runs.migrate": "Continue a run in another version of its flow.",
+    "approvals.list": "List open approvals, oldest first.",
+    "approvals.get": "Get an approval with all its answers.",
+    "approvals.decide": "Answer an approval.",
+    "waits.list": "List what runs wait for, longest first.",
+    "schedules.save": "Start a flow or a task on a schedule.",
+    "schedules.list": "List schedules by name.",
+    "schedules.get": "Get a schedule with its recent ticks.",
+    "schedules.pause": "Pause a schedule until it is resumed.",
+    "schedules.resume": "Resume a paused schedule with its next tick.",
+    "schedules.trigger": "Start what a schedule starts, now.",
+    "schedules.delete": "Delete a schedule.",
+    "queues.list": "List queues with their jobs by status.",
+    "queues.pause": "Pause a queue; running jobs continue.",
+    "queues.resume": "Resume a paused queue.",
+    "workers.list": "List workers and what they run.",
+    "flows.list": "List flow versions and count their runs.",
+    "flows.unserved": "List unfinished runs that your flows cannot continue.",
+    "flows.show": "Show a flow with its nodes and its diagram.",
+    "flows.graph": "Draw a flow as Mermaid, SVG or JSON.",
+    "flows.validate": "Validate flow files and list every fault.",
+    "store.health": "Check the health of a store and its work.",
+    "store.count_finished": "Count jobs and runs that prune would delete.",
+    "store.prune": "Delete jobs and runs that finished long ago.",
+    "store.verify": "Verify that a store keeps what Perdure promises.",
+    "store.export": "Export a whole store to a file.",
+    "store.import": "Import an exported file into an empty store.",
+}
+ALIASES = {
+    "submit": "runs.submit",
+    "enqueue": "jobs.enqueue",
+    "inbox": "approvals.list",
+    "decide": "approvals.decide",
+    "signal": "runs.signal",
+    "doctor": "store.health",
+    "verify": "store.verify",
+}
+_HOMES = {"explain": "runs", "run": "runs", "waits": "runs", "workers": "queues"}
+"""Modules of commands that are not called like the group."""
+
+
+def command_named(name: str) -> click.Command:
+    """The command of an operation, or the group of this name."""
+    group, _, verb = name.partition(".")
+    if group in GROUPS and not verb:
+        members = {
+            each.partition(".")[2].replace("_", "-"): each
+            for each in SUMMARIES
+            if each.startswith(f"{group}.")
+        }
+        return LazyGroup(group, GROUPS[group], members)
+    found = import_module(f"perdure.cli.commands.{_HOMES.get(group, group)}").COMMANDS[name]
+    command: click.Command = found if isinstance(found, click.Command) else found.build(name)
+    return command
+
+
+_TOP = ("init", "dev", "run", "submit", "enqueue", "worker", "explain", "inbox", "decide", "signal")
 app = App(
     "perdure",
     "Durable jobs and flows: run workers, inspect work, control it.",
     {
-        "init": Entry("init:init", "Create a starter project."),
-        "dev": Entry("dev:dev", "Run workers that restart when the code changes."),
-        "run": Entry("runs:run", "Start a run and follow it until it finishes."),
-        "submit": RUNS["submit"],
-        "worker": Entry("worker:worker", "Run jobs until SIGTERM or Ctrl-C."),
-        "jobs": LazyGroup("jobs", "List, inspect and control jobs.", JOBS),
-        "runs": LazyGroup("runs", "List, inspect and control runs.", RUNS),
-        "queues": LazyGroup("queues", "Pause and resume queues.", QUEUES),
-        "schedules": LazyGroup("schedules", "List, inspect and control schedules.", SCHEDULES),
-        "flows": LazyGroup("flows", "Inspect flows in modules, files and stores.", FLOWS),
-        "inbox": Entry("approvals:inbox", "List open approvals, oldest first, or show one."),
-        "decide": Entry("approvals:decide", "Answer an approval."),
-        "signal": RUNS["signal"],
-        "report": Entry("runs:report", "Report on external work that a node waits for."),
-        "broadcast": Entry("runs:broadcast", "Send a signal to all runs waiting for it."),
-        "waits": Entry("runs:waits", "List what runs wait for, longest first."),
-        "explain": Entry("runs:explain", "Explain why a run or a job is where it is."),
-        "check": Entry("flows:check", "List live runs that your code cannot continue."),
-        "validate": Entry("flows:validate", "Validate flow files and list every fault."),
-        "doctor": Entry("store:doctor", "Check the health of a store and its work."),
-        "verify": Entry("store:verify", "Verify that a store keeps what Perdure promises."),
-        "prune": Entry("store:prune", "Delete jobs and runs that ended long ago."),
-        "export": Entry("store:export", "Export a whole store to a file."),
-        "import": Entry("store:import_", "Import an exported file into an empty store."),
-        "depth": Entry("queues:depth", "Count jobs by queue and status."),
-        "workers": Entry("queues:workers", "List workers and what they run."),
+        **{word: ALIASES.get(word, word) for word in (*_TOP, "doctor", "verify")},
+        **{group: group for group in GROUPS},
     },
 )
 
@@ -237,6 +280,6 @@ app.params.append(
         is_eager=True,
         expose_value=False,
         callback=_show_version,
-        help="Show the version and exit.",
+        help="Show the version and exit",
     )
 )

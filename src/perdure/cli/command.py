@@ -1,30 +1,40 @@
-"""Commands: shared options, the client they lead to, and errors as exit codes."""
+"""Commands from operations: parameters, help, ``--json``, the client, errors as exit codes."""
 
 from __future__ import annotations
 
 import getpass
+import inspect
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 from click.shell_completion import CompletionItem
 
-from perdure.cli.app import spelled
+from perdure import clock
+from perdure.cli.app import help_option, spelled
 from perdure.cli.output import ExitCode, exit_code_of, tell_error
 from perdure.cli.renderer import CliRenderer
+from perdure.cli.views.console import ReadingCodec, json_text, make_console
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, PerdureError, without_password
-from perdure.model.job import DEFAULT_NAMESPACE
+from perdure.model import check
+from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from perdure.client.sync import Client
     from perdure.model.payload import Codec
+    from perdure.operations.operation import Operation
 
 WHICH_STORE = declare(
     "cli.which_store",
@@ -35,6 +45,9 @@ IN_MEMORY = declare(
     "cli.store_in_memory",
     "store {url!r} is in the memory of one process, where {command} cannot use it",
     "Pass --store with a SQLite or PostgreSQL URL",
+)
+NOT_A_TIME = declare(
+    "cli.not_a_time", "{what} {text!r} is not a time", "Write it as 2030-01-31T09:00+01:00"
 )
 NOT_JSON = declare(
     "cli.not_json",
@@ -50,8 +63,10 @@ LOCAL_STORE = f"sqlite:///{LOCAL_FILE}"
 PATH: click.Path = click.Path(path_type=Path)
 
 
-class Command(click.Command):
+class CliCommand(click.Command):
     """A command that may return an exit code. Expected errors are one line on stderr."""
+
+    get_help_option = help_option
 
     def invoke(self, ctx: click.Context) -> ExitCode:
         try:
@@ -82,61 +97,333 @@ class Argument(click.Argument):
 
 
 class Choice(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
-    """The members of an enumeration, by their values."""
+    """One of some words."""
 
     name = "choice"
 
-    def __init__(self, members: type[StrEnum]) -> None:
-        self._members = members
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = tuple(words)
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> StrEnum:
-        from perdure.model import check
-
-        chosen = check.choice(value, spelled(param) if param else "value", list(self._members))
-        return self._members(chosen)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return check.choice(value, spelled(param) if param else "value", self.words)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        values = [each.value for each in self._members if each.startswith(incomplete)]
-        return [CompletionItem(each) for each in values]
+        return [CompletionItem(each) for each in self.words if each.startswith(incomplete)]
 
 
-Function = Callable[..., ExitCode | None]
+class Json(click.ParamType):  # type: ignore[type-arg]
+    """A value as JSON."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):  # a default
+            return value
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            is_meant_as_such = value.lstrip().startswith(("{", "[", '"'))
+            quoted = shlex.quote(json.dumps(value, ensure_ascii=False))
+            fault = NOT_JSON.fault(
+                what=spelled(param) if param else "value",
+                text=value,
+                reason=str(error),
+                quoted="" if is_meant_as_such else quoted,
+            )
+            raise InvalidInput(fault) from None
 
 
-def command(function: Function) -> Command:
-    made: Command = click.command(cls=Command)(function)
+class Moment(click.ParamType):  # type: ignore[type-arg]
+    """A time; without a time zone, a local one."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            fault = NOT_A_TIME.fault(what=spelled(param) if param else "value", text=value)
+            raise InvalidInput(fault) from None
+        return at if at.tzinfo else at.astimezone()
+
+
+class NumberOrName(click.ParamType):  # type: ignore[type-arg]
+    """A number where it is one, else a name."""
+
+    name = "name"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        return int(value) if value.isdecimal() else str(value)
+
+
+def command(*params: click.Parameter) -> Callable[[Callable[..., ExitCode | None]], CliCommand]:
+    """A command without an operation: its name and help are those of the function."""
+
+    def made(function: Callable[..., ExitCode | None]) -> CliCommand:
+        return CliCommand(
+            function.__name__, params=list(params), callback=function, help=inspect.getdoc(function)
+        )
+
     return made
 
 
-def argument(name: str, *, help: str, **settings: Any) -> Callable[[Function], Function]:
-    return click.argument(name, cls=Argument, about=help, **settings)
-
-
-store_option = click.option(
-    "--store",
+STORE = click.Option(
+    ["--store"],
     envvar=STORE_VARIABLE,
     metavar="URL",
-    help="Store URL: sqlite:///path.db or postgresql://user@host/database.",
+    help="Store URL: sqlite:///path.db or postgresql://user@host/database",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-app_option = click.option(
-    "--app", metavar="MODULE[:NAME]", help="For a file: the module with its tasks."
+NAMESPACE = click.Option(
+    ["--namespace"], metavar="NAME", default=DEFAULT_NAMESPACE, help="Namespace; '*' for all"
 )
-by_option = click.option("--by", metavar="NAME", help="Who does it, for the run's log.")
-reason_option = click.option("--reason", metavar="TEXT", help="Why, for the run's log.")
+EVERY_NAMESPACE = click.Option(
+    ["--namespace"], metavar="NAME", default=ALL_NAMESPACES, help="Namespace; '*' for all"
+)
+ONE_NAMESPACE = click.Option(
+    ["--namespace"], metavar="NAME", default=DEFAULT_NAMESPACE, help="Namespace"
+)
+JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON")
+APP = click.Option(["--app"], metavar="MODULE[:NAME]", help="For a file: the module with its tasks")
 
 
-def namespace_option_for(default: str) -> Callable[[Function], Function]:
-    return click.option(
-        "--namespace", metavar="NAME", default=default, help="Namespace; '*' for all."
+# From operations.
+
+
+@dataclass
+class Output:
+    """What a view needs besides the result."""
+
+    renderer: CliRenderer
+    is_across: bool
+    """Whether results are of several namespaces."""
+    as_json: bool
+
+    @cached_property
+    def console(self) -> Console:
+        return make_console()
+
+    @cached_property
+    def now(self) -> datetime:
+        return clock.system_clock()
+
+
+def output_for(store: str | None, namespace: str, *, as_json: bool) -> Output:
+    ctx = click.get_current_context()
+    names = {each.name: spelled(each) for each in ctx.command.params if each.name}
+    return Output(
+        renderer=CliRenderer(options_of(store, namespace), names),
+        is_across=namespace == ALL_NAMESPACES,
+        as_json=as_json,
     )
 
 
-namespace_option = namespace_option_for(DEFAULT_NAMESPACE)
+View = Callable[[Any, Output], object]
+Convert = Callable[[Any, dict[str, Any]], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """How an operation is a command: parameters and help are the operation's own."""
+
+    view: View
+    """Prints the result."""
+    fields: View | None = None
+    """The result as JSON, or of a page each item; else it is printed as it is."""
+    call: Callable[..., Any] | None = None
+    """Called with the client, the output and the arguments instead of the operation."""
+    empty: str = ""
+    """Printed instead of an empty list."""
+    each: str = ""
+    """The argument that may be given several times: the worst exit code counts."""
+    exit_code: Callable[[Any], ExitCode] = lambda _: ExitCode.OK
+    spell: Mapping[str, str] = field(default_factory=dict)
+    """``--option`` or ``ARGUMENT`` for a parameter, if not by its name; empty: there is none."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """Help for a parameter, where the command line takes something else than the operation."""
+    convert: Mapping[str, Convert] = field(default_factory=dict)
+    """What the text of an argument names, such as a flow, given the other arguments too."""
+    choices: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    extra: Sequence[click.Parameter] = ()
+    """Parameters of the command alone, for ``local``, ``convert`` or ``call``."""
+    local: Callable[[Output, dict[str, Any]], ExitCode | None] = lambda *_: None
+    """Called first; where it returns an exit code, no store is needed."""
+    more: str = ""
+    """Help below the summary."""
+    namespace: click.Option = NAMESPACE
+    makes_store: bool = False
+    """Whether the store may be a new one."""
+    shows_values: bool = False
+    """Whether it shows stored values: those of an application's own codec are left out."""
+
+    def build(self, name: str) -> CliCommand:
+        from perdure.operations.catalog import OPERATIONS  # with commands that have one
+
+        operation = OPERATIONS[name]
+        params = [
+            self._parameter(operation, each)
+            for each in operation.parameters
+            if self.spell.get(each) != ""
+        ]
+        namespace = ONE_NAMESPACE if operation.one_namespace else self.namespace
+        return CliCommand(
+            operation.verb.replace("_", "-"),
+            params=[*params, *self.extra, STORE, namespace, JSON],
+            help="\n\n".join(filter(None, (operation.summary, self.more))),
+            callback=partial(self._run, operation),
+        )
+
+    def _parameter(self, operation: Operation, name: str) -> click.Parameter:
+        from perdure.operations.operation import parameter_help
+
+        parameter, hint = operation.parameters[name], operation.types[name]
+        about = self.about.get(name) or parameter_help(operation, name)
+        spelling = self.spell.get(name, "")
+        is_option = spelling.startswith("-") or name not in operation.positional
+        settings = self._type_of(name, hint, is_option=is_option)
+        if words := getattr(settings.get("type"), "words", ()):
+            about = f"{about}: {', '.join(words)}"
+        is_required = parameter.default is inspect.Parameter.empty
+        if not is_option:
+            settings |= {"metavar": spelling or name.upper()}
+            if name == self.each or spelling.endswith("..."):
+                settings |= {"nargs": -1, "metavar": f"{settings['metavar'].rstrip('.')}..."}
+            is_required = is_required and not spelling.startswith("[")
+            return Argument([name], about=about, required=is_required, **settings)
+        if isinstance(parameter.default, str | int) and parameter.default not in ("", False):
+            settings |= {"default": parameter.default, "show_default": True}
+        if name == "by":
+            about = f"{about}; your login name by default"
+            settings["default"] = login_name
+        option = spelling or f"--{name.replace('_', '-')}"
+        return click.Option([option, name], help=about, required=is_required, **settings)
+
+    def _type_of(self, name: str, hint: Any, *, is_option: bool) -> dict[str, Any]:
+        """How click reads a parameter, by the JSON form of its type."""
+        members = {each for each in (get_args(hint) or (hint,)) if each is not NoneType}
+        if name in self.convert:
+            return {"metavar": _metavar(name)}
+        if name in self.choices:
+            return {"type": Choice(self.choices[name]), "metavar": _metavar(name)}
+        if get_origin(hint) is Literal or any(get_origin(each) is Literal for each in members):
+            words = get_args(hint if get_origin(hint) is Literal else next(iter(members)))
+            return {"type": Choice(words), "metavar": _metavar(name)}
+        if members == {bool}:
+            return {"is_flag": True}
+        if members == {int}:
+            return {"type": int, "metavar": "N"}
+        if members == {int, str}:
+            return {"type": NumberOrName(), "metavar": _metavar(name)}
+        if members == {datetime}:
+            return {"type": Moment(), "metavar": "TIME"}
+        if Sequence[str] in members or hint == Sequence[str]:
+            return {"multiple": True, "metavar": "NAME"} if is_option else {"nargs": -1}
+        if str in members:
+            return {"metavar": _metavar(name)}
+        return {"type": Json(), "metavar": "JSON" if is_option else name.upper()}
+
+    def _run(
+        self,
+        operation: Operation,
+        store: str | None,
+        namespace: str,
+        as_json: bool,
+        **given: Any,
+    ) -> ExitCode:
+        out = output_for(store, namespace, as_json=as_json)
+        if (code := self.local(out, given)) is not None:
+            return code
+        for name, parameter in operation.parameters.items():
+            if parameter.default is None and given.get(name) == ():  # not given, not none at all
+                given[name] = None
+        for name, convert in self.convert.items():  # before the store, which it may make
+            if given[name] is not None:
+                given[name] = convert(given[name], given)
+        codec = ReadingCodec() if self.shows_values else None
+        with connected(store, namespace, is_new=self.makes_store, codec=codec) as client:
+            if self.call is not None:
+                call = partial(self.call, client, out)
+            else:
+                call = getattr(getattr(client, operation.group), operation.verb)
+            if self.each:
+                return self._run_each(call, out, given)
+            result = call(**given)
+            if isinstance(result, ExitCode):
+                return result
+            self._show(result, out)
+            return self.exit_code(result)
+
+    def _run_each(self, call: Callable[..., Any], out: Output, given: dict[str, Any]) -> ExitCode:
+        """Call it for each id, whether or not others are refused."""
+        worst = ExitCode.OK
+        done = []
+        for id in given.pop(self.each):
+            try:
+                result = call(id, **given)
+            except PerdureError as error:
+                tell_error(error, out.renderer)
+                worst = max(worst, exit_code_of(error))
+                continue
+            done.append(result)
+            if not out.as_json:
+                self.view(result, out)
+        if out.as_json:
+            click.echo(json_text(done))
+        return worst
+
+    def _show(self, result: Any, out: Output) -> None:
+        from perdure.operations.page import Page
+
+        is_page = isinstance(result, Page)
+        if out.as_json:
+            if self.fields is not None:
+                result = (
+                    Page(tuple(self.fields(each, out) for each in result), result.next)
+                    if is_page
+                    else self.fields(result, out)
+                )
+            click.echo(json_text(result))
+        elif self.empty and not result:
+            click.echo(self.empty)
+        else:
+            self.view(result, out)
+            if is_page and result.next:
+                click.echo(f"more with --cursor {result.next}, or a higher --limit", err=True)
+
+
+_METAVARS = {
+    "after": "NODE",
+    "on_conflict": "POLICY",
+    "catch_up": "POLICY",
+    "overlap": "POLICY",
+    "id": "ID",
+    "run": "ID",
+    "new_id": "ID",
+    "by": "NAME",
+    "reason": "TEXT",
+    "note": "TEXT",
+    "error": "TEXT",
+    "older_than": "30d",
+    "every": "5m",
+    "flow": "NAME",
+    "queue": "NAME",
+    "task": "NAME",
+    "group": "NAME",
+    "to": "MODULE[:FLOW]",
+    "cron": "CRON",
+    "timezone": "ZONE",
+    "cursor": "CURSOR",
+}
+"""What stands for a value in help, if not the name of the parameter."""
+
+
+def _metavar(name: str) -> str:
+    return _METAVARS.get(name, name.upper().replace("_", "-"))
 
 
 def renderer_for(ctx: click.Context) -> CliRenderer:
@@ -212,21 +499,3 @@ def login_name() -> str | None:
 def as_names(text: str | None) -> list[str] | None:
     """Read ``a,b``; empty names are refused later, by what knows their meaning."""
     return None if text is None else [name.strip() for name in text.split(",")]
-
-
-def parsed_json(text: str | None, what: str) -> Any:
-    """The value of JSON on the command line; nothing means null."""
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        is_meant_as_such = text.lstrip().startswith(("{", "[", '"'))
-        quoted = shlex.quote(json.dumps(text, ensure_ascii=False))
-        fault = NOT_JSON.fault(
-            what=what,
-            text=text,
-            reason=str(error),
-            quoted="" if is_meant_as_such else quoted,
-        )
-        raise InvalidInput(fault) from None

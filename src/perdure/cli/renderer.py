@@ -15,24 +15,6 @@ _OPTIONS = {
     "on_conflict": "--on-conflict",
     "roles": "--role",
 }
-
-
-_COMMANDS: Mapping[str, str] = {
-    "approvals.decide": "decide",
-    "approvals.get": "inbox",
-    "approvals.list": "inbox",
-    "jobs.cancel": "jobs abort",
-    "jobs.explain": "explain",
-    "jobs.get": "jobs show",
-    "runs.explain": "explain",
-    "runs.get": "runs show",
-    "runs.report": "report",
-    "runs.resume": "runs unpause",
-    "runs.signal": "signal",
-    "runs.submit": "submit",
-    "worker.run": "worker",
-}
-"""Commands that are not called like their operation."""
 _PLACEHOLDERS: Mapping[tuple[str, str], str] = {
     # The command asks for a decision that is not given; ``--by`` is the login name.
     ("approvals.decide", "by"): "",
@@ -48,6 +30,7 @@ _PLACEHOLDERS: Mapping[tuple[str, str], str] = {
 def cli_command(action: Action, options: str = "") -> str:
     """The command, with ``options`` such as the store appended: ``perdure runs retry order-42``."""
     # Imported with the first advice: most commands give none, and must start fast.
+    from perdure.cli.app import ALIASES
     from perdure.operations.catalog import LOCAL, OPERATIONS
 
     name = action.operation
@@ -76,7 +59,9 @@ def cli_command(action: Action, options: str = "") -> str:
                 arguments.append(each)
             else:
                 named += [_OPTIONS.get(parameter, f"--{parameter.replace('_', '-')}"), each]
-    command = ["perdure", _COMMANDS.get(name, name.replace(".", " ").replace("_", "-"))]
+    short = {operation: word for word, operation in ALIASES.items()}
+    words = short.get(name, name.replace(".", " ").replace("_", "-"))
+    command = ["perdure", "worker" if name == "worker.run" else words]
     if any(each.lstrip("'").startswith("-") for each in arguments):  # not an option, but an id
         return " ".join([*command, *named]) + " ".join([options, "--", *arguments])
     return " ".join([*command, *arguments, *named]) + options
@@ -91,7 +76,7 @@ class CliRenderer(Renderer):
     """
 
     def __init__(self, options: str = "", names: Mapping[str, str] | None = None) -> None:
-        self._options = options
+        self.options = options
         self._names = {**_OPTIONS, **(names or {})}
 
     def name(self, argument: str) -> str:
@@ -101,7 +86,7 @@ class CliRenderer(Renderer):
         return self._names.get(name, name)
 
     def action(self, action: Action) -> str:
-        return cli_command(action, self._options)
+        return cli_command(action, self.options)
 
 
 def finding_fields(finding: Finding, renderer: CliRenderer) -> dict[str, Any]:

@@ -30,6 +30,10 @@ WHICH_FLOW = declare(
     "{target!r} must name one flow",
     "[Name one of {known}][{advice}]",
 )
+NOT_A_TASK = declare("cli.not_a_task", "{target!r} is {found}, not a task")
+WHICH_TARGET = declare(
+    "cli.which_target", "{target!r} must name one task or flow", "[Name one of {known}]"
+)
 NO_FLOWS = declare("cli.no_flows", "{target!r} has no flows, so there is nothing to check")
 NOT_A_MODULE = declare(
     "cli.not_a_module",
@@ -85,6 +89,24 @@ def load_flow(target: str) -> BuiltFlow:
     known = ", ".join(f"{target}:{name}" for name in flows.values())
     advice = "" if known else "It has none: Flow(...).build() makes one"
     raise InvalidInput(WHICH_FLOW.fault(target=target, known=known, advice=advice))
+
+
+def load_task(target: str) -> Task[..., Any]:
+    """Import the one task that ``target`` names: ``MODULE:TASK``."""
+    found = load_target(target)
+    if isinstance(found, Task):
+        return found
+    raise InvalidInput(NOT_A_TASK.fault(target=target, found=f"flow {found.name!r}"))
+
+
+def load_target(target: str) -> Task[..., Any] | BuiltFlow:
+    """Import the one task or flow that ``target`` names."""
+    module, name = _parts(target)
+    found = _attribute(module, name) if name else None
+    if isinstance(found, _CODE):
+        return found
+    known = ", ".join(f"{module.__name__}:{each}" for each in _offered(module))
+    raise InvalidInput(WHICH_TARGET.fault(target=target, known=known))
 
 
 def flow_at(target: str, app: str | None) -> BuiltFlow:

@@ -67,9 +67,9 @@ class Approvals(Group):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ApprovalRecord]:
-        """List open approvals, the longest open first: for these names or roles, or all.
+        """List open approvals, oldest first.
 
-        Approvals without deciders are in every list.
+        For these names or roles, or all. Approvals without deciders are in every list.
         """
         size, of = page_size(limit), flow_name(flow)
         names = [deciders] if isinstance(deciders, str) else deciders
@@ -111,7 +111,10 @@ class Approvals(Group):
 
     @operation("approvals.get", role=Role.VIEWER)
     async def get(self, id: str) -> ApprovalRecord:
-        """Return one approval, open or decided, with all answers."""
+        """Get an approval with all its answers.
+
+        It may be open or decided.
+        """
         run_name, name = _parsed(id)
         try:
             run = await self._backend.find_run(run_name)
@@ -136,12 +139,13 @@ class Approvals(Group):
         roles: Sequence[str] = (),
         note: str | None = None,
     ) -> ApprovalRecord:
-        """Answer an approval; the returned record says whether that decided it.
+        """Answer an approval.
 
-        ``data`` is what its form asks for. ``by`` is who answers and ``roles`` what that person
-        may answer as: nothing here proves either, that is up to the caller. Raises
-        ``InvalidAnswer`` with what is wrong by field, ``NotADecider``, ``AlreadyAnswered``,
-        ``ApprovalDecided`` or ``ApprovalNotFound``; then nothing was written.
+        The returned record says whether that decided it. ``data`` is what its form asks for. ``by``
+        is who answers and ``roles`` what that person may answer as: nothing here proves either,
+        that is up to the caller. Raises ``InvalidAnswer`` with what is wrong by field,
+        ``NotADecider``, ``AlreadyAnswered``, ``ApprovalDecided`` or ``ApprovalNotFound``; then
+        nothing was written.
         """
         answer = DecideApproval(
             node="",

@@ -59,7 +59,7 @@ class Waits(Group):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[WaitRecord]:
-        """List what runs wait for, the longest open first.
+        """List what runs wait for, longest first.
 
         ``type`` is ``timer``, ``signal``, ``child``, ``outside`` or ``approval``.
         """

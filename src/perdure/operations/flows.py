@@ -27,7 +27,7 @@ class Flows(Group):
 
     @operation("flows.list", role=Role.VIEWER)
     async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[FlowRuns]:
-        """List every version of every flow, with how many runs it has."""
+        """List flow versions and count their runs."""
         store = await self._backend.store()
         return page_of_all(
             "flows.list",
@@ -39,10 +39,10 @@ class Flows(Group):
 
     @operation("flows.unserved", role=Role.VIEWER)
     async def unserved(self, flows: Iterable[BuiltFlow]) -> Sequence[UnservedVersion]:
-        """Return the unfinished runs that workers with these flows cannot continue, by version.
+        """List unfinished runs that your flows cannot continue.
 
-        Each version comes with the nearest one among ``flows``, and each run with the reasons
-        against migrating it there.
+        By version. Each version comes with the nearest one among ``flows``, and each run with the
+        reasons against migrating it there.
         """
         known = {
             text: each.graph

@@ -66,7 +66,10 @@ class Jobs(Group):
         kwargs: Mapping[str, Any] | None = None,
         options: CallOptions | None = None,
     ) -> Enqueued:
-        """Enqueue a call of a task. When this returns, the job is durable."""
+        """Enqueue a call of a task.
+
+        When this returns, the job is durable.
+        """
         meant = with_options(self._backend, task, options)
         call = prepare_call(self._backend, meant, checked_args(args), checked_kwargs(kwargs))
         [inserted] = await insert_jobs(self._backend, call.jobs)
@@ -80,7 +83,10 @@ class Jobs(Group):
         kwargs: Mapping[str, Any] | None = None,
         options: CallOptions | None = None,
     ) -> Sequence[Enqueued]:
-        """Enqueue a call for each input, in one transaction: all or none."""
+        """Enqueue a call for each input, all or none.
+
+        All are inserted in one transaction.
+        """
         meant = with_options(self._backend, task, options)
         calls = prepare_calls(self._backend, meant, inputs, checked_kwargs(kwargs))
         found = await insert_jobs(self._backend, calls.jobs)
@@ -97,7 +103,10 @@ class Jobs(Group):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Job]:
-        """List jobs, newest first, without their values."""
+        """List jobs, newest first.
+
+        They come without their values.
+        """
         size = page_size(limit)
         before = None
         if cursor is not None:
@@ -140,7 +149,7 @@ class Jobs(Group):
 
     @operation("jobs.get", role=Role.VIEWER)
     async def get(self, id: str) -> JobRecord:
-        """Return one job with its arguments and its result."""
+        """Get a job with its arguments and result."""
         store = await self._backend.store()
         job = await store.queries.get_job(self._backend.visible, job_id(id))
         if job is None:
@@ -149,7 +158,7 @@ class Jobs(Group):
 
     @operation("jobs.attempts", role=Role.VIEWER)
     async def attempts(self, id: str) -> Sequence[FailedAttempt]:
-        """Return the failed attempts of a job, oldest first."""
+        """List the failed attempts of a job, oldest first."""
         await self.get(id)
         store = await self._backend.store()
         return await store.queries.failed_attempts(job_id(id))
@@ -163,9 +172,10 @@ class Jobs(Group):
         *,
         default: Any = UNSET,
     ) -> Any:
-        """Return the latest stored result of a task for this input, without running anything.
+        """Find the latest stored result for an input.
 
-        Raises ``NoResult`` if there is none, or returns ``default`` if that is given.
+        Nothing is executed. Raises ``NoResult`` if there is none, or returns ``default`` if that is
+        given.
         """
         meant = without_options(self._backend.task(task))
         positional, named = canonical_call(meant, checked_args(args), checked_kwargs(kwargs))
@@ -182,14 +192,18 @@ class Jobs(Group):
 
     @operation("jobs.explain", role=Role.VIEWER)
     async def explain(self, id: str) -> Explanation:
-        """Explain why a job is where it is, and what would help."""
+        """Explain why a job is where it is.
+
+        The findings come with what would help.
+        """
         return await explain_job(self._backend, job_id(id))
 
     @operation("jobs.watch", role=Role.VIEWER, streams=True)
     async def watch(self, id: str) -> AsyncGenerator[JobUpdate, None]:
-        """Stream the state of a job now and after each change, until it has finished.
+        """Follow a job until it finishes.
 
-        Changes that follow each other faster than they are read are merged.
+        Streams its state now and after each change. Changes that follow each other faster than they
+        are read are merged.
         """
         await self.get(id)
         checked = job_id(id)
@@ -206,7 +220,7 @@ class Jobs(Group):
 
     @operation("jobs.cancel", role=Role.OPERATOR, writes=True)
     async def cancel(self, id: str) -> JobChange:
-        """Cancel a job at once, or tell it to stop if it is running.
+        """Cancel a waiting job, or stop a running one.
 
         Cancelling a finished job changes nothing; ``was_finished`` of the answer says so.
         """
@@ -228,7 +242,10 @@ class Jobs(Group):
 
     @operation("jobs.retry", role=Role.OPERATOR, writes=True)
     async def retry(self, id: str) -> JobChange:
-        """Retry a failed, dead or cancelled job with a fresh budget of attempts."""
+        """Retry a failed, dead or cancelled job.
+
+        It has a fresh budget of attempts.
+        """
         return await self._change(JobOperation.RETRY, id)
 
     @operation("jobs.resume", role=Role.OPERATOR, writes=True)
@@ -238,7 +255,10 @@ class Jobs(Group):
 
     @operation("jobs.disable", role=Role.OPERATOR, writes=True)
     async def disable(self, id: str) -> JobChange:
-        """Keep a job from running until it is enabled; a running one is taken from its worker."""
+        """Keep a job from running until it is enabled.
+
+        A running one is taken from its worker.
+        """
         return await self._change(JobOperation.DISABLE, id)
 
     @operation("jobs.enable", role=Role.OPERATOR, writes=True)

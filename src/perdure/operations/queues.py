@@ -15,7 +15,10 @@ class Queues(Group):
 
     @operation("queues.list", role=Role.VIEWER)
     async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[QueueStats]:
-        """List queues that have jobs or are paused, with how many jobs are in each status."""
+        """List queues with their jobs by status.
+
+        Those that have jobs or are paused.
+        """
         store, visible = await self._backend.store(), self._backend.visible
         counts = await store.admin.queue_stats(visible)
         paused = await store.admin.paused_queues(visible)
@@ -29,7 +32,10 @@ class Queues(Group):
 
     @operation("queues.pause", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def pause(self, name: str, *, by: str | None = None) -> None:
-        """Start no job of a queue until it is resumed; running jobs continue."""
+        """Pause a queue; running jobs continue.
+
+        None of its jobs starts until it is resumed.
+        """
         check.name(name, "queue")
         who = check.optional(check.name, by, "by")
         store = await self._backend.store()
@@ -48,9 +54,10 @@ class Workers(Group):
 
     @operation("workers.list", role=Role.VIEWER)
     async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[WorkerState]:
-        """List workers: where and since when they run, when last seen, and their jobs.
+        """List workers and what they run.
 
-        A killed worker is listed until maintenance removes it, within minutes.
+        With where and since when they run, and when they were last seen. A killed worker is listed
+        until maintenance removes it, within minutes.
         """
         store = await self._backend.store()
         return page_of_all(

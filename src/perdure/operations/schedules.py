@@ -108,13 +108,14 @@ class Schedules(Group):
         end_at: datetime | None = None,
         paused: bool = False,
     ) -> ScheduleRecord:
-        """Start a flow or a task at certain times: by ``cron`` in a time zone, or ``every``.
+        """Start a flow or a task on a schedule.
 
-        A flow gets ``input``, a task ``args`` and ``kwargs``; a task may have the options
-        ``queue``, ``priority``, ``retries``, ``timeout`` and ``tags``.
-        ``overlap`` says what happens to a tick while the last one is still running: it is skipped,
-        it waits ("queue"), or it takes its place ("cancel"). ``catch_up`` says what happens to
-        ticks that no worker was there for: the latest starts ("one"), each does, or none.
+        By ``cron`` in a time zone, or ``every`` so often. A flow gets ``input``, a task ``args``
+        and ``kwargs``; a task may have the options ``queue``, ``priority``, ``retries``,
+        ``timeout`` and ``tags``. ``overlap`` says what happens to a tick while the last one is
+        still running: it is skipped, it waits ("queue"), or it takes its place ("cancel").
+        ``catch_up`` says what happens to ticks that no worker was there for: the latest starts
+        ("one"), each does, or none.
 
         A schedule of this name is changed to this one. It keeps its history, its next time if its
         times are the same, and its pause, which ``schedules.resume`` ends.
@@ -230,7 +231,10 @@ class Schedules(Group):
     async def list(
         self, *, limit: int = 1_000, cursor: str | None = None
     ) -> Page[ScheduleRecord | UnreadableSchedule]:
-        """List schedules by name. Those that only a newer version can read say so."""
+        """List schedules by name.
+
+        Those that only a newer version can read say so.
+        """
         store = await self._backend.store()
         found = [
             each if isinstance(each, UnreadableSchedule) else schedule_record(each)
@@ -242,27 +246,34 @@ class Schedules(Group):
 
     @operation("schedules.get", role=Role.VIEWER, one_namespace=True)
     async def get(self, name: str) -> ScheduleRecord:
-        """Return one schedule: its times, and what became of its last ticks."""
+        """Get a schedule with its recent ticks."""
         return schedule_record(await self._named(name))
 
     @operation("schedules.pause", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def pause(self, name: str, *, by: str | None = None) -> ScheduleRecord:
-        """Pause a schedule. Pausing it again keeps the first pause."""
+        """Pause a schedule until it is resumed.
+
+        Pausing it again keeps the first pause.
+        """
         who = check.optional(check.name, by, "by")
         return await self._change(name, lambda before, now: paused(before.state, now, who))
 
     @operation("schedules.resume", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def resume(self, name: str) -> ScheduleRecord:
-        """Resume a paused schedule with its next tick; those in the pause are left out."""
+        """Resume a paused schedule with its next tick.
+
+        Ticks in the pause are left out.
+        """
         return await self._change(
             name, lambda before, now: resumed(before.definition, before.state, now)
         )
 
     @operation("schedules.trigger", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def trigger(self, name: str, *, by: str | None = None) -> ScheduleStarted:
-        """Start what a schedule starts now, whatever its times, and even if it is paused.
+        """Start what a schedule starts, now.
 
-        Nothing that is still running is waited for or cancelled.
+        Whatever its times, and even if it is paused. Nothing that is still running is waited for or
+        cancelled.
         """
         who = check.optional(check.name, by, "by")
         reason = "triggered" if who is None else f"triggered by {who}"
@@ -282,7 +293,10 @@ class Schedules(Group):
 
     @operation("schedules.delete", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def delete(self, name: str) -> None:
-        """Delete a schedule. What it started continues."""
+        """Delete a schedule.
+
+        What it started continues.
+        """
         store = await self._backend.store()
         namespace = self._backend.namespace
         if not await store.schedules.delete(namespace, check.name(name, "schedule")):

@@ -28,20 +28,26 @@ class StoreOperations(Group):
 
     @operation("store.health", role=Role.OPERATOR)
     async def health(self) -> Health:
-        """Check the store and the work in it, with what would help; changes nothing."""
+        """Check the health of a store and its work.
+
+        The findings come with what would help; nothing is changed.
+        """
         store = await self._backend.store()
         return Health(url=store.url, findings=judge(await _vitals(store, self._backend.visible)))
 
     @operation("store.now", role=Role.VIEWER)
     async def now(self) -> datetime:
-        """Return the store's time, by which leases and schedules are judged."""
+        """Get the store's time.
+
+        Leases and schedules are judged by it.
+        """
         return await (await self._backend.store()).now()
 
     @operation("store.count_finished", role=Role.OPERATOR, one_namespace=True)
     async def count_finished(
         self, *, older_than: Duration, status: str | None = None
     ) -> EndedCounts:
-        """Count jobs and runs that finished longer ago than that: what ``prune`` removes."""
+        """Count jobs and runs that prune would delete."""
         keep = check.span(older_than, "older_than")
         jobs, runs = _statuses(status)
         store = await self._backend.store()
@@ -53,10 +59,10 @@ class StoreOperations(Group):
 
     @operation("store.prune", role=Role.ADMIN, writes=True, one_namespace=True)
     async def prune(self, *, older_than: Duration, status: str | None = None) -> int:
-        """Remove jobs and runs that finished longer ago than that; returns how many.
+        """Delete jobs and runs that finished long ago.
 
-        Workers do the same by their ``keep_…`` settings. A run is removed with its child runs,
-        once all of them have finished.
+        Returns how many. Workers do the same by their ``keep_…`` settings. A run is removed with
+        its child runs, once all of them have finished.
         """
         namespace = self._backend.namespace
         keep = check.span(older_than, "older_than")

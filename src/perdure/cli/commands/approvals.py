@@ -1,85 +1,24 @@
-"""``perdure inbox`` and ``perdure decide``: open approvals and their answers."""
+"""``perdure approvals``: list and answer approvals, from a script or at a terminal."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from perdure.cli.command import (
-    argument,
-    command,
-    connected,
-    json_option,
-    login_name,
-    namespace_option,
-    parsed_json,
-    store_option,
-)
+from perdure.cli.command import Command, Output
 from perdure.cli.output import ExitCode, error_line
-from perdure.cli.renderer import CliRenderer
-from perdure.cli.views.console import json_text
+from perdure.cli.views.approvals import answer_text, approval_table, print_approval
 from perdure.cli.views.forms import FormAsking, given_fields, understood
 from perdure.diagnostics import declare
 from perdure.errors import InvalidAnswer, InvalidInput, NotADecider
 from perdure.model.graph import REJECT
-from perdure.model.job import ALL_NAMESPACES
 
 if TYPE_CHECKING:
     from perdure.client.sync import Client
     from perdure.operations.records import ApprovalRecord
-
-
-@command
-@argument("id", metavar="ID", help="Show this one, open or decided.", required=False)
-@click.option(
-    "--for", "for_", metavar="NAME", help="Only what this name or role may decide.", multiple=True
-)
-@click.option("--flow", metavar="NAME", help="Only of this flow.")
-@click.option(
-    "--limit", metavar="N", help="At most so many.", type=click.IntRange(min=1), default=50
-)
-@click.option("--cursor", metavar="CURSOR", help="Continue a list: the next page.")
-@store_option
-@namespace_option
-@json_option
-def inbox(
-    id: str | None,
-    for_: tuple[str, ...],
-    flow: str | None,
-    limit: int,
-    cursor: str | None,
-    store: str | None,
-    namespace: str,
-    as_json: bool,
-) -> None:
-    """List open approvals, oldest first, or show one."""
-    from perdure import clock
-    from perdure.cli.views import approvals as view
-    from perdure.cli.views.console import make_console, print_table, tell_more
-
-    with connected(store, namespace) as client:
-        now = clock.system_clock()
-        if id is not None:
-            record = client.approvals.get(id)
-            if as_json:
-                click.echo(json_text(view.approval_fields(record)))
-            else:
-                view.print_approval(make_console(), record, now)
-            return
-        records = client.approvals.list(for_ or None, flow=flow, limit=limit, cursor=cursor)
-        if as_json:
-            fields = [view.approval_fields(record) for record in records]
-            click.echo(json_text(fields))
-        elif not records:
-            click.echo("nothing to decide")
-        else:
-            is_across = namespace == ALL_NAMESPACES
-            columns = view.approval_columns(records, now, is_across=is_across)
-            print_table(make_console(), columns)
-            tell_more(records.next)
-
 
 NOT_AN_OBJECT = declare(
     "cli.data_not_an_object", "--data must be an object where --field adds to it"
@@ -91,11 +30,16 @@ WHICH_DECISION = declare(
 )
 
 
-class Said:
-    """What the command line says of an answer; the rest is asked for, if somebody is there."""
+class Answer:
+    """What the command line says of an answer; the rest is asked for at a terminal."""
 
     def __init__(
-        self, decision: str | None, data: Any, by: str | None, roles: list[str], note: str | None
+        self,
+        decision: str | None,
+        data: Any,
+        by: str | None,
+        roles: tuple[str, ...],
+        note: str | None,
     ) -> None:
         self.decision = decision
         self.data = data
@@ -104,49 +48,26 @@ class Said:
         self.note = note
 
 
-@command
-@argument("id", metavar="ID", help="The approval: RUN:NODE.")
-@argument(
-    "decision", metavar="DECISION", help="approve, reject, or what it offers.", required=False
-)
-@click.option("--data", metavar="JSON", help="What its form asks for.")
-@click.option("--field", metavar="NAME=VALUE", help="One field of the form.", multiple=True)
-@click.option("--by", metavar="NAME", help="Who decides; else your login name.")
-@click.option("--role", metavar="ROLE", help="What you may decide as.", multiple=True)
-@click.option("--note", metavar="TEXT", help="Why; kept with it.")
-@store_option
-@namespace_option
-@json_option
-def decide(
+def _decide(
+    client: Client,
+    out: Output,
+    *,
     id: str,
     decision: str | None,
-    data: str | None,
+    data: Any,
     field: tuple[str, ...],
     by: str | None,
-    role: tuple[str, ...],
+    roles: tuple[str, ...],
     note: str | None,
-    store: str | None,
-    namespace: str,
-    as_json: bool,
-) -> None:
-    """Answer an approval.
-
-    At a terminal, what is not given is asked for: the decision, and the fields of the form.
-    """
-    from perdure.cli.views import approvals as view
-
-    with connected(store, namespace) as client:
-        record = client.approvals.get(id)
-        said = Said(decision, _data(record, data, field), by or login_name(), list(role), note)
-        if record.is_open and _is_to_be_asked(record, said, as_json=as_json):
-            record = _asked(client, record, said)
-        else:
-            record = _answered(client, record, said)
-        click.echo(json_text(view.approval_fields(record)) if as_json else view.answer_text(record))
+) -> ApprovalRecord:
+    record = client.approvals.get(id)
+    answer = Answer(decision, _data(record, data, field), by, roles, note)
+    if record.is_open and _is_to_be_asked(record, answer, out):
+        return _asked(client, record, answer, out)
+    return _answered(client, record, answer)
 
 
-def _data(record: ApprovalRecord, data: str | None, fields: tuple[str, ...]) -> Any:
-    whole = parsed_json(data, "--data")
+def _data(record: ApprovalRecord, whole: Any, fields: tuple[str, ...]) -> Any:
     if not fields:
         return whole
     if whole is not None and not isinstance(whole, dict):
@@ -154,75 +75,94 @@ def _data(record: ApprovalRecord, data: str | None, fields: tuple[str, ...]) -> 
     return {**(whole or {}), **given_fields(fields, record.form)}
 
 
-def _is_to_be_asked(record: ApprovalRecord, said: Said, *, as_json: bool) -> bool:
+def _is_to_be_asked(record: ApprovalRecord, answer: Answer, out: Output) -> bool:
     """Whether something is missing, and somebody is there to say it."""
-    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if out.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     has_fields = isinstance(record.form, dict) and bool(record.form.get("properties"))
-    wants_fields = has_fields and said.data is None and said.decision != REJECT
-    return said.decision is None or wants_fields
+    wants_fields = has_fields and answer.data is None and answer.decision != REJECT
+    return answer.decision is None or wants_fields
 
 
-def _answered(client: Client, record: ApprovalRecord, said: Said) -> ApprovalRecord:
-    if said.decision is None:
+def _answered(client: Client, record: ApprovalRecord, answer: Answer) -> ApprovalRecord:
+    if answer.decision is None:
         choices = "|".join(record.choices)
         raise InvalidInput(WHICH_DECISION.fault(approval_id=record.id, choices=choices))
     return client.approvals.decide(
-        record.id, said.decision, data=said.data, by=said.by, roles=said.roles, note=said.note
+        record.id,
+        answer.decision,
+        data=answer.data,
+        by=answer.by,
+        roles=answer.roles,
+        note=answer.note,
     )
 
 
-def _asked(client: Client, record: ApprovalRecord, said: Said) -> ApprovalRecord:
-    from perdure import clock
-    from perdure.cli.views.approvals import print_approval
-    from perdure.cli.views.console import make_console
-
-    _refuse_others(record, said)
-    console = make_console()
-    print_approval(console, record, clock.system_clock())
-    console.print()
+def _asked(client: Client, record: ApprovalRecord, answer: Answer, out: Output) -> ApprovalRecord:
+    _refuse_others(record, answer)
+    print_approval(record, out)
+    out.console.print()
     try:
-        if said.decision is None:
-            said.decision = _choice(record)
-            if said.decision == REJECT and said.note is None:
-                said.note = input("Why (may be empty): ").strip() or None
-        if said.decision == REJECT:
-            return _answered(client, record, said)
-        return _with_form(client, record, said)
+        if answer.decision is None:
+            answer.decision = _choice(record, out)
+            if answer.decision == REJECT and answer.note is None:
+                answer.note = input("Why (may be empty): ").strip() or None
+        if answer.decision == REJECT:
+            return _answered(client, record, answer)
+        return _with_form(client, record, answer)
     except EOFError:
         click.echo("\nnothing was decided", err=True)
         raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 
-def _refuse_others(record: ApprovalRecord, said: Said) -> None:
+def _refuse_others(record: ApprovalRecord, answer: Answer) -> None:
     """Before anything is asked for, which would be typed in vain."""
-    if record.deciders and {said.by, *said.roles}.isdisjoint(record.deciders):
-        raise NotADecider(approval_id=record.id, by=said.by, deciders=record.deciders)
+    if record.deciders and {answer.by, *answer.roles}.isdisjoint(record.deciders):
+        raise NotADecider(approval_id=record.id, by=answer.by, deciders=record.deciders)
 
 
-def _choice(record: ApprovalRecord) -> str:
+def _choice(record: ApprovalRecord, out: Output) -> str:
     choices = {"enum": list(record.choices)}
     while True:
         typed = input(f"Decision ({', '.join(record.choices)}): ").strip()
         try:
             return str(understood(typed, choices))
         except InvalidInput as error:
-            click.echo(error_line(error, CliRenderer()))
+            click.echo(error_line(error, out.renderer))
 
 
-def _with_form(client: Client, record: ApprovalRecord, said: Said) -> ApprovalRecord:
+def _with_form(client: Client, record: ApprovalRecord, answer: Answer) -> ApprovalRecord:
     """Ask until the answer fits; what was typed before is the default of the next time."""
     asking = FormAsking(record.form, record.data, input, click.echo)
-    if said.data is None:
+    if answer.data is None:
         asking.ask_for(asking.fields)
     while True:
         if asking.answers:
-            said.data = {**(said.data or {}), **asking.answers}
+            answer.data = {**(answer.data or {}), **asking.answers}
         try:
-            return _answered(client, record, said)
+            return _answered(client, record, answer)
         except InvalidAnswer as error:
             faults = asking.named_in(error.faults)
             again = [name for name in asking.fields if name in faults]
             if not again:
                 raise
             asking.ask_for(again, faults)
+
+
+COMMANDS: Mapping[str, Command] = {
+    "approvals.list": Command(
+        view=approval_table, empty="no open approvals", spell={"deciders": "--for"}
+    ),
+    "approvals.get": Command(view=print_approval),
+    "approvals.decide": Command(
+        call=_decide,
+        view=lambda record, _: click.echo(answer_text(record)),
+        spell={"decision": "[DECISION]", "roles": "--role"},
+        extra=(
+            click.Option(
+                ["--field"], multiple=True, metavar="NAME=VALUE", help="One field of the form"
+            ),
+        ),
+        more="At a terminal it asks for what is not given: the decision, and the form's fields.",
+    ),
+}

@@ -17,15 +17,8 @@ from typing import Any, NamedTuple, TypedDict
 import click
 
 from perdure import clock
-from perdure.cli.command import (
-    LOCAL_STORE,
-    STORE_VARIABLE,
-    argument,
-    command,
-    in_memory,
-    store_option,
-)
-from perdure.cli.commands.worker import child_command
+from perdure.cli.command import LOCAL_STORE, STORE, STORE_VARIABLE, command, in_memory
+from perdure.cli.commands.worker import ALLOW_SCRIPTS, WORKER_TARGET, child_command
 from perdure.cli.output import ExitCode, tell_error
 from perdure.cli.renderer import CliRenderer, cli_command
 from perdure.cli.views.console import json_line
@@ -127,10 +120,10 @@ def _tells(run: RunRecord) -> bool:
 
 
 def news_text(news: RunNews) -> str:
-    """One line: ``order-7 began, a run of orders@3f…``."""
+    """One line: ``order-7 started, a run of orders@3f…``."""
     run = news.run
     if news.is_new:
-        return f"{run.id} began, a run of {run.flow}@{run.version}"
+        return f"{run.id} started, a run of {run.flow}@{run.version}"
     match run.status:
         case RunStatus.WAITING:
             explain = cli_command(Action("runs.explain", {"id": run.id}))
@@ -139,7 +132,7 @@ def news_text(news: RunNews) -> str:
             failure = " ".join(f"{run.failure.type}: {run.failure.message}".split())
             return f"{run.id} failed at {run.failed_node}: {failure}"
         case RunStatus.RUNNING:
-            return f"{run.id} goes on"
+            return f"{run.id} continues"
         case status:
             return f"{run.id} is {status}"
 
@@ -225,7 +218,7 @@ class Development:
             if found is not None:
                 self._tell_found(found)
                 return
-            self._tell("kept", "it cannot be used; the workers of before go on")
+            self._tell("kept", "it cannot be used; workers continue with the previous code")
 
     async def _follow_runs(self) -> None:
         while True:
@@ -238,7 +231,7 @@ class Development:
     async def _tell_runs(self) -> None:
         for news in self._runs.news(await self._client.runs.list(limit=LOOK_MAX)):
             run = news.run
-            status = "began" if news.is_new else run.status.value
+            status = "started" if news.is_new else run.status.value
             self._tell("run", news_text(news), run=run.id, flow=run.flow, status=status)
 
     def _stop(self) -> None:
@@ -254,7 +247,7 @@ class Development:
                 self._tell(kind, f"{kind}: {', '.join(names)}", names=names)
         count = f"{self._processes} worker process{'' if self._processes == 1 else 'es'}"
         files = f"{len(self._files)} file{'' if len(self._files) == 1 else 's'}"
-        self._tell("workers", f"{count}, started anew when one of {files} here changes")
+        self._tell("workers", f"{count}, restarted when one of {files} here changes")
 
     def _tell_process(self, event: SupervisorEvent) -> None:
         """What happens to processes, as far as it was not asked for."""
@@ -262,9 +255,9 @@ class Development:
             case ProcessEnded(restart_in=timedelta() as delay):
                 text = f"worker process {event.pid} ended with {event.exit_code}"
                 seconds = delay.total_seconds()
-                self._tell("ended", f"{text}; it is started again in {seconds:g} s", pid=event.pid)
+                self._tell("ended", f"{text}; restarting in {seconds:g} s", pid=event.pid)
             case ProcessKilled():
-                text = f"worker process {event.pid} did not stop in time, and was killed"
+                text = f"worker process {event.pid} did not stop in time and was killed"
                 self._tell("killed", text, pid=event.pid)
             case ProcessNotStarted():
                 self._tell("not started", f"a worker process cannot be started: {event.reason}")
@@ -277,31 +270,23 @@ class Development:
             click.echo(f"{now.astimezone():%H:%M:%S}  {text}")
 
 
-@command
-@argument(
-    "target",
-    metavar="MODULE[:NAME]",
-    help="A Worker, a task, a flow or a list of those; a module alone means all in it.",
+@command(
+    WORKER_TARGET,
+    STORE,
+    click.Option(
+        ["--processes"],
+        type=click.IntRange(min=1, max=64),
+        default=2,
+        metavar="N",
+        help="Worker processes to keep running",
+    ),
+    click.Option(
+        ["--grace"], metavar="2s", default="2s", help="How long a restart lets running jobs finish"
+    ),
+    ALLOW_SCRIPTS,
+    click.Option(["--json", "as_json"], is_flag=True, help="Print a JSON line for each event"),
+    click.Option(["--look"], is_flag=True, hidden=True),
 )
-@store_option
-@click.option(
-    "--processes",
-    metavar="N",
-    help="Worker processes to keep running.",
-    type=click.IntRange(min=1, max=64),
-    default=2,
-)
-@click.option(
-    "--grace",
-    metavar="2s",
-    help="How long a restart lets running jobs finish.",
-    default="2s",
-)
-@click.option("--allow-scripts", help="Execute commands of script nodes.", is_flag=True)
-@click.option(
-    "--json", "as_json", help="Print a JSON line for each thing that happens.", is_flag=True
-)
-@click.option("--look", hidden=True, is_flag=True)
 def dev(
     target: str,
     store: str | None,
@@ -313,11 +298,10 @@ def dev(
 ) -> ExitCode | None:
     """Run workers that restart when the code changes.
 
-    Without --store, all is kept in perdure.db in the current directory, whatever store a Worker
-    in the module names. Code that cannot be imported is told of, and the workers of before go on
-    until it can.
+    Without --store, everything is stored in perdure.db in the current directory, whatever store a
+    Worker in the module names. Code that cannot be imported is reported, and the workers with the
+    previous code continue until it can.
     """
-
     if look:
         click.echo(json.dumps(_found_code(target)))
         return None
@@ -352,3 +336,6 @@ def _found_code(target: str) -> Found:
     found = load(target)
     flows = {text for each in found.flows for text in each.with_children()}
     return {"flows": sorted(flows), "tasks": sorted(each.name for each in found.tasks)}
+
+
+COMMANDS = {"dev": dev}

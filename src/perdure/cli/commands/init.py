@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from perdure.cli.command import PATH, argument, command, json_option
+from perdure.cli.command import JSON, PATH, Argument, command
 from perdure.cli.views.console import json_text
 from perdure.diagnostics import declare
 from perdure.errors import PerdureError
@@ -42,22 +42,22 @@ NEXT = (
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
 
 
-@command
-@argument(
-    "folder",
-    metavar="DIR",
-    help="Where; it is made if it is not there.",
-    type=PATH,
-    required=False,
-    default=Path("."),
+@command(
+    Argument(
+        ["folder"],
+        metavar="[DIR]",
+        about="Where; created if it does not exist",
+        type=PATH,
+        required=False,
+        default=Path("."),
+    ),
+    JSON,
 )
-@json_option
 def init(folder: Path, as_json: bool) -> None:
     """Create a starter project.
 
-    No file is overwritten: if one of them is there, nothing is written.
+    A flow, its tests and a README. If one of the files exists, nothing is written.
     """
-
     _check_free(folder)
     written = _written(folder)
     if as_json:
@@ -100,3 +100,6 @@ def _written(folder: Path) -> list[Path]:
         fault = UNWRITABLE.fault(path=str(folder), reason=error.strerror or str(error))
         raise PerdureError(fault) from error
     return files
+
+
+COMMANDS = {"init": init}

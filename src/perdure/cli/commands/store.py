@@ -1,4 +1,4 @@
-"""``perdure doctor``, ``verify``, ``prune``, ``export`` and ``import``: the store as a whole."""
+"""``perdure store``: check, prune, export and import a store."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from perdure.cli.command import (
+    EVERY_NAMESPACE,
+    JSON,
     PATH,
+    STORE,
     STORE_VARIABLE,
-    argument,
+    Argument,
+    Command,
+    Output,
     command,
-    connected,
-    json_option,
-    namespace_option,
-    namespace_option_for,
-    options_of,
+    output_for,
     required,
     shared_store,
-    store_option,
 )
 from perdure.cli.output import ExitCode
 from perdure.cli.views.console import json_text, moment
+from perdure.cli.views.diagnostics import health_fields, print_health
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, StoreError, without_password
 from perdure.model import check
@@ -36,6 +37,7 @@ from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
 from perdure.transfer import Progress as Tell
 
 if TYPE_CHECKING:
+    from perdure.client.sync import Client
     from perdure.model.facts import EndedCounts
     from perdure.operations.insight.health import Health
     from perdure.verify import Counts, Finding, VerifySettings
@@ -80,103 +82,80 @@ def counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(told) or "nothing"
 
 
-@command
-@store_option
-@namespace_option_for(ALL_NAMESPACES)
-@json_option
-def doctor(store: str | None, namespace: str, as_json: bool) -> ExitCode | None:
+@command(STORE, EVERY_NAMESPACE, JSON)
+def health(store: str | None, namespace: str, as_json: bool) -> ExitCode:
     """Check the health of a store and its work.
 
-    Exits with 1 if there is an error, with 3 if it is the store itself. A warning is something
-    that somebody may have meant so.
+    Exits with 1 if there is an error, with 3 if it is the store itself. A warning may be intended.
     """
-    from perdure.cli.views import diagnostics as view
-    from perdure.cli.views.console import make_console
+    from perdure.client.sync import Client
 
-    health, code = _examined(store, namespace)
-    options = options_of(store, DEFAULT_NAMESPACE)
+    out = output_for(store, DEFAULT_NAMESPACE, as_json=as_json)
+    try:
+        with Client(shared_store(store), namespace=namespace) as client:
+            found = client.store.health()
+        code = ExitCode.OK if found.is_well else ExitCode.REFUSED
+    except InvalidInput:
+        raise
+    except StoreError as error:  # what was looked for, so it is a finding
+        found, code = _unusable(store, error), ExitCode.STORE
     if as_json:
-        click.echo(json_text(view.health_fields(health, options)))
+        click.echo(json_text(health_fields(found, out)))
     else:
-        view.print_health(make_console(), health, options)
+        print_health(found, out)
     return code
 
 
-def _examined(store: str | None, namespace: str) -> tuple[Health, ExitCode]:
-    """How it is. A store that cannot be used is what was looked for, so it is no failure here."""
-    from perdure.client.sync import Client
+def _unusable(store: str | None, error: StoreError) -> Health:
     from perdure.diagnostics import Finding
     from perdure.operations.insight.health import Health
 
-    try:
-        with Client(shared_store(store), namespace=namespace) as client:
-            health = client.store.health()
-    except InvalidInput:
-        raise
-    except StoreError as error:
-        found = error.diagnostic
-        finding = Finding(code=found.code, args=found.args, actions=found.actions, about="store")
-        url = without_password(required(store))
-        return Health(url=url, findings=(finding,)), ExitCode.STORE
-    return health, ExitCode.OK if health.is_well else ExitCode.REFUSED
+    found = error.diagnostic
+    finding = Finding(code=found.code, args=found.args, actions=found.actions, about="store")
+    return Health(url=without_password(required(store)), findings=(finding,))
 
 
-_STATUSES = "completed, failed, dead, cancelled or skipped"
+FINISHED = ("cancelled", "completed", "dead", "failed", "skipped")
 
 
-@command
-@click.option(
-    "--older-than",
-    metavar="30d",
-    help="What ended longer ago than this.",
-    required=True,
-)
-@click.option("--status", metavar="STATUS", help=f"Only what ended as {_STATUSES}.")
-@click.option("--yes", "-y", help="Do remove it.", is_flag=True)
-@store_option
-@namespace_option
-@json_option
-def prune(
-    older_than: str, status: str | None, yes: bool, store: str | None, namespace: str, as_json: bool
-) -> None:
-    """Delete jobs and runs that ended long ago.
-
-    Without --yes nothing is removed. Workers prune too, by their keep settings.
-    """
-
-    with connected(store, namespace) as client:
-        found = client.store.count_finished(older_than=older_than, status=status)
-        removed = client.store.prune(older_than=older_than, status=status) if yes else 0
-        if as_json:
-            fields = {"jobs": found.jobs, "runs": found.runs, "removed": removed}
-            click.echo(json_text(fields))
-        elif yes:
-            click.echo(f"removed {removed} of {_ended_text(found)}")
-        else:
-            click.echo(_ended_text(found))
-            if found.jobs or found.runs:
-                click.echo("nothing was removed: --yes removes them for good", err=True)
+def _prune(
+    client: Client, out: Output, *, older_than: str, status: str | None, yes: bool
+) -> dict[str, Any]:
+    found = client.store.count_finished(older_than=older_than, status=status)
+    removed = client.store.prune(older_than=older_than, status=status) if yes else None
+    return {"jobs": found.jobs, "runs": found.runs, "removed": removed}
 
 
-def _ended_text(found: EndedCounts) -> str:
+def _print_pruned(pruned: dict[str, Any], out: Output) -> None:
+    found = f"{_counted('job', pruned['jobs'])} and {_counted('run', pruned['runs'])}"
+    if pruned["removed"] is not None:
+        click.echo(f"deleted {pruned['removed']} of {found}")
+        return
+    click.echo(found)
+    if pruned["jobs"] or pruned["runs"]:
+        click.echo("nothing was deleted: pass --yes to delete them for good", err=True)
+
+
+def _print_counts(found: EndedCounts, out: Output) -> None:
     """``12 jobs (10 completed, 2 dead) and 3 runs (3 failed)``"""
-    return f"{_ended_counts('job', found.jobs)} and {_ended_counts('run', found.runs)}"
+    click.echo(f"{_counted('job', found.jobs)} and {_counted('run', found.runs)}")
 
 
-def _ended_counts(noun: str, counts: Mapping[Any, int]) -> str:
+def _counted(noun: str, counts: Mapping[Any, int]) -> str:
     total = sum(counts.values())
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     return f"{total} {noun}{'' if total == 1 else 's'}{f' ({told})' if told else ''}"
 
 
-@command
-@argument(
-    "store", metavar="[STORE]", envvar=STORE_VARIABLE, help="The URL of the store.", required=False
+@command(
+    Argument(
+        ["store"], metavar="[STORE]", envvar=STORE_VARIABLE, about="Store URL", required=False
+    ),
+    EVERY_NAMESPACE,
+    click.Option(["--pruned"], is_flag=True, help="Finished runs and jobs may have been pruned"),
+    click.Option(["--grace"], metavar="60s", help="How late anything due may be"),
+    JSON,
 )
-@namespace_option_for(ALL_NAMESPACES)
-@click.option("--pruned", help="Ended runs and jobs may have been pruned.", is_flag=True)
-@click.option("--grace", metavar="60s", help="How late anything due may be.")
-@json_option
 def verify(
     store: str | None, namespace: str, pruned: bool, grace: str | None, as_json: bool
 ) -> ExitCode | None:
@@ -244,16 +223,17 @@ NOT_A_FILE = declare(
 )
 
 
-@command
-@argument("file", metavar="FILE", help="A new file; gzipped if it ends in .gz.", type=PATH)
-@store_option
-@click.option("--live", help="Even while workers are at work: a copy as of now.", is_flag=True)
-@json_option
+@command(
+    Argument(["file"], metavar="FILE", about="A new file; gzipped if it ends in .gz", type=PATH),
+    STORE,
+    click.Option(["--live"], is_flag=True, help="Even while workers run: a copy as of now"),
+    JSON,
+)
 def export(file: Path, store: str | None, live: bool, as_json: bool) -> None:
     """Export a whole store to a file.
 
     Runs, jobs, waits, schedules and all else, of every namespace, as of one moment. Stop the
-    workers first.
+    workers first. perdure store import moves it into another store.
     """
     from perdure.transfer import export_store
 
@@ -269,17 +249,19 @@ def export(file: Path, store: str | None, live: bool, as_json: bool) -> None:
     else:
         click.echo(f"exported {counts_text(done.counts)} to {file} ({size:,} bytes)")
         named = shlex.quote(str(file))
-        click.echo(f"to move it: perdure import {named} --store postgresql://...")
+        click.echo(f"to move it: perdure store import {named} --store postgresql://...")
 
 
-@command
-@argument("file", metavar="FILE", help="What perdure export wrote.", type=PATH)
-@store_option
-@json_option
+@command(
+    Argument(["file"], metavar="FILE", about="What perdure store export wrote", type=PATH),
+    STORE,
+    JSON,
+)
 def import_(file: Path, store: str | None, as_json: bool) -> None:
     """Import an exported file into an empty store.
 
-    Workers on the new store go on with it: waiting runs wait there, queued jobs are executed.
+    All or nothing. Workers on the new store continue from there: waiting runs wait, queued jobs
+    are executed.
     """
     from perdure import clock
     from perdure.transfer import import_store
@@ -293,4 +275,20 @@ def import_(file: Path, store: str | None, as_json: bool) -> None:
     else:
         as_of = moment(done.exported_at, clock.system_clock())
         click.echo(f"imported {counts_text(done.counts)}, as of {as_of}")
-        click.echo("workers on this store go on with it: perdure worker MODULE --store ...")
+        click.echo("workers on this store continue from here: perdure worker MODULE --store ...")
+
+
+COMMANDS: Mapping[str, Command | click.Command] = {
+    "store.health": health,
+    "store.count_finished": Command(view=_print_counts, choices={"status": FINISHED}),
+    "store.prune": Command(
+        call=_prune,
+        view=_print_pruned,
+        choices={"status": FINISHED},
+        extra=(click.Option(["--yes", "-y"], is_flag=True, help="Delete them; else only count"),),
+        more="Without --yes it only counts. Workers prune too, by their keep settings.",
+    ),
+    "store.verify": verify,
+    "store.export": export,
+    "store.import": import_,
+}

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from perdure.cli.command import (
+    STORE,
     STORE_VARIABLE,
-    argument,
+    Argument,
     as_names,
     command,
     in_memory,
     renderer_for,
     required,
-    store_option,
 )
 from perdure.cli.output import ExitCode, error_line, exit_code_of
 from perdure.errors import PerdureError
@@ -27,36 +27,40 @@ if TYPE_CHECKING:
     from perdure.worker.worker import Worker
 
 
-@command
-@argument(
-    "target",
+WORKER_TARGET = Argument(
+    ["target"],
     metavar="MODULE[:NAME]",
-    help="A Worker, a task, a flow or a list of those; a module alone means all in it.",
+    about="A Worker, a task, a flow or a list of those; else all of the module",
 )
-@store_option
-@click.option("--queues", metavar="A,B", help="The queues to serve, instead of the tasks'.")
-@click.option(
-    "--concurrency",
-    metavar="N",
-    help="Jobs that run at once, in each process.",
-    type=int,
+ALLOW_SCRIPTS = click.Option(
+    ["--allow-scripts"], is_flag=True, help="Execute commands of script nodes"
 )
-@click.option("--namespace", metavar="NAME", help="Whose jobs.")
-@click.option("--tags", metavar="A,B", help="Take only jobs whose tags are among these.")
-@click.option(
-    "--processes",
-    metavar="N",
-    help="Worker processes to keep running.",
-    type=click.IntRange(min=1, max=1024),
-    default=1,
+
+
+@command(
+    WORKER_TARGET,
+    STORE,
+    click.Option(["--queues"], metavar="A,B", help="Queues to serve, instead of the tasks'"),
+    click.Option(
+        ["--concurrency"], type=int, metavar="N", help="Jobs that run at once, in each process"
+    ),
+    click.Option(["--namespace"], metavar="NAME", help="Namespace of the jobs"),
+    click.Option(["--tags"], metavar="A,B", help="Take only jobs whose tags are among these"),
+    click.Option(
+        ["--processes"],
+        type=click.IntRange(min=1, max=1024),
+        default=1,
+        metavar="N",
+        help="Worker processes to keep running",
+    ),
+    click.Option(["--grace"], metavar="30s", help="How long a stop lets running jobs finish"),
+    ALLOW_SCRIPTS,
+    click.Option(["--json", "as_json"], is_flag=True, help="Log JSON lines"),
+    click.Option(["--quiet", "-q"], is_flag=True, help="Log only warnings and errors"),
+    click.Option(["--verbose", "-v"], is_flag=True, help="Log starts of jobs too"),
+    click.Option(["--supervisor"], type=int, hidden=True),
+    click.Option(["--process"], type=int, hidden=True),
 )
-@click.option("--grace", metavar="30s", help="How long a stop lets running jobs finish.")
-@click.option("--allow-scripts", help="Execute commands of script nodes.", is_flag=True)
-@click.option("--json", "as_json", help="Log JSON lines.", is_flag=True)
-@click.option("--quiet", "-q", help="Log only what is wrong.", is_flag=True)
-@click.option("--verbose", "-v", help="Log starts of jobs.", is_flag=True)
-@click.option("--supervisor", hidden=True, type=int)
-@click.option("--process", hidden=True, type=int)
 def worker(
     target: str,
     store: str | None,
@@ -75,10 +79,10 @@ def worker(
 ) -> ExitCode | None:
     """Run jobs until SIGTERM or Ctrl-C.
 
-    The first signal lets running jobs finish for the grace period and gives back the rest; the
-    second gives them back at once. Nothing is lost either way.
+    The first signal lets running jobs finish for the grace period and requeues the rest; the
+    second requeues them at once. Nothing is lost either way.
 
-    Settings of a Worker in your module hold where no option says otherwise.
+    Settings of a Worker in your module apply where no option is given.
     """
     from perdure.cli.logs import log_worker, set_up_logs
     from perdure.worker.supervisor import follow_supervisor
@@ -157,3 +161,6 @@ def child_command(arguments: Sequence[str]) -> Callable[[int, int], list[str]]:
         return [*child, f"--supervisor={pipe}", *arguments]
 
     return command
+
+
+COMMANDS = {"worker": worker}

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
 from rich.console import Console
 
-from perdure.cli.views.console import Column, json_line, moment, print_pairs, shortened
+from perdure.cli.views.console import Column, json_line, moment, print_pairs, print_table, shortened
 from perdure.cli.views.runs import VALUE_LENGTH_MAX
 from perdure.model.times import ago, ahead
 from perdure.operations.records import Answer, ApprovalRecord
 
+if TYPE_CHECKING:
+    from perdure.cli.command import Output
+    from perdure.operations.page import Page
 
-def approval_fields(record: ApprovalRecord) -> dict[str, Any]:
-    return asdict(record)
+
+def approval_table(records: Page[ApprovalRecord], out: Output) -> None:
+    print_table(out.console, approval_columns(records, out.now, is_across=out.is_across))
 
 
 def approval_columns(
@@ -37,8 +40,9 @@ def approval_columns(
     ]
 
 
-def print_approval(console: Console, record: ApprovalRecord, now: datetime) -> None:
+def print_approval(record: ApprovalRecord, out: Output) -> None:
     """Everything that somebody needs to decide, and who decided what."""
+    console, now = out.console, out.now
     console.print(record.title, style="bold")
     if record.message:
         console.print(record.message)

@@ -8,7 +8,6 @@ from datetime import datetime
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
-import click
 import msgspec
 
 from perdure.model.job import Status
@@ -65,7 +64,7 @@ GAP = 2
 def fit_columns(columns: Sequence[Column], width: int) -> list[Column]:
     """The columns that fit side by side, shortening before leaving out."""
     kept = [column for column in columns if any(column.cells)]
-    while _least_width(kept) > width and any(column.rank for column in kept):
+    while least_width(kept) > width and any(column.rank for column in kept):
         kept.remove(max(kept, key=lambda column: column.rank))
     return kept
 
@@ -82,7 +81,7 @@ def column_widths(columns: Sequence[Column], width: int) -> list[int]:
     return widths
 
 
-def _least_width(columns: Sequence[Column]) -> int:
+def least_width(columns: Sequence[Column]) -> int:
     return sum(map(_least, columns)) + GAP * (len(columns) - 1)
 
 
@@ -101,6 +100,24 @@ def moment(at: datetime | None, now: datetime) -> str:
 def json_text(value: object) -> str:
     """JSON for people and programs alike."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+NOT_READABLE = "(not readable here: it was stored with a codec of your own)"
+_NOT_READABLE_JSON = msgspec.json.encode(NOT_READABLE)
+
+
+class ReadingCodec:
+    """Plain JSON; in place of other payloads, a text that says so. Not for writing."""
+
+    def encode(self, data: bytes) -> bytes:
+        raise AssertionError("a codec for reading does not write")
+
+    def decode(self, data: bytes) -> bytes:
+        try:
+            msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return _NOT_READABLE_JSON
+        return data
 
 
 def shortened(text: str, length: int) -> str:
@@ -159,9 +176,3 @@ def print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
     for name, value in pairs:
         table.add_row(name, Text(value, style=STYLES.get(value, "")))
     console.print(table)
-
-
-def tell_more(cursor: str | None) -> None:
-    """Say how to see the next page of a list, if there is one."""
-    if cursor is not None:
-        click.echo(f"there is more: --cursor {cursor}, or a higher --limit", err=True)

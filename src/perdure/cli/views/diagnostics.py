@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -15,6 +15,9 @@ from perdure.cli.views.console import STYLES, moment
 from perdure.diagnostics import Finding, Severity, message, remedy
 from perdure.operations.insight.explain import STATES_STATUS, Explanation
 from perdure.operations.insight.health import Health
+
+if TYPE_CHECKING:
+    from perdure.cli.command import Output
 
 FINDINGS_SHOWN = 10
 """So that an explanation fits one screen."""
@@ -31,9 +34,9 @@ class LocalRenderer(CliRenderer):
         return moment(value, self._now) if isinstance(value, datetime) else super().value(value)
 
 
-def explanation_fields(explanation: Explanation, options: str) -> dict[str, Any]:
+def explanation_fields(explanation: Explanation, out: Output) -> dict[str, Any]:
     """As JSON: each suggested action has its command."""
-    renderer = CliRenderer(options)
+    renderer = out.renderer
     return {
         "run": explanation.run,
         "job": explanation.job,
@@ -44,11 +47,9 @@ def explanation_fields(explanation: Explanation, options: str) -> dict[str, Any]
     }
 
 
-def print_explanation(
-    console: Console, explanation: Explanation, options: str, now: datetime
-) -> None:
+def print_explanation(explanation: Explanation, out: Output) -> None:
     """Print the summary and the findings below it, each with what would help."""
-    renderer = LocalRenderer(options, now)
+    console, renderer = out.console, LocalRenderer(out.renderer.options, out.now)
     summary = one_line(explanation.summarize(renderer))
     line = Text()
     if not any(each.code in STATES_STATUS for each in explanation.headline):
@@ -89,18 +90,16 @@ _NARROW = 60
 """In fewer columns, texts begin below their heading."""
 
 
-def health_fields(health: Health, options: str = "") -> dict[str, Any]:
-    renderer = CliRenderer(options)
-    findings = [finding_fields(each, renderer) for each in health.findings]
+def health_fields(health: Health, out: Output) -> dict[str, Any]:
+    findings = [finding_fields(each, out.renderer) for each in health.findings]
     return {"url": health.url, "is_well": health.is_well, "findings": findings}
 
 
-def print_health(console: Console, health: Health, options: str = "") -> None:
-    """``options`` are what a command needs besides to find the same store."""
+def print_health(health: Health, out: Output) -> None:
+    console = out.console
     console.print(health.url, style="bold", soft_wrap=True)
-    renderer = CliRenderer(options)
     for finding in health.findings:
-        _print_health_finding(console, finding, renderer)
+        _print_health_finding(console, finding, out.renderer)
     counts = Counter(finding.severity for finding in health.findings)
     wrong = [each for each in (Severity.ERROR, Severity.WARNING) if counts[each]]
     told = ", ".join(f"{counts[each]} {each}{'s' * (counts[each] != 1)}" for each in wrong)

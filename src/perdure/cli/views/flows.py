@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -30,6 +30,9 @@ from perdure.model.graph import (
 from perdure.model.times import ago, ms_text
 from perdure.operations.records import UnservedVersion
 from perdure.render.diagram import deciders_text, delay_text
+
+if TYPE_CHECKING:
+    from perdure.cli.command import Output
 
 
 def flow_fields(flow: BuiltFlow) -> dict[str, Any]:
@@ -90,7 +93,7 @@ def flow_node_columns(graph: Graph) -> list[Column]:
     after = [", ".join(map(_source, graph.incoming[node.id])) for node in nodes]
     return [
         Column(title="NODE", cells=[node.id for node in nodes], room_min=12),
-        Column(title="KIND", cells=[kind_of(node) for node in nodes]),
+        Column(title="TYPE", cells=[kind_of(node) for node in nodes]),
         Column(title="DOES", cells=[does(node) for node in nodes], rank=1, room_min=10),
         Column(title="AFTER", cells=after, rank=2, room_min=10),
         Column(title="QUEUE", cells=[_queue(node) for node in nodes], rank=3, room_min=7),
@@ -219,7 +222,9 @@ EXAMPLES_MAX = 3
 """How many ids, or reasons, are shown to people for each version."""
 
 
-def check_fields(found: Sequence[UnservedVersion]) -> list[dict[str, Any]]:
+def unserved_fields(
+    found: tuple[Sequence[UnservedVersion], int], out: Output
+) -> list[dict[str, Any]]:
     return [
         {
             "namespace": each.namespace,
@@ -230,28 +235,28 @@ def check_fields(found: Sequence[UnservedVersion]) -> list[dict[str, Any]]:
             "migratable": each.migratable,
             "runs": each.runs,
         }
-        for each in found
+        for each in found[0]
     ]
 
 
-def print_check(
-    console: Console, found: Sequence[UnservedVersion], live: int, *, is_across: bool
-) -> None:
-    """``live`` is how many runs are under way, with those that were not found wanting."""
+def print_unserved(found: tuple[Sequence[UnservedVersion], int], out: Output) -> None:
+    """With how many runs are unfinished, served ones included."""
+    console, (versions, live) = out.console, found
     if not live:
-        console.print("no runs are under way")
+        console.print("no unfinished runs")
         return
-    if not found:
-        console.print(f"the code at hand can go on with {_all(live)} under way", style="green")
+    if not versions:
+        runs = "the one unfinished run" if live == 1 else f"all {live} unfinished runs"
+        console.print(f"this code can continue {runs}", style="green")
         return
-    print_table(console, version_columns(found, is_across=is_across))
-    for each in found:
+    print_table(console, version_columns(versions, is_across=out.is_across))
+    for each in versions:
         _print_reasons(console, each)
-    wanting = sum(len(each.runs) for each in found)
+    unserved = sum(len(each.runs) for each in versions)
     console.print()
     console.print(
-        f"the code at hand cannot go on with {wanting} of {live} runs under way: keep workers of "
-        "their versions, or migrate them (perdure runs migrate ID --to MODULE:FLOW)",
+        f"this code cannot continue {unserved} of {live} unfinished runs: keep workers of their "
+        "versions, or migrate them (perdure runs migrate ID --to MODULE:FLOW)",
         style="bold red",
     )
 
@@ -292,12 +297,8 @@ def _print_reasons(console: Console, version: UnservedVersion) -> None:
     if not first:
         return
     console.print()
-    console.print(f"not to be migrated from {version.flow}@{version.version}:", style="bold")
+    console.print(f"cannot be migrated from {version.flow}@{version.version}:", style="bold")
     for reason, id in islice(first.items(), EXAMPLES_MAX):
         console.print(f"  {id}: {reason}", soft_wrap=True)
     if len(first) > EXAMPLES_MAX:
         console.print(f"  and {len(first) - EXAMPLES_MAX} more: --json has them all", style="dim")
-
-
-def _all(live: int) -> str:
-    return "the one run" if live == 1 else f"all {live} runs"

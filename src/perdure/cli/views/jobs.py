@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 from rich.console import Console
 
-from perdure.cli.views.console import Column, json_line, moment, print_pairs
+from perdure.cli.views.console import (
+    NOT_READABLE,
+    Column,
+    json_line,
+    moment,
+    print_pairs,
+    print_table,
+)
 from perdure.errors import PerdureError
 from perdure.model.failure import Failure
 from perdure.model.job import FailedAttempt, Job, Progress, Status
 from perdure.model.times import ago, brief
 from perdure.operations.records import JobRecord
+
+if TYPE_CHECKING:
+    from perdure.cli.command import Output
+    from perdure.operations.page import Page
+    from perdure.operations.records import JobChange, RunChange
+
+
+def job_table(jobs: Page[Job], out: Output) -> None:
+    print_table(out.console, job_columns(jobs, out.now, is_across=out.is_across))
 
 
 def job_columns(jobs: Sequence[Job], now: datetime, *, is_across: bool) -> list[Column]:
@@ -26,7 +42,7 @@ def job_columns(jobs: Sequence[Job], now: datetime, *, is_across: bool) -> list[
         Column(title="STATUS", cells=[job.status.value for job in jobs]),
         Column(title="TASK", cells=[job.task for job in jobs], rank=1, room_min=8),
         Column(title="QUEUE", cells=[job.queue for job in jobs], rank=4, room_min=7),
-        Column(title="TRY", cells=[str(job.attempt) for job in jobs], rank=6, is_number=True),
+        Column(title="ATTEMPT", cells=[str(job.attempt) for job in jobs], rank=6, is_number=True),
         Column(title="DONE", cells=[percent(job.progress) for job in jobs], rank=5, is_number=True),
         Column(
             title="AGE", cells=[ago(job.created_at, now) for job in jobs], rank=2, is_number=True
@@ -51,21 +67,21 @@ def percent(progress: Progress) -> str:
     return f"{progress.percent:.0f}%" if progress.percent else ""
 
 
-NOT_READABLE = "(not readable here: it was stored with a codec of your own)"
 _STORED = ("input", "output", "codec")
 """Encoded payloads and what decodes them: not for people."""
 
 
-def job_fields(job: Job) -> dict[str, Any]:
+def job_fields(job: Job, out: Output) -> dict[str, Any]:
     """A job as JSON shows it, without its values."""
     return {name: value for name, value in asdict(job).items() if name not in _STORED}
 
 
-def record_fields(record: JobRecord, failures: Sequence[FailedAttempt]) -> dict[str, Any]:
+def record_fields(found: tuple[JobRecord, Sequence[FailedAttempt]], out: Output) -> dict[str, Any]:
     """A job as JSON shows it, with its values and the history of its failures."""
+    record, failures = found
     args, kwargs = _call(record)
     return {
-        **job_fields(record),
+        **job_fields(record, out),
         "args": args,
         "kwargs": kwargs,
         "result": _result(record),
@@ -73,14 +89,27 @@ def record_fields(record: JobRecord, failures: Sequence[FailedAttempt]) -> dict[
     }
 
 
-def print_record(
-    console: Console, record: JobRecord, failures: Sequence[FailedAttempt], now: datetime
-) -> None:
-    pairs = [*_identity(record), *_state(record), *_times(record, now), *_values(record)]
-    print_pairs(console, [(name, value) for name, value in pairs if value])
-    for failed in failures:
-        console.print()
-        print_failure(console, failed, now)
+def print_record(found: tuple[JobRecord, Sequence[FailedAttempt]], out: Output) -> None:
+    record, failures = found
+    pairs = [*_identity(record), *_state(record), *_times(record, out.now), *_values(record)]
+    print_pairs(out.console, [(name, value) for name, value in pairs if value])
+    if failures:
+        out.console.print()
+        print_attempts(failures, out)
+
+
+def print_attempts(failures: Sequence[FailedAttempt], out: Output) -> None:
+    for number, failed in enumerate(failures):
+        if number:
+            out.console.print()
+        print_failure(out.console, failed, out.now)
+
+
+def print_change(change: JobChange | RunChange, out: Output) -> None:
+    if change.before is change.after:
+        out.console.print(f"{change.id} was {change.before} already", soft_wrap=True)
+    else:
+        out.console.print(f"{change.id} is {change.after}, was {change.before}", soft_wrap=True)
 
 
 def print_failure(console: Console, failed: FailedAttempt, now: datetime) -> None:

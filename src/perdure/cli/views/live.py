@@ -159,46 +159,46 @@ class Line(Value):
     """What would let it go on."""
 
 
-def lines_of(sight: RunSnapshot, options: str = "") -> list[Line]:
+def lines_of(snapshot: RunSnapshot, options: str = "") -> list[Line]:
     """Every node of the run, in the order of the work, with the items that are at work.
 
     ``options`` are those that commands need to find the run.
     """
     jobs: dict[str, list[tuple[Key, Job]]] = {}
-    for job in sight.jobs:
-        if job.node is not None and job.node.key in sight.state.live:
+    for job in snapshot.jobs:
+        if job.node is not None and job.node.key in snapshot.state.live:
             key = Key.parse(job.node.key)
             jobs.setdefault(key.node, []).append((key, job))
     waits: dict[str, list[Wait]] = {}
-    for wait in sight.waits:
+    for wait in snapshot.waits:
         key = Key.parse(wait.key)
-        if wait.key in sight.state.live and not key.part:
+        if wait.key in snapshot.state.live and not key.part:
             waits.setdefault(key.node, []).append(wait)
     renderer = CliRenderer(options)
     lines: list[Line] = []
-    for place in places(sight.graph):
+    for place in places(snapshot.graph):
         node = place.node
-        at = _Node(sight, node, jobs.get(node, []), waits.get(node, []), renderer)
+        at = _Node(snapshot, node, jobs.get(node, []), waits.get(node, []), renderer)
         lines += at.lines(place.guide)
     return lines
 
 
 class _Node:
-    """One node of a sight, with its own jobs and waits."""
+    """One node of a snapshot, with its own jobs and waits."""
 
     def __init__(
         self,
-        sight: RunSnapshot,
+        snapshot: RunSnapshot,
         id: str,
         jobs: list[tuple[Key, Job]],
         waits: list[Wait],
         renderer: CliRenderer,
     ) -> None:
-        self._sight = sight
+        self._snapshot = snapshot
         self._renderer = renderer
         self._id = id
-        self._state: NodeState | None = sight.state.nodes.get(id)
-        self._map: MapState | None = sight.state.maps.get(id)
+        self._state: NodeState | None = snapshot.state.nodes.get(id)
+        self._map: MapState | None = snapshot.state.maps.get(id)
         self._is_undone = any(key.part == "undo" for key, _ in jobs)
         self._jobs = [(key, job) for key, job in jobs if key.part in ("", "check", "undo")]
         self._waits = waits
@@ -228,7 +228,7 @@ class _Node:
             return Look.TO_COME
         if self._state.status is not NodeStatus.LIVE:
             return Look.UNDOING if self._is_undone else _BY_STATUS[self._state.status]
-        if self._sight.state.is_paused:
+        if self._snapshot.state.is_paused:
             return Look.PAUSED
         looks = {look_of(job) for _, job in self._jobs} | {
             _LOOKS[wait.kind] for wait in self._waits
@@ -253,22 +253,22 @@ class _Node:
         if self._map is not None:
             looks = [look_of(job) for _, job in self._jobs]
             return _counted([*looks, *(_LOOKS[wait.kind] for wait in self._waits)])
-        return _who(self._jobs[0][1], self._sight.now) if self._jobs else ""
+        return _who(self._jobs[0][1], self._snapshot.now) if self._jobs else ""
 
     def _remark(self, look: Look) -> tuple[str, str]:
         if self._waits and look in LIVE:
-            return waits_for(self._waits[0], self._sight.now, self._renderer)
-        failure = self._sight.failures.get(self._id)
+            return waits_for(self._waits[0], self._snapshot.now, self._renderer)
+        failure = self._snapshot.failures.get(self._id)
         if look is Look.FAILED:
-            failure = failure or self._sight.state.failure
+            failure = failure or self._snapshot.state.failure
             return ("" if failure is None else in_words(failure)), ""
         if self._map is not None or not self._jobs:
             return "", ""
-        return _trouble(self._sight, *self._jobs[0]), ""
+        return _trouble(self._snapshot, *self._jobs[0]), ""
 
     def _interest(self, key: Key, job: Job) -> tuple[bool, bool, float]:
         """Which items are to be seen first: those in trouble, taken over, about to be done."""
-        return bool(_trouble(self._sight, key, job)), job.deaths > 0, job.progress.percent
+        return bool(_trouble(self._snapshot, key, job)), job.deaths > 0, job.progress.percent
 
     def _part(self, key: Key, job: Job, guide: str) -> Line:
         share, amount = _progress(job)
@@ -279,8 +279,8 @@ class _Node:
             is_part=True,
             share=share,
             amount=amount,
-            note=_who(job, self._sight.now),
-            remark=_trouble(self._sight, key, job),
+            note=_who(job, self._snapshot.now),
+            remark=_trouble(self._snapshot, key, job),
         )
 
 
@@ -322,20 +322,20 @@ def _counted(looks: Sequence[Look]) -> str:
     return ", ".join(f"{counts[look]} {look}" for look in order)
 
 
-def _trouble(sight: RunSnapshot, key: Key, job: Job) -> str:
+def _trouble(snapshot: RunSnapshot, key: Key, job: Job) -> str:
     """Why a job is not simply at work."""
     if job.status in HELD:
-        return _silence(sight, job)
-    failure = sight.failures.get(key.text)
+        return _silence(snapshot, job)
+    failure = snapshot.failures.get(key.text)
     if look_of(job) is not Look.RETRYING or failure is None:
         return ""
-    return f"{in_words(failure)}; again in {ahead(job.ready_at, sight.now)}"
+    return f"{in_words(failure)}; again in {ahead(job.ready_at, snapshot.now)}"
 
 
-def _silence(sight: RunSnapshot, job: Job) -> str:
-    for worker in sight.workers:
-        if worker.info.id == job.worker and is_silent(worker, sight.now):
-            left = ahead(job.lease_until or sight.now, sight.now)
+def _silence(snapshot: RunSnapshot, job: Job) -> str:
+    for worker in snapshot.workers:
+        if worker.info.id == job.worker and is_silent(worker, snapshot.now):
+            left = ahead(job.lease_until or snapshot.now, snapshot.now)
             return f"{job.worker} is silent; others take over in {left}"
     return ""
 

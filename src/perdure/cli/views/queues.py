@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.cli.views.console import Column, _least_width
+from perdure.cli.views.console import Column, least_width, print_table
 from perdure.model.job import Status
 from perdure.model.times import ago
 from perdure.model.worker import WorkerState, is_live
+
+if TYPE_CHECKING:
+    from perdure.cli.command import Output
+    from perdure.operations.page import Page
+    from perdure.operations.records import QueueStats
+
+
+def queue_table(queues: Page[QueueStats], out: Output) -> None:
+    def name(queue: QueueStats) -> str:
+        return f"{queue.namespace}/{queue.name}" if out.is_across else queue.name
+
+    counts = {name(each): each.counts for each in queues}
+    paused = {name(each) for each in queues if each.is_paused}
+    print_table(out.console, queue_columns(counts, paused, out.console.width))
 
 
 def queue_columns(
@@ -19,7 +33,7 @@ def queue_columns(
 ) -> list[Column]:
     """Counts by queue and status: a column for each status that has jobs, or a row if too wide."""
     crossed = _queue_rows(queues, paused)
-    return crossed if _least_width(crossed) <= width else _status_rows(queues, paused)
+    return crossed if least_width(crossed) <= width else _status_rows(queues, paused)
 
 
 def _queue_rows(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -> list[Column]:
@@ -48,9 +62,13 @@ def _status_rows(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -
     ]
 
 
-def worker_fields(worker: WorkerState, now: datetime) -> dict[str, Any]:
+def worker_table(workers: Page[WorkerState], out: Output) -> None:
+    print_table(out.console, worker_columns(workers, out.now, is_across=out.is_across))
+
+
+def worker_fields(worker: WorkerState, out: Output) -> dict[str, Any]:
     """A worker as JSON shows it."""
-    return {"state": worker_state(worker, now), **msgspec.structs.asdict(worker)}
+    return {"state": worker_state(worker, out.now), **msgspec.structs.asdict(worker)}
 
 
 def worker_state(worker: WorkerState, now: datetime) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 from rich.console import Console
@@ -25,10 +25,18 @@ from perdure.model.failure import Failure
 from perdure.model.run import NodeStatus, RunStatus
 from perdure.model.times import ago, ahead, brief
 from perdure.operations.insight.lineage import Lineage, NodeLineage, Use, UseOrigin
-from perdure.operations.records import ChildRun, EventRecord, NodeRecord, RunRecord
+from perdure.operations.records import (
+    ChildRun,
+    EventRecord,
+    NodeRecord,
+    RunDetail,
+    RunRecord,
+    WaitRecord,
+)
 
 if TYPE_CHECKING:
-    from perdure.operations.records import WaitRecord
+    from perdure.cli.command import Output
+    from perdure.operations.page import Page
 
 
 VALUE_LENGTH_MAX = 200
@@ -37,39 +45,19 @@ LINES_MAX = 100
 """How many nodes, or children, are shown to people."""
 
 
-class RunInFull(NamedTuple):
-    """What there is to tell about one run."""
-
-    record: RunRecord
-    events: Sequence[EventRecord]
-    nodes: Sequence[NodeRecord]
-    children: Sequence[ChildRun]
-
-    @property
-    def input(self) -> Any:
-        return self.events[0].value
-
-    @property
-    def result(self) -> Any:
-        """Of a completed run: its last event says it."""
-        return self.events[-1].value if self.record.status is RunStatus.COMPLETED else None
-
-
-def run_fields(record: RunRecord) -> dict[str, Any]:
-    """A run as JSON shows it in a list."""
+def run_fields(record: RunRecord, out: Output) -> dict[str, Any]:
+    """A run as JSON shows it, with why it is in its status."""
     fields = {name: value for name, value in asdict(record).items() if name != "summary"}
     why = {"reason": record.reason, "by": record.by}
     return {**fields, **why, "failed_node": record.failed_node, "failure": record.failure}
 
 
-def full_fields(run: RunInFull) -> dict[str, Any]:
-    return {
-        **run_fields(run.record),
-        "input": run.input,
-        "result": run.result,
-        "nodes": run.nodes,
-        "children": run.children,
-    }
+def detail_fields(run: RunDetail, out: Output) -> dict[str, Any]:
+    return {**run_fields(run, out), "input": run.events[0].value}
+
+
+def run_table(runs: Page[RunRecord], out: Output) -> None:
+    print_table(out.console, run_columns(runs, out.now, is_across=out.is_across))
 
 
 def run_columns(runs: Sequence[RunRecord], now: datetime, *, is_across: bool) -> list[Column]:
@@ -108,24 +96,24 @@ def in_words(failure: Failure) -> str:
     return f"{failure.type}: {failure.message}" if failure.message else failure.type
 
 
-def print_run(console: Console, run: RunInFull, now: datetime) -> None:
-    record = run.record
-    pairs = [*_identity(record), *_state(record), *_times(record, now), *_values(run)]
+def print_run(run: RunDetail, out: Output) -> None:
+    console = out.console
+    pairs = [*_identity(run), *_state(run), *_times(run, out.now), *_values(run)]
     print_pairs(console, [(name, value) for name, value in pairs if value])
     _print_some(console, node_columns(run.nodes[:LINES_MAX]), len(run.nodes), "nodes")
     if run.children:
         columns = child_columns(run.children[:LINES_MAX])
         _print_some(console, columns, len(run.children), "child runs")
-    if record.failure is not None:
+    if run.failure is not None:
         console.print()
-        _print_failure(console, record, record.failure)
+        _print_failure(console, run, run.failure)
 
 
 def node_columns(nodes: Sequence[NodeRecord]) -> list[Column]:
     statuses = [node.status.value if node.status else NOT_REACHED for node in nodes]
     return [
         Column(title="NODE", cells=[node.id for node in nodes], room_min=12),
-        Column(title="KIND", cells=[node.kind for node in nodes], rank=3),
+        Column(title="TYPE", cells=[node.kind for node in nodes], rank=3),
         Column(title="STATUS", cells=statuses),
         Column(title="AT", cells=[_place(node) for node in nodes], rank=2),
         Column(title="OUTPUT", cells=[_output(node) for node in nodes], rank=1, room_min=10),
@@ -176,11 +164,11 @@ def _times(record: RunRecord, now: datetime) -> list[tuple[str, str]]:
     return [("created", moment(record.created_at, now)), ("ended", ended)]
 
 
-def _values(run: RunInFull) -> list[tuple[str, str]]:
-    is_completed = run.record.status is RunStatus.COMPLETED
+def _values(run: RunDetail) -> list[tuple[str, str]]:
+    is_completed = run.status is RunStatus.COMPLETED
     result = shortened(json_line(run.result), VALUE_LENGTH_MAX) if is_completed else ""
     return [
-        ("input", shortened(json_line(run.input), VALUE_LENGTH_MAX)),
+        ("input", shortened(json_line(run.events[0].value), VALUE_LENGTH_MAX)),
         ("result", result),
     ]
 
@@ -225,7 +213,7 @@ _HAS_VALUE = frozenset(
         "output_changed",
     }
 )
-_KIND_STYLES = {
+_EVENT_STYLES = {
     "run_completed": "green",
     "run_failed": "red",
     "node_failed": "red",
@@ -252,14 +240,14 @@ class EventLines:
         self._console = console
         self._time = "%H:%M:%S" if console.width < NARROW else "%Y-%m-%d %H:%M:%S"
         self._number_width = max((len(str(event.number)) for event in known), default=4)
-        self._kind_width = max((len(event.type) for event in known), default=len("signal_received"))
+        self._type_width = max((len(event.type) for event in known), default=len("signal_received"))
         self._key_width = min(40, max((len(event.key or "") for event in known), default=16))
 
     def print(self, event: EventRecord) -> None:
         line = Text(f"{event.number:>{self._number_width}}  ")
         line.append(f"{event.at.astimezone().strftime(self._time)}  ", style="dim")
-        style = _KIND_STYLES.get(event.type, "")
-        line.append(f"{event.type:{self._kind_width}}  ", style=style)
+        style = _EVENT_STYLES.get(event.type, "")
+        line.append(f"{event.type:{self._type_width}}  ", style=style)
         line.append(f"{event.key or '':{self._key_width}}  ")
         room = min(VALUE_LENGTH_MAX, max(20, self._console.width - len(line)))
         line.append(shortened(about(event), room))
@@ -299,7 +287,8 @@ LINEAGE_PARTS_MAX = 20
 """How many items or iterations of one node are shown to people."""
 
 
-def print_lineage(console: Console, lineage: Lineage) -> None:
+def print_lineage(lineage: Lineage, out: Output) -> None:
+    console = out.console
     for node in lineage.nodes:
         console.print(_lineage_head(node), soft_wrap=True)
         for line in _lineage_lines(node):
@@ -346,6 +335,10 @@ def _uses(uses: Sequence[Use], indent: str) -> Iterator[str]:
 
 
 _DETAIL_LENGTH_MAX = 200
+
+
+def wait_table(waits: Page[WaitRecord], out: Output) -> None:
+    print_table(out.console, wait_columns(waits, out.now, is_across=out.is_across))
 
 
 def wait_columns(found: Sequence[WaitRecord], now: datetime, *, is_across: bool) -> list[Column]:

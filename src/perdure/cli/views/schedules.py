@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from perdure.cli.views.console import Column, moment, print_pairs, print_table, shortened
 from perdure.cli.views.runs import VALUE_LENGTH_MAX
@@ -13,9 +12,17 @@ from perdure.model.schedule import TickRecord, UnreadableSchedule
 from perdure.model.times import ago, ahead, duration_text, rough
 from perdure.operations.records import ScheduleRecord
 
+if TYPE_CHECKING:
+    from perdure.cli.command import Output
+    from perdure.operations.page import Page
+
 PAUSED = "paused"
 UNREADABLE = "unreadable"
 """Only a newer version can read it."""
+
+
+def schedule_table(schedules: Page[ScheduleRecord | UnreadableSchedule], out: Output) -> None:
+    print_table(out.console, schedule_columns(schedules, out.now, is_across=out.is_across))
 
 
 def schedule_columns(
@@ -51,12 +58,12 @@ def _cells(schedule: ScheduleRecord | UnreadableSchedule, now: datetime) -> tupl
     )
 
 
-def print_schedule(console: Console, record: ScheduleRecord, now: datetime) -> None:
-    pairs = [*_definition(record, now), *_state(record, now)]
-    print_pairs(console, [(name, value) for name, value in pairs if value])
+def print_schedule(record: ScheduleRecord, out: Output) -> None:
+    pairs = [*_definition(record, out.now), *_state(record, out.now)]
+    print_pairs(out.console, [(name, value) for name, value in pairs if value])
     if record.history:
-        console.print()
-        print_table(console, tick_columns(record.history[::-1]))
+        out.console.print()
+        print_table(out.console, tick_columns(record.history[::-1]))
 
 
 def tick_columns(ticks: Sequence[TickRecord]) -> list[Column]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from perdure.cli.renderer import CliRenderer
 from perdure.cli.views.console import STYLES, json_line
 from perdure.cli.views.live import GOES_ON, LIVE, Line, Look, is_silent, lines_of, waits_for
 from perdure.cli.views.runs import EventLines, about
-from perdure.client.sync import RunHandle
+from perdure.diagnostics import Action
 from perdure.model.ids import WorkerId
 from perdure.model.job import HELD
 from perdure.model.run import NodeStatus, RunStatus, WaitKind
@@ -97,17 +96,17 @@ ASCII = Signs(
 
 
 class LiveView:
-    """What rich draws: a sight, with the latest events, as large as the terminal allows."""
+    """What rich draws: a snapshot, with the latest events, as large as the terminal allows."""
 
     def __init__(
         self,
-        sight: RunSnapshot,
+        snapshot: RunSnapshot,
         events: Sequence[EventRecord],
         *,
         options: str = "",
         footer: Sequence[Text] = (),
     ) -> None:
-        self._sight = sight
+        self._snapshot = snapshot
         self._events = events
         self._options = options
         self._footer = footer
@@ -117,13 +116,13 @@ class LiveView:
         width = options.max_width
         footer = [part for line in self._footer for part in line.wrap(console, width)]
         height = max(SMALLEST_HEIGHT, console.size.height - 1 - len(footer))
-        lines = lines_of(self._sight, self._options)
-        yield from screen(self._sight, lines, self._events, (width, height), signs)
+        lines = lines_of(self._snapshot, self._options)
+        yield from screen(self._snapshot, lines, self._events, (width, height), signs)
         yield from footer
 
 
 def screen(
-    sight: RunSnapshot,
+    snapshot: RunSnapshot,
     lines: Sequence[Line],
     events: Sequence[EventRecord],
     size: tuple[int, int],
@@ -131,7 +130,7 @@ def screen(
 ) -> list[Text]:
     """The whole picture, no wider and no higher than ``size``."""
     width, height = size
-    head = [_title(sight, width), *_workers(sight, width, signs), Text()]
+    head = [_title(snapshot, width), *_workers(snapshot, width, signs), Text()]
     wanted = sum(_height(each, width) for each in lines)
     left = height - len(head) - 1
     count = min(EVENTS_MAX, len(events), max(EVENTS_MIN, left - wanted))
@@ -140,29 +139,29 @@ def screen(
     return [*head, *_node_lines(lines, width, left - len(tail), signs), *gap, *tail]
 
 
-def _title(sight: RunSnapshot, width: int) -> Text:
-    run = sight.run
-    reached = sight.state.nodes.values()
+def _title(snapshot: RunSnapshot, width: int) -> Text:
+    run = snapshot.run
+    reached = snapshot.state.nodes.values()
     over = sum(node.status is not NodeStatus.LIVE for node in reached)
     line = Text()
     line.append(run.id, style="bold")
     line.append(f" of {run.flow} " if width >= WIDE else " ")
     line.append(run.status.value, style=STYLES[run.status])
-    line.append(f" {brief((run.finished_at or sight.now) - run.created_at)}")
-    line.append(f", {over}/{len(sight.graph.nodes)} nodes", style="dim")
+    line.append(f" {brief((run.finished_at or snapshot.now) - run.created_at)}")
+    line.append(f", {over}/{len(snapshot.graph.nodes)} nodes", style="dim")
     return _cut(line, width)
 
 
-def _workers(sight: RunSnapshot, width: int, signs: Signs) -> Iterator[Text]:
+def _workers(snapshot: RunSnapshot, width: int, signs: Signs) -> Iterator[Text]:
     """Who is there, and how much of this run each has in hand."""
-    if sight.state.is_ended:
+    if snapshot.state.is_ended:
         return
-    held = Counter(job.worker for job in sight.jobs if job.status in HELD)
+    held = Counter(job.worker for job in snapshot.jobs if job.status in HELD)
     shown = sorted(
-        (each for each in sight.workers if _matters(each, sight, held)),
+        (each for each in snapshot.workers if _matters(each, snapshot, held)),
         key=lambda each: each.info.id,
     )
-    alive = [each for each in shown if not is_silent(each, sight.now)]
+    alive = [each for each in shown if not is_silent(each, snapshot.now)]
     if not alive:
         yield _cut(Text("no live worker", style="red"), width)
     if len(shown) > WORKERS_MAX:
@@ -171,8 +170,8 @@ def _workers(sight: RunSnapshot, width: int, signs: Signs) -> Iterator[Text]:
         return
     parts = []
     for worker in shown:
-        if is_silent(worker, sight.now):
-            text = f"{signs.dead} {worker.info.id} silent {ago(worker.seen_at, sight.now)}"
+        if is_silent(worker, snapshot.now):
+            text = f"{signs.dead} {worker.info.id} silent {ago(worker.seen_at, snapshot.now)}"
             parts.append(Text(text, style="red"))
         else:
             count = held[worker.info.id]
@@ -181,9 +180,9 @@ def _workers(sight: RunSnapshot, width: int, signs: Signs) -> Iterator[Text]:
     yield from _wrapped(parts, width)
 
 
-def _matters(worker: WorkerState, sight: RunSnapshot, held: Counter[WorkerId | None]) -> bool:
+def _matters(worker: WorkerState, snapshot: RunSnapshot, held: Counter[WorkerId | None]) -> bool:
     """Whether a worker is at work, or was a moment ago."""
-    return bool(held[worker.info.id]) or is_live(worker, sight.now, leases=4)
+    return bool(held[worker.info.id]) or is_live(worker, snapshot.now, leases=4)
 
 
 def _wrapped(parts: Sequence[Text], width: int) -> Iterator[Text]:
@@ -329,13 +328,13 @@ _FOR_OTHERS = (WaitKind.APPROVAL, WaitKind.SIGNAL, WaitKind.OUTSIDE)
 class Screen(Protocol):
     """Where a run is seen."""
 
-    def show(self, sight: RunSnapshot) -> None: ...
+    def show(self, snapshot: RunSnapshot) -> None: ...
 
 
 class NoScreen:
     """Nobody looks on."""
 
-    def show(self, sight: RunSnapshot) -> None:
+    def show(self, snapshot: RunSnapshot) -> None:
         pass
 
 
@@ -348,28 +347,28 @@ class PlainScreen:
         self._lines = EventLines(console)
         self._told: set[tuple[str, str]] = set()
 
-    def show(self, sight: RunSnapshot) -> None:
-        for event in sight.events:
+    def show(self, snapshot: RunSnapshot) -> None:
+        for event in snapshot.events:
             self._lines.print(event)
-        for wait in sight.waits:
+        for wait in snapshot.waits:
             place = (wait.key, wait.opened_at.isoformat())
             if wait.kind in _FOR_OTHERS and place not in self._told:
                 self._told.add(place)
-                what, command = waits_for(wait, sight.now, self._renderer)
+                what, command = waits_for(wait, snapshot.now, self._renderer)
                 self._console.print(f"      {wait.key} {what}: {command}", soft_wrap=True)
 
 
 class LiveScreen:
-    """The whole run, drawn anew in place with every sight."""
+    """The whole run, drawn anew in place with every snapshot."""
 
     def __init__(self, live: Live, options: str = "") -> None:
         self._live = live
         self._options = options
         self._events: deque[EventRecord] = deque(maxlen=EVENTS_MAX)
 
-    def show(self, sight: RunSnapshot) -> None:
-        self._events.extend(sight.events)
-        view = LiveView(sight, list(self._events), options=self._options)
+    def show(self, snapshot: RunSnapshot) -> None:
+        self._events.extend(snapshot.events)
+        view = LiveView(snapshot, list(self._events), options=self._options)
         self._live.update(view, refresh=True)
 
 
@@ -379,19 +378,19 @@ def open_screen(console: Console, options: str) -> Iterator[Screen]:
     if not console.is_terminal:
         yield PlainScreen(console, options)
         return
-    # Drawn with each sight and not by a thread: between two there is nothing new to see.
+    # Drawn with each snapshot and not by a thread: between two there is nothing new to see.
     with Live(console=console, auto_refresh=False) as live:
         yield LiveScreen(live, options)
 
 
-def follow(run: RunHandle, shown: Screen) -> RunSnapshot:
-    """Show a run until it has ended; its last sight."""
-    for sight in run.observe():
-        shown.show(sight)
-    return sight
+def follow(snapshots: Iterator[RunSnapshot], shown: Screen) -> RunSnapshot:
+    """Show a run until it has ended; its last snapshot."""
+    for snapshot in snapshots:
+        shown.show(snapshot)
+    return snapshot
 
 
-def tell_end(console: Console, last: RunSnapshot, options: str) -> ExitCode:
+def tell_end(console: Console, last: RunSnapshot, renderer: CliRenderer) -> ExitCode:
     record = last.run
     error = run_error(record)
     if error is None:
@@ -399,8 +398,8 @@ def tell_end(console: Console, last: RunSnapshot, options: str) -> ExitCode:
         console.print(f"{record.id} is {record.status} after {duration}", soft_wrap=True)
         console.print(f"result {json_line(last.events[-1].value)}", soft_wrap=True)
     else:
-        show = f"perdure runs show {shlex.quote(record.id)}{options}"
-        tell(f"{error_line(error, CliRenderer(options))}. See {show}")
+        get = renderer.action(Action("runs.get", {"id": record.id}))
+        tell(f"{error_line(error, renderer)}. See {get}")
     return exit_code_after(record.status)
 
 

@@ -24,7 +24,7 @@ def print_timeline(console: Console, timeline: Timeline) -> None:
     begun = f"{timeline.begun_at.astimezone():%Y-%m-%d %H:%M:%S}"
     took = brief(timeline.until - timeline.begun_at)
     goes_on = "" if timeline.status in ENDED else " so far"
-    head.append(f"; begun {begun}, {took}{goes_on}")
+    head.append(f"; started {begun}, {took}{goes_on}")
     console.print(head, soft_wrap=True)
     for line in timeline_lines(timeline, width, UNICODE if is_unicode else ASCII):
         text = Text()
