@@ -78,7 +78,7 @@ def test_aliases_are_declared_of_operations_and_commands() -> None:
 
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_the_help_of_a_command_begins_with_its_summary(name: str) -> None:
-    assert command_named(name).help.split("\n\n")[0] == SUMMARIES[name]
+    assert (command_named(name).help or "").split("\n\n")[0] == SUMMARIES[name]
 
 
 @pytest.mark.parametrize("name", SUMMARIES)

@@ -85,11 +85,7 @@ class TestDeclarations:
 
     def test_have_one_name_on_every_interface(self) -> None:
         cancel = OPERATIONS["runs.cancel"]
-        assert (cancel.command, cancel.route, cancel.tool) == (
-            "perdure runs cancel ID",
-            "POST /runs/{id}/cancel",
-            "runs_cancel",
-        )
+        assert (cancel.route, cancel.tool) == ("POST /runs/{id}/cancel", "runs_cancel")
         assert OPERATIONS["runs.list"].route == "GET /runs"
         assert OPERATIONS["schedules.get"].route == "GET /schedules/{name}"
         routes = [each.route for each in OPERATIONS.values()]

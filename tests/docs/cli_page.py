@@ -1,7 +1,8 @@
 """``docs/reference/cli.md``: every command with its arguments and options, from their declarations.
 
 ``python -m tests.docs.cli_page`` prints the page; ``--write`` keeps it, after a command changed.
-Prose and examples are those of the page: only headings, their order and tables are made here.
+Headings, their order, the first paragraph and the tables of a command are made; what else the page
+says of it, prose and examples, stays.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import click
 
-from perdure.cli.app import ALIASES, GROUPS, SUMMARIES, app, command_named
+from perdure.cli.app import ALIASES, GROUPS, SUMMARIES, app, command_named, spelled
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/reference/cli.md"
@@ -44,23 +45,22 @@ def commands() -> Iterator[tuple[str, str]]:
             yield name.replace(".", " ").replace("_", "-"), name
 
 
+def usage(name: str) -> str:
+    """``perdure runs cancel ID...``"""
+    arguments = [each for each in command_named(name).params if isinstance(each, click.Argument)]
+    words = name.replace(".", " ").replace("_", "-")
+    return " ".join(["perdure", words, *(each.human_readable_name for each in arguments)])
+
+
 def _section(words: str, name: str, prose: str) -> str:
-    command = command_named(name)
-    short = [word for word, operation in ALIASES.items() if operation == name]
-    first, _, more = prose.partition("\n\n")
-    if not first or first.startswith("`perdure "):
-        usage = " ".join(_usage(command))
-        first = f"`perdure {words}{usage and ' '}{usage}`: {SUMMARIES[name]}"
-        if short:
-            first += f" `perdure {short[0]}` is the same."
-    parts = [f"## perdure {words}", first, *_tables(command), more]
+    """The first paragraph is made too: usage, summary and the short word, if there is one."""
+    _, _, more = prose.partition("\n\n") if prose.startswith("`perdure ") else ("", "", prose)
+    first = f"`{usage(name)}`: {SUMMARIES[name]}"
+    for word, operation in ALIASES.items():
+        if operation == name:
+            first += f" `perdure {word}` is the same."
+    parts = [f"## perdure {words}", first, more, *_tables(command_named(name))]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
-
-
-def _usage(command: click.Command) -> Iterator[str]:
-    for each in command.params:
-        if isinstance(each, click.Argument):
-            yield each.human_readable_name
 
 
 def _tables(command: click.Command) -> Iterator[str]:
@@ -69,14 +69,14 @@ def _tables(command: click.Command) -> Iterator[str]:
     ]
     arguments: list[Any] = [each for each in command.params if isinstance(each, click.Argument)]
     if arguments:
-        rows = [f"| `{each.human_readable_name}` | {each.about} |" for each in arguments]
+        rows = [f"| `{spelled(each)}` | {each.about} |" for each in arguments]
         yield "\n".join(["| argument | meaning |", "|---|---|", *rows])
     rows = [f"| {_names(each)} | {_default(each)} | {each.help} |" for each in options]
     yield "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 
 
 def _names(option: click.Option) -> str:
-    spelled = sorted([*option.opts, *option.secondary_opts], key=len, reverse=True)
+    spelled = [*sorted(option.opts, key=len, reverse=True), *option.secondary_opts]
     value = "" if option.is_flag else f" {option.metavar}"
     first, *others = spelled
     return ", ".join([f"`{first}{value}`", *(f"`{each}`" for each in others)])

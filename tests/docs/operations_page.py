@@ -11,11 +11,10 @@ import inspect
 import sys
 from collections.abc import Iterator
 
-import click
-
-from perdure.cli.app import LazyGroup, app
+from perdure.cli.app import SUMMARIES
 from perdure.operations.catalog import GROUPS, OPERATIONS
 from perdure.operations.operation import Operation
+from tests.docs.cli_page import usage
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/reference/operations.md"
@@ -70,7 +69,7 @@ def row(operation: Operation) -> str:
     cells = (
         f"`{operation.name}`<br>{operation.summary.replace('``', '`')}",
         f"`{operation.verb}({parameters})`",
-        f"`{operation.command}`" if is_command(operation) else "",
+        f"`{usage(operation.name)}`" if operation.name in SUMMARIES else "",
         operation.role.value,
         ", ".join(kinds),
         f"`{operation.route}`",
@@ -83,15 +82,6 @@ def parameter(each: inspect.Parameter) -> str:
     if each.default is each.empty:
         return each.name
     return f"{each.name}={'...' if each.name == 'default' else repr(each.default)}"
-
-
-def is_command(operation: Operation) -> bool:
-    command: click.Command | None = app
-    for word in (operation.group, operation.verb.replace("_", "-")):
-        if not isinstance(command, LazyGroup) or word not in command.entries:
-            return False
-        command = command.get_command(None, word)
-    return command is not None
 
 
 if __name__ == "__main__":

@@ -144,7 +144,8 @@ def spelled(parameter: click.Parameter) -> str:
     """``--older-than``, or ``ID`` of an argument."""
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)
-    return parameter.human_readable_name.removesuffix("...").strip("[]")
+    name = parameter.human_readable_name.removesuffix("...")
+    return name[1:-1] if name.startswith("[") else name
 
 
 GROUPS = {

@@ -74,7 +74,7 @@ def tell(console: Console, ending: Ending, story: Story) -> None:
     command = "perdure" if by_name else _shortest(str(beside))
     for line in (
         f"export PERDURE_STORE={story.store}",
-        f"{command} runs show {RUN}",
+        f"{command} runs get {RUN}",
         f"{command} runs timeline {RUN}",
         f"{command} runs events {RUN}",
         f"{command} runs lineage {RUN}",

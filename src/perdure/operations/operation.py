@@ -105,12 +105,6 @@ class Operation:
         return get_args(found)[0] if self.streams else found
 
     @property
-    def command(self) -> str:
-        """``perdure runs cancel ID``."""
-        names = [each.upper() for each in self.positional]
-        return " ".join(["perdure", self.group, self.verb.replace("_", "-"), *names])
-
-    @property
     def route(self) -> str:
         """``POST /runs/{id}/cancel``: the id or name of one thing is part of the path."""
         subject = next(iter(self.parameters), "")

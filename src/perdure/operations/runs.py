@@ -98,12 +98,12 @@ class Runs(Group):
         id: str | None = None,
         on_conflict: OnExisting | None = None,
     ) -> RunStarted:
-        """Start a run of a flow. When this returns, the run is durable.
+        """Start a run of a flow.
 
-        ``flow`` is a built flow, or the name of one of the client's ``flows``. ``id`` is your own
-        id for the run. ``on_conflict`` says what happens if a run has it already, finished or not:
-        ``"fail"`` raises ``RunExists``, ``"use_existing"`` returns that run,
-        ``"replace"`` cancels it and takes its place.
+        When this returns, the run is durable. ``flow`` is a built flow, or the name of one of the
+        client's ``flows``. ``id`` is your own id for the run. ``on_conflict`` says what happens if
+        a run has it already, finished or not: ``"fail"`` raises ``RunExists``, ``"use_existing"``
+        returns that run, ``"replace"`` cancels it and takes its place.
         """
         return await self._submit(self._prepare(flow, input, id, on_conflict))
 
@@ -153,7 +153,10 @@ class Runs(Group):
 
     @operation("runs.get", role=Role.VIEWER)
     async def get(self, id: str) -> RunDetail:
-        """Return one run: its events, nodes with their outputs, child runs and result."""
+        """Get a run with its nodes, outputs and result.
+
+        It has its events and child runs too.
+        """
         loaded = await self._load_log(id)
         run = loaded.run
         log = RunLog(run.id, self._backend.codec)
@@ -191,14 +194,20 @@ class Runs(Group):
 
     @operation("runs.timeline", role=Role.VIEWER)
     async def timeline(self, id: str) -> Timeline:
-        """Return when each node of a run was queued or running and when it waited, up to now."""
+        """Show when each node ran and waited.
+
+        Up to now, if the run has not ended. Time in the queue counts as running.
+        """
         loaded = await self._load_log(id)
         store = await self._backend.store()
         return timeline_of(loaded.run.id, loaded.events, await store.now())
 
     @operation("runs.lineage", role=Role.VIEWER)
     async def lineage(self, id: str) -> Lineage:
-        """Return which upstream values each node of a run used; secrets by name only."""
+        """Show which upstream values each node used.
+
+        Secrets are shown by name only.
+        """
         loaded = await self._load_log(id)
         run = loaded.run
         log = RunLog(run.id, self._backend.codec)
@@ -218,20 +227,24 @@ class Runs(Group):
 
     @operation("runs.diagram", role=Role.VIEWER)
     async def diagram(self, id: str) -> Diagram:
-        """Return the graph of a run with how far each node is, to be drawn."""
+        """Draw a run with the state of each node."""
         run = await self._backend.load_run(run_id(id))
         return diagram_of_run(run.id, run.graph, run.state)
 
     @operation("runs.explain", role=Role.VIEWER)
     async def explain(self, id: str) -> Explanation:
-        """Explain why a run is where it is, and what would help."""
+        """Explain why a run is where it is.
+
+        The findings come with what would help.
+        """
         return await explain_run(self._backend, run_id(id))
 
     @operation("runs.watch", role=Role.VIEWER, streams=True)
     async def watch(self, id: str) -> AsyncGenerator[EventRecord, None]:
-        """Stream the events of a run from the first on, until it has ended.
+        """Follow a run until it finishes.
 
-        Raises ``RunNotFound`` if it is pruned, or replaced by another run.
+        Streams its events, from the first on. Raises ``RunNotFound`` if it is pruned, or replaced
+        by another run.
         """
         run = run_id(id)
         namespace = await self._backend.namespace_of(run)
@@ -244,10 +257,10 @@ class Runs(Group):
 
     @operation("runs.observe", role=Role.VIEWER, streams=True)
     async def observe(self, id: str) -> AsyncGenerator[RunSnapshot, None]:
-        """Stream snapshots of a run, with who works on it and what it waits for, until it ends.
+        """Stream snapshots of a run until it finishes.
 
-        One comes at once, others after events, and some in between, for the progress of task
-        bodies. Each has the events since the one before.
+        Each says who works on it and what it waits for. One comes at once, others after events, and
+        some in between, for the progress of task bodies. Each has the events since the one before.
         """
         run = run_id(id)
         namespace = await self._backend.namespace_of(run)
@@ -270,9 +283,10 @@ class Runs(Group):
     async def signal(
         self, id: str, name: str, payload: Any = None, *, by: str | None = None
     ) -> RunChange:
-        """Send a signal to a run, which keeps it until a node takes it.
+        """Send a signal to a run.
 
-        A name that no node of its flow waits for is refused, and so is a run that has ended.
+        The run keeps it until a node takes it. A name that no node of its flow waits for is
+        refused, and so is a run that has ended.
         """
         signal = self._signal(name, payload, by)
         run = await self._backend.load_run(run_id(id))
@@ -300,7 +314,7 @@ class Runs(Group):
         flow: AnyFlow | None = None,
         by: str | None = None,
     ) -> BroadcastResult:
-        """Send a signal to every run that waits for one of this name now, and no other.
+        """Send a signal to every run waiting for it.
 
         Nodes that wait with a filter get it only if it passes. Unlike with ``signal``, it is not
         kept for nodes that start to wait later.
@@ -325,7 +339,7 @@ class Runs(Group):
         key: str | None = None,
         by: str | None = None,
     ) -> ReportReceipt:
-        """Report on the external work that a node of a run waits for.
+        """Report on external work that a node waits for.
 
         ``status`` is ``"progress"``, as often as you like, then ``"completed"`` with a ``result``
         and maybe a ``port``, or ``"failed"`` with an ``error``; the first of these two counts.
@@ -350,10 +364,11 @@ class Runs(Group):
     async def pause(
         self, id: str, *, reason: str | None = None, by: str | None = None
     ) -> RunChange:
-        """Start nothing more of a run until it is resumed.
+        """Pause a run until it is resumed.
 
-        Running jobs are taken from their workers and start again afterwards. Signals that come
-        meanwhile are kept. Pausing a paused run changes nothing.
+        Nothing more of it starts until then. Running jobs are taken from their workers and start
+        again afterwards. Signals that come meanwhile are kept. Pausing a paused run changes
+        nothing.
         """
         return await self._command(id, PauseRun(reason=_reason(reason), by=_by(by)))
 
@@ -384,7 +399,10 @@ class Runs(Group):
 
     @operation("runs.retry", role=Role.OPERATOR, writes=True)
     async def retry(self, id: str, *, by: str | None = None) -> RunChange:
-        """Retry a failed or cancelled run from the nodes that did not complete."""
+        """Retry a failed or cancelled run where it ended.
+
+        Completed nodes are kept.
+        """
         command = RetryRun(by=_by(by))
         run = await self._backend.load_run(run_id(id))
         before = run.state.status
@@ -406,11 +424,12 @@ class Runs(Group):
         new_id: str | None = None,
         by: str | None = None,
     ) -> RunStarted:
-        """Start a new run with the history of another one, which stays as it is.
+        """Start a new run from the history of another.
 
-        ``after`` is a node, after whose completion the two part, or the number of the last event
-        they share; without it they share all. ``patch`` has new outputs of nodes that completed
-        by then, for the nodes that come after. The log records where the fork came from.
+        That one stays as it is. ``after`` is a node, after whose completion the two part, or the
+        number of the last event they share; without it they share all. ``patch`` has new outputs of
+        nodes that completed by then, for the nodes that come after. The log records where the fork
+        came from.
         """
         if after is not None and (isinstance(after, bool) or not isinstance(after, int | str)):
             raise check.wrong_type(after, "after", "the id of a node or the number of an event")

@@ -148,6 +148,7 @@ COMMANDS: Mapping[str, Command] = {
         view=_print_enqueued,
         spell={"task": "MODULE:TASK", "args": "[ARG]...", "kwargs": "--kwargs", "options": ""},
         convert={"task": _task},
+        about={"task": "A task in a module", "args": "Arguments of the task, each as JSON"},
         extra=tuple(_OPTIONS.values()),
         makes_store=True,
     ),

@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, Command] = {
         view=_print_saved,
         spell={"target": "MODULE:NAME"},
         convert={"target": _target},
+        about={"target": "A flow or a task in a module"},
         makes_store=True,
     ),
     "schedules.list": Command(view=schedule_table, empty="no schedules"),
