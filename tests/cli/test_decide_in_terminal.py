@@ -22,7 +22,12 @@ def asked(client: Client) -> Client:
 @pytest.mark.parametrize("columns", [40, 160])
 @pytest.mark.parametrize(
     "command",
-    [["inbox"], ["approvals", "get", "order-8:review"], ["waits"], ["runs", "lineage", "order-8"]],
+    [
+        ["inbox"],
+        ["approvals", "get", "order-8:review"],
+        ["waits", "list"],
+        ["runs", "lineage", "order-8"],
+    ],
 )
 @pytest.mark.usefixtures("asked")
 def test_what_is_shown_fits_the_terminal(url: str, columns: int, command: list[str]) -> None:

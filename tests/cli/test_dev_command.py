@@ -104,7 +104,7 @@ def test_runs_what_it_finds_and_takes_up_changes(tmp_path: Path) -> None:
 
         assert version == f"greeting@{greeting.version}"
         first = client.submit(greeting, "ann", id="first")
-        lines.next("run", run="first", status="began", flow="greeting")
+        lines.next("run", run="first", status="started", flow="greeting")
         lines.next("run", run="first", status="completed")
         assert first.result(timeout=30) == "hello, ann"
 

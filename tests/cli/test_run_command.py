@@ -237,7 +237,7 @@ class TestInTerminal:
             rest = keyboard.rest()
 
         assert keyboard.exit_code == 130
-        assert "Left o5" in rest
+        assert "left o5" in rest
         assert f"perdure runs watch o5 --store {url}" in rest
         assert f"perdure runs cancel o5 --store {url}" in rest
         assert client.runs.get("o5").status == "waiting"
@@ -249,7 +249,7 @@ class TestInTerminal:
         with Keyboard(80, "run", "naps", "--id", "nap-1", "--store", url) as keyboard:
             keyboard.expect("fast asleep")
             keyboard.interrupt()
-            keyboard.expect("Ctrl-C gives it back at once")
+            keyboard.expect("Ctrl-C requeues them at once")
             keyboard.interrupt()
             keyboard.rest()
 

@@ -34,7 +34,7 @@ class TestCommands:
         file = tmp_path / "work.jsonl"
         written = perdure("store", "export", str(file), "--json").json
         read = perdure(
-            "import", str(file), "--store", f"sqlite:///{tmp_path}/new.db", "--json"
+            "store", "import", str(file), "--store", f"sqlite:///{tmp_path}/new.db", "--json"
         ).json
 
         assert written["bytes"] == file.stat().st_size
@@ -64,17 +64,25 @@ class TestCommands:
     @pytest.mark.parametrize(
         "arguments, code, reason",
         [
-            (["export"], 2, "FILE"),
-            (["export", "{folder}"], 2, "is a directory. Name a file in it"),
-            (["export", "{folder}/no/such/work.jsonl"], 2, "cannot be written: No such file"),
-            (["export", "{folder}/a.jsonl", "--store", "sqlite:///{folder}/none.db"], 3, "no file"),
+            (["store", "export"], 2, "FILE"),
+            (["store", "export", "{folder}"], 2, "is a directory. Name a file in it"),
             (
-                ["export", "{folder}/a.jsonl", "--store", "memory://x"],
+                ["store", "export", "{folder}/no/such/work.jsonl"],
+                2,
+                "cannot be written: No such file",
+            ),
+            (
+                ["store", "export", "{folder}/a.jsonl", "--store", "sqlite:///{folder}/none.db"],
+                3,
+                "no file",
+            ),
+            (
+                ["store", "export", "{folder}/a.jsonl", "--store", "memory://x"],
                 2,
                 "in the memory of one process",
             ),
-            (["import", "{folder}/none.jsonl"], 2, "cannot be read: No such file"),
-            (["import", "{folder}/source.db"], 1, "is not an export of Perdure"),
+            (["store", "import", "{folder}/none.jsonl"], 2, "cannot be read: No such file"),
+            (["store", "import", "{folder}/source.db"], 1, "is not an export of Perdure"),
         ],
     )
     def test_tell_what_is_wrong(
