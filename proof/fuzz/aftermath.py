@@ -28,9 +28,9 @@ LISTS = [
     ("runs", "list", "--limit", "1000"),
     ("schedules", "list"),
     ("inbox",),
-    ("waits",),
-    ("workers",),
-    ("depth",),
+    ("waits", "list"),
+    ("workers", "list"),
+    ("queues", "list"),
 ]
 OF_A_JOB = [("jobs", "get"), ("jobs", "explain")]
 OF_A_RUN = [

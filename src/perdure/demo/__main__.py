@@ -78,7 +78,7 @@ def tell(console: Console, ending: Ending, story: Story) -> None:
         f"{command} runs timeline {RUN}",
         f"{command} runs events {RUN}",
         f"{command} runs lineage {RUN}",
-        f"{command} inbox {RUN}:sign_off",
+        f"{command} approvals get {RUN}:sign_off",
     ):
         console.print(f"  {line}", soft_wrap=True)  # whole, so that it can be copied
     console.print(f"The flow is in {_shortest(flow.__file__)}", soft_wrap=True)
