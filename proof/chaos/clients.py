@@ -206,7 +206,7 @@ class Clients:
         if not self._is_asking:
             # Whoever paused a run may have been killed before it let it go on.
             for run in await self._client.runs.list(status=RunStatus.PAUSED, limit=PAGE):
-                await self._move("unpause", run.id)
+                await self._move("resume", run.id)
             return
         chance = random.random()
         if chance < CANCEL_SHARE:
@@ -215,7 +215,7 @@ class Clients:
             id = await self._any(RunStatus.RUNNING)
             await self._move("pause", id)
             await asyncio.sleep(random.uniform(0, LOOK_SECONDS))
-            await self._move("unpause", id)
+            await self._move("resume", id)
         else:
             await self._move("retry", await self._any(RunStatus.CANCELLED))
 
@@ -226,7 +226,7 @@ class Clients:
 
     async def _move(self, act: str, id: str | None) -> None:
         if id is not None:
-            operation = getattr(self._client, act)
+            operation = getattr(self._client.runs, act)
             place = Place(act=act, run=id, by=self._name, nonce="")  # it brings nothing
             await acted(place, lambda: operation(id, by=self._name))
 

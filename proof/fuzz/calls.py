@@ -103,19 +103,26 @@ OPTIONS: dict[str, Part] = {
     "retries": Part(st.integers(0, 3) | st.just(Retry(1)), st.integers() | any_texts()),
     "timeout": DURATION,
     "tags": Part(st.lists(names(), max_size=3), st.lists(any_texts(), max_size=3) | any_texts()),
-    "kwargs": NAMED,
 }
 
+CALL_OPTIONS = Part(
+    st.fixed_dictionaries({}, optional={name: part.likely for name, part in OPTIONS.items()}),
+    st.fixed_dictionaries({}, optional={name: part.odd for name, part in OPTIONS.items()})
+    | st.dictionaries(any_texts(), ODD, max_size=2)
+    | ODD,
+)
+CURSOR = Part(st.none(), any_texts())
+
 METHODS: dict[str, Method] = {
-    "abort": Method((JOB_ID,)),
-    "abort_group": Method((NAME,)),
-    "approval": Method((APPROVAL,)),
-    "broadcast": Method((one_of("go"), PAYLOAD), names={"flow": FLOW, "by": WHO}),
-    "cancel": Method((RUN_ID,), names={"reason": TEXT, "by": WHO, "compensate": CHOICE}),
-    "count": Method(names={"status": STATUS, "queue": NAME, "task": TASK, "group": NAME}),
-    "count_ended": Method(needed={"older_than": DURATION}, names={"status": STATUS}),
-    "count_runs": Method(names={"status": STATUS, "flow": FLOW}),
-    "decide": Method(
+    "jobs.cancel": Method((JOB_ID,)),
+    "jobs.cancel_group": Method((NAME,)),
+    "approvals.get": Method((APPROVAL,)),
+    "runs.broadcast": Method((one_of("go"), PAYLOAD), names={"flow": FLOW, "by": WHO}),
+    "runs.cancel": Method((RUN_ID,), names={"reason": TEXT, "by": WHO, "compensate": CHOICE}),
+    "jobs.count": Method(names={"status": STATUS, "queue": NAME, "task": TASK, "group": NAME}),
+    "store.count_finished": Method(needed={"older_than": DURATION}, names={"status": STATUS}),
+    "runs.count": Method(names={"status": STATUS, "flow": FLOW}),
+    "approvals.decide": Method(
         (APPROVAL, one_of("approve", "reject")),
         names={
             "data": Part(answers()),
@@ -124,15 +131,17 @@ METHODS: dict[str, Method] = {
             "note": TEXT,
         },
     ),
-    "delete_schedule": Method((SCHEDULE,)),
-    "depth": Method(),
-    "disable": Method((JOB_ID,)),
-    "enable": Method((JOB_ID,)),
-    "enqueue": Method((TASK, PAYLOAD), names=OPTIONS),
-    "enqueue_many": Method((TASK, Part(st.lists(json_values(), max_size=3))), names=OPTIONS),
-    "explain": Method((RUN_ID,)),
-    "failures": Method((JOB_ID,)),
-    "fork": Method(
+    "schedules.delete": Method((SCHEDULE,)),
+    "queues.list": Method(names={"limit": LIMIT, "cursor": CURSOR}),
+    "jobs.disable": Method((JOB_ID,)),
+    "jobs.enable": Method((JOB_ID,)),
+    "enqueue": Method((TASK, PAYLOAD)),
+    "enqueue_many": Method(
+        (TASK, Part(st.lists(json_values(), max_size=3))), names={"kwargs": NAMED}
+    ),
+    "runs.explain": Method((RUN_ID,)),
+    "jobs.attempts": Method((JOB_ID,)),
+    "runs.fork": Method(
         (RUN_ID,),
         names={
             "after": Part(st.integers(1, 4) | NODE.likely, st.integers() | any_texts()),
@@ -141,30 +150,31 @@ METHODS: dict[str, Method] = {
             "by": WHO,
         },
     ),
-    "flows": Method(),
-    "handle": Method((JOB_ID, TASK)),
-    "health": Method(),
-    "inbox": Method((NAME,), names={"flow": FLOW, "limit": LIMIT, "after": APPROVAL}),
-    "job": Method((JOB_ID,)),
-    "jobs": Method(
+    "flows.list": Method(names={"limit": LIMIT, "cursor": CURSOR}),
+    "jobs.handle": Method((JOB_ID, TASK)),
+    "store.health": Method(),
+    "approvals.list": Method(
+        (NAME,), names={"flow": FLOW, "run": RUN_ID, "limit": LIMIT, "cursor": CURSOR}
+    ),
+    "jobs.get": Method((JOB_ID,)),
+    "jobs.list": Method(
         names={
             "status": STATUS,
             "queue": NAME,
             "task": TASK,
             "group": NAME,
             "limit": LIMIT,
-            "before": JOB_ID,
+            "cursor": CURSOR,
         },
     ),
-    "lineage": Method((RUN_ID,)),
-    "migrate": Method((RUN_ID,), {"to": FLOW}, {"by": WHO}),
-    "now": Method(),
-    "pause": Method((RUN_ID,), names={"reason": TEXT, "by": WHO}),
-    "pause_queue": Method((NAME,), names={"by": WHO}),
-    "pause_schedule": Method((SCHEDULE,), names={"by": WHO}),
-    "paused_queues": Method(),
-    "prune": Method(needed={"older_than": DURATION}, names={"status": STATUS}),
-    "report": Method(
+    "runs.lineage": Method((RUN_ID,)),
+    "runs.migrate": Method((RUN_ID,), {"to": FLOW}, {"by": WHO}),
+    "store.now": Method(),
+    "runs.pause": Method((RUN_ID,), names={"reason": TEXT, "by": WHO}),
+    "queues.pause": Method((NAME,), names={"by": WHO}),
+    "schedules.pause": Method((SCHEDULE,), names={"by": WHO}),
+    "store.prune": Method(needed={"older_than": DURATION}, names={"status": STATUS}),
+    "runs.report": Method(
         (one_of("run-outer"), one_of("outside")),
         names={
             "status": one_of("progress", "completed", "failed"),
@@ -176,15 +186,38 @@ METHODS: dict[str, Method] = {
             "by": WHO,
         },
     ),
-    "result_of": Method((TASK, PAYLOAD), names={"default": PAYLOAD, "kwargs": NAMED}),
-    "resume": Method((JOB_ID,)),
-    "resume_queue": Method((NAME,)),
-    "resume_schedule": Method((SCHEDULE,)),
-    "retry": Method((Part(JOB_ID.likely | RUN_ID.likely),), names={"by": WHO}),
-    "run": Method((RUN_ID,)),
-    "run_handle": Method((RUN_ID, FLOW)),
-    "runs": Method(names={"status": STATUS, "flow": FLOW, "limit": LIMIT, "before": RUN_ID}),
-    "schedule": Method(
+    "jobs.find_result": Method(
+        (TASK, Part(st.lists(json_values(), max_size=2))),
+        names={"default": PAYLOAD, "kwargs": NAMED},
+    ),
+    "jobs.enqueue": Method(
+        (TASK, Part(st.lists(json_values(), max_size=2))),
+        names={"kwargs": NAMED, "options": CALL_OPTIONS},
+    ),
+    "jobs.enqueue_many": Method(
+        (TASK, Part(st.lists(json_values(), max_size=3))),
+        names={"kwargs": NAMED, "options": CALL_OPTIONS},
+    ),
+    "jobs.explain": Method((JOB_ID,)),
+    "runs.diagram": Method((RUN_ID,)),
+    "runs.events": Method((RUN_ID,), names={"limit": LIMIT, "cursor": CURSOR}),
+    "runs.submit": Method(
+        (FLOW, PAYLOAD),
+        names={
+            "id": Part(names() | RUN_ID.likely, any_texts()),
+            "on_conflict": one_of("fail", "use_existing", "replace"),
+        },
+    ),
+    "runs.timeline": Method((RUN_ID,)),
+    "jobs.resume": Method((JOB_ID,)),
+    "queues.resume": Method((NAME,)),
+    "schedules.resume": Method((SCHEDULE,)),
+    "jobs.retry": Method((JOB_ID,)),
+    "runs.retry": Method((RUN_ID,), names={"by": WHO}),
+    "runs.get": Method((RUN_ID,)),
+    "runs.handle": Method((RUN_ID, FLOW)),
+    "runs.list": Method(names={"status": STATUS, "flow": FLOW, "limit": LIMIT, "cursor": CURSOR}),
+    "schedules.save": Method(
         (Part(names(), any_texts()), one_of(work.chain, "chain", work.asking, work.echo, "echo")),
         {"cron": Part(st.sampled_from(["* * * * *", "0 3 * * *", "*/5 1-3 * * MON"]), any_crons())},
         {
@@ -200,12 +233,12 @@ METHODS: dict[str, Method] = {
             "paused": CHOICE,
         },
     ),
-    "schedule_record": Method((SCHEDULE,)),
-    "schedules": Method(),
-    "signal": Method(
+    "schedules.get": Method((SCHEDULE,)),
+    "schedules.list": Method(names={"limit": LIMIT, "cursor": CURSOR}),
+    "runs.signal": Method(
         (one_of("run-asking", "run-nesting/asking"), one_of("go"), PAYLOAD), names={"by": WHO}
     ),
-    "stranded": Method((Part(st.just(work.FLOWS), st.lists(FLOW.odd, max_size=2) | ODD),)),
+    "flows.unserved": Method((Part(st.just(work.FLOWS), st.lists(FLOW.odd, max_size=2) | ODD),)),
     "submit": Method(
         (FLOW, PAYLOAD),
         names={
@@ -213,23 +246,29 @@ METHODS: dict[str, Method] = {
             "on_conflict": one_of("fail", "use_existing", "replace"),
         },
     ),
-    "trigger": Method((SCHEDULE,), names={"by": WHO}),
-    "unpause": Method((RUN_ID,), names={"by": WHO}),
-    "waits": Method(
+    "schedules.trigger": Method((SCHEDULE,), names={"by": WHO}),
+    "runs.resume": Method((RUN_ID,), names={"by": WHO}),
+    "waits.list": Method(
         names={
-            "kind": one_of("timer", "signal", "approval"),
+            "type": one_of("timer", "signal", "approval"),
             "run": RUN_ID,
             "name": NAME,
             "limit": LIMIT,
-            "after": Part(st.none()),
+            "cursor": CURSOR,
         },
     ),
-    "workers": Method(),
+    "workers.list": Method(names={"limit": LIMIT, "cursor": CURSOR}),
+    "task": Method((NAME,)),
+    "using": Method((Part(st.none()),)),
 }
 LEFT_OUT = {
     "open": "takes nothing",
     "close": "takes nothing",
-    "results": "waits for jobs, which its handles name",
+    "run": "waits for the end of a run, and takes what submit takes",
+    "jobs.results": "waits for jobs, which its handles name",
+    "jobs.watch": "goes on until the job ends",
+    "runs.watch": "goes on until the run ends",
+    "runs.observe": "goes on until the run ends",
 }
 
 

@@ -18,6 +18,7 @@ from perdure.clock import ManualClock
 from perdure.expr.condition import holds, parse_condition
 from perdure.expr.template import render
 from perdure.forms.schema import check_schema, faults_of, with_defaults
+from perdure.operations.catalog import OPERATIONS
 from perdure.store.opening import store_at
 from proof.fuzz import rows, telling, work
 from proof.fuzz.aftermath import check_aftermath, of_work, read_job, read_run, show
@@ -38,12 +39,14 @@ from proof.strategies import (
 )
 from tests.cli.commands import Commands
 
+REMOVES = ("schedules.delete", "store.prune")
 ACTS = (
-    "enqueue", "enqueue_many", "submit", "schedule", "signal", "decide", "report", "fork",
-    "cancel", "pause", "unpause", "abort", "disable", "enable", "retry", "trigger", "pause_queue",
-    "broadcast", "pause_schedule", "migrate", "abort_group", "resume",
-)  # fmt: skip
-"""Calls that write."""
+    "enqueue",
+    "enqueue_many",
+    "submit",
+    *(name for name, each in OPERATIONS.items() if each.writes and name not in REMOVES),
+)
+"""Calls that write, but for those that remove what others are about."""
 OUTSIDE = ("http", "script")
 """Kinds whose nodes would reach out of this process."""
 

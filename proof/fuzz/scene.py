@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 from perdure import AsyncClient, PerdureError, Worker
@@ -43,7 +44,7 @@ class Scene:
 
     async def attempt(self, call: Call) -> bool:
         """Whether the call was accepted; raises ``BrokenPromise`` where it broke one."""
-        method = getattr(self.client, call.method)
+        method = attrgetter(call.method)(self.client)
         args = [self._meant(each) for each in call.args]
         kwargs = {name: self._meant(each) for name, each in call.kwargs.items()}
         self.clock.advance(MOMENT)
