@@ -104,7 +104,7 @@ class TestBroadcast:
         assert (again["runs"], again["unmatched"]) == (["c"], 0)
 
     def test_says_that_it_reached_nobody(self, perdure: Commands, client: Client) -> None:
-        assert perdure("runs", "broadcast", "paid").out == "no runs have the signal paid\n"
+        assert perdure("runs", "broadcast", "paid").out == "no run waits for the signal paid\n"
 
 
 class TestWaits:

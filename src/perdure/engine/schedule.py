@@ -43,7 +43,7 @@ CRON_FIELDS = ("minute", "hour", "day", "month", "weekday")
 WITHOUT_TIMES = declare(
     "schedule.without_times",
     "a schedule needs `cron` or `every`",
-    'Pass one of them, such as cron="0 3 * * *" or every="15m"',
+    'Pass one of them, such as "0 3 * * *" or "15m"',
 )
 END_BEFORE_START = declare(
     "schedule.end_before_start", "end_at ({end_at}) is before start_at ({start_at})"

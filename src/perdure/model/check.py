@@ -46,7 +46,7 @@ INVALID_NAME = declare(
 INVALID_DURATION = declare(
     "argument.duration",
     "{name:parameter} must be a duration (got {value})",
-    'Pass seconds, a timedelta or text such as "30s", "5m" or "1h30m"',
+    'Pass text such as "30s", "5m" or "1h30m", or seconds',
 )
 NEGATIVE = declare("argument.negative", "{name:parameter} must not be negative (got {value})")
 NOT_POSITIVE = declare(

@@ -89,6 +89,7 @@ def _print_group(change: GroupChange, out: Output) -> None:
 
 def _watch(client: Client, out: Output, *, id: str) -> ExitCode:
     """Show every change until the job has finished: a live bar, or a line for each."""
+    client.jobs.get(id)  # before a bar is drawn
     status = Status.WAITING
     with _shower(id, out) as show:
         for update in client.jobs.watch(id):

@@ -313,8 +313,11 @@ def _print_broadcast(done: BroadcastResult, out: Output) -> None:
         click.echo(f"and {done.count - RUNS_SHOWN_MAX} more: --json has them all")
     wait = "waits" if done.unmatched == 1 else "wait"
     others = f"; {done.unmatched} {wait} for another one of this name" if done.unmatched else ""
-    runs = "1 run has" if done.count == 1 else f"{done.count or 'no'} runs have"
-    click.echo(f"{runs} the signal {done.name}{others}")
+    if not done.count:
+        click.echo(f"no run waits for the signal {done.name}{others}")
+    else:
+        runs = "1 run has" if done.count == 1 else f"{done.count} runs have"
+        click.echo(f"{runs} the signal {done.name}{others}")
 
 
 def _print_receipt(receipt: ReportReceipt, out: Output) -> None:

@@ -51,7 +51,7 @@ def print_approval(record: ApprovalRecord, out: Output) -> None:
         ("approval", record.id),
         ("flow", record.flow),
         ("status", record.status.value),
-        ("for", ", ".join(record.deciders) or "whoever comes"),
+        ("for", ", ".join(record.deciders) or "anyone"),
         ("needs", _needs(record)),
         ("choices", ", ".join(record.choices)),
         ("opened", moment(record.opened_at, now)),

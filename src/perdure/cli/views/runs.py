@@ -53,7 +53,10 @@ def run_fields(record: RunRecord, out: Output) -> dict[str, Any]:
 
 
 def detail_fields(run: RunDetail, out: Output) -> dict[str, Any]:
-    return {**run_fields(run, out), "input": run.events[0].value}
+    """Without its events, which are many and have a command of their own."""
+    fields = {**run_fields(run, out), "input": run.events[0].value}
+    del fields["events"]
+    return fields
 
 
 def run_table(runs: Page[RunRecord], out: Output) -> None:
