@@ -236,7 +236,7 @@ class TestWaits:
         timer = wait("fetch", WaitKind.TIMER, due_at=NOW + timedelta(days=2))
         found = line(sight({"fetch": NodeStatus.LIVE}, waits=[timer]), "fetch")
 
-        assert (found.remark, found.command) == ("goes on in 2d", "")
+        assert (found.remark, found.command) == ("continues in 2d", "")
 
     def test_have_the_options_that_their_commands_need(self) -> None:
         seen = sight({"review": NodeStatus.LIVE}, waits=[wait("review", WaitKind.APPROVAL)])

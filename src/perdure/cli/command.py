@@ -72,7 +72,8 @@ class CliCommand(click.Command):
         try:
             return super().invoke(ctx) or ExitCode.OK
         except PerdureError as error:
-            tell_error(error, renderer_for(ctx))
+            store, namespace = ctx.params.get("store"), ctx.params.get("namespace")
+            tell_error(error, renderer_for(store, namespace or DEFAULT_NAMESPACE))
             return exit_code_of(error)
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED
@@ -214,10 +215,8 @@ class Output:
 
 
 def output_for(store: str | None, namespace: str, *, as_json: bool) -> Output:
-    ctx = click.get_current_context()
-    names = {each.name: spelled(each) for each in ctx.command.params if each.name}
     return Output(
-        renderer=CliRenderer(options_of(store, namespace), names),
+        renderer=renderer_for(store, namespace),
         is_across=namespace == ALL_NAMESPACES,
         as_json=as_json,
     )
@@ -255,7 +254,6 @@ class Command:
     """Called first; where it returns an exit code, no store is needed."""
     more: str = ""
     """Help below the summary."""
-    namespace: click.Option = NAMESPACE
     makes_store: bool = False
     """Whether the store may be a new one."""
     shows_values: bool = False
@@ -270,7 +268,7 @@ class Command:
             for each in operation.parameters
             if self.spell.get(each) != ""
         ]
-        namespace = ONE_NAMESPACE if operation.one_namespace else self.namespace
+        namespace = ONE_NAMESPACE if operation.one_namespace else NAMESPACE
         return CliCommand(
             operation.verb.replace("_", "-"),
             params=[*params, *self.extra, STORE, namespace, JSON],
@@ -426,11 +424,11 @@ def _metavar(name: str) -> str:
     return _METAVARS.get(name, name.upper().replace("_", "-"))
 
 
-def renderer_for(ctx: click.Context) -> CliRenderer:
-    """Spells parameters as the command does; the commands it suggests use the same store."""
-    names = {each.name: spelled(each) for each in ctx.command.params if each.name}
-    store, namespace = ctx.params.get("store"), ctx.params.get("namespace")
-    return CliRenderer(options_of(store, namespace or DEFAULT_NAMESPACE), names)
+def renderer_for(store: str | None, namespace: str) -> CliRenderer:
+    """Spells parameters as the current command does; commands it suggests use the same store."""
+    params = click.get_current_context().command.params
+    names = {each.name: spelled(each) for each in params if each.name}
+    return CliRenderer(options_of(store, namespace), names)
 
 
 def options_of(store: str | None, namespace: str) -> str:

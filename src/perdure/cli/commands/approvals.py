@@ -76,7 +76,7 @@ def _data(record: ApprovalRecord, whole: Any, fields: tuple[str, ...]) -> Any:
 
 
 def _is_to_be_asked(record: ApprovalRecord, answer: Answer, out: Output) -> bool:
-    """Whether something is missing, and somebody is there to say it."""
+    """Whether something is missing, and stdin is a terminal to ask at."""
     if out.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     has_fields = isinstance(record.form, dict) and bool(record.form.get("properties"))

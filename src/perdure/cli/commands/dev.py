@@ -89,7 +89,7 @@ LOOK_MAX = 200
 
 
 class RunNews(NamedTuple):
-    """A run began, or is not as it was."""
+    """A run started, or its status changed."""
 
     run: RunRecord
     is_new: bool
@@ -102,7 +102,7 @@ class RunWatch:
         self._known: dict[tuple[str, str], RunStatus] | None = None
 
     def news(self, runs: Sequence[RunRecord]) -> Iterator[RunNews]:
-        """Of the newest runs, newest first; what is told is in the order in which they began."""
+        """Yield what is new about runs, given newest first, in the order in which they started."""
         known, self._known = self._known, {(each.namespace, each.id): each.status for each in runs}
         if known is None:
             return None
@@ -115,7 +115,7 @@ class RunWatch:
 
 
 def _tells(run: RunRecord) -> bool:
-    """Whether more can be said of a new run than that it began."""
+    """Whether there is more to say of a new run than that it started."""
     return run.status is not RunStatus.RUNNING
 
 

@@ -51,12 +51,12 @@ _WORDS = {
     "schedule": ("schedule", "schedules"),
     "queue": ("paused queue", "paused queues"),
 }
-"""Of the kinds of rows, those that people know."""
+"""The rows that users know."""
 
 
 @contextmanager
 def bar(what: str) -> Iterator[Tell]:
-    """A bar on stderr, where somebody looks at it: what is printed stays as it is."""
+    """A progress bar on stderr if it is a terminal; stdout is left alone."""
     console = Console(stderr=True, highlight=False)
     columns = (
         TextColumn("{task.description}"),

@@ -22,6 +22,7 @@ from perdure.cli.command import (
 )
 from perdure.cli.output import ExitCode, error_line, exit_code_of
 from perdure.errors import PerdureError
+from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from perdure.worker.worker import Worker
@@ -113,7 +114,7 @@ def worker(
     except PerdureError as error:
         if not as_json:
             raise
-        log.error(error_line(error, renderer_for(click.get_current_context())))
+        log.error(error_line(error, renderer_for(store, namespace or DEFAULT_NAMESPACE)))
         return exit_code_of(error)
     return None
 

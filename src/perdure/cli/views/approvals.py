@@ -41,7 +41,7 @@ def approval_columns(
 
 
 def print_approval(record: ApprovalRecord, out: Output) -> None:
-    """Everything that somebody needs to decide, and who decided what."""
+    """Everything needed to decide, and who decided what."""
     console, now = out.console, out.now
     console.print(record.title, style="bold")
     if record.message:
@@ -72,7 +72,7 @@ def answer_text(record: ApprovalRecord) -> str:
         count = len(record.answers)
         answers = "1 answer" if count == 1 else f"{count} answers"
         return f"{record.id} is open: {answers}, {_needs(record)}"
-    port = f", goes on from {record.port}" if record.port else ""
+    port = f", continues on port {record.port}" if record.port else ""
     return f"{record.id} is {record.status.value}: {record.decision}{port}"
 
 
@@ -109,7 +109,7 @@ def _shown(value: Any) -> str:
 
 
 def _print_said(console: Console, record: ApprovalRecord, now: datetime) -> None:
-    said = [(each.by or "somebody", _answer(each, now)) for each in record.answers]
+    said = [(each.by or "someone", _answer(each, now)) for each in record.answers]
     said += [
         ("reminder", f"{moment(each.at, now)}{_joined(each.deciders)}") for each in record.reminders
     ]

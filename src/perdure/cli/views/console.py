@@ -166,7 +166,7 @@ def print_table(console: Console, columns: Sequence[Column]) -> None:
 
 
 def print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
-    """Names and values, one a line; long values go on below themselves."""
+    """Names and values, one per line; long values wrap below themselves."""
     from rich.table import Table
     from rich.text import Text
 

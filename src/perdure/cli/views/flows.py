@@ -134,7 +134,7 @@ def _if_it_fails(node: Node) -> str:
         case "fail":
             return ""
         case "continue":
-            return "goes on"
+            return "continues"
         case port:
             return f"port {port}"
 

@@ -156,7 +156,7 @@ class Line(Value):
     remark: str = ""
     """What somebody should read: a question, an error."""
     command: str = ""
-    """What would let it go on."""
+    """The command that would let it continue."""
 
 
 def lines_of(snapshot: RunSnapshot, options: str = "") -> list[Line]:
@@ -356,4 +356,4 @@ def waits_for(wait: Wait, now: datetime, renderer: CliRenderer) -> tuple[str, st
             return f"waits for the run {wait.name}", command
         case WaitKind.TIMER:
             left = "" if wait.due_at is None else ahead(wait.due_at, now)
-            return f"goes on in {left}", command
+            return f"continues in {left}", command

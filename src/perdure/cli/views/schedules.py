@@ -128,12 +128,12 @@ def _when(record: ScheduleRecord) -> str:
 
 
 def _next_moment(at: datetime | None, now: datetime) -> str:
-    hint = ", due: a worker of the namespace will see to it" if at and at <= now else ""
+    hint = ", due: waiting for a worker" if at and at <= now else ""
     return f"{moment(at, now)}{hint}"
 
 
 def _next(at: datetime | None, now: datetime) -> str:
-    """A tick that is due waits for a worker to see to it."""
+    """A tick that is due waits for a worker."""
     if at is None:
         return ""
     return f"in {ahead(at, now)}" if at > now else f"due for {rough(now - at)}"

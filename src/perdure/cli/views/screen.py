@@ -37,7 +37,7 @@ REMARK_LINES_MAX = 3
 EVENTS_MIN, EVENTS_MAX = 2, 5
 """Of the latest events so many are shown, as there is room."""
 WORKERS_MAX = 12
-"""With more of them only their number is told."""
+"""Above this, only their number is shown."""
 SMALLEST_HEIGHT = 8
 
 LOOK_STYLES: dict[Look, str] = {
@@ -322,7 +322,7 @@ _EXITS = {
     RunStatus.SKIPPED: ExitCode.SKIPPED,
 }
 _FOR_OTHERS = (WaitKind.APPROVAL, WaitKind.SIGNAL, WaitKind.OUTSIDE)
-"""Waits that somebody has to end."""
+"""Waits that end only from outside."""
 
 
 class Screen(Protocol):
@@ -339,7 +339,7 @@ class NoScreen:
 
 
 class PlainScreen:
-    """A line for each event, and one for each thing that somebody has to do."""
+    """A line for each event, and one for each wait that needs an action."""
 
     def __init__(self, console: Console, options: str = "") -> None:
         self._console = console
@@ -359,7 +359,7 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """The whole run, drawn anew in place with every snapshot."""
+    """The whole run, redrawn in place with every snapshot."""
 
     def __init__(self, live: Live, options: str = "") -> None:
         self._live = live

@@ -21,10 +21,10 @@ def print_timeline(console: Console, timeline: Timeline) -> None:
     width = console.width if console.is_terminal else WIDTH_ELSEWHERE
     head = Text(f"{timeline.run} is ")
     head.append(timeline.status.value, style=STYLES[timeline.status])
-    begun = f"{timeline.begun_at.astimezone():%Y-%m-%d %H:%M:%S}"
+    started = f"{timeline.begun_at.astimezone():%Y-%m-%d %H:%M:%S}"
     took = brief(timeline.until - timeline.begun_at)
     goes_on = "" if timeline.status in ENDED else " so far"
-    head.append(f"; started {begun}, {took}{goes_on}")
+    head.append(f"; started {started}, {took}{goes_on}")
     console.print(head, soft_wrap=True)
     for line in timeline_lines(timeline, width, UNICODE if is_unicode else ASCII):
         text = Text()
