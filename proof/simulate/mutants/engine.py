@@ -165,7 +165,7 @@ def _event_numbered_twice() -> list[Change]:
     return [(committing, "add_events", doubling)]
 
 
-@mutant("a commit that is repeated after a lost answer does not recognise itself")
+@mutant("a commit that is repeated after a lost answer does not recognize itself", seeds_max=1_000)
 def _token_ignored() -> list[Change]:
     return [(committing, "_is_repeated", lambda *_: False)]
 
