@@ -301,3 +301,20 @@ class TestWatch:
 
         assert shown.json["status"] == "completed"
         assert shown.json["progress"]["percent"] == 100
+
+
+class TestEnqueue:
+    @pytest.mark.parametrize(
+        "policy,exit_code,live", [("use_existing", 0, 1), ("fail", 1, 1), ("replace", 0, 1)]
+    )
+    def test_takes_every_policy_for_a_fingerprint_that_is_taken(
+        self, perdure: Commands, client: Client, policy: str, exit_code: int, live: int
+    ) -> None:
+        options = ("--fingerprint", "same", "--on-conflict", policy)
+        target = "tests.cli.sample_tasks:add"
+        assert perdure("jobs", "enqueue", target, "1", "2", *options).exit_code == 0
+
+        again = perdure("jobs", "enqueue", target, "3", "4", *options)
+
+        assert again.exit_code == exit_code
+        assert client.jobs.count(status="waiting") == live

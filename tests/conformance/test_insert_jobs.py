@@ -14,9 +14,9 @@ from perdure.model.job import (
     Job,
     JobFilter,
     NewJob,
-    OnConflict,
     Progress,
     Status,
+    StoredOnConflict,
 )
 from perdure.model.outcome import Completed
 from perdure.model.partition import Lane
@@ -279,7 +279,7 @@ class TestInsertJobsWithAFingerprint:
 
     @pytest.mark.parametrize("on_conflict", ["return", "raise", "replace"])
     async def test_treats_jobs_of_one_call_in_their_order(
-        self, store: Store, on_conflict: OnConflict
+        self, store: Store, on_conflict: StoredOnConflict
     ) -> None:
         live = await insert(store, fingerprint="a")
         jobs = [

@@ -16,7 +16,7 @@ DEFAULT_QUEUE = "default"
 DEFAULT_NAMESPACE = "default"
 ALL_NAMESPACES = "*"
 
-OnConflict = Literal["return", "raise", "replace"]
+StoredOnConflict = Literal["return", "raise", "replace"]
 
 
 class Status(StrEnum):
@@ -64,7 +64,7 @@ class NewJob(Value):
     """Wins over ``deadline``."""
     group: str | None = None
     fingerprint: str | None = None
-    on_conflict: OnConflict = "return"
+    on_conflict: StoredOnConflict = "return"
     max_attempts: int | None = None
     """Tries that may fail before the dead letter; None leaves it to the task's retries."""
     policy: bytes | None = None

@@ -22,7 +22,7 @@ DUE_AFTER_DEADLINE = declare(
 OnConflict = Literal["use_existing", "fail", "replace"]
 """What happens if a live job has the fingerprint; the words of ``submit``."""
 # Jobs are stored with schedules, so the model keeps the words that it has stored.
-_STORED: Mapping[OnConflict, model.OnConflict] = {
+_STORED: Mapping[OnConflict, model.StoredOnConflict] = {
     "use_existing": "return",
     "fail": "raise",
     "replace": "replace",
@@ -63,7 +63,7 @@ class JobSettings(Value, gc=True):  # a fingerprint function may refer to what h
     deadline_at: datetime | None = None
     group: str | None = None
     fingerprint: str | Callable[..., str] | None = None
-    on_conflict: model.OnConflict = "return"
+    on_conflict: model.StoredOnConflict = "return"
     max_attempts: int | None = None
     policy: bytes | None = None
 

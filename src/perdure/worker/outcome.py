@@ -43,7 +43,7 @@ NO_PORTS = declare(
 )
 PAUSE_OF_JOB = declare(
     "job.pause_deadline",
-    "a plain job that pauses is parked until client.resume(job): it has no deadline and no poll",
+    "a plain job that pauses is parked until it is resumed: it has no deadline and no poll",
     "Put the task into a flow, or leave them out",
 )
 INVALID_STORED_POLICY = declare("job.invalid_policy", "the stored policy cannot be used: {reason}")

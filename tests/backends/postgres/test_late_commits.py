@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure.model.job import JobFilter, OnConflict
+from perdure.model.job import JobFilter, StoredOnConflict
 from perdure.model.run import NewWait, OnExisting, RunFilter, WaitKind
 from perdure.model.schedule import ScheduleCommitState
 from perdure.store.postgres.store import PostgresStore
@@ -61,7 +61,7 @@ async def test_a_run_takes_the_place_of_another_once(
 
 @pytest.mark.parametrize("policy", ["return", "raise", "replace"])
 async def test_a_job_does_not_conflict_with_itself(
-    wired: PostgresStore, line: Line, admin: Any, schema: str, policy: OnConflict
+    wired: PostgresStore, line: Line, admin: Any, schema: str, policy: StoredOnConflict
 ) -> None:
     line.hold_back_from("COMMIT")
 

@@ -21,7 +21,8 @@ from perdure.cli.views.jobs import (
     record_fields,
 )
 from perdure.diagnostics import Action
-from perdure.model.job import OnConflict, Status
+from perdure.model.job import Status
+from perdure.tasks.options import OnConflict
 
 if TYPE_CHECKING:
     from perdure.client.sync import Client
@@ -46,7 +47,7 @@ _OPTIONS: Mapping[str, click.Option] = {
         click.Option(["--queue"], metavar="NAME", help="Queue, instead of the task's"),
         click.Option(["--delay"], metavar="5m", help="Start no sooner than this"),
         click.Option(["--run-at"], type=Moment(), metavar="TIME", help="Start no sooner than this"),
-        click.Option(["--priority"], type=int, metavar="N", help="Higher ones start first"),
+        click.Option(["--priority"], type=int, metavar="N", help="From 1, most urgent, to 5"),
         click.Option(["--group"], metavar="NAME", help="Group, to list and cancel together"),
         click.Option(
             ["--tag", "tags"], multiple=True, metavar="NAME", help="Only for such workers"
@@ -120,7 +121,7 @@ def _shower(id: str, out: Output) -> Iterator[Callable[[JobUpdate], object]]:
         BarColumn(bar_width=None),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[message]}", style="dim"),
+        TextColumn("{task.fields[message]}", style="dim", markup=False),
     )
     with Progress(*columns, console=out.console, expand=True) as progress:
         bar = progress.add_task(id, total=100, message="")
