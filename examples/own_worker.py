@@ -52,6 +52,11 @@ def kept_alive(queue: JobQueue, job: QueuedJob) -> Iterator[None]:
         thread.join()
 
 
+def say(line: str) -> None:
+    """Print a line in one write: print's own newline is a second one, which threads interleave."""
+    print(line + "\n", end="", flush=True)
+
+
 def work(queue: JobQueue, name: str, stop: threading.Event) -> None:
     """Take jobs until it is told to stop."""
     while not stop.is_set():
@@ -61,9 +66,9 @@ def work(queue: JobQueue, name: str, stop: threading.Event) -> None:
             stop.wait(PAUSE_SECONDS)
             continue
         try:
-            print(f"{name}: {job.payload}: {attempt(queue, job)}", flush=True)
+            say(f"{name}: {job.payload}: {attempt(queue, job)}")
         except StaleClaim:  # it was held up for longer than its lease, and another one has it
-            print(f"{name}: {job.payload} was taken away", flush=True)
+            say(f"{name}: {job.payload} was taken away")
 
 
 def attempt(queue: JobQueue, job: QueuedJob) -> str:
@@ -81,7 +86,7 @@ def fall_asleep(queue: JobQueue) -> QueuedJob:
     """Take a job as any worker does, and do nothing about it until its lease is over."""
     job = queue.dequeue("sleeper", tasks=["resize"], lease=LEASE_SECONDS)
     assert job is not None
-    print(f"sleeper: took {job.payload} and fell asleep", flush=True)
+    say(f"sleeper: took {job.payload} and fell asleep")
     return job
 
 
