@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from perdure.engine.failures import POSTPONES_MAX, Budget, after_error, backoff
 from perdure.errors import DeadlineExceeded, InvalidInput, Permanent, RetryLater
-from perdure.model.failure import Failure
+from perdure.model.failure import Failure, type_name
 from perdure.model.ids import JobId
 from perdure.model.job import Claim, ClaimedJob
 from perdure.model.outcome import Buried, Failed, Outcome, Retried
 from perdure.model.partition import Lane
-from perdure.model.retry import Retry, decode_policy, encode_policy, type_name
+from perdure.model.retry import Retry, decode_policy, encode_policy
 from tests.support.refusal import refused
 
 SECOND = timedelta(seconds=1)

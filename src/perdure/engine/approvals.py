@@ -15,7 +15,6 @@ import msgspec
 from perdure.diagnostics import declare
 from perdure.engine.completion import complete, end_by_policy
 from perdure.engine.decider import Decider, reminder_steps
-from perdure.engine.failures import failure_of
 from perdure.engine.run_view import NULL
 from perdure.errors import (
     AlreadyAnswered,
@@ -29,7 +28,7 @@ from perdure.errors import (
 )
 from perdure.forms.schema import UNKNOWN_FIELD, faults_of, with_defaults
 from perdure.model.event import ApprovalAnswered, ApprovalReminded, NodeNotified
-from perdure.model.failure import Failure
+from perdure.model.failure import Failure, failure_of
 from perdure.model.graph import APPROVE, FAIL, ORDINARY, REJECT, ApprovalNode, JsonSchema
 from perdure.model.ids import Key
 from perdure.model.run import ApprovalState, LiveKind, NewWait, NodeStatus, WaitKind

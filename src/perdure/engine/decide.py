@@ -26,7 +26,6 @@ from perdure.engine.completion import (
 )
 from perdure.engine.decider import Decider, Decision
 from perdure.engine.external_waits import failed_externally, pause, pause_due, polled, report
-from perdure.engine.failures import failure_of
 from perdure.engine.run_commands import (
     cancel_run,
     deliver,
@@ -50,7 +49,7 @@ from perdure.model.event import (
     RunSubmitted,
     SignalReceived,
 )
-from perdure.model.failure import Failure
+from perdure.model.failure import Failure, failure_of
 from perdure.model.graph import (
     DEFAULT_PORT,
     ORDINARY,

@@ -9,11 +9,10 @@ import msgspec
 from perdure.diagnostics import declare
 from perdure.engine.completion import end_by_policy, fail
 from perdure.engine.decider import Decider
-from perdure.engine.failures import failure_of
 from perdure.engine.run_view import NULL
 from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded, WaitTimedOut
 from perdure.model.event import NodeAsked, NodePaused, NodePolled, NodeReported, ReportIgnored
-from perdure.model.failure import Failure
+from perdure.model.failure import Failure, failure_of
 from perdure.model.graph import FAIL, UNKNOWN_PORT, Call, LoopNode, MapNode, TaskNode
 from perdure.model.ids import Key
 from perdure.model.outcome import Paused

@@ -12,20 +12,19 @@ from types import TracebackType
 
 from msgspec import UNSET, UnsetType
 
-from perdure.diagnostics import RECORD, Fault, declared, render
+from perdure.diagnostics import declared
 from perdure.errors import (
     DeadlineExceeded,
-    InvalidInput,
     PerdureError,
     Permanent,
     RetryLater,
     record_text,
 )
-from perdure.model.failure import Cause, Failure
+from perdure.model.failure import Cause, Failure, type_name
 from perdure.model.job import ClaimedJob
 from perdure.model.outcome import Buried, Failed, Outcome, Retried
 from perdure.model.payload import storable_text
-from perdure.model.retry import Retry, type_name
+from perdure.model.retry import Retry
 from perdure.model.value import Value
 
 POSTPONES_MAX = 10
@@ -131,11 +130,6 @@ def describe(error: BaseException, masked: Masked | None = None) -> Failure:
         causes=causes,
         code=_code(error),
     )
-
-
-def failure_of(fault: Fault, error: type[PerdureError] = InvalidInput) -> Failure:
-    """What a node fails with by a decision, without an exception."""
-    return Failure(type=type_name(error), message=render(fault, RECORD), code=fault.code)
 
 
 def _causes(error: BaseException, masked: Masked | None) -> list[Cause]:

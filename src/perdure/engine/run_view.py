@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.diagnostics import Fault, declare, message
-from perdure.engine.failures import failure_of
 from perdure.engine.fold import fold
 from perdure.errors import InvalidInput, ValueMissing, record_text
 from perdure.expr.condition import holds, parse_condition
 from perdure.expr.path import MissingKey, look_up
 from perdure.expr.template import TemplateSkips, render, template_names
 from perdure.model.event import Event
+from perdure.model.failure import failure_of
 from perdure.model.graph import (
     ApprovalNode,
     Edge,

@@ -9,18 +9,12 @@ from typing import Any
 import msgspec
 
 from perdure.model import check
+from perdure.model.failure import type_name
 from perdure.model.times import Duration
 from perdure.model.value import Value
 
 RETRIES_MAX = 1_000_000
 ErrorTypes = type[BaseException] | str | tuple[type[BaseException] | str, ...]
-
-
-def type_name(error_type: type[BaseException]) -> str:
-    """How an exception type is named in a policy and in a stored failure."""
-    if error_type.__module__ == "builtins":
-        return error_type.__qualname__
-    return f"{error_type.__module__}.{error_type.__qualname__}"
 
 
 @dataclass(frozen=True, slots=True)

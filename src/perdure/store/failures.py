@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from perdure.diagnostics import RECORD, Code, declare, render
-from perdure.errors import DeadlineExceeded, JobCancelled, PerdureError, WorkerDied
-from perdure.model.failure import Failure
+from perdure.diagnostics import RECORD, declare, render
+from perdure.errors import DeadlineExceeded, JobCancelled, WorkerDied
+from perdure.model.failure import Failure, failure_of
 from perdure.model.ids import JobId
-from perdure.model.retry import type_name
 
 LEASE_EXPIRED = declare(
     "job.lease_expired", "the lease of worker {worker} expired before it settled the job"
@@ -21,20 +20,15 @@ UNREADABLE_FAILURE = declare("job.unreadable_failure", "the stored failure canno
 
 
 def lease_expired(worker: str | None) -> Failure:
-    return _failure(WorkerDied, LEASE_EXPIRED, worker=worker)
+    return failure_of(LEASE_EXPIRED.fault(worker=worker), WorkerDied)
 
 
 def deadline_expired(deadline_at: datetime) -> Failure:
-    return _failure(DeadlineExceeded, DEADLINE_EXPIRED, deadline=deadline_at)
+    return failure_of(DEADLINE_EXPIRED.fault(deadline=deadline_at), DeadlineExceeded)
 
 
 def replaced_by(job: JobId) -> Failure:
-    return _failure(JobCancelled, REPLACED, job_id=job)
-
-
-def _failure(error: type[PerdureError], code: Code, **args: object) -> Failure:
-    message = render(code.fault(**args), RECORD)
-    return Failure(type=type_name(error), message=message, code=code.name)
+    return failure_of(REPLACED.fault(job_id=job), JobCancelled)
 
 
 UNREADABLE = Failure(
