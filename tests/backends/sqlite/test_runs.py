@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from tests.conformance.run_builders import (
     ends,
     go_on,
     held_node,
+    is_held,
     load,
     node_job,
     read_run,
@@ -44,6 +47,19 @@ async def other(url: str, store: SqliteStore, clock: ManualClock) -> AsyncIterat
     await other.open()
     yield other
     await other.close()
+
+
+class TestTheFence:
+    async def test_is_that_of_every_other_claim(self, url: str, store: SqliteStore) -> None:
+        """Nothing aborts a job of a run; if one were aborting, its claim would be current."""
+        held = await held_node(store)
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            changed = connection.execute("UPDATE perdure_jobs SET status = 'aborting'")
+            assert changed.rowcount == 1
+            connection.commit()
+
+        assert await is_held(store, held)
+        assert (await commit(store, settlements=(ends(held),))).state is DONE
 
 
 class TestTwoConnections:

@@ -42,7 +42,6 @@ from perdure.store.sqlite.transaction import Transaction
 
 _DONE = CommitResult(state=CommitState.DONE)
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
-_ACTIVE = Status.ACTIVE.value
 _GONE = NodeJobRow(0, -1, "", 0, 0, 0)
 _HOLDABLE = HELD | {Status.WAITING, Status.SCHEDULED}
 
@@ -76,7 +75,7 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     stale = [
         settlement.claim
         for settlement, job in zip(settlements, jobs, strict=True)
-        if job.epoch != settlement.claim.epoch or job.status != _ACTIVE
+        if job.epoch != settlement.claim.epoch or job.status not in HELD
     ]
     if stale:
         return CommitResult(state=CommitState.STALE, stale=tuple(stale))
