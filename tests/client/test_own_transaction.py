@@ -134,6 +134,23 @@ class TestABlockingClient:
             handle.shutdown()
             assert handle.join(30)
 
+    def test_lets_others_submit_a_new_flow_meanwhile(
+        self, postgres_url: str, postgres_server_url: str
+    ) -> None:
+        with (
+            Client(postgres_url) as client,
+            psycopg.connect(postgres_server_url) as ours,
+            psycopg.connect(postgres_server_url) as theirs,
+        ):
+            for each in (ours, theirs):
+                each.execute("SET lock_timeout = '5s'")
+            client.using(ours).submit(ordering, 1, id="a")
+            client.using(theirs).submit(ordering, 2, id="b")
+            ours.commit()
+            theirs.rollback()
+
+            assert [run.id for run in client.runs.list()] == ["a"]
+
     def test_tells_of_a_run_that_has_the_id(self, blocking: tuple[Client, Connect]) -> None:
         client, connect = blocking
         client.submit(ordering, 1, id="taken")
@@ -219,6 +236,28 @@ class TestAnAsyncClient:
 
             assert await run.status() is RunStatus.RUNNING
             assert await client.runs.count() == 1
+
+    async def test_lets_others_submit_a_new_flow_meanwhile(
+        self, postgres_url: str, postgres_server_url: str, connection: asyncpg.Connection
+    ) -> None:
+        other = await asyncpg.connect(postgres_server_url)
+        # A submission that waits for the other transaction fails instead of hanging.
+        for each in (connection, other):
+            await each.execute("SET lock_timeout = '5s'")
+        async with AsyncClient(postgres_url) as ours, AsyncClient(postgres_url) as theirs:
+            first, second = connection.transaction(), other.transaction()
+            await first.start()
+            await second.start()
+            await ours.using(connection).submit(ordering, 1, id="a")
+            await theirs.using(other).submit(doubling, 1, id="b")
+            # Crosswise: if definitions were locked, these two would wait for each other.
+            await theirs.using(other).submit(ordering, 2, id="c")
+            await ours.using(connection).submit(doubling, 2, id="d")
+            await first.rollback()
+            await second.commit()
+
+            assert {run.id for run in await ours.runs.list()} == {"b", "c"}
+        await other.close()
 
     async def test_takes_part_in_a_transaction_of_sqlite3(self, sqlite_url: str) -> None:
         async with AsyncClient(sqlite_url) as client:

@@ -32,6 +32,7 @@ from perdure.operations.runs import Runs
 from perdure.operations.schedules import Schedules
 from perdure.operations.store import StoreOperations
 from perdure.operations.submit import (
+    definitions_within,
     prepare_submission,
     refuse_other_flow,
     run_id,
@@ -405,10 +406,9 @@ class AsyncTransactionClient:
         """
         backend = self._client._backend
         submission = prepare_submission(backend, flow, input, id, on_conflict)
-        store = await backend.store()
-        submitted = await store.submit_in_transaction(
-            self._connection, transactional_run(submission), submission.flow.graphs
-        )
+        run, store = transactional_run(submission), await backend.store()
+        definitions = await definitions_within(backend, submission)
+        submitted = await store.submit_in_transaction(self._connection, run, definitions)
         refuse_other_flow(submission, submitted)
         return AsyncRunHandle(backend, submitted.run.id, submission.flow, is_new=submitted.is_new)
 

@@ -35,7 +35,12 @@ from perdure.operations.records import Enqueued, RunStarted, ScheduleRecord
 from perdure.operations.runs import Runs
 from perdure.operations.schedules import AnyTarget, Schedules
 from perdure.operations.store import StoreOperations
-from perdure.operations.submit import prepare_submission, refuse_other_flow, transactional_run
+from perdure.operations.submit import (
+    definitions_within,
+    prepare_submission,
+    refuse_other_flow,
+    transactional_run,
+)
 from perdure.store.contract import Store
 from perdure.tasks.options import CallOptions
 from perdure.tasks.task import Task
@@ -648,14 +653,13 @@ class TransactionClient:
     ) -> RunHandle[Any]:
         client, backend = self._client, self._client._target._backend
         submission = prepare_submission(backend, flow, input, id, on_conflict)
-        store = client._portal.run(backend.store())
+        run, store = transactional_run(submission), client._portal.run(backend.store())
+        definitions = client._portal.run(definitions_within(backend, submission))
         # On the caller's thread, to which the connection belongs.
-        submitted = store.submit_in_blocking_transaction(
-            self._connection, transactional_run(submission), submission.flow.graphs
-        )
+        submitted = store.submit_in_blocking_transaction(self._connection, run, definitions)
         refuse_other_flow(submission, submitted)
-        run = submitted.run.id
-        handle = AsyncRunHandle(backend, run, submission.flow, is_new=submitted.is_new)
+        id = submitted.run.id
+        handle = AsyncRunHandle(backend, id, submission.flow, is_new=submitted.is_new)
         return RunHandle(client, handle)
 
     def _insert(self, calls: Calls) -> list[JobHandle[Any]]:

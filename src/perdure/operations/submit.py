@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +27,7 @@ from perdure.model.graph import (
     Call,
     FlowNode,
     FlowRef,
+    Graph,
     LoopNode,
     MapNode,
     Node,
@@ -126,6 +128,18 @@ async def submit_run(backend: Backend, submission: Submission) -> Submitted:
     submitted = await store.runs.submit(replace(submission.run, on_existing=submission.on_conflict))
     refuse_other_flow(submission, submitted)
     return submitted
+
+
+async def definitions_within(backend: Backend, submission: Submission) -> Sequence[Graph]:
+    """Save the definitions ahead of the transaction of a caller; return those to save in it.
+
+    They are named by their content, so one that is left behind by a rollback does no harm.
+    """
+    store = await backend.store()
+    if store.has_one_writer:
+        return submission.flow.graphs
+    await backend.graphs.save(store, backend.namespace, submission.flow.graphs)
+    return ()
 
 
 def transactional_run(submission: Submission) -> NewRun:

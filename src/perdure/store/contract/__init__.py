@@ -68,6 +68,8 @@ class Store(Protocol):
     """None where contents do not outlive the process."""
     audit: AuditStore | None
     """None where a store shows only what the other parts do."""
+    has_one_writer: bool = False
+    """Whether everybody else waits while a caller's transaction has written something."""
 
     @property
     @abstractmethod
@@ -121,8 +123,10 @@ class Store(Protocol):
     async def submit_in_transaction(
         self, connection: Any, run: NewRun, definitions: Sequence[Graph]
     ) -> Submitted:
-        """Save definitions and ``runs.submit`` within the caller's own open transaction.
+        """``runs.submit`` within the caller's own open transaction.
 
+        - A store with one writer saves the definitions in it too; with others, the caller has saved
+          them before (see ``has_one_writer``).
         - Raises ``RunExists`` before the run is written; what the caller wrote stays.
         - Takes no run that replaces another one (``replace``).
         """

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.errors import InvalidInput
-from perdure.model.graph import Graph
 from perdure.model.job import Inserted, NewJob
 from perdure.model.run import NewRun, Submitted
 from perdure.store.contract.refusals import OTHER_DATABASE, no_transaction, unusable_connection
@@ -237,21 +236,17 @@ class _Borrowed:
         return rows[0] if rows else None
 
 
-async def submit_awaiting(
-    connection: Any, session: Session, run: NewRun, definitions: Sequence[Graph]
-) -> Submitted:
+async def submit_awaiting(connection: Any, session: Session, run: NewRun) -> Submitted:
     """On a connection whose calls are awaited."""
     borrowed: Any = _Borrowed(await awaiting_driver(connection))
     try:
-        return await _submit(session, borrowed, run, definitions)
+        return await _submit(session, borrowed, run)
     except Exception as error:
         _refuse_other_database(error, session.address.schema)
         raise
 
 
-def submit_blocking(
-    connection: Any, session: Session, run: NewRun, definitions: Sequence[Graph]
-) -> Submitted:
+def submit_blocking(connection: Any, session: Session, run: NewRun) -> Submitted:
     """On a connection whose calls block: a coroutine that never waits is done at its first step."""
     block = blocking_driver(connection)
 
@@ -259,7 +254,7 @@ def submit_blocking(
         return block(statement, arguments)
 
     borrowed: Any = _Borrowed(execute)
-    work = _submit(session, borrowed, run, definitions)
+    work = _submit(session, borrowed, run)
     try:
         work.send(None)
     except StopIteration as end:
@@ -271,10 +266,8 @@ def submit_blocking(
     raise AssertionError("submitting waited for something")
 
 
-async def _submit(
-    session: Session, borrowed: Any, run: NewRun, definitions: Sequence[Graph]
-) -> Submitted:
-    submitted, moves = await submit_within(session, borrowed, run, definitions)
+async def _submit(session: Session, borrowed: Any, run: NewRun) -> Submitted:
+    submitted, moves = await submit_within(session, borrowed, run)
     if merged := merge({}, moves.hints()):
         channel = channel_of(session.address.schema)
         message = write_message(merged, _NOBODY)

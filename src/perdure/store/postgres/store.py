@@ -109,9 +109,9 @@ class PostgresStore(Store):
     async def submit_in_transaction(
         self, connection: Any, run: NewRun, definitions: Sequence[Graph]
     ) -> Submitted:
-        return await submit_awaiting(connection, self._session, run, definitions)
+        return await submit_awaiting(connection, self._session, run)
 
     def submit_in_blocking_transaction(
         self, connection: Any, run: NewRun, definitions: Sequence[Graph]
     ) -> Submitted:
-        return submit_blocking(connection, self._session, run, definitions)
+        return submit_blocking(connection, self._session, run)

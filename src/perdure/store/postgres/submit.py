@@ -9,7 +9,6 @@ from secrets import randbits
 
 from perdure.errors import RunExists
 from perdure.model.check import check_times
-from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.run import ENDED, NewRun, NewWait, Run, RunStatus, Submitted
 from perdure.model.times import nearest_duration, nearest_storable
@@ -155,14 +154,15 @@ async def submit_run(session: Session, run: NewRun) -> Submitted:
 
 
 async def submit_within(
-    session: Session, connection: Connection, run: NewRun, definitions: Sequence[Graph]
+    session: Session, connection: Connection, run: NewRun
 ) -> tuple[Submitted, WriteHints]:
-    """Add the run in the transaction of a caller, who may yet roll back what it needs."""
+    """Add the run in the transaction of a caller. Its definitions were saved before.
+
+    Saved in here, a new one would make every other transaction that submits the flow wait for the
+    end of this one, and two that submit two flows in different orders wait for each other.
+    """
     for job in run.jobs:
         check_times(job)
-    for each in definitions:
-        row = (run.namespace, each.name, each.version, each.data)
-        await connection.fetch(session.statements["save_definition"], *row)
     while True:
         moves = WriteHints()
         added = await _add_once(session, connection, run, randbits(63), moves, False)

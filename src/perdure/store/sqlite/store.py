@@ -34,6 +34,8 @@ T = TypeVar("T")
 class SqliteStore(Store):
     """A handle on one file; handles of one process share its threads and connections."""
 
+    has_one_writer = True
+
     def __init__(
         self, url: str, clock: Clock | None = None, *, place: SqliteAddress | None = None
     ) -> None:

@@ -90,7 +90,8 @@ def submit_with_definitions(
 ) -> Submitted:
     """Submit in the transaction of a caller, who may yet roll back what the run needs.
 
-    Definitions come first, known or not: that takes the write lock before anything is read.
+    Definitions come first, known or not: that takes the write lock before anything is read. Not on
+    the store's own connection: with one writer, that would wait for the caller's transaction.
     """
     for each in definitions:
         row = {"flow": each.name, "version": each.version, "data": each.data}
