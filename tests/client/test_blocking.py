@@ -36,9 +36,10 @@ from perdure import (
     Worker,
     task,
 )
+from perdure.client.client import AsyncTransactionClient
 from perdure.client.facade import followed
 from perdure.client.portal import Portal
-from perdure.client.sync import SyncJobs
+from perdure.client.sync import SyncJobs, TransactionClient
 from perdure.operations.jobs import Jobs
 from tests.client.flows import asking, failing, ordering
 from tests.client.tasks import add, echo, embed
@@ -83,6 +84,10 @@ class TestFaces:
     def test_take_what_their_async_twins_take(self, blocking: type, twin: type) -> None:
         assert public_methods(blocking) == public_methods(twin)
         assert parameters(blocking) == parameters(twin)
+
+    def test_in_transactions_take_what_their_async_twins_take(self) -> None:
+        assert public_methods(TransactionClient) == public_methods(AsyncTransactionClient)
+        assert parameters(TransactionClient) == parameters(AsyncTransactionClient)
 
     def test_of_handles_have_what_their_twins_have(self) -> None:
         asked = {"status", "progress"}  # properties here, methods without arguments there

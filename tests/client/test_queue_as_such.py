@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -293,18 +293,19 @@ class TestDepth:
 class TestBadInput:
     async def test_is_refused_before_anything_is_written(self, store: Store) -> None:
         async with AsyncJobQueue(store, payload_max_bytes=20) as queue:
-            for refused in (
-                queue.enqueue("", 1),
-                queue.enqueue("start", 1, priority=9),
-                queue.enqueue("start", 1, fingerprint=str),
-                queue.enqueue("start", 1, retries=3),  # type: ignore[call-arg]
-                queue.dequeue(""),
-                queue.dequeue("worker-1", lease=0),
-                queue.dequeue("worker-1", queues="default"),
-                queue.get_job(""),
-            ):
+            calls: tuple[Callable[[], Awaitable[Any]], ...] = (
+                lambda: queue.enqueue("", 1),
+                lambda: queue.enqueue("start", 1, priority=9),
+                lambda: queue.enqueue("start", 1, fingerprint=str),
+                lambda: queue.enqueue("start", 1, retries=3),  # type: ignore[call-arg]
+                lambda: queue.dequeue(""),
+                lambda: queue.dequeue("worker-1", lease=0),
+                lambda: queue.dequeue("worker-1", queues="default"),
+                lambda: queue.get_job(""),
+            )
+            for call in calls:
                 with pytest.raises(InvalidInput):
-                    await refused
+                    await call()
             with pytest.raises(PayloadTooLarge, match="the payload of a job 'start' has"):
                 await queue.enqueue("start", "x" * 20)
 

@@ -12,7 +12,7 @@ from perdure.flows.built import BuiltFlow
 from perdure.model import check
 from perdure.model.job import DEFAULT_NAMESPACE, Inserted
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
-from perdure.model.run import OnExisting
+from perdure.model.run import OnExisting, Submitted
 from perdure.model.times import Duration
 from perdure.operations.approvals import Approvals
 from perdure.operations.backend import AnyFlow, AnyTask, Backend
@@ -32,10 +32,12 @@ from perdure.operations.runs import Runs
 from perdure.operations.schedules import Schedules
 from perdure.operations.store import StoreOperations
 from perdure.operations.submit import (
+    Submission,
     definitions_within,
     prepare_submission,
     refuse_other_flow,
     run_id,
+    submit_run,
     transactional_run,
 )
 from perdure.store.contract import Store
@@ -274,9 +276,8 @@ class AsyncClient:
         ``"fail"`` raises ``RunExists``, ``"use_existing"`` returns that run,
         ``"replace"`` cancels it and takes its place.
         """
-        submission = self.runs._prepare(flow, input, id, on_conflict)
-        started = await self.runs._submit(submission)
-        return AsyncRunHandle(self._backend, started.id, submission.flow, is_new=started.is_new)
+        submission = prepare_submission(self._backend, flow, input, id, on_conflict)
+        return self._run_handle(submission, await submit_run(self._backend, submission))
 
     @overload
     async def run(
@@ -312,15 +313,18 @@ class AsyncClient:
         Raises ``RunFailed`` or ``RunCancelled`` if it ended without one, and ``RunTimeout`` after
         ``timeout``; the run continues then.
         """
-        submission = self.runs._prepare(flow, input, id, on_conflict)
-        started = await self.runs._submit(submission)
-        return await AsyncRunHandle(self._backend, started.id, submission.flow).result(timeout)
+        run = await self.submit(flow, input, id=id, on_conflict=on_conflict)
+        return await run.result(timeout)
 
     def _handles(self, calls: Calls, inserted: Iterable[Inserted]) -> list[AsyncJobHandle[Any]]:
         return [
             AsyncJobHandle(self._backend, each.id, calls.task, is_new=each.is_new, is_ours=True)
             for each in inserted
         ]
+
+    def _run_handle(self, submission: Submission, submitted: Submitted) -> AsyncRunHandle[Any]:
+        id, is_new = submitted.run.id, submitted.is_new
+        return AsyncRunHandle(self._backend, id, submission.flow, is_new=is_new)
 
 
 class AsyncTransactionClient:
@@ -410,7 +414,7 @@ class AsyncTransactionClient:
         definitions = await definitions_within(backend, submission)
         submitted = await store.submit_in_transaction(self._connection, run, definitions)
         refuse_other_flow(submission, submitted)
-        return AsyncRunHandle(backend, submitted.run.id, submission.flow, is_new=submitted.is_new)
+        return self._client._run_handle(submission, submitted)
 
     async def _insert(self, calls: Calls) -> list[AsyncJobHandle[Any]]:
         store = await self._client._backend.store()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from perdure.errors import JobNotFound, ResultTimeout, RunNotFound, RunTimeout
@@ -31,6 +31,7 @@ from perdure.operations.records import (
     RunDetail,
     RunRecord,
     RunSnapshot,
+    RunStarted,
     run_record,
 )
 from perdure.operations.results import job_error, job_result, run_error, run_result
@@ -271,9 +272,11 @@ class AsyncRunHandle(Generic[O_co]):
         """
         return self._runs.observe(self.id)
 
-    async def signal(self, name: str, payload: Any = None, *, by: str | None = None) -> RunChange:
+    def signal(
+        self, name: str, payload: Any = None, *, by: str | None = None
+    ) -> Coroutine[Any, Any, RunChange]:
         """Send it a signal, which it keeps until a node takes it."""
-        return await self._runs.signal(self.id, name, payload, by=by)
+        return self._runs.signal(self.id, name, payload, by=by)
 
     async def pause(self, *, reason: str | None = None, by: str | None = None) -> RunChange:
         """Start nothing more of it until it is resumed; running jobs are taken from workers."""
@@ -303,6 +306,9 @@ class AsyncRunHandle(Generic[O_co]):
     ) -> AsyncRunHandle[O_co]:
         """Start a new run with its history up to a point, and return a handle on that."""
         started = await self._runs.fork(self.id, after=after, patch=patch, new_id=new_id, by=by)
+        return self._forked(started)
+
+    def _forked(self, started: RunStarted) -> AsyncRunHandle[O_co]:
         return AsyncRunHandle(self._backend, started.id, self._flow, is_new=started.is_new)
 
     async def migrate(self, *, to: AnyFlow, by: str | None = None) -> RunChange:

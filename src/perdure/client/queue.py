@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -18,6 +18,7 @@ from perdure.model.job import (
     DEFAULT_QUEUE,
     Claim,
     ClaimedJob,
+    NewJob,
     Status,
 )
 from perdure.model.outcome import Completed, Outcome, Released, Settlement
@@ -133,7 +134,11 @@ class AsyncJobQueue:
     ) -> None:
         await self.close()
 
-    async def enqueue(self, task: str, payload: Any, **options: Unpack[JobOptions]) -> JobId:
+    # Not `async def` where values are encoded: the sync queue encodes on its caller's thread.
+
+    def enqueue(
+        self, task: str, payload: Any, **options: Unpack[JobOptions]
+    ) -> Coroutine[Any, Any, JobId]:
         """Add a job; its id, or that of the live job with the same fingerprint.
 
         Priority 3 and three attempts unless the options say otherwise.
@@ -145,7 +150,9 @@ class AsyncJobQueue:
             max_attempts=ATTEMPTS_DEFAULT,
         )
         id = JobId(new_id())
-        job = payload_job(id, defaults, payload, options, self._backend.storing)
+        return self._insert(payload_job(id, defaults, payload, options, self._backend.storing))
+
+    async def _insert(self, job: NewJob) -> JobId:
         store = await self._backend.store()
         [inserted] = await store.jobs.insert([job])
         return inserted.id
@@ -177,10 +184,10 @@ class AsyncJobQueue:
             return QueuedJob(claimed=job, worker=worker, lease=duration, codec=self._backend.codec)
         return None
 
-    async def ack(self, job: QueuedJob, result: Any = None) -> Status:
+    def ack(self, job: QueuedJob, result: Any = None) -> Coroutine[Any, Any, Status]:
         """Complete a job. Its status afterwards: cancelled if it was aborted meanwhile."""
         data = self._backend.json(result, f"the result of job {job.id}")
-        return await self._settle(job, Completed(output=self._backend.codec.encode(data)))
+        return self._settle(job, Completed(output=self._backend.codec.encode(data)))
 
     async def nack(self, job: QueuedJob, error: BaseException | str) -> Status:
         """Report a failure. Tried again after 1 s, 2 s, 4 s … up to 5 minutes, while attempts

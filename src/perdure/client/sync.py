@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from perdure.client.client import AsyncClient, AsyncJobs, AsyncRuns, AsyncTransactionClient
@@ -14,7 +13,6 @@ from perdure.model.ids import JobId, RunId
 from perdure.model.job import DEFAULT_NAMESPACE, Progress, Status
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
 from perdure.model.run import OnExisting, RunStatus
-from perdure.model.schedule import CatchUp, Overlap
 from perdure.model.times import Duration
 from perdure.operations.approvals import Approvals
 from perdure.operations.backend import AnyFlow, AnyTask
@@ -23,7 +21,6 @@ from perdure.operations.flows import Flows
 from perdure.operations.jobs import (
     Calls,
     Jobs,
-    checked_args,
     checked_kwargs,
     insert_jobs,
     prepare_call,
@@ -31,14 +28,15 @@ from perdure.operations.jobs import (
     with_options,
 )
 from perdure.operations.queues import Queues, Workers
-from perdure.operations.records import Enqueued, RunStarted, ScheduleRecord
+from perdure.operations.records import Enqueued
 from perdure.operations.runs import Runs
-from perdure.operations.schedules import AnyTarget, Schedules
+from perdure.operations.schedules import Schedules
 from perdure.operations.store import StoreOperations
 from perdure.operations.submit import (
     definitions_within,
     prepare_submission,
     refuse_other_flow,
+    submit_run,
     transactional_run,
 )
 from perdure.store.contract import Store
@@ -152,8 +150,9 @@ class RunHandle(_OfClient[AsyncRunHandle[O_co]], Generic[O_co]):
         new_id: str | None = None,
         by: str | None = None,
     ) -> RunHandle[O_co]:
-        forked = self._target.fork(after=after, patch=patch, new_id=new_id, by=by)
-        return RunHandle(self._client, self._portal.run(forked))
+        runs = self._client.runs
+        forked = runs.fork(self.id, after=after, patch=patch, new_id=new_id, by=by)
+        return RunHandle(self._client, self._target._forked(forked))
 
 
 class SyncJobs(_OfClient[AsyncJobs]):
@@ -161,17 +160,7 @@ class SyncJobs(_OfClient[AsyncJobs]):
 
     __slots__ = ()
 
-    @documented_by(Jobs.enqueue)
-    def enqueue(
-        self,
-        task: AnyTask,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        options: CallOptions | None = None,
-    ) -> Enqueued:
-        meant = with_options(self._target._backend, task, options)
-        handle = self._client.enqueue(meant, *checked_args(args), **checked_kwargs(kwargs))
-        return Enqueued(id=handle.id, is_new=handle.is_new)
+    enqueue = sync(Jobs.enqueue)
 
     @documented_by(Jobs.enqueue_many)
     def enqueue_many(
@@ -241,20 +230,7 @@ class SyncRuns(_OfClient[AsyncRuns]):
     """Runs of flows, with handles on them."""
 
     __slots__ = ()
-
-    @documented_by(Runs.submit)
-    def submit(
-        self,
-        flow: AnyFlow,
-        input: Any = None,
-        *,
-        id: str | None = None,
-        on_conflict: OnExisting | None = None,
-    ) -> RunStarted:
-        # Prepared here: what encodes the input as JSON is the caller's code.
-        submission = self._target._prepare(flow, input, id, on_conflict)
-        return self._portal.run(self._target._submit(submission))
-
+    submit = sync(Runs.submit)
     list = sync(Runs.list)
     count = sync(Runs.count)
     get = sync(Runs.get)
@@ -304,43 +280,7 @@ class SyncSchedules(_OfClient[Schedules]):
     """Flows and tasks that start at certain times."""
 
     __slots__ = ()
-
-    @documented_by(Schedules.save)
-    def save(
-        self,
-        name: str,
-        target: AnyTarget,
-        *,
-        cron: str | None = None,
-        every: Duration | None = None,
-        timezone: str = "UTC",
-        input: Any = None,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        overlap: Overlap = "skip",
-        catch_up: CatchUp = "one",
-        start_at: datetime | None = None,
-        end_at: datetime | None = None,
-        paused: bool = False,
-    ) -> ScheduleRecord:
-        # Prepared here: what encodes the input as JSON is the caller's code.
-        request = self._target._prepare(
-            name,
-            target,
-            cron=cron,
-            every=every,
-            timezone=timezone,
-            input=input,
-            args=args,
-            kwargs=kwargs,
-            overlap=overlap,
-            catch_up=catch_up,
-            start_at=start_at,
-            end_at=end_at,
-            paused=paused,
-        )
-        return self._portal.run(self._target._save(request))
-
+    save = sync(Schedules.save)
     list = sync(Schedules.list)
     get = sync(Schedules.get)
     pause = sync(Schedules.pause)
@@ -530,7 +470,11 @@ class Client(OpenableFacade[AsyncClient]):
         id: str | None = None,
         on_conflict: OnExisting | None = None,
     ) -> RunHandle[Any]:
-        return self._submit(flow, input, id, on_conflict)
+        backend = self._target._backend
+        # Prepared here: what encodes the input as JSON is the caller's code.
+        submission = prepare_submission(backend, flow, input, id, on_conflict)
+        submitted = self._portal.run(submit_run(backend, submission))
+        return RunHandle(self, self._target._run_handle(submission, submitted))
 
     @overload
     def run(
@@ -562,19 +506,7 @@ class Client(OpenableFacade[AsyncClient]):
         on_conflict: OnExisting | None = None,
         timeout: Duration | None = None,
     ) -> Any:
-        return self._submit(flow, input, id, on_conflict).result(timeout)
-
-    def _submit(
-        self, flow: AnyFlow, input: Any, id: str | None, on_conflict: OnExisting | None
-    ) -> RunHandle[Any]:
-        runs = self._target.runs
-        # Prepared here: what encodes the input as JSON is the caller's code.
-        submission = runs._prepare(flow, input, id, on_conflict)
-        started = self._portal.run(runs._submit(submission))
-        handle = AsyncRunHandle(
-            self._target._backend, started.id, submission.flow, is_new=started.is_new
-        )
-        return RunHandle(self, handle)
+        return self.submit(flow, input, id=id, on_conflict=on_conflict).result(timeout)
 
 
 class TransactionClient:
@@ -658,9 +590,7 @@ class TransactionClient:
         # On the caller's thread, to which the connection belongs.
         submitted = store.submit_in_blocking_transaction(self._connection, run, definitions)
         refuse_other_flow(submission, submitted)
-        id = submitted.run.id
-        handle = AsyncRunHandle(backend, id, submission.flow, is_new=submitted.is_new)
-        return RunHandle(client, handle)
+        return RunHandle(client, client._target._run_handle(submission, submitted))
 
     def _insert(self, calls: Calls) -> list[JobHandle[Any]]:
         client, target = self._client, self._client._target

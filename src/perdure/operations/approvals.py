@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -129,7 +129,7 @@ class Approvals(Group):
         return await self._read(place, node, await self._wait(place))
 
     @operation("approvals.decide", role=Role.DECIDER, writes=True)
-    async def decide(
+    def decide(
         self,
         id: str,
         decision: str,
@@ -138,7 +138,7 @@ class Approvals(Group):
         by: str | None = None,
         roles: Sequence[str] = (),
         note: str | None = None,
-    ) -> ApprovalRecord:
+    ) -> Coroutine[Any, Any, ApprovalRecord]:
         """Answer an approval.
 
         The returned record says whether that decided it. ``data`` is what its form asks for. ``by``
@@ -155,6 +155,9 @@ class Approvals(Group):
             roles=check.names(roles, "roles"),
             note=check.optional(check.text, note, "note", NOTE_MAX),
         )
+        return self._decide(id, answer)
+
+    async def _decide(self, id: str, answer: DecideApproval) -> ApprovalRecord:
         run_name, name = _parsed(id)
         try:
             run = await self._backend.load_run(run_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -98,7 +98,7 @@ async def pages_of(store: Store, wanted: WaitFilter, size: int) -> AsyncGenerato
 # Reports.
 
 
-async def report(
+def report(
     backend: Backend,
     id: RunId,
     node: Any,
@@ -110,7 +110,7 @@ async def report(
     port: Any,
     key: Any,
     by: Any,
-) -> ReportReceipt:
+) -> Coroutine[Any, Any, ReportReceipt]:
     status = check.choice(status, "status", ReportStatus)
     port = ORDINARY if port in (None, ORDINARY) else check.name(port, "port")
     for name, is_given, required in (
@@ -138,6 +138,12 @@ async def report(
         port=port,
         has_progress=progress is not None,
     )
+    return _report(backend, id, node, reported)
+
+
+async def _report(
+    backend: Backend, id: RunId, node: Any, reported: ReportReceived
+) -> ReportReceipt:
     run = await backend.load_run(id)
     part = _part(run, node)
     try:

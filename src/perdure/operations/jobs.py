@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -59,19 +59,22 @@ class Jobs(Group):
     """Calls of tasks in queues."""
 
     @operation("jobs.enqueue", role=Role.SUBMITTER, writes=True, one_namespace=True)
-    async def enqueue(
+    def enqueue(
         self,
         task: AnyTask,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         options: CallOptions | None = None,
-    ) -> Enqueued:
+    ) -> Coroutine[Any, Any, Enqueued]:
         """Enqueue a call of a task.
 
         When this returns, the job is durable.
         """
         meant = with_options(self._backend, task, options)
         call = prepare_call(self._backend, meant, checked_args(args), checked_kwargs(kwargs))
+        return self._insert(call)
+
+    async def _insert(self, call: Calls) -> Enqueued:
         [inserted] = await insert_jobs(self._backend, call.jobs)
         return Enqueued(id=inserted.id, is_new=inserted.is_new)
 
@@ -164,14 +167,14 @@ class Jobs(Group):
         return await store.queries.failed_attempts(job_id(id))
 
     @operation("jobs.find_result", role=Role.VIEWER, one_namespace=True)
-    async def find_result(
+    def find_result(
         self,
         task: AnyTask,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
         default: Any = UNSET,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Find the latest stored result for an input.
 
         Nothing is executed. Raises ``NoResult`` if there is none, or returns ``default`` if that is
@@ -180,14 +183,17 @@ class Jobs(Group):
         meant = without_options(self._backend.task(task))
         positional, named = canonical_call(meant, checked_args(args), checked_kwargs(kwargs))
         data = call_input(meant, positional, named, self._backend.storing)
+        return self._find_result(meant, data, default)
+
+    async def _find_result(self, task: Task[..., Any], input: bytes, default: Any) -> Any:
         store = await self._backend.store()
         output = await store.queries.find_result(
-            self._backend.namespace, meant.name, input_hash(meant.name, data), data
+            self._backend.namespace, task.name, input_hash(task.name, input), input
         )
         if output is not None:
-            return job_result(output, self._backend.codec, meant)
+            return job_result(output, self._backend.codec, task)
         if default is UNSET:
-            raise NoResult(NO_STORED_RESULT.fault(task=meant.name))
+            raise NoResult(NO_STORED_RESULT.fault(task=task.name))
         return default
 
     @operation("jobs.explain", role=Role.VIEWER)

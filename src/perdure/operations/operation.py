@@ -4,6 +4,10 @@
 line, ``POST /runs/{id}/cancel`` over HTTP, the MCP tool ``runs_cancel`` and ``runs.cancel`` in the
 audit trail. The typed method of a group is the declaration: parameters, result and summary come
 from its signature and docstring.
+
+A method that encodes values is no ``async def``, but a function that encodes them and returns a
+coroutine for the rest. What encodes a value is the caller's code, and belongs on the caller's
+thread: the sync facade runs only the coroutine on its own.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import functools
 import inspect
 import operator
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -102,6 +106,8 @@ class Operation:
     def result(self) -> Any:
         """The type of the result, or of each item of a stream."""
         found = _hints(self.method)["return"]
+        if get_origin(found) is Coroutine:
+            return get_args(found)[2]
         return get_args(found)[0] if self.streams else found
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -90,14 +90,14 @@ class Runs(Group):
     """Runs of flows. Everything that is done to a run is recorded as one of its events."""
 
     @operation("runs.submit", role=Role.SUBMITTER, writes=True, one_namespace=True)
-    async def submit(
+    def submit(
         self,
         flow: AnyFlow,
         input: Any = None,
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
-    ) -> RunStarted:
+    ) -> Coroutine[Any, Any, RunStarted]:
         """Start a run of a flow.
 
         When this returns, the run is durable. ``flow`` is a built flow, or the name of one of the
@@ -105,12 +105,7 @@ class Runs(Group):
         a run has it already, finished or not: ``"fail"`` raises ``RunExists``, ``"use_existing"``
         returns that run, ``"replace"`` cancels it and takes its place.
         """
-        return await self._submit(self._prepare(flow, input, id, on_conflict))
-
-    def _prepare(
-        self, flow: AnyFlow, input: Any, id: str | None, on_conflict: OnExisting | None
-    ) -> Submission:
-        return prepare_submission(self._backend, flow, input, id, on_conflict)
+        return self._submit(prepare_submission(self._backend, flow, input, id, on_conflict))
 
     async def _submit(self, submission: Submission) -> RunStarted:
         submitted = await submit_run(self._backend, submission)
@@ -280,16 +275,18 @@ class Runs(Group):
                         await watch.next()
 
     @operation("runs.signal", role=Role.SUBMITTER, writes=True)
-    async def signal(
+    def signal(
         self, id: str, name: str, payload: Any = None, *, by: str | None = None
-    ) -> RunChange:
+    ) -> Coroutine[Any, Any, RunChange]:
         """Send a signal to a run.
 
         The run keeps it until a node takes it. A name that no node of its flow waits for is
         refused, and so is a run that has ended.
         """
-        signal = self._signal(name, payload, by)
-        run = await self._backend.load_run(run_id(id))
+        return self._send(run_id(id), self._signal(name, payload, by))
+
+    async def _send(self, id: RunId, signal: SendSignal) -> RunChange:
+        run = await self._backend.load_run(id)
         if signal.name not in run.graph.signals:
             nearest = near(signal.name, run.graph.signals)
             raise InvalidInput(
@@ -306,27 +303,27 @@ class Runs(Group):
         return RunChange(id=run.id, before=before, after=run.state.status)
 
     @operation("runs.broadcast", role=Role.SUBMITTER, writes=True, one_namespace=True)
-    async def broadcast(
+    def broadcast(
         self,
         signal: str,
         payload: Any = None,
         *,
         flow: AnyFlow | None = None,
         by: str | None = None,
-    ) -> BroadcastResult:
+    ) -> Coroutine[Any, Any, BroadcastResult]:
         """Send a signal to every run waiting for it.
 
         Nodes that wait with a filter get it only if it passes. Unlike with ``signal``, it is not
         kept for nodes that start to wait later.
         """
-        return await broadcast(self._backend, self._signal(signal, payload, by), flow_name(flow))
+        return broadcast(self._backend, self._signal(signal, payload, by), flow_name(flow))
 
     def _signal(self, name: str, payload: Any, by: str | None) -> SendSignal:
         data = self._backend.json(payload, f"the payload of signal {safe_repr(name)}")
         return SendSignal(name=check.name(name, "signal"), payload=data, by=_by(by))
 
     @operation("runs.report", role=Role.SUBMITTER, writes=True)
-    async def report(
+    def report(
         self,
         id: str,
         node: str,
@@ -338,7 +335,7 @@ class Runs(Group):
         port: str = "",
         key: str | None = None,
         by: str | None = None,
-    ) -> ReportReceipt:
+    ) -> Coroutine[Any, Any, ReportReceipt]:
         """Report on external work that a node waits for.
 
         ``status`` is ``"progress"``, as often as you like, then ``"completed"`` with a ``result``
@@ -347,7 +344,7 @@ class Runs(Group):
         for this report: repeated with the same one, it counts once. Of a loop or a map, ``node``
         may name the part: ``poll#2``, ``pack[7]``.
         """
-        return await report(
+        return report(
             self._backend,
             run_id(id),
             node,
@@ -415,7 +412,7 @@ class Runs(Group):
         return RunChange(id=run.id, before=before, after=run.state.status)
 
     @operation("runs.fork", role=Role.OPERATOR, writes=True)
-    async def fork(
+    def fork(
         self,
         id: str,
         *,
@@ -423,7 +420,7 @@ class Runs(Group):
         patch: Mapping[str, Any] | None = None,
         new_id: str | None = None,
         by: str | None = None,
-    ) -> RunStarted:
+    ) -> Coroutine[Any, Any, RunStarted]:
         """Start a new run from the history of another.
 
         That one stays as it is. ``after`` is a node, after whose completion the two part, or the
@@ -439,9 +436,18 @@ class Runs(Group):
                 check.optional(check.mapping, patch, "patch", "node ids to new outputs") or {}
             ).items()
         }
-        id_of_fork, who = new_run_id(new_id), _by(by)
+        return self._fork(id, new_run_id(new_id), after, outputs, _by(by))
+
+    async def _fork(
+        self,
+        id: str,
+        new_id: RunId,
+        after: int | str | None,
+        outputs: Mapping[str, bytes],
+        by: str | None,
+    ) -> RunStarted:
         loaded = await self._load_log(id)
-        submitted = await fork(self._backend, loaded, id_of_fork, after, outputs, who)
+        submitted = await fork(self._backend, loaded, new_id, after, outputs, by)
         return RunStarted(id=submitted.run.id, is_new=submitted.is_new)
 
     @operation("runs.migrate", role=Role.OPERATOR, writes=True)

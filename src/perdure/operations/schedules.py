@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
@@ -91,7 +91,7 @@ class Schedules(Group):
     """Flows and tasks that start at certain times."""
 
     @operation("schedules.save", role=Role.OPERATOR, writes=True, one_namespace=True)
-    async def save(
+    def save(
         self,
         name: str,
         target: AnyTarget,
@@ -107,7 +107,7 @@ class Schedules(Group):
         start_at: datetime | None = None,
         end_at: datetime | None = None,
         paused: bool = False,
-    ) -> ScheduleRecord:
+    ) -> Coroutine[Any, Any, ScheduleRecord]:
         """Start a flow or a task on a schedule.
 
         By ``cron`` in a time zone, or ``every`` so often. A flow gets ``input``, a task ``args``
@@ -120,43 +120,6 @@ class Schedules(Group):
         A schedule of this name is changed to this one. It keeps its history, its next time if its
         times are the same, and its pause, which ``schedules.resume`` ends.
         """
-        return await self._save(
-            self._prepare(
-                name,
-                target,
-                cron=cron,
-                every=every,
-                timezone=timezone,
-                input=input,
-                args=args,
-                kwargs=kwargs,
-                overlap=overlap,
-                catch_up=catch_up,
-                start_at=start_at,
-                end_at=end_at,
-                paused=paused,
-            )
-        )
-
-    def _prepare(
-        self,
-        name: Any,
-        target: AnyTarget,
-        *,
-        cron: Any = None,
-        every: Any = None,
-        timezone: Any = "UTC",
-        input: Any = None,
-        args: Any = (),
-        kwargs: Any = None,
-        overlap: Any = "skip",
-        catch_up: Any = "one",
-        start_at: Any = None,
-        end_at: Any = None,
-        paused: Any = False,
-    ) -> ScheduleRequest:
-        """Check everything before it is written; on the caller's thread, like a submission."""
-        self._backend.require_namespace("schedules.save")
         checked = check.name(name, "schedule")
         new_run_id(tick_run_id(checked, LATEST + timedelta(microseconds=1)))
         timetable = _timetable(cron, every, timezone, start_at, end_at)
@@ -181,7 +144,7 @@ class Schedules(Group):
             made = prepare_call(self._backend, meant, checked_args(args), checked_kwargs(kwargs))
             [job] = made.jobs
             call = TaskCall(job=replace(job, id=JobId("")))
-        return ScheduleRequest(
+        request = ScheduleRequest(
             name=checked,
             definition=ScheduleDefinition(
                 timetable=timetable,
@@ -192,6 +155,7 @@ class Schedules(Group):
             flow=meant if isinstance(meant, BuiltFlow) else None,
             paused=check.flag(paused, "paused"),
         )
+        return self._save(request)
 
     def _target(self, target: AnyTarget) -> BuiltFlow | Task[..., Any]:
         """The flow or task; a name must be registered with the client."""
