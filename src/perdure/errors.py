@@ -25,6 +25,7 @@ from perdure.diagnostics import (
     Code,
     Diagnostic,
     Fault,
+    Path,
     Renderer,
     Source,
     advice_text,
@@ -54,8 +55,9 @@ class PerdureError(Exception):
     _derived: ClassVar[tuple[str, ...]] = ()
     """Properties that the message needs besides the fields."""
 
-    # Not annotated, so it is not a field.
+    # Not annotated, so they are not fields.
     _faults = cast(tuple[Fault, ...], ())
+    _place = cast(Path, ())
 
     def __init_subclass__(cls) -> None:
         if "CODE" not in vars(cls):
@@ -90,7 +92,8 @@ class PerdureError(Exception):
         if given := self._given_faults():
             return given
         whole = self._diagnostic()
-        return (Fault(code=whole.code, args=whole.args, actions=whole.actions),)
+        place = self._place
+        return (Fault(code=whole.code, args=whole.args, actions=whole.actions, where=place),)
 
     @cached_property
     def fields(self) -> dict[str, Any]:
@@ -104,11 +107,19 @@ class PerdureError(Exception):
     def actions(self) -> tuple[Action, ...]:
         return ()
 
+    def add_place(self, *place: str | int) -> None:
+        """Prefix the path of each fault: which of many inputs it is about, or which node."""
+        self._place = (*place, *self._place)
+        self._faults = tuple(each.under(*place) for each in self._faults)
+        for name in ("faults", "diagnostic"):  # if somebody asked already
+            self.__dict__.pop(name, None)
+
     def render(self, renderer: Renderer = PYTHON, separator: str = "\n  - ") -> str:
         """Return the message for one interface; several faults are listed after the sentence."""
         whole, given = self._diagnostic(), self._given_faults()
         if not given:
-            return render(whole, renderer)
+            place = ".".join(map(str, self._place))
+            return f"{place}: {render(whole, renderer)}" if place else render(whole, renderer)
         listed = self._listed(renderer)
         if not self._fields:
             return truncate("; ".join(listed))

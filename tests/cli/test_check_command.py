@@ -61,7 +61,9 @@ class TestCheck:
         assert version["nearest"] == sample.renamed.version
         stuck = {run["id"]: run["differences"] for run in version["runs"]}
         assert stuck.keys() == {"order-5", "fresh"}
-        assert stuck["order-5"] != []
+        fault = stuck["order-5"][0]
+        assert (fault["code"], fault["where"]) == ("migration.node_missing", ["nodes", "fetch"])
+        assert "does not have it" in fault["message"]
 
     def test_knows_no_nearest_version_of_a_flow_that_is_gone(
         self, perdure: Commands, client: Client

@@ -186,8 +186,19 @@ class TestEnqueueMany:
         with pytest.raises(InvalidInput) as refusal:
             await client.enqueue_many(add, [1, 2, "three"])
 
-        assert refusal.value.__notes__ == ["This is about inputs[2]. Nothing was enqueued."]
+        [fault] = refusal.value.faults
+        assert fault.where[:2] == ("inputs", 2)
+        assert refusal.value.as_data()["faults"][0]["where"] == fault.where
         assert await client.jobs.count() == 0
+
+    async def test_says_which_input_is_too_large(self, store: Store) -> None:
+        async with AsyncClient(store, payload_max_bytes=100) as client:
+            with pytest.raises(PayloadTooLarge) as refusal:
+                await client.enqueue_many(echo, ["a", "b" * 200])
+
+            assert [fault.where for fault in refusal.value.faults] == [("inputs", 1)]
+            assert str(refusal.value).startswith("inputs.1: ")
+            assert await client.jobs.count() == 0
 
     async def test_writes_nothing_when_the_store_refuses_one(self, client: AsyncClient) -> None:
         await client.enqueue(add.options(fingerprint="2"), 2)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 import pytest
@@ -70,14 +71,52 @@ class TestDeclarations:
     def test_decode_arguments_by_name(self) -> None:
         arguments = OPERATIONS["runs.cancel"].arguments()
 
-        decoded: Any = msgspec.json.decode(b'{"id":"a","by":"ann"}', type=arguments)
+        decoded: Any = msgspec.json.decode(b'{"id":"a","reason":"late"}', type=arguments)
 
-        assert (decoded.id, decoded.by, decoded.reason, decoded.compensate) == (
-            "a",
-            "ann",
-            None,
-            False,
-        )
+        assert (decoded.id, decoded.reason, decoded.compensate) == ("a", "late", False)
+
+    @every_operation
+    def test_do_not_let_callers_say_who_they_are(self, operation: Operation) -> None:
+        names = operation.arguments().__struct_fields__
+
+        assert {"by", "roles"}.isdisjoint(names)
+        assert {*names, *operation.principal} == operation.parameters.keys()
+
+    def test_of_a_decision_get_who_decides_from_the_caller(self) -> None:
+        assert OPERATIONS["approvals.decide"].principal == ("by", "roles")
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(
+                b'{"id":"a:b","decision":"approve","by":"the-cfo"}',
+                type=OPERATIONS["approvals.decide"].arguments(),
+            )
+
+    def test_need_an_operator_where_they_replace_the_work_of_others(self) -> None:
+        submit = OPERATIONS["runs.submit"]
+        assert submit.role_of({"flow": "orders"}) is Role.SUBMITTER
+        assert submit.role_of({"flow": "orders", "on_conflict": "use_existing"}) is Role.SUBMITTER
+        assert submit.role_of({"flow": "orders", "on_conflict": "replace"}) is Role.OPERATOR
+        for name in ("jobs.enqueue", "jobs.enqueue_many"):
+            enqueue = OPERATIONS[name]
+            assert enqueue.role_of({"task": "add"}) is Role.SUBMITTER
+            assert enqueue.role_of({"task": "add", "options": None}) is Role.SUBMITTER
+            replacing = {"task": "add", "options": {"on_conflict": "replace"}}
+            assert enqueue.role_of(replacing) is Role.OPERATOR
+
+    @every_operation
+    def test_declare_a_role_for_every_way_to_replace(self, operation: Operation) -> None:
+        """Whatever a parameter is called: a value "replace" or "cancel" ends work of others."""
+        if operation.role in (Role.OPERATOR, Role.ADMIN):
+            return
+        hints = get_type_hints(operation.method)
+        choices = {name: set(words_of(hints[name])) for name in operation.parameters}
+        for name, hint in hints.items():
+            for each in (hint, *get_args(hint)):
+                if is_typeddict(each):
+                    inner = get_type_hints(each)
+                    choices |= {f"{name}.{key}": set(words_of(inner[key])) for key in inner}
+        for path, words in choices.items():
+            for word in words & {"replace", "cancel"}:
+                assert operation.role_by_value[path][word] is Role.OPERATOR
 
     def test_name_what_streams_yield(self) -> None:
         assert OPERATIONS["jobs.list"].result == perdure.Page[Job]
@@ -88,8 +127,32 @@ class TestDeclarations:
         assert (cancel.route, cancel.tool) == ("POST /runs/{id}/cancel", "runs_cancel")
         assert OPERATIONS["runs.list"].route == "GET /runs"
         assert OPERATIONS["schedules.get"].route == "GET /schedules/{name}"
-        routes = [each.route for each in OPERATIONS.values()]
-        assert len(set(routes)) == len(routes)
+        assert OPERATIONS["runs.count"].route == "GET /runs:count"
+
+    def test_have_routes_of_which_one_matches_a_path(self) -> None:
+        """Whatever an id is: percent-encoded, it is one segment that is not empty."""
+        for one, other in combinations(OPERATIONS.values(), 2):
+            assert not overlaps(one.route, other.route), (one.route, other.route)
+        assert overlaps("GET /runs/count", "GET /runs/{id}")
+
+
+def words_of(hint: Any) -> Iterator[str]:
+    """The texts that a parameter may be."""
+    if get_origin(hint) is Literal:
+        yield from get_args(hint)
+    for each in get_args(hint):
+        yield from words_of(each)
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether there is a request that both routes match."""
+    (method, path), (other_method, other_path) = one.split(), other.split()
+    pairs = list(zip(path.split("/"), other_path.split("/"), strict=False))
+    return (
+        method == other_method
+        and path.count("/") == other_path.count("/")
+        and all(a == b or a.startswith("{") or b.startswith("{") for a, b in pairs)
+    )
 
 
 class TestSync:

@@ -11,6 +11,7 @@ import pytest
 from perdure import (
     AmbiguousRun,
     AsyncClient,
+    Flow,
     InvalidInput,
     JobNotFound,
     PayloadNotSerialisable,
@@ -20,6 +21,7 @@ from perdure import (
     RunNotRetryable,
     RunStatus,
     Status,
+    UnknownFlow,
     Worker,
 )
 from perdure.engine.runs import Graphs, Runs
@@ -39,6 +41,25 @@ from tests.support.refusal import refused
 async def working(store: Store) -> AsyncIterator[Worker]:
     async with worker_at(store) as worker:
         yield worker
+
+
+class TestUnserved:
+    async def test_takes_flows_and_names_and_gives_faults(self, store: Store) -> None:
+        renamed = Flow("asking").then(add, name="other").build()
+        async with AsyncClient(store, flows=[renamed]) as client:
+            await client.submit(asking, 3, id="a")
+            await client.submit(ordering, 3, id="b")
+
+            found = await client.flows.unserved(["asking", ordering])
+
+            assert found == await client.flows.unserved([renamed, ordering])
+            [version] = found
+            assert (version.version, version.nearest) == (asking.version, renamed.version)
+            [run] = version.runs
+            [fault] = run.differences
+            assert (fault.code, fault.where) == ("migration.node_missing", ("nodes", "keep"))
+            with pytest.raises(UnknownFlow):
+                await client.flows.unserved(["missing"])
 
 
 class TestSignal:

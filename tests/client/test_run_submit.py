@@ -98,7 +98,8 @@ class TestRefuses:
         with pytest.raises(InvalidInput, match="argument 'id' of task 'read_order'") as caught:
             await client.submit(ordering, "three")  # type: ignore[misc]
 
-        assert "node 'read_order' of flow 'ordering'" in caught.value.__notes__[0]
+        [fault] = caught.value.faults
+        assert fault.where[:2] == ("nodes", "read_order")
         assert await client.runs.count() == 0
         assert await store.runs.get_definition("default", "ordering", ordering.version) is None
 

@@ -251,6 +251,20 @@ class TestSchedule:
             ),
             (
                 "nightly",
+                ordering,
+                {"input": 7, "options": {"queue": "slow"}},
+                "schedule.task_options",
+                {"flow": "ordering", "options": ("options",)},
+            ),
+            (
+                "nightly",
+                add,
+                {"args": [1], "options": {"delay": "1m"}},
+                "schedule.job_option",
+                {"options": ("delay",)},
+            ),
+            (
+                "nightly",
                 add.options(queue="slow", delay="1m", fingerprint="x"),
                 {"args": [1]},
                 "schedule.job_option",
@@ -372,8 +386,9 @@ class TestTrigger:
         assert started.job is not None
         assert (await client.jobs.get(started.job)).task == "add"
 
+    @pytest.mark.parametrize("by_name", [False, True])
     async def test_starts_a_job_with_what_was_said_of_it(
-        self, client: AsyncClient, store: Store
+        self, client: AsyncClient, store: Store, by_name: bool
     ) -> None:
         said: dict[str, Any] = {
             "queue": "slow",
@@ -382,7 +397,10 @@ class TestTrigger:
             "timeout": "30s",
             "tags": ["gpu"],
         }
-        await client.schedules.save("sums", add.options(**said), every="1h", args=[2, 3])
+        if by_name:
+            await client.schedules.save("sums", "add", every="1h", args=[2, 3], options=said)  # type: ignore[arg-type]
+        else:
+            await client.schedules.save("sums", add.options(**said), every="1h", args=[2, 3])
 
         await client.schedules.trigger("sums")
         [triggered] = await PlayedWorker(store).claim_all()

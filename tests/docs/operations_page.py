@@ -28,15 +28,21 @@ Everything that can be asked of a store has one name. `runs.cancel` is `client.r
 
 The async client has the same calls, to be awaited; operations that stream yield their results: `for event in client.runs.watch(id)`. Lists return a page: a sequence of items, and in `next` the `cursor` of the next page, which stays valid when items are pruned. `jobs.enqueue` and `runs.submit` are also `client.enqueue(task, *args)` and `client.submit(flow, input)`, which return [handles](settings.md#handles); `client.run(flow, input)` submits a run and waits for its result.
 
-The role is what a caller will need over HTTP and MCP; a client that opens the store itself may do everything.
+The role is what a caller will need over HTTP and MCP; a client that opens the store itself may do everything. Some values of an argument need another role than the operation itself.
 
 | role | may |
 |---|---|
-| viewer | read |
-| submitter | enqueue jobs, submit runs, signal and report |
+| viewer | read jobs, runs, approvals, waits, schedules, queues, workers and flows |
+| submitter | enqueue jobs and submit runs; send signals and reports to runs |
 | decider | decide on approvals |
-| operator | pause, cancel, retry and change what others submitted |
-| admin | prune, export and import a store |
+| operator | pause, cancel, retry, replace and otherwise change what others submitted; pause queues; save and change schedules; check the health of a store |
+| admin | prune a store |
+
+`perdure store export` and `import` are not operations: they need the database and the file on one machine, and whoever can open the database may use them.
+
+Who the caller is, is not an argument over HTTP and MCP: what is listed as *from the caller* is filled in with the caller's name and roles.
+
+In a path, an id or a name is one percent-encoded segment: the child run `order-42/pack` is `/runs/order-42%2Fpack`. What is asked of a whole group comes after a colon, so that no id can be mistaken for it: `GET /runs:count`.
 """
 
 
@@ -66,16 +72,27 @@ def row(operation: Operation) -> str:
         )
         if holds
     ]
+    if operation.principal:
+        kinds.append(f"{' and '.join(f'`{each}`' for each in operation.principal)} from the caller")
     cells = (
         f"`{operation.name}`<br>{operation.summary.replace('``', '`')}",
         f"`{operation.verb}({parameters})`",
         f"`{usage(operation.name)}`" if operation.name in SUMMARIES else "",
-        operation.role.value,
+        role(operation),
         ", ".join(kinds),
         f"`{operation.route}`",
         f"`{operation.tool}`",
     )
     return f"| {' | '.join(cells)} |"
+
+
+def role(operation: Operation) -> str:
+    stricter = [
+        f"{needed.value} with `{path}={value!r}`"
+        for path, roles in operation.role_by_value.items()
+        for value, needed in roles.items()
+    ]
+    return "; ".join([operation.role.value, *stricter])
 
 
 def parameter(each: inspect.Parameter) -> str:

@@ -234,8 +234,8 @@ class AsyncClient:
     ) -> list[AsyncJobHandle[Any]]:
         """Enqueue a call for each input, in one transaction: all or none.
 
-        If an input cannot be used, even one in the middle, the error has a note that says which,
-        and nothing is written.
+        If an input cannot be used, even one in the middle, the path of the fault says which, and
+        nothing is written.
 
         An input is the task's one argument; a tuple holds several, by position. ``kwargs`` go to
         every call. Options are the task's, as with ``enqueue``.

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from perdure.diagnostics import render
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.migration import differences, nearest_to
-from perdure.flows.built import BuiltFlow
 from perdure.model import check
 from perdure.model.facts import FlowRuns
 from perdure.model.graph import Graph
 from perdure.model.run import FlowCount, Run, RunFilter
-from perdure.operations.backend import checked_flow
+from perdure.operations.backend import AnyFlow
 from perdure.operations.operation import Group, Role, operation
 from perdure.operations.page import Page, page_of_all
 from perdure.operations.records import UnservedRun, UnservedVersion
@@ -38,16 +36,16 @@ class Flows(Group):
         )
 
     @operation("flows.unserved", role=Role.VIEWER)
-    async def unserved(self, flows: Iterable[BuiltFlow]) -> Sequence[UnservedVersion]:
+    async def unserved(self, flows: Iterable[AnyFlow]) -> Sequence[UnservedVersion]:
         """List unfinished runs that your flows cannot continue.
 
-        By version. Each version comes with the nearest one among ``flows``, and each run with the
-        reasons against migrating it there.
+        By version. ``flows`` are built flows, or names of the client's ``flows``. Each version has
+        the nearest one among them, and each run the faults that keep it from being migrated there.
         """
         known = {
             text: each.graph
             for flow in check.listed(flows, "flows", "flows")
-            for text, each in checked_flow(flow).with_children().items()
+            for text, each in self._backend.flow(flow).with_children().items()
         }
         store = await self._backend.store()
         counts = await store.admin.live_flows(self._backend.visible)
@@ -88,9 +86,9 @@ class Flows(Group):
             UnservedRun(
                 id=run.id,
                 status=run.status,
-                differences=tuple(map(render, differences(found.graph, nearest, found.state)))
+                differences=differences(found.graph, nearest, found.state)
                 if isinstance(found, CachedRun)
-                else (str(found),),
+                else found.faults,
             )
             for run, found in zip(runs, loaded, strict=True)
         )

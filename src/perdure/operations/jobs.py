@@ -47,6 +47,9 @@ from perdure.tasks.task import Task
 SHARED_INPUT_MAX_BYTES = 16 * 1024
 """Larger inputs are inserted on their own, which bounds what one insert carries."""
 
+REPLACING = {"options.on_conflict": {"replace": Role.OPERATOR}}
+"""It cancels the job that has the fingerprint, whoever enqueued it."""
+
 NO_STORED_RESULT = declare("task.no_result", "no result of task {task!r} is stored for this input")
 SHARED_FINGERPRINT = declare(
     "job.shared_fingerprint",
@@ -58,7 +61,13 @@ SHARED_FINGERPRINT = declare(
 class Jobs(Group):
     """Calls of tasks in queues."""
 
-    @operation("jobs.enqueue", role=Role.SUBMITTER, writes=True, one_namespace=True)
+    @operation(
+        "jobs.enqueue",
+        role=Role.SUBMITTER,
+        writes=True,
+        one_namespace=True,
+        role_by_value=REPLACING,
+    )
     def enqueue(
         self,
         task: AnyTask,
@@ -78,7 +87,13 @@ class Jobs(Group):
         [inserted] = await insert_jobs(self._backend, call.jobs)
         return Enqueued(id=inserted.id, is_new=inserted.is_new)
 
-    @operation("jobs.enqueue_many", role=Role.SUBMITTER, writes=True, one_namespace=True)
+    @operation(
+        "jobs.enqueue_many",
+        role=Role.SUBMITTER,
+        writes=True,
+        one_namespace=True,
+        role_by_value=REPLACING,
+    )
     async def enqueue_many(
         self,
         task: AnyTask,
@@ -344,7 +359,7 @@ def prepare_calls(
             try:
                 yield maker.job(JobId(new_id()), args, kwargs, backend.storing)
             except InvalidInput as error:
-                error.add_note(f"This is about inputs[{number}]. Nothing was enqueued.")
+                error.add_place("inputs", number)
                 raise
 
     return Calls(task=meant.base, jobs=make())

@@ -17,7 +17,7 @@ import inspect
 import operator
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
@@ -41,6 +41,13 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
+PRINCIPAL = frozenset({"by", "roles"})
+"""Parameters that say who the caller is. JSON arguments do not have them: an interface that knows
+its callers fills them in. Only a client that opens the store itself says what it likes."""
+
+RoleByValue = Mapping[str, Mapping[str, Role]]
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     name: str
@@ -51,6 +58,23 @@ class Operation:
     """Needs a single namespace; a client with ``namespace='*'`` is refused."""
     streams: bool = False
     """Yields results until its subject has finished, instead of returning one."""
+    role_by_value: RoleByValue = field(default_factory=dict)
+    """Values of arguments that need another role: ``{"on_conflict": {"replace": OPERATOR}}``.
+    ``options.on_conflict`` is an entry of the argument ``options``."""
+
+    def role_of(self, arguments: Mapping[str, Any]) -> Role:
+        """The role that a call with these JSON arguments needs.
+
+        Arguments that are left out count as their defaults, so a client that serves others must
+        not have an ``on_conflict`` of its own.
+        """
+        for path, roles in self.role_by_value.items():
+            value: Any = arguments
+            for name in path.split("."):
+                value = value.get(name) if isinstance(value, Mapping) else None
+            if isinstance(value, str) and value in roles:
+                return roles[value]
+        return self.role
 
     @property
     def group(self) -> str:
@@ -89,10 +113,20 @@ class Operation:
         hints = _hints(self.method)
         return {name: _wire_type(hints[name]) for name in self.parameters}
 
+    @property
+    def principal(self) -> tuple[str, ...]:
+        """The parameters that say who the caller is."""
+        return tuple(name for name in self.parameters if name in PRINCIPAL)
+
     def arguments(self) -> type[msgspec.Struct]:
-        """Return a struct type that JSON arguments decode into; unknown names are refused."""
+        """Return a struct type that JSON arguments decode into; unknown names are refused.
+
+        So is who the caller is, which is not for the caller to say.
+        """
         fields: list[Any] = []
         for name, parameter in self.parameters.items():
+            if name in PRINCIPAL:
+                continue
             wire = self.types[name]
             if parameter.default is inspect.Parameter.empty:
                 fields.append((name, wire))
@@ -112,13 +146,17 @@ class Operation:
 
     @property
     def route(self) -> str:
-        """``POST /runs/{id}/cancel``: the id or name of one thing is part of the path."""
+        """``POST /runs/{id}/cancel``: the id or name of one thing is a segment of the path.
+
+        That segment is percent-encoded, since ids of child runs contain ``/``. What is asked of a
+        whole group comes after a colon, ``GET /runs:count``, where no id can be mistaken for it.
+        """
         subject = next(iter(self.parameters), "")
         path = f"/{self.group}"
         if subject in ("id", "name"):
-            path += f"/{{{subject}}}"
-        if self.verb not in ("list", "get"):
-            path += f"/{self.verb}"
+            path += f"/{{{subject}}}" + (f"/{self.verb}" if self.verb != "get" else "")
+        elif self.verb != "list":
+            path += f":{self.verb}"
         return f"{'POST' if self.writes else 'GET'} {path}"
 
     @property
@@ -141,11 +179,14 @@ def operation(
     writes: bool = False,
     one_namespace: bool = False,
     streams: bool = False,
+    role_by_value: RoleByValue | None = None,
 ) -> Callable[[F], F]:
     """Declare a method of a group as an operation."""
 
     def declare_it(method: F) -> F:
-        declared = Operation(name, method, role, writes, one_namespace, streams)
+        declared = Operation(
+            name, method, role, writes, one_namespace, streams, role_by_value or {}
+        )
         if not one_namespace:
             method.operation = declared  # type: ignore[attr-defined]
             return method
@@ -262,6 +303,7 @@ PARAMETERS_OF: Mapping[str, str] = {
     "runs.submit.id": "Id of the run; else one is made up",
     "runs.fork.new_id": "Id of the new run; else one is made up",
     "runs.report.status": "How the work went",
+    "schedules.save.options": "Options of the task: queue, priority, retries, timeout, tags",
     "waits.list.name": "Only for this signal, child run or pause",
 }
 """The same for one group or operation, where the word alone is not enough."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from perdure.diagnostics import Action, declare
+from perdure.diagnostics import Action, Fault, declare
 from perdure.errors import NoResult, PerdureError
 from perdure.model.failure import Failure
 from perdure.model.graph import Graph, JsonSchema
@@ -310,7 +310,7 @@ class UnservedRun(Value):
 
     id: RunId
     status: RunStatus
-    differences: tuple[str, ...] = ()
+    differences: tuple[Fault, ...] = ()
     """Why it cannot be migrated to the nearest version."""
 
 

@@ -89,7 +89,13 @@ NODE_RUNNING = declare(
 class Runs(Group):
     """Runs of flows. Everything that is done to a run is recorded as one of its events."""
 
-    @operation("runs.submit", role=Role.SUBMITTER, writes=True, one_namespace=True)
+    @operation(
+        "runs.submit",
+        role=Role.SUBMITTER,
+        writes=True,
+        one_namespace=True,
+        role_by_value={"on_conflict": {"replace": Role.OPERATOR}},
+    )
     def submit(
         self,
         flow: AnyFlow,

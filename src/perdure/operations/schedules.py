@@ -41,12 +41,13 @@ from perdure.model.schedule import (
 from perdure.model.times import LATEST, Duration
 from perdure.model.value import Value
 from perdure.operations.backend import AnyFlow, AnyTask
-from perdure.operations.jobs import checked_args, checked_kwargs, prepare_call
+from perdure.operations.jobs import checked_args, checked_kwargs, prepare_call, with_options
 from perdure.operations.operation import Group, Role, operation
 from perdure.operations.page import Page, page_of_all
 from perdure.operations.records import ScheduleRecord, ScheduleStarted, schedule_record
 from perdure.operations.submit import new_run_id, prepare_submission
 from perdure.store.contract import Store
+from perdure.tasks.options import CallOptions
 from perdure.tasks.task import Task
 
 AnyTarget = AnyFlow | AnyTask
@@ -102,6 +103,7 @@ class Schedules(Group):
         input: Any = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        options: CallOptions | None = None,
         overlap: Overlap = "skip",
         catch_up: CatchUp = "one",
         start_at: datetime | None = None,
@@ -110,9 +112,9 @@ class Schedules(Group):
     ) -> Coroutine[Any, Any, ScheduleRecord]:
         """Start a flow or a task on a schedule.
 
-        By ``cron`` in a time zone, or ``every`` so often. A flow gets ``input``, a task ``args``
-        and ``kwargs``; a task may have the options ``queue``, ``priority``, ``retries``,
-        ``timeout`` and ``tags``. ``overlap`` says what happens to a tick while the last one is
+        By ``cron`` in a time zone, or ``every`` so often. A flow gets ``input``, a task ``args``,
+        ``kwargs`` and ``options``, which are ``queue``, ``priority``, ``retries``, ``timeout`` and
+        ``tags``. ``overlap`` says what happens to a tick while the last one is
         still running: it is skipped, it waits ("queue"), or it takes its place ("cancel").
         ``catch_up`` says what happens to ticks that no worker was there for: the latest starts
         ("one"), each does, or none.
@@ -126,7 +128,7 @@ class Schedules(Group):
         meant = self._target(target)
         call: FlowCall | TaskCall
         if isinstance(meant, BuiltFlow):
-            given = {"args": args, "kwargs": kwargs}
+            given = {"args": args, "kwargs": kwargs, "options": options}
             if unusable := tuple(each for each, value in given.items() if value):
                 raise InvalidInput(TASK_OPTIONS.fault(flow=meant.name, options=unusable))
             submission = prepare_submission(self._backend, meant, input)
@@ -139,6 +141,7 @@ class Schedules(Group):
         else:
             if input is not None:
                 raise InvalidInput(FLOW_OPTION.fault(("input",), task=meant.name))
+            meant = with_options(self._backend, meant, options)
             if refused := tuple(each for each in meant.given if each not in JOB_OPTIONS):
                 raise InvalidInput(JOB_OPTION.fault(options=refused, known=JOB_OPTIONS))
             made = prepare_call(self._backend, meant, checked_args(args), checked_kwargs(kwargs))

@@ -199,7 +199,7 @@ def _check_input(flow: BuiltFlow, value: Any) -> None:
         try:
             _check_node(flow, flow.graph.nodes[id], value)
         except InvalidInput as error:
-            error.add_note(f"This is about node {id!r} of flow {flow.name!r}. Nothing was written.")
+            error.add_place("nodes", id)
             raise
 
 

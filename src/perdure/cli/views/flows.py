@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from perdure.cli.views.console import Column, print_pairs, print_table
-from perdure.diagnostics import Fault, Source
-from perdure.errors import flow_message, node_of
+from perdure.diagnostics import Fault, Source, as_data
+from perdure.errors import fault_text, flow_message, node_of
 from perdure.flows.built import BuiltFlow
 from perdure.flows.yaml.validate import FileReport
 from perdure.model.facts import FlowRuns
@@ -233,7 +233,14 @@ def unserved_fields(
             "count": len(each.runs),
             "nearest": each.nearest,
             "migratable": each.migratable,
-            "runs": each.runs,
+            "runs": [
+                {
+                    "id": run.id,
+                    "status": run.status,
+                    "differences": [as_data(fault, out.renderer) for fault in run.differences],
+                }
+                for run in each.runs
+            ],
         }
         for each in found[0]
     ]
@@ -251,7 +258,7 @@ def print_unserved(found: tuple[Sequence[UnservedVersion], int], out: Output) ->
         return
     print_table(console, version_columns(versions, is_across=out.is_across))
     for each in versions:
-        _print_reasons(console, each)
+        _print_reasons(out, each)
     unserved = sum(len(each.runs) for each in versions)
     console.print()
     console.print(
@@ -288,12 +295,13 @@ def _examples(version: UnservedVersion) -> str:
     return f"{shown}, …" if len(version.runs) > EXAMPLES_MAX else shown
 
 
-def _print_reasons(console: Console, version: UnservedVersion) -> None:
+def _print_reasons(out: Output, version: UnservedVersion) -> None:
     """Why runs of a version cannot be migrated: each reason once, with a run it is true of."""
+    console = out.console
     first: dict[str, str] = {}
     for run in version.runs:
-        for reason in run.differences:
-            first.setdefault(reason, run.id)
+        for fault in run.differences:
+            first.setdefault(fault_text(fault, out.renderer), run.id)
     if not first:
         return
     console.print()
