@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Client, Worker
-from perdure.cli.views.console import make_console
+from perdure.cli.terminal import stdout_terminal
 from tests.cli import sample_tasks as sample
 from tests.cli.processes import PATIENCE_SECONDS, clean_environment, run_cli
 
@@ -119,7 +119,7 @@ def test_writes_what_the_terminal_cannot_show_in_another_way(
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
 
-    make_console().print("Zoë: ✓")
+    stdout_terminal().print("Zoë: ✓")
     sys.stdout.flush()
 
     assert written.getvalue() == b"Zo?: ?\n"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from perdure.cli.output import EXIT_CODES, ExitCode, note_json, tell_error
+from perdure.cli.output import EXIT_CODES, ExitCode, echo, echo_lines, note_json, tell_error
 from perdure.cli.renderer import CliRenderer
 from perdure.diagnostics import Fault, declare, near
 from perdure.errors import InvalidInput
@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
-            click.echo(ctx.get_help(), err=True)
+            echo_lines(ctx.get_help(), err=True)
             ctx.exit(ExitCode.USAGE)
         return super().parse_args(ctx, args)
 
@@ -270,7 +270,7 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool
     if is_asked:
         from importlib.metadata import version
 
-        click.echo(f"perdure {version('perdure')}")
+        echo(f"perdure {version('perdure')}")
         ctx.exit()
 
 

@@ -6,7 +6,6 @@ import getpass
 import inspect
 import json
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,9 +20,9 @@ from click.shell_completion import CompletionItem
 
 from perdure import clock
 from perdure.cli.app import help_option, spelled
-from perdure.cli.output import ExitCode, exit_code_of, tell_error
-from perdure.cli.renderer import CliRenderer
-from perdure.cli.views.console import ReadingCodec, json_text, make_console
+from perdure.cli.output import ExitCode, echo, echo_lines, exit_code_of, tell_error
+from perdure.cli.renderer import CliRenderer, quoted
+from perdure.cli.views.console import ReadingCodec, json_text
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, PerdureError, without_password
 from perdure.model import check
@@ -126,12 +125,11 @@ class Json(click.ParamType):  # type: ignore[type-arg]
             return json.loads(value)
         except (ValueError, RecursionError) as error:
             is_meant_as_such = value.lstrip().startswith(("{", "[", '"'))
-            quoted = shlex.quote(json.dumps(value, ensure_ascii=False))
             fault = NOT_JSON.fault(
                 what=spelled(param) if param else "value",
                 text=value,
                 reason=str(error),
-                quoted="" if is_meant_as_such else quoted,
+                quoted="" if is_meant_as_such else quoted(json.dumps(value, ensure_ascii=False)),
             )
             raise InvalidInput(fault) from None
 
@@ -207,7 +205,9 @@ class Output:
 
     @cached_property
     def console(self) -> Console:
-        return make_console()
+        from perdure.cli.terminal import stdout_terminal  # not for JSON, which does without rich
+
+        return stdout_terminal()
 
     @cached_property
     def now(self) -> datetime:
@@ -371,7 +371,7 @@ class Command:
             if not out.as_json:
                 self.view(result, out)
         if out.as_json:
-            click.echo(json_text(done))
+            echo_lines(json_text(done))
         return worst
 
     def _show(self, result: Any, out: Output) -> None:
@@ -385,13 +385,13 @@ class Command:
                     if is_page
                     else self.fields(result, out)
                 )
-            click.echo(json_text(result))
+            echo_lines(json_text(result))
         elif self.empty and not result:
-            click.echo(self.empty)
+            echo(self.empty)
         else:
             self.view(result, out)
             if is_page and result.next:
-                click.echo(f"more with --cursor {result.next}, or a higher --limit", err=True)
+                echo(f"more with --cursor {result.next}, or a higher --limit", err=True)
 
 
 _METAVARS = {
@@ -438,9 +438,9 @@ def options_of(store: str | None, namespace: str) -> str:
     """
     words = []
     if store and store != (os.environ.get(STORE_VARIABLE) or LOCAL_STORE):
-        words += ["--store", shlex.quote(without_password(store))]
+        words += ["--store", quoted(without_password(store))]
     if namespace != DEFAULT_NAMESPACE:
-        words += ["--namespace", shlex.quote(namespace)]
+        words += ["--namespace", quoted(namespace)]
     return "".join(f" {word}" for word in words)
 
 

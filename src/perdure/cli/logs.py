@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
 from perdure.model.failure import Failure
+from perdure.model.text import visible, visible_json, visible_lines
 from perdure.worker.events import (
     AttemptAborting,
     AttemptCancelled,
@@ -81,6 +82,12 @@ def set_up_logs(*, as_json: bool, level: int, stream: TextIO | None = None) -> N
     logging.getLogger("perdure").setLevel(level)
 
 
+def format_warnings() -> None:
+    """Where no logs are set up, Python prints warnings and errors alone: in the same shape."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(PlainLines(is_coloured=False))
+
+
 def log_worker(worker: Worker, **started: Any) -> None:
     """Log what the worker does, as far as anybody reads it; ``started`` goes with its start."""
     for kind, (level, message) in _LEVELS.items():
@@ -139,9 +146,11 @@ class PlainLines(logging.Formatter):
         fields: Fields = getattr(record, "fields", {})
         pairs = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
         at = datetime.fromtimestamp(record.created, UTC).astimezone()
-        line = f"{at:%H:%M:%S} {self._painted(f'{level:7}', level)} {record.getMessage()}"
+        said = visible_lines(record.getMessage())  # a library may log several lines
+        line = f"{at:%H:%M:%S} {self._painted(f'{level:7}', level)} {said}"
         line = f"{line}  {pairs}" if pairs else line
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        trace = visible_lines(self.formatException(record.exc_info)) if record.exc_info else ""
+        return f"{line}\n{trace}" if trace else line
 
     def _painted(self, text: str, level: str) -> str:
         return f"\x1b[{_COLOURS[level]}m{text}\x1b[0m" if self._is_coloured else text
@@ -160,7 +169,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return visible_json(json.dumps(line, default=str, ensure_ascii=False))
 
 
 def _logger(level: int, message: str, more: Fields) -> Callable[[WorkerEvent], None]:
@@ -180,4 +189,6 @@ def _one_line(failure: Failure) -> str:
 
 def _shown(value: Any) -> str:
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text
+    # Quoted where it could pass for several fields; as JSON, which escapes it in the same way.
+    is_plain = text and " " not in text and '"' not in text
+    return visible(text if is_plain else json.dumps(text, ensure_ascii=False))

@@ -1,4 +1,8 @@
-"""Exit codes, errors as one line on stderr, and output that cannot be written."""
+"""What is written to the terminal, errors as one line on stderr, and exit codes.
+
+All that a command prints goes through here or through ``Terminal``. Stored text may come from
+anybody: what would move the cursor, set the clipboard or reorder a line is escaped.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,15 @@ from contextvars import ContextVar
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+import click
+
 from perdure.cli.renderer import CliRenderer, one_line
 from perdure.errors import InvalidInput, PerdureError, StoreError
+from perdure.model.text import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import TracebackType
 
 
 class ExitCode(IntEnum):
@@ -57,9 +65,24 @@ def note_json(arguments: Sequence[str]) -> None:
     _wants_json.set("--json" in options)
 
 
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Write one line to stdout, or to stderr."""
+    click.echo(visible(text), err=err)
+
+
+def echo_lines(text: str, *, err: bool = False) -> None:
+    """Write a text of several lines, such as JSON or a traceback."""
+    click.echo(visible_lines(text.rstrip("\n")), err=err)
+
+
+def ask(prompt: str) -> str:
+    """Read a line that somebody types at the terminal."""
+    return input(visible(prompt))
+
+
 def tell(text: str) -> None:
-    """Write one line to stderr."""
-    sys.stderr.write(f"perdure: {text}\n")
+    """Write one line to stderr, with the name of the program."""
+    echo(f"perdure: {text}", err=True)
 
 
 def tell_error(error: PerdureError, renderer: CliRenderer) -> None:
@@ -68,7 +91,7 @@ def tell_error(error: PerdureError, renderer: CliRenderer) -> None:
         import msgspec
 
         data = msgspec.json.encode({"error": error.as_data(renderer)}).decode()
-        sys.stderr.write(f"{data}\n")
+        echo(visible_json(data), err=True)
     else:
         tell(error_line(error, renderer))
 
@@ -80,7 +103,7 @@ def error_line(error: PerdureError, renderer: CliRenderer) -> str:
 def write_text(text: str, output: Path | None) -> None:
     """Write to the file, or to stdout."""
     if output is None:
-        sys.stdout.write(text.rstrip("\n") + "\n")
+        echo_lines(text)
         return
     try:
         output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
@@ -89,7 +112,7 @@ def write_text(text: str, output: Path | None) -> None:
 
         fault = UNWRITABLE.fault(path=str(output), reason=error.strerror or str(error))
         raise InvalidInput(fault) from error
-    sys.stderr.write(f"wrote {output}\n")
+    echo(f"wrote {output}", err=True)
 
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -98,6 +121,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 @contextmanager
 def output_told() -> Iterator[None]:
     """Flush what was printed; if that fails, tell why in one line instead of a traceback."""
+    sys.excepthook = _print_unexpected
     try:
         try:
             yield
@@ -112,6 +136,15 @@ def output_told() -> Iterator[None]:
         _discard_output()
         tell(f"cannot write: {error.strerror}. Free some room, or write elsewhere")
         sys.exit(ExitCode.REFUSED)
+
+
+def _print_unexpected(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """The traceback of an error that is none of ours; it may quote stored text."""
+    import traceback
+
+    echo_lines("".join(traceback.format_exception(kind, error, trace)), err=True)
 
 
 def _discard_output() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.diagnostics import PYTHON, Action, Finding, Renderer, as_data, message, remedy
+from perdure.model.text import visible
 
 _OPTIONS = {
     "by": "--by",
-    "live": "--live",
     "namespace": "--namespace",
     "on_conflict": "--on-conflict",
     "roles": "--role",
@@ -25,6 +25,14 @@ _PLACEHOLDERS: Mapping[tuple[str, str], str] = {
     ("runs.signal", "payload"): "",
 }
 """What stands for an argument that the reader must supply, if not its name."""
+
+
+def quoted(text: str) -> str:
+    """One word of a command that can be copied: control characters as a shell reads them."""
+    if visible(text) == text:
+        return shlex.quote(text)
+    escaped = text.replace("\\", r"\\").replace("'", r"\'")
+    return f"$'{visible(escaped)}'"
 
 
 def cli_command(action: Action, options: str = "") -> str:
@@ -50,10 +58,10 @@ def cli_command(action: Action, options: str = "") -> str:
             default = parameter.upper().replace("_", "-")
             shown = [_PLACEHOLDERS.get((name, parameter), default)]
         elif isinstance(value, list | tuple) and parameter != "roles":
-            shown = [shlex.quote(",".join(map(str, value)))]
+            shown = [quoted(",".join(map(str, value)))]
         else:
             each_value = value if isinstance(value, list | tuple) else [value]
-            shown = [shlex.quote(str(each)) for each in each_value]
+            shown = [quoted(str(each)) for each in each_value]
         for each in filter(None, shown):
             if parameter in positional:
                 arguments.append(each)
@@ -62,7 +70,7 @@ def cli_command(action: Action, options: str = "") -> str:
     short = {operation: word for word, operation in ALIASES.items()}
     words = short.get(name, name.replace(".", " ").replace("_", "-"))
     command = ["perdure", "worker" if name == "worker.run" else words]
-    if any(each.lstrip("'").startswith("-") for each in arguments):  # not an option, but an id
+    if any(each.lstrip("$'").startswith("-") for each in arguments):  # not an option, but an id
         return " ".join([*command, *named]) + " ".join([options, "--", *arguments])
     return " ".join([*command, *arguments, *named]) + options
 
@@ -97,4 +105,4 @@ def finding_fields(finding: Finding, renderer: CliRenderer) -> dict[str, Any]:
 
 def one_line(text: str) -> str:
     """Messages of database drivers and of tasks may have several lines."""
-    return " ".join(text.split())
+    return visible(" ".join(text.split()))

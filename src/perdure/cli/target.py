@@ -11,6 +11,7 @@ from functools import reduce
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from perdure.cli.output import echo_lines
 from perdure.diagnostics import declare, near
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.flows.builder import Flow
@@ -186,7 +187,9 @@ def _broken(name: str, error: Exception) -> InvalidInput:
     trace = error.__traceback__
     while trace is not None and _is_machinery(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace, chain=False)
+    echo_lines(
+        "".join(traceback.format_exception(type(error), error, trace, chain=False)), err=True
+    )
     reason = f"{type(error).__name__}: {error}"
     return InvalidInput(IMPORT_FAILED.fault(module=name, reason=reason))
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.padding import Padding
 
-from perdure.cli.views.console import make_console
+from perdure.cli.output import echo
+from perdure.cli.terminal import stdout_terminal
 from perdure.cli.views.timeline import print_timeline
 from perdure.demo import flow
 from perdure.demo.story import FAST, NORMAL, RUN, Ending, Story, stage
@@ -33,7 +34,7 @@ def main() -> int:
     parser.add_argument("--fast", action="store_true", help="less work, in a third of the time")
     parser.add_argument("--yes", action="store_true", help="ask nobody: approve after a while")
     options = parser.parse_args()
-    console = make_console()
+    console = stdout_terminal()
     is_interactive = not options.yes and sys.stdin.isatty()
     folder = Path(tempfile.mkdtemp(prefix="perdure-demo-"))
     try:
@@ -41,7 +42,8 @@ def main() -> int:
             story = Story(folder, FAST if options.fast else NORMAL, shown)
             ending = story.play()
     except KeyboardInterrupt:
-        sys.stderr.write("\nInterrupted; the workers were stopped.\n")
+        echo(err=True)
+        echo("Interrupted; the workers were stopped.", err=True)
         return 130
     tell(console, ending, story)
     return 0 if ending.verdict.is_good else 1

@@ -1,4 +1,4 @@
-"""How values appear in messages: as JSON, and never more of it than a line holds."""
+"""How values and stored texts appear to people: bounded, and without characters that act."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 from perdure.errors import InvalidInput
-from perdure.model.payload import to_json
 
 SHOWN_MAX = 80
 _BETWEEN_WORDS = re.compile(r"[\s\"']")
@@ -14,6 +13,8 @@ _BETWEEN_WORDS = re.compile(r"[\s\"']")
 
 def shown(value: Any) -> str:
     """The value as JSON, shortened; what JSON cannot carry is told by its type."""
+    from perdure.model.payload import to_json  # the command line starts without msgspec
+
     try:
         text = to_json(value, "value", max_bytes=2**63).decode()
     except InvalidInput:
@@ -61,3 +62,32 @@ def type_name(value: Any) -> str:
             return "an object"
         case _:
             return f"a {type(value).__name__}"
+
+
+# C0, DEL and C1 move cursors, erase lines and reach the clipboard of a terminal; the others break a
+# line or reorder it, so that a reader sees another text than a program.
+_BEYOND_ASCII = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_CONTROL = re.compile(rf"[\x00-\x1f{_BEYOND_ASCII}]")
+_CONTROL_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_BEYOND_ASCII}]")
+_UNESCAPED_IN_JSON = re.compile(f"[{_BEYOND_ASCII}]")
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def visible(text: str) -> str:
+    """One line with its control characters escaped: ``\\x1b``, ``\\u202e``, ``\\n``."""
+    return _CONTROL.sub(_escape, text)
+
+
+def visible_lines(text: str) -> str:
+    """The same of a text that may have several lines: newlines and tabs stay."""
+    return _CONTROL_IN_LINES.sub(_escape, text)
+
+
+def visible_json(text: str) -> str:
+    """JSON of the same value, in which all control characters are escaped."""
+    return _UNESCAPED_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return _SHORT.get(found[0]) or (f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}")

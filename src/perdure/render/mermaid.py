@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from perdure.model.text import visible_lines
 from perdure.render.diagram import Diagram
 from perdure.render.svg import SIGNS, STYLES
 
@@ -51,4 +52,4 @@ def mermaid(diagram: Diagram) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _MARKUP.sub(lambda found: f"#{ord(found[0])};", text)
+    return _MARKUP.sub(lambda found: f"#{ord(found[0])};", visible_lines(text))

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from html import escape
 
+from perdure.model.text import visible, visible_lines
 from perdure.model.value import Value
 from perdure.render.diagram import Diagram, DiagramEdge, DiagramNode, NodeMark
 from perdure.render.layout import ARROW, MARGIN, Layout, Link, Rectangle, Size, Stretch, laid_out
@@ -38,12 +39,12 @@ TITLE = Lettering(size=15, is_bold=True)
 
 
 def escaped(text: str) -> str:
-    return escape(_FORBIDDEN.sub("\ufffd", text))
+    return escape(_FORBIDDEN.sub("\ufffd", visible_lines(text)))
 
 
 def shortened(text: str, length: int) -> str:
     """One line of at most so many characters. What ids differ in is often their end: it stays."""
-    line = " ".join(text.split())
+    line = visible(" ".join(text.split()))
     if len(line) <= length:
         return line
     tail = length // 3

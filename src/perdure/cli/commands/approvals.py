@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.cli.command import Command, Output
-from perdure.cli.output import ExitCode, error_line
+from perdure.cli.output import ExitCode, ask, echo, error_line
 from perdure.cli.views.approvals import answer_text, approval_table, print_approval
 from perdure.cli.views.forms import FormAsking, given_fields, understood
 from perdure.diagnostics import declare
@@ -106,12 +106,13 @@ def _asked(client: Client, record: ApprovalRecord, answer: Answer, out: Output) 
         if answer.decision is None:
             answer.decision = _choice(record, out)
             if answer.decision == REJECT and answer.note is None:
-                answer.note = input("Why (may be empty): ").strip() or None
+                answer.note = ask("Why (may be empty): ").strip() or None
         if answer.decision == REJECT:
             return _answered(client, record, answer)
         return _with_form(client, record, answer)
     except EOFError:
-        click.echo("\nnothing was decided", err=True)
+        echo(err=True)
+        echo("nothing was decided", err=True)
         raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 
@@ -124,16 +125,16 @@ def _refuse_others(record: ApprovalRecord, answer: Answer) -> None:
 def _choice(record: ApprovalRecord, out: Output) -> str:
     choices = {"enum": list(record.choices)}
     while True:
-        typed = input(f"Decision ({', '.join(record.choices)}): ").strip()
+        typed = ask(f"Decision ({', '.join(record.choices)}): ").strip()
         try:
             return str(understood(typed, choices))
         except InvalidInput as error:
-            click.echo(error_line(error, out.renderer))
+            echo(error_line(error, out.renderer))
 
 
 def _with_form(client: Client, record: ApprovalRecord, answer: Answer) -> ApprovalRecord:
     """Ask until the answer fits; what was typed before is the default of the next time."""
-    asking = FormAsking(record.form, record.data, input, click.echo)
+    asking = FormAsking(record.form, record.data, ask, echo)
     if answer.data is None:
         asking.ask_for(asking.fields)
     while True:
@@ -156,7 +157,7 @@ COMMANDS: Mapping[str, Command] = {
     "approvals.get": Command(view=print_approval),
     "approvals.decide": Command(
         call=_decide,
-        view=lambda record, _: click.echo(answer_text(record)),
+        view=lambda record, _: echo(answer_text(record)),
         spell={"decision": "[DECISION]", "roles": "--role"},
         extra=(
             click.Option(

@@ -19,8 +19,8 @@ import click
 from perdure import clock
 from perdure.cli.command import LOCAL_STORE, STORE, STORE_VARIABLE, command, in_memory
 from perdure.cli.commands.worker import ALLOW_SCRIPTS, WORKER_TARGET, child_command
-from perdure.cli.output import ExitCode, tell_error
-from perdure.cli.renderer import CliRenderer, cli_command
+from perdure.cli.output import ExitCode, echo, tell_error
+from perdure.cli.renderer import CliRenderer, cli_command, one_line
 from perdure.cli.views.console import json_line
 from perdure.client.client import AsyncClient
 from perdure.diagnostics import Action
@@ -129,7 +129,7 @@ def news_text(news: RunNews) -> str:
             explain = cli_command(Action("runs.explain", {"id": run.id}))
             return f"{run.id} waits; see {explain}"
         case RunStatus.FAILED if run.failure is not None:
-            failure = " ".join(f"{run.failure.type}: {run.failure.message}".split())
+            failure = one_line(f"{run.failure.type}: {run.failure.message}")
             return f"{run.id} failed at {run.failed_node}: {failure}"
         case RunStatus.RUNNING:
             return f"{run.id} continues"
@@ -265,9 +265,9 @@ class Development:
     def _tell(self, what: str, text: str, **fields: Any) -> None:
         now = clock.system_clock()
         if self._as_json:
-            click.echo(json_line({"at": now, "what": what, "text": text, **fields}))
+            echo(json_line({"at": now, "what": what, "text": text, **fields}))
         else:
-            click.echo(f"{now.astimezone():%H:%M:%S}  {text}")
+            echo(f"{now.astimezone():%H:%M:%S}  {text}")
 
 
 @command(
@@ -303,7 +303,7 @@ def dev(
     previous code continue until it can.
     """
     if look:
-        click.echo(json.dumps(_found_code(target)))
+        echo(json.dumps(_found_code(target)))
         return None
     url = store or LOCAL_STORE
     if url.startswith("memory:"):

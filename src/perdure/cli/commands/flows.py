@@ -23,7 +23,7 @@ from perdure.cli.command import (
     output_for,
 )
 from perdure.cli.commands.runs import DIAGRAM_FORMATS, FLOW_HELP, format_options, write_diagram
-from perdure.cli.output import ExitCode
+from perdure.cli.output import ExitCode, echo_lines
 from perdure.cli.views.console import json_text, print_table
 from perdure.cli.views.flows import (
     flow_fields,
@@ -61,7 +61,7 @@ def _list_target(out: Output, given: dict[str, Any]) -> ExitCode | None:
         return None
     flows = flows_at(target, app)
     if out.as_json:
-        click.echo(json_text([listed_fields(each) for each in flows]))
+        echo_lines(json_text([listed_fields(each) for each in flows]))
     else:
         print_table(out.console, module_columns(flows))
     return ExitCode.OK
@@ -92,7 +92,7 @@ def show(flow: str, app: str | None, as_json: bool) -> None:
 
     built = flow_at(flow, app)
     if as_json:
-        click.echo(json_text(flow_fields(built)))
+        echo_lines(json_text(flow_fields(built)))
     else:
         print_flow(output_for(None, DEFAULT_NAMESPACE, as_json=False).console, built)
 
@@ -142,7 +142,7 @@ def validate(
     from perdure.flows.yaml.validate import Expectations, validate_file
 
     if schema:
-        click.echo(published_schema(), nl=False)
+        echo_lines(published_schema())
         return ExitCode.OK
     if not files:
         raise click.MissingParameter(param=validate.params[0], ctx=click.get_current_context())
@@ -161,7 +161,7 @@ def validate(
     library = partial(Library, is_open=True) if own is None else lambda: own
     reports = [validate_file(file, library, expected) for file in files]
     if as_json:
-        click.echo(json_text([report_fields(each) for each in reports]))
+        echo_lines(json_text([report_fields(each) for each in reports]))
     else:
         print_reports(output_for(store, namespace, as_json=False).console, reports)
     return ExitCode.REFUSED if any(report.faults for report in reports) else ExitCode.OK

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from importlib import resources
 from pathlib import Path
 
-import click
-
 from perdure.cli.command import JSON, PATH, Argument, command
+from perdure.cli.output import echo, echo_lines
+from perdure.cli.renderer import quoted
 from perdure.cli.views.console import json_text
 from perdure.diagnostics import declare
 from perdure.errors import PerdureError
@@ -61,17 +60,18 @@ def init(folder: Path, as_json: bool) -> None:
     _check_free(folder)
     written = _written(folder)
     if as_json:
-        click.echo(json_text({"files": [str(file) for file in written], "next": NEXT}))
+        echo_lines(json_text({"files": [str(file) for file in written], "next": NEXT}))
         return
     for file in written:
-        click.echo(f"wrote {file}")
-    click.echo("\nwhat to do next:")
+        echo(f"wrote {file}")
+    echo()
+    echo("what to do next:")
     if folder.resolve() != Path.cwd():
-        click.echo(f"  cd {shlex.quote(str(folder))}")
+        echo(f"  cd {quoted(str(folder))}")
     first, *others = NEXT
-    click.echo(f"  {first}")
+    echo(f"  {first}")
     for each in others:
-        click.echo(f"  {each}  # in another terminal")
+        echo(f"  {each}  # in another terminal")
 
 
 def _check_free(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from perdure.cli.command import Choice, Command, Moment, Output
-from perdure.cli.output import ExitCode, tell
+from perdure.cli.output import ExitCode, echo, tell
 from perdure.cli.views.console import STYLES, json_line
 from perdure.cli.views.diagnostics import explanation_fields, print_explanation
 from perdure.cli.views.jobs import (
@@ -22,6 +22,7 @@ from perdure.cli.views.jobs import (
 )
 from perdure.diagnostics import Action
 from perdure.model.job import Status
+from perdure.model.text import visible
 from perdure.tasks.options import OnConflict
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _enqueue(
 
 
 def _print_enqueued(job: Enqueued, out: Output) -> None:
-    click.echo(f"{job.id} is enqueued" if job.is_new else f"{job.id} was enqueued already")
+    echo(f"{job.id} is enqueued" if job.is_new else f"{job.id} was enqueued already")
 
 
 def _get(client: Client, out: Output, *, id: str) -> tuple[JobRecord, list[FailedAttempt]]:
@@ -83,9 +84,7 @@ def _get(client: Client, out: Output, *, id: str) -> tuple[JobRecord, list[Faile
 
 
 def _print_group(change: GroupChange, out: Output) -> None:
-    click.echo(
-        f"group {change.group}: {change.cancelled} cancelled, {change.aborting} told to stop"
-    )
+    echo(f"group {change.group}: {change.cancelled} cancelled, {change.aborting} told to stop")
 
 
 def _watch(client: Client, out: Output, *, id: str) -> ExitCode:
@@ -109,10 +108,10 @@ def _watch(client: Client, out: Output, *, id: str) -> ExitCode:
 @contextmanager
 def _shower(id: str, out: Output) -> Iterator[Callable[[JobUpdate], object]]:
     if out.as_json:
-        yield lambda update: click.echo(json_line(update))
+        yield lambda update: echo(json_line(update))
         return
     if not out.console.is_terminal:
-        yield lambda update: click.echo(plain_line(update))
+        yield lambda update: echo(plain_line(update))
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -129,7 +128,7 @@ def _shower(id: str, out: Output) -> Iterator[Callable[[JobUpdate], object]]:
             bar,
             description=f"[{STYLES[update.status]}]{update.status}[/]",
             completed=update.progress.percent,
-            message=update.progress.message,
+            message=visible(update.progress.message),
         )
 
 
@@ -141,7 +140,7 @@ def plain_line(update: JobUpdate) -> str:
 
 
 def print_count(count: int, out: Output) -> None:
-    click.echo(str(count))
+    echo(str(count))
 
 
 COMMANDS: Mapping[str, Command] = {

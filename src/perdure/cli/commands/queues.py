@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from perdure.cli.command import Command, Output
+from perdure.cli.output import echo
 from perdure.cli.views.queues import queue_table, worker_fields, worker_table
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def _resume(client: Client, out: Output, *, name: str) -> dict[str, str]:
 
 
 def _print_state(queue: dict[str, str], out: Output) -> None:
-    click.echo(f"queue {queue['queue']} is {queue['state']}")
+    echo(f"queue {queue['queue']} is {queue['state']}")
 
 
 def _workers(client: Client, out: Output, **given: Any) -> Page[WorkerState]:

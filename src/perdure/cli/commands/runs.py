@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import StringIO
@@ -29,7 +28,7 @@ from perdure.cli.command import (
     output_for,
 )
 from perdure.cli.commands.jobs import print_count
-from perdure.cli.output import ExitCode, write_text
+from perdure.cli.output import ExitCode, echo, echo_lines, write_text
 from perdure.cli.views.console import json_line, json_text
 from perdure.cli.views.diagnostics import explanation_fields, print_explanation
 from perdure.cli.views.jobs import print_change
@@ -82,9 +81,9 @@ def _submit(
 def _print_submitted(found: tuple[RunStarted, BuiltFlow], out: Output) -> None:
     run, flow = found
     if run.is_new:
-        click.echo(f"{run.id} is started, a run of {flow.name}@{flow.version}")
+        echo(f"{run.id} is started, a run of {flow.name}@{flow.version}")
     else:
-        click.echo(f"{run.id} exists already")
+        echo(f"{run.id} exists already")
 
 
 FLOW_HELP = "MODULE[:FLOW], or a file such as ship.yaml"
@@ -143,8 +142,10 @@ def run(
 
 def _worker(flow: BuiltFlow, url: str, namespace: str, allow_scripts: bool) -> Worker:
     """A worker for this flow alone; made first, so that a run that it cannot execute is not."""
+    from perdure.cli.logs import format_warnings
     from perdure.worker.worker import Worker
 
+    format_warnings()
     return Worker(url, flows=[flow], namespace=namespace, grace=GRACE, allow_scripts=allow_scripts)
 
 
@@ -161,7 +162,7 @@ def _working(worker: Worker | None) -> Iterator[None]:
         try:
             handle.shutdown()
             if handle.stats().running:
-                click.echo(
+                echo(
                     f"running tasks have {GRACE} to finish; Ctrl-C requeues them at once", err=True
                 )
             handle.join()
@@ -181,7 +182,7 @@ def _follow(client: Client, out: Output, *, id: str) -> ExitCode:
     try:
         if out.as_json:
             last = follow(snapshots, NoScreen())
-            click.echo(json_text(detail_fields(client.runs.get(id), out)))
+            echo_lines(json_text(detail_fields(client.runs.get(id), out)))
             return exit_code_after(last.run.status)
         with open_screen(out.console, out.renderer.options) as shown:
             last = follow(snapshots, shown)
@@ -189,11 +190,10 @@ def _follow(client: Client, out: Output, *, id: str) -> ExitCode:
     except KeyboardInterrupt:
         watch = out.renderer.action(Action("runs.watch", {"id": id}))
         cancel = out.renderer.action(Action("runs.cancel", {"id": id}))
-        sys.stderr.write(
-            f"\nleft {id}; it continues wherever a worker has its flow\n"
-            f"  watch it again   {watch}\n"
-            f"  cancel it        {cancel}\n"
-        )
+        echo(err=True)
+        echo(f"left {id}; it continues wherever a worker has its flow", err=True)
+        echo(f"  watch it again   {watch}", err=True)
+        echo(f"  cancel it        {cancel}", err=True)
         return ExitCode.INTERRUPTED
 
 
@@ -207,7 +207,7 @@ def _events(
     lines = None if out.as_json else EventLines(out.console)
     for event in client.runs.watch(id):
         if lines is None:
-            click.echo(json_line(event))
+            echo(json_line(event))
         else:
             lines.print(event)
     return exit_code_after(event.status)
@@ -273,8 +273,7 @@ def _diagram(
 def _timeline(
     client: Client, out: Output, *, id: str, format: str | None, output: Path | None
 ) -> ExitCode:
-    from rich.console import Console
-
+    from perdure.cli.terminal import Terminal
     from perdure.cli.views.timeline import WIDTH_ELSEWHERE, print_timeline
     from perdure.render.timeline_svg import timeline_svg
 
@@ -289,7 +288,7 @@ def _timeline(
             print_timeline(out.console, timeline)
         case _:
             written = StringIO()
-            print_timeline(Console(file=written, width=WIDTH_ELSEWHERE), timeline)
+            print_timeline(Terminal(file=written, width=WIDTH_ELSEWHERE), timeline)
             write_text(written.getvalue(), output)
     return ExitCode.OK
 
@@ -303,27 +302,27 @@ def _signal(client: Client, out: Output, *, name: str, **given: Any) -> tuple[Ru
 
 def _print_signaled(found: tuple[RunChange, str], out: Output) -> None:
     change, name = found
-    click.echo(f"{change.id} has the signal {name}, and is {change.after}")
+    echo(f"{change.id} has the signal {name}, and is {change.after}")
 
 
 def _print_broadcast(done: BroadcastResult, out: Output) -> None:
     for id in done.runs[:RUNS_SHOWN_MAX]:
-        click.echo(id)
+        echo(id)
     if done.count > RUNS_SHOWN_MAX:
-        click.echo(f"and {done.count - RUNS_SHOWN_MAX} more: --json has them all")
+        echo(f"and {done.count - RUNS_SHOWN_MAX} more: --json has them all")
     wait = "waits" if done.unmatched == 1 else "wait"
     others = f"; {done.unmatched} {wait} for another one of this name" if done.unmatched else ""
     if not done.count:
-        click.echo(f"no run waits for the signal {done.name}{others}")
+        echo(f"no run waits for the signal {done.name}{others}")
     else:
         runs = "1 run has" if done.count == 1 else f"{done.count} runs have"
-        click.echo(f"{runs} the signal {done.name}{others}")
+        echo(f"{runs} the signal {done.name}{others}")
 
 
 def _print_receipt(receipt: ReportReceipt, out: Output) -> None:
     place = f"{receipt.run}, node {receipt.node}"
     first = f": {receipt.first.status} came first" if receipt.first else ""
-    click.echo(f"{receipt.outcome}: {place}{first}; the run is {receipt.status}")
+    echo(f"{receipt.outcome}: {place}{first}; the run is {receipt.status}")
 
 
 # Changing runs.
@@ -335,7 +334,7 @@ def _fork(client: Client, out: Output, *, id: str, **given: Any) -> tuple[RunSta
 
 def _print_forked(found: tuple[RunStarted, str], out: Output) -> None:
     run, origin = found
-    click.echo(f"{run.id} is started, a fork of {origin}")
+    echo(f"{run.id} is started, a fork of {origin}")
 
 
 def _to(target: str, given: dict[str, Any]) -> BuiltFlow:
@@ -352,7 +351,7 @@ def _migrate(
 
 def _print_migrated(found: tuple[RunChange, BuiltFlow], out: Output) -> None:
     change, flow = found
-    click.echo(f"{change.id} continues in {flow.name}@{flow.version}, and is {change.after}")
+    echo(f"{change.id} continues in {flow.name}@{flow.version}, and is {change.after}")
 
 
 def _first(found: tuple[Any, Any], out: Output) -> Any:
@@ -376,7 +375,7 @@ def explain(id: str, store: str | None, namespace: str, as_json: bool) -> None:
             except JobNotFound:
                 raise RunNotFound(run_id=id, what="run or job") from None
         if as_json:
-            click.echo(json_text(explanation_fields(explanation, out)))
+            echo_lines(json_text(explanation_fields(explanation, out)))
         else:
             print_explanation(explanation, out)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from perdure.cli.command import Command, Output
+from perdure.cli.output import echo
 from perdure.cli.views.console import moment
 from perdure.cli.views.schedules import print_schedule, schedule_table
 
@@ -23,16 +22,16 @@ def _target(target: str, given: dict[str, Any]) -> Any:
 
 
 def _print_saved(record: ScheduleRecord, out: Output) -> None:
-    click.echo(f"{record.name} is saved; next: {_next(record, out)}")
+    echo(f"{record.name} is saved; next: {_next(record, out)}")
 
 
 def _print_paused(record: ScheduleRecord, out: Output) -> None:
     by = f" by {record.paused_by}" if record.paused_by else ""
-    click.echo(f"{record.name} is paused{by}")
+    echo(f"{record.name} is paused{by}")
 
 
 def _print_resumed(record: ScheduleRecord, out: Output) -> None:
-    click.echo(f"{record.name} is resumed; next: {_next(record, out)}")
+    echo(f"{record.name} is resumed; next: {_next(record, out)}")
 
 
 def _next(record: ScheduleRecord, out: Output) -> str:
@@ -41,7 +40,7 @@ def _next(record: ScheduleRecord, out: Output) -> str:
 
 def _print_started(started: ScheduleStarted, out: Output) -> None:
     what = f"job {started.job}" if started.run is None else f"run {started.run}"
-    click.echo(f"started {what}")
+    echo(f"started {what}")
 
 
 def _delete(client: Client, out: Output, *, name: str) -> dict[str, str]:
@@ -63,6 +62,6 @@ COMMANDS: Mapping[str, Command] = {
     "schedules.resume": Command(view=_print_resumed),
     "schedules.trigger": Command(view=_print_started),
     "schedules.delete": Command(
-        call=_delete, view=lambda deleted, _: click.echo(f"{deleted['deleted']} is deleted")
+        call=_delete, view=lambda deleted, _: echo(f"{deleted['deleted']} is deleted")
     ),
 }

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from perdure.cli.command import (
@@ -27,7 +25,9 @@ from perdure.cli.command import (
     required,
     shared_store,
 )
-from perdure.cli.output import ExitCode
+from perdure.cli.output import ExitCode, echo, echo_lines
+from perdure.cli.renderer import quoted
+from perdure.cli.terminal import Terminal
 from perdure.cli.views.console import json_text, moment
 from perdure.cli.views.diagnostics import health_fields, print_health
 from perdure.diagnostics import declare
@@ -57,7 +57,7 @@ _WORDS = {
 @contextmanager
 def bar(what: str) -> Iterator[Tell]:
     """A progress bar on stderr if it is a terminal; stdout is left alone."""
-    console = Console(stderr=True, highlight=False)
+    console = Terminal(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -100,7 +100,7 @@ def health(store: str | None, namespace: str, as_json: bool) -> ExitCode:
     except StoreError as error:  # what was looked for, so it is a finding
         found, code = _unusable(store, error), ExitCode.STORE
     if as_json:
-        click.echo(json_text(health_fields(found, out)))
+        echo_lines(json_text(health_fields(found, out)))
     else:
         print_health(found, out)
     return code
@@ -129,16 +129,16 @@ def _prune(
 def _print_pruned(pruned: dict[str, Any], out: Output) -> None:
     found = f"{_counted('job', pruned['jobs'])} and {_counted('run', pruned['runs'])}"
     if pruned["removed"] is not None:
-        click.echo(f"deleted {pruned['removed']} of {found}")
+        echo(f"deleted {pruned['removed']} of {found}")
         return
-    click.echo(found)
+    echo(found)
     if pruned["jobs"] or pruned["runs"]:
-        click.echo("nothing was deleted: pass --yes to delete them for good", err=True)
+        echo("nothing was deleted: pass --yes to delete them for good", err=True)
 
 
 def _print_counts(found: EndedCounts, out: Output) -> None:
     """``12 jobs (10 completed, 2 dead) and 3 runs (3 failed)``"""
-    click.echo(f"{_counted('job', found.jobs)} and {_counted('run', found.runs)}")
+    echo(f"{_counted('job', found.jobs)} and {_counted('run', found.runs)}")
 
 
 def _counted(noun: str, counts: Mapping[Any, int]) -> str:
@@ -178,7 +178,7 @@ def verify(
     found, counts = asyncio.run(_verified(url, settings, is_told=not as_json))
     if as_json:
         fields = [as_data(finding) for finding in found]
-        click.echo(json_text({"findings": fields, "counts": counts}))
+        echo_lines(json_text({"findings": fields, "counts": counts}))
     else:
         # The fields of the counts are plurals: "2 runs, 1 ended run, 14 events …".
         verified = ", ".join(
@@ -186,7 +186,7 @@ def verify(
             for name, count in asdict(counts).items()
         )
         told = f"{len(found):,} finding{'' if len(found) == 1 else 's'}" if found else "no findings"
-        click.echo(f"{told} in {verified}")
+        echo(f"{told} in {verified}")
     return ExitCode.REFUSED if found else ExitCode.OK
 
 
@@ -212,7 +212,7 @@ async def _verified(
             async for finding in verifier.findings():
                 found.append(finding)
                 if is_told:
-                    click.echo(finding_text(finding))
+                    echo(finding_text(finding))
     finally:
         await store.close()
     return found, verifier.counts
@@ -245,11 +245,11 @@ def export(file: Path, store: str | None, live: bool, as_json: bool) -> None:
     size = file.stat().st_size
     if as_json:
         fields = {"file": str(file), "bytes": size, "exported_at": done.exported_at}
-        click.echo(json_text({**fields, "counts": done.counts}))
+        echo_lines(json_text({**fields, "counts": done.counts}))
     else:
-        click.echo(f"exported {counts_text(done.counts)} to {file} ({size:,} bytes)")
-        named = shlex.quote(str(file))
-        click.echo(f"to move it: perdure store import {named} --store postgresql://...")
+        echo(f"exported {counts_text(done.counts)} to {file} ({size:,} bytes)")
+        named = quoted(str(file))
+        echo(f"to move it: perdure store import {named} --store postgresql://...")
 
 
 @command(
@@ -271,11 +271,11 @@ def import_(file: Path, store: str | None, as_json: bool) -> None:
         done = asyncio.run(import_store(url, file, tell=tell))
     if as_json:
         fields = {"file": str(file), "exported_at": done.exported_at}
-        click.echo(json_text({**fields, "counts": done.counts}))
+        echo_lines(json_text({**fields, "counts": done.counts}))
     else:
         as_of = moment(done.exported_at, clock.system_clock())
-        click.echo(f"imported {counts_text(done.counts)}, as of {as_of}")
-        click.echo("workers on this store continue from here: perdure worker MODULE --store ...")
+        echo(f"imported {counts_text(done.counts)}, as of {as_of}")
+        echo("workers on this store continue from here: perdure worker MODULE --store ...")
 
 
 COMMANDS: Mapping[str, Command | click.Command] = {

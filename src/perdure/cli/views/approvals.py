@@ -10,6 +10,7 @@ from rich.console import Console
 
 from perdure.cli.views.console import Column, json_line, moment, print_pairs, print_table, shortened
 from perdure.cli.views.runs import VALUE_LENGTH_MAX
+from perdure.model.text import visible
 from perdure.model.times import ago, ahead
 from perdure.operations.records import Answer, ApprovalRecord
 
@@ -43,7 +44,7 @@ def approval_columns(
 def print_approval(record: ApprovalRecord, out: Output) -> None:
     """Everything needed to decide, and who decided what."""
     console, now = out.console, out.now
-    console.print(record.title, style="bold")
+    console.print(visible(record.title), style="bold")
     if record.message:
         console.print(record.message)
     console.print()

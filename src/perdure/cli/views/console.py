@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import datetime
-from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
+from perdure.cli.renderer import one_line
 from perdure.model.job import Status
 from perdure.model.run import NodeStatus, RunStatus
+from perdure.model.text import visible, visible_json, visible_lines
 from perdure.model.times import ago, ahead
 from perdure.model.value import Value
 
@@ -99,7 +100,7 @@ def moment(at: datetime | None, now: datetime) -> str:
 
 def json_text(value: object) -> str:
     """JSON for people and programs alike."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return visible_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 NOT_READABLE = "(not readable here: it was stored with a codec of your own)"
@@ -122,34 +123,20 @@ class ReadingCodec:
 
 def shortened(text: str, length: int) -> str:
     """One line of at most this many characters."""
-    line = " ".join(text.split())
+    line = one_line(text)
     return line if len(line) <= length else f"{line[: max(0, length - 1)]}…"
 
 
 def json_line(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-UNBOUNDED = 10_000
-"""The width when stdout is not a terminal: a pipe wants every line whole."""
-
-
-def make_console() -> Console:
-    """A console on stdout; rich leaves colours out for NO_COLOR and for pipes."""
-    from rich.console import Console  # not for JSON, which does without
-
-    if isinstance(sys.stdout, TextIOWrapper):
-        # Names and values may have any characters: a question mark is better than no answer.
-        sys.stdout.reconfigure(errors="replace")
-    width = None if sys.stdout.isatty() else UNBOUNDED
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    return visible_json(msgspec.json.encode(value).decode())
 
 
 def print_table(console: Console, columns: Sequence[Column]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    shown = fit_columns(columns, console.width)
+    seen = [replace(each, cells=[visible(cell) for cell in each.cells]) for each in columns]
+    shown = fit_columns(seen, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     # Rich would take from every column alike, and leave short ones without any room.
     for column, width in zip(shown, column_widths(shown, console.width), strict=True):
@@ -174,5 +161,5 @@ def print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(name, Text(value, style=STYLES.get(value, "")))
+        table.add_row(visible(name), Text(visible_lines(value), style=STYLES.get(value, "")))
     console.print(table)

@@ -13,6 +13,7 @@ from rich.text import Text
 from perdure.cli.renderer import CliRenderer, finding_fields, one_line
 from perdure.cli.views.console import STYLES, moment
 from perdure.diagnostics import Finding, Severity, message, remedy
+from perdure.model.text import visible
 from perdure.operations.insight.explain import STATES_STATUS, Explanation
 from perdure.operations.insight.health import Health
 
@@ -53,12 +54,12 @@ def print_explanation(explanation: Explanation, out: Output) -> None:
     summary = one_line(explanation.summarize(renderer))
     line = Text()
     if not any(each.code in STATES_STATUS for each in explanation.headline):
-        line.append(f"{explanation.job or explanation.run} is ")
+        line.append(visible(f"{explanation.job or explanation.run} is "))
         line.append(explanation.status.value, style=STYLES[explanation.status])
         line.append(". ")
     console.print(line.append(summary), soft_wrap=True)
     if explanation.job is not None and explanation.run is not None:
-        console.print(Text(f"  It belongs to run {explanation.run}."), soft_wrap=True)
+        console.print(Text(visible(f"  It belongs to run {explanation.run}.")), soft_wrap=True)
     for finding in explanation.findings[:FINDINGS_SHOWN]:
         # The summary does not say which node it is about, unless the finding itself does.
         is_told = finding in explanation.headline and (
@@ -67,9 +68,9 @@ def print_explanation(explanation: Explanation, out: Output) -> None:
         if not is_told:
             _print_explained(console, finding, renderer)
         for command in map(renderer.action, finding.actions):
-            console.print(Text(f"    → {command}", style="dim"), soft_wrap=True)
+            console.print(Text(visible(f"    → {command}"), style="dim"), soft_wrap=True)
         if not finding.actions and (advice := remedy(finding, renderer)):
-            console.print(Text(f"    → {advice}", style="dim"), soft_wrap=True)
+            console.print(Text(visible(f"    → {advice}"), style="dim"), soft_wrap=True)
     if len(explanation.findings) > FINDINGS_SHOWN:
         more = len(explanation.findings) - FINDINGS_SHOWN
         console.print(Text(f"  and {more} more: --json has them", style="dim"))
@@ -77,7 +78,7 @@ def print_explanation(explanation: Explanation, out: Output) -> None:
 
 def _print_explained(console: Console, finding: Finding, renderer: CliRenderer) -> None:
     line = Text("  ")
-    line.append(finding.about, style="bold")
+    line.append(visible(finding.about), style="bold")
     line.append(": " if finding.about else "")
     style = "red" if finding.severity is Severity.ERROR else ""
     line.append(one_line(message(finding, renderer)), style=style)
@@ -108,7 +109,7 @@ def print_health(health: Health, out: Output) -> None:
 
 def _print_health_finding(console: Console, finding: Finding, renderer: CliRenderer) -> None:
     word = (f"{finding.severity:{_WORDS_WIDTH}}", _SEVERITY_STYLES[finding.severity])
-    heading = Text.assemble(word, f"{finding.about:10}")
+    heading = Text.assemble(word, f"{visible(finding.about):10}")
     text = Text(one_line(message(finding, renderer)))
     if console.width < _NARROW:
         console.print(heading)
@@ -122,4 +123,4 @@ def _print_health_finding(console: Console, finding: Finding, renderer: CliRende
     commands = [renderer.action(each) for each in finding.actions]
     for advice in commands or filter(None, [remedy(finding, renderer)]):
         # Not wrapped: it is to be copied.
-        console.print(Text(f"{' ' * indent}{advice}", style="cyan"), soft_wrap=True)
+        console.print(Text(f"{' ' * indent}{visible(advice)}", style="cyan"), soft_wrap=True)

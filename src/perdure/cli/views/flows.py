@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from perdure.cli.renderer import one_line
 from perdure.cli.views.console import Column, print_pairs, print_table
 from perdure.diagnostics import Fault, Source, as_data
 from perdure.errors import fault_text, flow_message, node_of
@@ -27,6 +28,7 @@ from perdure.model.graph import (
     SignalNode,
     kind_of,
 )
+from perdure.model.text import visible
 from perdure.model.times import ago, ms_text
 from perdure.operations.records import UnservedVersion
 from perdure.render.diagram import deciders_text, delay_text
@@ -206,11 +208,11 @@ def _print_needs(console: Console, report: FileReport) -> None:
         ("secrets", report.secrets),
     ):
         if names:
-            console.print(f"  {title}: {', '.join(names)}", soft_wrap=True)
+            console.print(visible(f"  {title}: {', '.join(names)}"), soft_wrap=True)
 
 
 def _print_line(console: Console, place: str, word: str, style: str, text: str) -> None:
-    line = Text(f"{place} ").append(word, style=style).append(f" {' '.join(text.split())}")
+    line = Text(f"{visible(place)} ").append(word, style=style).append(f" {one_line(text)}")
     console.print(line, soft_wrap=True)
 
 
@@ -305,8 +307,10 @@ def _print_reasons(out: Output, version: UnservedVersion) -> None:
     if not first:
         return
     console.print()
-    console.print(f"cannot be migrated from {version.flow}@{version.version}:", style="bold")
+    console.print(
+        visible(f"cannot be migrated from {version.flow}@{version.version}:"), style="bold"
+    )
     for reason, id in islice(first.items(), EXAMPLES_MAX):
-        console.print(f"  {id}: {reason}", soft_wrap=True)
+        console.print(visible(f"  {id}: {reason}"), soft_wrap=True)
     if len(first) > EXAMPLES_MAX:
         console.print(f"  and {len(first) - EXAMPLES_MAX} more: --json has them all", style="dim")

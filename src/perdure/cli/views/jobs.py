@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 from rich.console import Console
 
+from perdure.cli.output import echo
 from perdure.cli.views.console import (
     NOT_READABLE,
     Column,
@@ -107,9 +108,9 @@ def print_attempts(failures: Sequence[FailedAttempt], out: Output) -> None:
 
 def print_change(change: JobChange | RunChange, out: Output) -> None:
     if change.before is change.after:
-        out.console.print(f"{change.id} was {change.before} already", soft_wrap=True)
+        echo(f"{change.id} was {change.before} already")
     else:
-        out.console.print(f"{change.id} is {change.after}, was {change.before}", soft_wrap=True)
+        echo(f"{change.id} is {change.after}, was {change.before}")
 
 
 def print_failure(console: Console, failed: FailedAttempt, now: datetime) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from perdure.cli.renderer import CliRenderer
+from perdure.cli.renderer import CliRenderer, one_line
 from perdure.cli.views.runs import in_words
 from perdure.model.graph import Graph
 from perdure.model.ids import Key
 from perdure.model.job import HELD, Job, Status
 from perdure.model.run import MapState, NodeState, NodeStatus, Wait, WaitKind
+from perdure.model.text import visible
 from perdure.model.times import ago, ahead
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState, is_live
@@ -208,14 +209,14 @@ class _Node:
         share, amount = self._done(look)
         remark, command = self._remark(look)
         yield Line(
-            name=self._id,
+            name=visible(self._id),
             look=look,
             guide=guide,
             share=share,
             amount=amount,
-            note=self._note(look),
-            remark=remark,
-            command=command,
+            note=one_line(self._note(look)),
+            remark=one_line(remark),
+            command=visible(command),
         )
         if self._map is not None and look in LIVE:
             at_work = [each for each in self._jobs if look_of(each[1]) is not Look.QUEUED]
@@ -273,14 +274,14 @@ class _Node:
     def _part(self, key: Key, job: Job, guide: str) -> Line:
         share, amount = _progress(job)
         return Line(
-            name=key.text,
+            name=visible(key.text),
             look=look_of(job),
             guide=guide.translate(GOES_ON) + "  ",
             is_part=True,
             share=share,
             amount=amount,
-            note=_who(job, self._snapshot.now),
-            remark=_trouble(self._snapshot, key, job),
+            note=one_line(_who(job, self._snapshot.now)),
+            remark=one_line(_trouble(self._snapshot, key, job)),
         )
 
 

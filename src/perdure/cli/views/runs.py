@@ -23,6 +23,7 @@ from perdure.cli.views.console import (
 from perdure.cli.views.jobs import print_traceback
 from perdure.model.failure import Failure
 from perdure.model.run import NodeStatus, RunStatus
+from perdure.model.text import visible
 from perdure.model.times import ago, ahead, brief
 from perdure.operations.insight.lineage import Lineage, NodeLineage, Use, UseOrigin
 from perdure.operations.records import (
@@ -194,7 +195,7 @@ def _output(node: NodeRecord) -> str:
 
 def _print_failure(console: Console, record: RunRecord, failure: Failure) -> None:
     place = f"node {record.failed_node} failed" if record.failed_node else "it failed"
-    console.print(place, style="bold red")
+    console.print(visible(place), style="bold red")
     causes = [("caused by", f"{cause.type}: {cause.message}") for cause in failure.causes]
     print_pairs(console, [("error", in_words(failure)), *causes])
     print_traceback(console, failure)
@@ -251,7 +252,7 @@ class EventLines:
         line.append(f"{event.at.astimezone().strftime(self._time)}  ", style="dim")
         style = _EVENT_STYLES.get(event.type, "")
         line.append(f"{event.type:{self._type_width}}  ", style=style)
-        line.append(f"{event.key or '':{self._key_width}}  ")
+        line.append(f"{visible(event.key or ''):{self._key_width}}  ")
         room = min(VALUE_LENGTH_MAX, max(20, self._console.width - len(line)))
         line.append(shortened(about(event), room))
         line.rstrip()
@@ -306,13 +307,13 @@ def shortened_line(line: str, room: int) -> str:
 
 
 def _lineage_head(node: NodeLineage) -> Text:
-    line = Text(node.id, style="bold")
+    line = Text(visible(node.id), style="bold")
     line.append(f"  {node.kind}, ", style="not bold")
     line.append(node.status.value, style=f"not bold {STYLES.get(node.status, '')}")
     if node.output:
         line.append(f", output in event {node.output}", style="not bold")
     if node.child is not None:
-        line.append(f", run {node.child}", style="not bold")
+        line.append(f", run {visible(node.child)}", style="not bold")
     return line
 
 

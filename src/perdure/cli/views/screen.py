@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from perdure.cli.output import ExitCode, error_line, tell
-from perdure.cli.renderer import CliRenderer
+from perdure.cli.renderer import CliRenderer, one_line
 from perdure.cli.views.console import STYLES, json_line
 from perdure.cli.views.live import GOES_ON, LIVE, Line, Look, is_silent, lines_of, waits_for
 from perdure.cli.views.runs import EventLines, about
@@ -22,6 +22,7 @@ from perdure.diagnostics import Action
 from perdure.model.ids import WorkerId
 from perdure.model.job import HELD
 from perdure.model.run import NodeStatus, RunStatus, WaitKind
+from perdure.model.text import visible
 from perdure.model.times import ago, brief
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState, is_live
@@ -144,8 +145,8 @@ def _title(snapshot: RunSnapshot, width: int) -> Text:
     reached = snapshot.state.nodes.values()
     over = sum(node.status is not NodeStatus.LIVE for node in reached)
     line = Text()
-    line.append(run.id, style="bold")
-    line.append(f" of {run.flow} " if width >= WIDE else " ")
+    line.append(visible(run.id), style="bold")
+    line.append(f" of {visible(run.flow)} " if width >= WIDE else " ")
     line.append(run.status.value, style=STYLES[run.status])
     line.append(f" {brief((run.finished_at or snapshot.now) - run.created_at)}")
     line.append(f", {over}/{len(snapshot.graph.nodes)} nodes", style="dim")
@@ -170,13 +171,14 @@ def _workers(snapshot: RunSnapshot, width: int, signs: Signs) -> Iterator[Text]:
         return
     parts = []
     for worker in shown:
+        name = visible(worker.info.id)
         if is_silent(worker, snapshot.now):
-            text = f"{signs.dead} {worker.info.id} silent {ago(worker.seen_at, snapshot.now)}"
+            text = f"{signs.dead} {name} silent {ago(worker.seen_at, snapshot.now)}"
             parts.append(Text(text, style="red"))
         else:
             count = held[worker.info.id]
             work = f"{count} {'job' if count == 1 else 'jobs'}" if count else "idle"
-            parts.append(Text(f"{signs.alive} {worker.info.id} {work}", style="green"))
+            parts.append(Text(f"{signs.alive} {name} {work}", style="green"))
     yield from _wrapped(parts, width)
 
 
@@ -304,8 +306,8 @@ def _sized(text: str, width: int, signs: Signs) -> str:
 def _event_line(event: EventRecord, width: int) -> Text:
     line = Text().append(f"{event.at.astimezone():%H:%M:%S} ", style="dim")
     line.append(event.type.replace("_", " "))
-    line.append(f" {event.key}" if event.key else "", style="bold")
-    line.append(f" {about(event)}".rstrip(), style="dim")
+    line.append(f" {visible(event.key)}" if event.key else "", style="bold")
+    line.append(f" {one_line(about(event))}".rstrip(), style="dim")
     return _cut(line, width)
 
 
@@ -355,7 +357,8 @@ class PlainScreen:
             if wait.kind in _FOR_OTHERS and place not in self._told:
                 self._told.add(place)
                 what, command = waits_for(wait, snapshot.now, self._renderer)
-                self._console.print(f"      {wait.key} {what}: {command}", soft_wrap=True)
+                line = visible(f"      {wait.key} {what}: {command}")
+                self._console.print(line, soft_wrap=True)
 
 
 class LiveScreen:
@@ -395,7 +398,7 @@ def tell_end(console: Console, last: RunSnapshot, renderer: CliRenderer) -> Exit
     error = run_error(record)
     if error is None:
         duration = brief((record.finished_at or last.now) - record.created_at)
-        console.print(f"{record.id} is {record.status} after {duration}", soft_wrap=True)
+        console.print(visible(f"{record.id} is {record.status} after {duration}"), soft_wrap=True)
         console.print(f"result {json_line(last.events[-1].value)}", soft_wrap=True)
     else:
         get = renderer.action(Action("runs.get", {"id": record.id}))

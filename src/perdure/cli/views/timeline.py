@@ -7,6 +7,7 @@ from rich.text import Text
 
 from perdure.cli.views.console import STYLES
 from perdure.model.run import ENDED
+from perdure.model.text import visible
 from perdure.model.times import brief
 from perdure.render.diagram import NodeMark
 from perdure.render.timeline import Timeline
@@ -19,7 +20,7 @@ WIDTH_ELSEWHERE = 100
 def print_timeline(console: Console, timeline: Timeline) -> None:
     is_unicode = console.encoding.lower().replace("-", "").startswith("utf")
     width = console.width if console.is_terminal else WIDTH_ELSEWHERE
-    head = Text(f"{timeline.run} is ")
+    head = Text(visible(f"{timeline.run} is "))
     head.append(timeline.status.value, style=STYLES[timeline.status])
     started = f"{timeline.begun_at.astimezone():%Y-%m-%d %H:%M:%S}"
     took = brief(timeline.until - timeline.begun_at)
