@@ -632,9 +632,14 @@ class NodeNotWaiting(Conflict):
 class ApprovalDecided(Conflict):
     """The approval is decided, expired, or its run has ended."""
 
-    CODE = declare("approval.decided", "approval {approval_id!r} is closed: {outcome}")
+    CODE = declare(
+        "approval.decided", "approval {approval_id!r} is closed: {outcome}", "To see its answers"
+    )
     approval_id: str
     outcome: str
+
+    def actions(self) -> tuple[Action, ...]:
+        return (Action("approvals.get", {"id": self.approval_id}),)
 
 
 class AlreadyAnswered(Conflict):

@@ -7,6 +7,7 @@ equality, so a stale entry fails too.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -41,6 +42,13 @@ WORDED_ERRORS: dict[str, int] = {}
 
 # Module -> how often it words a fault of a flow instead of declaring a code.
 WORDED_FAULTS: dict[str, int] = {}
+
+# Module -> why it spells calls of a client or commands. Elsewhere advice is an action.
+SPELLS_ADVICE = {"diagnostics": "PythonRenderer"}
+_CALL_OR_COMMAND = re.compile(
+    r"\bclient\.\w[\w.]*\(|"
+    r"\bperdure (?:jobs|runs|approvals|waits|schedules|queues|workers|flows|store) [a-z]"
+)
 
 TEXT_METHODS = {
     "endswith",
@@ -80,6 +88,26 @@ def test_who_raises_errors_without_a_code() -> None:
 
 def test_who_words_faults_without_a_code() -> None:
     assert Counter(worded_faults(modules())) == WORDED_FAULTS
+
+
+def test_who_spells_advice() -> None:
+    assert set(spelled_advice(modules())) <= SPELLS_ADVICE.keys()
+
+
+def spelled_advice(found: Iterable[Module]) -> Iterator[str]:
+    """Calls of a client, or commands, in texts that are not documentation."""
+    for module in found:
+        if module.name.split(".")[0] in ("cli", "demo"):
+            continue
+        documentation = {
+            id(node.value) for node in ast.walk(module.tree) if isinstance(node, ast.Expr)
+        }
+        for node in ast.walk(module.tree):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if not isinstance(text, str) or id(node) in documentation:
+                continue
+            if _CALL_OR_COMMAND.search(text):
+                yield module.name
 
 
 def parsers(found: Iterable[Module]) -> Iterator[str]:
@@ -179,6 +207,9 @@ class TestTheChecksThemselves:
             "raise InvalidInput(CODE.fault(('a', 'b'), x=1))\n"
             "self.fault(label, 'no')\n"
             "self.fault(label, error)\n"
+            "f('see client.runs.get(id)')\n"
+            "g(f'{x} perdure runs get {x}')\n"
+            'def h():\n    "client.runs.get(id)"\n'
         )
         found = modules(tmp_path)
 
@@ -187,4 +218,5 @@ class TestTheChecksThemselves:
         assert list(rendered_again(found)) == ["other", "other"]
         assert list(taken_apart(found)) == ["other", "other"]
         assert list(worded_errors(found)) == ["other"]
+        assert list(spelled_advice(found)) == ["other", "other"]
         assert list(worded_faults(found)) == ["other"]

@@ -9,6 +9,7 @@ import pytest
 
 from perdure import Client, Flow
 from tests.cli.commands import Commands
+from tests.cli.test_errors import assert_told
 
 FORM: dict[str, Any] = {
     "type": "object",
@@ -169,8 +170,7 @@ class TestDecide:
     def test_without_a_decision_says_which_there_are(self, perdure: Commands) -> None:
         done = perdure("decide", "order-7:review")
 
-        assert done.exit_code == 2
-        assert "Name one: perdure decide order-7:review approve|reject" in done.error
+        assert_told(done, 2, "order-7:review", "'approve' or 'reject'")
 
     @pytest.mark.usefixtures("asked")
     def test_is_refused_to_who_may_not(self, perdure: Commands) -> None:

@@ -49,7 +49,9 @@ def test_lays_out_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.Monk
 def test_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("mine")
 
-    assert_told(Commands(None)("init", str(tmp_path)), 1, "README.md", "overwritten", "init DIR")
+    assert_told(
+        Commands(None)("init", str(tmp_path)), 1, "README.md", "overwritten", "another folder"
+    )
     assert contents(tmp_path) == {"README.md": "mine"}
 
 

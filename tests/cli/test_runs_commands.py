@@ -194,6 +194,28 @@ class TestEvents:
         assert len(seen) == len(waiting.events())
         assert following.returncode == 0
 
+    @pytest.mark.parametrize("limit, first", [("1", -1), ("3", -3), ("1000", 0)])
+    def test_are_followed_from_the_latest_of_a_limit_on(
+        self, perdure: Commands, completed: RunHandle, limit: str, first: int
+    ) -> None:
+        every = perdure("runs", "events", "order-5").out.splitlines()
+
+        followed = perdure("runs", "events", "order-5", "--follow", "--limit", limit)
+
+        assert len(followed.out.splitlines()) == len(every[first:])
+        assert followed.rows[0][0] == every[first].split()[0]
+        assert followed.rows[-1][3] == "run_completed"
+
+    def test_are_followed_from_a_cursor_on(self, perdure: Commands, completed: RunHandle) -> None:
+        cursor = perdure("runs", "events", "order-5", "--limit", "2", "--json").json["next"]
+
+        followed = perdure("runs", "events", "order-5", "--follow", "--cursor", cursor)
+        refused = perdure("runs", "events", "order-5", "--follow", "--cursor", "here")
+
+        assert followed.exit_code == 0
+        assert followed.rows[0][0] == "3"
+        assert refused.exit_code == 2
+
     def test_following_a_run_that_failed_exits_with_one(
         self, perdure: Commands, failed: RunHandle
     ) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from perdure import Client, Flow, Worker
 from perdure.flows.yaml.schema import published_schema
+from perdure.model.ids import WorkerId
+from perdure.model.worker import WorkerInfo
+from perdure.operations.page import PAGE_MAX
+from perdure.store.opening import store_at
 from tests.cli import sample_flows
 from tests.cli.commands import Commands
 from tests.cli.test_errors import assert_told
@@ -178,6 +184,24 @@ class TestWorkers:
 
         assert done.exit_code == 0
 
+    def test_are_all_asked(self, perdure: Commands, here: Path, url: str, client: Client) -> None:
+        asyncio.run(register(url, [*(info(f"w{n}") for n in range(PAGE_MAX)), info("z", TASKS)]))
+
+        done = perdure("flows", "validate", "good.yaml", "--store", url)
+
+        assert client.workers.list().next is not None
+        assert done.exit_code == 0
+
+    def test_that_are_silent_do_not_count(
+        self, perdure: Commands, here: Path, url: str, client: Client
+    ) -> None:
+        asyncio.run(register(url, [info("killed", TASKS, lease=timedelta(microseconds=1))]))
+
+        done = perdure("flows", "validate", "good.yaml", "--store", url)
+
+        assert done.exit_code == 1
+        assert "no live worker registers task 'fetch'" in done.out
+
     def test_that_have_the_flow_make_none(
         self, perdure: Commands, here: Path, url: str, working: Worker
     ) -> None:
@@ -261,3 +285,30 @@ def test_the_schema_is_printed_for_editors(perdure: Commands) -> None:
     assert done.exit_code == 0
     assert done.out == published_schema()
     assert json.loads(done.out)["title"] == "A flow of Perdure"
+
+
+TASKS = (sample_flows.fetch.name, sample_flows.pack.name)
+
+
+def info(
+    id: str, tasks: tuple[str, ...] = (), lease: timedelta = timedelta(minutes=1)
+) -> WorkerInfo:
+    return WorkerInfo(
+        id=WorkerId(id),
+        namespace="default",
+        host="here",
+        pid=1,
+        queues=("default",),
+        tasks=tasks,
+        tags=None,
+        concurrency=1,
+        lease=lease,
+    )
+
+
+async def register(url: str, infos: list[WorkerInfo]) -> None:
+    store = store_at(url)
+    await store.open()
+    for each in infos:
+        await store.maintenance.register_worker(each)
+    await store.close()

@@ -71,6 +71,21 @@ def test_codes_read_as_they_were_reviewed() -> None:
     assert snapshot() == SNAPSHOT.read_text()
 
 
+# Advice is an action, which each interface spells in its own way.
+_CALL_OR_COMMAND = re.compile(r"\bclient\.\w|\bperdure [a-z-]+")
+
+
+def test_sentences_have_no_calls_and_no_commands() -> None:
+    import_everything()
+    assert [
+        each.name
+        for each in declared().values()
+        if _CALL_OR_COMMAND.search(f"{each.sentence} {each.remedy}")
+    ] == []
+    assert _CALL_OR_COMMAND.search("see client.runs.get(id)")
+    assert _CALL_OR_COMMAND.search("Name one: perdure decide {id}")
+
+
 @pytest.mark.parametrize("kind", [PerdureError, *exceptions()])
 def test_messages_of_exceptions_need_only_what_these_have(kind: type[PerdureError]) -> None:
     assert unknown_fields(kind.CODE, kind) == set()

@@ -375,7 +375,7 @@ class Command:
         return worst
 
     def _show(self, result: Any, out: Output) -> None:
-        from perdure.operations.page import Page
+        from perdure.operations.page import PAGE_MAX, Page
 
         is_page = isinstance(result, Page)
         if out.as_json:
@@ -391,7 +391,8 @@ class Command:
         else:
             self.view(result, out)
             if is_page and result.next:
-                echo(f"more with --cursor {result.next}, or a higher --limit", err=True)
+                higher = "" if len(result) == PAGE_MAX else ", or a higher --limit"
+                echo(f"more with --cursor {result.next}{higher}", err=True)
 
 
 _METAVARS = {

@@ -134,7 +134,7 @@ def _open_approval(d: Decider, command: DecideApproval) -> ApprovalNode:
         if reached is None:
             raise ApprovalNotFound(approval_id=id, reason="its run has not come to it yet")
         if reached.status is NodeStatus.COMPLETED:
-            outcome = "it was decided, or its time was over; client.approvals.get(id) tells by whom"
+            outcome = "it was decided, or its time was over"
         elif state.is_ended:
             outcome = f"its run is {state.status}"
         else:

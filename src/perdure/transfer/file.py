@@ -87,7 +87,7 @@ class ExportFile:
         try:
             header = _decode_header(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._invalid(_FOREIGN, "Name a file that perdure store export wrote") from error
+            raise self._invalid(_FOREIGN, "Name a file that was exported from a store") from error
         if header.format > FORMAT or header.schema > SCHEMA:
             raise self._invalid(
                 f"Perdure {header.perdure} wrote it, in format {header.format} with tables of "

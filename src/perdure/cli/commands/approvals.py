@@ -24,9 +24,7 @@ NOT_AN_OBJECT = declare(
     "cli.data_not_an_object", "--data must be an object where --field adds to it"
 )
 WHICH_DECISION = declare(
-    "cli.which_decision",
-    "no decision was given",
-    "Name one: perdure decide {approval_id} {choices}",
+    "cli.which_decision", "a decision on {approval_id!r} is required: {choices:or}"
 )
 
 
@@ -86,8 +84,7 @@ def _is_to_be_asked(record: ApprovalRecord, answer: Answer, out: Output) -> bool
 
 def _answered(client: Client, record: ApprovalRecord, answer: Answer) -> ApprovalRecord:
     if answer.decision is None:
-        choices = "|".join(record.choices)
-        raise InvalidInput(WHICH_DECISION.fault(approval_id=record.id, choices=choices))
+        raise InvalidInput(WHICH_DECISION.fault(approval_id=record.id, choices=record.choices))
     return client.approvals.decide(
         record.id,
         answer.decision,

@@ -39,6 +39,7 @@ from perdure.cli.views.flows import (
 from perdure.errors import InvalidInput
 from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.run import ENDED, RunStatus
+from perdure.model.worker import is_live
 
 if TYPE_CHECKING:
     from perdure.client.sync import Client
@@ -149,11 +150,17 @@ def validate(
     expected = Expectations(environment=os.environ, is_strict=strict)
     if store is not None:
         with connected(store, namespace) as client:
-            workers = client.workers.list()
+            page = client.workers.list()
+            workers = list(page)
+            while page.next:
+                page = client.workers.list(cursor=page.next)
+                workers += page
+            now = client.store.now()
+            live = [each.info for each in workers if is_live(each, now)]
         expected = Expectations(
             environment=os.environ,
-            registered={task for worker in workers for task in worker.info.tasks},
-            versions={text for worker in workers for text in worker.info.flows},
+            registered={task for worker in live for task in worker.tasks},
+            versions={text for worker in live for text in worker.flows},
             is_strict=strict,
         )
     # Without code to look at, each file makes up a library of its own.

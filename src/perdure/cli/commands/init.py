@@ -14,11 +14,11 @@ from perdure.cli.views.console import json_text
 from perdure.diagnostics import declare
 from perdure.errors import PerdureError
 
-IS_FILE = declare("cli.is_file", "{path!r} is a file", "Name a folder: perdure init DIR")
+IS_FILE = declare("cli.is_file", "{path!r} is a file", "Name a folder")
 WOULD_OVERWRITE = declare(
     "cli.would_overwrite",
     "{files} would be overwritten in {path!r}; nothing was written",
-    "Name another folder: perdure init DIR",
+    "Name another folder",
 )
 
 

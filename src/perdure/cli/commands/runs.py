@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from perdure.cli.command import (
     APP,
@@ -203,9 +204,16 @@ def _events(
     if not follow:
         return client.runs.events(id, limit=limit, cursor=cursor)
     from perdure.cli.views.screen import exit_code_after
+    from perdure.operations.page import decode_cursor, page_size
 
+    after = 0 if cursor is None else decode_cursor("runs.events", cursor, tuple[int])[0]
+    source = click.get_current_context().get_parameter_source("limit")
+    if source is not ParameterSource.DEFAULT:
+        after = max(after, client.runs.get(id).number - page_size(limit))
     lines = None if out.as_json else EventLines(out.console)
     for event in client.runs.watch(id):
+        if event.number <= after:
+            continue
         if lines is None:
             echo(json_line(event))
         else:
@@ -409,7 +417,9 @@ COMMANDS: Mapping[str, Command | click.Command] = {
         extra=(
             click.Option(["--follow", "-f"], is_flag=True, help="Continue until the run finishes"),
         ),
-        more=f"With --follow, --json prints a line for each event. {_AFTER_A_RUN}",
+        more="With --follow, --limit N starts with the latest N events, --cursor with the first "
+        "after it, and --json prints a line for each event. The exit code is then that of the run: "
+        "0 if it completed, 1 if it failed, 4 if it was cancelled, 5 if it was skipped.",
         shows_values=True,
     ),
     "runs.timeline": Command(
