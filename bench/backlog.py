@@ -13,7 +13,7 @@ from bench.tasks import noop
 from perdure import AsyncClient
 from perdure.model.ids import WorkerId
 from perdure.model.outcome import Completed, Settlement
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.store.opening import store_at
 
 BATCH = 100
@@ -21,11 +21,11 @@ BATCH = 100
 
 async def claim_rate(store: Store, jobs: int) -> float:
     """Jobs a second, claimed and completed through the store in batches."""
-    lane = (await store.maintenance.poll("default")).lanes[0]
+    partition = (await store.maintenance.poll("default")).partitions[0]
     request = ClaimRequest(
         namespace="default",
         worker=WorkerId("bench"),
-        lanes=[LaneRequest(lane=lane, queue="default")],
+        partitions=[PartitionClaim(partition=partition, queue="default")],
         limit=BATCH,
         lease=timedelta(seconds=30),
     )

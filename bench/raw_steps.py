@@ -18,7 +18,7 @@ CREATE TABLE raw_runs (
     id bigint PRIMARY KEY, number integer, status text, updated_at timestamptz
 ) WITH (fillfactor = 50);
 CREATE TABLE raw_node_jobs (
-    id bigint PRIMARY KEY, lane text, node text, input bytea, started_at timestamptz
+    id bigint PRIMARY KEY, partition text, node text, input bytea, started_at timestamptz
 ) WITH (fillfactor = 50);
 """
 STEP = """
@@ -42,7 +42,7 @@ CREATE TABLE raw_events (
     run integer, number integer, at integer, data blob, value blob, PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 CREATE TABLE raw_runs (id integer PRIMARY KEY, number integer, status text, updated_at integer);
-CREATE TABLE raw_node_jobs (id integer PRIMARY KEY, lane text, node text, input blob);
+CREATE TABLE raw_node_jobs (id integer PRIMARY KEY, partition text, node text, input blob);
 """
 DATA = b'{"type":"NodeCompleted","node":"step-12","then":{"started":["step-13"]}}'
 
@@ -80,7 +80,7 @@ async def _prepared(url: str, runs: int) -> asyncpg.Connection:
     await connection.execute(POSTGRES)
     ids = [(number,) for number in range(runs)]
     await connection.executemany("INSERT INTO raw_runs VALUES ($1, 0, 'running', now())", ids)
-    jobs = "INSERT INTO raw_node_jobs VALUES ($1, 'lane', 'step-0', '1', now())"
+    jobs = "INSERT INTO raw_node_jobs VALUES ($1, 'partition', 'step-0', '1', now())"
     await connection.executemany(jobs, ids)
     return connection
 
@@ -92,7 +92,7 @@ def steps_sqlite(path: Path, steps: int) -> float:
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.executescript(SQLITE)
     connection.execute("INSERT INTO raw_runs VALUES (0, 0, 'running', 0)")
-    connection.execute("INSERT INTO raw_node_jobs VALUES (0, 'lane', 'step-0', '1')")
+    connection.execute("INSERT INTO raw_node_jobs VALUES (0, 'partition', 'step-0', '1')")
     began = time.perf_counter()
     for number in range(1, steps + 1):
         connection.execute("BEGIN IMMEDIATE")

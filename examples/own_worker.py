@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from perdure import JobQueue, QueuedJob, StaleClaim
+from perdure import ClaimLost, JobQueue, QueuedJob
 
 STORE = "sqlite:///pictures.db"
 LEASE_SECONDS = 0.5
@@ -39,7 +39,7 @@ def kept_alive(queue: JobQueue, job: QueuedJob) -> Iterator[None]:
     done = threading.Event()
 
     def renew() -> None:
-        with suppress(StaleClaim):  # settling it will say so
+        with suppress(ClaimLost):  # settling it will say so
             while not done.wait(LEASE_SECONDS / 3):
                 queue.heartbeat(job)
 
@@ -67,7 +67,7 @@ def work(queue: JobQueue, name: str, stop: threading.Event) -> None:
             continue
         try:
             say(f"{name}: {job.payload}: {attempt(queue, job)}")
-        except StaleClaim:  # it was held up for longer than its lease, and another one has it
+        except ClaimLost:  # it was held up for longer than its lease, and another one has it
             say(f"{name}: {job.payload} was taken away")
 
 
@@ -93,7 +93,7 @@ def fall_asleep(queue: JobQueue) -> QueuedJob:
 def wake_up(queue: JobQueue, job: QueuedJob) -> None:
     try:
         queue.ack(job, result=0)
-    except StaleClaim:
+    except ClaimLost:
         print(f"sleeper: woke up; {job.payload} is no longer its own, and its answer was refused")
 
 

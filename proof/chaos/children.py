@@ -26,7 +26,7 @@ from proof.chaos.journal import evidence
 from proof.chaos.load import FLOWS, LEASE_SECONDS, TASKS
 from proof.chaos.processes import READY
 
-DEATHS_MAX = 1_000
+MAX_CRASHES = 1_000
 """Nobody's work is a poison pill here: workers die of other things."""
 
 _log = logging.getLogger("perdure.chaos")
@@ -53,7 +53,7 @@ def run_worker(store: Store, settings: dict[str, Any]) -> None:
         poll="500ms",
         grace="3s",
         hold_off="100ms",
-        deaths_max=DEATHS_MAX,
+        max_crashes=MAX_CRASHES,
     )
     worker.on(AttemptRequeued, lambda event: evidence().given_back(event.job_id, event.attempt))
     worker.on(WorkerStarted, lambda _: say_ready())

@@ -285,6 +285,6 @@ async def answered(ask: Ask, operation: Callable[[], Awaitable[Any]]) -> Told:
         _log.info("%s: %r", ask.act, error)
     except TimeoutError:
         told = Told(answer=Answer.UNCLEAR)
-    kind = "" if told.error is None else type(told.error).__name__
-    asks().write(replace(ask, answer=told.answer, error=kind))
+    found_type = "" if told.error is None else type(told.error).__name__
+    asks().write(replace(ask, answer=told.answer, error=found_type))
     return told

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from perdure import AsyncClient, Job, RunEndedBadly, RunRecord, RunStatus, Status
+from perdure import AsyncClient, Job, RunRecord, RunStatus, RunUnsuccessful, Status
 from perdure.model.value import Value
 from perdure.operations.page import PAGE_MAX
 from perdure.store.contract import Store
@@ -177,7 +177,7 @@ async def _run_findings(
             continue  # a child: its parent tells
         try:
             result = await client.runs.handle(run.id).result(0)
-        except RunEndedBadly as error:
+        except RunUnsuccessful as error:
             if wanted or run.status is not RunStatus.FAILED:
                 yield f"run {run.id!r} is {run.status}: {error}"
         except TimeoutError:

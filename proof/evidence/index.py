@@ -15,9 +15,9 @@ from proof.evidence.log import (
     BodyBegan,
     BodyEnded,
     EndSeen,
-    GivenBack,
     Line,
     Refused,
+    Requeued,
     read_lines,
 )
 
@@ -296,7 +296,7 @@ class EvidenceIndex:
                 self._insert("acts", *where, line.by, line.nonce, errors)
             case EndSeen():
                 self._insert("end_seen", line.namespace, line.run, line.job, line.status)
-            case GivenBack():
+            case Requeued():
                 self._insert("given_back", line.job, line.at, line.attempt)
 
     def _insert(self, table: str, *values: object) -> None:

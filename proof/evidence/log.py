@@ -104,7 +104,7 @@ class EndSeen(Value, tag="end_seen", omit_defaults=True):
     job: str = ""
 
 
-class GivenBack(Value, tag="given_back"):
+class Requeued(Value, tag="given_back"):
     """A worker that stopped put a job back into the queue, unfinished."""
 
     at: float
@@ -112,7 +112,7 @@ class GivenBack(Value, tag="given_back"):
     attempt: int
 
 
-Line = BodyBegan | BodyEnded | Accepted | Refused | Acted | EndSeen | GivenBack
+Line = BodyBegan | BodyEnded | Accepted | Refused | Acted | EndSeen | Requeued
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)
@@ -209,7 +209,7 @@ class EvidenceLog:
 
     def given_back(self, job: str, attempt: int) -> None:
         """For whoever hears ``AttemptRequeued`` of a worker."""
-        self._append(GivenBack(at=self._now(), job=job, attempt=attempt))
+        self._append(Requeued(at=self._now(), job=job, attempt=attempt))
 
     def close(self) -> None:
         if self._file is not None:
@@ -250,13 +250,13 @@ def began(ctx: BaseContext, nonce: str, at: float, limits: tuple[str, ...]) -> B
         job=job.claim.id,
         epoch=job.claim.epoch,
         attempt=job.attempt,
-        task=job.lane.task,
+        task=job.partition.task,
         worker=ctx.worker,
         idempotency_key=ctx.idempotency_key,
         run="" if node is None else node.run,
         key="" if node is None else node.key,
-        flow=job.lane.flow,
-        limits=(*job.lane.keys, *limits),
+        flow=job.partition.flow,
+        limits=(*job.partition.keys, *limits),
     )
 
 

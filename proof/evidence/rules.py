@@ -22,7 +22,7 @@ from perdure.diagnostics import Finding, declare
 from perdure.model import event as events
 from perdure.model.event import Event
 from perdure.model.ids import JobId, Key, RunId
-from perdure.model.job import HELD, Status
+from perdure.model.job import CLAIMED, Status
 from perdure.model.limit import LimitRule
 from perdure.model.run import RunFilter, RunStatus
 from perdure.model.value import Value
@@ -473,7 +473,7 @@ class EvidenceRules:
     def is_counted(self, view: JobView) -> Iterator[Finding]:
         """A held job counts under the limits that all executions like it counted under."""
         job, details = view.job, view.details
-        if details is None or job.status not in HELD or not view.is_plain:
+        if details is None or job.status not in CLAIMED or not view.is_plain:
             return
         checked = {rule.key for rule in self._settings.limits}
         for key in self._index.limits_of("", job.task):

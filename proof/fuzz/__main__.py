@@ -12,7 +12,7 @@ import time
 import traceback
 from collections import Counter
 
-from proof.fuzz.kinds import KINDS
+from proof.fuzz.node_types import KINDS
 from proof.fuzz.running import fuzz
 from tests.postgres_server import SharedServer
 
@@ -37,14 +37,14 @@ def main() -> int:
     number = wanted.seed
     try:
         while True:
-            for kind, backend in _rounds(wanted):
-                name = f"{kind} on {backend}"
+            for found_type, backend in _rounds(wanted):
+                name = f"{found_type} on {backend}"
                 url = server.url() if backend == "postgres" else ""
-                examples = wanted.examples or EXAMPLES.get(kind, EXAMPLES_OTHERWISE)
+                examples = wanted.examples or EXAMPLES.get(found_type, EXAMPLES_OTHERWISE)
                 try:
-                    tally = fuzz(kind, backend, examples, number=number, postgres_url=url)
+                    tally = fuzz(found_type, backend, examples, number=number, postgres_url=url)
                 except Exception as error:
-                    failures.append(_told(kind, backend, examples, number, error))
+                    failures.append(_told(found_type, backend, examples, number, error))
                 else:
                     tried[name] += tally.tried
                     accepted[name] += tally.accepted
@@ -68,19 +68,19 @@ def _wanted() -> argparse.Namespace:
 def _rounds(wanted: argparse.Namespace) -> list[tuple[str, str]]:
     return [
         (name, backend)
-        for name, kind in KINDS.items()
-        for backend in kind.backends
-        if wanted.kind in (None, name) and wanted.backend in (None, backend)
+        for name, found_type in KINDS.items()
+        for backend in found_type.backends
+        if wanted.type in (None, name) and wanted.backend in (None, backend)
     ]
 
 
-def _told(kind: str, backend: str, examples: int, seed: int, error: Exception) -> str:
+def _told(found_type: str, backend: str, examples: int, seed: int, error: Exception) -> str:
     traceback.print_exception(error, chain=True, limit=-6)
     command = (
-        f"python -m proof.fuzz --seconds 0 --kind '{kind}' --backend {backend} "
+        f"python -m proof.fuzz --seconds 0 --kind '{found_type}' --backend {backend} "
         f"--examples {examples} --seed {seed}"
     )
-    print(f"FAILED {kind} on {backend}; again: {command}", flush=True)
+    print(f"FAILED {found_type} on {backend}; again: {command}", flush=True)
     return command
 
 

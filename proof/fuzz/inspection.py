@@ -20,7 +20,7 @@ from perdure.store.postgres.address import parse_address
 from perdure.verify import Finding, finding_text, verify_store
 from proof.strategies.values import PASSWORD
 
-NOT_WORK = ("workers", "duties", "migrations")
+NOT_WORK = ("workers", "maintenance_leases", "migrations")
 """Tables of workers, which come and go by themselves."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from proof.fuzz.inspection import Ear
-from proof.fuzz.kinds import KINDS, Kind
+from proof.fuzz.node_types import KINDS, NodeType
 from tests.postgres_schemas import drop_schema, with_query
 
 ONE_STORE_EACH = ("stories", "shown stories", "spoilt rows")
@@ -28,14 +28,14 @@ class Tally:
 
 def fuzz(name: str, backend: str, examples: int, *, number: int, postgres_url: str = "") -> Tally:
     """Try so many examples, drawn from a seed; raises what broke a promise, with the example."""
-    kind, tally = KINDS[name], Tally()
+    found_type, tally = KINDS[name], Tally()
     with (
         Ear(postgres_url) as ear,
         asyncio.Runner() as runner,
         tempfile.TemporaryDirectory() as folder,
     ):
         places = _Places(backend, folder, postgres_url)
-        attempt = _attempt(runner, kind, places, name in ONE_STORE_EACH)
+        attempt = _attempt(runner, found_type, places, name in ONE_STORE_EACH)
 
         # Smaller examples are not looked for: each costs a store, and what is drawn is small.
         @seed(number)
@@ -47,7 +47,7 @@ def fuzz(name: str, backend: str, examples: int, *, number: int, postgres_url: s
             suppress_health_check=list(HealthCheck),
             phases=[Phase.generate],
         )
-        @given(kind.examples)
+        @given(found_type.examples)
         def tried(example: Any) -> None:
             tally.tried += 1
             tally.accepted += attempt(example)
@@ -66,11 +66,13 @@ def fuzz(name: str, backend: str, examples: int, *, number: int, postgres_url: s
 class _attempt:
     """One stage for all examples, or one for each."""
 
-    def __init__(self, runner: asyncio.Runner, kind: Kind, places: _Places, is_each: bool) -> None:
+    def __init__(
+        self, runner: asyncio.Runner, found_type: NodeType, places: _Places, is_each: bool
+    ) -> None:
         self._runner = runner
-        self._kind = kind
+        self._type = found_type
         self._places = places
-        self._stage = None if is_each else kind.stage(places.new())
+        self._stage = None if is_each else found_type.stage(places.new())
         self._try = None if self._stage is None else runner.run(self._stage.__aenter__())
 
     def __call__(self, example: Any) -> bool:
@@ -79,7 +81,7 @@ class _attempt:
     async def _tried(self, example: Any) -> bool:
         if self._try is not None:
             return await self._try(example)
-        async with self._kind.stage(self._places.new()) as attempt:
+        async with self._type.stage(self._places.new()) as attempt:
             return await attempt(example)
 
     def close(self) -> None:

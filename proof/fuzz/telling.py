@@ -133,11 +133,11 @@ _DECLARED = """
 flow: {name}
 nodes:
   - id: ask
-    kind: {kind}
+    type: {kind}
     inputs: {{given: input}}
     config: {config}
 """
-_KINDS = {
+_TYPES = {
     "script": """
       command: [sh, -c, 'cat; echo "$KEY"; echo "$KEY" >&2; exit 3']
       stdin: "{{ given }}"
@@ -154,7 +154,7 @@ _KINDS = {
 
 
 def _declared(name: str) -> BuiltFlow:
-    text = _DECLARED.format(name=f"'{name}'", kind=name.split()[0], config=_KINDS[name])
+    text = _DECLARED.format(name=f"'{name}'", type=name.split()[0], config=_TYPES[name])
     return Flow.from_yaml(text)
 
 
@@ -180,7 +180,7 @@ FLOWS: dict[str, BuiltFlow] = {
     "unfit template": Flow("unfit template")
     .then(count, config={"number": "{{ secret.key }}"})
     .build(),
-    **{name: _declared(name) for name in _KINDS},
+    **{name: _declared(name) for name in _TYPES},
 }
 
 

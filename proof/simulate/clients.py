@@ -16,7 +16,7 @@ from perdure.model.job import FINISHED
 from perdure.operations.records import ReportOutcome
 from proof.evidence import log as evidence_log
 from proof.evidence.log import MemoryEvidenceLog
-from proof.simulate.flows import PEOPLE, SIGNALS, Outside, Part
+from proof.simulate.flows import PEOPLE, SIGNALS, External, Part
 from proof.simulate.loop import Actor
 from proof.simulate.tasks import IDS, may_be_replaced
 from proof.simulate.world import World
@@ -333,14 +333,14 @@ class SimulatedClient:
         return self._draw.choice(self._asked.runs or ["none"])
 
     def _payload(self) -> dict[str, int]:
-        return {"lane": self._draw.randrange(3), "value": self._draw.randrange(100)}
+        return {"partition": self._draw.randrange(3), "value": self._draw.randrange(100)}
 
 
-def every(parts: Any) -> list[Outside]:
+def every(parts: Any) -> list[External]:
     """All bodies that wait for reports in these parts, however deep."""
-    found: list[Outside] = []
+    found: list[External] = []
     for part in parts:
-        if isinstance(part, Outside):
+        if isinstance(part, External):
             found.append(part)
         for inner in vars(part).values() if isinstance(part, Part) else ():
             if isinstance(inner, dict):

@@ -210,16 +210,16 @@ class Signal(Part):
     id: str
     signal: str
     timeout: int | None
-    lane: int | None
+    partition: int | None
     """Only signals with this number are for it."""
 
     def add(self, flow: Flow, tasks: Tasks) -> None:
-        where = {"property": "lane", "op": "eq", "value": self.lane}
+        where = {"property": "partition", "op": "eq", "value": self.partition}
         flow.wait_for_signal(
             self.signal,
             timeout=None if self.timeout is None else f"{self.timeout}s",
             on_timeout="continue" if self.timeout is not None else "fail",
-            where=None if self.lane is None else where,
+            where=None if self.partition is None else where,
             name=self.id,
         )
 
@@ -227,8 +227,8 @@ class Signal(Part):
         output = reading.completed(self.id).output
         if output is None:
             compare(f"{self.id} (timeout)", self.timeout is not None, True)
-        elif self.lane is not None:
-            compare(f"{self.id} (lane)", self.lane, output["lane"])
+        elif self.partition is not None:
+            compare(f"{self.id} (partition)", self.partition, output["partition"])
         return output
 
 
@@ -263,7 +263,7 @@ class Approval(Part):
 
 
 @dataclass(frozen=True)
-class Outside(Part):
+class External(Part):
     """A body that waits for a report."""
 
     id: str
@@ -369,10 +369,10 @@ class Drawing:
 
     def _part(self, depth: int) -> Part:
         draw, id = self._draw, f"n{next(self._ids)}"
-        kind = draw.choice(KINDS)
-        if depth >= DEPTH_MAX and kind in ("fork", "route"):
-            kind = "work"
-        match kind:
+        found_type = draw.choice(KINDS)
+        if depth >= DEPTH_MAX and found_type in ("fork", "route"):
+            found_type = "work"
+        match found_type:
             case "fork":
                 names = ("x", "y", "z")[: draw.randint(2, 3)]
                 return Fork(id, {name: self._branch(depth) for name in names})
@@ -385,8 +385,8 @@ class Drawing:
             case "delay":
                 return Delay(id, draw.randint(1, 8))
             case "signal":
-                timeout, lane = draw.choice((None, 6)), draw.choice((None, None, 1))
-                return Signal(id, draw.choice(SIGNALS), timeout, lane)
+                timeout, partition = draw.choice((None, 6)), draw.choice((None, None, 1))
+                return Signal(id, draw.choice(SIGNALS), timeout, partition)
             case "approval":
                 deciders = PEOPLE[: draw.randint(0, 3)]
                 policy: str | int = draw.choice(("any", "all")) if deciders else "any"
@@ -395,7 +395,7 @@ class Drawing:
                 deadline, notifies = draw.choice((None, 10)), draw.random() < 0.3
                 return Approval(id, deciders, policy, deadline, notifies)
             case "outside":
-                return Outside(id)
+                return External(id)
             case "seated":
                 return Seated(id)
             case "child" if self._child is not None:

@@ -9,12 +9,12 @@ from typing import Any
 
 from perdure.errors import IllegalTransition
 from perdure.model.ids import JobId
-from perdure.model.job import FINISHED, HELD, Claim, Claimed, Status, StatusChange, TakenOver
+from perdure.model.job import CLAIMED, FINISHED, Claim, Claimed, Status, StatusChange, TakenOver
 from perdure.model.outcome import Retried, Settlement
 from perdure.model.run import CommitAnswer, CommitState, RunCommit
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
 from perdure.model.worker import Renewal
-from perdure.store.contract import ClaimRequest, LaneRequest
+from perdure.store.contract import ClaimRequest, PartitionClaim
 from perdure.store.lifecycle import Operation
 from perdure.store.memory.records import Place, StoredJob, StoredRun
 from perdure.store.memory.state import State
@@ -110,7 +110,7 @@ class WriteGuard:
 
     def _is_current(self, claim: Claim) -> bool:
         job = self._before.get(claim.id)
-        return job is not None and job.status in HELD and job.epoch == claim.epoch
+        return job is not None and job.status in CLAIMED and job.epoch == claim.epoch
 
     def _check_finality(self, name: str, changed: Sequence[JobId], is_retry: bool) -> None:
         for id in changed:
@@ -162,18 +162,18 @@ class WriteGuard:
                 if job.status is Status.SCHEDULED and job.ready_at <= now:
                     self._find(f"job {job.id} is due, and was not made waiting")
 
-    def _saw_take_over(self, limit: int, deaths_max: int, taken: Sequence[TakenOver]) -> None:
+    def _saw_take_over(self, limit: int, max_crashes: int, taken: Sequence[TakenOver]) -> None:
         now = self._now()
         for each in taken:
             before, after = self._before[each.id], self._state.jobs[each.id]
-            if after.failures != before.failures or after.deaths != before.deaths + 1:
+            if after.failures != before.failures or after.crashes != before.crashes + 1:
                 self._find(f"the death of a worker counts as a failure of job {each.id}")
-            is_poison = after.node is None and after.deaths >= deaths_max
+            is_poison = after.node is None and after.crashes >= max_crashes
             if is_poison and after.status is Status.WAITING:
-                self._find(f"job {each.id} waits after {after.deaths} deaths of {deaths_max}")
+                self._find(f"job {each.id} waits after {after.crashes} crashes of {max_crashes}")
         if len(taken) < limit:
             for job in self._state.jobs.values():
-                if job.status in HELD and job.lease_until is not None and job.lease_until <= now:
+                if job.status in CLAIMED and job.lease_until is not None and job.lease_until <= now:
                     self._find(f"the lease of job {job.id} ran out, and it was not taken over")
 
     def _saw_deadlines(self, limit: int, count: int, changed: Sequence[JobId]) -> None:
@@ -214,13 +214,13 @@ def ill_chosen(
         yield f"{len(taken)} jobs were claimed, where {request.limit} were asked for"
     left = _first_left(state, request, now)
     for job in taken:
-        first = left.get(job.lane.text)
+        first = left.get(job.partition.text)
         if first is not None and _urgency(first) < _urgency(job):
-            yield f"job {job.id} was claimed, and {first.id} of its lane comes before it"
-    free = _free_lanes(state, request, now)
+            yield f"job {job.id} was claimed, and {first.id} of its partition comes before it"
+    free = _free_partitions(state, request, now)
     last = max(map(_urgency, taken), default=None)
-    for lane in free & left.keys():
-        job = left[lane]
+    for partition in free & left.keys():
+        job = left[partition]
         if len(taken) < request.limit:
             yield f"job {job.id} may be claimed, and was left where it is"
         elif last is not None and _urgency(job) < last:
@@ -228,41 +228,41 @@ def ill_chosen(
 
 
 def _first_left(state: State, request: ClaimRequest, now: datetime) -> dict[str, StoredJob]:
-    """The most urgent job of each lane among those that could still be claimed."""
-    lanes = {lane.lane for lane in request.lanes}
+    """The most urgent job of each partition among those that could still be claimed."""
+    partitions = {partition.partition for partition in request.partitions}
     left: dict[str, StoredJob] = {}
     for job in state.jobs.values():
-        if job.status is not Status.WAITING or job.lane.text not in lanes:
+        if job.status is not Status.WAITING or job.partition.text not in partitions:
             continue
         if job.namespace != request.namespace or job.is_held_off(request.worker, now):
             continue
-        first = left.get(job.lane.text)
+        first = left.get(job.partition.text)
         if first is None or _urgency(job) < _urgency(first):
-            left[job.lane.text] = job
+            left[job.partition.text] = job
     return left
 
 
-def _free_lanes(state: State, request: ClaimRequest, now: datetime) -> set[str]:
-    """Lanes from which more could be claimed: open, and with room under all their limits.
+def _free_partitions(state: State, request: ClaimRequest, now: datetime) -> set[str]:
+    """Partitions from which more could be claimed: open, and with room under all their limits.
 
     Leases that ran out take no room, whether or not somebody has taken the jobs over yet.
     """
     live: Counter[str] = Counter()
     for job in state.jobs.values():
-        if job.status in HELD and job.lease_until is not None and job.lease_until > now:
+        if job.status in CLAIMED and job.lease_until is not None and job.lease_until > now:
             live.update(job.limit_keys)
 
-    def is_free(lane: LaneRequest) -> bool:
-        if (request.namespace, lane.queue) in state.paused:
+    def is_free(partition: PartitionClaim) -> bool:
+        if (request.namespace, partition.queue) in state.paused:
             return False
-        for rule in lane.rules:
+        for rule in partition.rules:
             kept = state.limits.get((request.namespace, rule.key))
             is_closed = kept is not None and kept.closed_until is not None
             if rule.live_max is None or live[rule.key] >= rule.live_max or is_closed:
                 return False  # rates are judged by the starts that there were
         return True
 
-    return {lane.lane for lane in request.lanes if is_free(lane)}
+    return {partition.partition for partition in request.partitions if is_free(partition)}
 
 
 def _urgency(job: StoredJob) -> tuple[float, str]:
@@ -357,7 +357,7 @@ class CallGuard:
                 noticeable_at = max(job.deadline_at, self._writes.let_go.get(id, job.deadline_at))
                 if noticeable_at < now - self.deadline_patience:
                     self._find(f"job {id} was claimed {now - job.deadline_at} after its deadline")
-            if job.lane.task == "tapped":
+            if job.partition.task == "tapped":
                 self._taps.append(now)
         self._check_limits(now)
         for finding in ill_chosen(self._state, request, claimed, now):
@@ -367,12 +367,12 @@ class CallGuard:
         live: Counter[str] = Counter()
         keyed: defaultdict[tuple[str, ...], int] = defaultdict(int)
         for job in self._state.jobs.values():
-            if job.id in self._revived or job.status not in HELD or job.lease_until is None:
+            if job.id in self._revived or job.status not in CLAIMED or job.lease_until is None:
                 continue
             if job.lease_until > now:
-                live[job.lane.task] += 1
-                if job.lane.task == "keyed":
-                    keyed[job.lane.keys] += 1
+                live[job.partition.task] += 1
+                if job.partition.task == "keyed":
+                    keyed[job.partition.keys] += 1
         for task, most in SEATED.items():
             if live[task] > most:
                 self._find(f"{live[task]} jobs of {task} are held at once, where {most} may be")
@@ -401,7 +401,7 @@ class CallGuard:
 
     def _check_fingerprints(self) -> None:
         live = Counter(
-            (job.lane.queue, job.fingerprint)
+            (job.partition.queue, job.fingerprint)
             for job in self._state.jobs.values()
             if job.fingerprint is not None and job.status not in FINISHED
         )
@@ -432,14 +432,14 @@ class CallGuard:
         if before is not None and commit.expected < before:  # begun anew at the same moment
             del self._ended[this]
         elif before is not None and len(log) > before:
-            if kind_of(log[before].event.data) != "RunRetried":
+            if type_of(log[before].event.data) != "RunRetried":
                 self._find(f"run {run.id} had ended, and got more events")
             del self._ended[this]
         if run.is_ended:
             self._ended[this] = len(log)
 
 
-def kind_of(data: bytes) -> str:
+def type_of(data: bytes) -> str:
     """The kind of a stored event, without reading all of it."""
     start = len(_TYPE) if data.startswith(_TYPE) else 0
     return data[start : data.index(b'"', start)].decode() if start else "?"
@@ -482,12 +482,12 @@ def _told(name: str, args: tuple[Any, ...], answer: Any) -> str:
 
 
 def _commit_told(commit: RunCommit, result: Any) -> str:
-    kinds = " ".join(kind_of(event.data) for event in commit.events)
+    node_types = " ".join(type_of(event.data) for event in commit.events)
     settled = ", ".join(
-        f"{short(each.claim.id)}/{each.claim.epoch} {type(each.then).__name__}"
+        f"{short(each.claim.id)}/{each.claim.epoch} {type(each.job_outcome).__name__}"
         for each in commit.settlements
     )
     return (
-        f"{commit.run} after {commit.expected} [{kinds}] "
+        f"{commit.run} after {commit.expected} [{node_types}] "
         f"{f'({settled}) ' if settled else ''}-> {commit.status} {result.state}"
     )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from perdure.errors import StoreError
 from perdure.model.hint import Hint
-from perdure.model.job import HELD, Claimed, Status
+from perdure.model.job import CLAIMED, Claimed, Status
 from perdure.model.outcome import Settlement
 from perdure.model.run import NewRun, Submitted
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
@@ -114,7 +114,7 @@ def is_undone_without_caller(name: str, args: tuple[Any, ...]) -> bool:
 def _settled_already(state: State, settlement: Settlement) -> Status | None:
     """A job with our epoch that nobody holds was settled by us: who takes it away raises it."""
     job = state.jobs.get(settlement.claim.id)
-    if job is None or job.epoch != settlement.claim.epoch or job.status in HELD:
+    if job is None or job.epoch != settlement.claim.epoch or job.status in CLAIMED:
         return None
     return job.status
 
@@ -233,7 +233,7 @@ class Network:
             if self._actor.process.is_dead or draw.random() < faults.hint_lost:
                 return
             if hint.names and draw.random() < faults.hint_unnamed:
-                hint = Hint(kind=hint.kind)
+                hint = Hint(type=hint.type)
             times = 2 if draw.random() < faults.hint_twice else 1
             for _ in range(times):
                 delay = draw.random() * faults.hint_delay

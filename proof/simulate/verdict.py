@@ -71,7 +71,7 @@ def _awaited(graph: Graph, event: events.Event, polls: dict[str, int]) -> Iterat
             node = graph.nodes[event.node]
             if isinstance(node, ApprovalNode) and event.number <= len(node.reminders_ms):
                 yield f"remind:{event.node}", node.reminders_ms[event.number - 1]
-        case events.NodeAsked() if event.key in polls:
+        case events.NodePollStarted() if event.key in polls:
             yield f"poll:{event.key}", polls[event.key]
 
 
@@ -103,7 +103,7 @@ def forgotten_reports(run: RunId, log: Iterable[StoredEvent]) -> Iterator[str]:
 
 MAY_FAIL_BY = (
     "perdure.errors.Permanent",
-    "perdure.errors.WorkerDied",
+    "perdure.errors.WorkerCrashed",
     "perdure.errors.RunCancelled",
 )
 """Nothing else makes a run fail here: its tasks have more tries than failures."""
@@ -130,7 +130,9 @@ def judge(world: World, asked: Asked) -> Iterator[str]:
         if run.status is RunStatus.CANCELLED and not _may_be_cancelled(asked, run):
             yield f"run {run.id} was cancelled, and nobody asked for it"
     for job in world.state.jobs.values():
-        yield from (f"job {job.id} of {job.lane.task}: {each}" for each in _job(asked, job, world))
+        yield from (
+            f"job {job.id} of {job.partition.task}: {each}" for each in _job(asked, job, world)
+        )
 
 
 async def checked(world: World) -> list[str]:
@@ -207,7 +209,7 @@ def _job(asked: Asked, job: StoredJob, world: World) -> Iterator[str]:
     if job.node is not None:
         return
     if job.status is Status.COMPLETED:
-        number = next(n for t, n in world.tasks.plain_ones.items() if t.name == job.lane.task)
+        number = next(n for t, n in world.tasks.plain_ones.items() if t.name == job.partition.task)
         arguments: Any = msgspec.json.decode(job.input)[0]
         value = arguments[0] if arguments else None
         found = from_json(job.output or b"null")
@@ -215,7 +217,7 @@ def _job(asked: Asked, job: StoredJob, world: World) -> Iterator[str]:
             yield f"it gave {found!r} for {value!r}"
     if job.status in (Status.FAILED, Status.DEAD) and job.history:
         failure = job.history[-1].failure
-        if failure.type not in JOBS_MAY_FAIL_BY and job.lane.task not in STRICT_TASKS:
+        if failure.type not in JOBS_MAY_FAIL_BY and job.partition.task not in STRICT_TASKS:
             yield f"it failed, which it should not have: {failure.type}: {failure.message}"
     is_stopped = job.id in asked.aborted and job.id not in asked.revived
     if is_stopped and job.status is not Status.CANCELLED:

@@ -9,7 +9,7 @@ from typing import Any
 from perdure.client.client import AsyncClient
 from perdure.errors import PerdureError, StoreError
 from perdure.model.job import FINISHED, Status
-from perdure.model.run import ENDED, WaitKind
+from perdure.model.run import ENDED, WaitType
 from perdure.worker.events import AttemptRequeued
 from perdure.worker.worker import Worker
 from proof.simulate.clients import QUEUE
@@ -82,7 +82,7 @@ class WorkerPool:
             "lease": f"{self.lease}s",
             "poll": f"{draw.choice((1, 5))}s",
             "concurrency": draw.choice((1, 2, 5, 20)),
-            "deaths_max": draw.choice((1, 2, 3, 50)),
+            "max_crashes": draw.choice((1, 2, 3, 50)),
             "abort_grace": "200ms",
             "hold_off": draw.choice(("0s", "500ms")),
         }
@@ -203,10 +203,10 @@ class Finisher:
                 await self._try(client.jobs.resume(job.id))
         for wait in await client.waits.list(limit=1_000):
             match wait.type:
-                case WaitKind.SIGNAL:
-                    payload = {"lane": 1, "value": 3}
+                case WaitType.SIGNAL:
+                    payload = {"partition": 1, "value": 3}
                     await self._try(client.runs.signal(wait.run, wait.name, payload))
-                case WaitKind.OUTSIDE:
+                case WaitType.EXTERNAL:
                     await self._try(
                         client.runs.report(wait.run, wait.key, status="completed", result=4)
                     )
@@ -238,7 +238,7 @@ def left_over(world: World) -> list[str]:
         if run.status not in ENDED
     ]
     found += [
-        f"job {job.id} of {job.lane.task} is {job.status}"
+        f"job {job.id} of {job.partition.task} is {job.status}"
         for job in state.jobs.values()
         if job.status not in FINISHED and job.node is None
     ]

@@ -16,7 +16,7 @@ from perdure.store.contract import PARTS
 from perdure.store.memory.state import State
 from perdure.store.memory.store import MemoryStore
 from perdure.store.memory.transaction import Session
-from perdure.store.wakeups import Kinds, Listener
+from perdure.store.wakeups import HintTypes, Listener
 from perdure.testing.wrapped_store import wrap_part
 from proof.evidence.log import MemoryEvidenceLog
 from proof.simulate.flows import Drawing, SimulatedFlow
@@ -40,8 +40,8 @@ class SimulatedStore(MemoryStore):
     def clone(self) -> SimulatedStore:
         return SimulatedStore(self._session.state, self._session.clock, self._network)
 
-    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
-        return super().subscribe(self._network.hear(listener), kinds)
+    def subscribe(self, listener: Listener, node_types: HintTypes = None) -> Callable[[], None]:
+        return super().subscribe(self._network.hear(listener), node_types)
 
     async def now(self) -> datetime:
         moment: datetime = await self._send("now", super().now, (), {})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perdure.expr.condition import OPERATORS
 from perdure.flows.yaml.schema import FLOW_KEYS, NODE_KEYS
-from perdure.nodes.registry import STRUCTURAL, Kinds
+from perdure.nodes.registry import STRUCTURAL, NodeTypes
 from proof.strategies.text import named, odd_texts
 from proof.strategies.values import any_durations, any_values, json_values
 
@@ -159,7 +159,7 @@ def _small(tasks: Sequence[str]) -> st.SearchStrategy[Any]:
 
 def _step(id: str, tasks: Sequence[str]) -> st.SearchStrategy[Any]:
     seconds = st.sampled_from(["1s", "1h"])
-    kinds: Fields = {
+    node_types: Fields = {
         "signal": st.just({"name": "go", "timeout": "1h", "on_timeout": "continue"}),
         "approval": st.just({"title": "ok?", "deadline": "1h", "on_timeout": "continue"}),
         "delay": st.fixed_dictionaries({"for": seconds}),
@@ -167,8 +167,8 @@ def _step(id: str, tasks: Sequence[str]) -> st.SearchStrategy[Any]:
     }
     call = st.fixed_dictionaries({"id": st.just(id), "task": st.sampled_from(list(tasks))})
     others = [
-        st.fixed_dictionaries({"id": st.just(id), "kind": st.just(kind), "config": config})
-        for kind, config in kinds.items()
+        st.fixed_dictionaries({"id": st.just(id), "type": st.just(found_type), "config": config})
+        for found_type, config in node_types.items()
     ]
     return st.one_of(call, call, *others)
 
@@ -188,7 +188,7 @@ def _odd_step(id: str, tasks: Sequence[str]) -> st.SearchStrategy[Any]:
         st.fixed_dictionaries(
             {
                 "id": st.just(id),
-                "kind": st.just("signal"),
+                "type": st.just("signal"),
                 "config": st.fixed_dictionaries(
                     {"name": st.just("go") | odd_texts()},
                     optional={"where": any_conditions(), "timeout": any_durations()},
@@ -198,7 +198,7 @@ def _odd_step(id: str, tasks: Sequence[str]) -> st.SearchStrategy[Any]:
         st.fixed_dictionaries(
             {
                 "id": st.just(id),
-                "kind": st.just("approval"),
+                "type": st.just("approval"),
                 "config": st.fixed_dictionaries(
                     {"title": any_templates()},
                     optional={"form": any_forms(), "deadline": any_durations()},
@@ -208,7 +208,7 @@ def _odd_step(id: str, tasks: Sequence[str]) -> st.SearchStrategy[Any]:
         st.fixed_dictionaries(
             {
                 "id": st.just(id),
-                "kind": st.sampled_from(["match", "switch", "check", "note", "delay"]),
+                "type": st.sampled_from(["match", "switch", "check", "note", "delay"]),
                 "config": any_conditions() | st.fixed_dictionaries({"for": any_durations()}),
             }
         ),
@@ -219,7 +219,7 @@ def _wild(tasks: Sequence[str]) -> st.SearchStrategy[Any]:
     data = json_values() | odd_texts() | any_templates()
     names = st.sampled_from([*"abc", "default", "a:b", ""]) | odd_texts()
     fields: Fields = {key: data for key in NODE_KEYS if key != "id"}
-    fields["kind"] = st.sampled_from([*STRUCTURAL, *Kinds()]) | data
+    fields["kind"] = st.sampled_from([*STRUCTURAL, *NodeTypes()]) | data
     fields["task"] = st.sampled_from(list(tasks)) | data
     node = st.fixed_dictionaries({"id": names | data}, optional=fields)
     whole: Fields = {"flow": names | data, "nodes": st.lists(node | data, max_size=5) | data}

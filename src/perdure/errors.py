@@ -64,8 +64,8 @@ class PerdureError(Exception):
             return  # a subclass of an application's: what it annotates is its own affair
         own = [
             name
-            for name, kind in inspect.get_annotations(cls).items()
-            if "ClassVar" not in str(kind)
+            for name, found_type in inspect.get_annotations(cls).items()
+            if "ClassVar" not in str(found_type)
         ]
         cls._fields = (*(name for name in cls._fields if name not in own), *own)
 
@@ -288,7 +288,7 @@ class DuplicateTask(InvalidInput):
     name: str
 
 
-class PayloadNotSerialisable(InvalidInput):
+class PayloadNotSerializable(InvalidInput):
     """JSON cannot carry the value."""
 
     CODE = declare(
@@ -325,13 +325,13 @@ class UnknownFlow(InvalidInput):
     known: tuple[str, ...] = ()
 
 
-class UnknownKind(InvalidInput):
+class UnknownNodeType(InvalidInput):
     """A node names a type that does not exist."""
 
     CODE = declare(
         "flow.unknown_kind",
-        "unknown kind {name!r}[; did you mean {nearest:or}?]",
-        "Known: {known}. Pass your own in `kinds`",
+        "unknown node type {name!r}[; did you mean {nearest:or}?]",
+        "Known: {known}. Pass your own in `node_types`",
     )
     _derived = ("nearest",)
     name: str
@@ -518,7 +518,7 @@ class IllegalTransition(Conflict):
     status: str
 
 
-class StaleClaim(Conflict):
+class ClaimLost(Conflict):
     """The caller no longer holds this claim; nothing was written."""
 
     CODE = declare(
@@ -661,7 +661,7 @@ class NotAllowed(PerdureError):
     CODE = declare("not_allowed", "{message}")
 
 
-class NotADecider(NotAllowed):
+class NotDecider(NotAllowed):
     """Somebody else has to decide."""
 
     CODE = declare(
@@ -694,7 +694,7 @@ class _Unsuccessful(PerdureError):
             self.add_note(f"On the worker:\n{self.failure.traceback}")
 
 
-class JobEnded(_Unsuccessful):
+class JobUnsuccessful(_Unsuccessful):
     """The awaited job ended without a result. ``failure`` is what its last attempt left behind."""
 
     CODE = declare("job.unsuccessful", "job {job_id} ended without a result[: {reason}]")
@@ -702,7 +702,7 @@ class JobEnded(_Unsuccessful):
     reason: str = ""
 
 
-class JobFailed(JobEnded):
+class JobFailed(JobUnsuccessful):
     """It failed permanently: an error its retry policy does not retry."""
 
     CODE = declare("job.failed", "job {job_id} failed[: {reason}]")
@@ -715,13 +715,13 @@ class JobDead(JobFailed):
     attempt: int = 0
 
 
-class JobCancelled(JobEnded):
+class JobCancelled(JobUnsuccessful):
     """It was cancelled, or replaced by another job of the same fingerprint."""
 
     CODE = declare("job.cancelled", "job {job_id} was cancelled[: {reason}]")
 
 
-class JobDisabled(JobEnded):
+class JobDisabled(JobUnsuccessful):
     """An operator disabled it."""
 
     CODE = declare("job.disabled", "job {job_id} is disabled", "Enable it")
@@ -741,7 +741,7 @@ class ResultTimeout(PerdureError, TimeoutError):
     status: str
 
 
-class RunEndedBadly(_Unsuccessful):
+class RunUnsuccessful(_Unsuccessful):
     """The awaited run ended without a result."""
 
     CODE = declare("run.unsuccessful", "run {run_id!r} ended without a result[: {reason}]")
@@ -750,20 +750,20 @@ class RunEndedBadly(_Unsuccessful):
     reason: str = ""
 
 
-class RunFailed(RunEndedBadly):
+class RunFailed(RunUnsuccessful):
     """A node failed permanently; ``node`` says which and ``failure`` why."""
 
     CODE = declare("run.failed", "run {run_id!r} failed[ at node {node!r}][: {reason}]")
 
 
-class RunCancelled(RunEndedBadly):
+class RunCancelled(RunUnsuccessful):
     """It was cancelled, or replaced."""
 
     CODE = declare("run.cancelled", "run {run_id!r} was cancelled[ by {by!r}][: {reason}]")
     by: str | None = None
 
 
-class RunSkipped(RunEndedBadly):
+class RunSkipped(RunUnsuccessful):
     """It never started, because its flow was cooling down; ``reason`` says until when."""
 
     CODE = declare("run.skipped", "run {run_id!r} was skipped[: {reason}]")
@@ -834,12 +834,12 @@ class UnknownEvent(PerdureError):
 
     CODE = declare(
         "run.unknown_event",
-        "event {number} of run {run_id!r} is a {kind!r}, which this version does not know",
+        "event {number} of run {run_id!r} is a {type!r}, which this version does not know",
         "Upgrade this process",
     )
     run_id: str
     number: int
-    kind: str
+    type: str
 
 
 class ValueMissing(PerdureError):
@@ -979,7 +979,7 @@ class WaitTimedOut(TaskError, TimeoutError):
     CODE = declare("node.wait_timed_out", "{message}")
 
 
-class OutsideFailed(TaskError):
+class ExternalFailed(TaskError):
     """External work was reported as failed; with retries left, its node starts it again."""
 
     CODE = declare("node.external_failed", "{message}")
@@ -1009,13 +1009,13 @@ class DeadlineExceeded(TaskError, TimeoutError):
     CODE = declare("attempt.deadline_exceeded", "{message}")
 
 
-class WorkerDied(TaskError):
+class WorkerCrashed(TaskError):
     """The lease expired with the job unfinished: its worker was killed, or cut off."""
 
     CODE = declare("attempt.worker_crashed", "{message}")
 
 
-class ProcessDied(TaskError):
+class ProcessCrashed(TaskError):
     """The child process of a task with ``isolation="process"`` ended without an answer."""
 
     CODE = declare("attempt.process_crashed", "{message}")

@@ -22,9 +22,9 @@ from perdure.errors import InvalidInput, RunStuck, RunTimeout
 from perdure.flows.built import BuiltFlow
 from perdure.model import check
 from perdure.model.graph import ApprovalNode, LoopNode, MapNode, TaskNode
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.ids import Key, RunId
-from perdure.model.run import ENDED, RunFilter, Wait, WaitKind
+from perdure.model.run import ENDED, RunFilter, Wait, WaitType
 from perdure.model.times import Duration
 from perdure.model.wait import Report, ReportStatus
 from perdure.operations.backend import checked_flow
@@ -186,7 +186,7 @@ class PrivateStore(MemoryStore):
     def skip_to(self, moment: datetime) -> None:
         """Let this moment come at once, and wake everything that sleeps until then."""
         self._skipped += max(timedelta(0), moment - self._now())
-        self._session.state.hub.publish(Hint(kind=HintKind.DUE))
+        self._session.state.hub.publish(Hint(type=HintType.DUE))
 
     def _now(self) -> datetime:
         return system_clock() + self._skipped
@@ -203,7 +203,7 @@ async def _watch(
             hinted.clear()
             await replies.send(client, store)
             poll = await store.maintenance.poll(client.namespace)
-            if not poll.lanes and poll.next_lease_end_at is None:
+            if not poll.partitions and poll.next_lease_end_at is None:
                 timers = [poll.next_due_at, poll.next_wait_at]
                 due_at = min((each for each in timers if each is not None), default=None)
                 if due_at is None:
@@ -222,12 +222,12 @@ async def _stuck(client: AsyncClient, store: Store, run: RunId) -> RunStuck:
     missing: list[Fault] = []
     async for flow, wait in _open_waits(client, store):
         place = {"run_id": wait.run, "node": wait.key, "flow": flow}
-        match wait.kind:
-            case WaitKind.SIGNAL:
+        match wait.type:
+            case WaitType.SIGNAL:
                 missing.append(NEEDS_SIGNAL.fault(signal=wait.name, **place))
-            case WaitKind.APPROVAL:
+            case WaitType.APPROVAL:
                 missing.append(NEEDS_ANSWER.fault(title=wait.name, **place))
-            case WaitKind.OUTSIDE:
+            case WaitType.EXTERNAL:
                 missing.append(NEEDS_REPORT.fault(step=wait.name, **place))
     missing.sort(key=lambda fault: (fault.code, *map(str, fault.args.values())))
     return RunStuck(*missing or [NOTHING_LEFT.fault(run_id=run)])
@@ -289,11 +289,11 @@ class Replies:
         if not (self._signals or self._answers or self._reports):
             return
         async for _, wait in _open_waits(client, store):
-            if wait.kind is WaitKind.APPROVAL:
+            if wait.type is WaitType.APPROVAL:
                 await self._send_answers(client, wait)
-            elif wait.kind is WaitKind.OUTSIDE:
+            elif wait.type is WaitType.EXTERNAL:
                 await self._send_reports(client, wait)
-            elif wait.kind is WaitKind.SIGNAL and (payloads := self._signals.get(wait.name)):
+            elif wait.type is WaitType.SIGNAL and (payloads := self._signals.get(wait.name)):
                 await client.runs.signal(wait.run, wait.name, payloads.pop(0))
 
     async def _send_answers(self, client: AsyncClient, wait: Wait) -> None:

@@ -43,7 +43,7 @@ class Keyboard:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        found_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:

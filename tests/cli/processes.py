@@ -63,7 +63,7 @@ class WorkerProcess:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        found_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:

@@ -12,15 +12,15 @@ from perdure import Flow, Progress, RunStatus, Status, task
 from perdure.flows.built import BuiltFlow
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
-from perdure.model.job import HELD, Job, NodeRef
+from perdure.model.job import CLAIMED, Job, NodeRef
 from perdure.model.run import (
-    LiveKind,
+    LiveType,
     MapState,
     NodeState,
     NodeStatus,
     RunState,
     Wait,
-    WaitKind,
+    WaitType,
 )
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.operations.records import EventRecord, RunRecord, RunSnapshot
@@ -52,7 +52,7 @@ def shop() -> BuiltFlow:
     )
 
 
-def sight(
+def snapshot(
     nodes: Mapping[str, NodeStatus | NodeState] | None = None,
     *,
     jobs: Sequence[Job] = (),
@@ -64,8 +64,8 @@ def sight(
     """``more`` are fields of the state, and ``flow`` or ``status`` of the run."""
     flow = more.pop("flow", None) or shop()
     status = more.pop("status", RunStatus.RUNNING)
-    live = {job.node.key: LiveKind.JOB for job in jobs if job.node}
-    live |= {wait.key: LiveKind.WAIT for wait in waits}
+    live = {job.node.key: LiveType.JOB for job in jobs if job.node}
+    live |= {wait.key: LiveType.WAIT for wait in waits}
     states = {id: _node(each) for id, each in (nodes or {}).items()}
     state = RunState(status=status, nodes=Map(states), live=Map(live), **more)
     is_ended = state.is_ended
@@ -105,16 +105,16 @@ def items(count: int, done: int) -> MapState:
 
 def job(key: str, status: Status = Status.ACTIVE, **more: Any) -> Job:
     """One that ``ann`` began three seconds ago, if it is held."""
-    is_held = status in HELD
+    is_claimed = status in CLAIMED
     fields: dict[str, Any] = {
         "attempt": 1,
         "failures": 0,
-        "deaths": 0,
-        "worker": WorkerId("ann") if is_held else None,
+        "crashes": 0,
+        "worker": WorkerId("ann") if is_claimed else None,
         "progress": Progress(percent=0),
-        "started_at": NOW - timedelta(seconds=3) if is_held else None,
+        "started_at": NOW - timedelta(seconds=3) if is_claimed else None,
         "ready_at": NOW,
-        "lease_until": NOW + timedelta(seconds=4) if is_held else None,
+        "lease_until": NOW + timedelta(seconds=4) if is_claimed else None,
     }
     return Job(
         id=JobId(f"job-{key}"),
@@ -136,10 +136,10 @@ def job(key: str, status: Status = Status.ACTIVE, **more: Any) -> Job:
     )
 
 
-def wait(key: str, kind: WaitKind, name: str = "", **more: Any) -> Wait:
+def wait(key: str, found_type: WaitType, name: str = "", **more: Any) -> Wait:
     fields: dict[str, Any] = {"due_at": None} | more
     return Wait(
-        run=RUN, namespace="default", key=key, kind=kind, name=name, opened_at=NOW, **fields
+        run=RUN, namespace="default", key=key, type=found_type, name=name, opened_at=NOW, **fields
     )
 
 

@@ -31,7 +31,7 @@ from perdure.render.svg import svg
 from tests.cli.commands import Commands
 from tests.cli.keyboard import Keyboard
 from tests.cli.processes import run_cli
-from tests.cli.sights import event, job, sight, worker
+from tests.cli.sights import event, job, snapshot, worker
 
 ERASE = "\x1b[1G\x1b[0K"
 CLIPBOARD = "\x1b]52;c;aGFjaw==\x07"
@@ -229,7 +229,7 @@ class TestLogs:
 
 
 def test_a_live_picture_is_no_wider_for_it() -> None:
-    seen = sight(
+    seen = snapshot(
         {"fetch": NodeStatus.LIVE},
         jobs=[job("fetch", progress=Progress(percent=50, message=HOSTILE * 9), worker=HOSTILE)],
         workers=[worker(HOSTILE)],

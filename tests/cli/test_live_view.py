@@ -13,9 +13,9 @@ from rich.text import Text
 from perdure import Flow, Progress, RunStatus, Status
 from perdure.cli.views.live import Look, lines_of
 from perdure.cli.views.screen import ASCII, UNICODE, LiveView, Signs, fit_lines, screen
-from perdure.model.run import NodeStatus, WaitKind
+from perdure.model.run import NodeStatus, WaitType
 from perdure.operations.records import RunSnapshot
-from tests.cli.sights import NOW, event, items, job, sight, wait, work, worker
+from tests.cli.sights import NOW, event, items, job, snapshot, wait, work, worker
 
 NOON = f"{NOW.astimezone():%H:%M:%S}"
 LIVE, COMPLETED = NodeStatus.LIVE, NodeStatus.COMPLETED
@@ -23,7 +23,7 @@ LIVE, COMPLETED = NodeStatus.LIVE, NodeStatus.COMPLETED
 
 def busy() -> RunSnapshot:
     """A map with items at work, one of them at a silent worker, beside a retry."""
-    return sight(
+    return snapshot(
         {"fetch": COMPLETED, "pack": LIVE, "price": LIVE},
         jobs=[
             job("pack[2]", progress=Progress(percent=50, message="a very long message " * 5)),
@@ -50,7 +50,7 @@ def long_chain(count: int) -> RunSnapshot:
         flow.then(work, name=f"node{number}")
     nodes = {f"node{number}": COMPLETED for number in range(count // 2)}
     middle = f"node{count // 2}"
-    return sight({**nodes, middle: LIVE}, jobs=[job(middle)], flow=flow.build())
+    return snapshot({**nodes, middle: LIVE}, jobs=[job(middle)], flow=flow.build())
 
 
 class TestScreen:
@@ -91,7 +91,7 @@ class TestScreen:
         assert "╰ ↻ price     retrying" in lines
 
     def test_shows_a_question_with_the_command_in_full(self) -> None:
-        seen = sight({"review": LIVE}, waits=[wait("review", WaitKind.APPROVAL, "Refund 120?")])
+        seen = snapshot({"review": LIVE}, waits=[wait("review", WaitType.APPROVAL, "Refund 120?")])
         lines = drawn(seen, 24, 30)
         at = lines.index("  asks anyone: Refund")
 
@@ -116,16 +116,16 @@ class TestScreen:
         assert "… and 21 to come, 22 completed" in lines
 
     def test_says_that_nobody_works(self) -> None:
-        assert "no live worker" in drawn(sight({"fetch": LIVE}), 80, 24)
+        assert "no live worker" in drawn(snapshot({"fetch": LIVE}), 80, 24)
 
     def test_counts_workers_that_are_too_many_to_name(self) -> None:
         crew = [worker(f"w{number}") for number in range(30)]
-        seen = sight({"fetch": LIVE}, jobs=[job("fetch", worker="w3")], workers=crew)
+        seen = snapshot({"fetch": LIVE}, jobs=[job("fetch", worker="w3")], workers=crew)
 
         assert drawn(seen, 80, 24)[1] == "30 workers, 1 of them at this run"
 
     def test_of_an_ended_run_has_no_workers(self) -> None:
-        seen = sight({"fetch": COMPLETED}, workers=[worker("ann")], status=RunStatus.COMPLETED)
+        seen = snapshot({"fetch": COMPLETED}, workers=[worker("ann")], status=RunStatus.COMPLETED)
 
         assert drawn(seen, 80, 24)[:2] == ["order-7 of shop completed 12s, 1/8 nodes", ""]
 

@@ -61,15 +61,15 @@ class TestFields:
         ]
 
     @pytest.mark.parametrize(
-        "kind", [events.AttemptFailed, events.AttemptRetried, events.AttemptDeadLettered]
+        "found_type", [events.AttemptFailed, events.AttemptRetried, events.AttemptDeadLettered]
     )
-    def test_a_failure_is_told_in_one_line(self, kind: type[events.AttemptFailed]) -> None:
-        event = kind(**JOB, failure=Failure(type="ValueError", message="two\nlines"))
+    def test_a_failure_is_told_in_one_line(self, found_type: type[events.AttemptFailed]) -> None:
+        event = found_type(**JOB, failure=Failure(type="ValueError", message="two\nlines"))
 
         assert fields_of(event)["error"] == "ValueError: two lines"
 
     def test_a_take_over_says_from_whom(self) -> None:
-        failure = Failure(type="perdure.errors.WorkerDied", message="gone")
+        failure = Failure(type="perdure.errors.WorkerCrashed", message="gone")
         event = events.JobTakenOver(**JOB, holder="worker-1", failure=failure)
 
         assert fields_of(event)["holder"] == "worker-1"

@@ -76,11 +76,11 @@ async def _schemas(url: str) -> int:
         await connection.close()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("found_type", ["sqlite", "postgres"])
 def test_older_tables_are_left_as_they_are(
-    kind: str, bare_sqlite_url: str, bare_postgres_url: str
+    found_type: str, bare_sqlite_url: str, bare_postgres_url: str
 ) -> None:
-    url = bare_sqlite_url if kind == "sqlite" else bare_postgres_url
+    url = bare_sqlite_url if found_type == "sqlite" else bare_postgres_url
     asyncio.run(restore(url, 2))
 
     for _ in range(2):

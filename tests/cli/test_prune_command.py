@@ -102,7 +102,7 @@ def test_a_flow_in_a_file_is_submitted_too(
     perdure: Commands, client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "wait.yaml"
-    file.write_text("flow: wait\nnodes:\n  - id: pause\n    kind: delay\n    config: {for: 1h}\n")
+    file.write_text("flow: wait\nnodes:\n  - id: pause\n    type: delay\n    config: {for: 1h}\n")
 
     shown = perdure("submit", str(file), "--id", "w-1", "--json").json
 

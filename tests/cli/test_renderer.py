@@ -12,7 +12,7 @@ from perdure.errors import (
     Conflict,
     InvalidFlow,
     InvalidStoreUrl,
-    NotADecider,
+    NotDecider,
     NotFound,
     PerdureError,
     RunEnded,
@@ -27,7 +27,7 @@ TOO_DEEP = declare("test.too_deep", "too deep")
 
 
 def test_parameters_are_options() -> None:
-    error = NotADecider(approval_id="o:ask", by="eve", deciders=("ann",))
+    error = NotDecider(approval_id="o:ask", by="eve", deciders=("ann",))
 
     assert error_line(error, CliRenderer()).endswith("with --by, and in which roles with --role")
 

@@ -143,8 +143,8 @@ class TestCancel:
         done = perdure("runs", "cancel", "order-5", "--compensate")
 
         assert done.out == "order-5 is compensating, was waiting\n"
-        kinds = [event.type for event in waiting.watch()]
-        assert kinds[-2:] == ["node_undone", "run_cancelled"]
+        node_types = [event.type for event in waiting.watch()]
+        assert node_types[-2:] == ["node_undone", "run_cancelled"]
 
     def test_of_an_ended_run_is_refused(self, perdure: Commands, client: Client) -> None:
         client.submit(sample.orders, 5, id="a")

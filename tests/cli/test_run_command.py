@@ -274,8 +274,8 @@ def test_gives_back_what_it_was_at_when_interrupted_while_it_tells_so(
     run = client.submit(naps, id="nap-1")
 
     with _working(Worker(url, flows=[naps], grace="1h")):
-        for sight in run.observe():
-            if any(job.progress.percent for job in sight.jobs):
+        for snapshot in run.observe():
+            if any(job.progress.percent for job in snapshot.jobs):
                 break
         monkeypatch.setattr(sys, "stderr", ImpatientReader())
 

@@ -153,13 +153,13 @@ def test_a_password_is_not_among_the_arguments_of_the_processes(
 def test_a_process_that_does_not_stop_in_time_is_killed(folder: Path) -> None:
     done = supervised(folder, [sys.executable, "-c", "import time; time.sleep(1000)"])
 
-    assert done == ["ProcessStarted", "StopAsked", "ProcessKilled", "ProcessEnded", "False"]
+    assert done == ["ProcessStarted", "StopRequested", "ProcessKilled", "ProcessEnded", "False"]
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(folder: Path) -> None:
     done = supervised(folder, ["./no-such-program"])
 
-    assert done == ["ProcessNotStarted", "StopAsked", "True"]
+    assert done == ["ProcessNotStarted", "StopRequested", "True"]
 
 
 def supervised(folder: Path, command: list[str]) -> list[str]:

@@ -26,7 +26,7 @@ flow: shop
 nodes:
   - {id: fetch, task: fetch, next: call}
   - id: call
-    kind: http
+    type: http
     inputs: {number: fetch.output.number, token: secret.API}
     config:
       url: https://example.org/{{ number }}
@@ -106,7 +106,7 @@ def test_tasks_that_are_not_there_are_errors_with_the_code_at_hand(
 
 
 def test_flows_that_it_starts_are_those_of_the_code(perdure: Commands, here: Path) -> None:
-    text = "{flow: f, nodes: [{id: a, kind: flow, config: {flow: shipping}}]}"
+    text = "{flow: f, nodes: [{id: a, type: flow, config: {flow: shipping}}]}"
     (here / "f.yaml").write_text(text, encoding="utf-8")
 
     known, unknown = (
@@ -133,11 +133,11 @@ def test_kinds_are_those_of_the_module(perdure: Commands, here: Path) -> None:
         "        return config.text.upper()\n",
         encoding="utf-8",
     )
-    text = "{flow: f, nodes: [{id: a, kind: shout, config: {text: hey}}]}"
+    text = "{flow: f, nodes: [{id: a, type: shout, config: {text: hey}}]}"
     (here / "f.yaml").write_text(text, encoding="utf-8")
 
     assert perdure("flows", "validate", "f.yaml", "--app", "own_kinds").exit_code == 0
-    assert "unknown kind 'shout'" in perdure("flows", "validate", "f.yaml").out
+    assert "unknown node type 'shout'" in perdure("flows", "validate", "f.yaml").out
 
 
 class TestSecrets:

@@ -123,11 +123,11 @@ class TestOnlyReads:
         assert shown.exit_code == 3
         assert "secret" not in shown.error
 
-    @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+    @pytest.mark.parametrize("live_type", ["sqlite", "postgres"])
     def test_leaves_an_older_store_as_it_is(
-        self, kind: str, bare_sqlite_url: str, bare_postgres_url: str
+        self, live_type: str, bare_sqlite_url: str, bare_postgres_url: str
     ) -> None:
-        url = bare_sqlite_url if kind == "sqlite" else bare_postgres_url
+        url = bare_sqlite_url if live_type == "sqlite" else bare_postgres_url
         asyncio.run(restore(url, 2))
 
         assert_told(verify(url), 3, "are at version 2")

@@ -9,10 +9,18 @@ from perdure.engine.failures import describe
 from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Progress, Status
-from perdure.model.outcome import Buried, Cancelled, Completed, Failed, Outcome, Retried, Settlement
-from perdure.model.partition import Lane
+from perdure.model.outcome import (
+    Cancelled,
+    Completed,
+    DeadLettered,
+    Failed,
+    Outcome,
+    Retried,
+    Settlement,
+)
+from perdure.model.partition import Partition
 from perdure.model.payload import to_json
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 
 MINUTE = timedelta(minutes=1)
 
@@ -25,10 +33,17 @@ class PlayedWorker:
 
     async def claim_all(self) -> list[ClaimedJob]:
         """Everything that waits, most urgent first."""
-        survey = await self.store.maintenance.poll(self.namespace)
-        lanes = [LaneRequest(lane=text, queue=Lane.parse(text).queue) for text in survey.lanes]
+        poll = await self.store.maintenance.poll(self.namespace)
+        partitions = [
+            PartitionClaim(partition=text, queue=Partition.parse(text).queue)
+            for text in poll.partitions
+        ]
         request = ClaimRequest(
-            namespace=self.namespace, worker=self.id, lanes=lanes, limit=1000, lease=MINUTE
+            namespace=self.namespace,
+            worker=self.id,
+            partitions=partitions,
+            limit=1000,
+            lease=MINUTE,
         )
         return (await self.store.jobs.claim(request)).jobs
 
@@ -43,7 +58,7 @@ class PlayedWorker:
         return await self.settle(job, Failed(failure=describe(error)))
 
     async def bury(self, job: ClaimedJob, error: BaseException) -> Status | None:
-        return await self.settle(job, Buried(failure=describe(error)))
+        return await self.settle(job, DeadLettered(failure=describe(error)))
 
     async def retry(self, job: ClaimedJob, error: BaseException) -> Status | None:
         return await self.settle(job, Retried(failure=describe(error)))

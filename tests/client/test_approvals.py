@@ -19,7 +19,7 @@ from perdure import (
     Client,
     InvalidAnswer,
     InvalidInput,
-    NotADecider,
+    NotDecider,
     PayloadTooLarge,
     RunStatus,
 )
@@ -226,7 +226,7 @@ class TestDecide:
     async def test_is_refused_from_who_may_not(self, client: AsyncClient) -> None:
         run = await client.submit(refunds, ORDER, id="order-7")
 
-        with pytest.raises(NotADecider, match=r"'eve'.*'finance', 'ann'") as caught:
+        with pytest.raises(NotDecider, match=r"'eve'.*'finance', 'ann'") as caught:
             await client.approvals.decide("order-7:review", "approve", by="eve", roles=["sales"])
 
         assert caught.value.deciders == ("finance", "ann")
@@ -338,8 +338,8 @@ class TestDecide:
         async with AsyncClient(counted.as_store()) as late:
             with pytest.raises(ApprovalDecided, match="approve by ann"):
                 await late.approvals.decide("order-7:review", "reject", by="ann")
-        kinds = [event.type for event in await run.events()]
-        assert kinds.count("approval_answered") == 1
+        node_types = [event.type for event in await run.events()]
+        assert node_types.count("approval_answered") == 1
 
     async def test_counts_though_its_run_was_removed_at_once(
         self, client: AsyncClient, store: Store, clock: ManualClock

@@ -16,7 +16,7 @@ from perdure import (
     DuplicateTask,
     InvalidInput,
     InvalidStoreUrl,
-    PayloadNotSerialisable,
+    PayloadNotSerializable,
     PayloadTooLarge,
     Rate,
     Status,
@@ -187,7 +187,7 @@ class TestEnqueueRefuses:
 
     @pytest.mark.parametrize("value", [object(), float("nan"), {1: {2: object()}}, "\ud800"])
     async def test_what_cannot_be_serialised(self, client: AsyncClient, value: Any) -> None:
-        with pytest.raises(PayloadNotSerialisable, match="the input of task 'echo' cannot be"):
+        with pytest.raises(PayloadNotSerializable, match="the input of task 'echo' cannot be"):
             await client.enqueue(echo, value)
 
         assert await client.jobs.count() == 0

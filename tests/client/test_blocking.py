@@ -81,9 +81,9 @@ def public_methods(face: type) -> dict[str, list[tuple[str, Any, Any]]]:
 
 class TestFaces:
     @pytest.mark.parametrize("blocking, twin", [(Client, AsyncClient), (JobQueue, AsyncJobQueue)])
-    def test_take_what_their_async_twins_take(self, blocking: type, twin: type) -> None:
-        assert public_methods(blocking) == public_methods(twin)
-        assert parameters(blocking) == parameters(twin)
+    def test_take_what_their_async_twins_take(self, blocking: type, target: type) -> None:
+        assert public_methods(blocking) == public_methods(target)
+        assert parameters(blocking) == parameters(target)
 
     def test_in_transactions_take_what_their_async_twins_take(self) -> None:
         assert public_methods(TransactionClient) == public_methods(AsyncTransactionClient)
@@ -91,17 +91,17 @@ class TestFaces:
 
     def test_of_handles_have_what_their_twins_have(self) -> None:
         asked = {"status", "progress"}  # properties here, methods without arguments there
-        blocking, twin = public_methods(JobHandle), public_methods(AsyncJobHandle)
+        blocking, target = public_methods(JobHandle), public_methods(AsyncJobHandle)
 
         assert asked.isdisjoint(blocking)
-        assert blocking == {name: each for name, each in twin.items() if name not in asked}
+        assert blocking == {name: each for name, each in target.items() if name not in asked}
         assert all(isinstance(getattr(JobHandle, name), property) for name in asked)
 
     def test_of_runs_have_what_their_twins_have(self) -> None:
-        blocking, twin = public_methods(RunHandle), public_methods(AsyncRunHandle)
+        blocking, target = public_methods(RunHandle), public_methods(AsyncRunHandle)
 
-        assert twin.pop("status") == parameters(lambda self: None)
-        assert blocking == twin
+        assert target.pop("status") == parameters(lambda self: None)
+        assert blocking == target
         assert isinstance(RunHandle.status, property)
 
     def test_carry_the_documentation_of_their_twins(self) -> None:

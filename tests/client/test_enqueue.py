@@ -38,7 +38,7 @@ class TestEnqueue:
 
         job = await worker.claim()
         assert job.claim.id == handle.id
-        assert (job.lane.task, job.lane.queue) == ("add", "default")
+        assert (job.partition.task, job.partition.queue) == ("add", "default")
         assert from_json(job.input) == [[1, 2], {}]
         assert handle.is_new
 
@@ -48,7 +48,11 @@ class TestEnqueue:
         await client.enqueue("embed", "hello")
 
         job = await worker.claim()
-        assert (job.lane.task, job.lane.queue, job.lane.tags) == ("embed", "embeddings", ("gpu",))
+        assert (job.partition.task, job.partition.queue, job.partition.tags) == (
+            "embed",
+            "embeddings",
+            ("gpu",),
+        )
 
     async def test_keeps_every_option(self, client: AsyncClient, worker: PlayedWorker) -> None:
         handle = await client.enqueue(
@@ -93,7 +97,7 @@ class TestEnqueue:
     ) -> None:
         await client.enqueue(for_user, user="ann", text="x")
 
-        assert (await worker.claim()).lane.keys == ("user:ann",)
+        assert (await worker.claim()).partition.keys == ("user:ann",)
 
     async def test_opens_the_store_on_first_use(self, store_url: str) -> None:
         client = AsyncClient(store_url)

@@ -11,7 +11,7 @@ from perdure.clock import new_id
 from perdure.errors import InvalidInput
 from perdure.model.ids import JobId
 from perdure.model.job import NewJob
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.tasks.calls import (
     JobDefaults,
     JobMaker,
@@ -42,14 +42,14 @@ class TestJobTemplate:
     def test_takes_what_the_task_says(self) -> None:
         job = template(embed)
 
-        assert job.lane == Lane(queue="embeddings", task="embed", tags=("gpu",))
+        assert job.partition == Partition(queue="embeddings", task="embed", tags=("gpu",))
         assert (job.namespace, job.aging, job.priority) == ("team-a", MINUTE, 2)
         assert job.policy is None
 
     def test_prefers_what_the_options_say(self) -> None:
         job = template(embed, queue="other", priority=5, tags=[])
 
-        assert (job.lane.queue, job.lane.tags, job.priority) == ("other", (), 5)
+        assert (job.partition.queue, job.partition.tags, job.priority) == ("other", (), 5)
 
     def test_takes_none_for_not_given(self) -> None:
         assert template(embed, queue=None, priority=None, tags=None, delay=None) == template(embed)
@@ -97,12 +97,12 @@ class TestJobMaker:
     def test_keeps_keyword_only_arguments_by_name(self) -> None:
         assert made(named, kwargs={"queue": "q"}).input == b'[[],{"queue":"q"}]'
 
-    def test_gives_equal_keys_one_lane(self) -> None:
+    def test_gives_equal_keys_one_partition(self) -> None:
         maker = JobMaker(for_user, template(for_user))
         jobs = [maker.job(JobId("x"), (user,), {}, Storing()) for user in ("ann", "bob", "ann")]
 
-        assert [job.lane.keys for job in jobs] == [("user:ann",), ("user:bob",), ("user:ann",)]
-        assert jobs[0].lane is jobs[2].lane
+        assert [job.partition.keys for job in jobs] == [("user:ann",), ("user:bob",), ("user:ann",)]
+        assert jobs[0].partition is jobs[2].partition
 
 
 class TestPayloadJob:
@@ -111,7 +111,7 @@ class TestPayloadJob:
         job = payload_job(JobId("x"), defaults, {"run": 1}, {"priority": 1}, Storing())
 
         assert job.input == b'[[{"run":1}],{}]'
-        assert (job.lane.task, job.priority, job.max_attempts) == ("start", 1, 3)
+        assert (job.partition.task, job.priority, job.max_attempts) == ("start", 1, 3)
 
 
 class TestMayBeRefused:

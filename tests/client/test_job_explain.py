@@ -27,12 +27,12 @@ from perdure.engine.failures import describe
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Status
 from perdure.model.limit import Limit, info_of
-from perdure.model.outcome import Released, Retried
-from perdure.model.partition import Lane
+from perdure.model.outcome import Parked, Retried
+from perdure.model.partition import Partition
 from perdure.model.worker import TaskLimits, WorkerInfo
 from perdure.operations.insight.explain import START_WORKER
 from perdure.store.admission import governing_rules
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from tests.client.flows import asking, keep, ordering
 from tests.client.played_worker import MINUTE, PlayedWorker
 from tests.client.runs import worker_at
@@ -235,7 +235,7 @@ class TestAJob:
 
     async def test_is_parked(self, client: AsyncClient, worker: PlayedWorker) -> None:
         job = await client.enqueue(add, 1)
-        await worker.settle(await worker.claim(), Released())
+        await worker.settle(await worker.claim(), Parked())
 
         finding = only(await job.explain())
 
@@ -515,12 +515,12 @@ async def _claim(
     flow: str = "",
 ) -> list[ClaimedJob]:
     """As a worker claims that keeps to these limits."""
-    lane = Lane(queue="default", task=task_name, keys=keys, flow=flow)
-    rules = governing_rules(lane, limits, ())
+    partition = Partition(queue="default", task=task_name, keys=keys, flow=flow)
+    rules = governing_rules(partition, limits, ())
     request = ClaimRequest(
         namespace="default",
         worker=WorkerId("played-worker"),
-        lanes=[LaneRequest(lane=lane.text, queue="default", rules=rules)],
+        partitions=[PartitionClaim(partition=partition.text, queue="default", rules=rules)],
         limit=count,
         lease=HOUR,
     )

@@ -90,7 +90,7 @@ class TestInputs:
             ("total", "load.output.total", 2, 40),
         ]
         assert (lineage["load"].output, lineage["price"].output) == (2, 3)
-        assert (lineage["price"].kind, lineage["price"].status) == ("task", "completed")
+        assert (lineage["price"].type, lineage["price"].status) == ("task", "completed")
 
     async def test_that_were_missing_say_that_the_default_was_taken(
         self, client: AsyncClient, store: Store

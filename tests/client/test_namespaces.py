@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, InvalidInput, JobNotFound, NoResult, Status
-from perdure.model.outcome import Released
+from perdure.model.outcome import Parked
 from perdure.store.contract import Store
 from tests.client.played_worker import PlayedWorker
 from tests.client.tasks import add
@@ -141,7 +141,7 @@ class TestAnOperator:
         assert (await operator.jobs.disable(handle.id)).after is Status.DISABLED
         assert (await operator.jobs.enable(handle.id)).after is Status.WAITING
         worker = PlayedWorker(store, "team-a")
-        await worker.settle(await worker.claim(), Released())
+        await worker.settle(await worker.claim(), Parked())
         assert (await operator.jobs.resume(handle.id)).after is Status.WAITING
         assert (await operator.jobs.cancel(handle.id)).after is Status.CANCELLED
         assert (await operator.jobs.retry(handle.id)).after is Status.WAITING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure import AsyncClient, FingerprintTaken, IllegalTransition, JobNotFound, Status
-from perdure.model.outcome import Released
+from perdure.model.outcome import Parked
 from tests.client.played_worker import PlayedWorker
 from tests.client.tasks import add, echo, embed
 
@@ -138,7 +138,7 @@ class TestResume:
         self, client: AsyncClient, worker: PlayedWorker
     ) -> None:
         handle = await client.enqueue(add, 1)
-        assert await worker.settle(await worker.claim(), Released()) is Status.PAUSED
+        assert await worker.settle(await worker.claim(), Parked()) is Status.PAUSED
 
         moved = await client.jobs.resume(handle.id)
 
@@ -165,7 +165,7 @@ class TestPauseQueue:
         assert queues == {"default": None, "embeddings": "ann"}
 
         await client.queues.resume("embeddings")
-        assert (await worker.claim()).lane.task == "embed"
+        assert (await worker.claim()).partition.task == "embed"
         assert not any(each.is_paused for each in await client.queues.list())
 
 

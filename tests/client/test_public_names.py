@@ -22,7 +22,7 @@ def test_the_names_of_the_contract_are_public() -> None:
 
 
 def test_only_these_errors_are_not_public() -> None:
-    raised_on_workers_only = {"WorkerDied", "ProcessDied", "ValueMissing"}
+    raised_on_workers_only = {"WorkerCrashed", "ProcessCrashed", "ValueMissing"}
     raised_by_tools = {"NotFaked", "NotSettled", "StoreInUse", "StoreNotEmpty", "InvalidExport"}
     tree = {
         name

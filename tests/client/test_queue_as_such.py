@@ -11,6 +11,7 @@ import pytest
 from perdure import (
     AsyncClient,
     AsyncJobQueue,
+    ClaimLost,
     IllegalTransition,
     InvalidInput,
     JobNotFound,
@@ -19,7 +20,6 @@ from perdure import (
     Permanent,
     QueuedJob,
     RetryLater,
-    StaleClaim,
     Status,
 )
 from perdure.clock import ManualClock
@@ -266,7 +266,7 @@ class TestFencing:
             queue.release(stale),
             queue.heartbeat(stale),
         ):
-            with pytest.raises(StaleClaim, match=f"claim {stale.claim_epoch} on job {stale.id}"):
+            with pytest.raises(ClaimLost, match=f"claim {stale.claim_epoch} on job {stale.id}"):
                 await write
 
         assert await queue.get_job(stale.id) == before
@@ -276,7 +276,7 @@ class TestFencing:
         job = await held(queue)
         await queue.release(job)
 
-        with pytest.raises(StaleClaim):
+        with pytest.raises(ClaimLost):
             await queue.ack(job)
 
 
@@ -331,5 +331,5 @@ class TestBlockingFace:
             assert queue.get_job(job.id).result == "done"
             assert queue.reclaim_expired() == 0
             assert [each.total for each in queue.stats()] == [1]
-            with pytest.raises(StaleClaim):
+            with pytest.raises(ClaimLost):
                 queue.nack(job, "late")

@@ -23,7 +23,7 @@ from perdure import (
     RunEnded,
     RunNotFound,
     RunStatus,
-    WaitKind,
+    WaitType,
     Worker,
     task,
 )
@@ -290,7 +290,7 @@ class TestWaits:
         [wait] = await client.waits.list(type="outside")
 
         assert (wait.run, wait.node, wait.key) == ("order-7", "hand_over", "hand_over")
-        assert (wait.type, wait.name) == (WaitKind.OUTSIDE, "agent")
+        assert (wait.type, wait.name) == (WaitType.EXTERNAL, "agent")
         assert wait.detail == {"ticket": "T-7"}
         assert (wait.opened_at, wait.due_at) == (clock(), clock() + timedelta(hours=2))
 

@@ -12,9 +12,9 @@ from perdure import (
     JobCancelled,
     JobDead,
     JobDisabled,
-    JobEnded,
     JobFailed,
     JobNotFound,
+    JobUnsuccessful,
     NoResult,
     PerdureError,
 )
@@ -125,8 +125,8 @@ class TestFailure:
 
     async def test_is_caught_by_its_base(self) -> None:
         assert issubclass(JobDead, JobFailed)
-        assert issubclass(JobFailed, JobEnded)
-        assert issubclass(JobEnded, PerdureError)
+        assert issubclass(JobFailed, JobUnsuccessful)
+        assert issubclass(JobUnsuccessful, PerdureError)
 
 
 class TestResults:

@@ -21,7 +21,7 @@ from perdure import (
     run_flow_async,
     task,
 )
-from perdure.errors import NotADecider
+from perdure.errors import NotDecider
 from perdure.model.wait import Report, ReportStatus
 from tests.client.flows import (
     Order,
@@ -182,7 +182,7 @@ class TestAnswers:
         flow = deciding.build()
         from_eve = {"decision": "approve", "by": "eve"}
 
-        with pytest.raises(NotADecider, match="'eve' may not decide"):
+        with pytest.raises(NotDecider, match="'eve' may not decide"):
             run_flow(flow, 3, answers={"boss": from_eve}, timeout=TIMEOUT)
         with refused("flow.node_waits_for_none", node="bos", known=("boss",)):
             run_flow(flow, 3, answers={"bos": "approve"})

@@ -73,10 +73,10 @@ class TestFork:
 
         fork = await client.runs.handle(run.id).fork()
 
-        kinds = [event.type for event in await until_ended(fork)]
-        assert kinds.count("node_completed") == 1
-        assert kinds[-2:] == ["node_failed", "run_failed"]
-        assert kinds.count("run_failed") == 2
+        node_types = [event.type for event in await until_ended(fork)]
+        assert node_types.count("node_completed") == 1
+        assert node_types[-2:] == ["node_failed", "run_failed"]
+        assert node_types.count("run_failed") == 2
 
     async def test_of_a_completed_run_at_its_end_is_completed(self, client: AsyncClient) -> None:
         run = await client.submit(ordering, 3)
@@ -186,7 +186,7 @@ class TestMigrate:
 
         await client.runs.migrate(run.id, to=extended)
 
-        assert (await worker.claim()).lane.flow == extended.graph.text
+        assert (await worker.claim()).partition.flow == extended.graph.text
 
     async def test_is_refused_with_what_differs(self, client: AsyncClient) -> None:
         run = await client.submit(asking, 3)

@@ -14,7 +14,7 @@ from perdure import (
     Flow,
     InvalidInput,
     JobNotFound,
-    PayloadNotSerialisable,
+    PayloadNotSerializable,
     RunEnded,
     RunNotFound,
     RunNotPaused,
@@ -29,7 +29,7 @@ from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
 from perdure.model.trigger import CancelRun
 from perdure.store.contract import Store
-from perdure.worker.events import AttemptStarted, ClaimLost
+from perdure.worker.events import AttemptLost, AttemptStarted
 from tests.client.flows import asking, failing, grandparent, hanging, ordering, parent, undoing
 from tests.client.played_worker import PlayedWorker
 from tests.client.runs import until, worker_at
@@ -90,7 +90,7 @@ class TestSignal:
     async def test_is_refused_with_what_cannot_be_stored(self, client: AsyncClient) -> None:
         await client.submit(asking, 3, id="order-3")
 
-        with pytest.raises(PayloadNotSerialisable, match="the payload of signal 'answer'"):
+        with pytest.raises(PayloadNotSerializable, match="the payload of signal 'answer'"):
             await client.runs.signal("order-3", "answer", object())
 
 
@@ -159,7 +159,7 @@ class TestCancel:
     async def test_stops_a_task_that_runs(self, client: AsyncClient, working: Worker) -> None:
         started, stopped = asyncio.Event(), asyncio.Event()
         working.on(AttemptStarted, lambda event: started.set())
-        working.on(ClaimLost, lambda event: stopped.set())
+        working.on(AttemptLost, lambda event: stopped.set())
         run = await client.submit(hanging)
         await asyncio.wait_for(started.wait(), 20)
 

@@ -10,8 +10,8 @@ import pytest
 
 from perdure import AsyncClient, RunNotFound, RunStatus
 from perdure.clock import ManualClock
-from perdure.model.job import HELD, NodeRef
-from perdure.model.run import WaitKind
+from perdure.model.job import CLAIMED, NodeRef
+from perdure.model.run import WaitType
 from perdure.store.contract import Store
 from tests.client.flows import asking, failing, hanging, ordering
 from tests.client.runs import worker_at
@@ -22,42 +22,42 @@ async def test_end_with_the_run_and_have_every_event_once(
 ) -> None:
     run = await client.submit(ordering, 3)
     async with worker_at(store), asyncio.timeout(20):
-        seen = [sight async for sight in run.observe()]
+        seen = [snapshot async for snapshot in run.observe()]
 
     assert seen[-1].run.status is RunStatus.COMPLETED
-    assert [event for sight in seen for event in sight.events] == await run.events()
+    assert [event for snapshot in seen for event in snapshot.events] == await run.events()
     assert list(seen[-1].graph.nodes) == ["read_order", "total"]
 
 
 async def test_show_who_works_on_what(client: AsyncClient, store: Store) -> None:
     run = await client.submit(hanging, 1)
     async with worker_at(store) as worker, asyncio.timeout(20), aclosing(run.observe()) as sights:
-        async for sight in sights:
-            if any(job.status in HELD for job in sight.jobs):
+        async for snapshot in sights:
+            if any(job.status in CLAIMED for job in snapshot.jobs):
                 break
 
-    [held] = sight.jobs
+    [held] = snapshot.jobs
     assert held.worker == worker.id
     assert held.node == NodeRef(run=run.id, key="never")
-    assert [each.info.id for each in sight.workers] == [worker.id]
+    assert [each.info.id for each in snapshot.workers] == [worker.id]
 
 
 async def test_show_what_is_waited_for(client: AsyncClient, store: Store) -> None:
     run = await client.submit(asking, 1)
     async with worker_at(store), asyncio.timeout(20), aclosing(run.observe()) as sights:
-        async for sight in sights:
-            if sight.waits:
+        async for snapshot in sights:
+            if snapshot.waits:
                 break
 
-    assert [(wait.key, wait.kind, wait.name) for wait in sight.waits] == [
-        ("answer", WaitKind.SIGNAL, "answer")
+    assert [(wait.key, wait.type, wait.name) for wait in snapshot.waits] == [
+        ("answer", WaitType.SIGNAL, "answer")
     ]
 
 
 async def test_keep_what_nodes_failed_with(client: AsyncClient, store: Store) -> None:
     run = await client.submit(failing, 1)
     async with worker_at(store), asyncio.timeout(20):
-        seen = [sight async for sight in run.observe()]
+        seen = [snapshot async for snapshot in run.observe()]
 
     assert seen[-1].failures["refuse"].message == "out of paper"
 
@@ -66,7 +66,7 @@ async def test_of_an_ended_run_are_one(client: AsyncClient) -> None:
     run = await client.submit(asking, 1)
     await run.cancel()
 
-    statuses = [sight.run.status async for sight in run.observe()]
+    statuses = [snapshot.run.status async for snapshot in run.observe()]
 
     assert statuses == [RunStatus.CANCELLED]
 

@@ -12,7 +12,7 @@ from perdure import (
     AsyncClient,
     Flow,
     InvalidInput,
-    PayloadNotSerialisable,
+    PayloadNotSerializable,
     PayloadTooLarge,
     RunExists,
     RunStatus,
@@ -119,7 +119,7 @@ class TestRefuses:
             await client.submit(outer, "three")
 
     async def test_an_input_that_cannot_be_stored(self, client: AsyncClient) -> None:
-        with pytest.raises(PayloadNotSerialisable, match="the input of flow 'asking'"):
+        with pytest.raises(PayloadNotSerializable, match="the input of flow 'asking'"):
             await client.submit(asking, object())
 
     async def test_an_input_that_is_too_large(self, store: Store) -> None:

@@ -26,7 +26,7 @@ from perdure import (
     task,
 )
 from perdure.clock import ManualClock
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.schedule import Schedule, UnreadableSchedule
 from perdure.store.contract import Store
 from perdure.store.memory.schedules import MemorySchedules
@@ -407,7 +407,7 @@ class TestTrigger:
         await client.enqueue(add.options(**said), 2, 3)
         [enqueued] = await PlayedWorker(store).claim_all()
 
-        assert triggered.lane == Lane(queue="slow", task="add", tags=("gpu",))
+        assert triggered.partition == Partition(queue="slow", task="add", tags=("gpu",))
         assert triggered.policy is not None
         same = replace(enqueued, claim=triggered.claim, created_at=triggered.created_at)
         assert triggered == same
@@ -423,7 +423,7 @@ class TestTrigger:
         await client.schedules.trigger("sums")
 
         [job] = await PlayedWorker(store).claim_all()
-        assert (job.lane, job.policy) == (Lane(queue="default", task="add"), None)
+        assert (job.partition, job.policy) == (Partition(queue="default", task="add"), None)
 
     async def test_starts_even_while_paused_or_busy(self, client: AsyncClient) -> None:
         await client.schedules.save("ask", asking, every="1h", paused=True)

@@ -10,7 +10,7 @@ import pytest
 
 from perdure import AsyncClient, JobFailed, JobNotFound, ResultTimeout, StoreError
 from perdure.client import handles
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.operations import waiting
 from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
@@ -39,7 +39,7 @@ class HintedStore(CountedStore):
 
     def tell(self, *names: str) -> None:
         for listener in self.listeners:
-            listener(Hint(kind=HintKind.CHANGED, names=frozenset(names)))
+            listener(Hint(type=HintType.CHANGED, names=frozenset(names)))
 
 
 @pytest.fixture

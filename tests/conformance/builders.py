@@ -13,18 +13,18 @@ from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, FailedAttempt, Job, JobState, NewJob, Status
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import (
-    Buried,
     Cancelled,
     Completed,
+    DeadLettered,
     Failed,
     Outcome,
-    Released,
+    Parked,
     Retried,
     Settlement,
 )
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.worker import WorkerInfo
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.store.lifecycle import Operation
 
 SECOND = timedelta(seconds=1)
@@ -34,7 +34,7 @@ LEASE = timedelta(seconds=30)
 AGING = timedelta(minutes=5)
 
 NAMESPACE = "default"
-LANE = Lane(queue="mail", task="send")
+PARTITION = Partition(queue="mail", task="send")
 WORKER = WorkerId("worker-1")
 OTHER_WORKER = WorkerId("worker-2")
 
@@ -43,7 +43,7 @@ def new_job(**changes: Any) -> NewJob:
     job = NewJob(
         id=JobId(new_id()),
         namespace=NAMESPACE,
-        lane=LANE,
+        partition=PARTITION,
         priority=3,
         aging=AGING,
         input=b"{}",
@@ -56,12 +56,15 @@ def failure(message: str = "no route to host") -> Failure:
     return Failure(type="OSError", message=message)
 
 
-def request(*lanes: Lane, rules: tuple[LimitRule, ...] = (), **changes: Any) -> ClaimRequest:
+def request(
+    *partitions: Partition, rules: tuple[LimitRule, ...] = (), **changes: Any
+) -> ClaimRequest:
     wanted = ClaimRequest(
         namespace=NAMESPACE,
         worker=WORKER,
-        lanes=[
-            LaneRequest(lane=lane.text, queue=lane.queue, rules=rules) for lane in lanes or (LANE,)
+        partitions=[
+            PartitionClaim(partition=partition.text, queue=partition.queue, rules=rules)
+            for partition in partitions or (PARTITION,)
         ],
         limit=100,
         lease=LEASE,
@@ -79,17 +82,17 @@ async def insert_many(store: Store, count: int, **changes: Any) -> list[JobId]:
     return [each.id for each in inserted]
 
 
-async def claim(store: Store, *lanes: Lane, **changes: Any) -> Claimed:
-    return await store.jobs.claim(request(*lanes, **changes))
+async def claim(store: Store, *partitions: Partition, **changes: Any) -> Claimed:
+    return await store.jobs.claim(request(*partitions, **changes))
 
 
-async def claim_ids(store: Store, *lanes: Lane, **changes: Any) -> list[JobId]:
-    claimed = await claim(store, *lanes, **changes)
+async def claim_ids(store: Store, *partitions: Partition, **changes: Any) -> list[JobId]:
+    claimed = await claim(store, *partitions, **changes)
     return [job.claim.id for job in claimed.jobs]
 
 
-async def claim_one(store: Store, *lanes: Lane, **changes: Any) -> Claim:
-    claimed = await claim(store, *lanes, limit=1, **changes)
+async def claim_one(store: Store, *partitions: Partition, **changes: Any) -> Claim:
+    claimed = await claim(store, *partitions, limit=1, **changes)
     [job] = claimed.jobs
     return job.claim
 
@@ -97,11 +100,13 @@ async def claim_one(store: Store, *lanes: Lane, **changes: Any) -> Claim:
 async def hold(
     store: Store, *, worker: WorkerId = WORKER, lease: timedelta = LEASE, **changes: Any
 ) -> Claim:
-    """Insert a job and claim it. Nothing else may wait in its lane."""
+    """Insert a job and claim it. Nothing else may wait in its partition."""
     job = new_job(**changes)
     await store.jobs.insert([job])
-    held = await claim_one(store, job.lane, namespace=job.namespace, worker=worker, lease=lease)
-    assert held.id == job.id, "another job of the lane was claimed instead"
+    held = await claim_one(
+        store, job.partition, namespace=job.namespace, worker=worker, lease=lease
+    )
+    assert held.id == job.id, "another job of the partition was claimed instead"
     return held
 
 
@@ -113,7 +118,9 @@ async def settle(store: Store, claim: Claim, outcome: Outcome, **changes: Any) -
 
 async def close_limit(store: Store, namespace: str, key: str, until: datetime) -> None:
     """Let nothing start under ``key`` before ``until``, as an attempt does that met the limit."""
-    held = await hold(store, namespace=namespace, lane=Lane(queue="default", task="closer"))
+    held = await hold(
+        store, namespace=namespace, partition=Partition(queue="default", task="closer")
+    )
     await settle(store, held, Retried(failure=failure(), until=until, closes_limit=key))
 
 
@@ -122,9 +129,9 @@ async def put_in(store: Store, status: Status, **changes: Any) -> Claim:
     outcomes: dict[Status, Outcome] = {
         Status.COMPLETED: Completed(output=b"1"),
         Status.FAILED: Failed(failure=failure()),
-        Status.DEAD: Buried(failure=failure()),
+        Status.DEAD: DeadLettered(failure=failure()),
         Status.CANCELLED: Cancelled(),
-        Status.PAUSED: Released(),
+        Status.PAUSED: Parked(),
     }
     if status is Status.SCHEDULED:
         changes.setdefault("delay", MINUTE)

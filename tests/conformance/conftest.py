@@ -25,9 +25,9 @@ async def store(store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def twin(store: Store) -> AsyncIterator[Store]:
+async def target(store: Store) -> AsyncIterator[Store]:
     """A second handle on the same place."""
-    twin = store.clone()
-    await twin.open()
-    yield twin
-    await twin.close()
+    target = store.clone()
+    await target.open()
+    yield target
+    await target.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.store.contract import Store
 
 
@@ -19,10 +19,10 @@ class Ear:
     def is_silent(self) -> bool:
         return self._heard.empty()
 
-    async def hears(self, kind: HintKind, name: str = "") -> None:
+    async def hears(self, found_type: HintType, name: str = "") -> None:
         """Wait until a hint of that kind names ``name``, or means anything."""
         async with asyncio.timeout(5):
             while True:
                 hint = await self._heard.get()
-                if hint.kind is kind and (not hint.names or name in hint.names):
+                if hint.type is found_type and (not hint.names or name in hint.names):
                     return

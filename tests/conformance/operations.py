@@ -18,20 +18,20 @@ from perdure.clock import ManualClock, new_id
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, JobFilter, NewJob, Progress, Status
 from perdure.model.outcome import (
-    Buried,
     Cancelled,
     Completed,
+    DeadLettered,
     Failed,
-    GivenBack,
     Outcome,
-    Released,
+    Parked,
+    Requeued,
     Retried,
     Settlement,
 )
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.value import Value
 from perdure.store import lifecycle
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from tests.conformance.builders import AGING, LEASE, MINUTE, SECOND, failure, new_job, worker_info
 from tests.conformance.run_operations import RUN_OFTEN, RUN_PREPARE, RUN_SELDOM, clear_runs
 from tests.conformance.scene import LIMIT, NAMESPACES, RULES, WORKERS, Do, Draw, Scene
@@ -42,23 +42,23 @@ from tests.conformance.schedule_operations import (
     clear_schedules,
 )
 
-LANES = (
-    Lane(queue="mail", task="send"),
-    Lane(queue="mail", task="bounce", tags=("gpu",)),
-    Lane(queue="default", task="send", keys=("user-7",)),
+PARTITIONS = (
+    Partition(queue="mail", task="send"),
+    Partition(queue="mail", task="bounce", tags=("gpu",)),
+    Partition(queue="default", task="send", keys=("user-7",)),
 )
 OUTCOMES: tuple[Outcome, ...] = (
     Completed(output=b"1"),
     Retried(failure=failure("at once")),
     Retried(failure=failure("later"), delay=20 * SECOND, hold_off=15 * SECOND),
-    Retried(failure=failure("not now"), is_postponed=True, hold_off=MINUTE),
+    Retried(failure=failure("not now"), is_snoozed=True, hold_off=MINUTE),
     Retried(failure=failure("429"), delay=40 * SECOND, closes_limit="mailer"),
     Failed(failure=failure("for good")),
-    Buried(failure=failure("too often")),
+    DeadLettered(failure=failure("too often")),
     Cancelled(failure=failure("cleaned up")),
     Cancelled(),
-    GivenBack(),
-    Released(),
+    Requeued(),
+    Parked(),
 )
 
 
@@ -112,11 +112,11 @@ def _work(scene: Scene, drawn: ClaimRequest, outcome: Outcome) -> Do:
 
 
 def _settle(
-    scene: Scene, numbers: frozenset[int], outcome: Outcome, is_dropped: bool, percent: int | None
+    scene: Scene, numbers: frozenset[int], outcome: Outcome, is_hidden: bool, percent: int | None
 ) -> Do:
     progress = None if percent is None else Progress(percent=percent, message="settled")
     settlements = [
-        Settlement(claim=claim, outcome=outcome, progress=progress, is_dropped=is_dropped)
+        Settlement(claim=claim, outcome=outcome, progress=progress, is_hidden=is_hidden)
         for claim in scene.claims_of(numbers)
     ]
     return lambda store: store.jobs.settle(settlements)
@@ -225,7 +225,7 @@ def _new_job(random: Random) -> NewJob:
     choice = random.choice
     return new_job(
         namespace=_namespace(random),
-        lane=choice(LANES),
+        partition=choice(PARTITIONS),
         priority=choice([1, 3, 5]),
         aging=AGING,
         delay=choice([0, 0, 0, 15]) * SECOND,
@@ -243,9 +243,11 @@ def _claim_request(random: Random) -> ClaimRequest:
     return ClaimRequest(
         namespace=_namespace(random),
         worker=random.choice(WORKERS),
-        lanes=[
-            LaneRequest(lane=lane.text, queue=lane.queue, rules=random.choice(RULES))
-            for lane in random.sample(LANES, random.randint(1, 3))
+        partitions=[
+            PartitionClaim(
+                partition=partition.text, queue=partition.queue, rules=random.choice(RULES)
+            )
+            for partition in random.sample(PARTITIONS, random.randint(1, 3))
         ],
         limit=random.choice([1, 2, 9]),
         lease=random.choice([LEASE, 10 * SECOND]),

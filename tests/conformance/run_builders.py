@@ -11,23 +11,23 @@ from perdure.clock import new_id
 from perdure.model.event import NewEvent, Parent
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Claim, ClaimedJob, FailedAttempt, Job, NewJob, NodeRef
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.run import (
     CommitResult,
     CommitState,
     Continues,
-    Ends,
+    Finishes,
     LoadedRun,
     NewRun,
     NewWait,
     NodeSettlement,
-    Repeats,
+    Retries,
     Run,
     RunCommit,
     RunStatus,
     Wait,
     WaitFilter,
-    WaitKind,
+    WaitType,
 )
 from perdure.store.contract import EventsAfter, Store
 from tests.conformance.builders import AGING, LEASE, WORKER, claim
@@ -45,11 +45,11 @@ CANCELLED = RunStatus.CANCELLED
 _tokens = count(1_000_000)
 
 
-def node_lane(task: str = "pack_item", version: str = VERSION, **changes: Any) -> Lane:
-    return replace(Lane(queue="packing", task=task, flow=f"{FLOW}@{version}"), **changes)
+def node_partition(task: str = "pack_item", version: str = VERSION, **changes: Any) -> Partition:
+    return replace(Partition(queue="packing", task=task, flow=f"{FLOW}@{version}"), **changes)
 
 
-NODE_LANE = node_lane()
+NODE_PARTITION = node_partition()
 
 
 def event(text: str = "event", value: str | None = None) -> NewEvent:
@@ -63,7 +63,7 @@ def node_job(key: str = "pack", run: RunId = RUN, **changes: Any) -> NewJob:
     job = NewJob(
         id=JobId(new_id()),
         namespace=NAMESPACE,
-        lane=NODE_LANE,
+        partition=NODE_PARTITION,
         priority=4,
         aging=AGING,
         input=f'[["{key}"],{{}}]'.encode(),
@@ -74,24 +74,24 @@ def node_job(key: str = "pack", run: RunId = RUN, **changes: Any) -> NewJob:
 
 
 def timer(key: str = "delay", **changes: Any) -> NewWait:
-    return replace(NewWait(key=key, kind=WaitKind.TIMER), **changes)
+    return replace(NewWait(key=key, type=WaitType.TIMER), **changes)
 
 
 def signal(key: str = "ask", **changes: Any) -> NewWait:
-    return replace(NewWait(key=key, kind=WaitKind.SIGNAL, name="paid"), **changes)
+    return replace(NewWait(key=key, type=WaitType.SIGNAL, name="paid"), **changes)
 
 
 def outside(key: str = "carrier", **changes: Any) -> NewWait:
-    return replace(NewWait(key=key, kind=WaitKind.OUTSIDE, name="label"), **changes)
+    return replace(NewWait(key=key, type=WaitType.EXTERNAL, name="label"), **changes)
 
 
 def approval(key: str = "check", **changes: Any) -> NewWait:
     """One that nobody is named for, unless told so."""
-    return replace(NewWait(key=key, kind=WaitKind.APPROVAL, name="Ship it?"), **changes)
+    return replace(NewWait(key=key, type=WaitType.APPROVAL, name="Ship it?"), **changes)
 
 
 def child_wait(key: str = "ship", child: RunId = CHILD) -> NewWait:
-    return NewWait(key=key, kind=WaitKind.CHILD, name=child)
+    return NewWait(key=key, type=WaitType.CHILD, name=child)
 
 
 def new_run(**changes: Any) -> NewRun:
@@ -150,34 +150,36 @@ async def go_on(store: Store, **changes: Any) -> None:
 
 
 def ends(held: Claim) -> NodeSettlement:
-    return NodeSettlement(claim=held, then=Ends())
+    return NodeSettlement(claim=held, job_outcome=Finishes())
 
 
 def continues(held: Claim, job: NewJob) -> NodeSettlement:
-    return NodeSettlement(claim=held, then=Continues(job=job))
+    return NodeSettlement(claim=held, job_outcome=Continues(job=job))
 
 
 def repeats(held: Claim, outcome: Any) -> NodeSettlement:
-    return NodeSettlement(claim=held, then=Repeats(outcome=outcome))
+    return NodeSettlement(claim=held, job_outcome=Retries(outcome=outcome))
 
 
-async def claim_nodes(store: Store, *lanes: Lane, **changes: Any) -> list[ClaimedJob]:
-    claimed = await claim(store, *(lanes or (NODE_LANE,)), **{"namespace": NAMESPACE, **changes})
+async def claim_nodes(store: Store, *partitions: Partition, **changes: Any) -> list[ClaimedJob]:
+    claimed = await claim(
+        store, *(partitions or (NODE_PARTITION,)), **{"namespace": NAMESPACE, **changes}
+    )
     return claimed.jobs
 
 
-async def claim_node(store: Store, *lanes: Lane, **changes: Any) -> Claim:
-    [job] = await claim_nodes(store, *lanes, limit=1, **changes)
+async def claim_node(store: Store, *partitions: Partition, **changes: Any) -> Claim:
+    [job] = await claim_nodes(store, *partitions, limit=1, **changes)
     return job.claim
 
 
 async def held_node(store: Store, **changes: Any) -> Claim:
     """Submit a run of one job, and claim that."""
     await submit(store, jobs=(node_job(**changes),))
-    return await claim_node(store, changes.get("lane", NODE_LANE))
+    return await claim_node(store, changes.get("partition", NODE_PARTITION))
 
 
-async def is_held(store: Store, held: Claim) -> bool:
+async def is_suspended(store: Store, held: Claim) -> bool:
     return not (await store.jobs.check([held])).lost
 
 

@@ -17,34 +17,34 @@ from perdure.model.event import NewEvent, Parent
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import Claim, NewJob, NodeRef
 from perdure.model.outcome import Retried
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.run import (
     ENDED,
     Continues,
-    Ends,
+    Finishes,
     NewRun,
     NewWait,
     NodeSettlement,
     OnExisting,
-    Repeats,
+    Retries,
     RunCommit,
     RunFilter,
     RunStatus,
     Snapshot,
     StoredStep,
-    WaitKind,
+    WaitType,
 )
 from perdure.model.value import Value
 from perdure.store import lifecycle
-from perdure.store.contract import ClaimRequest, EventsAfter, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, EventsAfter, PartitionClaim, Store
 from tests.conformance.builders import AGING, LEASE, SECOND, failure
 from tests.conformance.scene import LIMIT, NAMESPACES, RULES, WORKERS, Do, Draw, Scene
 from tests.conformance.wait_operations import drawn_filter, drawn_wait, page_waits
 
 RUNS = tuple(RunId(f"run-{number}") for number in range(4))
 KEYS = ("a", "b", "c[0]", "c[1]")
-NODE_LANES = tuple(
-    Lane(queue=queue, task="pack", flow=f"orders@{version}")
+NODE_PARTITIONS = tuple(
+    Partition(queue=queue, task="pack", flow=f"orders@{version}")
     for queue in ("mail", "default")
     for version in ("v1", "v2")
 )
@@ -53,15 +53,15 @@ LIVE = (RunStatus.RUNNING, RunStatus.WAITING)
 REPEATS = (
     Retried(failure=failure("at once")),
     Retried(failure=failure("later"), delay=20 * SECOND, hold_off=15 * SECOND),
-    Retried(failure=failure("429"), delay=5 * SECOND, is_postponed=True, closes_limit="mailer"),
+    Retried(failure=failure("429"), delay=5 * SECOND, is_snoozed=True, closes_limit="mailer"),
 )
 
 
 class Starts(Value):
     """What a run or a commit starts: keys and delays in seconds, and what differs besides."""
 
-    jobs: tuple[tuple[str, Lane, int, int], ...] = ()
-    """Key, lane, priority, delay."""
+    jobs: tuple[tuple[str, Partition, int, int], ...] = ()
+    """Key, partition, priority, delay."""
     waits: tuple[tuple[NewWait, int | None], ...] = ()
     """What is waited for, and in how many seconds from the scene's now it is due as a time."""
     children: tuple[tuple[str, RunStatus], ...] = ()
@@ -74,13 +74,13 @@ class Step(Value):
     late: int
     events: int
     status: RunStatus
-    settles: tuple[tuple[int, str, Lane], ...]
-    """Which of the run's claims, how, and in which lane it continues."""
+    settles: tuple[tuple[int, str, Partition], ...]
+    """Which of the run's claims, how, and in which partition it continues."""
     starts: Starts
-    closes: tuple[str, ...] = ()
-    drops: tuple[str, ...] = ()
-    clears: bool = False
-    holds: bool | None = None
+    close_waits: tuple[str, ...] = ()
+    cancel_keys: tuple[str, ...] = ()
+    cancel_all: bool = False
+    suspend: bool | None = None
     version: str | None = None
     snapshot: bool = False
 
@@ -91,7 +91,7 @@ def _submit(scene: Scene, place: int, starts: Starts, on_existing: OnExisting, s
     return lambda store: store.runs.submit(run)
 
 
-def _commit(scene: Scene, steps: tuple[Step, ...], lanes: tuple[str, ...]) -> Do:
+def _commit(scene: Scene, steps: tuple[Step, ...], partitions: tuple[str, ...]) -> Do:
     commits: list[RunCommit] = []
     distinct = {_known(scene, step.run): step for step in steps if scene.runs}
     drafts = [(place, step, _draft(scene, place, step)) for place, step in distinct.items()]
@@ -105,13 +105,15 @@ def _commit(scene: Scene, steps: tuple[Step, ...], lanes: tuple[str, ...]) -> Do
                 run = (await store.queries.get_runs([(namespace, id)]))[0]
                 commits.append(make((run.number if run else 0) + step.late))
         # Whether jobs that go with a step are still seen waiting by it is a matter of moments.
-        return await store.runs.commit(commits, () if any(map(_takes_away, commits)) else lanes)
+        return await store.runs.commit(
+            commits, () if any(map(_takes_away, commits)) else partitions
+        )
 
     return commit
 
 
 def _takes_away(commit: RunCommit) -> bool:
-    parts = (commit.drops, commit.clears, commit.holds is not None, commit.version)
+    parts = (commit.cancel_keys, commit.cancel_all, commit.suspend is not None, commit.version)
     return any(parts)
 
 
@@ -133,14 +135,16 @@ def _claim_nodes(scene: Scene, request: ClaimRequest) -> Do:
     return claim
 
 
-def _work_on_nodes(scene: Scene, request: ClaimRequest, hows: tuple[str, ...], lane: Lane) -> Do:
+def _work_on_nodes(
+    scene: Scene, request: ClaimRequest, hows: tuple[str, ...], partition: Partition
+) -> Do:
     """Claim, and settle at once what was claimed, each run in one step."""
     token, data = next(scene.tokens), new_id().encode()
     claim = _claim_nodes(scene, request)
 
-    def then(number: int, run: RunId) -> Ends | Continues | Repeats:
+    def then(number: int, run: RunId) -> Finishes | Continues | Retries:
         key = KEYS[number % len(KEYS)]
-        new = _node_job(scene, request.namespace, run, key, lane, 2, 0)
+        new = _node_job(scene, request.namespace, run, key, partition, 2, 0)
         return _then(hows[number % len(hows)], number, new)
 
     async def work(store: Store) -> Any:
@@ -148,7 +152,7 @@ def _work_on_nodes(scene: Scene, request: ClaimRequest, hows: tuple[str, ...], l
         by_run: dict[RunId, list[NodeSettlement]] = {}
         for number, job in enumerate(claimed.jobs):
             run = job.node.run
-            settlement = NodeSettlement(claim=job.claim, then=then(number, run))
+            settlement = NodeSettlement(claim=job.claim, job_outcome=then(number, run))
             by_run.setdefault(run, []).append(settlement)
         commits = []
         for run, settlements in by_run.items():
@@ -165,19 +169,19 @@ def _work_on_nodes(scene: Scene, request: ClaimRequest, hows: tuple[str, ...], l
                     settlements=tuple(settlements),
                 )
             )
-        return claimed, await store.runs.commit(commits, [lane.text])
+        return claimed, await store.runs.commit(commits, [partition.text])
 
     return work
 
 
-def _then(how: str, number: int, new: NewJob) -> Ends | Continues | Repeats:
+def _then(how: str, number: int, new: NewJob) -> Finishes | Continues | Retries:
     match how:
         case "ends":
-            return Ends()
+            return Finishes()
         case "continues":
             return Continues(job=new)
         case _:
-            return Repeats(outcome=REPEATS[number % len(REPEATS)])
+            return Retries(outcome=REPEATS[number % len(REPEATS)])
 
 
 def _renew_nodes(scene: Scene, worker: WorkerId) -> Do:
@@ -265,11 +269,11 @@ def _started(scene: Scene, namespace: str, run: RunId, starts: Starts) -> dict[s
         child = RunId(f"{run}/{key}~{new_id()}")
         parent = Parent(run=run, key=key)
         children.append(new_run(scene, namespace, child, Starts(), status, parent=parent))
-        waits.append(NewWait(key=key, kind=WaitKind.CHILD, name=child))
+        waits.append(NewWait(key=key, type=WaitType.CHILD, name=child))
     return {
         "jobs": tuple(
-            _node_job(scene, namespace, run, key, lane, priority, seconds)
-            for key, lane, priority, seconds in starts.jobs
+            _node_job(scene, namespace, run, key, partition, priority, seconds)
+            for key, partition, priority, seconds in starts.jobs
         ),
         "waits": tuple({wait.key: wait for wait in waits}.values()),
         "children": tuple(children),
@@ -277,14 +281,20 @@ def _started(scene: Scene, namespace: str, run: RunId, starts: Starts) -> dict[s
 
 
 def _node_job(
-    scene: Scene, namespace: str, run: RunId, key: str, lane: Lane, priority: int, seconds: int
+    scene: Scene,
+    namespace: str,
+    run: RunId,
+    key: str,
+    partition: Partition,
+    priority: int,
+    seconds: int,
 ) -> NewJob:
     id = JobId(new_id())
     scene.node_jobs.append(id)
     return NewJob(
         id=id,
         namespace=namespace,
-        lane=lane,
+        partition=partition,
         priority=priority,
         aging=AGING,
         input=f'[["{key}"],{{}}]'.encode(),
@@ -312,10 +322,10 @@ def _draft(scene: Scene, place: tuple[str, RunId], step: Step) -> Callable[[int]
         events=events,
         status=step.status,
         settlements=settlements,
-        closes=step.closes,
-        drops=step.drops,
-        clears=step.clears,
-        holds=step.holds,
+        close_waits=step.close_waits,
+        cancel_keys=step.cancel_keys,
+        cancel_all=step.cancel_all,
+        suspend=step.suspend,
         version=step.version,
         snapshot=Snapshot(number=expected, data=b"snapshot") if step.snapshot else None,
         **started,
@@ -325,13 +335,13 @@ def _draft(scene: Scene, place: tuple[str, RunId], step: Step) -> Callable[[int]
 def _settlements(scene: Scene, place: tuple[str, RunId], step: Step) -> tuple[NodeSettlement, ...]:
     mine = [claim for *owner, claim in scene.node_claims if tuple(owner) == place]
     chosen: dict[JobId, NodeSettlement] = {}
-    for number, how, lane in step.settles:
+    for number, how, partition in step.settles:
         if not mine:
             break
         claim: Claim = mine[-1 - number % len(mine)]
-        new = _node_job(scene, *place, KEYS[number % len(KEYS)], lane, 2, 0)
+        new = _node_job(scene, *place, KEYS[number % len(KEYS)], partition, 2, 0)
         then = _then(how, number, new)
-        chosen[claim.id] = NodeSettlement(claim=claim, then=then)
+        chosen[claim.id] = NodeSettlement(claim=claim, job_outcome=then)
     return tuple(chosen.values())
 
 
@@ -344,7 +354,7 @@ def drawn_starts(random: Random) -> Starts:
         jobs=tuple(
             (
                 random.choice(KEYS),
-                random.choice(NODE_LANES),
+                random.choice(NODE_PARTITIONS),
                 random.randint(1, 5),
                 random.choice([0, 0, 0, 15]),
             )
@@ -359,26 +369,26 @@ def drawn_starts(random: Random) -> Starts:
 
 
 def _step(random: Random) -> Step:
-    holds = random.choice([None] * 6 + [True, False])
+    suspend = random.choice([None] * 6 + [True, False])
     version = random.choice([None] * 9 + ["v2"])
     # Nobody starts anything in the step that holds its run or moves it to another version.
-    is_alone = holds is True or version is not None
+    is_alone = suspend is True or version is not None
     status = random.choice([*LIVE] * 4 + [RunStatus.FAILED, RunStatus.COMPLETED])
     settles = tuple(
-        (random.randint(0, 9), random.choice(HOWS), random.choice(NODE_LANES))
+        (random.randint(0, 9), random.choice(HOWS), random.choice(NODE_PARTITIONS))
         for _ in range(0 if is_alone else random.choice([0, 1, 1, 2]))
     )
     return Step(
         run=random.randint(0, 5),
         late=random.choice([0] * 9 + [-1, 1]),
         events=random.choice([1, 1, 1, 2, 0]),
-        status=RunStatus.PAUSED if holds else status,
+        status=RunStatus.PAUSED if suspend else status,
         settles=settles,
         starts=Starts() if is_alone else drawn_starts(random),
-        closes=tuple(random.sample(KEYS, random.choice([0, 0, 1, 2]))),
-        drops=tuple(random.sample(KEYS, random.choice([0, 0, 0, 1, 2]))),
-        clears=random.choice([False] * 7 + [True]),
-        holds=holds,
+        close_waits=tuple(random.sample(KEYS, random.choice([0, 0, 1, 2]))),
+        cancel_keys=tuple(random.sample(KEYS, random.choice([0, 0, 0, 1, 2]))),
+        cancel_all=random.choice([False] * 7 + [True]),
+        suspend=suspend,
         version=version,
         snapshot=random.choice([False] * 5 + [True]),
     )
@@ -388,9 +398,11 @@ def _request(random: Random) -> ClaimRequest:
     return ClaimRequest(
         namespace=NAMESPACES[random.random() < 0.2],
         worker=random.choice(WORKERS),
-        lanes=[
-            LaneRequest(lane=lane.text, queue=lane.queue, rules=random.choice(RULES))
-            for lane in random.sample(NODE_LANES, random.randint(2, 4))
+        partitions=[
+            PartitionClaim(
+                partition=partition.text, queue=partition.queue, rules=random.choice(RULES)
+            )
+            for partition in random.sample(NODE_PARTITIONS, random.randint(2, 4))
         ],
         limit=random.choice([1, 2, 9]),
         lease=random.choice([LEASE, 10 * SECOND]),
@@ -403,8 +415,8 @@ def _submit_arguments(random: Random) -> tuple[Any, ...]:
 
 
 def _commit_arguments(random: Random) -> tuple[Any, ...]:
-    lanes = tuple(lane.text for lane in random.sample(NODE_LANES, 2))
-    return tuple(_step(random) for _ in range(random.choice([1, 1, 1, 2, 3]))), lanes
+    partitions = tuple(partition.text for partition in random.sample(NODE_PARTITIONS, 2))
+    return tuple(_step(random) for _ in range(random.choice([1, 1, 1, 2, 3]))), partitions
 
 
 RUN_OFTEN: tuple[Draw, ...] = (
@@ -417,7 +429,7 @@ RUN_OFTEN: tuple[Draw, ...] = (
         "work on nodes",
         _request(random),
         tuple(random.choices(HOWS, k=3)),
-        random.choice(NODE_LANES),
+        random.choice(NODE_PARTITIONS),
     ),
     lambda random: ("advance", random.choice([1, 5, 15, 30])),
 )
@@ -474,7 +486,7 @@ async def clear_runs(store: Store) -> None:
                 token=next(tokens),
                 events=(),
                 status=RunStatus.CANCELLED,
-                clears=True,
+                cancel_all=True,
             )
             for run in unended
         ]

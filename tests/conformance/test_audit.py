@@ -20,9 +20,9 @@ from perdure.store.memory.store import MemoryStore
 from tests.conformance import run_builders as runs
 from tests.conformance import schedule_builders as schedules
 from tests.conformance.builders import (
-    LANE,
     MINUTE,
     NAMESPACE,
+    PARTITION,
     claim_one,
     hold,
     insert,
@@ -44,7 +44,7 @@ def audit(store: Store) -> AuditStore:
 async def hide_one(store: Store, **changes: Any) -> JobId:
     """A job that completed, and of which nothing is to be kept but for whoever waits for it."""
     held = await hold(store, **changes)
-    await settle(store, held, Completed(output=b"1"), is_dropped=True)
+    await settle(store, held, Completed(output=b"1"), is_hidden=True)
     return held.id
 
 
@@ -58,9 +58,9 @@ class TestAuditJobs:
             id: JobColumns(
                 status="waiting",
                 epoch=0,
-                queue=LANE.queue,
-                task=LANE.task,
-                lane=LANE.text,
+                queue=PARTITION.queue,
+                task=PARTITION.task,
+                partition=PARTITION.text,
                 rank=clock().timestamp(),
                 limit_keys=(),
                 policy=None,
@@ -110,7 +110,7 @@ class TestAuditJobsOfRun:
 
         found = await audit.jobs_of_run(runs.NAMESPACE, RUN)
         assert found.keys() == {job.id}
-        assert (found[job.id].lane, found[job.id].input) == (job.lane.text, job.input)
+        assert (found[job.id].partition, found[job.id].input) == (job.partition.text, job.input)
         assert await audit.jobs_of_run(OTHER_NAMESPACE, RUN) == {}
 
 
@@ -160,7 +160,7 @@ class TestAuditSuspendedWaits:
         await submit(store, waits=(timer("delay", delay=MINUTE),))
         assert await audit.suspended_waits(runs.NAMESPACE, RUN) == frozenset()
 
-        await go_on(store, holds=True, status=runs.PAUSED)
+        await go_on(store, suspend=True, status=runs.PAUSED)
 
         assert await audit.suspended_waits(runs.NAMESPACE, RUN) == {"delay"}
         assert await audit.suspended_waits(OTHER_NAMESPACE, RUN) == frozenset()

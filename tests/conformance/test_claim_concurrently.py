@@ -9,13 +9,13 @@ from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Inserted, JobFilter, Status
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed
-from perdure.model.partition import Lane
-from perdure.store.contract import LaneRequest, Store
+from perdure.model.partition import Partition
+from perdure.store.contract import PartitionClaim, Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
-    LANE,
     MINUTE,
     NAMESPACE,
+    PARTITION,
     WORKER,
     claim,
     claim_ids,
@@ -115,24 +115,24 @@ class TestConcurrentClaims:
     async def test_do_not_block_each_other_for_ever_when_they_name_keys_in_another_order(
         self, store: Store
     ) -> None:
-        lanes = [Lane(queue="mail", task=f"task-{number}") for number in range(4)]
-        for lane in lanes:
-            await insert_many(store, 10, lane=lane)
+        partitions = [Partition(queue="mail", task=f"task-{number}") for number in range(4)]
+        for partition in partitions:
+            await insert_many(store, 10, partition=partition)
 
         async def grab(handle: Store, number: int) -> int:
-            turned = lanes[number:] + lanes[:number]
+            turned = partitions[number:] + partitions[:number]
             wanted = [
-                LaneRequest(
-                    lane=lane.text,
-                    queue=lane.queue,
+                PartitionClaim(
+                    partition=partition.text,
+                    queue=partition.queue,
                     rules=(
-                        LimitRule(key=lane.task, live_max=5),
+                        LimitRule(key=partition.task, live_max=5),
                         LimitRule(key=turned[0].task + "-own", live_max=100),
                     ),
                 )
-                for lane in turned
+                for partition in turned
             ]
-            counts = [len(await claim_ids(handle, lanes=wanted, limit=3)) for _ in range(8)]
+            counts = [len(await claim_ids(handle, partitions=wanted, limit=3)) for _ in range(8)]
             return sum(counts)
 
         assert sum(await at_once(store, grab)) == 4 * 5
@@ -202,7 +202,7 @@ class TestConcurrentWrites:
 
     async def test_take_a_lost_job_over_once(self, store: Store, clock: ManualClock) -> None:
         ids = await insert_many(store, 60)
-        await claim(store, LANE, worker=WORKER)
+        await claim(store, PARTITION, worker=WORKER)
         clock.advance(MINUTE)
 
         async def rescue(handle: Store, number: int) -> list[JobId]:

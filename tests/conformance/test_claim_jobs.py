@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from perdure.clock import ManualClock
 from perdure.model.job import Claim, ClaimedJob, Status
-from perdure.model.outcome import GivenBack, Retried
-from perdure.model.partition import Lane
+from perdure.model.outcome import Requeued, Retried
+from perdure.model.partition import Partition
 from perdure.store.contract import Store
 from tests.conformance.builders import (
     AGING,
     HOUR,
-    LANE,
     LEASE,
     MINUTE,
     NAMESPACE,
     OTHER_WORKER,
+    PARTITION,
     SECOND,
     WORKER,
     claim,
@@ -35,16 +35,16 @@ from tests.conformance.builders import (
     settle,
 )
 
-OTHER_LANE = Lane(queue="mail", task="bounce")
+OTHER_PARTITION = Partition(queue="mail", task="bounce")
 
 
 class TestJobsClaim:
     async def test_gives_a_worker_all_it_needs_to_run_a_job(
         self, store: Store, clock: ManualClock
     ) -> None:
-        lane = Lane(queue="gpu", task="embed", tags=("a100",), keys=("user-7",))
+        partition = Partition(queue="gpu", task="embed", tags=("a100",), keys=("user-7",))
         new = new_job(
-            lane=lane,
+            partition=partition,
             input=b'"hello"',
             max_attempts=4,
             policy=b'{"retries":2}',
@@ -55,7 +55,7 @@ class TestJobsClaim:
         created_at = clock()
         clock.advance(SECOND)
 
-        claimed = await claim(store, lane)
+        claimed = await claim(store, partition)
 
         assert claimed.now == clock()
         assert claimed.opens_at is None
@@ -63,11 +63,11 @@ class TestJobsClaim:
             ClaimedJob(
                 claim=Claim(id=new.id, epoch=1),
                 namespace=NAMESPACE,
-                lane=lane,
+                partition=partition,
                 input=b'"hello"',
                 attempt=1,
                 failures=0,
-                postpones=0,
+                snoozes=0,
                 max_attempts=4,
                 policy=b'{"retries":2}',
                 group="run-1",
@@ -121,24 +121,24 @@ class TestJobsClaim:
         assert await claim_ids(store, limit=2) == ids[2:4]
         assert await claim_ids(store, limit=2) == ids[4:]
 
-    async def test_takes_nothing_when_asked_for_no_lanes(self, store: Store) -> None:
+    async def test_takes_nothing_when_asked_for_no_partitions(self, store: Store) -> None:
         await insert(store)
 
-        claimed = await claim(store, lanes=[])
+        claimed = await claim(store, partitions=[])
 
         assert claimed.jobs == []
 
-    async def test_takes_nothing_of_another_lane(self, store: Store) -> None:
-        other = await insert(store, lane=OTHER_LANE)
-        for lane in (
-            Lane(queue="other", task=LANE.task),
-            Lane(queue=LANE.queue, task=LANE.task, tags=("gpu",)),
-            Lane(queue=LANE.queue, task=LANE.task, keys=("user-7",)),
+    async def test_takes_nothing_of_another_partition(self, store: Store) -> None:
+        other = await insert(store, partition=OTHER_PARTITION)
+        for partition in (
+            Partition(queue="other", task=PARTITION.task),
+            Partition(queue=PARTITION.queue, task=PARTITION.task, tags=("gpu",)),
+            Partition(queue=PARTITION.queue, task=PARTITION.task, keys=("user-7",)),
         ):
-            await insert(store, lane=lane)
+            await insert(store, partition=partition)
 
-        assert await claim_ids(store, LANE) == []
-        assert await claim_ids(store, LANE, OTHER_LANE) == [other]
+        assert await claim_ids(store, PARTITION) == []
+        assert await claim_ids(store, PARTITION, OTHER_PARTITION) == [other]
 
     async def test_takes_nothing_of_another_namespace(self, store: Store) -> None:
         theirs = await insert(store, namespace="team-b")
@@ -148,12 +148,12 @@ class TestJobsClaim:
 
     async def test_takes_nothing_of_a_paused_queue(self, store: Store) -> None:
         await insert(store)
-        open_lane = Lane(queue="open", task="send")
-        runnable = await insert(store, lane=open_lane)
-        await store.admin.pause_queue(NAMESPACE, LANE.queue, None)
+        open_partition = Partition(queue="open", task="send")
+        runnable = await insert(store, partition=open_partition)
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, None)
         await store.admin.pause_queue("team-b", "open", None)
 
-        assert await claim_ids(store, LANE, open_lane) == [runnable]
+        assert await claim_ids(store, PARTITION, open_partition) == [runnable]
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.WAITING}))
     async def test_takes_nothing_that_is_not_waiting(self, store: Store, status: Status) -> None:
@@ -164,7 +164,7 @@ class TestJobsClaim:
         assert await record_of(store, there.id) == before
 
     async def test_is_not_starved_by_jobs_that_it_cannot_run(self, store: Store) -> None:
-        await insert_many(store, 300, lane=OTHER_LANE, priority=1)
+        await insert_many(store, 300, partition=OTHER_PARTITION, priority=1)
         mine = await insert(store, priority=5)
 
         assert await claim_ids(store, limit=1) == [mine]
@@ -209,16 +209,17 @@ class TestClaimJobsInOrder:
 
         assert await claim_ids(store) == [earlier.id, later.id]
 
-    async def test_orders_jobs_of_all_its_lanes_together(self, store: Store) -> None:
-        lanes = [LANE, OTHER_LANE, Lane(queue="default", task="send")]
+    async def test_orders_jobs_of_all_its_partitions_together(self, store: Store) -> None:
+        partitions = [PARTITION, OTHER_PARTITION, Partition(queue="default", task="send")]
         jobs = [
-            new_job(lane=lanes[number % 3], priority=1 + (number * 7) % 5) for number in range(30)
+            new_job(partition=partitions[number % 3], priority=1 + (number * 7) % 5)
+            for number in range(30)
         ]
         await store.jobs.insert(jobs)
         by_rank = sorted(jobs, key=lambda job: (job.priority, job.id))
 
-        assert await claim_ids(store, *lanes, limit=13) == [job.id for job in by_rank[:13]]
-        assert await claim_ids(store, *lanes) == [job.id for job in by_rank[13:]]
+        assert await claim_ids(store, *partitions, limit=13) == [job.id for job in by_rank[:13]]
+        assert await claim_ids(store, *partitions) == [job.id for job in by_rank[13:]]
 
     async def test_counts_waiting_from_the_time_a_delayed_job_is_ready(
         self, store: Store, clock: ManualClock
@@ -297,7 +298,7 @@ class TestClaimJobsAfterAFailure:
 
     async def test_holds_off_no_worker_that_gave_a_job_back(self, store: Store) -> None:
         held = await hold(store, worker=WORKER)
-        await settle(store, held, GivenBack())
+        await settle(store, held, Requeued())
 
         assert await claim_ids(store, worker=WORKER) == [held.id]
 

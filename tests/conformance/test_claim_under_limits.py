@@ -8,25 +8,25 @@ from perdure.clock import ManualClock
 from perdure.model.job import Claim
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import (
-    Buried,
     Cancelled,
     Completed,
+    DeadLettered,
     Failed,
-    GivenBack,
     Outcome,
-    Released,
+    Parked,
+    Requeued,
     Retried,
 )
-from perdure.model.partition import Lane
-from perdure.store.contract import LaneRequest, Store
+from perdure.model.partition import Partition
+from perdure.store.contract import PartitionClaim, Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
-    LANE,
     LEASE,
     MINUTE,
     NAMESPACE,
     OTHER_WORKER,
+    PARTITION,
     SECOND,
     WORKER,
     claim,
@@ -41,21 +41,21 @@ from tests.conformance.builders import (
 TWO_LIVE = (LimitRule(key="mailer", live_max=2),)
 THREE_A_MINUTE = (LimitRule(key="mailer", starts_max=3, window=MINUTE),)
 SPACED = (LimitRule(key="mailer", spacing=10 * SECOND),)
-OTHER_LANE = Lane(queue="default", task="send")
+OTHER_PARTITION = Partition(queue="default", task="send")
 
 OUTCOMES: list[Outcome] = [
     Completed(output=b"1"),
     Retried(failure=failure(), delay=HOUR),
     Failed(failure=failure()),
-    Buried(failure=failure()),
+    DeadLettered(failure=failure()),
     Cancelled(),
-    GivenBack(),
-    Released(),
+    Requeued(),
+    Parked(),
 ]
 
 
-def lane_under(lane: Lane, *rules: LimitRule) -> LaneRequest:
-    return LaneRequest(lane=lane.text, queue=lane.queue, rules=rules)
+def partition_under(partition: Partition, *rules: LimitRule) -> PartitionClaim:
+    return PartitionClaim(partition=partition.text, queue=partition.queue, rules=rules)
 
 
 async def start(store: Store, count: int, rules: tuple[LimitRule, ...]) -> list[Claim]:
@@ -165,7 +165,7 @@ class TestClaimJobsUnderARate:
 
     async def test_counts_starts_however_they_ended(self, store: Store) -> None:
         for started in await start(store, 9, THREE_A_MINUTE):
-            await settle(store, started, GivenBack())
+            await settle(store, started, Requeued())
 
         assert await claim_ids(store, rules=THREE_A_MINUTE) == []
 
@@ -249,41 +249,43 @@ class TestClaimJobsUnderSeveralRules:
 
         assert counts == [2, 2, 1, 0, 0, 0, 2, 2]
 
-    async def test_holds_the_tighter_rule_where_lanes_differ_about_a_key(
+    async def test_holds_the_tighter_rule_where_partitions_differ_about_a_key(
         self, store: Store
     ) -> None:
         await insert_many(store, 5)
-        await insert_many(store, 5, lane=OTHER_LANE)
-        lanes = [
-            lane_under(LANE, LimitRule(key="mailer", live_max=3)),
-            lane_under(OTHER_LANE, LimitRule(key="mailer", live_max=2)),
+        await insert_many(store, 5, partition=OTHER_PARTITION)
+        partitions = [
+            partition_under(PARTITION, LimitRule(key="mailer", live_max=3)),
+            partition_under(OTHER_PARTITION, LimitRule(key="mailer", live_max=2)),
         ]
 
-        assert len(await claim_ids(store, lanes=lanes)) <= 3
-        assert len(await claim_ids(store, lanes=list(reversed(lanes)))) <= 3
-        assert await claim_ids(store, lanes=lanes[1:]) == []
+        assert len(await claim_ids(store, partitions=partitions)) <= 3
+        assert len(await claim_ids(store, partitions=list(reversed(partitions)))) <= 3
+        assert await claim_ids(store, partitions=partitions[1:]) == []
 
-    async def test_shares_one_key_among_lanes_in_the_order_of_the_queue(self, store: Store) -> None:
+    async def test_shares_one_key_among_partitions_in_the_order_of_the_queue(
+        self, store: Store
+    ) -> None:
         late = await insert(store, priority=4)
-        first = await insert(store, lane=OTHER_LANE, priority=1)
+        first = await insert(store, partition=OTHER_PARTITION, priority=1)
         second = await insert(store, priority=2)
 
-        assert await claim_ids(store, LANE, OTHER_LANE, rules=TWO_LIVE) == [first, second]
-        assert late not in await claim_ids(store, LANE, OTHER_LANE, rules=TWO_LIVE)
+        assert await claim_ids(store, PARTITION, OTHER_PARTITION, rules=TWO_LIVE) == [first, second]
+        assert late not in await claim_ids(store, PARTITION, OTHER_PARTITION, rules=TWO_LIVE)
 
-    async def test_is_not_held_up_by_a_lane_without_room(self, store: Store) -> None:
+    async def test_is_not_held_up_by_a_partition_without_room(self, store: Store) -> None:
         await start(store, 5, TWO_LIVE)
-        free = await insert_many(store, 2, lane=OTHER_LANE, priority=5)
-        lanes = [lane_under(LANE, *TWO_LIVE), lane_under(OTHER_LANE)]
+        free = await insert_many(store, 2, partition=OTHER_PARTITION, priority=5)
+        partitions = [partition_under(PARTITION, *TWO_LIVE), partition_under(OTHER_PARTITION)]
 
-        assert await claim_ids(store, lanes=lanes, limit=2) == free
+        assert await claim_ids(store, partitions=partitions, limit=2) == free
 
-    async def test_leaves_lanes_without_rules_unlimited(self, store: Store) -> None:
+    async def test_leaves_partitions_without_rules_unlimited(self, store: Store) -> None:
         limited = await insert_many(store, 3)
-        free = await insert_many(store, 3, lane=OTHER_LANE)
-        lanes = [lane_under(LANE, *TWO_LIVE), lane_under(OTHER_LANE)]
+        free = await insert_many(store, 3, partition=OTHER_PARTITION)
+        partitions = [partition_under(PARTITION, *TWO_LIVE), partition_under(OTHER_PARTITION)]
 
-        assert set(await claim_ids(store, lanes=lanes)) == {*limited[:2], *free}
+        assert set(await claim_ids(store, partitions=partitions)) == {*limited[:2], *free}
 
     async def test_counts_each_namespace_by_itself(self, store: Store) -> None:
         await start(store, 3, TWO_LIVE)
@@ -310,7 +312,7 @@ class TestClaimJobsUnderSeveralRules:
             await settle(store, held, Retried(failure=failure(), hold_off=MINUTE))
 
         assert await claim_ids(store, rules=TWO_LIVE, worker=WORKER) == []
-        await store.admin.pause_queue(NAMESPACE, LANE.queue, None)
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, None)
         assert await claim_ids(store, rules=TWO_LIVE, worker=OTHER_WORKER) == []
-        await store.admin.resume_queue(NAMESPACE, LANE.queue)
+        await store.admin.resume_queue(NAMESPACE, PARTITION.queue)
         assert len(await claim_ids(store, rules=TWO_LIVE, worker=OTHER_WORKER)) == 2

@@ -129,7 +129,7 @@ class TestTheEndOfAChild:
     async def test_does_nothing_to_a_wait_for_another_run(self, store: Store) -> None:
         """An older child of the same key, which a retry left behind."""
         await parent_with_child(store)
-        await go_on(store, closes=("ship",), waits=(child_wait("ship", RunId("newer")),))
+        await go_on(store, close_waits=("ship",), waits=(child_wait("ship", RunId("newer")),))
 
         await go_on(store, run=CHILD, status=CANCELLED)
 
@@ -138,7 +138,7 @@ class TestTheEndOfAChild:
 
     async def test_does_nothing_to_a_wait_that_is_closed(self, store: Store) -> None:
         await parent_with_child(store)
-        await go_on(store, closes=("ship",))
+        await go_on(store, close_waits=("ship",))
 
         await go_on(store, run=CHILD, status=COMPLETED)
 
@@ -156,7 +156,7 @@ class TestTheEndOfAChild:
         self, store: Store, clock: ManualClock
     ) -> None:
         await parent_with_child(store)
-        await go_on(store, clears=True, status=FAILED)
+        await go_on(store, cancel_all=True, status=FAILED)
         given_up_at = clock()
         clock.advance(MINUTE)
 

@@ -137,7 +137,7 @@ class TestConcurrentCommits:
             if number:
                 await go_on(handle, run=ids[number], status=COMPLETED)
             else:
-                await go_on(handle, clears=True, status=FAILED)
+                await go_on(handle, cancel_all=True, status=FAILED)
 
         await at_once(store, work)
 

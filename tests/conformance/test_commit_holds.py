@@ -8,7 +8,7 @@ from perdure.clock import ManualClock
 from perdure.model.ids import RunId
 from perdure.model.job import Status
 from perdure.model.limit import LimitRule
-from perdure.model.outcome import Released
+from perdure.model.outcome import Parked
 from perdure.store.contract import Store
 from tests.conformance.builders import HOUR, MINUTE, SECOND, read, settle
 from tests.conformance.run_builders import (
@@ -26,11 +26,11 @@ from tests.conformance.run_builders import (
     ends,
     go_on,
     held_node,
-    is_held,
+    is_suspended,
     jobs_by_key,
     new_child,
     node_job,
-    node_lane,
+    node_partition,
     submit,
     timer,
     waits_by_key,
@@ -42,7 +42,7 @@ class TestHoldingARun:
         await submit(store, jobs=(node_job("now"), node_job("later", delay=MINUTE)))
         before = await jobs_by_key(store)
 
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
 
         assert await jobs_by_key(store) == {
             key: replace(job, status=Status.PAUSED) for key, job in before.items()
@@ -55,7 +55,7 @@ class TestHoldingARun:
         held = await held_node(store)
         before = await read(store, held.id)
 
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
 
         assert await read(store, held.id) == replace(
             before,
@@ -65,7 +65,7 @@ class TestHoldingARun:
             worker=None,
             lease_until=None,
         )
-        assert not await is_held(store, held)
+        assert not await is_suspended(store, held)
         assert (await commit(store, 2, settlements=(ends(held),))).stale == (held,)
 
     async def test_makes_room_under_limits(self, store: Store) -> None:
@@ -75,7 +75,7 @@ class TestHoldingARun:
         other = RunId("other")
         await submit(store, id=other, jobs=(node_job(run=other),))
 
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
 
         [claimed] = await claim_nodes(store, rules=rules)
         assert claimed.node is not None
@@ -85,7 +85,7 @@ class TestHoldingARun:
         self, store: Store, clock: ManualClock
     ) -> None:
         await submit(store, jobs=(node_job(delay=SECOND),))
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
         clock.advance(MINUTE)
 
         assert await store.maintenance.promote_due(NAMESPACE, 10) == 0
@@ -97,7 +97,7 @@ class TestHoldingARun:
         await submit(store, waits=(timer(delay=MINUTE), timer("due", delay=SECOND)))
         before = await waits_by_key(store)
         clock.advance(SECOND)
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
         clock.advance(HOUR)
 
         assert await due_keys(store) == []
@@ -108,13 +108,13 @@ class TestHoldingARun:
         self, store: Store, clock: ManualClock
     ) -> None:
         await submit(store, waits=(child_wait(),), children=(new_child(),))
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
         await go_on(store, run=CHILD, status=COMPLETED)
         ended_at = clock()
         clock.advance(SECOND)
 
         assert await due_keys(store) == []
-        await go_on(store, holds=False)
+        await go_on(store, suspend=False)
         [wait] = await store.maintenance.due_waits(NAMESPACE, 10)
         assert (wait.key, wait.due_at) == ("ship", ended_at)
 
@@ -125,7 +125,7 @@ class TestHoldingARun:
             store, id=other, jobs=(node_job(run=other),), waits=(timer("theirs", delay=SECOND),)
         )
 
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
         clock.advance(SECOND)
 
         [claimed] = await claim_nodes(store)
@@ -135,16 +135,16 @@ class TestHoldingARun:
 
     async def test_changes_nothing_more_when_done_twice(self, store: Store) -> None:
         await held_node(store)
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
         before = await jobs_by_key(store)
 
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
 
         assert await jobs_by_key(store) == before
 
     async def test_lasts_over_other_commits(self, store: Store, clock: ManualClock) -> None:
         await submit(store, jobs=(node_job(),), waits=(timer(delay=SECOND),))
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
         clock.advance(MINUTE)
 
         await go_on(store, status=PAUSED)
@@ -161,10 +161,10 @@ class TestLettingARunGoOn:
         await submit(store, id=other, jobs=(node_job("third", run=other),))
         held = await claim_node(store)
         before = await jobs_by_key(store)
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
         clock.advance(MINUTE)
 
-        await go_on(store, holds=False)
+        await go_on(store, suspend=False)
 
         after = await jobs_by_key(store)
         assert after["second"] == before["second"]
@@ -181,10 +181,10 @@ class TestLettingARunGoOn:
         self, store: Store, clock: ManualClock
     ) -> None:
         await submit(store, jobs=(node_job("soon", delay=MINUTE), node_job("late", delay=HOUR)))
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
         clock.advance(MINUTE)
 
-        await go_on(store, holds=False)
+        await go_on(store, suspend=False)
 
         assert {key: job.status for key, job in (await jobs_by_key(store)).items()} == {
             "soon": Status.WAITING,
@@ -194,10 +194,10 @@ class TestLettingARunGoOn:
     async def test_lets_waits_become_due_again(self, store: Store, clock: ManualClock) -> None:
         await submit(store, waits=(timer(delay=MINUTE), timer("late", delay=HOUR)))
         before = await waits_by_key(store)
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
         clock.advance(2 * MINUTE)
 
-        await go_on(store, holds=False)
+        await go_on(store, suspend=False)
 
         assert await due_keys(store) == ["delay"]
         assert (await store.maintenance.poll(NAMESPACE)).next_wait_at == before["delay"].due_at
@@ -206,25 +206,29 @@ class TestLettingARunGoOn:
     async def test_takes_back_jobs_that_a_worker_released(self, store: Store) -> None:
         """Nobody else could: an operator acts on the run."""
         held = await held_node(store)
-        assert await settle(store, held, Released()) is Status.PAUSED
+        assert await settle(store, held, Parked()) is Status.PAUSED
 
-        await go_on(store, holds=False)
+        await go_on(store, suspend=False)
 
         assert (await read(store, held.id)).status is Status.WAITING
 
     async def test_changes_nothing_where_nothing_is_held(self, store: Store) -> None:
         await submit(
             store,
-            jobs=(node_job("a"), node_job("b", delay=HOUR), node_job("c", lane=node_lane("c"))),
+            jobs=(
+                node_job("a"),
+                node_job("b", delay=HOUR),
+                node_job("c", partition=node_partition("c")),
+            ),
             waits=(timer(delay=HOUR),),
         )
-        held = await claim_node(store, node_lane("c"))
+        held = await claim_node(store, node_partition("c"))
         before = await jobs_by_key(store), await waits_by_key(store)
 
-        await go_on(store, holds=False)
+        await go_on(store, suspend=False)
 
         assert (await jobs_by_key(store), await waits_by_key(store)) == before
-        assert await is_held(store, held)
+        assert await is_suspended(store, held)
 
 
 class TestCancellingAHeldRun:
@@ -237,10 +241,10 @@ class TestCancellingAHeldRun:
             waits=(timer(delay=SECOND), child_wait()),
             children=(new_child(),),
         )
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
         clock.advance(MINUTE)
 
-        await go_on(store, clears=True, status=CANCELLED)
+        await go_on(store, cancel_all=True, status=CANCELLED)
 
         assert await store.queries.run_jobs(NAMESPACE, RUN) == []
         assert await due_keys(store) == ["ship"]
@@ -249,9 +253,9 @@ class TestCancellingAHeldRun:
         self, store: Store, clock: ManualClock
     ) -> None:
         await submit(store, jobs=(node_job(),), waits=(timer(delay=SECOND),))
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
 
-        await go_on(store, clears=True, jobs=(node_job("undo:pack"),))
+        await go_on(store, cancel_all=True, jobs=(node_job("undo:pack"),))
         await go_on(store, waits=(timer("again", delay=SECOND),))
         clock.advance(SECOND)
 

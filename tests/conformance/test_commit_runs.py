@@ -24,7 +24,7 @@ from tests.conformance.run_builders import (
     DONE,
     FAILED,
     NAMESPACE,
-    NODE_LANE,
+    NODE_PARTITION,
     OTHER_NAMESPACE,
     RUN,
     RUNNING,
@@ -40,12 +40,12 @@ from tests.conformance.run_builders import (
     event,
     go_on,
     held_node,
-    is_held,
+    is_suspended,
     jobs_by_key,
     load,
     new_child,
     node_job,
-    node_lane,
+    node_partition,
     read_run,
     record_of_run,
     step,
@@ -112,7 +112,7 @@ class TestRunsCommit:
         ended_at = clock()
         clock.advance(MINUTE)
 
-        await go_on(store, status=status, events=(), closes=("ship",))
+        await go_on(store, status=status, events=(), close_waits=("ship",))
 
         run = await read_run(store)
         assert (run.number, run.finished_at, run.updated_at) == (2, ended_at, clock())
@@ -157,7 +157,7 @@ class TestRunsCommit:
         before = await record_of_run(store, RUN, OTHER_NAMESPACE)
         await submit(store, jobs=(node_job(),))
 
-        await go_on(store, clears=True, holds=True, version="v2", status=CANCELLED)
+        await go_on(store, cancel_all=True, suspend=True, version="v2", status=CANCELLED)
 
         assert await record_of_run(store, RUN, OTHER_NAMESPACE) == before
 
@@ -170,14 +170,14 @@ class TestRunsCommit:
         with pytest.raises(InvalidInput):
             await store.runs.commit(
                 [
-                    step(run=RunId("other"), closes=("delay",)),
+                    step(run=RunId("other"), close_waits=("delay",)),
                     step(settlements=(ends(held),), jobs=(node_job("n"), too_late)),
                 ]
             )
 
         after = await record_of_run(store), await record_of_run(store, RunId("other"))
         assert after == before
-        assert await is_held(store, held)
+        assert await is_suspended(store, held)
 
     async def test_writes_steps_of_many_runs_at_once(self, store: Store) -> None:
         ids = [RunId(f"run-{number:03}") for number in range(120)]
@@ -214,7 +214,7 @@ class TestFencesOfACommit:
             settlements=(ends(held),),
             jobs=(node_job("next"),),
             waits=(timer("other"),),
-            closes=("delay",),
+            close_waits=("delay",),
             children=(new_child(),),
             version="v2",
             summary=b"lost",
@@ -248,13 +248,13 @@ class TestFencesOfACommit:
             1,
             settlements=(ends(weigh), ends(pack)),
             jobs=(node_job("next"),),
-            clears=True,
+            cancel_all=True,
             status=FAILED,
         )
 
         assert result == CommitResult(state=STALE, stale=(pack,))
         assert await record_of_run(store) == before
-        assert await is_held(store, weigh)
+        assert await is_suspended(store, weigh)
 
     async def test_refuse_a_claim_on_a_job_that_is_gone(self, store: Store) -> None:
         held = await held_node(store)
@@ -288,7 +288,7 @@ class TestFencesOfACommit:
 
         assert [each.state for each in answer.results] == [DONE, CONFLICT, DONE]
         assert [await store.queries.run_jobs(NAMESPACE, id) for id in others] == [[], []]
-        assert await is_held(store, held[RUN])
+        assert await is_suspended(store, held[RUN])
 
 
 class TestACommitRepeatedAfterALostAnswer:
@@ -334,7 +334,7 @@ class TestACommitRepeatedAfterALostAnswer:
 
     async def test_is_done_and_counts_once_without_events_too(self, store: Store) -> None:
         await submit(store, waits=(child_wait(),))
-        once = step(1, events=(), closes=("ship",), jobs=(node_job(),))
+        once = step(1, events=(), close_waits=("ship",), jobs=(node_job(),))
         await store.runs.commit([once])
         await claim_node(store)
         before = await record_of_run(store)
@@ -365,14 +365,14 @@ class TestSnapshotsInACommit:
 
 
 class TestANewVersion:
-    async def test_goes_into_the_run_and_the_lanes_of_its_jobs(self, store: Store) -> None:
+    async def test_goes_into_the_run_and_the_partitions_of_its_jobs(self, store: Store) -> None:
         held = await held_node(store)
-        elsewhere = node_lane("weigh_item", tags=("scale",))
+        elsewhere = node_partition("weigh_item", tags=("scale",))
         await go_on(
             store,
             jobs=(
                 node_job("pack[1]"),
-                node_job("weigh", lane=elsewhere, delay=MINUTE),
+                node_job("weigh", partition=elsewhere, delay=MINUTE),
             ),
         )
         before = await jobs_by_key(store)
@@ -380,17 +380,20 @@ class TestANewVersion:
         await go_on(store, version="v2")
 
         assert (await read_run(store)).version == "v2"
-        assert await claim_nodes(store, NODE_LANE) == []
-        [waiting] = await claim_nodes(store, node_lane(version="v2"))
-        assert (waiting.claim.id, waiting.lane) == (before["pack[1]"].id, node_lane(version="v2"))
-        assert await is_held(store, held)
+        assert await claim_nodes(store, NODE_PARTITION) == []
+        [waiting] = await claim_nodes(store, node_partition(version="v2"))
+        assert (waiting.claim.id, waiting.partition) == (
+            before["pack[1]"].id,
+            node_partition(version="v2"),
+        )
+        assert await is_suspended(store, held)
 
-    async def test_goes_into_lanes_of_jobs_that_are_scheduled_or_held(
+    async def test_goes_into_partitions_of_jobs_that_are_scheduled_or_held(
         self, store: Store, clock: ManualClock
     ) -> None:
         held = await held_node(store)
-        elsewhere = node_lane("weigh_item", tags=("scale",), keys=("scale-1",))
-        later = node_job("weigh", lane=elsewhere, delay=MINUTE)
+        elsewhere = node_partition("weigh_item", tags=("scale",), keys=("scale-1",))
+        later = node_job("weigh", partition=elsewhere, delay=MINUTE)
         await go_on(store, jobs=(later,))
 
         await go_on(store, version="v2")
@@ -398,8 +401,8 @@ class TestANewVersion:
         await store.maintenance.promote_due(NAMESPACE, 10)
         await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
 
-        moved = [node_lane(version="v2"), replace(elsewhere, flow="orders@v2")]
-        taken = {job.claim.id: job.lane for job in await claim_nodes(store, *moved)}
+        moved = [node_partition(version="v2"), replace(elsewhere, flow="orders@v2")]
+        taken = {job.claim.id: job.partition for job in await claim_nodes(store, *moved)}
         assert taken == {held.id: moved[0], later.id: moved[1]}
 
     async def test_is_not_taken_from_a_commit_that_has_none(self, store: Store) -> None:
@@ -415,25 +418,25 @@ class TestANewVersion:
 
         await go_on(store, version="v2")
 
-        assert len(await claim_nodes(store, NODE_LANE)) == 1
+        assert len(await claim_nodes(store, NODE_PARTITION)) == 1
 
 
 class TestTheMostUrgentRank:
-    async def test_is_the_lowest_that_waits_in_the_lanes(
+    async def test_is_the_lowest_that_waits_in_the_partitions(
         self, store: Store, clock: ManualClock
     ) -> None:
-        urgent, other = node_lane("alarm"), node_lane("other")
+        urgent, other = node_partition("alarm"), node_partition("other")
         await submit(
             store,
             jobs=(
                 node_job("a", priority=3),
-                node_job("b", priority=2, lane=urgent),
-                node_job("c", priority=5, lane=urgent),
-                node_job("d", priority=1, lane=other),
+                node_job("b", priority=2, partition=urgent),
+                node_job("c", priority=5, partition=urgent),
+                node_job("d", priority=1, partition=other),
             ),
         )
 
-        answer = await store.runs.commit([step()], [NODE_LANE.text, urgent.text])
+        answer = await store.runs.commit([step()], [NODE_PARTITION.text, urgent.text])
 
         assert answer.most_urgent_rank == pytest.approx(rank_of(clock(), 2, AGING), abs=1e-3)
 
@@ -446,7 +449,7 @@ class TestTheMostUrgentRank:
                     settlements=(continues(held, node_job("n")),), jobs=(node_job("m", priority=2),)
                 )
             ],
-            [NODE_LANE.text],
+            [NODE_PARTITION.text],
         )
 
         assert answer.most_urgent_rank == pytest.approx(rank_of(clock(), 2, AGING), abs=1e-3)
@@ -456,18 +459,18 @@ class TestTheMostUrgentRank:
             store,
             jobs=(
                 node_job("later", delay=MINUTE),
-                node_job("elsewhere", lane=node_lane("other")),
+                node_job("elsewhere", partition=node_partition("other")),
                 node_job("theirs", namespace=OTHER_NAMESPACE),
             ),
         )
 
-        assert (await store.runs.commit([step()], [NODE_LANE.text])).most_urgent_rank is None
+        assert (await store.runs.commit([step()], [NODE_PARTITION.text])).most_urgent_rank is None
         assert (await store.runs.commit([step(2)])).most_urgent_rank is None
 
     async def test_is_told_with_a_conflict_too(self, store: Store, clock: ManualClock) -> None:
         await submit(store, jobs=(node_job(),))
 
-        answer = await store.runs.commit([step(7)], [NODE_LANE.text])
+        answer = await store.runs.commit([step(7)], [NODE_PARTITION.text])
 
         assert answer.most_urgent_rank == pytest.approx(rank_of(clock(), 4, AGING), abs=1e-3)
         [job] = await store.queries.run_jobs(NAMESPACE, RUN)

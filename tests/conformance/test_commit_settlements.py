@@ -12,7 +12,7 @@ from perdure.errors import InvalidInput
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, Job, NodeRef, Progress, Status
 from perdure.model.limit import LimitRule
-from perdure.model.outcome import GivenBack, Retried
+from perdure.model.outcome import Requeued, Retried
 from perdure.model.run import CommitResult
 from perdure.store.contract import Store
 from tests.conformance.builders import (
@@ -31,7 +31,7 @@ from tests.conformance.builders import (
 from tests.conformance.run_builders import (
     DONE,
     NAMESPACE,
-    NODE_LANE,
+    NODE_PARTITION,
     RUN,
     claim_node,
     claim_nodes,
@@ -40,10 +40,10 @@ from tests.conformance.run_builders import (
     ends,
     go_on,
     held_node,
-    is_held,
+    is_suspended,
     jobs_by_key,
     node_job,
-    node_lane,
+    node_partition,
     read_run,
     repeats,
     step,
@@ -63,7 +63,7 @@ class TestAJobThatEnds:
         assert result == CommitResult(state=DONE)
         assert await record_of(store, held.id) == (None, None, [])
         assert await store.queries.run_jobs(NAMESPACE, RUN) == []
-        assert not await is_held(store, held)
+        assert not await is_suspended(store, held)
 
     async def test_leaves_no_history_behind(self, store: Store) -> None:
         held = await held_node(store)
@@ -102,8 +102,10 @@ class TestAJobThatContinues:
         held = await held_node(store)
         leased_until = (await read(store, held.id)).lease_until
         clock.advance(SECOND)
-        lane = node_lane("send_parcel", tags=("truck",))
-        new = node_job("send#2", lane=lane, priority=1, input=b'[["parcel"],{}]', policy=b"p")
+        partition = node_partition("send_parcel", tags=("truck",))
+        new = node_job(
+            "send#2", partition=partition, priority=1, input=b'[["parcel"],{}]', policy=b"p"
+        )
 
         await go_on(store, settlements=(continues(held, new),))
 
@@ -119,7 +121,7 @@ class TestAJobThatContinues:
             fingerprint=None,
             attempt=1,
             failures=0,
-            deaths=0,
+            crashes=0,
             max_attempts=None,
             worker=WORKER,
             epoch=held.epoch,
@@ -140,7 +142,7 @@ class TestAJobThatContinues:
 
         await go_on(store, settlements=(continues(held, node_job("next")),))
 
-        assert await is_held(store, held)
+        assert await is_suspended(store, held)
         assert await claim_nodes(store) == []
         await go_on(store, settlements=(ends(held),))
         assert await store.queries.run_jobs(NAMESPACE, RUN) == []
@@ -154,41 +156,41 @@ class TestAJobThatContinues:
         held = await claim_node(store)
         await go_on(
             store,
-            settlements=(repeats(held, Retried(failure=failure(), is_postponed=True)),),
+            settlements=(repeats(held, Retried(failure=failure(), is_snoozed=True)),),
         )
         held = await claim_node(store)
         await store.jobs.save_progress([(held, Progress(percent=40, message="half"))])
         await go_on(store, settlements=(repeats(held, Retried(failure=failure())),))
         held = await claim_node(store)
         before = await read(store, held.id)
-        assert (before.attempt, before.failures, before.deaths) == (5, 1, 2)
+        assert (before.attempt, before.failures, before.crashes) == (5, 1, 2)
 
         await go_on(store, settlements=(continues(held, node_job("next")),))
 
         after = await read(store, held.id)
-        assert (after.attempt, after.failures, after.deaths) == (1, 0, 0)
+        assert (after.attempt, after.failures, after.crashes) == (1, 0, 0)
         assert (after.max_attempts, after.progress) == (None, Progress(percent=0))
         assert await store.queries.failed_attempts(held.id) == []
-        await settle(store, held, GivenBack())
+        await settle(store, held, Requeued())
         [again] = await claim_nodes(store)
-        assert (again.attempt, again.failures, again.postpones, again.deaths) == (1, 0, 0, 0)
+        assert (again.attempt, again.failures, again.snoozes, again.crashes) == (1, 0, 0, 0)
 
     async def test_goes_back_to_the_queue_as_what_it_became(
         self, store: Store, clock: ManualClock
     ) -> None:
         held = await held_node(store)
         clock.advance(MINUTE)
-        lane = node_lane("send_parcel")
-        new = node_job("send", lane=lane, priority=2, policy=b"p", input=b'[["x"],{}]')
-        await submit(store, id=RunId("other"), jobs=(node_job(lane=lane, priority=2),))
+        partition = node_partition("send_parcel")
+        new = node_job("send", partition=partition, priority=2, policy=b"p", input=b'[["x"],{}]')
+        await submit(store, id=RunId("other"), jobs=(node_job(partition=partition, priority=2),))
         clock.advance(SECOND)
         await go_on(store, settlements=(continues(held, new),))
 
-        await settle(store, held, GivenBack())
+        await settle(store, held, Requeued())
 
-        [first, second] = await claim_nodes(store, lane)
+        [first, second] = await claim_nodes(store, partition)
         assert second.claim.id == held.id, "its rank is that of a job which came now"
-        assert (second.lane, second.node, second.priority) == (lane, new.node, 2)
+        assert (second.partition, second.node, second.priority) == (partition, new.node, 2)
         assert (second.input, second.policy) == (new.input, b"p")
         assert (second.attempt, second.claim.epoch) == (1, held.epoch + 1)
         assert first.claim.id != held.id
@@ -201,15 +203,17 @@ class TestAJobThatContinues:
 
         [taken] = await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
 
-        assert (taken.id, taken.lane, taken.attempt) == (held.id, NODE_LANE, 1)
+        assert (taken.id, taken.partition, taken.attempt) == (held.id, NODE_PARTITION, 1)
 
     async def test_frees_the_limits_that_it_counted_under(self, store: Store) -> None:
-        """Only a claim counts a job under limits, so it goes on to lanes without any."""
+        """Only a claim counts a job under limits, so it goes on to partitions without any."""
         rules = (LimitRule(key="scale", live_max=1),)
         await submit(store, jobs=(node_job("pack[0]"), node_job("pack[1]")))
         held = await claim_node(store, rules=rules)
 
-        await go_on(store, settlements=(continues(held, node_job("n", lane=node_lane("free"))),))
+        await go_on(
+            store, settlements=(continues(held, node_job("n", partition=node_partition("free"))),)
+        )
 
         assert len(await claim_nodes(store, rules=rules)) == 1
 
@@ -220,7 +224,7 @@ class TestAJobThatContinues:
         held = await claim_node(store, worker=OTHER_WORKER)
         await go_on(store, settlements=(continues(held, node_job("next")),))
 
-        await settle(store, held, GivenBack())
+        await settle(store, held, Requeued())
 
         assert len(await claim_nodes(store, worker=WORKER)) == 1
 
@@ -228,10 +232,10 @@ class TestAJobThatContinues:
         held = await held_node(store)
         await go_on(store, settlements=(continues(held, node_job("next")),))
 
-        await go_on(store, drops=("pack",))
-        assert await is_held(store, held)
-        await go_on(store, drops=("next",))
-        assert not await is_held(store, held)
+        await go_on(store, cancel_keys=("pack",))
+        assert await is_suspended(store, held)
+        await go_on(store, cancel_keys=("next",))
+        assert not await is_suspended(store, held)
 
 
 class TestAJobThatRepeats:
@@ -249,7 +253,7 @@ class TestAJobThatRepeats:
         [failed] = await store.queries.failed_attempts(held.id)
         assert (failed.attempt, failed.worker, failed.at) == (1, WORKER, clock())
         assert failed.failure == failure("jammed")
-        assert not await is_held(store, held)
+        assert not await is_suspended(store, held)
         [again] = await claim_nodes(store)
         assert (again.attempt, again.failures, again.node) == (2, 1, NodeRef(run=RUN, key="pack"))
 
@@ -269,14 +273,14 @@ class TestAJobThatRepeats:
     ) -> None:
         held = await held_node(store)
         retried = Retried(
-            failure=failure("429"), delay=MINUTE, is_postponed=True, closes_limit="smtp"
+            failure=failure("429"), delay=MINUTE, is_snoozed=True, closes_limit="smtp"
         )
 
         await go_on(store, settlements=(repeats(held, retried),), jobs=(node_job("beside"),))
 
         claimed = await claim(
             store,
-            NODE_LANE,
+            NODE_PARTITION,
             namespace=NAMESPACE,
             rules=(LimitRule(key="smtp", live_max=9),),
         )
@@ -284,7 +288,7 @@ class TestAJobThatRepeats:
         clock.advance(MINUTE)
         await store.maintenance.promote_due(NAMESPACE, 10)
         again = {job.claim.id: job for job in await claim_nodes(store)}[held.id]
-        assert (again.failures, again.postpones) == (0, 1)
+        assert (again.failures, again.snoozes) == (0, 1)
 
     async def test_is_left_to_other_workers_for_a_while(self, store: Store) -> None:
         held = await held_node(store)
@@ -349,7 +353,7 @@ class TestATimeOutOfReach:
         with pytest.raises(InvalidInput):
             await store.runs.commit([good, bad])
 
-        assert await is_held(store, held)
+        assert await is_suspended(store, held)
         assert [(await read_run(store, id)).number for id in (RUN, other)] == [1, 1]
         [usage] = await store.queries.limit_usage(NAMESPACE, rules)
         assert usage.usage.closed_until is None

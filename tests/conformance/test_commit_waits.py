@@ -11,7 +11,7 @@ from perdure.clock import ManualClock
 from perdure.model.ids import RunId
 from perdure.model.job import Status
 from perdure.model.outcome import Retried
-from perdure.model.run import NewWait, Wait, WaitKind
+from perdure.model.run import NewWait, Wait, WaitType
 from perdure.model.times import EARLIEST, LATEST
 from perdure.store.contract import Store
 from tests.conformance.builders import HOUR, MINUTE, SECOND, failure
@@ -30,7 +30,7 @@ from tests.conformance.run_builders import (
     due_keys,
     ends,
     go_on,
-    is_held,
+    is_suspended,
     jobs_by_key,
     new_child,
     node_job,
@@ -43,7 +43,7 @@ from tests.conformance.run_builders import (
     waits_by_key,
 )
 
-SIGNAL = NewWait(key="ask", kind=WaitKind.SIGNAL, name="approval", delay=HOUR)
+SIGNAL = NewWait(key="ask", type=WaitType.SIGNAL, name="approval", delay=HOUR)
 
 
 class TestWaitsOfACommit:
@@ -58,7 +58,7 @@ class TestWaitsOfACommit:
                 run=RUN,
                 namespace=NAMESPACE,
                 key="ask",
-                kind=WaitKind.SIGNAL,
+                type=WaitType.SIGNAL,
                 name="approval",
                 opened_at=clock(),
                 due_at=clock() + HOUR,
@@ -67,7 +67,7 @@ class TestWaitsOfACommit:
                 run=RUN,
                 namespace=NAMESPACE,
                 key="ship",
-                kind=WaitKind.CHILD,
+                type=WaitType.CHILD,
                 name=CHILD,
                 opened_at=clock(),
                 due_at=None,
@@ -78,7 +78,7 @@ class TestWaitsOfACommit:
         await submit(store, waits=(timer(delay=SECOND), SIGNAL, child_wait()))
         clock.advance(MINUTE)
 
-        await go_on(store, closes=("delay", "ship", "nothing"))
+        await go_on(store, close_waits=("delay", "ship", "nothing"))
 
         assert set(await waits_by_key(store)) == {"ask"}
         assert await due_keys(store) == []
@@ -89,7 +89,7 @@ class TestWaitsOfACommit:
         await submit(store, waits=(timer("poll", delay=SECOND),))
         clock.advance(MINUTE)
 
-        await go_on(store, closes=("poll",), waits=(timer("poll", delay=HOUR),))
+        await go_on(store, close_waits=("poll",), waits=(timer("poll", delay=HOUR),))
 
         assert (await waits_by_key(store))["poll"].due_at == clock() + HOUR
 
@@ -98,7 +98,7 @@ class TestWaitsOfACommit:
     ) -> None:
         """A retry may come before anybody has looked after a child that was given up."""
         await submit(store, waits=(child_wait(),), children=(new_child(),))
-        await go_on(store, clears=True, status=FAILED)
+        await go_on(store, cancel_all=True, status=FAILED)
         anew = RunId("order-42/ship~3")
 
         await go_on(store, waits=(child_wait("ship", anew),))
@@ -125,7 +125,7 @@ class TestWaitsOfACommit:
             run=RUN,
             namespace=NAMESPACE,
             key="check",
-            kind=WaitKind.APPROVAL,
+            type=WaitType.APPROVAL,
             name="Ship it?",
             opened_at=clock(),
             due_at=clock() + HOUR,
@@ -133,7 +133,7 @@ class TestWaitsOfACommit:
             detail=b"\x00\xff",
         )
         carrier = waits["carrier"]
-        assert (carrier.kind, carrier.name) == (WaitKind.OUTSIDE, "label")
+        assert (carrier.type, carrier.name) == (WaitType.EXTERNAL, "label")
         assert (carrier.deciders, carrier.detail, carrier.due_at) == ((), b'{"job":7}', None)
 
     async def test_are_opened_the_same_way_with_a_run_and_with_its_children(
@@ -177,7 +177,7 @@ class TestWaitsOfACommit:
                 run=RUN,
                 namespace=NAMESPACE,
                 key="check",
-                kind=WaitKind.APPROVAL,
+                type=WaitType.APPROVAL,
                 name="Now?",
                 opened_at=opened_at,
                 due_at=clock() + HOUR,
@@ -196,8 +196,8 @@ class TestWaitsOfACommit:
         await go_on(store, waits=(signal("ask"),))
 
         wait = (await waits_by_key(store))["ask"]
-        assert (wait.kind, wait.due_at, wait.deciders, wait.detail) == (
-            WaitKind.SIGNAL,
+        assert (wait.type, wait.due_at, wait.deciders, wait.detail) == (
+            WaitType.SIGNAL,
             None,
             (),
             b"",
@@ -210,7 +210,7 @@ class TestWaitsOfACommit:
         await submit(store, waits=(approval(),))
         clock.advance(SECOND)
 
-        await go_on(store, closes=("check",), waits=(approval(),))
+        await go_on(store, close_waits=("check",), waits=(approval(),))
 
         assert (await waits_by_key(store))["check"].opened_at == clock()
 
@@ -299,11 +299,11 @@ class TestDrops:
         jobs = await claim_nodes(store, limit=2)
         held = {job.node.key: job.claim for job in jobs if job.node}
 
-        await go_on(store, drops=("pack[0]", "pack[2]", "nothing"))
+        await go_on(store, cancel_keys=("pack[0]", "pack[2]", "nothing"))
 
         assert set(await jobs_by_key(store)) == {"pack[1]", "pack[3]"}
-        assert not await is_held(store, held["pack[0]"])
-        assert await is_held(store, held["pack[1]"])
+        assert not await is_suspended(store, held["pack[0]"])
+        assert await is_suspended(store, held["pack[1]"])
         assert await store.queries.get_job(None, held["pack[0]"].id) is None
 
     async def test_end_waits_but_a_childs_becomes_due(
@@ -312,7 +312,7 @@ class TestDrops:
         await submit(store, waits=(timer(delay=HOUR), SIGNAL, child_wait(), child_wait("other")))
         clock.advance(SECOND)
 
-        await go_on(store, drops=("delay", "ship"))
+        await go_on(store, cancel_keys=("delay", "ship"))
 
         waits = await waits_by_key(store)
         assert {key: wait.due_at for key, wait in waits.items()} == {
@@ -334,14 +334,14 @@ class TestDrops:
                 continues(held["b"], node_job("after-b")),
                 repeats(held["c"], Retried(failure=failure())),
             ),
-            drops=("a", "b", "c", "d", "after-b"),
+            cancel_keys=("a", "b", "c", "d", "after-b"),
         )
 
         assert {key: job.status for key, job in (await jobs_by_key(store)).items()} == {
             "after-b": Status.ACTIVE,
             "c": Status.WAITING,
         }
-        assert await is_held(store, held["b"])
+        assert await is_suspended(store, held["b"])
 
     async def test_leave_alone_what_the_same_commit_starts(
         self, store: Store, clock: ManualClock
@@ -353,7 +353,7 @@ class TestDrops:
             store,
             jobs=(new,),
             waits=(timer(delay=HOUR), child_wait("ship", RunId("anew"))),
-            drops=("pack", "delay", "ship"),
+            cancel_keys=("pack", "delay", "ship"),
         )
 
         assert [job.id for job in await store.queries.run_jobs(NAMESPACE, RUN)] == [new.id]
@@ -374,10 +374,10 @@ class TestClears:
         [job] = await claim_nodes(store, limit=1)
         clock.advance(SECOND)
 
-        await go_on(store, clears=True, status=CANCELLED)
+        await go_on(store, cancel_all=True, status=CANCELLED)
 
         assert await store.queries.run_jobs(NAMESPACE, RUN) == []
-        assert not await is_held(store, job.claim)
+        assert not await is_suspended(store, job.claim)
         assert await claim_nodes(store) == []
         assert {key: wait.due_at for key, wait in (await waits_by_key(store)).items()} == {
             "ship": clock()
@@ -396,7 +396,7 @@ class TestClears:
 
         await go_on(
             store,
-            clears=True,
+            cancel_all=True,
             settlements=(
                 ends(held["a"]),
                 continues(held["b"], node_job("undo:b")),
@@ -415,7 +415,7 @@ class TestClears:
     async def test_close_what_is_to_be_closed(self, store: Store) -> None:
         await submit(store, waits=(child_wait(), child_wait("other", RunId("o"))))
 
-        await go_on(store, clears=True, closes=("ship",), status=FAILED)
+        await go_on(store, cancel_all=True, close_waits=("ship",), status=FAILED)
 
         assert set(await waits_by_key(store)) == {"other"}
 
@@ -423,11 +423,11 @@ class TestClears:
         self, store: Store, clock: ManualClock
     ) -> None:
         await submit(store, waits=(child_wait(),))
-        await go_on(store, drops=("ship",))
+        await go_on(store, cancel_keys=("ship",))
         due_at = clock()
         clock.advance(MINUTE)
 
-        await go_on(store, clears=True, status=FAILED)
+        await go_on(store, cancel_all=True, status=FAILED)
 
         assert (await waits_by_key(store))["ship"].due_at == due_at
 

@@ -21,7 +21,7 @@ from perdure.model.run import (
     StoredStep,
     Wait,
     WaitFilter,
-    WaitKind,
+    WaitType,
 )
 from perdure.store.contract import EventsAfter, Store
 from perdure.store.memory.store import MemoryStore
@@ -121,7 +121,9 @@ async def picture_of(store: Store, scene: Scene) -> dict[str, Any]:
         "paused": await store.admin.paused_queues(None),
         "workers": await store.queries.workers(None),
         "results": [
-            await store.queries.find_result(job.namespace, job.lane.task, job.input_hash, job.input)
+            await store.queries.find_result(
+                job.namespace, job.partition.task, job.input_hash, job.input
+            )
             for job in scene.jobs
         ],
     }
@@ -157,8 +159,10 @@ async def picture_of_runs(store: Store, scene: Scene) -> dict[str, Any]:
         picture[f"{place} runs"] = await store.queries.list_runs(filter, 1000)
         picture[f"{place} runs counted"] = await store.queries.count_runs(filter)
         picture[f"{place} due"] = await store.maintenance.due_waits(place, 1000)
-    for kind in (None, *WaitKind):
-        picture[f"{kind} waits"] = await store.queries.list_waits(WaitFilter(kind=kind), 1000)
+    for found_type in (None, *WaitType):
+        picture[f"{found_type} waits"] = await store.queries.list_waits(
+            WaitFilter(type=found_type), 1000
+        )
     return picture
 
 

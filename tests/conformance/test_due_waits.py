@@ -9,7 +9,7 @@ import pytest
 
 from perdure.clock import ManualClock
 from perdure.model.ids import RunId
-from perdure.model.run import NewWait, Wait, WaitKind
+from perdure.model.run import NewWait, Wait, WaitType
 from perdure.store.contract import Store
 from tests.conformance.builders import HOUR, MINUTE, SECOND
 from tests.conformance.run_builders import (
@@ -30,7 +30,7 @@ from tests.conformance.run_builders import (
 
 class TestMaintenanceDueWaits:
     async def test_are_those_whose_time_has_come(self, store: Store, clock: ManualClock) -> None:
-        ask = NewWait(key="ask", kind=WaitKind.SIGNAL, name="approval", delay=MINUTE)
+        ask = NewWait(key="ask", type=WaitType.SIGNAL, name="approval", delay=MINUTE)
         opened_at = clock()
         await submit(store, waits=(ask, timer(delay=HOUR), child_wait()))
 
@@ -43,7 +43,7 @@ class TestMaintenanceDueWaits:
                 run=RUN,
                 namespace=NAMESPACE,
                 key="ask",
-                kind=WaitKind.SIGNAL,
+                type=WaitType.SIGNAL,
                 name="approval",
                 opened_at=opened_at,
                 due_at=clock(),
@@ -60,7 +60,7 @@ class TestMaintenanceDueWaits:
 
         [wait] = await store.maintenance.due_waits(NAMESPACE, 10)
 
-        assert (wait.kind, wait.name) == (WaitKind.APPROVAL, "Ship it?")
+        assert (wait.type, wait.name) == (WaitType.APPROVAL, "Ship it?")
         assert (wait.deciders, wait.detail) == (("ann", "bob"), b"form")
 
     @pytest.mark.parametrize("new", [approval, outside, signal, timer])
@@ -111,7 +111,7 @@ class TestMaintenanceDueWaits:
     ) -> None:
         """Holding is an act on what is there; what comes later comes from somebody who knows."""
         await submit(store, waits=(approval(delay=SECOND), timer(delay=SECOND)))
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
 
         await go_on(store, waits=(approval(delay=SECOND), signal(delay=SECOND)), status=PAUSED)
         clock.advance(SECOND)
@@ -136,7 +136,7 @@ class TestMaintenanceDueWaits:
         clock.advance(SECOND)
 
         assert await due_keys(store) == await due_keys(store) == ["delay"]
-        await go_on(store, closes=("delay",))
+        await go_on(store, close_waits=("delay",))
         assert await due_keys(store) == []
 
     async def test_are_due_at_once_without_a_delay_to_wait_out(self, store: Store) -> None:
@@ -165,7 +165,7 @@ class TestTheNextWaitInASurvey:
     async def test_is_none_without_a_wait_that_has_a_time(self, store: Store) -> None:
         await submit(store, waits=(child_wait(), timer(delay=SECOND)))
 
-        await go_on(store, closes=("delay",))
+        await go_on(store, close_waits=("delay",))
 
-        survey = await store.maintenance.poll(NAMESPACE)
-        assert (survey.next_wait_at, survey.next_due_at) == (None, None)
+        poll = await store.maintenance.poll(NAMESPACE)
+        assert (poll.next_wait_at, poll.next_due_at) == (None, None)

@@ -15,8 +15,8 @@ from perdure.model.times import LATEST
 from perdure.store.contract import Store
 from tests.conformance.builders import (
     HOUR,
-    LANE,
     NAMESPACE,
+    PARTITION,
     SECOND,
     WORKER,
     claim,
@@ -58,9 +58,9 @@ RETRIES: list[dict[str, Any]] = [
 async def look_everywhere(store: Store) -> None:
     """Every read that meets the times of jobs, as every worker and operator makes them."""
     for namespace in (NAMESPACE, "another"):
-        survey = await store.maintenance.poll(namespace)
-        dues = (survey.next_due_at, survey.next_lease_end_at, survey.next_deadline_at)
-        assert all(due is None or abs((due - survey.now).days) < 4_000_000 for due in dues)
+        poll = await store.maintenance.poll(namespace)
+        dues = (poll.next_due_at, poll.next_lease_end_at, poll.next_deadline_at)
+        assert all(due is None or abs((due - poll.now).days) < 4_000_000 for due in dues)
     for job in await store.queries.list_jobs(JobFilter(), 100):
         again = await store.queries.get_job(None, job.id)
         assert again is not None
@@ -114,7 +114,7 @@ class TestFarTimes:
         await close_limit(store, NAMESPACE, "mailer", END)
         await insert(store)
 
-        claimed = await claim(store, LANE, rules=(LimitRule(key="mailer", live_max=1),))
+        claimed = await claim(store, PARTITION, rules=(LimitRule(key="mailer", live_max=1),))
 
         assert claimed.jobs == []
         assert claimed.opens_at == LATEST

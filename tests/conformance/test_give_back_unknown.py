@@ -39,7 +39,7 @@ class TestJobsRequeueUnknown:
 
         job = await read(store, unknown.id)
         assert (job.status, job.attempt, job.worker) == (Status.WAITING, 0, None)
-        assert (job.ready_at, job.lease_until, job.deaths) == (ready_at, None, 0)
+        assert (job.ready_at, job.lease_until, job.crashes) == (ready_at, None, 0)
         assert await record_of(store, known.id) == before
         assert await claim_ids(store) == [unknown.id, behind]
 

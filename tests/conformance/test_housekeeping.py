@@ -8,17 +8,17 @@ import pytest
 
 from perdure.clock import ManualClock
 from perdure.model.job import Expired, Status
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.worker import PollResult
-from perdure.store.contract import SURVEY_LANES_MAX, Store
+from perdure.store.contract import POLL_PARTITIONS_MAX, Store
 from perdure.store.failures import deadline_expired
 from tests.conformance.builders import (
     HOUR,
-    LANE,
     LEASE,
     MINUTE,
     NAMESPACE,
     OTHER_WORKER,
+    PARTITION,
     SECOND,
     WORKER,
     claim_ids,
@@ -34,22 +34,22 @@ from tests.conformance.builders import (
 
 
 class TestMaintenancePoll:
-    async def test_names_the_lanes_with_waiting_jobs_in_text_order(self, store: Store) -> None:
-        lanes = [
-            Lane(queue=queue, task=task, tags=tags)
+    async def test_names_the_partitions_with_waiting_jobs_in_text_order(self, store: Store) -> None:
+        partitions = [
+            Partition(queue=queue, task=task, tags=tags)
             for queue in ("b", "Z", "a", "é", "\N{PILE OF POO}", "\uffee")
             for task in ("send", "Send")
             for tags in ((), ("gpu",))
         ]
-        for lane in lanes:
-            await insert_many(store, 2, lane=lane)
-        await insert(store, lane=Lane(queue="theirs", task="send"), namespace="team-b")
-        await put_in(store, Status.SCHEDULED, lane=Lane(queue="later", task="send"))
-        await put_in(store, Status.COMPLETED, lane=Lane(queue="done", task="send"))
+        for partition in partitions:
+            await insert_many(store, 2, partition=partition)
+        await insert(store, partition=Partition(queue="theirs", task="send"), namespace="team-b")
+        await put_in(store, Status.SCHEDULED, partition=Partition(queue="later", task="send"))
+        await put_in(store, Status.COMPLETED, partition=Partition(queue="done", task="send"))
 
-        survey = await store.maintenance.poll(NAMESPACE)
+        poll = await store.maintenance.poll(NAMESPACE)
 
-        assert survey.lanes == tuple(sorted(lane.text for lane in lanes))
+        assert poll.partitions == tuple(sorted(partition.text for partition in partitions))
 
     async def test_names_the_paused_queues_of_this_namespace(self, store: Store) -> None:
         for namespace, queue in ((NAMESPACE, "mail"), (NAMESPACE, "bulk"), ("team-b", "theirs")):
@@ -59,26 +59,30 @@ class TestMaintenancePoll:
 
         assert (await store.maintenance.poll(NAMESPACE)).paused == ("bulk", "mail")
 
-    async def test_names_no_lane_once_its_last_job_is_taken(self, store: Store) -> None:
+    async def test_names_no_partition_once_its_last_job_is_taken(self, store: Store) -> None:
         await insert_many(store, 2)
 
         await claim_ids(store, limit=1)
-        assert (await store.maintenance.poll(NAMESPACE)).lanes == (LANE.text,)
+        assert (await store.maintenance.poll(NAMESPACE)).partitions == (PARTITION.text,)
         await claim_ids(store, limit=1)
-        assert (await store.maintenance.poll(NAMESPACE)).lanes == ()
+        assert (await store.maintenance.poll(NAMESPACE)).partitions == ()
 
-    async def test_goes_on_after_the_last_lane_of_the_survey_before(self, store: Store) -> None:
-        lanes = [Lane(queue="mail", task=f"task-{number}") for number in range(SURVEY_LANES_MAX)]
-        lanes += [Lane(queue="zzz", task="a"), Lane(queue="zzz", task="b")]
-        await store.jobs.insert([new_job(lane=lane) for lane in lanes])
-        texts = sorted(lane.text for lane in lanes)
+    async def test_goes_on_after_the_last_partition_of_the_survey_before(
+        self, store: Store
+    ) -> None:
+        partitions = [
+            Partition(queue="mail", task=f"task-{number}") for number in range(POLL_PARTITIONS_MAX)
+        ]
+        partitions += [Partition(queue="zzz", task="a"), Partition(queue="zzz", task="b")]
+        await store.jobs.insert([new_job(partition=partition) for partition in partitions])
+        texts = sorted(partition.text for partition in partitions)
 
         first = await store.maintenance.poll(NAMESPACE)
-        second = await store.maintenance.poll(NAMESPACE, first.lanes[-1])
+        second = await store.maintenance.poll(NAMESPACE, first.partitions[-1])
 
-        assert list(first.lanes) == texts[:SURVEY_LANES_MAX]
-        assert list(second.lanes) == texts[SURVEY_LANES_MAX:]
-        assert (await store.maintenance.poll(NAMESPACE, texts[-1])).lanes == ()
+        assert list(first.partitions) == texts[:POLL_PARTITIONS_MAX]
+        assert list(second.partitions) == texts[POLL_PARTITIONS_MAX:]
+        assert (await store.maintenance.poll(NAMESPACE, texts[-1])).partitions == ()
 
     async def test_tells_what_is_due_next_in_its_namespace(
         self, store: Store, clock: ManualClock
@@ -93,7 +97,7 @@ class TestMaintenancePoll:
         assert (await store.maintenance.poll("team-d")).next_due_at is None
         assert await store.maintenance.poll("team-a") == PollResult(
             now=clock(),
-            lanes=(LANE.text,),
+            partitions=(PARTITION.text,),
             next_due_at=began_at + 2 * MINUTE,
             next_lease_end_at=began_at + 3 * MINUTE,
             next_deadline_at=began_at + 4 * MINUTE,
@@ -106,10 +110,10 @@ class TestMaintenancePoll:
         for status in (Status.DISABLED, Status.COMPLETED, Status.CANCELLED):
             await put_in(store, status, deadline=MINUTE)
 
-        survey = await store.maintenance.poll(NAMESPACE)
+        poll = await store.maintenance.poll(NAMESPACE)
 
-        assert (survey.next_due_at, survey.next_deadline_at) == (None, None)
-        assert survey.next_lease_end_at == clock() + LEASE
+        assert (poll.next_due_at, poll.next_deadline_at) == (None, None)
+        assert poll.next_lease_end_at == clock() + LEASE
 
 
 class TestMaintenanceAcquireLease:
@@ -192,7 +196,7 @@ class TestMaintenanceExpireDeadlines:
         assert expired == Expired(
             id=there.id,
             namespace=NAMESPACE,
-            lane=LANE,
+            partition=PARTITION,
             attempt=job.attempt,
             failure=state.failure,
         )

@@ -19,14 +19,14 @@ from perdure.model.job import (
     StoredOnConflict,
 )
 from perdure.model.outcome import Completed
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.store.contract import Store
 from perdure.store.failures import replaced_by
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
-    LANE,
     MINUTE,
+    PARTITION,
     SECOND,
     claim_ids,
     hold,
@@ -72,7 +72,7 @@ class TestJobsInsert:
     async def test_keeps_every_field(self, store: Store, clock: ManualClock) -> None:
         new = new_job(
             namespace="team-a",
-            lane=Lane(queue="gpu", task="embed", tags=("a100", "fast"), keys=("user-7",)),
+            partition=Partition(queue="gpu", task="embed", tags=("a100", "fast"), keys=("user-7",)),
             priority=2,
             input=b'{"text":"hello"}',
             input_hash=2**62 + 1,
@@ -97,7 +97,7 @@ class TestJobsInsert:
             fingerprint="hello-v1",
             attempt=0,
             failures=0,
-            deaths=0,
+            crashes=0,
             max_attempts=4,
             worker=None,
             epoch=0,
@@ -131,16 +131,16 @@ class TestJobsInsert:
     async def test_keeps_any_text_and_any_bytes_as_they_are(self, store: Store) -> None:
         text = '\'; DROP TABLE jobs; -- "%s" {x} ☃ \\ \N{PILE OF POO}'
         payload = bytes(range(256))
-        lane = Lane(queue=text, task=text, tags=(text,), keys=(text,))
+        partition = Partition(queue=text, task=text, tags=(text,), keys=(text,))
         id = await insert(
-            store, namespace=text, lane=lane, group=text, fingerprint=text, input=payload
+            store, namespace=text, partition=partition, group=text, fingerprint=text, input=payload
         )
 
         job = await read(store, id)
 
         assert (job.namespace, job.queue, job.task, job.tags) == (text, text, text, (text,))
         assert (job.group, job.fingerprint, job.input) == (text, text, payload)
-        assert await claim_ids(store, lane, namespace=text) == [id]
+        assert await claim_ids(store, partition, namespace=text) == [id]
 
     async def test_changes_nothing_when_the_same_id_comes_again(self, store: Store) -> None:
         job = new_job(fingerprint="once", on_conflict="replace")
@@ -196,7 +196,7 @@ class TestInsertJobsWithAFingerprint:
         with pytest.raises(FingerprintTaken) as caught:
             await store.jobs.insert([other, new_job(fingerprint="once", on_conflict="raise")])
 
-        assert (caught.value.queue, caught.value.fingerprint) == (LANE.queue, "once")
+        assert (caught.value.queue, caught.value.fingerprint) == (PARTITION.queue, "once")
         assert caught.value.job_id == live.id
         assert await store.queries.get_job(None, other.id) is None
 
@@ -242,9 +242,11 @@ class TestInsertJobsWithAFingerprint:
         await insert(store, fingerprint="once")
         elsewhere = [
             new_job(fingerprint="once", namespace="team-b"),
-            new_job(fingerprint="once", lane=Lane(queue="other", task=LANE.task)),
+            new_job(fingerprint="once", partition=Partition(queue="other", task=PARTITION.task)),
         ]
-        another_task = new_job(fingerprint="once", lane=Lane(queue=LANE.queue, task="other"))
+        another_task = new_job(
+            fingerprint="once", partition=Partition(queue=PARTITION.queue, task="other")
+        )
 
         assert [each.is_new for each in await store.jobs.insert(elsewhere)] == [True, True]
         assert [each.is_new for each in await store.jobs.insert([another_task])] == [False]

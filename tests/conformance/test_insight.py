@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perdure.clock import ManualClock
-from perdure.model.facts import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun
+from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun
 from perdure.model.ids import RunId
 from perdure.model.job import Status
 from perdure.model.run import RunStatus
@@ -33,7 +33,7 @@ class TestAdminInspectStorage:
         found = await store.admin.inspect_storage()
 
         assert (found.damages, found.missing_indexes, found.invalid_indexes) == ((), {}, {})
-        assert found.strays == ()
+        assert found.orphaned_runs == ()
         assert found.schema_version is None or found.schema_version >= 4
 
     async def test_names_runs_that_have_no_job_and_no_wait(self, store: Store) -> None:
@@ -44,16 +44,16 @@ class TestAdminInspectStorage:
         await submit(store, id=RunId("over"), status=COMPLETED)
         await submit(store, namespace=OTHER_NAMESPACE)
 
-        assert set((await store.admin.inspect_storage()).strays) == {
+        assert set((await store.admin.inspect_storage()).orphaned_runs) == {
             OrphanedRun(run=RUN, namespace=NAMESPACE),
             OrphanedRun(run=RUN, namespace=OTHER_NAMESPACE),
         }
 
     async def test_names_no_more_than_so_many_of_them(self, store: Store) -> None:
-        for number in range(STRAYS_MAX + 1):
+        for number in range(ORPHANS_MAX + 1):
             await submit(store, id=RunId(f"run-{number:03}"))
 
-        assert len((await store.admin.inspect_storage()).strays) == STRAYS_MAX
+        assert len((await store.admin.inspect_storage()).orphaned_runs) == ORPHANS_MAX
 
 
 class TestAdminFlowStats:

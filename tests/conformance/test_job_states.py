@@ -7,7 +7,7 @@ import pytest
 from perdure.clock import ManualClock
 from perdure.model.ids import JobId
 from perdure.model.job import JobState, Progress, Status
-from perdure.model.outcome import Buried, Cancelled, Completed, Failed, Retried
+from perdure.model.outcome import Cancelled, Completed, DeadLettered, Failed, Retried
 from perdure.store.contract import Store
 from perdure.store.failures import lease_expired
 from perdure.store.lifecycle import Operation
@@ -49,9 +49,9 @@ class TestQueriesJobStates:
         }
         assert await store.queries.job_states([]) == {}
 
-    @pytest.mark.parametrize("outcome_type", [Failed, Buried])
+    @pytest.mark.parametrize("outcome_type", [Failed, DeadLettered])
     async def test_tells_the_last_failure_when_it_ended_badly(
-        self, store: Store, clock: ManualClock, outcome_type: type[Failed] | type[Buried]
+        self, store: Store, clock: ManualClock, outcome_type: type[Failed] | type[DeadLettered]
     ) -> None:
         held = await hold(store)
         await settle(store, held, Retried(failure=failure("an earlier one")))
@@ -102,7 +102,7 @@ class TestQueriesFailedAttempts:
         await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
         third = await claim_one(store, worker=WORKER)
         clock.advance(SECOND)
-        await settle(store, third, Buried(failure=failure("three")))
+        await settle(store, third, DeadLettered(failure=failure("three")))
 
         history = await store.queries.failed_attempts(first.id)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure.clock import ManualClock
 from perdure.model.ids import RunId
-from perdure.model.run import NewWait, Wait, WaitFilter, WaitKind
+from perdure.model.run import NewWait, Wait, WaitFilter, WaitType
 from perdure.store.contract import Store
 from tests.conformance.builders import HOUR, MINUTE, SECOND
 from tests.conformance.run_builders import (
@@ -61,7 +61,7 @@ class TestQueriesListWaits:
                 run=RUN,
                 namespace=NAMESPACE,
                 key="check",
-                kind=WaitKind.APPROVAL,
+                type=WaitType.APPROVAL,
                 name="Ship it?",
                 opened_at=opened_at,
                 due_at=opened_at + HOUR,
@@ -75,41 +75,41 @@ class TestQueriesListWaits:
 
         assert await store.queries.list_waits(WaitFilter(), 10) == []
 
-    @pytest.mark.parametrize("kind", list(WaitKind))
-    async def test_gives_those_of_a_kind(self, store: Store, kind: WaitKind) -> None:
+    @pytest.mark.parametrize("found_type", list(WaitType))
+    async def test_gives_those_of_a_kind(self, store: Store, found_type: WaitType) -> None:
         await submit(store, waits=EVERYTHING)
 
-        wanted = sorted(wait.key for wait in EVERYTHING if wait.kind is kind)
-        assert await listed_keys(store, kind=kind) == wanted
+        wanted = sorted(wait.key for wait in EVERYTHING if wait.type is found_type)
+        assert await listed_keys(store, type=found_type) == wanted
 
-    @pytest.mark.parametrize("kind", [None, WaitKind.SIGNAL])
-    async def test_gives_those_of_a_name(self, store: Store, kind: WaitKind | None) -> None:
+    @pytest.mark.parametrize("found_type", [None, WaitType.SIGNAL])
+    async def test_gives_those_of_a_name(self, store: Store, found_type: WaitType | None) -> None:
         await submit(store, waits=EVERYTHING)
 
-        assert await listed_keys(store, name="paid", kind=kind) == ["paid"]
-        assert await listed_keys(store, name="pai", kind=kind) == []
+        assert await listed_keys(store, name="paid", type=found_type) == ["paid"]
+        assert await listed_keys(store, name="pai", type=found_type) == []
 
     async def test_names_an_approval_or_a_report_too(self, store: Store) -> None:
         await submit(store, waits=EVERYTHING)
 
-        assert await listed_keys(store, name="Read it?", kind=WaitKind.APPROVAL) == ["review"]
-        assert await listed_keys(store, name="transfer", kind=WaitKind.OUTSIDE) == ["bank"]
-        assert await listed_keys(store, name="transfer", kind=WaitKind.APPROVAL) == []
+        assert await listed_keys(store, name="Read it?", type=WaitType.APPROVAL) == ["review"]
+        assert await listed_keys(store, name="transfer", type=WaitType.EXTERNAL) == ["bank"]
+        assert await listed_keys(store, name="transfer", type=WaitType.APPROVAL) == []
 
     async def test_gives_those_of_a_run(self, store: Store) -> None:
         await submit(store, waits=EVERYTHING)
         await submit(store, id=OTHER_RUN, waits=(approval("theirs"), timer("their timer")))
 
         assert await listed_keys(store, run=OTHER_RUN) == ["their timer", "theirs"]
-        assert await listed_keys(store, run=OTHER_RUN, kind=WaitKind.APPROVAL) == ["theirs"]
+        assert await listed_keys(store, run=OTHER_RUN, type=WaitType.APPROVAL) == ["theirs"]
         assert await listed_keys(store, run=RunId("order")) == []
 
     @pytest.mark.parametrize(
         "part",
         [
             {},
-            {"kind": WaitKind.APPROVAL},
-            {"kind": WaitKind.APPROVAL, "deciders": ("ann",)},
+            {"type": WaitType.APPROVAL},
+            {"type": WaitType.APPROVAL, "deciders": ("ann",)},
             {"run": RUN},
         ],
         ids=["all", "of a kind", "inbox", "of a run"],
@@ -128,34 +128,34 @@ class TestQueriesListWaits:
         await submit(store, waits=(signal("ours"),))
         await submit(store, namespace=OTHER_NAMESPACE, waits=(signal("theirs"),))
 
-        part: dict[str, Any] = {"kind": WaitKind.SIGNAL, "name": "paid"}
+        part: dict[str, Any] = {"type": WaitType.SIGNAL, "name": "paid"}
         assert await listed_keys(store, **part) == ["ours"]
         assert await listed_keys(store, namespace=None, **part) == ["ours", "theirs"]
 
     async def test_gives_held_ones_too(self, store: Store) -> None:
         await submit(store, waits=(approval(delay=SECOND),))
 
-        await go_on(store, holds=True, status=PAUSED)
+        await go_on(store, suspend=True, status=PAUSED)
 
-        assert await listed_keys(store, kind=WaitKind.APPROVAL) == ["check"]
+        assert await listed_keys(store, type=WaitType.APPROVAL) == ["check"]
 
     async def test_gives_those_of_children(self, store: Store) -> None:
         await submit(store, waits=(child_wait(),), children=(new_child(waits=(approval(),)),))
 
-        assert await listed_keys(store, kind=WaitKind.APPROVAL) == ["check"]
+        assert await listed_keys(store, type=WaitType.APPROVAL) == ["check"]
 
     async def test_does_not_give_those_that_ended(self, store: Store) -> None:
         await submit(store, waits=EVERYTHING)
 
-        await go_on(store, closes=("check", "paid"), drops=("carrier",))
+        await go_on(store, close_waits=("check", "paid"), cancel_keys=("carrier",))
 
-        for kind, keys in {
-            WaitKind.APPROVAL: ["review"],
-            WaitKind.SIGNAL: ["sent"],
-            WaitKind.OUTSIDE: ["bank"],
+        for found_type, keys in {
+            WaitType.APPROVAL: ["review"],
+            WaitType.SIGNAL: ["sent"],
+            WaitType.EXTERNAL: ["bank"],
         }.items():
-            assert await listed_keys(store, kind=kind) == keys
-        await go_on(store, clears=True, closes=("ship",), status=CANCELLED)
+            assert await listed_keys(store, type=found_type) == keys
+        await go_on(store, cancel_all=True, close_waits=("ship",), status=CANCELLED)
         assert await listed_keys(store) == []
 
     async def test_does_not_give_those_of_a_run_that_was_replaced(self, store: Store) -> None:
@@ -180,7 +180,7 @@ class TestInbox:
         )
 
         async def inbox(*deciders: str) -> list[str]:
-            return await listed_keys(store, kind=WaitKind.APPROVAL, deciders=deciders)
+            return await listed_keys(store, type=WaitType.APPROVAL, deciders=deciders)
 
         assert await inbox("ann") == ["ann", "both", "anybody"]
         assert await inbox("eve", "bob") == ["bob", "both", "anybody"]
@@ -195,10 +195,10 @@ class TestInbox:
     async def test_takes_any_name_for_what_it_is(self, store: Store, name: str) -> None:
         await submit(store, waits=(approval(deciders=(name, "somebody")), timer()))
 
-        part: dict[str, Any] = {"kind": WaitKind.APPROVAL}
+        part: dict[str, Any] = {"type": WaitType.APPROVAL}
         assert await listed_keys(store, deciders=(name,), **part) == ["check"]
         assert await listed_keys(store, deciders=(f"{name}x",), **part) == []
-        [wait] = await store.queries.list_waits(WaitFilter(kind=WaitKind.APPROVAL), 10)
+        [wait] = await store.queries.list_waits(WaitFilter(type=WaitType.APPROVAL), 10)
         assert wait.deciders == (name, "somebody")
 
     async def test_follows_who_is_asked(self, store: Store) -> None:
@@ -206,25 +206,25 @@ class TestInbox:
 
         await go_on(store, waits=(approval(deciders=("bob",)),))
 
-        assert await listed_keys(store, kind=WaitKind.APPROVAL, deciders=("ann",)) == []
-        assert await listed_keys(store, kind=WaitKind.APPROVAL, deciders=("bob",)) == ["check"]
+        assert await listed_keys(store, type=WaitType.APPROVAL, deciders=("ann",)) == []
+        assert await listed_keys(store, type=WaitType.APPROVAL, deciders=("bob",)) == ["check"]
 
     async def test_follows_what_is_waited_for(self, store: Store) -> None:
         await submit(store, waits=(approval("ask"), signal("sent", name="sent")))
 
         await go_on(store, waits=(signal("ask"), outside("sent")))
 
-        assert await listed_keys(store, kind=WaitKind.APPROVAL) == []
-        assert await listed_keys(store, kind=WaitKind.SIGNAL, name="sent") == []
-        assert await listed_keys(store, kind=WaitKind.SIGNAL, name="paid") == ["ask"]
-        assert await listed_keys(store, kind=WaitKind.OUTSIDE) == ["sent"]
+        assert await listed_keys(store, type=WaitType.APPROVAL) == []
+        assert await listed_keys(store, type=WaitType.SIGNAL, name="sent") == []
+        assert await listed_keys(store, type=WaitType.SIGNAL, name="paid") == ["ask"]
+        assert await listed_keys(store, type=WaitType.EXTERNAL) == ["sent"]
 
 
 WAYS: list[dict[str, Any]] = [
     {},
-    {"kind": WaitKind.APPROVAL},
-    {"kind": WaitKind.APPROVAL, "namespace": None},
-    {"kind": WaitKind.APPROVAL, "deciders": ("ann",)},
+    {"type": WaitType.APPROVAL},
+    {"type": WaitType.APPROVAL, "namespace": None},
+    {"type": WaitType.APPROVAL, "deciders": ("ann",)},
 ]
 
 
@@ -264,8 +264,8 @@ class TestPages:
 
         for filter in (
             WaitFilter(namespace=namespace, run=RUN),
-            WaitFilter(namespace=namespace, kind=WaitKind.SIGNAL, name="paid"),
-            WaitFilter(namespace=namespace, kind=WaitKind.SIGNAL),
+            WaitFilter(namespace=namespace, type=WaitType.SIGNAL, name="paid"),
+            WaitFilter(namespace=namespace, type=WaitType.SIGNAL),
         ):
             assert await paged(store, filter, 1) == [(RUN, key) for key in "bcad"]
 
@@ -276,16 +276,16 @@ class TestPages:
 
         await go_on(store, run=RunId("run-2"), waits=(approval("first", delay=MINUTE),))
 
-        assert await listed_keys(store, kind=WaitKind.APPROVAL) == ["first", "second"]
+        assert await listed_keys(store, type=WaitType.APPROVAL) == ["first", "second"]
 
     async def test_put_one_last_that_was_closed_and_opened_again(
         self, store: Store, clock: ManualClock
     ) -> None:
         await open_in_turn(store, clock, approval("first"), approval("second"))
 
-        await go_on(store, run=RunId("run-2"), closes=("first",), waits=(approval("first"),))
+        await go_on(store, run=RunId("run-2"), close_waits=("first",), waits=(approval("first"),))
 
-        assert await listed_keys(store, kind=WaitKind.APPROVAL) == ["second", "first"]
+        assert await listed_keys(store, type=WaitType.APPROVAL) == ["second", "first"]
 
     async def test_tell_moments_apart_that_are_close(
         self, store: Store, clock: ManualClock
@@ -294,7 +294,7 @@ class TestPages:
             await submit(store, id=RunId(f"of-{key}"), waits=(approval(key),))
             clock.advance(timedelta(microseconds=1))
 
-        assert await paged(store, WaitFilter(kind=WaitKind.APPROVAL), 1) == [
+        assert await paged(store, WaitFilter(type=WaitType.APPROVAL), 1) == [
             (f"of-{key}", key) for key in "bac"
         ]
 

@@ -14,8 +14,8 @@ from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
-    LANE,
     MINUTE,
+    PARTITION,
     claim_ids,
     hold,
     insert,
@@ -88,11 +88,11 @@ class TestNamespaces:
         assert await store.queries.get_job(THEIRS, theirs) is not None
         assert await store.queries.get_job(None, theirs) is not None
 
-    async def test_survey_and_claim_only_their_own_lanes(self, store: Store) -> None:
+    async def test_survey_and_claim_only_their_own_partitions(self, store: Store) -> None:
         theirs = await insert(store, namespace=THEIRS)
 
-        assert (await store.maintenance.poll(MINE)).lanes == ()
-        assert (await store.maintenance.poll(THEIRS)).lanes == (LANE.text,)
+        assert (await store.maintenance.poll(MINE)).partitions == ()
+        assert (await store.maintenance.poll(THEIRS)).partitions == (PARTITION.text,)
         assert await claim_ids(store, namespace=MINE) == []
         assert await claim_ids(store, namespace=THEIRS) == [theirs]
 
@@ -124,12 +124,12 @@ class TestNamespaces:
 
     async def test_pause_and_resume_only_their_own_queues(self, store: Store) -> None:
         mine, theirs = await insert(store, namespace=MINE), await insert(store, namespace=THEIRS)
-        await store.admin.pause_queue(THEIRS, LANE.queue, None)
-        await store.admin.resume_queue(MINE, LANE.queue)
+        await store.admin.pause_queue(THEIRS, PARTITION.queue, None)
+        await store.admin.resume_queue(MINE, PARTITION.queue)
 
         assert await claim_ids(store, namespace=MINE) == [mine]
         assert await claim_ids(store, namespace=THEIRS) == []
-        await store.admin.resume_queue(THEIRS, LANE.queue)
+        await store.admin.resume_queue(THEIRS, PARTITION.queue)
         assert await claim_ids(store, namespace=THEIRS) == [theirs]
 
     async def test_abort_only_their_own_groups(self, store: Store) -> None:
@@ -153,8 +153,8 @@ class TestNamespaces:
         held = await hold(store, namespace=THEIRS)
         await settle(store, held, Completed(output=b"1"))
 
-        assert await store.queries.find_result(MINE, LANE.task, 1, b"{}") is None
-        assert await store.queries.find_result(THEIRS, LANE.task, 1, b"{}") == b"1"
+        assert await store.queries.find_result(MINE, PARTITION.task, 1, b"{}") is None
+        assert await store.queries.find_result(THEIRS, PARTITION.task, 1, b"{}") == b"1"
 
     async def test_show_only_their_own_workers(self, store: Store) -> None:
         await store.maintenance.register_worker(worker_info(namespace=THEIRS))

@@ -10,7 +10,7 @@ from perdure.clock import ManualClock
 from perdure.errors import JobBelongsToRun
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import ClaimedJob, JobFilter, NodeRef, Status
-from perdure.model.outcome import GivenBack, Released
+from perdure.model.outcome import Parked, Requeued
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
@@ -26,19 +26,19 @@ from tests.conformance.builders import (
 )
 from tests.conformance.run_builders import (
     NAMESPACE,
-    NODE_LANE,
+    NODE_PARTITION,
     OTHER_NAMESPACE,
     RUN,
     claim_node,
     claim_nodes,
     held_node,
-    is_held,
+    is_suspended,
     node_job,
-    node_lane,
+    node_partition,
     submit,
 )
 
-DEATHS_MAX = 3
+MAX_CRASHES = 3
 
 Act = Callable[[Store, list[JobId]], Awaitable[object]]
 ACTS: dict[str, Act] = {
@@ -63,35 +63,35 @@ class TestClaimingAJobOfARun:
         assert claimed == ClaimedJob(
             claim=claimed.claim,
             namespace=NAMESPACE,
-            lane=NODE_LANE,
+            partition=NODE_PARTITION,
             input=job.input,
             attempt=1,
             failures=0,
-            postpones=0,
+            snoozes=0,
             max_attempts=5,
             policy=b"p",
             group="g",
             deadline_at=None,
             created_at=created_at,
             priority=2,
-            deaths=0,
+            crashes=0,
             node=NodeRef(run=RUN, key="pack#2[7]"),
         )
 
     async def test_is_left_to_workers_that_have_its_version(self, store: Store) -> None:
         await submit(store, jobs=(node_job(),))
 
-        assert await claim_nodes(store, node_lane(version="v2")) == []
-        assert await claim_nodes(store, node_lane(flow="")) == []
-        assert len(await claim_nodes(store, node_lane())) == 1
+        assert await claim_nodes(store, node_partition(version="v2")) == []
+        assert await claim_nodes(store, node_partition(flow="")) == []
+        assert len(await claim_nodes(store, node_partition())) == 1
 
     async def test_comes_in_one_order_with_others_by_urgency(self, store: Store) -> None:
-        lane = node_lane(flow="")
+        partition = node_partition(flow="")
         await submit(store, jobs=(node_job(priority=3),))
-        plain = await insert(store, namespace=NAMESPACE, lane=lane, priority=4)
-        urgent = await insert(store, namespace=NAMESPACE, lane=lane, priority=2)
+        plain = await insert(store, namespace=NAMESPACE, partition=partition, priority=4)
+        urgent = await insert(store, namespace=NAMESPACE, partition=partition, priority=2)
 
-        claimed = await claim_nodes(store, NODE_LANE, lane)
+        claimed = await claim_nodes(store, NODE_PARTITION, partition)
 
         assert [job.claim.id for job in claimed][::2] == [urgent, plain]
         assert [job.node for job in claimed] == [None, NodeRef(run=RUN, key="pack"), None]
@@ -100,7 +100,7 @@ class TestClaimingAJobOfARun:
     async def test_is_undone_by_giving_it_back(self, store: Store) -> None:
         held = await held_node(store)
 
-        assert await settle(store, held, GivenBack()) is Status.WAITING
+        assert await settle(store, held, Requeued()) is Status.WAITING
 
         [again] = await claim_nodes(store)
         assert (again.claim.id, again.attempt) == (held.id, 1)
@@ -111,19 +111,19 @@ class TestClaimingAJobOfARun:
 
         assert await store.jobs.requeue_unknown(WORKER, []) == 1
 
-        assert not await is_held(store, held)
+        assert not await is_suspended(store, held)
         assert len(await claim_nodes(store)) == 1
 
     async def test_tells_the_deaths_of_a_plain_job_too(
         self, store: Store, clock: ManualClock
     ) -> None:
-        await hold(store, namespace=NAMESPACE, lane=node_lane(flow=""), priority=5)
+        await hold(store, namespace=NAMESPACE, partition=node_partition(flow=""), priority=5)
         clock.advance(LEASE)
-        await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, MAX_CRASHES)
 
-        [again] = await claim_nodes(store, node_lane(flow=""))
+        [again] = await claim_nodes(store, node_partition(flow=""))
 
-        assert (again.deaths, again.priority, again.node) == (1, 5, None)
+        assert (again.crashes, again.priority, again.node) == (1, 5, None)
 
 
 class TestInsertingAJobOfARun:
@@ -142,18 +142,18 @@ class TestTakingOverAJobOfARun:
         self, store: Store, clock: ManualClock
     ) -> None:
         await submit(store, jobs=(node_job(),))
-        afters, deaths = [], []
-        for _ in range(DEATHS_MAX + 2):
+        afters, crashes = [], []
+        for _ in range(MAX_CRASHES + 2):
             [job] = await claim_nodes(store)
-            deaths.append(job.deaths)
+            crashes.append(job.crashes)
             clock.advance(LEASE)
-            [taken] = await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+            [taken] = await store.maintenance.take_over_expired(NAMESPACE, 10, MAX_CRASHES)
             afters.append(taken.after)
 
         assert set(afters) == {Status.WAITING}
-        assert deaths == [0, 1, 2, 3, 4]
+        assert crashes == [0, 1, 2, 3, 4]
         [job_left] = await store.queries.run_jobs(NAMESPACE, RUN)
-        assert (job_left.status, job_left.deaths) == (Status.WAITING, DEATHS_MAX + 2)
+        assert (job_left.status, job_left.crashes) == (Status.WAITING, MAX_CRASHES + 2)
 
     async def test_does_not_spare_plain_jobs_beside_it(
         self, store: Store, clock: ManualClock
@@ -173,9 +173,9 @@ class TestTakingOverAJobOfARun:
         held = await held_node(store)
         clock.advance(LEASE)
 
-        await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, MAX_CRASHES)
 
-        assert not await is_held(store, held)
+        assert not await is_suspended(store, held)
         again = await claim_node(store)
         assert (again.id, again.epoch > held.epoch) == (held.id, True)
 
@@ -189,9 +189,9 @@ class TestActingOnAJobOfARun:
         plain = await insert(store, namespace=NAMESPACE)
         held = await held_node(store)
         if status is Status.PAUSED:
-            await settle(store, held, Released())
+            await settle(store, held, Parked())
         elif status is Status.WAITING:
-            await settle(store, held, GivenBack())
+            await settle(store, held, Requeued())
         before = await record_of(store, held.id), await record_of(store, plain)
 
         with pytest.raises(JobBelongsToRun) as raised:
@@ -213,7 +213,7 @@ class TestActingOnAJobOfARun:
         held = await held_node(store)
 
         assert await store.admin.change_jobs(Operation.ABORT, OTHER_NAMESPACE, [held.id]) == []
-        assert await is_held(store, held)
+        assert await is_suspended(store, held)
 
     async def test_does_not_concern_jobs_of_no_run(self, store: Store) -> None:
         await submit(store, id=RunId("beside"), jobs=(node_job(run=RunId("beside")),))

@@ -160,12 +160,12 @@ class TestPruningParents:
         """It failed, and its child is still being cancelled and undone."""
         child = new_child(jobs=(node_job("undo:print", run=CHILD),))
         await submit(store, waits=(child_wait(),), children=(child,))
-        await go_on(store, clears=True, status=FAILED)
+        await go_on(store, cancel_all=True, status=FAILED)
         clock.advance(HOUR)
 
         assert await prune(store) == 0
         assert await left(store) == {RUN, CHILD}
-        await go_on(store, run=CHILD, clears=True, status=CANCELLED)
+        await go_on(store, run=CHILD, cancel_all=True, status=CANCELLED)
         await prune(store)
         assert await left(store) == set()
 

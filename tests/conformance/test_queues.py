@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from perdure.clock import ManualClock
-from perdure.model.hint import HintKind
+from perdure.model.hint import HintType
 from perdure.model.job import QueueInfo, Status
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
 from tests.conformance.builders import (
     HOUR,
-    LANE,
     MINUTE,
     NAMESPACE,
+    PARTITION,
     claim,
     claim_ids,
     close_limit,
@@ -28,23 +28,23 @@ RULES = (LimitRule(key="mailer", live_max=5),)
 class TestAdminPauseQueue:
     async def test_lets_no_job_of_the_queue_be_claimed(self, store: Store) -> None:
         await insert(store)
-        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ann")
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, "ann")
         await insert(store)
 
         assert await claim_ids(store) == []
         assert await claim_ids(store, rules=RULES) == []
 
-    async def test_tells_workers_to_look(self, store: Store, twin: Store) -> None:
-        ears = [Ear(handle) for handle in (store, twin)]
+    async def test_tells_workers_to_look(self, store: Store, target: Store) -> None:
+        ears = [Ear(handle) for handle in (store, target)]
 
-        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ann")
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, "ann")
 
         for ear in ears:
-            await ear.hears(HintKind.DUE)
+            await ear.hears(HintType.DUE)
 
     async def test_lets_held_jobs_finish(self, store: Store) -> None:
         held = await hold(store)
-        await store.admin.pause_queue(NAMESPACE, LANE.queue, None)
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, None)
 
         assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
 
@@ -52,9 +52,9 @@ class TestAdminPauseQueue:
         self, store: Store, clock: ManualClock
     ) -> None:
         since = clock()
-        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ann")
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, "ann")
         clock.advance(MINUTE)
-        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ben")
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, "ben")
 
         [paused] = await store.admin.paused_queues(NAMESPACE)
 
@@ -64,23 +64,23 @@ class TestAdminPauseQueue:
 class TestAdminResumeQueue:
     async def test_ends_a_pause(self, store: Store) -> None:
         id = await insert(store)
-        await store.admin.pause_queue(NAMESPACE, LANE.queue, None)
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, None)
 
-        await store.admin.resume_queue(NAMESPACE, LANE.queue)
+        await store.admin.resume_queue(NAMESPACE, PARTITION.queue)
 
         assert await claim_ids(store) == [id]
         assert await store.admin.paused_queues(None) == []
 
     async def test_does_nothing_when_there_is_no_pause(self, store: Store) -> None:
-        await store.admin.resume_queue(NAMESPACE, LANE.queue)
+        await store.admin.resume_queue(NAMESPACE, PARTITION.queue)
 
         assert await store.admin.paused_queues(None) == []
 
     async def test_lets_the_queue_be_paused_anew(self, store: Store, clock: ManualClock) -> None:
-        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ann")
-        await store.admin.resume_queue(NAMESPACE, LANE.queue)
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, "ann")
+        await store.admin.resume_queue(NAMESPACE, PARTITION.queue)
         clock.advance(MINUTE)
-        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ben")
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, "ben")
 
         [paused] = await store.admin.paused_queues(NAMESPACE)
 

@@ -16,7 +16,7 @@ from tests.conformance.run_builders import (
     FAILED,
     FLOW,
     NAMESPACE,
-    NODE_LANE,
+    NODE_PARTITION,
     OTHER_NAMESPACE,
     RUN,
     VERSION,
@@ -211,9 +211,9 @@ class TestQueriesRunJobs:
         [waiting] = await store.queries.list_jobs(JobFilter(status=Status.WAITING), 10)
         assert waiting.node == node_job("b").node
         assert (await read(store, claimed.claim.id)).node == node_job("a").node
-        assert await store.queries.count_jobs(JobFilter(queue=NODE_LANE.queue)) == 2
+        assert await store.queries.count_jobs(JobFilter(queue=NODE_PARTITION.queue)) == 2
         depth = QueueDepth(
-            namespace=NAMESPACE, queue=NODE_LANE.queue, status=Status.ACTIVE, count=1
+            namespace=NAMESPACE, queue=NODE_PARTITION.queue, status=Status.ACTIVE, count=1
         )
         assert depth in await store.admin.queue_stats(NAMESPACE)
 

@@ -8,13 +8,13 @@ from perdure.clock import ManualClock
 from perdure.model.ids import JobId
 from perdure.model.job import JobFilter, Progress, QueueDepth, Status
 from perdure.model.outcome import Completed, Failed, Retried
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
-    LANE,
     MINUTE,
     NAMESPACE,
+    PARTITION,
     WORKER,
     claim_one,
     failure,
@@ -102,13 +102,17 @@ class TestQueriesListJobs:
         assert [job.id for job in jobs] == [there[status]]
 
     async def test_filters_by_everything_at_once(self, store: Store) -> None:
-        lane = Lane(queue="gpu", task="embed", tags=("a100",))
-        wanted = await insert(store, namespace="team-b", lane=lane, group="run-1")
-        await insert(store, lane=lane, group="run-1")
-        await insert(store, namespace="team-b", lane=Lane(queue="x", task="embed"), group="run-1")
-        await insert(store, namespace="team-b", lane=Lane(queue="gpu", task="x"), group="run-1")
-        await insert(store, namespace="team-b", lane=lane, group="run-2")
-        await insert(store, namespace="team-b", lane=lane, group="run-1", delay=MINUTE)
+        partition = Partition(queue="gpu", task="embed", tags=("a100",))
+        wanted = await insert(store, namespace="team-b", partition=partition, group="run-1")
+        await insert(store, partition=partition, group="run-1")
+        await insert(
+            store, namespace="team-b", partition=Partition(queue="x", task="embed"), group="run-1"
+        )
+        await insert(
+            store, namespace="team-b", partition=Partition(queue="gpu", task="x"), group="run-1"
+        )
+        await insert(store, namespace="team-b", partition=partition, group="run-2")
+        await insert(store, namespace="team-b", partition=partition, group="run-1", delay=MINUTE)
         filter = JobFilter(
             namespace="team-b", status=Status.WAITING, queue="gpu", task="embed", group="run-1"
         )
@@ -127,17 +131,17 @@ class TestQueriesCountJobs:
         assert await store.queries.count_jobs(JobFilter(namespace=NAMESPACE)) == 3
         assert await store.queries.count_jobs(JobFilter(status=Status.WAITING)) == 3
         assert await store.queries.count_jobs(JobFilter(group="run-1", namespace=NAMESPACE)) == 3
-        assert await store.queries.count_jobs(JobFilter(queue=LANE.queue, task="other")) == 0
+        assert await store.queries.count_jobs(JobFilter(queue=PARTITION.queue, task="other")) == 0
         assert await store.queries.count_jobs(JobFilter(before=ids[2])) == 2
 
 
 class TestAdminQueueStats:
     async def test_counts_jobs_by_queue_and_status(self, store: Store) -> None:
-        gpu = Lane(queue="gpu", task="embed")
+        gpu = Partition(queue="gpu", task="embed")
         await put_in(store, Status.COMPLETED)
         await insert_many(store, 3)
-        await insert_many(store, 2, lane=gpu, delay=MINUTE)
-        await insert(store, namespace="team-b", lane=gpu)
+        await insert_many(store, 2, partition=gpu, delay=MINUTE)
+        await insert(store, namespace="team-b", partition=gpu)
 
         mine = [
             QueueDepth(namespace=NAMESPACE, queue="gpu", status=Status.SCHEDULED, count=2),
@@ -157,7 +161,7 @@ class TestQueriesFindResult:
         held = await hold(store, input=b'"a"', input_hash=77)
         await settle(store, held, Completed(output=b'"A"'))
 
-        assert await store.queries.find_result(NAMESPACE, LANE.task, 77, b'"a"') == b'"A"'
+        assert await store.queries.find_result(NAMESPACE, PARTITION.task, 77, b'"a"') == b'"A"'
 
     async def test_gives_the_one_completed_last(self, store: Store, clock: ManualClock) -> None:
         first, second = await hold(store), await hold(store)
@@ -165,20 +169,20 @@ class TestQueriesFindResult:
         clock.advance(MINUTE)
         await settle(store, first, Completed(output=b"new"))
 
-        assert await store.queries.find_result(NAMESPACE, LANE.task, 1, b"{}") == b"new"
+        assert await store.queries.find_result(NAMESPACE, PARTITION.task, 1, b"{}") == b"new"
 
     async def test_gives_nothing_for_another_input_with_the_same_hash(self, store: Store) -> None:
         held = await hold(store, input=b'"a"', input_hash=77)
         await settle(store, held, Completed(output=b'"A"'))
 
-        assert await store.queries.find_result(NAMESPACE, LANE.task, 77, b'"b"') is None
+        assert await store.queries.find_result(NAMESPACE, PARTITION.task, 77, b'"b"') is None
 
     async def test_gives_nothing_of_another_task_or_namespace(self, store: Store) -> None:
         held = await hold(store)
         await settle(store, held, Completed(output=b"1"))
 
         assert await store.queries.find_result(NAMESPACE, "other", 1, b"{}") is None
-        assert await store.queries.find_result("team-b", LANE.task, 1, b"{}") is None
+        assert await store.queries.find_result("team-b", PARTITION.task, 1, b"{}") is None
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.COMPLETED}))
     async def test_gives_nothing_of_a_job_that_is_not_completed(
@@ -186,4 +190,4 @@ class TestQueriesFindResult:
     ) -> None:
         await put_in(store, status)
 
-        assert await store.queries.find_result(NAMESPACE, LANE.task, 1, b"{}") is None
+        assert await store.queries.find_result(NAMESPACE, PARTITION.task, 1, b"{}") is None

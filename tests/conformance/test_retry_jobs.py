@@ -7,7 +7,7 @@ import pytest
 from perdure.clock import ManualClock
 from perdure.errors import FingerprintTaken
 from perdure.model.job import JobFilter, Progress, Status, StatusChange
-from perdure.model.outcome import Buried, Completed, Released, Retried
+from perdure.model.outcome import Completed, DeadLettered, Parked, Retried
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
@@ -53,17 +53,17 @@ class TestRetrying:
     ) -> None:
         id = await insert(store)
         await settle(store, await claim_one(store), Retried(failure=failure()))
-        await settle(store, await claim_one(store), Retried(failure=failure(), is_postponed=True))
+        await settle(store, await claim_one(store), Retried(failure=failure(), is_snoozed=True))
         await claim_one(store)
         clock.advance(LEASE)
         await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
         last = await claim_one(store)
-        await settle(store, last, Buried(failure=failure()))
+        await settle(store, last, DeadLettered(failure=failure()))
 
         await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [id])
 
         [job] = (await claim(store)).jobs
-        assert (job.failures, job.postpones, (await read(store, id)).deaths) == (0, 0, 0)
+        assert (job.failures, job.snoozes, (await read(store, id)).crashes) == (0, 0, 0)
         assert job.claim.epoch > last.epoch, "old claims stay stale"
 
     async def test_forgets_the_deadline(self, store: Store, clock: ManualClock) -> None:
@@ -79,9 +79,9 @@ class TestRetrying:
 
     async def test_keeps_the_history_of_failures(self, store: Store) -> None:
         held = await hold(store)
-        await settle(store, held, Buried(failure=failure("first life")))
+        await settle(store, held, DeadLettered(failure=failure("first life")))
         await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [held.id])
-        await settle(store, await claim_one(store), Buried(failure=failure("second life")))
+        await settle(store, await claim_one(store), DeadLettered(failure=failure("second life")))
 
         history = await store.queries.failed_attempts(held.id)
 
@@ -90,7 +90,7 @@ class TestRetrying:
     async def test_starts_its_progress_anew(self, store: Store) -> None:
         held = await hold(store)
         await store.jobs.save_progress([(held, Progress(percent=80, message="nearly"))])
-        await settle(store, held, Buried(failure=failure()))
+        await settle(store, held, DeadLettered(failure=failure()))
 
         await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [held.id])
 
@@ -160,7 +160,7 @@ class TestResuming:
         self, store: Store, clock: ManualClock
     ) -> None:
         held = await hold(store)
-        await settle(store, held, Released())
+        await settle(store, held, Parked())
         clock.advance(MINUTE)
         behind = await insert(store)
 

@@ -7,7 +7,7 @@ import asyncio
 from msgspec.structs import replace
 
 from perdure.clock import ManualClock
-from perdure.model.hint import HintKind
+from perdure.model.hint import HintType
 from perdure.model.job import JobFilter
 from perdure.model.run import RunFilter, RunStatus
 from perdure.model.schedule import ScheduleCommit, ScheduleCommitState
@@ -48,10 +48,10 @@ async def runs_in(store: Store) -> list[str]:
 
 
 class TestSchedulesCommit:
-    async def test_keeps_everything_of_a_new_one(self, store: Store, twin: Store) -> None:
+    async def test_keeps_everything_of_a_new_one(self, store: Store, target: Store) -> None:
         new = await save(store)
 
-        assert await read(twin) == new
+        assert await read(target) == new
 
     async def test_refuses_a_new_one_whose_name_is_taken(self, store: Store) -> None:
         first = await save(store)
@@ -149,11 +149,11 @@ class TestSchedulesCommit:
             await each.close()
 
     async def test_makes_one_schedule_however_many_try_at_once(
-        self, store: Store, twin: Store
+        self, store: Store, target: Store
     ) -> None:
         new = [ScheduleCommit(schedule=schedule(), expected=None) for _ in range(6)]
         answers = await asyncio.gather(
-            *((store, twin)[n % 2].schedules.commit(each) for n, each in enumerate(new))
+            *((store, target)[n % 2].schedules.commit(each) for n, each in enumerate(new))
         )
 
         [done] = [n for n, answer in enumerate(answers) if answer.state is DONE]
@@ -170,11 +170,11 @@ class TestSchedulesCommit:
         assert answer.submitted.run.status is RunStatus.SKIPPED
         assert await read(store) == other
 
-    async def test_tells_workers_to_look(self, store: Store, twin: Store) -> None:
-        ear = Ear(twin)
+    async def test_tells_workers_to_look(self, store: Store, target: Store) -> None:
+        ear = Ear(target)
         await save(store)
 
-        await ear.hears(HintKind.DUE)
+        await ear.hears(HintType.DUE)
 
     async def test_runs_of_other_namespaces_are_not_in_the_way(self, store: Store) -> None:
         await submit(store, id=TICK, namespace=OTHER_NAMESPACE)

@@ -11,13 +11,13 @@ from perdure.model.failure import Cause, Failure
 from perdure.model.job import FINISHED, Claim, FailedAttempt, JobFilter, Progress, Status
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import (
-    Buried,
     Cancelled,
     Completed,
+    DeadLettered,
     Failed,
-    GivenBack,
     Outcome,
-    Released,
+    Parked,
+    Requeued,
     Retried,
     Settlement,
 )
@@ -25,11 +25,11 @@ from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
-    LANE,
     LEASE,
     MINUTE,
     NAMESPACE,
     OTHER_WORKER,
+    PARTITION,
     SECOND,
     WORKER,
     claim,
@@ -52,10 +52,10 @@ OUTCOMES: dict[str, tuple[Outcome, Status]] = {
     "retried": (Retried(failure=failure()), Status.WAITING),
     "retried later": (Retried(failure=failure(), delay=MINUTE), Status.SCHEDULED),
     "failed": (Failed(failure=failure()), Status.FAILED),
-    "buried": (Buried(failure=failure()), Status.DEAD),
+    "buried": (DeadLettered(failure=failure()), Status.DEAD),
     "cancelled": (Cancelled(), Status.CANCELLED),
-    "given back": (GivenBack(), Status.WAITING),
-    "released": (Released(), Status.PAUSED),
+    "given back": (Requeued(), Status.WAITING),
+    "released": (Parked(), Status.PAUSED),
 }
 every_outcome = pytest.mark.parametrize("name", OUTCOMES)
 
@@ -111,7 +111,7 @@ class TestSettleJobsUnderAStaleClaim:
         before = await record_of(store, stale.id)
 
         progress = Progress(percent=77)
-        answer = await settle(store, stale, outcome, progress=progress, is_dropped=True)
+        answer = await settle(store, stale, outcome, progress=progress, is_hidden=True)
 
         assert answer is None
         assert await record_of(store, stale.id) == before
@@ -284,11 +284,11 @@ class TestSettleJobsAsRetried:
 
         [job] = (await claim(store)).jobs
 
-        assert (job.attempt, job.failures, job.postpones) == (2, 1, 0)
+        assert (job.attempt, job.failures, job.snoozes) == (2, 1, 0)
 
-    @pytest.mark.parametrize("outcome", [Failed, Buried])
+    @pytest.mark.parametrize("outcome", [Failed, DeadLettered])
     async def test_counts_the_last_failure_too(
-        self, store: Store, outcome: type[Failed | Buried]
+        self, store: Store, outcome: type[Failed | DeadLettered]
     ) -> None:
         held = await hold(store)
         await settle(store, held, Retried(failure=failure()))
@@ -298,11 +298,11 @@ class TestSettleJobsAsRetried:
         assert (await read(store, held.id)).failures == 2
 
     async def test_counts_a_postponement_instead_when_it_is_one(self, store: Store) -> None:
-        await settle(store, await hold(store), Retried(failure=failure(), is_postponed=True))
+        await settle(store, await hold(store), Retried(failure=failure(), is_snoozed=True))
 
         [job] = (await claim(store)).jobs
 
-        assert (job.attempt, job.failures, job.postpones) == (2, 0, 1)
+        assert (job.attempt, job.failures, job.snoozes) == (2, 0, 1)
 
     async def test_closes_the_limit_it_names_until_it_is_ready_again(
         self, store: Store, clock: ManualClock
@@ -338,12 +338,12 @@ class TestSettleJobsWithAFailure:
         causes=(Cause(type="OSError", message="cut"), Cause(type="KeyError", message="'x'")),
     )
 
-    @pytest.mark.parametrize("outcome_type", [Retried, Failed, Buried])
+    @pytest.mark.parametrize("outcome_type", [Retried, Failed, DeadLettered])
     async def test_keeps_it_in_the_history(
         self,
         store: Store,
         clock: ManualClock,
-        outcome_type: type[Retried] | type[Failed] | type[Buried],
+        outcome_type: type[Retried] | type[Failed] | type[DeadLettered],
     ) -> None:
         held = await hold(store)
         clock.advance(SECOND)
@@ -364,7 +364,7 @@ class TestSettleJobsWithAFailure:
             await settle(store, held, Retried(failure=failure(f"try {number}")))
         held = await claim_one(store)
         clock.advance(SECOND)
-        await settle(store, held, Buried(failure=failure("the end")))
+        await settle(store, held, DeadLettered(failure=failure("the end")))
 
         history = await store.queries.failed_attempts(held.id)
 
@@ -378,7 +378,7 @@ class TestSettleJobsWithAFailure:
 
 class TestSettleJobsBackToTheQueue:
     async def test_takes_the_attempt_back_when_given_back(self, store: Store) -> None:
-        await settle(store, await hold(store), GivenBack())
+        await settle(store, await hold(store), Requeued())
 
         [job] = (await claim(store)).jobs
 
@@ -390,7 +390,7 @@ class TestSettleJobsBackToTheQueue:
         clock.advance(MINUTE)
         behind = await insert(store)
 
-        await settle(store, held, GivenBack())
+        await settle(store, held, Requeued())
 
         assert (await read(store, held.id)).ready_at == ready_at
         assert await claim_ids(store) == [held.id, behind]
@@ -398,7 +398,7 @@ class TestSettleJobsBackToTheQueue:
     async def test_takes_the_attempt_back_when_released(self, store: Store) -> None:
         held = await hold(store)
 
-        await settle(store, held, Released())
+        await settle(store, held, Parked())
 
         job = await read(store, held.id)
         assert (job.status, job.attempt, job.worker) == (Status.PAUSED, 0, None)
@@ -411,19 +411,19 @@ class TestSettleJobsThatAreDropped:
         outcome, status = OUTCOMES[name]
         held = await hold(store, group="run-1")
 
-        await settle(store, held, outcome, is_dropped=True)
+        await settle(store, held, outcome, is_hidden=True)
 
         assert await store.queries.get_job(None, held.id) is None
         assert await store.queries.list_jobs(JobFilter(status=status), 10) == []
         assert await store.queries.count_jobs(JobFilter(group="run-1")) == 0
         assert await store.admin.queue_stats(None) == []
-        assert await store.queries.find_result(NAMESPACE, LANE.task, 1, b"{}") is None
+        assert await store.queries.find_result(NAMESPACE, PARTITION.task, 1, b"{}") is None
 
     async def test_still_gives_them_to_their_waiters(self, store: Store) -> None:
         held = await hold(store)
-        await settle(store, held, Completed(output=b"1"), is_dropped=True)
+        await settle(store, held, Completed(output=b"1"), is_hidden=True)
         failed = await hold(store)
-        await settle(store, failed, Failed(failure=failure()), is_dropped=True)
+        await settle(store, failed, Failed(failure=failure()), is_hidden=True)
 
         states = await store.queries.job_states([held.id, failed.id])
 
@@ -433,13 +433,13 @@ class TestSettleJobsThatAreDropped:
     async def test_drops_no_job_that_goes_on(self, store: Store) -> None:
         held = await hold(store)
 
-        await settle(store, held, Retried(failure=failure()), is_dropped=True)
+        await settle(store, held, Retried(failure=failure()), is_hidden=True)
 
         assert await status_of(store, held.id) is Status.WAITING
 
     async def test_removes_them_with_the_others(self, store: Store, clock: ManualClock) -> None:
         held = await hold(store)
-        await settle(store, held, Completed(output=b"1"), is_dropped=True)
+        await settle(store, held, Completed(output=b"1"), is_hidden=True)
         clock.advance(HOUR)
 
         assert (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perdure.clock import ManualClock
-from perdure.errors import StaleClaim
+from perdure.errors import ClaimLost
 from perdure.model.job import FINISHED
-from perdure.model.outcome import Completed, GivenBack
+from perdure.model.outcome import Completed, Requeued
 from perdure.model.run import StoredStep
 from perdure.store.contract import Store
 from tests.conformance import builders
@@ -63,7 +63,7 @@ class TestRunsSaveStep:
         clock.advance(LEASE)
         await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
 
-        with pytest.raises(StaleClaim) as raised:
+        with pytest.raises(ClaimLost) as raised:
             await store.runs.save_step(stale, OWNER, stored())
 
         assert (raised.value.job_id, raised.value.epoch) == (stale.id, stale.epoch)
@@ -75,7 +75,7 @@ class TestRunsSaveStep:
         await settle(store, plain, Completed(output=b"1"))
 
         for claim in (node, plain):
-            with pytest.raises(StaleClaim):
+            with pytest.raises(ClaimLost):
                 await store.runs.save_step(claim, OWNER, stored())
 
         assert await steps_of(store) == {}
@@ -102,7 +102,7 @@ class TestRunsLoadSteps:
     async def test_finds_them_when_the_job_is_run_again(self, store: Store) -> None:
         held = await held_node(store)
         await store.runs.save_step(held, OWNER, stored())
-        await settle(store, held, GivenBack())
+        await settle(store, held, Requeued())
         await claim_node(store)
 
         assert await steps_of(store) == {"weigh": b"17"}

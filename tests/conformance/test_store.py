@@ -74,15 +74,17 @@ class TestClose:
 
 
 class TestClone:
-    async def test_is_another_handle_on_the_same_place(self, store: Store, twin: Store) -> None:
+    async def test_is_another_handle_on_the_same_place(self, store: Store, target: Store) -> None:
         id = await insert(store)
 
-        assert await twin.queries.get_job(None, id) == await store.queries.get_job(None, id)
+        assert await target.queries.get_job(None, id) == await store.queries.get_job(None, id)
 
-    async def test_has_the_same_clock(self, store: Store, twin: Store, clock: ManualClock) -> None:
+    async def test_has_the_same_clock(
+        self, store: Store, target: Store, clock: ManualClock
+    ) -> None:
         clock.advance(MINUTE)
 
-        assert await twin.now() == await store.now() == clock()
+        assert await target.now() == await store.now() == clock()
 
     async def test_serves_another_thread(self, store: Store) -> None:
         async def enqueue(handle: Store, number: int) -> None:

@@ -20,7 +20,7 @@ from perdure.model.run import (
     Snapshot,
     StoredStep,
     Wait,
-    WaitKind,
+    WaitType,
 )
 from perdure.store.contract import Store
 from tests.conformance.builders import HOUR, MINUTE, SECOND
@@ -30,7 +30,7 @@ from tests.conformance.run_builders import (
     FAILED,
     FLOW,
     NAMESPACE,
-    NODE_LANE,
+    NODE_PARTITION,
     OTHER_NAMESPACE,
     RUN,
     RUNNING,
@@ -44,7 +44,7 @@ from tests.conformance.run_builders import (
     event,
     go_on,
     held_node,
-    is_held,
+    is_suspended,
     jobs_by_key,
     load,
     new_child,
@@ -105,7 +105,7 @@ class TestRunsSubmit:
         assert (claimed.claim.id, claimed.node) == (soon.id, soon.node)
 
     async def test_opens_its_waits(self, store: Store, clock: ManualClock) -> None:
-        signal = NewWait(key="ask", kind=WaitKind.SIGNAL, name="approval")
+        signal = NewWait(key="ask", type=WaitType.SIGNAL, name="approval")
 
         await submit(store, status=WAITING, waits=(timer(delay=HOUR), signal))
 
@@ -114,7 +114,7 @@ class TestRunsSubmit:
                 run=RUN,
                 namespace=NAMESPACE,
                 key="delay",
-                kind=WaitKind.TIMER,
+                type=WaitType.TIMER,
                 name="",
                 opened_at=clock(),
                 due_at=clock() + HOUR,
@@ -123,7 +123,7 @@ class TestRunsSubmit:
                 run=RUN,
                 namespace=NAMESPACE,
                 key="ask",
-                kind=WaitKind.SIGNAL,
+                type=WaitType.SIGNAL,
                 name="approval",
                 opened_at=clock(),
                 due_at=None,
@@ -198,7 +198,7 @@ class TestRunsSubmit:
         id = RunId("Bestellung/Ä 'q\" %_\\ 🚚" + "x" * 200)
 
         await submit(store, id=id, jobs=(node_job(run=id),), waits=(timer(),))
-        result = await commit(store, run=id, clears=True, status=FAILED)
+        result = await commit(store, run=id, cancel_all=True, status=FAILED)
 
         assert (result.state, (await read_run(store, id)).number) == ("done", 2)
         assert await store.queries.run_jobs(NAMESPACE, id) == []
@@ -296,7 +296,7 @@ class TestSubmittingAnIdThatIsTaken:
 
         await submit(store, on_existing="replace")
 
-        assert not await is_held(store, held)
+        assert not await is_suspended(store, held)
         assert await store.queries.get_job(None, held.id) is None
         result = await commit(store, settlements=(), jobs=(node_job("next"),))
         assert result.state == "done"
@@ -310,7 +310,7 @@ class TestSubmittingAnIdThatIsTaken:
 
         await submit(store, waits=(child_wait(),), children=(anew,), on_existing="replace")
 
-        assert not await is_held(store, held)
+        assert not await is_suspended(store, held)
         assert [each.data for each in (await load(store, CHILD)).events] == [
             b'{"type":"child anew"}'
         ]
@@ -375,5 +375,5 @@ class TestSubmittingAtOnce:
 
         [left] = await store.queries.run_jobs(NAMESPACE, RUN)
         assert left.id in ids
-        assert [job.claim.id for job in await claim_nodes(store, NODE_LANE)] == [left.id]
+        assert [job.claim.id for job in await claim_nodes(store, NODE_PARTITION)] == [left.id]
         assert (await read_run(store)).number == 1

@@ -9,18 +9,18 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from perdure.clock import ManualClock
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.job import Claim, Progress, Status
 from perdure.model.limit import LimitRule
-from perdure.model.outcome import Completed, Failed, GivenBack, Retried
+from perdure.model.outcome import Completed, Failed, Requeued, Retried
 from perdure.model.value import Value
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
-    LANE,
     MINUTE,
     NAMESPACE,
+    PARTITION,
     WORKER,
     claim_one,
     failure,
@@ -30,8 +30,8 @@ from tests.conformance.builders import (
 )
 from tests.conformance.ears import Ear
 
-READY, SCHEDULED = HintKind.READY, HintKind.SCHEDULED
-CHANGED, ABORTING = HintKind.CHANGED, HintKind.ABORTING
+READY, SCHEDULED = HintType.READY, HintType.SCHEDULED
+CHANGED, ABORTING = HintType.CHANGED, HintType.ABORTING
 
 
 Act = Callable[[Store, ManualClock, Claim], Awaitable[object]]
@@ -40,7 +40,7 @@ Act = Callable[[Store, ManualClock, Claim], Awaitable[object]]
 class Case(Value):
     before: Status
     act: Act
-    hints: tuple[HintKind, ...]
+    hints: tuple[HintType, ...]
 
 
 async def _promote(store: Store, clock: ManualClock, claim: Claim) -> object:
@@ -83,7 +83,7 @@ CASES: dict[str, Case] = {
     ),
     "given back": Case(
         before=Status.ACTIVE,
-        act=lambda store, clock, claim: settle(store, claim, GivenBack()),
+        act=lambda store, clock, claim: settle(store, claim, Requeued()),
         hints=(READY,),
     ),
     "progress saved": Case(
@@ -157,16 +157,18 @@ CASES: dict[str, Case] = {
 
 
 class TestSubscribe:
-    async def test_tells_of_a_job_inserted_and_of_its_lane(self, store: Store, twin: Store) -> None:
-        here, there = Ear(store), Ear(twin)
+    async def test_tells_of_a_job_inserted_and_of_its_partition(
+        self, store: Store, target: Store
+    ) -> None:
+        here, there = Ear(store), Ear(target)
 
         await insert(store)
 
-        await here.hears(READY, LANE.text)
-        await there.hears(READY, LANE.text)
+        await here.hears(READY, PARTITION.text)
+        await there.hears(READY, PARTITION.text)
 
-    async def test_tells_of_a_job_scheduled(self, store: Store, twin: Store) -> None:
-        here, there = Ear(store), Ear(twin)
+    async def test_tells_of_a_job_scheduled(self, store: Store, target: Store) -> None:
+        here, there = Ear(store), Ear(target)
 
         await insert(store, delay=MINUTE)
 
@@ -175,36 +177,36 @@ class TestSubscribe:
 
     @pytest.mark.parametrize("name", CASES)
     async def test_tells_every_handle_that_a_job_was(
-        self, store: Store, twin: Store, clock: ManualClock, name: str
+        self, store: Store, target: Store, clock: ManualClock, name: str
     ) -> None:
         case = CASES[name]
         claim = await put_in(store, case.before, fingerprint="once", group="run-1", deadline=HOUR)
-        ears = [Ear(handle) for handle in (store, twin) for _ in case.hints]
+        ears = [Ear(handle) for handle in (store, target) for _ in case.hints]
 
         await case.act(store, clock, claim)
 
-        for ear, kind in zip(ears, case.hints * 2, strict=True):
-            await ear.hears(kind, LANE.text if kind is READY else claim.id)
+        for ear, found_type in zip(ears, case.hints * 2, strict=True):
+            await ear.hears(found_type, PARTITION.text if found_type is READY else claim.id)
 
-    async def test_tells_of_a_queue_resumed(self, store: Store, twin: Store) -> None:
+    async def test_tells_of_a_queue_resumed(self, store: Store, target: Store) -> None:
         await insert(store)
-        await store.admin.pause_queue(NAMESPACE, LANE.queue, None)
-        ear = Ear(twin)
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, None)
+        ear = Ear(target)
 
-        await store.admin.resume_queue(NAMESPACE, LANE.queue)
+        await store.admin.resume_queue(NAMESPACE, PARTITION.queue)
 
-        await ear.hears(READY, LANE.text)
+        await ear.hears(READY, PARTITION.text)
 
-    async def test_tells_every_lane_that_a_limit_has_room_again(
-        self, store: Store, twin: Store
+    async def test_tells_every_partition_that_a_limit_has_room_again(
+        self, store: Store, target: Store
     ) -> None:
         await insert(store)
         held = await claim_one(store, rules=(LimitRule(key="mailer", live_max=1),))
-        ear = Ear(twin)
+        ear = Ear(target)
 
         await settle(store, held, Completed(output=b"1"))
 
-        await ear.hears(READY, "another lane under the same limit")
+        await ear.hears(READY, "another partition under the same limit")
 
     async def test_tells_nothing_any_more_once_stopped(self, store: Store) -> None:
         stopped, listening = Ear(store), Ear(store)
@@ -213,7 +215,7 @@ class TestSubscribe:
 
         await insert(store)
 
-        await listening.hears(READY, LANE.text)
+        await listening.hears(READY, PARTITION.text)
         assert stopped.is_silent
 
     async def test_is_not_broken_by_a_listener_that_fails(self, store: Store) -> None:
@@ -225,7 +227,7 @@ class TestSubscribe:
 
         await insert(store)
 
-        await ear.hears(READY, LANE.text)
+        await ear.hears(READY, PARTITION.text)
 
     async def test_tells_the_last_news_of_a_handle_that_is_closed_at_once(
         self, store: Store
@@ -237,7 +239,7 @@ class TestSubscribe:
         await insert(other)
         await other.close()
 
-        await ear.hears(READY, LANE.text)
+        await ear.hears(READY, PARTITION.text)
 
     async def test_calls_the_listener_on_the_event_loop_it_subscribed_from(
         self, store: Store

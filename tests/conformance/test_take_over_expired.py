@@ -6,17 +6,17 @@ import pytest
 
 from perdure.clock import ManualClock
 from perdure.model.job import Status, TakenOver
-from perdure.model.outcome import Completed, GivenBack
+from perdure.model.outcome import Completed, Requeued
 from perdure.store.contract import Store
 from perdure.store.failures import lease_expired
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
-    LANE,
     LEASE,
     MINUTE,
     NAMESPACE,
     OTHER_WORKER,
+    PARTITION,
     SECOND,
     WORKER,
     claim,
@@ -30,7 +30,7 @@ from tests.conformance.builders import (
     settle,
 )
 
-DEATHS_MAX = 3
+MAX_CRASHES = 3
 
 
 class TestMaintenanceTakeOverExpired:
@@ -43,14 +43,14 @@ class TestMaintenanceTakeOverExpired:
         behind = await insert(store)
         clock.advance(LEASE)
 
-        taken = await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        taken = await store.maintenance.take_over_expired(NAMESPACE, 10, MAX_CRASHES)
 
         [attempt] = await store.queries.failed_attempts(held.id)
         assert taken == [
             TakenOver(
                 id=held.id,
                 namespace=NAMESPACE,
-                lane=LANE,
+                partition=PARTITION,
                 worker=WORKER,
                 attempt=1,
                 after=Status.WAITING,
@@ -66,12 +66,12 @@ class TestMaintenanceTakeOverExpired:
         held = await hold(store)
         clock.advance(LEASE)
 
-        await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, MAX_CRASHES)
 
         job = await read(store, held.id)
-        assert (job.attempt, job.failures, job.deaths) == (1, 0, 1)
+        assert (job.attempt, job.failures, job.crashes) == (1, 0, 1)
         [again] = (await claim(store)).jobs
-        assert (again.attempt, again.failures, again.postpones) == (2, 0, 0)
+        assert (again.attempt, again.failures, again.snoozes) == (2, 0, 0)
 
     async def test_leaves_a_trace_in_the_history_that_names_the_worker(
         self, store: Store, clock: ManualClock
@@ -79,7 +79,7 @@ class TestMaintenanceTakeOverExpired:
         held = await hold(store)
         clock.advance(LEASE)
 
-        await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, MAX_CRASHES)
 
         [death] = await store.queries.failed_attempts(held.id)
         assert death.failure == lease_expired(WORKER)
@@ -90,29 +90,29 @@ class TestMaintenanceTakeOverExpired:
         stale = await hold(store)
         clock.advance(LEASE)
 
-        await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, MAX_CRASHES)
 
         assert (await read(store, stale.id)).epoch > stale.epoch
         assert (await store.jobs.renew(WORKER, [stale], LEASE)).lost == {stale.id}
         assert await settle(store, stale, Completed(output=b"late")) is None
-        assert await settle(store, stale, GivenBack()) is None
+        assert await settle(store, stale, Requeued()) is None
 
     async def test_buries_a_job_that_killed_its_workers_too_often(
         self, store: Store, clock: ManualClock
     ) -> None:
         id = await insert(store)
         afters = []
-        for _ in range(DEATHS_MAX):
+        for _ in range(MAX_CRASHES):
             await claim_one(store)
             clock.advance(LEASE)
-            [taken] = await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+            [taken] = await store.maintenance.take_over_expired(NAMESPACE, 10, MAX_CRASHES)
             afters.append(taken.after)
 
         assert afters == [Status.WAITING, Status.WAITING, Status.DEAD]
         job, state, _ = await record_of(store, id)
         assert job is not None
         assert state is not None
-        assert (job.finished_at, job.deaths) == (clock(), DEATHS_MAX)
+        assert (job.finished_at, job.crashes) == (clock(), MAX_CRASHES)
         assert state.failure == lease_expired(WORKER)
         assert await claim_ids(store) == []
 
@@ -132,7 +132,7 @@ class TestMaintenanceTakeOverExpired:
         held = await hold(store, lease=MINUTE)
         clock.advance(MINUTE - SECOND)
 
-        assert await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX) == []
+        assert await store.maintenance.take_over_expired(NAMESPACE, 10, MAX_CRASHES) == []
         assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.ACTIVE, Status.ABORTING}))
@@ -143,7 +143,7 @@ class TestMaintenanceTakeOverExpired:
         before = await record_of(store, there.id)
         clock.advance(HOUR)
 
-        assert await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX) == []
+        assert await store.maintenance.take_over_expired(NAMESPACE, 10, MAX_CRASHES) == []
         assert await record_of(store, there.id) == before
 
     async def test_takes_the_longest_expired_first_up_to_the_limit(
@@ -154,7 +154,7 @@ class TestMaintenanceTakeOverExpired:
         second = await hold(store, lease=2 * MINUTE)
         clock.advance(HOUR)
 
-        taken = await store.maintenance.take_over_expired(NAMESPACE, 2, DEATHS_MAX)
+        taken = await store.maintenance.take_over_expired(NAMESPACE, 2, MAX_CRASHES)
         assert {each.id for each in taken} == {first.id, second.id}
-        [last] = await store.maintenance.take_over_expired(NAMESPACE, 2, DEATHS_MAX)
+        [last] = await store.maintenance.take_over_expired(NAMESPACE, 2, MAX_CRASHES)
         assert last.id == third.id

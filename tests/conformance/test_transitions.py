@@ -9,13 +9,13 @@ import pytest
 from perdure.clock import ManualClock
 from perdure.model.job import FINISHED, Claim, JobFilter, Status
 from perdure.model.outcome import (
-    Buried,
     Cancelled,
     Completed,
+    DeadLettered,
     Failed,
-    GivenBack,
     Outcome,
-    Released,
+    Parked,
+    Requeued,
     Retried,
 )
 from perdure.store.contract import Store
@@ -72,10 +72,10 @@ ACTS: dict[str, tuple[Operation, Act]] = {
     "retry at once": (Operation.RETRY_LATER, _settling(Retried(failure=failure()))),
     "retry later": (Operation.RETRY_LATER, _settling(Retried(failure=failure(), delay=HOUR))),
     "fail": (Operation.FAIL, _settling(Failed(failure=failure()))),
-    "bury": (Operation.BURY, _settling(Buried(failure=failure()))),
+    "bury": (Operation.DEAD_LETTER, _settling(DeadLettered(failure=failure()))),
     "cancel": (Operation.CANCEL, _settling(Cancelled())),
-    "give back": (Operation.GIVE_BACK, _settling(GivenBack())),
-    "release": (Operation.RELEASE, _settling(Released())),
+    "give back": (Operation.REQUEUE, _settling(Requeued())),
+    "release": (Operation.PARK, _settling(Parked())),
     "resume": (
         Operation.RESUME,
         lambda store, clock, claim: store.admin.change_jobs(

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.model.ids import RunId
-from perdure.model.run import NewWait, WaitFilter, WaitKind
+from perdure.model.run import NewWait, WaitFilter, WaitType
 from perdure.store.contract import Store
 from tests.conformance.builders import SECOND
 from tests.conformance.scene import NAMESPACES, Do, Scene
@@ -33,11 +33,13 @@ def page_waits(scene: Scene, filter: WaitFilter, limit: int) -> Do:
 
 def drawn_wait(random: Random, key: str) -> tuple[NewWait, int | None]:
     """What is waited for, and in how many seconds it is due, if that is to be said as a time."""
-    kind = random.choice([kind for kind in WaitKind if kind is not WaitKind.CHILD])
+    found_type = random.choice(
+        [found_type for found_type in WaitType if found_type is not WaitType.CHILD]
+    )
     seconds = random.choice([None, 0, 10, 30])
     wait = NewWait(
         key=key,
-        kind=kind,
+        type=found_type,
         name=random.choice(NAMES),
         delay=None if seconds is None else seconds * SECOND,
         deciders=random.choice(DECIDERS),
@@ -50,7 +52,7 @@ def drawn_filter(random: Random) -> WaitFilter:
     return WaitFilter(
         namespace=random.choice([None, *NAMESPACES]),
         run=random.choice([None, None, None, *RunId("run-0"), RunId("run-1")]),
-        kind=random.choice([None, *WaitKind]),
+        type=random.choice([None, *WaitType]),
         name=random.choice([None, None, *NAMES]),
         deciders=random.choice([None, None, *DECIDERS]),
     )

@@ -26,8 +26,8 @@ KEYS = ["a", "b", "b2", "c", "d", "e", "e[0]", "e[1]", "e[2]", "f"]
 
 def committed(events: list[EventRecord]) -> list[str]:
     """The keys that the log says were completed, each as often as it says so."""
-    kinds = ("node_completed", "item_completed", "iteration_completed")
-    return sorted(str(event.key) for event in events if event.type in kinds)
+    node_types = ("node_completed", "item_completed", "iteration_completed")
+    return sorted(str(event.key) for event in events if event.type in node_types)
 
 
 async def test_recovery_from_a_kill_at_each_point(
@@ -70,7 +70,7 @@ async def test_recovery_from_a_node_that_kills_its_workers_fails_the_run(
     told = {"log": str(tmp_path / "log")}
     failing = await client.submit(poison, told)
     going_on = await client.submit(survivable, told)
-    settings = {"flows": "tests.crash.flow_tasks:POISON", "deaths_max": 2, **QUICK}
+    settings = {"flows": "tests.crash.flow_tasks:POISON", "max_crashes": 2, **QUICK}
 
     async def victim(queue: str) -> None:
         worker = await launch(shared_url, queues=[queue], **settings)
@@ -84,7 +84,7 @@ async def test_recovery_from_a_node_that_kills_its_workers_fails_the_run(
     with pytest.raises(RunFailed, match="2 workers died") as raised:
         await failing.result(20)
     assert raised.value.failure is not None
-    assert raised.value.failure.type == "perdure.errors.WorkerDied"
+    assert raised.value.failure.type == "perdure.errors.WorkerCrashed"
     assert raised.value.node == "kill"
     assert committed(await failing.events()) == ["first"]
 

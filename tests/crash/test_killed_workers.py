@@ -40,9 +40,9 @@ async def test_leases_of_a_killed_worker_are_taken_over_and_the_job_completed_on
     assert await job.result(20) == "attempt 2"
     await second.told("AttemptCompleted", job.id)
     record = await job.record()
-    assert (record.deaths, record.failures, record.attempt) == (1, 0, 2)
+    assert (record.crashes, record.failures, record.attempt) == (1, 0, 2)
     [death] = await job.attempts()
-    assert death.failure.type == "perdure.errors.WorkerDied"
+    assert death.failure.type == "perdure.errors.WorkerCrashed"
 
 
 @pytest.mark.parametrize("wait", [wait_for_file, wait_for_file_in_thread], ids=["async", "sync"])
@@ -60,13 +60,13 @@ async def test_fencing_a_frozen_worker_that_comes_back_changes_nothing(
     finished = await job.record()
     go.touch()
     frozen.send(signal.SIGCONT)
-    await frozen.told("ClaimLost", job.id)
+    await frozen.told("AttemptLost", job.id)
     frozen.send(signal.SIGTERM)
 
     assert await frozen.ended() == 0
     assert await job.record() == finished
     assert finished.result == "attempt 2"
-    assert finished.deaths == 1
+    assert finished.crashes == 1
     assert frozen.count("AttemptCompleted") == 0
 
 
@@ -75,13 +75,13 @@ async def test_leases_a_job_that_kills_its_workers_is_dead_lettered(
 ) -> None:
     job = await client.enqueue(die)
     for _ in range(2):
-        victim = await launch(shared_url, **BRISK, deaths_max=2)
+        victim = await launch(shared_url, **BRISK, max_crashes=2)
         await victim.ended()
-    await launch(shared_url, **BRISK, deaths_max=2)
+    await launch(shared_url, **BRISK, max_crashes=2)
 
-    with pytest.raises(JobDead, match="WorkerDied"):
+    with pytest.raises(JobDead, match="WorkerCrashed"):
         await job.result(20)
-    assert (await job.record()).deaths == 2
+    assert (await job.record()).crashes == 2
 
 
 async def test_time_the_processes_of_a_killed_worker_end_with_it(

@@ -117,7 +117,7 @@ async def test_reconnect_when_connections_stay_open_and_nothing_comes_through(
         later = await client.enqueue(hold_on)
 
         assert await client.jobs.results([held, later], timeout=20) == [1, 1]
-        assert {(await job.record()).deaths for job in (held, later)} == {0}
+        assert {(await job.record()).crashes for job in (held, later)} == {0}
         worker.shutdown()
         await asyncio.wait_for(serving, 20)
 
@@ -188,7 +188,7 @@ async def test_reconnect_after_an_outage_longer_than_the_lease_takes_nothing_fro
     opened.set()
 
     assert await client.jobs.results(jobs, timeout=20) == [1] * 6
-    assert {job.deaths for job in await client.jobs.list(status="completed")} == {0}
+    assert {job.crashes for job in await client.jobs.list(status="completed")} == {0}
     for worker in workers:
         worker.shutdown()
     await asyncio.wait_for(asyncio.gather(*serving), 20)

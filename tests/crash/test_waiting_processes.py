@@ -111,8 +111,8 @@ async def test_a_thousand_runs_that_wait_for_people_hold_nothing(
         assert worker.worker.stats().running == 0
         assert state.running == ()
         await check_nothing_is_held(client, store, [f"{number}" for number in range(1000)])
-        survey = await store.maintenance.poll("default")
-        assert (survey.lanes, survey.next_lease_end_at, survey.next_wait_at) == ((), None, None)
+        poll = await store.maintenance.poll("default")
+        assert (poll.partitions, poll.next_lease_end_at, poll.next_wait_at) == ((), None, None)
     finally:
         await worker.stop()
 

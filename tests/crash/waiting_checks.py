@@ -50,9 +50,9 @@ async def check_nothing_is_left(client: AsyncClient, store: Store) -> None:
     """No wait, no job, no lease."""
     assert list(await client.waits.list()) == []
     assert await client.jobs.count() == 0
-    survey = await store.maintenance.poll(NAMESPACE)
-    assert (survey.lanes, survey.next_lease_end_at, survey.next_due_at) == ((), None, None)
-    assert (survey.next_wait_at, survey.next_tick_at) == (None, None)
+    poll = await store.maintenance.poll(NAMESPACE)
+    assert (poll.partitions, poll.next_lease_end_at, poll.next_due_at) == ((), None, None)
+    assert (poll.next_wait_at, poll.next_tick_at) == (None, None)
 
 
 async def check_nothing_is_held(client: AsyncClient, store: Store, ids: Collection[str]) -> None:
@@ -105,5 +105,5 @@ def _counted(loaded: LoadedRun) -> dict[str, int]:
     events = [decode_event(loaded.run.id, each.number, each.data) for each in loaded.events]
     nodes = Counter(event.node for event in events if isinstance(event, NodeCompleted))
     assert set(nodes.values()) <= {1}
-    kinds = Counter(event_type(event) for event in events)
-    return {kind: count for kind, count in kinds.items() if kind in COUNTED}
+    node_types = Counter(event_type(event) for event in events)
+    return {found_type: count for found_type, count in node_types.items() if found_type in COUNTED}

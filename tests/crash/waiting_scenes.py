@@ -14,7 +14,7 @@ from perdure import (
     ApprovalDecided,
     AsyncClient,
     InvalidAnswer,
-    NotADecider,
+    NotDecider,
     ReportOutcome,
 )
 from perdure.flows.built import BuiltFlow
@@ -108,7 +108,7 @@ async def fill_in(client: AsyncClient, run: str, number: int) -> None:
         await client.approvals.decide(
             f"{run}:ask", "approve", data={"amount": 501}, roles=["finance"]
         )
-    with pytest.raises(NotADecider):
+    with pytest.raises(NotDecider):
         await client.approvals.decide(f"{run}:ask", "approve", data={"amount": 5}, by="ann")
     data = {"amount": 1 + number % 500}
     await client.approvals.decide(f"{run}:ask", "approve", data=data, by="lea", roles=["finance"])

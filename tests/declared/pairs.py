@@ -45,7 +45,7 @@ PAIRS = {
         nodes:
           - {id: load, task: load, next: price}
           - {id: price, task: price, next: pay}
-          - {id: pay, kind: task, task: pay}
+          - {id: pay, type: task, task: pay}
         """,
     ),
     "nodes by id, told backwards, with descriptions": pair(
@@ -128,7 +128,7 @@ PAIRS = {
         flow: ends
         nodes:
           - {id: load, task: load, next: [route, price]}
-          - {id: route, kind: route, config: {key: kind}, next: {pay: pay, default: ask}}
+          - {id: route, type: route, config: {key: kind}, next: {pay: pay, default: ask}}
           - {id: pay, task: pay}
           - {id: ask, task: ask}
           - {id: price, task: price}
@@ -174,7 +174,7 @@ PAIRS = {
         flow: route
         nodes:
           - {id: load, task: load, next: route}
-          - {id: route, kind: route, config: {key: kind}, next: {pay: pay, no: tell, default: ask}}
+          - {id: route, type: route, config: {key: kind}, next: {pay: pay, no: tell, default: ask}}
           - {id: pay, task: pay, next: tell}
           - {id: ask, task: ask, next: tell}
           - {id: tell, task: tell}
@@ -186,7 +186,7 @@ PAIRS = {
         flow: chosen
         nodes:
           - {id: load, task: load, next: pick}
-          - {id: pick, kind: route, config: {task: choose}, next: {7: null, pay: pay}, retry: 1}
+          - {id: pick, type: route, config: {task: choose}, next: {7: null, pay: pay}, retry: 1}
           - {id: pay, task: pay}
         """,
     ),
@@ -197,7 +197,7 @@ PAIRS = {
         nodes:
           - {id: load, task: load, next: double}
           - id: double
-            kind: map
+            type: map
             config: {task: double, over: rows, concurrency: 5}
             on_error: continue
         """,
@@ -211,7 +211,7 @@ PAIRS = {
         nodes:
           - {id: load, task: load, next: each}
           - id: each
-            kind: map
+            type: map
             config: {flow: child, over: rows}
             inputs: {rows: load.output.rows}
         """,
@@ -224,7 +224,7 @@ PAIRS = {
         flow: keyed
         nodes:
           - id: pay
-            kind: loop
+            type: loop
             config: {task: pay, until: paid, max_iterations: 5, on_max: stuck}
             next: {stuck: tell}
           - {id: tell, task: tell}
@@ -236,7 +236,7 @@ PAIRS = {
         flow: conditional
         nodes:
           - id: pay
-            kind: loop
+            type: loop
             config: {task: pay, until: {property: paid, op: eq, value: true}}
         """,
     ),
@@ -246,7 +246,7 @@ PAIRS = {
         flow: tasked
         nodes:
           - id: child
-            kind: loop
+            type: loop
             config: {flow: child, until: {task: is_done}}
             undo: take_back
         """,
@@ -257,7 +257,7 @@ PAIRS = {
         flow: delay
         nodes:
           - {id: load, task: load, next: delay}
-          - {id: delay, kind: delay, config: {for: 2h}, next: pay}
+          - {id: delay, type: delay, config: {for: 2h}, next: pay}
           - {id: pay, task: pay}
         """,
     ),
@@ -269,7 +269,7 @@ PAIRS = {
         flow: until
         nodes:
           - {id: load, task: load, next: rest}
-          - {id: rest, kind: delay, config: {until: "{{ when }}"}, inputs: {when: input.due}}
+          - {id: rest, type: delay, config: {until: "{{ when }}"}, inputs: {when: input.due}}
         """,
     ),
     "a signal": pair(
@@ -277,7 +277,7 @@ PAIRS = {
         """
         flow: signal
         nodes:
-          - {id: paid, kind: signal, next: pay}
+          - {id: paid, type: signal, next: pay}
           - {id: pay, task: pay}
         """,
     ),
@@ -298,7 +298,7 @@ PAIRS = {
         nodes:
           - {id: load, task: load, next: money}
           - id: money
-            kind: signal
+            type: signal
             config:
               name: paid
               timeout: 24h
@@ -316,7 +316,7 @@ PAIRS = {
         nodes:
           - {id: load, task: load, next: child}
           - id: child
-            kind: flow
+            type: flow
             config: {flow: child}
             inputs: {n: load.output.id}
             on_missing: skip
@@ -328,7 +328,7 @@ PAIRS = {
         flow: small
         nodes:
           - {id: load, task: load, next: approve}
-          - {id: approve, kind: approval, config: {title: Pay?}, next: pay}
+          - {id: approve, type: approval, config: {title: Pay?}, next: pay}
           - {id: pay, task: pay}
         """,
     ),
@@ -339,7 +339,7 @@ PAIRS = {
             "Pay {{ id }}?",
             name="ok",
             message="of {{ input.customer }}",
-            inputs={"id": "load.output.id", "kind": "load.output.kind"},
+            inputs={"id": "load.output.id", "type": "load.output.kind"},
             form=_FORM,
             show=["kind"],
             data={"total": "{{ id }}"},
@@ -362,8 +362,8 @@ PAIRS = {
         nodes:
           - {id: load, task: load, next: ok}
           - id: ok
-            kind: approval
-            inputs: {id: load.output.id, kind: load.output.kind}
+            type: approval
+            inputs: {id: load.output.id, type: load.output.kind}
             config:
               title: Pay {{ id }}?
               message: of {{ input.customer }}
@@ -397,7 +397,7 @@ PAIRS = {
         flow: default
         nodes:
           approve:
-            kind: approval
+            type: approval
             config:
               title: Pay?
               policy: all
@@ -484,7 +484,7 @@ PAIRS = {
         nodes:
           - {id: load, task: load, next: match}
           - id: match
-            kind: match
+            type: match
             inputs: {id: load.output.id}
             config: {conditions: {property: id, op: gt, value: 1}}
             next: {true: pay, false: ask}
@@ -498,7 +498,7 @@ PAIRS = {
         .use(
             "switch",
             {"value": "{{ kind }}", "cases": ["pay", "default"]},
-            inputs={"kind": "load.output.kind"},
+            inputs={"type": "load.output.kind"},
         )
         .then(ask)
         .then(pay, after="switch:pay"),
@@ -507,8 +507,8 @@ PAIRS = {
         nodes:
           - {id: load, task: load, next: switch}
           - id: switch
-            kind: switch
-            inputs: {kind: load.output.kind}
+            type: switch
+            inputs: {type: load.output.kind}
             config: {value: "{{ kind }}"}
             next: {pay: pay, default: ask}
           - {id: pay, task: pay}
@@ -525,7 +525,7 @@ PAIRS = {
         nodes:
           - {id: load, task: load, next: check}
           - id: check
-            kind: check
+            type: check
             inputs: {order: load.output}
             config:
               value: "{{ order }}"
@@ -541,7 +541,7 @@ PAIRS = {
         """
         flow: note
         nodes:
-          - {id: said, kind: note, config: {text: "began {{ run.id }}"}, next: load}
+          - {id: said, type: note, config: {text: "began {{ run.id }}"}, next: load}
           - {id: load, task: load, inputs: {order_id: input}}
         """,
     ),
@@ -555,7 +555,7 @@ PAIRS = {
         flow: outside
         nodes:
           - id: outside
-            kind: outside
+            type: external
             config: {for: carrier, deadline: 2d}
             on_timeout: late
             ports: [lost]
@@ -575,7 +575,7 @@ PAIRS = {
         flow: outside
         nodes:
           - id: outside
-            kind: outside
+            type: external
             config: {for: carrier}
             on_error: failed
             next: {default: pay, failed: ask, lost: tell, late: null}
@@ -603,7 +603,7 @@ PAIRS = {
         flow: http
         nodes:
           - id: http
-            kind: http
+            type: http
             inputs: {id: input.id, token: secret.API}
             config:
               method: POST
@@ -624,7 +624,7 @@ PAIRS = {
         flow: script
         nodes:
           - id: script
-            kind: script
+            type: script
             config: {command: [ls, "{{ input.folder }}"], exit: {2: missing}}
             next: pay
           - {id: pay, task: pay}
@@ -639,7 +639,7 @@ PAIRS = {
         flow: own
         nodes:
           - id: translate
-            kind: translate
+            type: translate
             config: {text: "{{ input.text }}"}
             queue: words
             next: {default: pay, unsure: ask}

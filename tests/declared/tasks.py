@@ -6,13 +6,13 @@ from typing import Any
 
 from perdure import Flow, Task, task
 from perdure.tasks.context import Context
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import complete
 
 
 @task
 def load(order_id: int) -> dict[str, Any]:
-    return {"id": order_id, "kind": "pay" if order_id % 2 else "ask", "rows": [1, 2, order_id]}
+    return {"id": order_id, "type": "pay" if order_id % 2 else "ask", "rows": [1, 2, order_id]}
 
 
 @task(queue="slow", priority=1, tags=["gpu"])
@@ -88,13 +88,13 @@ TASKS: list[Task[..., Any]] = [
 child = Flow("child").then(double).build()
 
 
-class Translate(Kind):
+class Translate(NodeType):
     """Says the same in another language."""
 
     name = "translate"
     ports = ("unsure",)
 
-    class Config(Settings):
+    class Config(NodeConfig):
         text: str
         to: str = "en"
 

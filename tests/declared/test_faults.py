@@ -19,7 +19,7 @@ HEAD = "flow: f\nnodes:\n"
 
 def faults(text: str) -> list[Fault]:
     with pytest.raises(InvalidFlow) as caught:
-        Flow.from_yaml(textwrap.dedent(text), tasks=TASKS, kinds=[Translate], flows=[child])
+        Flow.from_yaml(textwrap.dedent(text), tasks=TASKS, node_types=[Translate], flows=[child])
     return list(caught.value.faults)
 
 
@@ -92,9 +92,9 @@ class TestNodes:
             ("- {task: pay}", "flow.no_id"),
             ("- {id: a}", "flow.no_type"),
             ("- {id: a, taks: pay}", "flow.no_type"),
-            ("- {id: a, kind: task}", "yaml.missing_key"),
+            ("- {id: a, type: task}", "yaml.missing_key"),
             ("- {id: 5, task: pay}", "yaml.type"),
-            ("- {id: a, kind: [x]}", "yaml.type"),
+            ("- {id: a, type: [x]}", "yaml.type"),
             (
                 "- {id: a, task: pay, retries: 3}",
                 "yaml.unknown_key",
@@ -105,42 +105,42 @@ class TestNodes:
                 "flow.unknown_task",
             ),
             (
-                "- {id: a, kind: map, config: {flow: chld}}",
+                "- {id: a, type: map, config: {flow: chld}}",
                 "flow.unknown_child",
             ),
             (
-                "- {id: a, kind: flow, config: {flow: other.yaml}}",
+                "- {id: a, type: flow, config: {flow: other.yaml}}",
                 "flow.no_file",
             ),
-            ("- {id: a, kind: route}", "flow.no_config"),
-            ("- {id: a, kind: route, config: {}}", "flow.one_of"),
+            ("- {id: a, type: route}", "flow.no_config"),
+            ("- {id: a, type: route, config: {}}", "flow.one_of"),
             (
-                "- {id: a, kind: map, config: {task: pay, flow: child}}",
+                "- {id: a, type: map, config: {task: pay, flow: child}}",
                 "flow.one_of",
             ),
-            ("- {id: a, kind: loop, config: {task: pay}}", "yaml.missing_key"),
+            ("- {id: a, type: loop, config: {task: pay}}", "yaml.missing_key"),
             (
-                "- {id: a, kind: delay, config: {for: 1h, util: x}}",
+                "- {id: a, type: delay, config: {for: 1h, util: x}}",
                 "yaml.unknown_key",
             ),
             (
-                "- {id: a, kind: signal, timeout: 1h}",
+                "- {id: a, type: signal, timeout: 1h}",
                 "yaml.misplaced_key",
             ),
             (
-                "- {id: a, kind: approval, timeout: 1h, config: {title: x}}",
+                "- {id: a, type: approval, timeout: 1h, config: {title: x}}",
                 "yaml.misplaced_key",
             ),
             (
-                "- {id: a, kind: map, task: pay, config: {task: pay}}",
+                "- {id: a, type: map, task: pay, config: {task: pay}}",
                 "yaml.misplaced_key",
             ),
             (
-                "- {id: a, kind: note, task: pay, config: {text: x}}",
+                "- {id: a, type: note, task: pay, config: {text: x}}",
                 "yaml.misplaced_key",
             ),
             (
-                "- {id: a, kind: delay, retry: 3, config: {for: 1h}}",
+                "- {id: a, type: delay, retry: 3, config: {for: 1h}}",
                 "yaml.misplaced_key",
             ),
             (
@@ -180,15 +180,15 @@ class TestNodes:
                 "yaml.unknown_key",
             ),
             (
-                "- {id: a, kind: approval, config: {title: x, policy: most}}",
+                "- {id: a, type: approval, config: {title: x, policy: most}}",
                 "yaml.choice",
             ),
             (
-                "- {id: a, kind: approval, config: {title: x, policy: {at_least: 0}}}",
+                "- {id: a, type: approval, config: {title: x, policy: {at_least: 0}}}",
                 "form.minimum",
             ),
             (
-                "- {id: a, kind: approval, config: {title: x, escalate: [{after: 1h}]}}",
+                "- {id: a, type: approval, config: {title: x, escalate: [{after: 1h}]}}",
                 "yaml.missing_key",
             ),
             (
@@ -220,7 +220,7 @@ class TestNodes:
         assert (found.where, found.code) == (("nodes", "a", "id"), "flow.two_ids")
 
     def test_of_an_unknown_kind_name_the_nearest(self) -> None:
-        nodes = "  - {id: a, kind: htp, config: {url: 1}, next: {bad: a2}}\n  - {id: a2, task: pay}"
+        nodes = "  - {id: a, type: htp, config: {url: 1}, next: {bad: a2}}\n  - {id: a2, task: pay}"
 
         [found] = faults(HEAD + nodes)
 
@@ -254,11 +254,11 @@ class TestEdges:
                 (2, "b", "flow.unknown_port"),
             ),
             (
-                "- {id: a, kind: delay, config: {for: 1h}, next: {late: b}}\n- {id: b, task: pay}",
+                "- {id: a, type: delay, config: {for: 1h}, next: {late: b}}\n- {id: b, task: pay}",
                 (1, "a", "flow.unknown_port"),
             ),
             (
-                "- {id: a, kind: route, config: {key: k}, next: {x: null}}\n"
+                "- {id: a, type: route, config: {key: k}, next: {x: null}}\n"
                 "- {id: b, task: pay, after: a}",
                 (2, "b", "flow.port_needed"),
             ),
@@ -271,7 +271,7 @@ class TestEdges:
                 (1, "a", "flow.port_unmentioned"),
             ),
             (
-                "- {id: a, kind: check, config: {schema: true}, next: {pass: b}}\n"
+                "- {id: a, type: check, config: {schema: true}, next: {pass: b}}\n"
                 "- {id: b, task: pay}",
                 (1, "a", "flow.port_unmentioned"),
             ),
@@ -281,7 +281,7 @@ class TestEdges:
             ),
             (
                 "- {id: a, task: pay, next: [b, c]}\n- {id: b, task: pay, next: d}\n"
-                "- {id: c, task: pay, next: d}\n- {id: d, kind: delay, config: {for: 1s}}",
+                "- {id: c, task: pay, next: d}\n- {id: d, type: delay, config: {for: 1s}}",
                 (4, "d", "flow.takes_one_value"),
             ),
         ],
@@ -306,7 +306,7 @@ class TestEdges:
         assert fault(f"- {node}") == (1, "a", code)
 
     def test_from_a_misspelt_port_name_the_nearest(self) -> None:
-        node = "{id: a, kind: check, config: {schema: true}, next: {pas: b, fail: null}}"
+        node = "{id: a, type: check, config: {schema: true}, next: {pas: b, fail: null}}"
 
         found = faults(f"{HEAD}  - {node}\n  - {{id: b, task: pay}}")
 
@@ -314,7 +314,7 @@ class TestEdges:
         assert found[1].args["nearest"] == ("pass",)
 
     def test_from_a_port_that_only_a_result_could_choose_tell_how_to_declare_it(self) -> None:
-        note = "- {id: a, kind: note, config: {text: x}, next: {alt: b}}\n- {id: b, task: pay}"
+        note = "- {id: a, type: note, config: {text: x}, next: {alt: b}}\n- {id: b, task: pay}"
 
         [found] = faults(HEAD + textwrap.indent(note, "  "))
 
@@ -333,7 +333,7 @@ class TestEdges:
     def test_may_end_where_an_option_leads(self) -> None:
         flow = Flow.from_yaml(
             "{flow: f, nodes: [{id: a, task: pay, on_error: x, next: {x: null}},"
-            "{id: ok, kind: approval, config: {title: x}, next: {reject: null}, after: a}]}",
+            "{id: ok, type: approval, config: {title: x}, next: {reject: null}, after: a}]}",
             tasks=TASKS,
         )
 
@@ -361,37 +361,37 @@ class TestInputsAndTemplates:
                 5,
                 "template.undeclared_input",
             ),
-            ("- id: a\n  kind: note\n  config:\n    text: '{{ 1 + 1 }}'", 4, "template.malformed"),
+            ("- id: a\n  type: note\n  config:\n    text: '{{ 1 + 1 }}'", 4, "template.malformed"),
             (
-                "- id: a\n  kind: approval\n  config:\n    title: '{{ secret.X }}'",
+                "- id: a\n  type: approval\n  config:\n    title: '{{ secret.X }}'",
                 4,
                 "template.secret",
             ),
             (
-                "- id: a\n  kind: signal\n  config:\n"
+                "- id: a\n  type: signal\n  config:\n"
                 "    where: {property: x, op: eq, value: '{{ y }}'}",
                 4,
                 "template.undeclared_input",
             ),
-            ("- id: a\n  kind: delay\n  config:\n    until: soon", 4, "argument.type"),
+            ("- id: a\n  type: delay\n  config:\n    until: soon", 4, "argument.type"),
             (
-                "- id: a\n  kind: http\n  config:\n    url: x\n    timout: 3",
+                "- id: a\n  type: http\n  config:\n    url: x\n    timout: 3",
                 5,
                 "config.unknown_setting",
             ),
             (
-                "- id: a\n  kind: approval\n  config:\n    title: x\n    form: {type: txt}",
+                "- id: a\n  type: approval\n  config:\n    title: x\n    form: {type: txt}",
                 5,
                 "form.any_of",
             ),
             (
-                "- id: a\n  kind: approval\n  config:\n    title: x\n    deadline: 1h\n"
+                "- id: a\n  type: approval\n  config:\n    title: x\n    deadline: 1h\n"
                 "    reminders: [2h]",
                 6,
                 "flow.after_deadline",
             ),
             (
-                "- id: a\n  kind: loop\n  config:\n    task: pay\n    until: {property: x, op: lk}",
+                "- id: a\n  type: loop\n  config:\n    task: pay\n    until: {property: x, op: lk}",
                 5,
                 "condition.unknown_operator",
             ),
@@ -404,7 +404,7 @@ class TestInputsAndTemplates:
 
     def test_of_a_broken_input_do_not_make_more_faults(self) -> None:
         found = faults(
-            HEAD + "  - {id: a, kind: note, inputs: {x: 5}, config: {text: '{{ x.y }}'}}"
+            HEAD + "  - {id: a, type: note, inputs: {x: 5}, config: {text: '{{ x.y }}'}}"
         )
 
         assert [(each.code, each.where[2:]) for each in found] == [("yaml.type", ("inputs", "x"))]
@@ -417,7 +417,7 @@ def test_everything_is_told_at_once() -> None:
         on_failure: halt
         nodes:
           - {id: a, task: pay, next: missing, colour: red}
-          - {id: b, kind: htp}
+          - {id: b, type: htp}
           - {id: c, task: nobody, undo: nobody}
           - {id: d, task: add, inputs: {q: input}, after: a}
           - {id: e, task: pay, next: f}
@@ -509,7 +509,7 @@ def test_faults_are_data_with_code_place_and_line() -> None:
 def test_what_a_text_says_does_not_move_its_fault() -> None:
     node = """
     - id: ask
-      kind: approval
+      type: approval
       config:
         title: x
         deciders:

@@ -18,24 +18,24 @@ def told(node: str) -> list[str]:
     "node, codes",
     [
         (
-            "{id: n, kind: http, config: {url: 'ftp://x', method: GETT, timeout: -4}}",
+            "{id: n, type: http, config: {url: 'ftp://x', method: GETT, timeout: -4}}",
             ["http.url_scheme", "config.type", "argument.negative"],
         ),
         (
-            "{id: n, kind: map, config: {task: nope, concurrency: 0}}",
+            "{id: n, type: map, config: {task: nope, concurrency: 0}}",
             ["flow.unknown_task", "form.minimum"],
         ),
         (
-            "{id: n, kind: loop, config: {task: nope, until: {property: v, op: zz}, "
+            "{id: n, type: loop, config: {task: nope, until: {property: v, op: zz}, "
             "max_iterations: 0}}",
             ["flow.unknown_task", "condition.unknown_operator", "form.minimum"],
         ),
         (
-            "{id: n, kind: signal, config: {name: '', timeout: 0, where: {property: a}}}",
+            "{id: n, type: signal, config: {name: '', timeout: 0, where: {property: a}}}",
             ["form.empty", "argument.not_positive", "condition.needs_operator"],
         ),
         (
-            "{id: n, kind: approval, config: {titel: x, deadline: foo, form: {type: objekt}, "
+            "{id: n, type: approval, config: {titel: x, deadline: foo, form: {type: objekt}, "
             "on_timeout: {decision: maybe}, message: '{{ nope }}'}}",
             [
                 "yaml.missing_key",
@@ -47,7 +47,7 @@ def told(node: str) -> list[str]:
             ],
         ),
         (
-            "{id: n, kind: delay, config: {for: -3, until: '{{ x }}'}}",
+            "{id: n, type: delay, config: {for: -3, until: '{{ x }}'}}",
             ["flow.one_of", "form.minimum"],
         ),
         (
@@ -63,19 +63,19 @@ def test_all_faults_of_a_node_are_told(node: str, codes: list[str]) -> None:
 @pytest.mark.parametrize(
     "node",
     [
-        "{id: n, kind: approval, config: {title: x, deadlin: 1h, on_timeout: continue}}",
-        "{id: n, kind: approval, config: {title: x, deadline: -1, reminders: [5m]}}",
-        "{id: n, kind: approval, config: {title: x, deciders: ann, policy: all, "
+        "{id: n, type: approval, config: {title: x, deadlin: 1h, on_timeout: continue}}",
+        "{id: n, type: approval, config: {title: x, deadline: -1, reminders: [5m]}}",
+        "{id: n, type: approval, config: {title: x, deciders: ann, policy: all, "
         "escalate: [{after: 1h, to: [bob]}]}}",
-        "{id: n, kind: approval, config: {title: x, answers: 5}, next: {later: null}}",
-        "{id: n, kind: approval, config: {title: x, show: v}, inputs: {v: first.output}}",
-        "{id: n, kind: signal, config: {timout: 1h, on_timeout: continue}}",
-        "{id: n, kind: signal, inputs: {v: first.output}, "
+        "{id: n, type: approval, config: {title: x, answers: 5}, next: {later: null}}",
+        "{id: n, type: approval, config: {title: x, show: v}, inputs: {v: first.output}}",
+        "{id: n, type: signal, config: {timout: 1h, on_timeout: continue}}",
+        "{id: n, type: signal, inputs: {v: first.output}, "
         "config: {where: {property: a, op: egal, value: '{{ v }}'}}}",
-        "{id: n, kind: map, inputs: {v: first.output, w: first.output}, "
+        "{id: n, type: map, inputs: {v: first.output, w: first.output}, "
         "config: {task: pay, over: 5}}",
-        "{id: n, kind: map, inputs: {v: first.output}, config: {taks: pay, over: v}}",
-        "{id: n, kind: delay, config: {util: '2030-01-01T00:00:00+00:00'}}",
+        "{id: n, type: map, inputs: {v: first.output}, config: {taks: pay, over: v}}",
+        "{id: n, type: delay, config: {util: '2030-01-01T00:00:00+00:00'}}",
         "{id: n, task: 5, next: {good: null}}",
     ],
 )
@@ -86,10 +86,10 @@ def test_a_fault_makes_no_others(node: str) -> None:
 @pytest.mark.parametrize(
     "node",
     [
-        "{id: n, kind: map, config: {task: pay}, on_error: 5}",
-        "{id: n, kind: note, config: {text: x}, on_error: 5}",
-        "{id: n, kind: note, config: {text: x}, ports: b}",
-        "{id: n, kind: switch, config: {value: 1, cases: b}}",
+        "{id: n, type: map, config: {task: pay}, on_error: 5}",
+        "{id: n, type: note, config: {text: x}, on_error: 5}",
+        "{id: n, type: note, config: {text: x}, ports: b}",
+        "{id: n, type: switch, config: {value: 1, cases: b}}",
         "{id: n, task: pay, on_error: 5}",
     ],
 )
@@ -104,7 +104,7 @@ def test_a_config_that_cannot_be_read_makes_no_more_faults() -> None:
     node = """
     - {id: a, task: load, next: m}
     - id: m
-      kind: match
+      type: match
       inputs: {q: a.output.q}
       config: {conditions: {property: q, op: egal, value: 1}}
       next: {"true": b, "false": c}

@@ -72,8 +72,8 @@ class TestChildren:
             """
             flow: parent
             nodes:
-              - {id: a, kind: flow, config: {flow: parts/child.yaml}, next: b}
-              - {id: b, kind: loop, config: {flow: parts/child.yaml, until: {task: is_done}}}
+              - {id: a, type: flow, config: {flow: parts/child.yaml}, next: b}
+              - {id: b, type: loop, config: {flow: parts/child.yaml, until: {task: is_done}}}
             """,
         )
         python = (
@@ -130,4 +130,4 @@ TASKS_BY_NAME = {task.name: task for task in TASKS}
 
 
 def nested(name: str, file: str) -> str:
-    return f"{{flow: {name}, nodes: [{{id: child, kind: flow, config: {{flow: {file}}}}}]}}"
+    return f"{{flow: {name}, nodes: [{{id: child, type: flow, config: {{flow: {file}}}}}]}}"

@@ -13,7 +13,7 @@ from perdure import Flow, InvalidFlow
 from perdure.flows.built import BuiltFlow
 from perdure.flows.yaml.parse import FAULTS_MAX
 from perdure.flows.yaml.schema import FLOW_KEYS, NODE_KEYS
-from perdure.nodes.registry import STRUCTURAL, Kinds
+from perdure.nodes.registry import STRUCTURAL, NodeTypes
 from tests.declared.pairs import PAIRS
 from tests.declared.tasks import TASKS, child
 
@@ -36,7 +36,7 @@ Strategies = dict[str, st.SearchStrategy[Any]]
 
 _OPTIONAL: Strategies = {
     **{key: DATA for key in NODE_KEYS if key != "id"},
-    "kind": st.sampled_from([*STRUCTURAL, *Kinds()]) | DATA,
+    "type": st.sampled_from([*STRUCTURAL, *NodeTypes()]) | DATA,
     "task": st.sampled_from([task.name for task in TASKS]) | DATA,
 }
 _REQUIRED: Strategies = {"id": NAMES | DATA}
@@ -80,8 +80,8 @@ def test_any_text(text: str) -> None:
 
 
 @given(DATA | FLOWS)
-@example({"flow": "f", "nodes": [{"id": "a", "kind": "route", "ports": None}]})
-@example({"flow": "f", "nodes": [{"id": "a", "kind": "task", "ports": None}]})
+@example({"flow": "f", "nodes": [{"id": "a", "type": "route", "ports": None}]})
+@example({"flow": "f", "nodes": [{"id": "a", "type": "task", "ports": None}]})
 @settings(max_examples=100)
 def test_any_data(data: Any) -> None:
     check_round_trip(from_dict(data))
@@ -118,7 +118,7 @@ class TestManyFaults:
             {"task": "pay", "colour": "red"},
             {"task": "pay", "inputs": {"order": "nowhere.output"}},
             {"task": "pay", "after": "n0:port"},
-            {"kind": "unknown", "next": "n0"},
+            {"type": "unknown", "next": "n0"},
             {},
         ],
         ids=str,

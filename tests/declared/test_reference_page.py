@@ -27,9 +27,9 @@ def test_every_key_of_a_node_is_there() -> None:
     assert names_under("A node") == set(NODE_KEYS)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FORMS if kind != "task"])
-def test_every_key_of_a_config_is_there(kind: str) -> None:
-    assert names_under(kind) == set(FORMS[kind].settings)
+@pytest.mark.parametrize("found_type", [found_type for found_type in FORMS if found_type != "task"])
+def test_every_key_of_a_config_is_there(found_type: str) -> None:
+    assert names_under(found_type) == set(FORMS[found_type].settings)
 
 
 def test_every_key_of_a_retry_is_there_with_its_default() -> None:

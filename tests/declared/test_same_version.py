@@ -19,13 +19,13 @@ from tests.flows.catalogue import CASES, FLOWS, PARALLEL
 
 
 def in_yaml(text: str) -> BuiltFlow:
-    return Flow.from_yaml(textwrap.dedent(text), tasks=TASKS, kinds=[Translate], flows=[child])
+    return Flow.from_yaml(textwrap.dedent(text), tasks=TASKS, node_types=[Translate], flows=[child])
 
 
 def again(flow: BuiltFlow) -> Iterator[BuiltFlow]:
     """The flow as it is made from its own YAML and its own data."""
-    yield Flow.from_yaml(flow.to_yaml(), tasks=[flow], kinds=[Translate])
-    yield Flow.from_dict(flow.to_dict(), tasks=[flow], kinds=[Translate])
+    yield Flow.from_yaml(flow.to_yaml(), tasks=[flow], node_types=[Translate])
+    yield Flow.from_dict(flow.to_dict(), tasks=[flow], node_types=[Translate])
 
 
 def definition(flow: BuiltFlow) -> Definition:

@@ -15,7 +15,7 @@ from perdure.flows.yaml.load import compiled
 from perdure.flows.yaml.parse import plain_document, read_yaml
 from perdure.flows.yaml.schema import NODE_KEYS, made_schema, published_schema
 from perdure.flows.yaml.sources import Library
-from perdure.nodes.registry import STRUCTURAL, Kinds
+from perdure.nodes.registry import STRUCTURAL, NodeTypes
 from tests.declared.pairs import PAIRS
 from tests.declared.tasks import TASKS, Translate, child
 from tests.flows.catalogue import CASES
@@ -38,9 +38,9 @@ def test_it_is_a_schema() -> None:
 
 
 def test_it_has_every_kind() -> None:
-    kinds = SCHEMA["$defs"]["node"]["properties"]["kind"]["anyOf"][0]["enum"]
+    node_types = SCHEMA["$defs"]["node"]["properties"]["kind"]["anyOf"][0]["enum"]
 
-    assert set(kinds) == {*STRUCTURAL, *Kinds()}
+    assert set(node_types) == {*STRUCTURAL, *NodeTypes()}
     assert set(FORMS) == set(STRUCTURAL)
 
 
@@ -52,8 +52,8 @@ def test_it_describes_every_key() -> None:
 
 
 def test_kinds_of_ones_own_can_be_added() -> None:
-    schema = made_schema(Kinds([Translate]))
-    data = {"flow": "f", "nodes": [{"id": "a", "kind": "translate", "config": {"txt": 1}}]}
+    schema = made_schema(NodeTypes([Translate]))
+    data = {"flow": "f", "nodes": [{"id": "a", "type": "translate", "config": {"txt": 1}}]}
 
     assert jsonschema.Draft202012Validator(schema).is_valid(data) is False
     assert faults(data) == []
@@ -77,7 +77,7 @@ WRONG: list[dict[str, Any]] = [
     {"task": "pay"},
     {"id": "a", "task": "pay", "colour": "red"},
     {"id": "a", "task": 5},
-    {"id": "a", "kind": "task"},
+    {"id": "a", "type": "task"},
     {"id": "a", "task": "pay", "config": [1]},
     {"id": "a", "task": "pay", "retry": "x"},
     {"id": "a", "task": "pay", "retry": {"first": "1s"}},
@@ -90,19 +90,19 @@ WRONG: list[dict[str, Any]] = [
     {"id": "a", "task": "pay", "next": {"x": 5}},
     {"id": "a", "task": "pay", "after": {"x": None}},
     {"id": "a", "task": "pay", "check": {"condtion": 1}},
-    {"id": "a", "kind": "route"},
-    {"id": "a", "kind": "map", "config": {"task": "pay", "concurrency": 0}},
-    {"id": "a", "kind": "map", "task": "pay", "config": {"task": "pay"}},
-    {"id": "a", "kind": "loop", "config": {"task": "pay"}},
-    {"id": "a", "kind": "delay", "config": {"for": []}},
-    {"id": "a", "kind": "delay", "retry": 3, "config": {"for": "1s"}},
-    {"id": "a", "kind": "signal", "timeout": "1s"},
-    {"id": "a", "kind": "approval", "config": {}},
-    {"id": "a", "kind": "approval", "config": {"title": "x", "deciders": "ann"}},
-    {"id": "a", "kind": "flow", "config": {}},
-    {"id": "a", "kind": "http", "config": {}},
-    {"id": "a", "kind": "http", "config": {"url": "x", "methd": "GET"}},
-    {"id": "a", "kind": "note", "task": "pay", "config": {"text": "x"}},
+    {"id": "a", "type": "route"},
+    {"id": "a", "type": "map", "config": {"task": "pay", "concurrency": 0}},
+    {"id": "a", "type": "map", "task": "pay", "config": {"task": "pay"}},
+    {"id": "a", "type": "loop", "config": {"task": "pay"}},
+    {"id": "a", "type": "delay", "config": {"for": []}},
+    {"id": "a", "type": "delay", "retry": 3, "config": {"for": "1s"}},
+    {"id": "a", "type": "signal", "timeout": "1s"},
+    {"id": "a", "type": "approval", "config": {}},
+    {"id": "a", "type": "approval", "config": {"title": "x", "deciders": "ann"}},
+    {"id": "a", "type": "flow", "config": {}},
+    {"id": "a", "type": "http", "config": {}},
+    {"id": "a", "type": "http", "config": {"url": "x", "methd": "GET"}},
+    {"id": "a", "type": "note", "task": "pay", "config": {"text": "x"}},
 ]
 
 

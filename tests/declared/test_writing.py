@@ -86,7 +86,7 @@ nodes:
       first: 2s
     timeout: 1m
   - id: route
-    kind: route
+    type: route
     config:
       key: kind
     next:
@@ -100,7 +100,7 @@ nodes:
     task: pay
     next: ok
   - id: ok
-    kind: approval
+    type: approval
     config:
       title: Ship {{ order.id }}?
       message: |-

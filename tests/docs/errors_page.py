@@ -76,26 +76,32 @@ def exception_tables() -> Iterator[str]:
         errors.TaskError,
         PerdureError,
     ):
-        kinds = [each for each in exceptions() if base_of(each) is base]
+        node_types = [each for each in exceptions() if base_of(each) is base]
         exit_code = exit_code_of(base.__new__(base))
         title = "Other exceptions" if base is PerdureError else base.__name__
         yield f"### {title}\n"
         if base is not PerdureError:
             yield f"The command line exits with {exit_code.value}.\n"
         yield "| exception | is a | code | fields | raised when |\n|---|---|---|---|---|"
-        yield "\n".join(map(exception_row, kinds)) + "\n"
+        yield "\n".join(map(exception_row, node_types)) + "\n"
 
 
-def exception_row(kind: type[PerdureError]) -> str:
-    bases = ", ".join(f"`{each.__name__}`" for each in public_bases(kind))
-    fields = ", ".join(f"`{each}`" for each in kind._fields)
-    where = "" if kind.__name__ in public.__all__ else " (in `perdure.errors`)"
-    cells = (f"`{kind.__name__}`", bases, f"`{kind.CODE.name}`", fields, f"{summary(kind)}{where}")
+def exception_row(found_type: type[PerdureError]) -> str:
+    bases = ", ".join(f"`{each.__name__}`" for each in public_bases(found_type))
+    fields = ", ".join(f"`{each}`" for each in found_type._fields)
+    where = "" if found_type.__name__ in public.__all__ else " (in `perdure.errors`)"
+    cells = (
+        f"`{found_type.__name__}`",
+        bases,
+        f"`{found_type.CODE.name}`",
+        fields,
+        f"{summary(found_type)}{where}",
+    )
     return f"| {' | '.join(map(cell, cells))} |"
 
 
 def code_tables() -> Iterator[str]:
-    own = {PerdureError.CODE.name, *(kind.CODE.name for kind in exceptions())}
+    own = {PerdureError.CODE.name, *(found_type.CODE.name for found_type in exceptions())}
     codes = sorted((each for each in declared().values() if shown(each, own)), key=lambda c: c.name)
     for area, group in groupby(codes, key=lambda code: code.name.partition(".")[0]):
         yield f"### `{area}`\n\n| code | message | what to do |\n|---|---|---|"
@@ -120,7 +126,7 @@ def exceptions() -> list[type[PerdureError]]:
     ]
 
 
-def base_of(kind: type[PerdureError]) -> type[PerdureError]:
+def base_of(found_type: type[PerdureError]) -> type[PerdureError]:
     """The one of the six bases under which an exception is listed."""
     groups = (
         errors.StoreError,
@@ -130,20 +136,20 @@ def base_of(kind: type[PerdureError]) -> type[PerdureError]:
         errors.NotAllowed,
         errors.TaskError,
     )
-    return next((each for each in groups if issubclass(kind, each)), PerdureError)
+    return next((each for each in groups if issubclass(found_type, each)), PerdureError)
 
 
-def public_bases(kind: type) -> list[type]:
+def public_bases(found_type: type) -> list[type]:
     """The bases, where a private one stands for its own."""
     return [
         base
-        for each in kind.__bases__
+        for each in found_type.__bases__
         for base in (public_bases(each) if each.__name__.startswith("_") else [each])
     ]
 
 
-def summary(kind: type[PerdureError]) -> str:
-    paragraph = (inspect.getdoc(kind) or "").partition("\n\n")[0]
+def summary(found_type: type[PerdureError]) -> str:
+    paragraph = (inspect.getdoc(found_type) or "").partition("\n\n")[0]
     return " ".join(paragraph.split()).replace("``", "`")
 
 

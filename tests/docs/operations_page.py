@@ -63,7 +63,7 @@ def section(group: str) -> Iterator[str]:
 
 def row(operation: Operation) -> str:
     parameters = ", ".join(map(parameter, operation.parameters.values()))
-    kinds = [
+    node_types = [
         word
         for word, holds in (
             ("writes", operation.writes),
@@ -73,13 +73,15 @@ def row(operation: Operation) -> str:
         if holds
     ]
     if operation.principal:
-        kinds.append(f"{' and '.join(f'`{each}`' for each in operation.principal)} from the caller")
+        node_types.append(
+            f"{' and '.join(f'`{each}`' for each in operation.principal)} from the caller"
+        )
     cells = (
         f"`{operation.name}`<br>{operation.summary.replace('``', '`')}",
         f"`{operation.verb}({parameters})`",
         f"`{usage(operation.name)}`" if operation.name in SUMMARIES else "",
         role(operation),
-        ", ".join(kinds),
+        ", ".join(node_types),
         f"`{operation.route}`",
         f"`{operation.tool}`",
     )

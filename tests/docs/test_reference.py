@@ -129,13 +129,16 @@ class TestEvents:
     def test_every_event_is_there_with_its_fields(self) -> None:
         shown = {unquoted(row[0]): NAME.findall(row[1]) for row in EVENTS.table_under("Events")}
 
-        assert shown == {kind.__name__: own_fields(kind) for kind in event_types()}
+        assert shown == {
+            found_type.__name__: own_fields(found_type) for found_type in event_types()
+        }
 
     def test_every_event_of_a_run_is_there_with_its_fields(self) -> None:
         rows = EVENTS.table_under("Events of a run")
 
         assert {unquoted(row[0]): NAME.findall(row[1]) for row in rows} == {
-            kind_of_type(kind): list(kind.__struct_encode_fields__) for kind in get_args(Event)
+            kind_of_type(found_type): list(found_type.__struct_encode_fields__)
+            for found_type in get_args(Event)
         }
 
     def test_everything_on_the_record_of_an_event_is_there(self) -> None:
@@ -213,9 +216,9 @@ class TestDependencies:
         assert wanted <= set(NAME.findall(page("docs/dependencies.md").text))
 
 
-def kind_of_type(kind: type) -> str:
+def kind_of_type(found_type: type) -> str:
     """As records of events call it."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", found_type.__name__).lower()
 
 
 def unquoted(cell: str) -> str:
@@ -239,20 +242,20 @@ def options_of(described: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-def public_names(kind: type) -> set[str]:
-    return {name for name in dir(kind) if not name.startswith("_")}
+def public_names(found_type: type) -> set[str]:
+    return {name for name in dir(found_type) if not name.startswith("_")}
 
 
 def names_in(rows: list[list[str]]) -> set[str]:
     return {shown.partition("(")[0] for row in rows for shown in NAME.findall(row[0])}
 
 
-def is_signature_of(kind: type, call: str) -> bool:
+def is_signature_of(found_type: type, call: str) -> bool:
     """Whether ``call`` names the parameters and the defaults of a method, in their order."""
     name = call.partition("(")[0]
     parsed = ast.parse(f"def {call.replace('…', '...')}: pass").body[0]
     assert isinstance(parsed, ast.FunctionDef)
-    real = list(inspect.signature(getattr(kind, name)).parameters.values())[1:]
+    real = list(inspect.signature(getattr(found_type, name)).parameters.values())[1:]
     given = parsed.args
     names = [each.arg for each in [*given.posonlyargs, *given.args, *given.kwonlyargs]]
     defaults = [ast.unparse(each) for each in [*given.defaults, *given.kw_defaults] if each]
@@ -268,6 +271,6 @@ def event_types() -> list[type[events.WorkerEvent]]:
     return [each for each in found if issubclass(each, events.WorkerEvent) and each not in bases]
 
 
-def own_fields(kind: type[events.WorkerEvent]) -> list[str]:
-    base = events.JobEvent if issubclass(kind, events.JobEvent) else events.WorkerEvent
-    return [name for name in kind.__struct_fields__ if name not in base.__struct_fields__]
+def own_fields(found_type: type[events.WorkerEvent]) -> list[str]:
+    base = events.JobEvent if issubclass(found_type, events.JobEvent) else events.WorkerEvent
+    return [name for name in found_type.__struct_fields__ if name not in base.__struct_fields__]

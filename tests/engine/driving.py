@@ -22,7 +22,7 @@ from perdure.model.graph import (
 )
 from perdure.model.ids import Key, RunId
 from perdure.model.outcome import Completed, Failed, Paused, Retried, Skipped
-from perdure.model.run import LiveKind, NodeStatus, RunStatus, Snapshot
+from perdure.model.run import LiveType, NodeStatus, RunStatus, Snapshot
 from perdure.model.trigger import (
     ChildEnded,
     DecideApproval,
@@ -93,7 +93,7 @@ class Driver:
         run = self.run
         decision, state = decide(run.graph, run.id, run.state, trigger, run.log)
         assert decision.events or state == run.state
-        return decision.events, decision.closes
+        return decision.events, decision.close_waits
 
     def _check_start(self, id: str) -> None:
         """A node is reached when all before it are decided, and never before."""
@@ -107,11 +107,11 @@ class Driver:
 
     def _outcome(self, text: str) -> Trigger:
         key = Key.parse(text)
-        kind = self.run.live[text]
+        live_type = self.run.live[text]
         node = self.run.graph.nodes[key.node]
-        if kind is LiveKind.WAIT:
+        if live_type is LiveType.WAIT:
             return self._end_of_wait(key, node)
-        if kind is LiveKind.CHILD:
+        if live_type is LiveType.CHILD:
             body = node.body  # type: ignore[union-attr]  # it has a child
             assert isinstance(body, FlowRef)
             return self._child_ended(key, self.world.graphs[body.name])
@@ -189,8 +189,8 @@ def nonsense(run: Played) -> list[Trigger]:
         texts = [id, f"{id}#1", f"{id}[0]", f"check:{id}#2", f"undo:{id}", "unknown"]
         texts += [f"poll:{id}", f"remind:{id}", f"notify:{id}", f"notify:{id}#1"]
         for text in texts:
-            key, kind = Key.parse(text), run.live.get(text)
-            if kind is not LiveKind.JOB:
+            key, live_type = Key.parse(text), run.live.get(text)
+            if live_type is not LiveType.JOB:
                 broken = failure("nonsense")
                 outcomes = (
                     Completed(output=b'"x"'),
@@ -200,7 +200,7 @@ def nonsense(run: Played) -> list[Trigger]:
                     Skipped(),
                 )
                 found.extend(ended(text, outcome) for outcome in outcomes)
-            if kind is not LiveKind.WAIT:
+            if live_type is not LiveType.WAIT:
                 found.append(WaitDue(key=key))
             found.append(ChildEnded(key=key, run=RunId("x"), status=RunStatus.COMPLETED))
     return found

@@ -17,7 +17,7 @@ from perdure.model.failure import Failure
 from perdure.model.graph import FlowRef, Graph
 from perdure.model.ids import Key, RunId
 from perdure.model.outcome import Completed, Failed, Paused, Retried, Skipped
-from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
+from perdure.model.run import LiveType, NodeStatus, RunState, RunStatus
 from perdure.model.trigger import (
     CancelRun,
     ChildEnded,
@@ -115,7 +115,7 @@ class Played:
             kept = snapshot.take(folded)
             assert snapshot.restore(kept) == folded
         assert folded == state
-        assert state.jobs == sum(kind is LiveKind.JOB for kind in state.live.values())
+        assert state.jobs == sum(live_type is LiveType.JOB for live_type in state.live.values())
 
     # What jobs, waits and people bring
 
@@ -245,7 +245,7 @@ class Played:
         return self.state.status
 
     @property
-    def live(self) -> dict[str, LiveKind]:
+    def live(self) -> dict[str, LiveType]:
         return dict(self.state.live)
 
     @property
@@ -254,7 +254,7 @@ class Played:
         return decoded(self.log.json(self.state.result_ref))
 
     @property
-    def kinds(self) -> list[str]:
+    def types(self) -> list[str]:
         return [type(event).__name__ for event in self.log.events]
 
     @property

@@ -14,16 +14,16 @@ from perdure.errors import (
     ApprovalNotFound,
     InvalidAnswer,
     InvalidInput,
-    NotADecider,
+    NotDecider,
 )
 from perdure.forms.schema import by_field
 from perdure.model.graph import ApprovalNode, DefaultAnswer, Escalation
-from perdure.model.run import LiveKind, RunStatus, WaitKind
+from perdure.model.run import LiveType, RunStatus, WaitType
 from perdure.model.wait import ApprovalRequest
 from tests.engine.graphs import approval, call, chain, graph, named, task
 from tests.engine.played import Played
 
-JOB, WAIT = LiveKind.JOB, LiveKind.WAIT
+JOB, WAIT = LiveType.JOB, LiveType.WAIT
 FORM = {
     "type": "object",
     "properties": {
@@ -39,7 +39,7 @@ def asked(input: Any = None, **options: Any) -> Played:
 
 
 def request_of(run: Played) -> ApprovalRequest:
-    [wait] = [wait for wait in run.decision.waits if wait.kind is WaitKind.APPROVAL]
+    [wait] = [wait for wait in run.decision.waits if wait.type is WaitType.APPROVAL]
     return msgspec.json.decode(wait.detail, type=ApprovalRequest)
 
 
@@ -48,7 +48,7 @@ class TestAsking:
         run = asked(deciders=("finance", "ann"), timeout_ms=1000)
 
         [wait] = run.decision.waits
-        assert (wait.key, wait.kind, wait.name) == ("ok", WaitKind.APPROVAL, "Go on?")
+        assert (wait.key, wait.type, wait.name) == ("ok", WaitType.APPROVAL, "Go on?")
         assert (wait.deciders, wait.delay) == (("finance", "ann"), timedelta(seconds=1))
         assert (run.live, run.status) == ({"ok": WAIT}, RunStatus.WAITING)
 
@@ -103,7 +103,7 @@ class TestAnswering:
             "answers": [{"by": "ann", "decision": "approve", "note": "fine", "data": None}],
             "timed_out": False,
         }
-        assert run.decision.closes == ["ok"]
+        assert run.decision.close_waits == ["ok"]
         assert not run.state.approvals
 
     def test_an_answer_may_change_the_data(self) -> None:
@@ -197,9 +197,9 @@ class TestDeciders:
     def test_only_those_named_may_decide_by_name_or_role(self) -> None:
         run = asked(deciders=("finance", "ann"))
 
-        with pytest.raises(NotADecider, match="'finance', 'ann'"):
+        with pytest.raises(NotDecider, match="'finance', 'ann'"):
             run.answer("ok", by="bob")
-        with pytest.raises(NotADecider, match="its deciders are"):
+        with pytest.raises(NotDecider, match="its deciders are"):
             run.answer("ok")
         run.answer("ok", by="bob", roles=("sales", "finance"))
         assert run.inputs["end"]["by"] == ["bob"]
@@ -363,7 +363,7 @@ class TestReminders:
         run = reminded()
         run.fail("notify:ok", "no mail server")
 
-        assert (run.kinds[-1], run.status) == ("NodeNotified", RunStatus.WAITING)
+        assert (run.types[-1], run.status) == ("NodeNotified", RunStatus.WAITING)
 
     def test_come_one_after_the_other_and_escalations_let_others_decide(self) -> None:
         run = reminded()
@@ -407,7 +407,7 @@ class TestReminders:
         assert delays(run) == {"remind:ok": timedelta(seconds=30), "ok": timedelta(minutes=7.5)}
 
     def test_before_the_escalation_others_may_not_decide(self) -> None:
-        with pytest.raises(NotADecider):
+        with pytest.raises(NotDecider):
             reminded().answer("ok", by="boss")
 
     def test_where_all_must_agree_one_by_escalation_is_enough(self) -> None:
@@ -424,8 +424,8 @@ class TestReminders:
         run.answer("ok", by="ann")
 
         assert run.live == {"end": JOB}
-        assert run.decision.closes == ["ok"]
-        assert sorted(run.decision.drops) == ["notify:ok", "notify:ok#1", "remind:ok"]
+        assert run.decision.close_waits == ["ok"]
+        assert sorted(run.decision.cancel_keys) == ["notify:ok", "notify:ok#1", "remind:ok"]
         assert run.finish("notify:ok").events == []
         assert run.due("remind:ok").events == []
 

@@ -12,7 +12,7 @@ from perdure.diagnostics import Action, Finding, Severity
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import FailedAttempt, Job, NodeRef, Progress, QueueInfo, Status
-from perdure.model.run import AnswerState, ApprovalState, LiveKind, RunStatus, Wait, WaitKind
+from perdure.model.run import AnswerState, ApprovalState, LiveType, RunStatus, Wait, WaitType
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.operations.insight.explain import (
     FINDINGS_MAX,
@@ -43,7 +43,7 @@ def job(key: str = "charge", status: Status = Status.WAITING, **fields: Any) -> 
         "fingerprint": None,
         "attempt": 0,
         "failures": 0,
-        "deaths": 0,
+        "crashes": 0,
         "max_attempts": None,
         "worker": None,
         "epoch": 0,
@@ -78,7 +78,7 @@ def worker(*flows: str, seen_at: datetime = NOW, **fields: Any) -> WorkerState:
 
 def wait(
     key: str,
-    kind: WaitKind,
+    live_type: WaitType,
     name: str = "",
     due_at: datetime | None = None,
     deciders: tuple[str, ...] = (),
@@ -87,7 +87,7 @@ def wait(
         run=RunId("run"),
         namespace="default",
         key=key,
-        kind=kind,
+        type=live_type,
         name=name,
         opened_at=NOW - MINUTE,
         due_at=due_at,
@@ -243,7 +243,7 @@ class TestJobs:
 class TestWaits:
     def test_a_signal(self) -> None:
         run = Played(chain(signal("s")))
-        told = explain(run, waits=(wait("s", WaitKind.SIGNAL, "go", NOW + MINUTE),))
+        told = explain(run, waits=(wait("s", WaitType.SIGNAL, "go", NOW + MINUTE),))
 
         assert (told.status, counts(told)) == (RunStatus.WAITING, {"signals": 1})
         assert (only(told).code, only(told).about) == ("explain.signal", "s")
@@ -252,19 +252,19 @@ class TestWaits:
         assert only(told).actions == (
             Action("runs.signal", {"id": "run", "name": "go"}, ("payload",)),
         )
-        forever = explain(run, waits=(wait("s", WaitKind.SIGNAL, "go"),))
+        forever = explain(run, waits=(wait("s", WaitType.SIGNAL, "go"),))
         assert known(only(forever)) == since
 
     def test_a_signal_with_a_filter(self) -> None:
         where = {"property": "sum", "op": "gt", "value": 5}
-        waits = (wait("charge", WaitKind.SIGNAL, "paid"),)
+        waits = (wait("charge", WaitType.SIGNAL, "paid"),)
         told = explain(Played(GRAPH), waits=waits, details={"charge": {"where": where}})
 
         assert only(told).args["where"] == where
 
     def test_an_approval(self) -> None:
         open_one = wait(
-            "charge", WaitKind.APPROVAL, "Pay 5?", NOW + MINUTE, deciders=("finance", "ann")
+            "charge", WaitType.APPROVAL, "Pay 5?", NOW + MINUTE, deciders=("finance", "ann")
         )
         told = explain(Played(GRAPH), waits=(open_one,), details={"charge": {"answers": ["pay"]}})
 
@@ -285,7 +285,7 @@ class TestWaits:
         approvals = run.state.approvals.set("charge", ApprovalState(answers=(answer,)))
         state = msgspec.structs.replace(run.state, approvals=approvals)
         around = Surroundings(
-            waits=(wait("charge", WaitKind.APPROVAL, "Pay?"),), details={"charge": {}}
+            waits=(wait("charge", WaitType.APPROVAL, "Pay?"),), details={"charge": {}}
         )
 
         told = explain_run(run.id, state, around, NOW)
@@ -296,15 +296,15 @@ class TestWaits:
         assert only(told).actions == (Action("approvals.decide", decide, ("by",)),)
 
     def test_an_approval_whose_choices_cannot_be_read_leaves_the_decision_open(self) -> None:
-        told = explain(Played(GRAPH), waits=(wait("charge", WaitKind.APPROVAL, "Pay?"),))
+        told = explain(Played(GRAPH), waits=(wait("charge", WaitType.APPROVAL, "Pay?"),))
 
         decide = Action("approvals.decide", {"id": "run:charge"}, ("decision", "by"))
         assert only(told).actions == (decide,)
 
     def test_a_report(self) -> None:
         waits = (
-            wait("charge", WaitKind.OUTSIDE, "agent", NOW + MINUTE),
-            wait("poll:charge", WaitKind.TIMER, due_at=NOW + 2 * MINUTE),
+            wait("charge", WaitType.EXTERNAL, "agent", NOW + MINUTE),
+            wait("poll:charge", WaitType.TIMER, due_at=NOW + 2 * MINUTE),
         )
         told = explain(Played(GRAPH), waits=waits)
 
@@ -319,7 +319,7 @@ class TestWaits:
         assert only(told).actions == (REPORT,)
 
     def test_external_work_is_polled(self) -> None:
-        timer = wait("poll:charge", WaitKind.TIMER, due_at=NOW + MINUTE)
+        timer = wait("poll:charge", WaitType.TIMER, due_at=NOW + MINUTE)
         told = explain(Played(GRAPH), waits=(timer,))
 
         assert counts(told) == {"reports": 1}
@@ -332,7 +332,7 @@ class TestWaits:
         )
 
     def test_people_are_reminded(self) -> None:
-        timer = wait("remind:charge", WaitKind.TIMER, due_at=NOW + MINUTE)
+        timer = wait("remind:charge", WaitType.TIMER, due_at=NOW + MINUTE)
         told = explain(Played(GRAPH), waits=(timer,))
 
         assert counts(told) == {"approvals": 1}
@@ -343,7 +343,7 @@ class TestWaits:
     def test_what_stands_beside_a_node_as_its_state_says(self) -> None:
         """The rows around it may be gone by the time they are read."""
         run = Played(GRAPH)
-        live = dict.fromkeys(("poll:charge#2", "notify:ship#1"), LiveKind.JOB)
+        live = dict.fromkeys(("poll:charge#2", "notify:ship#1"), LiveType.JOB)
         state = replace(run.state, live=run.state.live.update(live))
         told = explain_run(run.id, state, Surroundings(), NOW)
 
@@ -357,7 +357,7 @@ class TestWaits:
         fields: dict[str, Any] = {"status": Status.ACTIVE, "attempt": 1, "worker": WorkerId("w1")}
         polling = job("poll:charge", task="charge", **fields)
         notifying = job("notify:ship", task="mail", **fields)
-        waits = (wait("charge", WaitKind.OUTSIDE),)
+        waits = (wait("charge", WaitType.EXTERNAL),)
         told = explain(Played(GRAPH), jobs=(polling, notifying), waits=waits)
 
         assert counts(told) == {"running": 2, "reports": 1}
@@ -368,10 +368,10 @@ class TestWaits:
 
     def test_a_timer(self) -> None:
         run = Played(chain(delay("d")))
-        timer = wait("d", WaitKind.TIMER, due_at=NOW + MINUTE)
+        timer = wait("d", WaitType.TIMER, due_at=NOW + MINUTE)
         alone = only(explain(run, waits=(timer,)))
         served = only(explain(run, waits=(timer,), workers=(worker(),)))
-        late = only(explain(run, waits=(wait("d", WaitKind.TIMER, due_at=NOW - MINUTE),)))
+        late = only(explain(run, waits=(wait("d", WaitType.TIMER, due_at=NOW - MINUTE),)))
 
         assert (alone.code, alone.actions) == ("explain.timer_no_worker", (START_WORKER,))
         assert (served.code, served.actions) == ("explain.timer", ())
@@ -380,7 +380,7 @@ class TestWaits:
 
     def test_a_child(self) -> None:
         run = Played(chain(child("c")))
-        waits = (wait("c", WaitKind.CHILD, "run/c"),)
+        waits = (wait("c", WaitType.CHILD, "run/c"),)
         told = explain(run, waits=waits, children={RunId("run/c"): RunStatus.PAUSED})
 
         assert only(told).code == "explain.child"

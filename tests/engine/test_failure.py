@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from perdure.model.event import CompensationStarted, UndoFailed
-from perdure.model.run import LiveKind, NodeStatus, RunStatus
+from perdure.model.run import LiveType, NodeStatus, RunStatus
 from tests.engine.graphs import call, chain, child, delay, graph, loop, mapped, signal, task
 from tests.engine.played import Played, failure
 
-JOB, WAIT = LiveKind.JOB, LiveKind.WAIT
+JOB, WAIT = LiveType.JOB, LiveType.WAIT
 
 
 class TestHandled:
@@ -49,7 +49,7 @@ class TestStop:
         assert run.status == RunStatus.FAILED
         assert (run.state.failure, run.state.failed_node) == (failure("broken"), "b")
         assert run.live == {}
-        assert run.decision.clears
+        assert run.decision.cancel_all
         assert run.nodes == {
             "a": NodeStatus.CANCELLED,
             "b": NodeStatus.FAILED,
@@ -118,7 +118,7 @@ class TestFinish:
         run.finish("m[0]")
         run.fail("m[2]")
 
-        assert run.decision.drops == ["m[1]"]
+        assert run.decision.cancel_keys == ["m[1]"]
         assert run.live == {"other": JOB}
 
     def test_a_node_with_an_unusable_input_does_not_stop_the_others(self) -> None:
@@ -147,7 +147,7 @@ class TestCompensation:
         assert run.live == {"undo:c": JOB}
         assert run.inputs["undo:c"] == "did c"
         assert [each.call.task for each in run.decision.schedules] == ["undo_c"]
-        assert run.decision.clears
+        assert run.decision.cancel_all
 
         run.finish("undo:c")
         assert run.inputs["undo:a"] == "did a"
@@ -245,7 +245,7 @@ class TestCompensation:
 
         run.pause()
         run.cancel(compensates=True)
-        assert run.decision.holds is False
+        assert run.decision.suspend is False
         assert run.status == RunStatus.COMPENSATING
 
     def test_cancelling_without_compensation_breaks_it_off(self) -> None:
@@ -253,6 +253,6 @@ class TestCompensation:
         run.cancel()
 
         assert run.status == RunStatus.CANCELLED
-        assert run.decision.clears
+        assert run.decision.cancel_all
         assert run.state.nodes["c"].is_undone  # nobody knows how far it came
         assert not run.state.nodes["a"].is_undone

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from perdure.model.graph import DelayNode, Input, OnMissing
-from perdure.model.run import NodeStatus, RunStatus, WaitKind
+from perdure.model.run import NodeStatus, RunStatus, WaitType
 from tests.engine.graphs import chain, child, graph, loop, mapped, named, route, signal, task
 from tests.engine.played import Played
 
@@ -115,7 +115,7 @@ class TestWhatIsMissing:
         assert run.nodes["b"] is NodeStatus.SKIPPED
         assert run.nodes["end"] is NodeStatus.SKIPPED
         assert run.status == RunStatus.COMPLETED
-        assert "NodeSkipped" in run.kinds
+        assert "NodeSkipped" in run.types
 
     def test_a_key_that_is_not_there_is_named_with_those_that_are(self) -> None:
         run = Played(chain(task("a"), task("b", inputs=named(x="a.output.totl"))))
@@ -215,7 +215,7 @@ class TestDelaysUntilATime:
         at = "2027-01-01T08:00:00+01:00"
         run = Played(graph(DelayNode(id="d", delay_ms=0, until="{{ value.at }}")), {"at": at})
         [wait] = run.decision.waits
-        assert (wait.kind, wait.due_at) == (WaitKind.TIMER, datetime(2027, 1, 1, 7, tzinfo=UTC))
+        assert (wait.type, wait.due_at) == (WaitType.TIMER, datetime(2027, 1, 1, 7, tzinfo=UTC))
         run.due("d")
         assert run.result == {"at": at}
 

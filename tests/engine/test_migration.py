@@ -8,7 +8,7 @@ from perdure.engine.migration import differences
 from perdure.errors import RunEnded
 from perdure.model.event import EdgeCounts, Effects, RunMigrated
 from perdure.model.graph import ApprovalNode, Check, FlowRef, Graph, Node, TaskNode
-from perdure.model.run import LiveKind, NodeStatus, RunStatus
+from perdure.model.run import LiveType, NodeStatus, RunStatus
 from tests.engine.graphs import (
     CHILD,
     call,
@@ -24,7 +24,7 @@ from tests.engine.graphs import (
 )
 from tests.engine.played import Played
 
-JOB, WAIT = LiveKind.JOB, LiveKind.WAIT
+JOB, WAIT = LiveType.JOB, LiveType.WAIT
 
 
 def waiting_after(*nodes: Node) -> tuple[Played, Node]:
@@ -98,9 +98,9 @@ class TestDifferences:
                 "it waited for the signal 'go' and waits for 'stop' in the new version",
             ),
             (
-                TaskNode(id="a", call=call("a"), kind="http"),
-                TaskNode(id="a", call=call("a"), kind="script"),
-                "it was of kind 'http' and is of kind 'script' in the new version",
+                TaskNode(id="a", call=call("a"), type="http"),
+                TaskNode(id="a", call=call("a"), type="script"),
+                "it was of node type 'http' and is of node type 'script' in the new version",
             ),
             (
                 signal("a"),

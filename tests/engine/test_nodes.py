@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.model.graph import FlowRef
-from perdure.model.run import LiveKind, NodeStatus, RunStatus
+from perdure.model.run import LiveType, NodeStatus, RunStatus
 from tests.engine.graphs import (
     CHILD,
     call,
@@ -20,7 +20,7 @@ from tests.engine.graphs import (
 )
 from tests.engine.played import Played
 
-JOB, WAIT = LiveKind.JOB, LiveKind.WAIT
+JOB, WAIT = LiveType.JOB, LiveType.WAIT
 RUNNING, WAITING = RunStatus.RUNNING, RunStatus.WAITING
 COMPLETED, FAILED = RunStatus.COMPLETED, RunStatus.FAILED
 
@@ -41,7 +41,7 @@ class TestTasks:
 
         run.finish("b", 3)
         assert run.result == 3
-        assert run.kinds == ["RunSubmitted", "NodeCompleted", "NodeCompleted", "RunCompleted"]
+        assert run.types == ["RunSubmitted", "NodeCompleted", "NodeCompleted", "RunCompleted"]
 
     @pytest.mark.parametrize("value", [0, False, "", [], {}, None])
     def test_falsy_values_come_through_as_they_are(self, value: Any) -> None:
@@ -61,7 +61,7 @@ class TestTasks:
 
         run.attempt_failed("a")
 
-        assert run.kinds[-1] == "NodeRetried"
+        assert run.types[-1] == "NodeRetried"
         assert (run.state.live, run.state.nodes) == (before.live, before.nodes)
 
     def test_an_outcome_counts_once(self) -> None:
@@ -296,7 +296,7 @@ class TestMaps:
 
         assert run.status == FAILED
         assert (run.nodes["m"], run.live) == (NodeStatus.FAILED, {})
-        assert run.decision.clears
+        assert run.decision.cancel_all
 
     def test_a_failed_item_may_count_as_null(self) -> None:
         run = Played(chain(mapped("m", on_error="continue", concurrency=1)), [1, 2, 3])
@@ -319,7 +319,7 @@ class TestMaps:
         run.finish("m[0]")
         run.fail("m[2]", "no")
 
-        assert sorted(run.decision.drops) == ["m[1]", "m[3]"]
+        assert sorted(run.decision.cancel_keys) == ["m[1]", "m[3]"]
         assert run.inputs["mend"] == {"type": "OSError", "message": "no"}
         assert run.live == {"mend": JOB}
         assert run.nodes["after"] is NodeStatus.SKIPPED

@@ -7,7 +7,7 @@ import pytest
 from perdure.engine.decide import submit
 from perdure.errors import InvalidInput, RunEnded, RunNotPaused, RunNotRetryable
 from perdure.model.event import Effects, Origin, RunForked
-from perdure.model.run import LiveKind, NodeStatus, RunStatus
+from perdure.model.run import LiveType, NodeStatus, RunStatus
 from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, SendSignal
 from tests.engine.graphs import (
     CHILD,
@@ -24,7 +24,7 @@ from tests.engine.graphs import (
 from tests.engine.played import PARENT, Log, Played
 from tests.support.refusal import refused
 
-JOB, WAIT = LiveKind.JOB, LiveKind.WAIT
+JOB, WAIT = LiveType.JOB, LiveType.WAIT
 
 
 class TestPause:
@@ -33,7 +33,7 @@ class TestPause:
         run.pause(reason="maintenance", by="ops")
 
         assert run.status == RunStatus.PAUSED
-        assert run.decision.holds is True
+        assert run.decision.suspend is True
         assert (run.state.reason, run.state.by) == ("maintenance", "ops")
         assert run.live == {"a": JOB, "s": WAIT}
 
@@ -42,7 +42,7 @@ class TestPause:
         run.pause(by="first")
 
         assert run.pause(by="second").events == []
-        assert run.decision.holds is None
+        assert run.decision.suspend is None
         assert run.state.by == "first"
 
     def test_the_run_goes_on_where_it_was(self) -> None:
@@ -50,7 +50,7 @@ class TestPause:
         run.pause()
         run.unpause(by="ops")
 
-        assert run.decision.holds is False
+        assert run.decision.suspend is False
         assert run.status == RunStatus.RUNNING
         assert (run.state.reason, run.state.by) == (None, None)
         run.finish("a")
@@ -69,7 +69,7 @@ class TestPause:
             run.due("s"),
             run.child_completed("c"),
         ):
-            assert (late.events, late.closes) == ([], [])
+            assert (late.events, late.close_waits) == ([], [])
 
         run.unpause()
         for now in (run.due("d"), run.child_completed("c"), run.finish("a")):
@@ -83,7 +83,7 @@ class TestPause:
 
         run.unpause()
         assert run.inputs["end"] == 1
-        assert run.decision.closes == ["s"]
+        assert run.decision.close_waits == ["s"]
 
     def test_open_waits_come_before_those_that_open_at_the_end_of_the_pause(self) -> None:
         run = Played(
@@ -125,7 +125,7 @@ class TestCancel:
         run.cancel(reason="out of stock")
 
         assert run.status == RunStatus.CANCELLED
-        assert run.decision.clears
+        assert run.decision.cancel_all
         assert run.live == {}
         assert set(run.nodes.values()) == {NodeStatus.CANCELLED}
 
@@ -137,7 +137,7 @@ class TestCancel:
         run.cancel(reason="out of stock", compensates=compensates)
 
         assert not run.state.is_paused
-        assert run.decision.holds is False  # or waits of a retry would never be due
+        assert run.decision.suspend is False  # or waits of a retry would never be due
         assert run.state.reason == "out of stock"
         expected = RunStatus.COMPENSATING if compensates else RunStatus.CANCELLED
         assert run.status == expected
@@ -252,7 +252,7 @@ class TestRetry:
         run.retry()
 
         assert run.status == RunStatus.FAILED
-        assert run.kinds[-3:] == ["RunRetried", "NodeFailed", "RunFailed"]
+        assert run.types[-3:] == ["RunRetried", "NodeFailed", "RunFailed"]
 
     def test_takes_up_a_signal_that_is_still_there(self) -> None:
         run = Played(graph(task("a"), signal("s"), edges="a s"))
@@ -342,7 +342,7 @@ class TestFork:
         run = Played(chain(mapped("m"), task("end")), [1, 2])
         run.finish("m[0]", "a")
         run.finish("m[1]", "b")
-        assert run.kinds[2:] == ["ItemCompleted", "NodeCompleted"]
+        assert run.types[2:] == ["ItemCompleted", "NodeCompleted"]
         other = run.fork(after=3)
 
         assert other.inputs == {"end": ["a", "b"]}

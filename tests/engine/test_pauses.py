@@ -9,11 +9,11 @@ import pytest
 from perdure.engine.fold import TOKENS_MAX
 from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded
 from perdure.model.outcome import Retried
-from perdure.model.run import LiveKind, NewWait, RunStatus, WaitKind
+from perdure.model.run import LiveType, NewWait, RunStatus, WaitType
 from tests.engine.graphs import chain, graph, loop, mapped, route, signal, task
 from tests.engine.played import Played, failure
 
-JOB, WAIT = LiveKind.JOB, LiveKind.WAIT
+JOB, WAIT = LiveType.JOB, LiveType.WAIT
 WAITING = RunStatus.WAITING
 
 
@@ -30,7 +30,7 @@ class TestPausing:
         assert run.decision.waits == [
             NewWait(
                 key="a",
-                kind=WaitKind.OUTSIDE,
+                type=WaitType.EXTERNAL,
                 delay=timedelta(seconds=5),
                 detail=b'{"container":7}',
             )
@@ -42,7 +42,7 @@ class TestPausing:
         run.report("a", "completed", result=[1])
 
         assert run.live == {"a": JOB}
-        assert run.decision.closes == ["a"]
+        assert run.decision.close_waits == ["a"]
         assert run.inputs["a"] == "in"
         assert run.resumptions["a"] == {
             "pauses": [
@@ -138,7 +138,7 @@ class TestReports:
         run.finish("a", 1)
         run.report("a", "failed", error="no")
 
-        assert run.kinds[-1] == "ReportIgnored"
+        assert run.types[-1] == "ReportIgnored"
         assert run.output("a") == 1
 
     def test_two_before_the_pause_the_first_counts(self) -> None:
@@ -230,7 +230,7 @@ class TestReports:
         assert run.state is before
         run.due("poll:a")
         run.finish("poll:a", {"status": "completed", "port": "near"})
-        assert (run.kinds[-1], run.live) == ("NodePolled", {"a": WAIT, "poll:a": WAIT})
+        assert (run.types[-1], run.live) == ("NodePolled", {"a": WAIT, "poll:a": WAIT})
         run.report("a", "completed", port="far")
         assert run.live == {"a": JOB}
 
@@ -274,7 +274,7 @@ class TestPolling:
         run.due("poll:a")
 
         assert run.live == {"a": WAIT, "poll:a": JOB}
-        assert run.decision.closes == ["poll:a"]
+        assert run.decision.close_waits == ["poll:a"]
         assert run.inputs["poll:a"] == "in"
         assert run.resumptions["poll:a"]["pauses"][0]["checkpoint"] == {"container": 7}
 
@@ -293,7 +293,7 @@ class TestPolling:
 
         assert run.live == {"a": JOB}
         assert run.resumptions["a"]["pauses"][0]["report"]["result"] == 9
-        assert (run.decision.closes, run.decision.drops) == (["a"], ["poll:a"])
+        assert (run.decision.close_waits, run.decision.cancel_keys) == (["a"], ["poll:a"])
 
     def test_progress_is_kept_and_it_is_asked_again_later(self) -> None:
         run = paused(poll_ms=300_000)
@@ -372,7 +372,7 @@ class TestItemsThatAreAskedAfter:
         run.fail("m[2]")
 
         assert run.live == {"mend": JOB}
-        assert sorted(run.decision.drops) == ["m[0]", "m[1]", "poll:m[0]", "poll:m[1]"]
+        assert sorted(run.decision.cancel_keys) == ["m[0]", "m[1]", "poll:m[0]", "poll:m[1]"]
         assert not run.state.pauses
         assert run.due("poll:m[0]").events == []
         assert run.finish("poll:m[1]").events == []
@@ -414,6 +414,6 @@ class TestTryingAgain:
     def test_what_only_asks_for_another_time_keeps_its_report(self) -> None:
         run = paused()
         run.report("a", "failed")
-        run.end("a", Retried(failure=failure("later"), is_postponed=True))
+        run.end("a", Retried(failure=failure("later"), is_snoozed=True))
 
         assert len(run.state.pauses["a"]) == 1

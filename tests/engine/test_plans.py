@@ -12,7 +12,7 @@ from perdure.model.ids import JobId
 from perdure.model.job import Claim
 from perdure.model.outcome import Failed, Retried
 from perdure.model.payload import PlainCodec
-from perdure.model.run import Ends, Run
+from perdure.model.run import Finishes, Run
 from perdure.model.trigger import MigrateRun
 from tests.engine.graphs import chain, graph, mapped, signal, task
 from tests.engine.played import Played, ended
@@ -52,7 +52,7 @@ def test_what_a_new_version_starts_belongs_to_that_version() -> None:
     plan.done()
 
     [job] = plan.commit.jobs
-    assert (job.lane.task, job.lane.flow) == ("audit", new.text)
+    assert (job.partition.task, job.partition.flow) == ("audit", new.text)
     assert (plan.commit.version, run.graph.version) == (new.version, new.version)
 
 
@@ -64,7 +64,7 @@ class TestAJobThatIsToBeTriedAgain:
 
         settled = self.settled_together(played, "a", "b")
 
-        assert settled == {"a": Ends(), "b": Ends()}
+        assert settled == {"a": Finishes(), "b": Finishes()}
 
     def test_ends_with_its_map(self) -> None:
         items = mapped("m", on_error="sorry")
@@ -72,7 +72,7 @@ class TestAJobThatIsToBeTriedAgain:
 
         settled = self.settled_together(played, "m[0]", "m[1]")
 
-        assert settled == {"m[0]": Ends(), "m[1]": Ends()}
+        assert settled == {"m[0]": Finishes(), "m[1]": Finishes()}
 
     def settled_together(self, played: Played, again: str, for_good: str) -> dict[str, object]:
         """One commit: an attempt at one key is to be repeated, another one failed for good."""
@@ -82,4 +82,4 @@ class TestAJobThatIsToBeTriedAgain:
         plan.settle(claims[again], ended(again, retried), lambda _: False)
         plan.settle(claims[for_good], ended(for_good, Failed(failure=FAILURE)), lambda _: False)
         plan.build()
-        return {str(each.claim.id): each.then for each in plan.commit.settlements}
+        return {str(each.claim.id): each.job_outcome for each in plan.commit.settlements}

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure.model.run import LiveKind, NewWait, RunStatus, WaitKind
+from perdure.model.run import LiveType, NewWait, RunStatus, WaitType
 from tests.engine.graphs import (
     CHILD,
     chain,
@@ -18,7 +18,7 @@ from tests.engine.graphs import (
 )
 from tests.engine.played import Played, failure
 
-JOB, WAIT = LiveKind.JOB, LiveKind.WAIT
+JOB, WAIT = LiveType.JOB, LiveType.WAIT
 RUNNING, WAITING = RunStatus.RUNNING, RunStatus.WAITING
 COMPLETED, FAILED = RunStatus.COMPLETED, RunStatus.FAILED
 
@@ -29,12 +29,12 @@ class TestDelays:
         run.finish("a", "kept")
 
         assert run.decision.waits == [
-            NewWait(key="d", kind=WaitKind.TIMER, delay=timedelta(seconds=5))
+            NewWait(key="d", type=WaitType.TIMER, delay=timedelta(seconds=5))
         ]
         assert run.status == WAITING
 
         run.due("d")
-        assert run.decision.closes == ["d"]
+        assert run.decision.close_waits == ["d"]
         assert run.inputs["b"] == "kept"
         assert run.due("d").events == []
 
@@ -42,11 +42,11 @@ class TestDelays:
 class TestSignals:
     def test_waits_for_a_signal_and_hands_its_payload_on(self) -> None:
         run = Played(chain(signal("s"), task("end")))
-        assert run.decision.waits == [NewWait(key="s", kind=WaitKind.SIGNAL, name="go")]
+        assert run.decision.waits == [NewWait(key="s", type=WaitType.SIGNAL, name="go")]
         assert run.live == {"s": WAIT}
 
         run.signal("go", {"ok": True})
-        assert run.decision.closes == ["s"]
+        assert run.decision.close_waits == ["s"]
         assert run.inputs["end"] == {"ok": True}
         assert not run.state.signals
 
@@ -119,7 +119,7 @@ class TestSignals:
             assert run.state.failure.message == "no signal 'go' came within 1000 ms"
         else:
             target = "end" if on_timeout == "continue" else "chase"
-            assert run.decision.closes == ["s"]
+            assert run.decision.close_waits == ["s"]
             assert run.live == {target: JOB}
             assert run.inputs[target] is None
 
@@ -135,7 +135,7 @@ class TestSignals:
         run = Played(chain(signal("s"), task("end")))
 
         assert run.due("s").events == []
-        assert run.decision.closes == []
+        assert run.decision.close_waits == []
 
 
 class TestChildren:
@@ -145,11 +145,11 @@ class TestChildren:
 
         [started] = run.decision.children
         assert (started.id, started.flow, started.input) == ("run/c", CHILD, b"5")
-        assert run.decision.waits == [NewWait(key="c", kind=WaitKind.CHILD, name="run/c")]
-        assert run.live == {"c": LiveKind.CHILD}
+        assert run.decision.waits == [NewWait(key="c", type=WaitType.CHILD, name="run/c")]
+        assert run.live == {"c": LiveType.CHILD}
 
         run.child_completed("c", "done")
-        assert run.decision.closes == ["c"]
+        assert run.decision.close_waits == ["c"]
         assert run.inputs["end"] == "done"
         assert dict(run.state.children) == {"c": "run/c"}
 
@@ -178,4 +178,4 @@ class TestChildren:
         run = Played(chain(child("c"), task("end")))
 
         assert run.child_completed("c", 1, run="run/other").events == []
-        assert run.decision.closes == []
+        assert run.decision.close_waits == []

@@ -9,9 +9,9 @@ from perdure import AsyncClient
 from tests.crash.conftest import launch, shared_url
 from tests.flows.catalogue import CASES
 from tests.flows.replies import Replies
-from tests.worker.conftest import client, hire, store
+from tests.worker.conftest import client, start_worker, store
 
-__all__ = ["client", "hire", "launch", "results_of_all", "shared_url", "store"]
+__all__ = ["client", "launch", "results_of_all", "shared_url", "start_worker", "store"]
 
 
 async def results_of_all(client: AsyncClient) -> dict[str, Any]:

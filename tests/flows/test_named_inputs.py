@@ -56,8 +56,8 @@ def test_a_config_is_filled_in_once() -> None:
     )
 
 
-@pytest.mark.parametrize("kind,expected", [("a", "aa"), ("b", None)])
-def test_a_branch_that_was_not_taken_has_no_output(kind: str, expected: Any) -> None:
+@pytest.mark.parametrize("found_type,expected", [("a", "aa"), ("b", None)])
+def test_a_branch_that_was_not_taken_has_no_output(found_type: str, expected: Any) -> None:
     flow = (
         Flow("o")
         .route("kind", {"a": Flow().then(lambda order: "a", name="only-a"), "b": None})
@@ -67,9 +67,9 @@ def test_a_branch_that_was_not_taken_has_no_output(kind: str, expected: Any) -> 
 
     if expected is None:
         with pytest.raises(RunFailed, match="input 'text' is missing: node 'only-a' has no output"):
-            run_flow(flow, {"kind": kind})
+            run_flow(flow, {"type": found_type})
     else:
-        assert run_flow(flow, {"kind": kind}) == expected
+        assert run_flow(flow, {"type": found_type}) == expected
 
 
 def test_a_default_stands_in_for_what_is_missing() -> None:

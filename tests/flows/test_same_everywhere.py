@@ -13,7 +13,7 @@ from tests.flows import catalogue
 from tests.flows.case import Case
 from tests.flows.catalogue import CASES, FLOWS
 from tests.flows.conftest import results_of_all
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 
 EXPECTED = {name: case.expected for name, case in CASES.items()}
 
@@ -32,8 +32,8 @@ async def test_in_process(case: Case) -> None:
     assert result == case.expected
 
 
-async def test_on_one_worker(client: AsyncClient, hire: Hire) -> None:
-    await hire(flows=FLOWS)
+async def test_on_one_worker(client: AsyncClient, start_worker: StartWorker) -> None:
+    await start_worker(flows=FLOWS)
 
     assert await results_of_all(client) == EXPECTED
 
@@ -49,18 +49,18 @@ async def test_on_three_worker_processes(shared_url: str, launch: Launch) -> Non
 
 class TestParallel:
     async def test_branches_on_one_worker(
-        self, client: AsyncClient, hire: Hire, tmp_path: Path
+        self, client: AsyncClient, start_worker: StartWorker, tmp_path: Path
     ) -> None:
-        await hire(flows=[catalogue.parallel])
+        await start_worker(flows=[catalogue.parallel])
         place = tmp_path / "place"
         place.mkdir()
 
         assert await (await client.submit(catalogue.parallel, str(place))).result(20) == 3
 
     async def test_items_on_one_worker(
-        self, client: AsyncClient, hire: Hire, tmp_path: Path
+        self, client: AsyncClient, start_worker: StartWorker, tmp_path: Path
     ) -> None:
-        await hire(flows=[catalogue.parallel_items])
+        await start_worker(flows=[catalogue.parallel_items])
         place = tmp_path / "place"
         place.mkdir()
         run = await client.submit(catalogue.parallel_items, [str(place)] * 3)

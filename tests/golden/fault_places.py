@@ -55,14 +55,14 @@ def _place(fault: Fault) -> Place:
 
 def loaded(given: Input) -> BuiltFlow:
     if given["format"] == "yaml":
-        return Flow.from_yaml(given["text"], tasks=TASKS, kinds=[Translate], flows=[child])
+        return Flow.from_yaml(given["text"], tasks=TASKS, node_types=[Translate], flows=[child])
     if given["format"] == "data":
         data = ast.literal_eval(given["text"])
-        return Flow.from_dict(data, tasks=TASKS, kinds=[Translate], flows=[child])
+        return Flow.from_dict(data, tasks=TASKS, node_types=[Translate], flows=[child])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "flow.json"
         file.write_text(given["text"], "utf-8")
-        return load_flow(file, tasks=TASKS, kinds=[Translate], flows=[child])
+        return load_flow(file, tasks=TASKS, node_types=[Translate], flows=[child])
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.model.ids import JobId, Key, Part, RunId
 from perdure.model.job import Claim, ClaimedJob, NodeRef, Progress
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.wait import PastPause, Report, Resumption
 from perdure.tasks.context import AbortSignal, AsyncContext, Context
 from perdure.tasks.result import Pause
@@ -83,11 +83,11 @@ def _job(run: str, part: Part) -> ClaimedJob:
     return ClaimedJob(
         claim=Claim(id=JobId("j1"), epoch=1),
         namespace="default",
-        lane=Lane(queue="default", task="orders.ask"),
+        partition=Partition(queue="default", task="orders.ask"),
         input=b"[[],{}]",
         attempt=1,
         failures=0,
-        postpones=0,
+        snoozes=0,
         max_attempts=None,
         policy=None,
         group=None,

@@ -45,9 +45,9 @@ def reply(
     **headers: str,
 ) -> None:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    kind = content_type or ("text/plain" if isinstance(body, bytes) else "application/json")
+    node_type = content_type or ("text/plain" if isinstance(body, bytes) else "application/json")
     handler.send_response(status)
-    handler.send_header("Content-Type", kind)
+    handler.send_header("Content-Type", node_type)
     handler.send_header("Content-Length", str(len(data)))
     for name, value in headers.items():
         handler.send_header(name.replace("_", "-"), value)

@@ -1,4 +1,4 @@
-"""The task that executes a kind: which method is called, with what, and what comes of it."""
+"""The task that executes a type: which method is called, with what, and what comes of it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from perdure.errors import InvalidInput, OutsideFailed, Permanent
+from perdure.errors import ExternalFailed, InvalidInput, Permanent
 from perdure.model.wait import Report, ReportStatus
-from perdure.nodes.call import kind_task
+from perdure.nodes.call import node_type_task
 from perdure.tasks.context import AsyncContext, Context
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Complete, Pause, complete, paused
 from tests.nodes.contexts import async_context, context, paused_before
 from tests.support.refusal import refused
@@ -21,12 +21,12 @@ from tests.support.refusal import refused
 DONE = Report(status=ReportStatus.COMPLETED, result=[1], port="late")
 
 
-class Greet(Kind):
+class Greet(NodeType):
     """Greets."""
 
     name = "greet"
 
-    class Config(Settings):
+    class Config(NodeConfig):
         whom: str
         times: int = 1
         loud: bool = False
@@ -35,7 +35,7 @@ class Greet(Kind):
         return [config.whom, config.times, config.loud, threading.current_thread().name]
 
 
-class Ask(Kind):
+class Ask(NodeType):
     name = "ask"
     poll_every = timedelta(minutes=7)
 
@@ -52,7 +52,7 @@ class Ask(Kind):
         return DONE if checkpoint == {"job": 3} else None
 
 
-class Wait(Kind):
+class Wait(NodeType):
     name = "wait"
 
     def execute(self, config: Any, ctx: Context) -> Any:
@@ -61,70 +61,70 @@ class Wait(Kind):
 
 class TestTheTask:
     def test_has_the_name_of_the_node_and_the_words_of_the_kind(self) -> None:
-        task = kind_task(Greet(), "orders.hello")
+        task = node_type_task(Greet(), "orders.hello")
 
         assert (task.name, task.__doc__, task.retry) == ("orders.hello", "Greets.", None)
         assert task.context_parameter == "ctx"
 
     def test_runs_in_a_thread_unless_a_method_is_async(self) -> None:
-        assert not kind_task(Greet(), "a").is_async
-        assert kind_task(Ask(), "b").is_async
+        assert not node_type_task(Greet(), "a").is_async
+        assert node_type_task(Ask(), "b").is_async
 
 
 class TestTheConfig:
     def test_becomes_that_of_the_kind(self) -> None:
         given = {"whom": "Ann", "times": 2, "loud": True}
 
-        assert kind_task(Greet(), "a")(given, context())[:3] == ["Ann", 2, True]
+        assert node_type_task(Greet(), "a")(given, context())[:3] == ["Ann", 2, True]
 
     def test_takes_numbers_that_templates_left_as_texts(self) -> None:
         given = {"whom": "12", "times": "3", "loud": "true"}
 
-        assert kind_task(Greet(), "a")(given, context())[:3] == ["12", 3, True]
+        assert node_type_task(Greet(), "a")(given, context())[:3] == ["12", 3, True]
 
     def test_may_be_absent_where_nothing_is_required(self) -> None:
-        assert isinstance(kind_task(Wait(), "a")(None, context()), Pause)
+        assert isinstance(node_type_task(Wait(), "a")(None, context()), Pause)
 
     @pytest.mark.parametrize(
         "config, told",
         [
-            ({"whom": 3}, "config 'whom' of kind 'greet': expected str, got int"),
-            ({"whom": "Ann", "times": "x"}, "config 'times' of kind 'greet': expected int"),
-            ({}, "config of kind 'greet': object missing required field whom"),
+            ({"whom": 3}, "config 'whom' of node type 'greet': expected str, got int"),
+            ({"whom": "Ann", "times": "x"}, "config 'times' of node type 'greet': expected int"),
+            ({}, "config of node type 'greet': object missing required field whom"),
             ({"whom": "Ann", "tmes": 3}, "unknown field tmes"),
-            ([1], "config of kind 'greet': expected object, got array"),
-            ("{{", "config of kind 'greet'"),
+            ([1], "config of node type 'greet': expected object, got array"),
+            ("{{", "config of node type 'greet'"),
         ],
     )
     def test_is_refused_for_good_if_it_does_not_fit(self, config: Any, told: str) -> None:
         with pytest.raises(Permanent) as caught:
-            kind_task(Greet(), "a")(config, context())
+            node_type_task(Greet(), "a")(config, context())
 
         assert told in str(caught.value)
 
 
 class TestAPause:
     async def test_is_asked_about_as_often_as_the_kind_says(self) -> None:
-        pause = await kind_task(Ask(), "a")({}, async_context())
+        pause = await node_type_task(Ask(), "a")({}, async_context())
 
         assert pause == Pause(checkpoint={"job": 3}, poll=timedelta(minutes=7))
 
     def test_is_not_asked_about_if_the_kind_cannot(self) -> None:
-        assert kind_task(Wait(), "a")({}, context()) == Pause(checkpoint={"job": 4})
+        assert node_type_task(Wait(), "a")({}, context()) == Pause(checkpoint={"job": 4})
 
     async def test_keeps_what_it_says_itself(self) -> None:
         class Often(Ask):
             async def execute(self, config: Any, ctx: AsyncContext) -> Any:
                 return paused(poll="3s")
 
-        pause = await kind_task(Often(), "a")({}, async_context())
+        pause = await node_type_task(Often(), "a")({}, async_context())
 
         assert pause.poll == timedelta(seconds=3)
 
     async def test_is_resumed_with_checkpoint_and_report(self) -> None:
         ctx = async_context(paused_before({"job": 3}, DONE))
 
-        result = await kind_task(Ask(), "a")({"whom": 3}, ctx)
+        result = await node_type_task(Ask(), "a")({"whom": 3}, ctx)
 
         assert result.port == "resumed"
         assert result.output[:2] == [{"job": 3}, [1]]
@@ -134,35 +134,35 @@ class TestAPause:
     def test_gives_the_result_of_the_report_unless_the_kind_says_otherwise(self) -> None:
         ctx = context(paused_before({"job": 4}, DONE))
 
-        assert kind_task(Wait(), "a")({}, ctx) == Complete(output=[1], port="late")
+        assert node_type_task(Wait(), "a")({}, ctx) == Complete(output=[1], port="late")
 
     def test_fails_with_what_was_reported(self) -> None:
         report = Report(status=ReportStatus.FAILED, error="out of paper")
 
-        with pytest.raises(OutsideFailed, match="out of paper"):  # which its retries may see to
-            kind_task(Wait(), "a")({}, context(paused_before(None, report)))
+        with pytest.raises(ExternalFailed, match="out of paper"):  # which its retries may see to
+            node_type_task(Wait(), "a")({}, context(paused_before(None, report)))
 
     async def test_polling_gives_the_report_as_plain_json(self) -> None:
         ctx = async_context(paused_before({"job": 3}, DONE), part="poll")
 
-        found = await kind_task(Ask(), "a")({}, ctx)
+        found = await node_type_task(Ask(), "a")({}, ctx)
 
         assert found == {"status": "completed", "result": [1], "port": "late"}
 
     async def test_polling_gives_nothing_if_there_is_nothing_new(self) -> None:
         ctx = async_context(paused_before({"job": 9}, DONE), part="poll")
 
-        assert await kind_task(Ask(), "a")({}, ctx) is None
+        assert await node_type_task(Ask(), "a")({}, ctx) is None
 
     async def test_polling_refuses_what_is_no_report(self) -> None:
         ctx = async_context(paused_before("gone", DONE), part="poll")
 
         with pytest.raises(Permanent, match=r"poll\(\) returns a Report or None, not str"):
-            await kind_task(Ask(), "a")({}, ctx)
+            await node_type_task(Ask(), "a")({}, ctx)
 
     async def test_polling_without_a_pause_is_refused(self) -> None:
-        with refused("node_type.no_pause_to_poll", Permanent, kind="ask"):
-            await kind_task(Ask(), "a")({}, async_context(part="poll"))
+        with refused("node_type.no_pause_to_poll", Permanent, type="ask"):
+            await node_type_task(Ask(), "a")({}, async_context(part="poll"))
 
 
 class TestMethods:
@@ -172,7 +172,7 @@ class TestMethods:
                 raise InvalidInput("too blue")
 
         with pytest.raises(Permanent, match="too blue"):
-            kind_task(Picky(), "a")({}, context())
+            node_type_task(Picky(), "a")({}, context())
 
     async def test_that_are_async_and_find_the_input_wrong_fail_for_good(self) -> None:
         class Picky(Ask):
@@ -180,7 +180,7 @@ class TestMethods:
                 raise InvalidInput("too blue")
 
         with pytest.raises(Permanent, match="too blue"):
-            await kind_task(Picky(), "a")({}, async_context())
+            await node_type_task(Picky(), "a")({}, async_context())
 
     def test_that_raise_anything_else_leave_it_to_the_retries(self) -> None:
         class Broken(Wait):
@@ -188,7 +188,7 @@ class TestMethods:
                 raise KeyError("blue")
 
         with pytest.raises(KeyError):
-            kind_task(Broken(), "a")({}, context())
+            node_type_task(Broken(), "a")({}, context())
 
     def test_that_return_a_coroutine_without_being_async_are_told_so(self) -> None:
         async def later() -> int:
@@ -199,7 +199,7 @@ class TestMethods:
                 return later()
 
         with pytest.raises(Permanent, match=r"execute\(\) returned a coroutine"):
-            kind_task(Sly(), "a")({}, context())
+            node_type_task(Sly(), "a")({}, context())
 
     async def test_that_return_a_coroutine_are_awaited_where_others_are_async(self) -> None:
         async def later() -> int:
@@ -209,4 +209,4 @@ class TestMethods:
             def resume(self, checkpoint: Any, report: Report, ctx: Context) -> Any:
                 return later()
 
-        assert await kind_task(Sly(), "a")({}, async_context(paused_before(None, DONE))) == 3
+        assert await node_type_task(Sly(), "a")({}, async_context(paused_before(None, DONE))) == 3

@@ -12,10 +12,10 @@ from perdure.expr.path import Path
 from perdure.nodes.config import config_faults, has_template
 from perdure.nodes.http import Http
 from perdure.tasks.context import Context
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 
 
-class Address(Settings):
+class Address(NodeConfig):
     street: str
     number: int = 1
 
@@ -23,10 +23,10 @@ class Address(Settings):
 WORST = declare("test.worst", "the worst")
 
 
-class Send(Kind):
+class Send(NodeType):
     name = "send"
 
-    class Config(Settings, rename={"from_": "from"}):
+    class Config(NodeConfig, rename={"from_": "from"}):
         to: Address
         from_: str
         copies: int = 1

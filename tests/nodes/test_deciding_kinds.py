@@ -9,14 +9,14 @@ import pytest
 
 from perdure.errors import Permanent
 from perdure.model.job import Progress
-from perdure.nodes.call import kind_task
+from perdure.nodes.call import node_type_task
 from perdure.nodes.check import Check
 from perdure.nodes.config import config_faults
-from perdure.nodes.external import Outside
+from perdure.nodes.external import External
 from perdure.nodes.match import Match
 from perdure.nodes.note import Note
 from perdure.nodes.switch import Switch, port_text
-from perdure.tasks.node_type import Kind
+from perdure.tasks.node_type import NodeType
 from perdure.tasks.result import Complete, Fail, Pause
 from tests.nodes.contexts import Scope, context
 
@@ -26,8 +26,8 @@ SCHEMA = {"type": "object", "properties": {"total": {"type": "number"}}, "requir
 FRENCH = {"property": "order.country", "op": "eq", "value": "FR"}
 
 
-def executed(kind: Kind, config: Any, **inputs: Any) -> Any:
-    return kind_task(kind, "flow.node")(config, context(Scope(inputs=inputs)))
+def executed(node_type: NodeType, config: Any, **inputs: Any) -> Any:
+    return node_type_task(node_type, "flow.node")(config, context(Scope(inputs=inputs)))
 
 
 class TestMatch:
@@ -213,7 +213,7 @@ class TestNote:
     def test_says_the_text_and_gives_it(self, given: Any, text: str) -> None:
         told: list[Progress] = []
 
-        output = kind_task(Note(), "flow.node")({"text": given}, context(progress=told))
+        output = node_type_task(Note(), "flow.node")({"text": given}, context(progress=told))
 
         assert output == text
         assert told == [Progress(percent=100, message=text)]
@@ -223,23 +223,23 @@ class TestOutside:
     def test_waits_for_whom_it_names(self) -> None:
         config = {"for": "printer", "data": {"pages": 3}, "deadline": "2h"}
 
-        assert executed(Outside(), config) == Pause(
+        assert executed(External(), config) == Pause(
             checkpoint={"for": "printer", "data": {"pages": 3}},
             name="printer",
             deadline=timedelta(hours=2),
         )
 
     def test_waits_for_ever_unless_told(self) -> None:
-        assert executed(Outside(), {"for": "printer"}).deadline is None
+        assert executed(External(), {"for": "printer"}).deadline is None
 
     @pytest.mark.parametrize(
         "changed", [{"for": ""}, {"for": "x" * 201}, {"deadline": "soon"}, {"deadline": "0s"}]
     )
     def test_refuses_what_it_cannot_wait_for(self, changed: Any) -> None:
         with pytest.raises(Permanent):
-            executed(Outside(), {"for": "printer", **changed})
+            executed(External(), {"for": "printer", **changed})
 
     def test_faults(self) -> None:
-        [fault] = config_faults(Outside(), {"for": "{{ who }}", "deadline": "soon"})
+        [fault] = config_faults(External(), {"for": "{{ who }}", "deadline": "soon"})
 
         assert fault.where == ("deadline",)

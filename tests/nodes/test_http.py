@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import Aborted, InvalidInput, Permanent, RetryLater
-from perdure.nodes.call import kind_task
+from perdure.nodes.call import node_type_task
 from perdure.nodes.config import config_faults
 from perdure.nodes.http import ALLOW_VARIABLE, RETRY_AFTER_MAX, Http, HttpFailed
 from perdure.tasks.context import AbortSignal
@@ -29,8 +29,8 @@ def service() -> Iterator[Service]:
         yield service
 
 
-def sent(config: dict[str, Any], kind: Http = LOOPBACK, **options: Any) -> Any:
-    return kind_task(kind, "flow.node")(config, context(**options))
+def sent(config: dict[str, Any], node_type: Http = LOOPBACK, **options: Any) -> Any:
+    return node_type_task(node_type, "flow.node")(config, context(**options))
 
 
 class TestTheRequest:
@@ -451,7 +451,7 @@ class TestAddresses:
         assert [fault.where for fault in config_faults(Http(), {"url": url})] == [("url",)]
 
     @pytest.mark.parametrize(
-        "kind, host",
+        "node_type, host",
         [
             (Http(allow=["127.0.0.0/8"]), "127.0.0.1"),
             (Http(allow=["127.0.0.0/8"]), "0x7f.1"),
@@ -460,19 +460,19 @@ class TestAddresses:
             (Http(allow_private=True), "localhost"),
         ],
     )
-    def test_are_reached_once_allowed(self, service: Service, kind: Http, host: str) -> None:
-        assert sent({"url": service.url(host=host)}, kind).output["status"] == 200
+    def test_are_reached_once_allowed(self, service: Service, node_type: Http, host: str) -> None:
+        assert sent({"url": service.url(host=host)}, node_type).output["status"] == 200
 
     def test_are_allowed_by_the_environment_of_the_worker(
         self, service: Service, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        kind = Http()
+        node_type = Http()
         monkeypatch.setenv(ALLOW_VARIABLE, "internal.example, 127.0.0.1/32,")
 
-        assert sent({"url": service.url()}, kind).output["status"] == 200
+        assert sent({"url": service.url()}, node_type).output["status"] == 200
         monkeypatch.setenv(ALLOW_VARIABLE, "")
         with pytest.raises(Permanent, match=ALLOW_VARIABLE):
-            sent({"url": service.url()}, kind)
+            sent({"url": service.url()}, node_type)
 
     def test_must_all_be_permitted(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
         resolving(monkeypatch, ["127.0.0.1", "10.0.0.1"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import Permanent
-from perdure.nodes.call import kind_task
+from perdure.nodes.call import node_type_task
 from perdure.nodes.http import Http
 from tests.nodes.contexts import context
 from tests.nodes.http_service import raw_service, reply, serving
@@ -71,8 +71,8 @@ def test_tells_of_chunks_that_have_no_end() -> None:
 
 
 def sent(url: str, **config: Any) -> Any:
-    kind = Http(allow=["127.0.0.1/32"])
-    return kind_task(kind, "flow.node")({"url": url, **config}, context()).output
+    node_type = Http(allow=["127.0.0.1/32"])
+    return node_type_task(node_type, "flow.node")({"url": url, **config}, context()).output
 
 
 @contextmanager

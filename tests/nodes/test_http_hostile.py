@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import Permanent
-from perdure.nodes.call import kind_task
+from perdure.nodes.call import node_type_task
 from perdure.nodes.http import Http
 from tests.nodes.contexts import context
 from tests.nodes.http_service import raw_service
@@ -20,8 +20,8 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 def sent(talk: Callable[[socket.socket], None], **config: Any) -> Any:
     with raw_service(talk) as port:
         url = f"http://127.0.0.1:{port}/"
-        kind = Http(allow=["127.0.0.1/32"])
-        return kind_task(kind, "flow.node")({"url": url, **config}, context()).output
+        node_type = Http(allow=["127.0.0.1/32"])
+        return node_type_task(node_type, "flow.node")({"url": url, **config}, context()).output
 
 
 def saying(answer: bytes) -> Callable[[socket.socket], None]:

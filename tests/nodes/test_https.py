@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import Aborted
-from perdure.nodes.call import kind_task
+from perdure.nodes.call import node_type_task
 from perdure.nodes.http import Http
 from perdure.tasks.context import AbortSignal
 from tests.nodes.contexts import context
@@ -25,7 +25,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 def sent(port: int, host: str = "localhost", **options: Any) -> Any:
     """A new kind each time: it reads the trusted certificates once."""
     config = {"url": f"https://{host}:{port}/", "timeout": options.pop("timeout", "10s")}
-    return kind_task(Http(allow_private=True), "flow.node")(config, context(**options))
+    return node_type_task(Http(allow_private=True), "flow.node")(config, context(**options))
 
 
 @pytest.fixture

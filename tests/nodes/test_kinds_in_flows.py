@@ -15,13 +15,13 @@ from perdure.model.run import RunStatus
 from perdure.model.wait import Report, ReportStatus
 from perdure.nodes.http import Http
 from perdure.store.opening import store_at
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import complete, paused, skipped
 from tests.nodes.http_service import Service, reply, serving
-from tests.worker.conftest import Hire, client, hire
+from tests.worker.conftest import StartWorker, client, start_worker
 from tests.worker.harness import until
 
-__all__ = ["client", "hire"]
+__all__ = ["client", "start_worker"]
 
 LOOPBACK = Http(allow=["127.0.0.1"])
 
@@ -39,11 +39,11 @@ def service() -> Iterator[Service]:
 
 
 @pytest.fixture
-def at_work(client: AsyncClient, hire: Hire) -> Any:
+def at_work(client: AsyncClient, start_worker: StartWorker) -> Any:
     """Executes flows to their results."""
 
     async def result(flow: BuiltFlow, input: Any = None, **settings: Any) -> Any:
-        await hire(flows=[flow], **settings)
+        await start_worker(flows=[flow], **settings)
         run = await client.submit(flow, input)
         return await run.result(20)
 
@@ -55,20 +55,20 @@ class TestMatchAndSwitch:
       flow: ship
       nodes:
         - id: large
-          kind: match
+          type: match
           inputs: {order: input}
           config:
             conditions: {property: order.total, op: gt, value: 100}
           next: {true: sort, false: small}
         - id: sort
-          kind: switch
+          type: switch
           inputs: {order: input}
           config: {value: "{{ order.to }}"}
           next: {DE: home, 7: seven, default: abroad}
-        - {id: small, kind: note, config: {text: small}}
-        - {id: home, kind: note, config: {text: home}}
-        - {id: seven, kind: note, config: {text: seven}}
-        - {id: abroad, kind: note, config: {text: abroad}}
+        - {id: small, type: note, config: {text: small}}
+        - {id: home, type: note, config: {text: home}}
+        - {id: seven, type: note, config: {text: seven}}
+        - {id: abroad, type: note, config: {text: abroad}}
     """
 
     @pytest.mark.parametrize(
@@ -102,27 +102,27 @@ class TestCheck:
       flow: accept
       nodes:
         - id: look
-          kind: check
+          type: check
           inputs: {order: input}
           config:
             value: "{{ order }}"
             schema: {type: object, required: [id]}
           next: {pass: good, fail: bad}
         - id: good
-          kind: note
+          type: note
           inputs: {passed: look.output.passed}
           config: {text: "passed: {{ passed }}"}
         - id: bad
-          kind: note
+          type: note
           inputs: {faults: look.output.faults}
           config: {text: "{{ faults }}"}
     """
 
     async def test_leads_by_the_answer_and_tells_the_faults(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flow = Flow.from_yaml(self.FLOW)
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
         good = await client.submit(flow, {"id": 3})
         bad = await client.submit(flow, {"no": 3})
@@ -136,18 +136,20 @@ class TestOutside:
       flow: print
       nodes:
         - id: printer
-          kind: outside
+          type: external
           inputs: {pages: input}
           config: {for: printer, data: {pages: "{{ pages }}"}, deadline: 1h}
           on_timeout: late
           next: {default: done, late: gave_up}
-        - {id: done, kind: note, inputs: {result: printer.output}, config: {text: "{{ result }}"}}
-        - {id: gave_up, kind: note, config: {text: nobody came}}
+        - {id: done, type: note, inputs: {result: printer.output}, config: {text: "{{ result }}"}}
+        - {id: gave_up, type: note, config: {text: nobody came}}
     """
 
-    async def test_gives_what_is_reported(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_gives_what_is_reported(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         flow = Flow.from_yaml(self.FLOW)
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 3)
         await waiting(client, run.id)
 
@@ -155,10 +157,12 @@ class TestOutside:
 
         assert await run.result(20) == '{"sheets":2}'
 
-    async def test_gives_up_once_nobody_came_in_time(self, memory_url: str, hire: Hire) -> None:
+    async def test_gives_up_once_nobody_came_in_time(
+        self, memory_url: str, start_worker: StartWorker
+    ) -> None:
         clock = ManualClock()
         flow = Flow.from_yaml(self.FLOW)
-        await hire(flows=[flow], store=store_at(memory_url, clock=clock), poll="20ms")
+        await start_worker(flows=[flow], store=store_at(memory_url, clock=clock), poll="20ms")
         async with AsyncClient(store_at(memory_url, clock=clock)) as client:
             run = await client.submit(flow, 3)
             await waiting(client, run.id)
@@ -168,9 +172,11 @@ class TestOutside:
             assert (wait.name, wait.detail) == ("printer", {"for": "printer", "data": {"pages": 3}})
             assert await run.result(20) == "nobody came"
 
-    async def test_fails_with_what_is_reported(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_fails_with_what_is_reported(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         flow = Flow.from_yaml(self.FLOW)
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 3)
         await waiting(client, run.id)
 
@@ -185,7 +191,7 @@ class TestHttp:
       flow: ask
       nodes:
         - id: ask
-          kind: http
+          type: http
           inputs: {port: input.port, order: input.order}
           config:
             method: POST
@@ -194,13 +200,13 @@ class TestHttp:
             body: {lines: "{{ order.lines }}"}
             status: {404: missing}
           next: {default: told, missing: none}
-        - {id: told, kind: note, inputs: {answer: ask.output.body.answer}, config: {text: "{{ answer }}"}}
-        - {id: none, kind: note, config: {text: none}}
+        - {id: told, type: note, inputs: {answer: ask.output.body.answer}, config: {text: "{{ answer }}"}}
+        - {id: none, type: note, config: {text: none}}
     """  # noqa: E501
 
     async def test_asks_with_what_the_flow_has(self, at_work: Any, service: Service) -> None:
         service.answer = lambda handler: reply(handler, body={"answer": [1]})
-        flow = Flow.from_yaml(self.FLOW, kinds=[LOOPBACK])
+        flow = Flow.from_yaml(self.FLOW, node_types=[LOOPBACK])
         order = {"id": "a/b{{x}}", "lines": [{"sku": "{{ secret.api_key }}"}]}
 
         found = await at_work(
@@ -216,7 +222,7 @@ class TestHttp:
 
     async def test_goes_where_the_status_says(self, at_work: Any, service: Service) -> None:
         service.answer = lambda handler: reply(handler, 404)
-        flow = Flow.from_yaml(self.FLOW, kinds=[LOOPBACK])
+        flow = Flow.from_yaml(self.FLOW, node_types=[LOOPBACK])
         given = {"port": service.port, "order": {"id": 1, "lines": []}}
 
         assert await at_work(flow, given, secrets={"api_key": "open sesame"}) == "none"
@@ -226,7 +232,7 @@ class TestHttp:
             reply(handler, 403, f"{'x ' * 92}{handler.headers['Authorization']}".encode())
 
         service.answer = echo
-        flow = Flow.from_yaml(self.FLOW, kinds=[LOOPBACK])
+        flow = Flow.from_yaml(self.FLOW, node_types=[LOOPBACK])
         given = {"port": service.port, "order": {"id": 1, "lines": []}}
 
         with pytest.raises(RunFailed, match="answered with 403") as caught:
@@ -240,11 +246,11 @@ class TestHttp:
           flow: stubborn
           nodes:
             - id: ask
-              kind: http
+              type: http
               config: {{url: "{service.url()}", method: POST}}
               retry: {{retries: 3, first: 0}}
         """
-        flow = Flow.from_yaml(text, kinds=[LOOPBACK])
+        flow = Flow.from_yaml(text, node_types=[LOOPBACK])
 
         assert (await at_work(flow, hold_off="0s"))["status"] == 200
         assert len(service.asked) == 3
@@ -266,7 +272,7 @@ class TestScript:
       flow: count
       nodes:
         - id: words
-          kind: script
+          type: script
           inputs: {text: input}
           config:
             command: [sh, -c, 'cat; echo " $KEY" >&2; exit 2']
@@ -275,7 +281,7 @@ class TestScript:
             exit: {2: odd}
           next: {default: null, odd: told}
         - id: told
-          kind: note
+          type: note
           inputs: {json: words.output.json, errors: words.output.stderr}
           config: {text: "{{ json.text }}{{ errors }}"}
     """
@@ -291,13 +297,13 @@ class TestScript:
         with pytest.raises(RunFailed, match="allow_scripts=True"):
             await at_work(Flow.from_yaml(self.FLOW), "x", secrets={"key": "sesame!"})
 
-    async def test_ends_with_its_run(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_ends_with_its_run(self, client: AsyncClient, start_worker: StartWorker) -> None:
         text = """
           flow: long
-          nodes: [{id: sleep, kind: script, config: {command: [sleep, 60]}}]
+          nodes: [{id: sleep, type: script, config: {command: [sleep, 60]}}]
         """
         flow = Flow.from_yaml(text)
-        worker = await hire(flows=[flow], allow_scripts=True)
+        worker = await start_worker(flows=[flow], allow_scripts=True)
         run = await client.submit(flow)
         await until(lambda: started(client))
 
@@ -307,14 +313,14 @@ class TestScript:
         assert (await client.runs.get(run.id)).status is RunStatus.CANCELLED
 
 
-class Haggle(Kind):
+class Haggle(NodeType):
     """Asks an outside party, twice if need be."""
 
     name = "haggle"
     ports = ("dear",)
     poll_every = timedelta(minutes=3)
 
-    class Config(Settings):
+    class Config(NodeConfig):
         offer: int
 
     async def execute(self, config: Config, ctx: AsyncContext) -> Any:
@@ -336,17 +342,19 @@ class TestAKindOfYours:
       flow: buy
       nodes:
         - id: haggle
-          kind: haggle
+          type: haggle
           inputs: {offer: input}
           config: {offer: "{{ offer }}"}
           next: {default: bought, dear: refused}
-        - {id: bought, kind: note, inputs: {price: haggle.output}, config: {text: "for {{ price }}"}}
-        - {id: refused, kind: note, inputs: {price: haggle.output}, config: {text: "not {{ price }}"}}
+        - {id: bought, type: note, inputs: {price: haggle.output}, config: {text: "for {{ price }}"}}
+        - {id: refused, type: note, inputs: {price: haggle.output}, config: {text: "not {{ price }}"}}
     """  # noqa: E501
 
-    async def test_pauses_as_often_as_it_likes(self, client: AsyncClient, hire: Hire) -> None:
-        flow = Flow.from_yaml(self.FLOW, kinds=[Haggle])
-        await hire(flows=[flow])
+    async def test_pauses_as_often_as_it_likes(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
+        flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 10)
         await waiting(client, run.id)
         await client.runs.report(run.id, "haggle", status="completed", result="more")
@@ -355,10 +363,12 @@ class TestAKindOfYours:
 
         assert await run.result(20) == "not 11"
 
-    async def test_is_asked_while_nobody_reports(self, memory_url: str, hire: Hire) -> None:
+    async def test_is_asked_while_nobody_reports(
+        self, memory_url: str, start_worker: StartWorker
+    ) -> None:
         clock = ManualClock()
-        flow = Flow.from_yaml(self.FLOW, kinds=[Haggle])
-        await hire(flows=[flow], store=store_at(memory_url, clock=clock), poll="20ms")
+        flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
+        await start_worker(flows=[flow], store=store_at(memory_url, clock=clock), poll="20ms")
         async with AsyncClient(store_at(memory_url, clock=clock)) as client:
             run = await client.submit(flow, 4)
             await waiting(client, run.id)
@@ -367,11 +377,13 @@ class TestAKindOfYours:
             assert await run.result(20) == "for 4"
 
     async def test_may_skip_its_node(self, at_work: Any) -> None:
-        assert await at_work(Flow.from_yaml(self.FLOW, kinds=[Haggle]), 0) is None
+        assert await at_work(Flow.from_yaml(self.FLOW, node_types=[Haggle]), 0) is None
 
-    async def test_takes_a_number_that_came_as_text(self, client: AsyncClient, hire: Hire) -> None:
-        flow = Flow.from_yaml(self.FLOW, kinds=[Haggle])
-        await hire(flows=[flow])
+    async def test_takes_a_number_that_came_as_text(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
+        flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, "7")
         await waiting(client, run.id)
         await client.runs.report(run.id, "haggle", status="completed", result="fine")
@@ -379,9 +391,9 @@ class TestAKindOfYours:
         assert await run.result(20) == "for 7"
 
     async def test_is_refused_what_its_settings_do_not_take(self, at_work: Any) -> None:
-        flow = Flow.from_yaml(self.FLOW, kinds=[Haggle])
+        flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
 
-        with pytest.raises(RunFailed, match="config 'offer' of kind 'haggle': expected int"):
+        with pytest.raises(RunFailed, match="config 'offer' of node type 'haggle': expected int"):
             await at_work(flow, "many")
 
 

@@ -8,19 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.nodes.registry import Kinds
-from perdure.tasks.node_type import Kind
+from perdure.nodes.registry import NodeTypes
+from perdure.tasks.node_type import NodeType
 from tests.docs.pages import page
 
 PAGE = page("docs/howto/kinds.md")
-KINDS = Kinds()
+KINDS = NodeTypes()
 REQUIRED = object()
 
 
-def defaults_of(kind: Kind) -> dict[str, Any]:
+def defaults_of(node_type: NodeType) -> dict[str, Any]:
     return {
         field.encode_name: REQUIRED if field.required else default_of(field)
-        for field in msgspec.structs.fields(kind.Config)
+        for field in msgspec.structs.fields(node_type.Config)
     }
 
 
@@ -64,5 +64,7 @@ def test_every_member_of_a_kind_is_there() -> None:
     rows = PAGE.table_under("What else a kind may say")
 
     told = {cell.strip("`").partition("(")[0] for cell, _ in rows}
-    public = {name for name in {*vars(Kind), *Kind.__annotations__} if not name.startswith("_")}
+    public = {
+        name for name in {*vars(NodeType), *NodeType.__annotations__} if not name.startswith("_")
+    }
     assert told == public - {"has_poll"}  # which follows from poll

@@ -9,29 +9,29 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from perdure.errors import InvalidInput, UnknownKind
+from perdure.errors import InvalidInput, UnknownNodeType
 from perdure.nodes.http import Http
-from perdure.nodes.registry import STRUCTURAL, Kinds
+from perdure.nodes.registry import STRUCTURAL, NodeTypes
 from perdure.tasks.context import Context
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 
 COME_WITH_IT = {"match", "switch", "check", "note", "outside", "http", "script"}
 
 
-class Translate(Kind):
+class Translate(NodeType):
     """Translates a text."""
 
     name = "translate"
     ports = ("unsure",)
 
-    class Config(Settings):
+    class Config(NodeConfig):
         text: str
 
     def execute(self, config: Config, ctx: Context) -> Any:
         return config.text
 
 
-class Tree(Settings):
+class Tree(NodeConfig):
     left: Tree | None = None
     size: int = 0
 
@@ -39,85 +39,85 @@ class Tree(Settings):
 class Plant(Translate):
     name = "plant"
 
-    class Config(Settings):
+    class Config(NodeConfig):
         tree: Tree
 
 
-def named(name: Any) -> type[Kind]:
+def named(name: Any) -> type[NodeType]:
     return type("Odd", (Translate,), {"name": name})
 
 
 class TestKinds:
     def test_has_those_that_come_with_it(self) -> None:
-        assert set(Kinds()) == COME_WITH_IT
+        assert set(NodeTypes()) == COME_WITH_IT
 
     def test_adds_yours_as_instance_or_class(self) -> None:
         own = Translate()
 
-        assert Kinds([own])["translate"] is own
-        assert isinstance(Kinds([Translate])["translate"], Translate)
+        assert NodeTypes([own])["translate"] is own
+        assert isinstance(NodeTypes([Translate])["translate"], Translate)
 
     def test_suggests_the_nearest_for_an_unknown_name(self) -> None:
-        with pytest.raises(UnknownKind, match="did you mean 'http'") as caught:
-            Kinds()["htp"]
+        with pytest.raises(UnknownNodeType, match="did you mean 'http'") as caught:
+            NodeTypes()["htp"]
 
         assert "translate" not in str(caught.value)
 
     def test_names_all_that_are_known_for_an_unknown_name(self) -> None:
-        with pytest.raises(UnknownKind) as caught:
-            Kinds([Translate])["x"]
+        with pytest.raises(UnknownNodeType) as caught:
+            NodeTypes([Translate])["x"]
 
         assert all(name in str(caught.value) for name in (*STRUCTURAL, *COME_WITH_IT, "translate"))
 
     @pytest.mark.parametrize("name", ["", "a b", "1st", "x" * 101, "a:b", None, 3, "ä"])
     def test_refuses_a_name_that_flows_could_not_write(self, name: Any) -> None:
         with pytest.raises(InvalidInput, match="a name is a letter"):
-            Kinds([named(name)])
+            NodeTypes([named(name)])
 
     @pytest.mark.parametrize("name", STRUCTURAL)
     def test_refuses_the_names_of_built_in_nodes(self, name: str) -> None:
         with pytest.raises(InvalidInput, match="nodes of that kind are built in"):
-            Kinds([named(name)])
+            NodeTypes([named(name)])
 
     def test_refuses_a_name_twice(self) -> None:
         with pytest.raises(InvalidInput, match="a kind 'translate' already"):
-            Kinds([Translate(), Translate()])
+            NodeTypes([Translate(), Translate()])
 
     def test_refuses_another_kind_under_the_name_of_one_that_is_there(self) -> None:
         with pytest.raises(InvalidInput, match="a kind 'http' already"):
-            Kinds([named("http")])
+            NodeTypes([named("http")])
 
     def test_lets_one_that_is_there_be_set_up_differently(self) -> None:
         own = Http(allow=["10.0.0.0/8"])
 
-        assert Kinds([own])["http"] is own
+        assert NodeTypes([own])["http"] is own
 
-    @pytest.mark.parametrize("given", [3, "http", object(), Kind, dict])
+    @pytest.mark.parametrize("given", [3, "http", object(), NodeType, dict])
     def test_refuses_what_is_no_kind(self, given: Any) -> None:
         with pytest.raises(InvalidInput):
-            Kinds([given])
+            NodeTypes([given])
 
     def test_refuses_one_kind_where_a_list_is_meant(self) -> None:
         with pytest.raises(InvalidInput, match="must be a list of kinds"):
-            Kinds(Translate())  # type: ignore[arg-type]
+            NodeTypes(Translate())  # type: ignore[arg-type]
 
     def test_refuses_a_kind_that_does_nothing(self) -> None:
-        class Idle(Kind):
+        class Idle(NodeType):
             name = "idle"
 
         with pytest.raises(InvalidInput, match=r"kind 'idle' has no execute\(\)"):
-            Kinds([Idle])
+            NodeTypes([Idle])
 
     def test_refuses_a_config_that_is_no_settings(self) -> None:
-        class Loose(Kind):
+        class Loose(NodeType):
             name = "loose"
             Config = dict
 
             def execute(self, config: Any, ctx: Context) -> Any:
                 return config
 
-        with pytest.raises(InvalidInput, match="Config of kind 'loose'"):
-            Kinds([Loose])
+        with pytest.raises(InvalidInput, match="Config of node type 'loose'"):
+            NodeTypes([Loose])
 
     def test_refuses_a_class_that_needs_arguments(self) -> None:
         class Demanding(Translate):
@@ -127,7 +127,7 @@ class TestKinds:
                 self.key = key
 
         with pytest.raises(InvalidInput, match="Demanding must be given as an instance"):
-            Kinds([Demanding])
+            NodeTypes([Demanding])
 
     def test_is_not_loaded_with_the_library(self) -> None:
         program = (
@@ -143,7 +143,7 @@ class TestKinds:
 
 class TestDescribe:
     def test_tells_what_each_kind_is_for(self) -> None:
-        told = {each.name: each for each in Kinds([Translate]).describe()}
+        told = {each.name: each for each in NodeTypes([Translate]).describe()}
 
         assert told.keys() == {*COME_WITH_IT, "translate"}
         assert told["translate"].summary == "Translates a text."
@@ -151,7 +151,7 @@ class TestDescribe:
         assert all(each.summary for each in told.values())
 
     def test_gives_schemas_that_hold(self) -> None:
-        schemas = {each.name: each.schema for each in Kinds().describe()}
+        schemas = {each.name: each.schema for each in NodeTypes().describe()}
         for schema in schemas.values():
             Draft202012Validator.check_schema(schema)
             assert "$ref" not in str(schema)
@@ -164,7 +164,7 @@ class TestDescribe:
         assert not http.is_valid({})
 
     def test_writes_nested_and_recursive_settings_in_place(self) -> None:
-        [told] = [each for each in Kinds([Plant]).describe() if each.name == "plant"]
+        [told] = [each for each in NodeTypes([Plant]).describe() if each.name == "plant"]
         form = Draft202012Validator(told.schema)
 
         assert form.is_valid({"tree": {"size": 3, "left": {"size": 4}}})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import Aborted, Permanent
-from perdure.nodes.call import kind_task
+from perdure.nodes.call import node_type_task
 from perdure.nodes.config import config_faults
 from perdure.nodes.script import CommandFailed, Script
 from perdure.tasks.context import AbortSignal
@@ -23,7 +23,7 @@ PYTHON = sys.executable
 
 def executed(command: list[Any], abort: AbortSignal | None = None, **config: Any) -> Any:
     ctx = context(Scope(allows_scripts=True), abort=abort)
-    return kind_task(Script(), "flow.node")({"command": command, **config}, ctx)
+    return node_type_task(Script(), "flow.node")({"command": command, **config}, ctx)
 
 
 def program(text: str) -> list[str]:
@@ -33,7 +33,7 @@ def program(text: str) -> list[str]:
 class TestPermission:
     def test_is_needed(self, tmp_path: Path) -> None:
         made = tmp_path / "made"
-        body = kind_task(Script(), "flow.node")
+        body = node_type_task(Script(), "flow.node")
 
         with pytest.raises(Permanent, match="allow_scripts=True"):
             body({"command": ["touch", str(made)]}, context())

@@ -14,7 +14,7 @@ SHAPES = ("task", "route", "map", "loop", "delay", "signal", "approval", "child"
 
 
 def node(id: str, shape: str = "task", **fields: Any) -> DiagramNode:
-    return DiagramNode(id=id, kind=shape, shape=shape, **fields)
+    return DiagramNode(id=id, type=shape, shape=shape, **fields)
 
 
 def picture(nodes: Iterable[DiagramNode], *edges: DiagramEdge, **fields: Any) -> Diagram:

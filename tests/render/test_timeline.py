@@ -10,7 +10,7 @@ from perdure.engine.fold import fold
 from perdure.errors import EventLogCorrupt
 from perdure.model.event import Event, decode_event
 from perdure.model.ids import Key, RunId
-from perdure.model.run import LiveKind, RunState
+from perdure.model.run import LiveType, RunState
 from perdure.operations.insight.timeline import timeline_of
 from perdure.render.diagram import NodeMark
 from perdure.render.timeline import Bar, Doing, Ending, Timeline
@@ -25,7 +25,7 @@ BESIDE = ("poll", "remind", "notify")
 def told(of: Timeline, node: str) -> list[tuple[Doing, float | None, float | None, Ending]]:
     """The bars of a node: what, from when, until when, and how it ended."""
     return [
-        (bar.doing, seconds(bar.begun_at), seconds(bar.ended_at), bar.ending)
+        (bar.doing, seconds(bar.started_at), seconds(bar.ended_at), bar.ending)
         for bar in row(of, node).bars
     ]
 
@@ -52,7 +52,7 @@ class TestBars:
         assert (first.ending, first.attempt) == (Ending.RETRIED, 1)
         assert first.error.startswith("OSError: ")
         assert (second.ending, second.attempt) == (Ending.COMPLETED, 2)
-        assert first.ended_at == second.begun_at
+        assert first.ended_at == second.started_at
 
     def test_what_failed_and_what_went_down_with_it(self) -> None:
         run = Played(graph(task("a"), task("b")))
@@ -171,7 +171,7 @@ class TestTheWhole:
 
         shown = timeline(run, after=60 * SECOND)
 
-        assert (shown.begun_at, shown.until) == (START, START + 60 * SECOND)
+        assert (shown.started_at, shown.until) == (START, START + 60 * SECOND)
 
     def test_of_a_run_that_ended_nothing_is_later_than_its_end(self) -> None:
         run = Played(chain(task("a")))
@@ -218,10 +218,11 @@ def expected(state: RunState) -> set[str]:
         return set()
     return {
         text
-        for text, kind in state.live.items()
-        if Key.parse(text).part not in BESIDE and not (state.is_paused and kind is LiveKind.JOB)
+        for text, found_type in state.live.items()
+        if Key.parse(text).part not in BESIDE
+        and not (state.is_paused and found_type is LiveType.JOB)
     }
 
 
 def is_in_order(bar: Bar) -> bool:
-    return bar.ended_at is None or bar.begun_at <= bar.ended_at
+    return bar.ended_at is None or bar.started_at <= bar.ended_at

@@ -29,7 +29,7 @@ def bar(begun: float, ended: float | None, doing: Doing = Doing.WORK, **fields: 
     known: dict[str, object] = {"key": "a", "ending": ending}
     return Bar(
         doing=doing,
-        begun_at=START + begun * SECOND,
+        started_at=START + begun * SECOND,
         ended_at=None if ended is None else START + ended * SECOND,
         **(known | fields),  # type: ignore[arg-type]  # as the test gives them
     )
@@ -51,7 +51,7 @@ def sample() -> Timeline:
         run=RunId("order-7"),
         flow="orders@1",
         status=RunStatus.WAITING,
-        begun_at=START,
+        started_at=START,
         until=START + 10 * SECOND,
         rows=rows,
     )
@@ -169,7 +169,7 @@ class TestSvg:
             run=RunId("r"),
             flow="f@1",
             status=RunStatus.SKIPPED,
-            begun_at=START,
+            started_at=START,
             until=START,
         )
 
@@ -212,7 +212,7 @@ def _with(row: TimelineRow, until: float = 10) -> Timeline:
         run=RunId("r"),
         flow="f@1",
         status=RunStatus.RUNNING,
-        begun_at=START,
+        started_at=START,
         until=START + until * SECOND,
         rows=(row,),
     )

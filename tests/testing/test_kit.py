@@ -16,7 +16,7 @@ from perdure import (
     Flow,
     InvalidInput,
     JobFailed,
-    NotADecider,
+    NotDecider,
     ResultTimeout,
     RunFailed,
     RunNotFound,
@@ -61,7 +61,7 @@ class TestSteps:
     def test_people_decide_in_the_name_of_the_next_decider(self, kit: Kit) -> None:
         run = kit.submit(deciding, 100)
         run.decide("boss")
-        run.assert_waiting("boss", kind="approval")
+        run.assert_waiting("boss", type="approval")
 
         run.decide("boss", note="fine")
 
@@ -74,7 +74,7 @@ class TestSteps:
     def test_somebody_who_may_not_decide_is_refused(self, kit: Kit) -> None:
         run = kit.submit(deciding, 100)
 
-        with pytest.raises(NotADecider):
+        with pytest.raises(NotDecider):
             run.decide("boss", by="eve")
 
     def test_a_rejection_fails_the_run(self, kit: Kit) -> None:
@@ -106,7 +106,7 @@ class TestSteps:
     ) -> None:
         run = kit.submit(sending, 1)
         run.report("send", status="progress", progress=0.5)
-        run.assert_waiting("send", kind="outside", name="supplier")
+        run.assert_waiting("send", type="outside", name="supplier")
 
         run.report("send", **report)
 
@@ -120,7 +120,7 @@ class TestSteps:
 
         run.unpause()
 
-        run.assert_waiting("answer", kind="signal")
+        run.assert_waiting("answer", type="signal")
 
     def test_a_cancelled_run_has_no_result(self, kit: Kit) -> None:
         run = kit.submit(asking)
@@ -258,7 +258,7 @@ class TestAssertions:
         "wanted, told",
         [
             ({"node": "answer"}, "does not wait at node 'answer'; it is waiting"),
-            ({"kind": "signal"}, "does not wait, kind 'signal'"),
+            ({"type": "signal"}, "does not wait, kind 'signal'"),
             ({"name": "x"}, "does not wait, name 'x'"),
         ],
     )
@@ -411,8 +411,8 @@ class TestOnAnEventLoop:
 @pytest.mark.parametrize(
     "face, twin", [(Kit, AsyncKit), (KitRun, AsyncKitRun), (KitJob, AsyncKitJob)]
 )
-def test_the_faces_have_all_that_their_twins_have(face: type, twin: type) -> None:
+def test_the_faces_have_all_that_their_twins_have(face: type, target: type) -> None:
     def names(each: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(each) if not name.startswith("_")}
 
-    assert names(face) - {"client"} == names(twin)
+    assert names(face) - {"client"} == names(target)

@@ -65,13 +65,13 @@ class TestWhatAFakeDoes:
                 "nodes": [
                     {
                         "id": "ask",
-                        "kind": "http",
+                        "type": "http",
                         "config": {"url": "https://example.org/"},
                         "next": {"default": "good", "error": "bad"},
                         "on_error": "error",
                     },
-                    {"id": "good", "kind": "note", "config": {"text": "up"}},
-                    {"id": "bad", "kind": "note", "config": {"text": "down"}},
+                    {"id": "good", "type": "note", "config": {"text": "up"}},
+                    {"id": "bad", "type": "note", "config": {"text": "down"}},
                 ],
             }
         )

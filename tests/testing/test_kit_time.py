@@ -18,9 +18,9 @@ class TestAdvance:
             run = kit.submit(asking)
 
             kit.advance("1h59m59s")
-            run.assert_waiting("delay", kind="timer")
+            run.assert_waiting("delay", type="timer")
             kit.advance("1s")
-            run.assert_waiting("answer", kind="signal", name="answer")
+            run.assert_waiting("answer", type="signal", name="answer")
 
     def test_a_timeout_fires_at_its_own_time_on_the_way(self) -> None:
         with Kit() as kit:

@@ -41,8 +41,8 @@ def fill(url: str) -> None:
         with working(url):
             client.submit(flows.calm, 8, id="calm").result(timeout=WAIT_SECONDS)
             client.submit(flows.calm, 9, id="too-soon")
-            for flow, kind in _LAST_BEFORE_THE_MOVE.items():
-                _follow(client.submit(flow, _INPUTS.get(flow, flow.name), id=flow.name), *kind)
+            for flow, row_type in _LAST_BEFORE_THE_MOVE.items():
+                _follow(client.submit(flow, _INPUTS.get(flow, flow.name), id=flow.name), *row_type)
             client.runs.report("label", "print_label", progress={"page": 1})
 
 
@@ -59,12 +59,12 @@ _LAST_BEFORE_THE_MOVE = {
 """Which event, and how often, each run comes to."""
 
 
-def _follow(run: RunHandle, kind: str, count: int) -> None:
+def _follow(run: RunHandle, row_type: str, count: int) -> None:
     for event in run.watch():
-        count -= event.type == kind
+        count -= event.type == row_type
         if not count:
             return
-    raise AssertionError(f"{run.id} is over without {kind}")
+    raise AssertionError(f"{run.id} is over without {row_type}")
 
 
 def act(client: Client) -> None:

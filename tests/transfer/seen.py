@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.model.job import JobFilter
-from perdure.model.run import RunFilter, WaitFilter, WaitKind
+from perdure.model.run import RunFilter, WaitFilter, WaitType
 from perdure.store.contract import EventsAfter
 from perdure.store.opening import store_at
 
@@ -30,9 +30,9 @@ async def seen_of(url: str) -> dict[str, Any]:
             ],
             "run jobs": [await store.queries.run_jobs(run.namespace, run.id) for run in runs],
             "run waits": [await store.queries.run_waits(run.namespace, run.id) for run in runs],
-            "signals": await store.queries.list_waits(WaitFilter(kind=WaitKind.SIGNAL), MANY),
-            "approvals": await store.queries.list_waits(WaitFilter(kind=WaitKind.APPROVAL), MANY),
-            "outside": await store.queries.list_waits(WaitFilter(kind=WaitKind.OUTSIDE), MANY),
+            "signals": await store.queries.list_waits(WaitFilter(type=WaitType.SIGNAL), MANY),
+            "approvals": await store.queries.list_waits(WaitFilter(type=WaitType.APPROVAL), MANY),
+            "outside": await store.queries.list_waits(WaitFilter(type=WaitType.EXTERNAL), MANY),
             "jobs": [await store.queries.get_job(None, job.id) for job in jobs],
             "job states": await store.queries.job_states([job.id for job in jobs]),
             "failures": [await store.queries.failed_attempts(job.id) for job in jobs],

@@ -53,7 +53,7 @@ def job(number: int, **fields: object) -> JobRow:
         "namespace": "default",
         "queue": "default",
         "task": "print",
-        "lane": '["default","print",[],[]]',
+        "partition": '["default","print",[],[]]',
         "status": "waiting",
         "priority": 3,
         "rank": 1.5,
@@ -227,14 +227,14 @@ WHERE made.type = 'table'
 COLUMNS_ON_POSTGRESQL = """
 SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = $1
 """
-TABLES_OF_THE_PLACE = {"migrations", "workers", "duties"}
+TABLES_OF_THE_PLACE = {"migrations", "workers", "maintenance_leases"}
 NOT_MOVED = {"lease_until", "limit_keys", "token", "submission"}
 """Of who holds a job, and of answers that were lost on their way to somebody."""
 IN_THEIR_ORDER = {"failures", "steps"}
 """Their numbers say no more than that."""
 MOVED = {
-    table.name: {*columns_of(kind), *(["number"] if table.name in IN_THEIR_ORDER else [])}
-    for kind, table in TABLES.items()
+    table.name: {*columns_of(row_type), *(["number"] if table.name in IN_THEIR_ORDER else [])}
+    for row_type, table in TABLES.items()
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import AsyncClient, AsyncJobQueue, StaleClaim
+from perdure import AsyncClient, AsyncJobQueue, ClaimLost
 from perdure.clock import ManualClock
 from perdure.errors import StoreInUse
 from perdure.model.job import Job, JobFilter
@@ -62,11 +62,11 @@ class TestHeldJobs:
         assert (job.status, job.attempt, job.worker) == ("waiting", 0, None)
         assert job.epoch == held.claim_epoch + 1
         async with AsyncJobQueue(bare_postgres_url) as queue:
-            with pytest.raises(StaleClaim):
+            with pytest.raises(ClaimLost):
                 await queue.ack(held)
             taken = await queue.dequeue("another", lease="1m")
             assert taken is not None
-            with pytest.raises(StaleClaim):
+            with pytest.raises(ClaimLost):
                 await queue.ack(held)
             assert await queue.ack(taken) == "completed"
 
@@ -92,7 +92,7 @@ class TestHeldJobs:
 
         job = await moved(source, f"sqlite:///{tmp_path}/b.db", file)
 
-        assert (job.status, job.attempt, job.deaths) == ("waiting", 1, 1)
+        assert (job.status, job.attempt, job.crashes) == ("waiting", 1, 1)
 
     async def test_a_live_worker_is_named(self, target_url: str, file: Path) -> None:
         await register_worker(target_url, "bee")

@@ -14,7 +14,7 @@ from perdure.model.failure import Failure
 from perdure.model.graph import LoopNode
 from perdure.model.ids import Key, RunId
 from perdure.model.outcome import Completed, Failed
-from perdure.model.run import NewWait, RunState, RunStatus, WaitKind
+from perdure.model.run import NewWait, RunState, RunStatus, WaitType
 from perdure.model.trigger import ChildEnded, JobEnded, SendSignal, Trigger, WaitDue
 
 
@@ -69,7 +69,7 @@ class Driven:
             if value is not None:
                 self._values[self._number] = value
         self._pending.extend(decision.schedules)
-        self._pending.extend(wait for wait in decision.waits if wait.kind is not WaitKind.CHILD)
+        self._pending.extend(wait for wait in decision.waits if wait.type is not WaitType.CHILD)
         self._pending.extend(decision.children)
 
     def _next(self, pending: Schedule | NewWait | StartChild) -> Trigger:
@@ -78,7 +78,7 @@ class Driven:
                 return self._execute(pending)
             case StartChild():
                 return self._child(pending)
-            case NewWait(kind=WaitKind.SIGNAL, name=name) if name in self._signals:
+            case NewWait(type=WaitType.SIGNAL, name=name) if name in self._signals:
                 payload = msgspec.json.encode(self._signals[name])
                 return SendSignal(name=name, payload=payload)
             case _:

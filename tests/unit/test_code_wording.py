@@ -86,10 +86,10 @@ def test_sentences_have_no_calls_and_no_commands() -> None:
     assert _CALL_OR_COMMAND.search("Name one: perdure decide {id}")
 
 
-@pytest.mark.parametrize("kind", [PerdureError, *exceptions()])
-def test_messages_of_exceptions_need_only_what_these_have(kind: type[PerdureError]) -> None:
-    assert unknown_fields(kind.CODE, kind) == set()
-    assert [each for each in kind._derived if not hasattr(kind, each)] == []
+@pytest.mark.parametrize("found_type", [PerdureError, *exceptions()])
+def test_messages_of_exceptions_need_only_what_these_have(found_type: type[PerdureError]) -> None:
+    assert unknown_fields(found_type.CODE, found_type) == set()
+    assert [each for each in found_type._derived if not hasattr(found_type, each)] == []
 
 
 def test_a_field_that_an_exception_does_not_have_is_found() -> None:
@@ -98,9 +98,9 @@ def test_a_field_that_an_exception_does_not_have_is_found() -> None:
     assert unknown_fields(code, DuplicateTask) == {"nobody", "other"}
 
 
-def unknown_fields(code: Code, kind: type[PerdureError]) -> set[str]:
+def unknown_fields(code: Code, found_type: type[PerdureError]) -> set[str]:
     """Of the template; what is made with a text alone has that as its message."""
-    has = {*kind._fields, *kind._derived} or {"message"}
+    has = {*found_type._fields, *found_type._derived} or {"message"}
     return {field for field, _ in _FIELD.findall(code.sentence + code.remedy)} - has
 
 

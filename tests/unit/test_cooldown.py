@@ -17,7 +17,7 @@ from perdure.model.event import (
 )
 from perdure.model.graph import Definition, Graph
 from perdure.model.ids import RunId
-from perdure.model.run import NewRun, NewWait, RunState, RunStatus, WaitKind
+from perdure.model.run import NewRun, NewWait, RunState, RunStatus, WaitType
 from perdure.store.admission import LastRun, cooled, with_cooldown
 
 HOUR = timedelta(hours=1)
@@ -35,7 +35,7 @@ def run(cooldown: timedelta | None = HOUR) -> NewRun:
         version="v1",
         status=RunStatus.WAITING,
         events=(NewEvent(data=encode_event(submitted), value=b"7"),),
-        waits=(NewWait(key="rest", kind=WaitKind.TIMER, delay=HOUR),),
+        waits=(NewWait(key="rest", type=WaitType.TIMER, delay=HOUR),),
         cooldown=cooldown,
     )
 

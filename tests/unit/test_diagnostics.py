@@ -29,7 +29,7 @@ from perdure.diagnostics import (
     safe_repr,
     span_text,
 )
-from perdure.errors import InvalidInput, NotADecider, RunNotFound, StoreNotEmpty
+from perdure.errors import InvalidInput, NotDecider, RunNotFound, StoreNotEmpty
 
 assert public.__all__
 
@@ -196,7 +196,7 @@ class TestAsData:
     def test_takes_no_longer_for_more_than_it_shows(self, values: Any) -> None:
         error = (
             StoreNotEmpty(url="x", tables=values),
-            NotADecider(approval_id="a", by=None, deciders=values),
+            NotDecider(approval_id="a", by=None, deciders=values),
         )
         start = time.process_time()
         for each in error:

@@ -118,49 +118,57 @@ def error_types() -> list[type[PerdureError]]:
     return [each for each in public if not each.__name__.startswith("_")]
 
 
-def example(kind: type[PerdureError]) -> PerdureError:
+def example(found_type: type[PerdureError]) -> PerdureError:
     """One with all its fields, or with the message that it takes."""
     samples = {"int": 7, "float": 2.5, "timedelta": timedelta(seconds=3), "list[str]": ["a", "b"]}
     values = {
         name: samples.get(str(annotation), ("a", "b") if "tuple" in str(annotation) else "text")
-        for base in reversed(kind.__mro__)
+        for base in reversed(found_type.__mro__)
         for name, annotation in inspect.get_annotations(base).items()
-        if name in kind._fields and name != "failure"
+        if name in found_type._fields and name != "failure"
     }
     if "numbers" in values:
         values["numbers"] = (1, 2)
-    return kind(**values) if values else kind("a message")
+    return found_type(**values) if values else found_type("a message")
 
 
 class TestEveryError:
-    @pytest.mark.parametrize("kind", error_types(), ids=lambda kind: kind.__name__)
+    @pytest.mark.parametrize(
+        "found_type", error_types(), ids=lambda found_type: found_type.__name__
+    )
     def test_survives_pickling_and_copying_with_all_its_fields(
-        self, kind: type[PerdureError]
+        self, found_type: type[PerdureError]
     ) -> None:
-        error = example(kind)
+        error = example(found_type)
         error.add_note("On the worker: a traceback")
 
-        for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
-            assert type(twin) is kind
-            assert twin.fields == error.fields
-            assert (twin.args, twin.faults, str(twin)) == (error.args, error.faults, str(error))
-            assert twin.__notes__ == ["On the worker: a traceback"]
+        for target in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+            assert type(target) is found_type
+            assert target.fields == error.fields
+            assert (target.args, target.faults, str(target)) == (
+                error.args,
+                error.faults,
+                str(error),
+            )
+            assert target.__notes__ == ["On the worker: a traceback"]
 
-    @pytest.mark.parametrize("kind", error_types(), ids=lambda kind: kind.__name__)
+    @pytest.mark.parametrize(
+        "found_type", error_types(), ids=lambda found_type: found_type.__name__
+    )
     def test_has_a_code_of_its_own_and_says_what_its_fields_say(
-        self, kind: type[PerdureError]
+        self, found_type: type[PerdureError]
     ) -> None:
-        error = example(kind)
+        error = example(found_type)
 
-        assert error.code == kind.CODE.name
-        assert kind.CODE is not getattr(kind.__mro__[1], "CODE", None)
+        assert error.code == found_type.CODE.name
+        assert found_type.CODE is not getattr(found_type.__mro__[1], "CODE", None)
         assert "None" not in str(error)
         assert "{" not in str(error)
 
     def test_of_a_user_survives_pickling_whatever_its_constructor_takes(self) -> None:
-        twin = pickle.loads(pickle.dumps(OutOfStock("bolts", 3)))
+        target = pickle.loads(pickle.dumps(OutOfStock("bolts", 3)))
 
-        assert (str(twin), twin.item, twin.code) == (
+        assert (str(target), target.item, target.code) == (
             "no bolts: 3 wanted",
             "bolts",
             "task.permanent",

@@ -23,7 +23,7 @@ def test_of_a_newer_version_is_refused_rather_than_skipped() -> None:
     with pytest.raises(UnknownEvent, match="event 4 of run 'order-3' is a 'NodeDreamt'") as refused:
         decode_event(RUN, 4, b'{"type":"NodeDreamt","node":"charge"}')
 
-    assert (refused.value.number, refused.value.kind) == (4, "NodeDreamt")
+    assert (refused.value.number, refused.value.type) == (4, "NodeDreamt")
 
 
 @pytest.mark.parametrize(

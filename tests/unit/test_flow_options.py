@@ -10,7 +10,7 @@ import pytest
 from perdure import Flow
 from perdure.diagnostics import Fault
 from perdure.flows import options
-from perdure.flows.options import FORMS, KIND, NodeForm, Option, read_options
+from perdure.flows.options import FORMS, NODE_TYPE, NodeForm, Option, read_options
 from perdure.flows.yaml.schema import NODE_KEYS
 from tests.unit.flow_samples import codes, fetch, only_fault, refuse
 
@@ -29,7 +29,7 @@ METHODS: dict[str, tuple[str, dict[str, str]]] = {
 NO_OPTIONS = {"self", "name", "after", "kind", "default", "keys", "options"}
 
 
-@pytest.mark.parametrize("form", [KIND, *FORMS.values()], ids=lambda form: form.type or "kind")
+@pytest.mark.parametrize("form", [NODE_TYPE, *FORMS.values()], ids=lambda form: form.type or "kind")
 def test_signatures_of_the_builder_have_every_option_and_no_other(form: NodeForm) -> None:
     method, otherwise = METHODS[form.type]
     parameters = inspect.signature(getattr(Flow, method)).parameters
@@ -42,7 +42,7 @@ def test_signatures_of_the_builder_have_every_option_and_no_other(form: NodeForm
     }
 
 
-@pytest.mark.parametrize("form", [KIND, *FORMS.values()], ids=lambda form: form.type or "kind")
+@pytest.mark.parametrize("form", [NODE_TYPE, *FORMS.values()], ids=lambda form: form.type or "kind")
 def test_every_option_has_one_place_in_a_file(form: NodeForm) -> None:
     places = [option.yaml for option in form.options]
 
@@ -52,7 +52,7 @@ def test_every_option_has_one_place_in_a_file(form: NodeForm) -> None:
     )
 
 
-ROWS = [(form, option) for form in (KIND, *FORMS.values()) for option in form.options]
+ROWS = [(form, option) for form in (NODE_TYPE, *FORMS.values()) for option in form.options]
 
 
 @pytest.mark.parametrize("form, option", ROWS, ids=lambda each: getattr(each, "name", ""))

@@ -11,7 +11,7 @@ from perdure import Flow
 from perdure.diagnostics import Path
 from perdure.flows.built import BuiltFlow
 from perdure.model.graph import Input, LoopNode, RouteNode
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 from tests.unit.flow_samples import (
     charge,
     codes,
@@ -27,13 +27,13 @@ from tests.unit.flow_samples import (
 IS_LARGE: Any = {"conditions": {"property": "total", "op": "gt", "value": 100}}
 
 
-class Translate(Kind):
+class Translate(NodeType):
     """Says it in other words."""
 
     name = "translate"
     ports = ("unsure",)
 
-    class Config(Settings):
+    class Config(NodeConfig):
         text: str
         to: str = "en"
 
@@ -43,17 +43,19 @@ class Translate(Kind):
         return (*self.ports, f"in_{config.get('to', 'en')}")
 
 
-class Nameless(Kind):
+class Nameless(NodeType):
     def execute(self, config: Any, ctx: Any) -> Any: ...
 
 
 class TestKinds:
-    @pytest.mark.parametrize("kind", [Translate, Translate()])
-    def test_may_be_yours(self, kind: Any) -> None:
-        flow = Flow("o").use(kind, {"text": "{{ text }}"}, inputs={"text": "input.text"}).build()
+    @pytest.mark.parametrize("found_type", [Translate, Translate()])
+    def test_may_be_yours(self, found_type: Any) -> None:
+        flow = (
+            Flow("o").use(found_type, {"text": "{{ text }}"}, inputs={"text": "input.text"}).build()
+        )
 
         node = task_at(flow, "translate")
-        assert node.kind == "translate"
+        assert node.type == "translate"
         assert node.config == {"text": "{{ text }}"}
         assert node.inputs == (Input(name="text", path=("text",)),)
         assert node.ports == ("unsure", "in_en")
@@ -100,7 +102,7 @@ class TestKinds:
         assert undo.task == "charge"
 
     def test_need_no_config_if_there_is_nothing_to_set(self) -> None:
-        class Idle(Kind):
+        class Idle(NodeType):
             name = "idle"
 
             def execute(self, config: Any, ctx: Any) -> Any: ...
@@ -108,7 +110,7 @@ class TestKinds:
         assert task_at(Flow("o").use(Idle).build(), "idle").config == {}
 
     @pytest.mark.parametrize(
-        "kind, config, code",
+        "found_type, config, code",
         [
             (Translate, {}, "config.missing_setting"),
             (Translate, {"txt": "a", "text": "b"}, "config.unknown_setting"),
@@ -123,8 +125,10 @@ class TestKinds:
             (fetch, {}, "node_type.invalid"),
         ],
     )
-    def test_are_refused_where_they_cannot_work(self, kind: Any, config: Any, code: str) -> None:
-        assert codes(Flow("o").use(kind, config))[0] == code
+    def test_are_refused_where_they_cannot_work(
+        self, found_type: Any, config: Any, code: str
+    ) -> None:
+        assert codes(Flow("o").use(found_type, config))[0] == code
 
     def test_are_told_of_everything_at_once(self) -> None:
         options: Any = {"ports": ["unsure"], "output_schema": {"type": "x"}, "retrys": 1}

@@ -12,7 +12,7 @@ from perdure.diagnostics import Action, Finding, Severity
 from perdure.model.facts import OrphanedRun, StorageReport
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import DEFAULT_NAMESPACE, QueueDepth, QueueInfo, Status
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.schedule import UnreadableSchedule
 from perdure.model.worker import PollResult, WorkerInfo, WorkerState
 from perdure.operations.insight.health import (
@@ -39,7 +39,7 @@ INFO = WorkerInfo(
     flows=("orders@v1",),
 )
 SURVEY = PollResult(
-    now=NOW, lanes=(), next_due_at=None, next_lease_end_at=None, next_deadline_at=None
+    now=NOW, partitions=(), next_due_at=None, next_lease_end_at=None, next_deadline_at=None
 )
 TABLES = StorageReport(schema_version=4, log_bytes=0)
 
@@ -57,14 +57,14 @@ def vitals(**changes: Any) -> Vitals:
         skew=timedelta(0),
         examination=TABLES,
         workers=(worker(),),
-        surveys={DEFAULT_NAMESPACE: SURVEY},
+        polls={DEFAULT_NAMESPACE: SURVEY},
     )
     return replace(well, **changes)
 
 
-def surveyed(*lanes: Lane, namespace: str = DEFAULT_NAMESPACE, **changes: Any) -> Vitals:
-    survey = replace(SURVEY, lanes=tuple(lane.text for lane in lanes), **changes)
-    return vitals(surveys={namespace: survey})
+def surveyed(*partitions: Partition, namespace: str = DEFAULT_NAMESPACE, **changes: Any) -> Vitals:
+    poll = replace(SURVEY, partitions=tuple(partition.text for partition in partitions), **changes)
+    return vitals(polls={namespace: poll})
 
 
 def wrong(found: Vitals) -> list[Finding]:
@@ -124,14 +124,17 @@ class TestThePlace:
         assert finding.args == {"damage": "page 7 is never used"}
 
     def test_an_index_that_is_missing_comes_with_the_statement_that_makes_it(self) -> None:
-        found = replace(TABLES, missing_indexes={"jobs_held": "CREATE INDEX jobs_held …;"})
+        found = replace(TABLES, missing_indexes={"jobs_claimed": "CREATE INDEX jobs_claimed …;"})
         finding = the_one(vitals(examination=found), Severity.ERROR)
 
         assert (finding.about, finding.code) == ("indexes", "health.index_missing")
-        assert finding.args == {"index": "jobs_held", "statement": "CREATE INDEX jobs_held …;"}
+        assert finding.args == {
+            "index": "jobs_claimed",
+            "statement": "CREATE INDEX jobs_claimed …;",
+        }
 
     def test_an_index_that_is_not_valid(self) -> None:
-        found = replace(TABLES, invalid_indexes={"jobs_held": "REINDEX …;"})
+        found = replace(TABLES, invalid_indexes={"jobs_claimed": "REINDEX …;"})
 
         finding = the_one(vitals(examination=found), Severity.ERROR)
         assert finding.code == "health.index_invalid"
@@ -144,8 +147,10 @@ class TestThePlace:
         assert (finding.code, finding.args) == ("health.log_large", {"megabytes": 512})
 
     def test_runs_that_go_nowhere_are_named_up_to_five(self) -> None:
-        strays = tuple(OrphanedRun(run=RunId(f"r-{n}"), namespace="team-a") for n in range(7))
-        findings = wrong(vitals(examination=replace(TABLES, strays=strays)))
+        orphaned_runs = tuple(
+            OrphanedRun(run=RunId(f"r-{n}"), namespace="team-a") for n in range(7)
+        )
+        findings = wrong(vitals(examination=replace(TABLES, orphaned_runs=orphaned_runs)))
 
         assert len(findings) == 6
         lost = {"id": "r-0", "namespace": "team-a"}
@@ -160,8 +165,8 @@ class TestWorkers:
         assert the_one(vitals(workers=()), Severity.WARNING).code == "health.no_worker_idle"
 
     def test_none_and_work_to_do(self) -> None:
-        lane = Lane(queue="default", task="add")
-        finding = the_one(replace(surveyed(lane), workers=()), Severity.ERROR)
+        partition = Partition(queue="default", task="add")
+        finding = the_one(replace(surveyed(partition), workers=()), Severity.ERROR)
 
         assert (finding.code, finding.actions) == ("health.no_worker", start())
 
@@ -194,37 +199,37 @@ class TestWork:
     )
     def test_that_is_overdue(self, name: str, about: str, code: str) -> None:
         late = replace(SURVEY, **{name: NOW - OVERDUE})
-        assert wrong(vitals(surveys={DEFAULT_NAMESPACE: late})) == []
+        assert wrong(vitals(polls={DEFAULT_NAMESPACE: late})) == []
 
         later = replace(SURVEY, **{name: NOW - timedelta(days=2, hours=3, minutes=4)})
-        finding = the_one(vitals(surveys={"team-a": later}), Severity.ERROR)
+        finding = the_one(vitals(polls={"team-a": later}), Severity.ERROR)
         assert (finding.about, finding.code) == (about, code)
         assert finding.args == {"late": timedelta(days=2, hours=3), "namespace": "team-a"}
         assert finding.actions == start(namespace="team-a")
 
     def test_that_somebody_takes(self) -> None:
-        plain = Lane(queue="default", task="add", tags=("gpu",))
-        of_a_run = Lane(queue="default", task="pack", flow="orders@v1")
+        plain = Partition(queue="default", task="add", tags=("gpu",))
+        of_a_run = Partition(queue="default", task="pack", flow="orders@v1")
 
         assert wrong(surveyed(plain, of_a_run)) == []
 
     @pytest.mark.parametrize(
-        "lane, code, args, actions",
+        "partition, code, args, actions",
         [
             (
-                Lane(queue="default", task="sub"),
+                Partition(queue="default", task="sub"),
                 "health.task_unserved",
                 {"task": "sub"},
                 start(),
             ),
             (
-                Lane(queue="default", task="pack", flow="orders@v2"),
+                Partition(queue="default", task="pack", flow="orders@v2"),
                 "health.flow_unserved",
                 {"flow": "orders@v2"},
                 start(),
             ),
             (
-                Lane(queue="slow", task="add"),
+                Partition(queue="slow", task="add"),
                 "health.queue_unserved",
                 {"queue": "slow", "task": "add"},
                 start(queues=("slow",)),
@@ -232,15 +237,15 @@ class TestWork:
         ],
     )
     def test_that_nobody_takes(
-        self, lane: Lane, code: str, args: dict[str, str], actions: tuple[Action, ...]
+        self, partition: Partition, code: str, args: dict[str, str], actions: tuple[Action, ...]
     ) -> None:
-        finding = the_one(surveyed(lane), Severity.ERROR)
+        finding = the_one(surveyed(partition), Severity.ERROR)
 
         assert (finding.code, finding.args, finding.actions) == (code, args, actions)
 
     def test_that_needs_tags_which_nobody_has(self) -> None:
-        lane = Lane(queue="default", task="add", tags=("gpu", "big"))
-        found = replace(surveyed(lane), workers=(worker(tags=("gpu",)),))
+        partition = Partition(queue="default", task="add", tags=("gpu", "big"))
+        found = replace(surveyed(partition), workers=(worker(tags=("gpu",)),))
 
         finding = the_one(found, Severity.ERROR)
         assert finding.code == "health.tags_unserved"
@@ -249,7 +254,7 @@ class TestWork:
 
     def test_of_a_namespace_that_no_live_worker_serves(self) -> None:
         finding = the_one(
-            surveyed(Lane(queue="default", task="add"), namespace="team-a"), Severity.ERROR
+            surveyed(Partition(queue="default", task="add"), namespace="team-a"), Severity.ERROR
         )
 
         assert finding.code == "health.namespace_unserved"
@@ -257,12 +262,12 @@ class TestWork:
         assert finding.actions == start(namespace="team-a")
 
     def test_of_a_paused_queue_is_not_stuck(self) -> None:
-        assert wrong(surveyed(Lane(queue="slow", task="add"), paused=("slow",))) == []
+        assert wrong(surveyed(Partition(queue="slow", task="add"), paused=("slow",))) == []
 
     def test_many_kinds_are_told_of_in_few_lines(self) -> None:
-        lanes = [Lane(queue="default", task=f"task-{n}") for n in range(8)]
+        partitions = [Partition(queue="default", task=f"task-{n}") for n in range(8)]
 
-        *named, more = wrong(surveyed(*lanes, *lanes))
+        *named, more = wrong(surveyed(*partitions, *partitions))
         assert [each.args["task"] for each in named] == [f"task-{n}" for n in range(5)]
         assert (more.code, more.args) == ("health.more", {"count": 3})
 

@@ -1,4 +1,4 @@
-"""Lanes: how they are written, and who may run what is in them."""
+"""Partitions: how they are written, and who may run what is in them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.worker import can_run
 
 texts = st.text(st.characters(codec="utf-8"))
-lanes = st.builds(
-    Lane,
+partitions = st.builds(
+    Partition,
     queue=texts,
     task=texts,
     tags=st.lists(texts, max_size=3).map(tuple),
@@ -20,23 +20,23 @@ lanes = st.builds(
 
 
 class TestLane:
-    @given(lane=lanes)
-    def test_comes_back_as_it_was_written(self, lane: Lane) -> None:
-        assert Lane.parse(lane.text) == lane
+    @given(partition=partitions)
+    def test_comes_back_as_it_was_written(self, partition: Partition) -> None:
+        assert Partition.parse(partition.text) == partition
 
-    @given(first=lanes, second=lanes)
-    def test_has_a_text_of_its_own(self, first: Lane, second: Lane) -> None:
+    @given(first=partitions, second=partitions)
+    def test_has_a_text_of_its_own(self, first: Partition, second: Partition) -> None:
         assert (first.text == second.text) == (first == second)
 
     def test_tells_tags_and_keys_apart(self) -> None:
-        tagged = Lane(queue="mail", task="send", tags=("gpu",))
-        keyed = Lane(queue="mail", task="send", keys=("gpu",))
+        tagged = Partition(queue="mail", task="send", tags=("gpu",))
+        keyed = Partition(queue="mail", task="send", keys=("gpu",))
 
         assert tagged.text != keyed.text
 
 
 class TestCanRun:
-    LANE = Lane(queue="mail", task="send", tags=("gpu", "eu"), keys=("user-7",))
+    PARTITION = Partition(queue="mail", task="send", tags=("gpu", "eu"), keys=("user-7",))
 
     @pytest.mark.parametrize(
         "queues, tags, expected",
@@ -51,20 +51,20 @@ class TestCanRun:
     def test_asks_for_the_queue_and_all_tags(
         self, queues: list[str], tags: list[str] | None, expected: bool
     ) -> None:
-        assert can_run(self.LANE, queues=queues, tags=tags) is expected
+        assert can_run(self.PARTITION, queues=queues, tags=tags) is expected
 
     def test_lets_any_worker_run_what_has_no_tags(self) -> None:
-        lane = Lane(queue="mail", task="send")
+        partition = Partition(queue="mail", task="send")
 
         for tags in (None, [], ["gpu"]):
-            assert can_run(lane, queues=["mail"], tags=tags)
+            assert can_run(partition, queues=["mail"], tags=tags)
 
 
 class TestATextThatIsNoLane:
     @pytest.mark.parametrize(
         "text", ["", "null", "7", "[]", '["mail"]', '["mail",', "{}", "[" * 9_999]
     )
-    def test_is_a_lane_that_nobody_has_code_for(self, text: str) -> None:
-        lane = Lane.parse(text)
+    def test_is_a_partition_that_nobody_has_code_for(self, text: str) -> None:
+        partition = Partition.parse(text)
 
-        assert (lane.queue, lane.task) == ("", "")
+        assert (partition.queue, partition.task) == ("", "")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from perdure.model.failure import Failure
-from perdure.model.job import FINISHED, HELD, Status
+from perdure.model.job import CLAIMED, FINISHED, Status
 from perdure.model.outcome import (
-    Buried,
     Cancelled,
     Completed,
+    DeadLettered,
     Failed,
-    GivenBack,
     Outcome,
-    Released,
+    Parked,
+    Requeued,
     Retried,
 )
 from perdure.store.lifecycle import (
@@ -30,10 +30,10 @@ OUTCOMES: dict[Operation, Outcome] = {
     Operation.COMPLETE: Completed(output=b"1"),
     Operation.RETRY_LATER: Retried(failure=FAILURE),
     Operation.FAIL: Failed(failure=FAILURE),
-    Operation.BURY: Buried(failure=FAILURE),
+    Operation.DEAD_LETTER: DeadLettered(failure=FAILURE),
     Operation.CANCEL: Cancelled(),
-    Operation.GIVE_BACK: GivenBack(),
-    Operation.RELEASE: Released(),
+    Operation.REQUEUE: Requeued(),
+    Operation.PARK: Parked(),
 }
 
 
@@ -115,7 +115,7 @@ class TestAfterSettling:
     ) -> None:
         after = after_settling(before, OUTCOMES[operation], is_due=is_due)
 
-        if before in HELD:
+        if before in CLAIMED:
             assert after is not None
             assert allows(operation, before, after)
         else:
@@ -131,15 +131,15 @@ class TestAfterSettling:
 
 class TestAfterTakeOver:
     def test_puts_the_job_back_until_it_has_killed_too_often(self) -> None:
-        afters = [after_take_over(Status.ACTIVE, deaths, 3) for deaths in (1, 2, 3, 4)]
+        afters = [after_take_over(Status.ACTIVE, crashes, 3) for crashes in (1, 2, 3, 4)]
 
         assert afters == [Status.WAITING, Status.WAITING, Status.DEAD, Status.DEAD]
 
-    @pytest.mark.parametrize("deaths", [1, 3])
-    def test_cancels_an_aborting_job(self, deaths: int) -> None:
-        assert after_take_over(Status.ABORTING, deaths, 3) is Status.CANCELLED
+    @pytest.mark.parametrize("crashes", [1, 3])
+    def test_cancels_an_aborting_job(self, crashes: int) -> None:
+        assert after_take_over(Status.ABORTING, crashes, 3) is Status.CANCELLED
 
-    @pytest.mark.parametrize("before", sorted(HELD))
-    @pytest.mark.parametrize("deaths", [1, 3])
-    def test_stays_within_the_table(self, before: Status, deaths: int) -> None:
-        assert allows(Operation.TAKE_OVER, before, after_take_over(before, deaths, 3))
+    @pytest.mark.parametrize("before", sorted(CLAIMED))
+    @pytest.mark.parametrize("crashes", [1, 3])
+    def test_stays_within_the_table(self, before: Status, crashes: int) -> None:
+        assert allows(Operation.TAKE_OVER, before, after_take_over(before, crashes, 3))

@@ -19,7 +19,7 @@ from perdure.model.limit import (
     Spacing,
     computed_keys,
 )
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.store.admission import (
     Room,
     check_worker_limits,
@@ -32,7 +32,7 @@ from tests.support.refusal import refused
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
-LANE = Lane(queue="mail", task="send")
+PARTITION = Partition(queue="mail", task="send")
 
 rules = st.builds(
     LimitRule,
@@ -163,19 +163,19 @@ class TestShareOut:
 
 class TestGoverningRules:
     def test_names_the_counter_of_a_task_after_it(self) -> None:
-        assert governing_rules(LANE, [Concurrency(2)], []) == (
+        assert governing_rules(PARTITION, [Concurrency(2)], []) == (
             LimitRule(key="task:send", live_max=2),
         )
 
     def test_uses_the_keys_that_were_computed_from_the_input(self) -> None:
-        lane = Lane(queue="mail", task="send", keys=("user-7", "host-1"))
+        partition = Partition(queue="mail", task="send", keys=("user-7", "host-1"))
         limits = [
             Concurrency(2, key=lambda user: user),
             Concurrency(5, key="smtp"),
             Rate(9, per="1m", key=lambda user: user),
         ]
 
-        assert governing_rules(lane, limits, []) == (
+        assert governing_rules(partition, limits, []) == (
             LimitRule(key="user-7", live_max=2),
             LimitRule(key="smtp", live_max=5),
             LimitRule(key="host-1", starts_max=9, window=MINUTE),
@@ -189,7 +189,7 @@ class TestGoverningRules:
             Concurrency(4, task="send"),
         ]
 
-        assert governing_rules(LANE, [], limits) == (
+        assert governing_rules(PARTITION, [], limits) == (
             LimitRule(key="queue:mail", live_max=3),
             LimitRule(key="task:send", live_max=4),
         )
@@ -201,7 +201,7 @@ class TestGoverningRules:
             Spacing("2s", key="smtp"),
         ]
 
-        assert governing_rules(LANE, limits[:1], limits[1:]) == (
+        assert governing_rules(PARTITION, limits[:1], limits[1:]) == (
             LimitRule(key="smtp", live_max=4, starts_max=100, window=MINUTE, spacing=2 * SECOND),
         )
 
@@ -216,7 +216,7 @@ class TestGoverningRules:
             Rate(50, per="60s", key="k"),
         ]
 
-        assert governing_rules(LANE, [], limits[::turn]) == (
+        assert governing_rules(PARTITION, [], limits[::turn]) == (
             LimitRule(key="k", live_max=2, starts_max=50, window=MINUTE, spacing=3 * SECOND),
         )
 
@@ -228,13 +228,13 @@ class TestGoverningRules:
             Concurrency(4, key="k"),
         ]
 
-        assert governing_rules(LANE, [], limits[::turn]) == (
+        assert governing_rules(PARTITION, [], limits[::turn]) == (
             LimitRule(key="k", live_max=4, starts_max=10, window=SECOND),
             LimitRule(key="k", starts_max=100, window=MINUTE),
         )
 
     def test_spaces_an_even_rate(self) -> None:
-        [rule] = governing_rules(LANE, [Rate(6, per="1m", evenly=True)], [])
+        [rule] = governing_rules(PARTITION, [Rate(6, per="1m", evenly=True)], [])
 
         assert rule.spacing == 10 * SECOND
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.errors import PayloadNotSerialisable, PayloadTooLarge
+from perdure.errors import PayloadNotSerializable, PayloadTooLarge
 from perdure.model.payload import as_type, converter, from_json, input_hash, to_json
 
 json_values = st.recursive(
@@ -80,11 +80,11 @@ class TestToJson:
     @pytest.mark.parametrize("is_input", [True, False])
     @pytest.mark.parametrize("key", [(1, 2), None, True, frozenset({1})])
     def test_refuses_keys_that_json_has_not(self, key: Any, is_input: bool) -> None:
-        with pytest.raises(PayloadNotSerialisable, match="keys of a dict must be texts, numbers"):
+        with pytest.raises(PayloadNotSerializable, match="keys of a dict must be texts, numbers"):
             to_json({key: 1}, "value", is_input=is_input)
 
     def test_refuses_an_input_whose_keys_would_become_one(self) -> None:
-        with pytest.raises(PayloadNotSerialisable, match="two keys of one dict are the same"):
+        with pytest.raises(PayloadNotSerializable, match="two keys of one dict are the same"):
             to_json({1: "a", "1": "b"}, "value", is_input=True)
 
     def test_keeps_the_order_of_objects_in_results(self) -> None:
@@ -111,14 +111,14 @@ class TestToJson:
         [object(), {1, object()}, lambda: None, float("nan"), [float("inf")], {"a": float("-inf")}],
     )
     def test_refuses_what_json_cannot_carry_and_says_what(self, value: Any) -> None:
-        with pytest.raises(PayloadNotSerialisable, match="the result"):
+        with pytest.raises(PayloadNotSerializable, match="the result"):
             to_json(value, "the result")
 
     def test_refuses_a_value_without_end(self) -> None:
         endless: list[Any] = []
         endless.append(endless)
 
-        with pytest.raises(PayloadNotSerialisable):
+        with pytest.raises(PayloadNotSerializable):
             to_json(endless, "value")
 
     def test_refuses_what_is_too_large_and_says_how_large(self) -> None:

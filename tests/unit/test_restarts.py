@@ -10,7 +10,7 @@ from perdure.worker.supervisor import (
     DELAY_MAX,
     FIRST_DELAY,
     STEADY_AFTER,
-    deaths_in_a_row,
+    crashes_in_a_row,
     restart_delay,
 )
 
@@ -22,7 +22,7 @@ class TestRestartDelay:
         assert restart_delay(1) == FIRST_DELAY
 
     def test_grows_with_every_further_death(self) -> None:
-        delays = [restart_delay(deaths) for deaths in range(1, 6)]
+        delays = [restart_delay(crashes) for crashes in range(1, 6)]
 
         assert delays == sorted(set(delays))
 
@@ -31,14 +31,14 @@ class TestRestartDelay:
         assert restart_delay(10**9) == DELAY_MAX
 
     def test_refuses_a_count_of_none(self) -> None:
-        with pytest.raises(ValueError, match="deaths=0"):
+        with pytest.raises(ValueError, match="crashes=0"):
             restart_delay(0)
 
 
 class TestDeathsInARow:
     def test_counts_up_while_it_dies_soon_after_its_start(self) -> None:
-        assert deaths_in_a_row(0, timedelta(0)) == 1
-        assert deaths_in_a_row(3, SHORT_OF_STEADY) == 4
+        assert crashes_in_a_row(0, timedelta(0)) == 1
+        assert crashes_in_a_row(3, SHORT_OF_STEADY) == 4
 
     def test_starts_anew_once_it_was_up_for_a_while(self) -> None:
-        assert deaths_in_a_row(7, STEADY_AFTER) == 1
+        assert crashes_in_a_row(7, STEADY_AFTER) == 1

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from perdure.engine.failures import POSTPONES_MAX, Budget, after_error, backoff
+from perdure.engine.failures import MAX_SNOOZES, Budget, after_error, backoff
 from perdure.errors import DeadlineExceeded, InvalidInput, Permanent, RetryLater
 from perdure.model.failure import Failure, type_name
 from perdure.model.ids import JobId
 from perdure.model.job import Claim, ClaimedJob
-from perdure.model.outcome import Buried, Failed, Outcome, Retried
-from perdure.model.partition import Lane
+from perdure.model.outcome import DeadLettered, Failed, Outcome, Retried
+from perdure.model.partition import Partition
 from perdure.model.retry import Retry, decode_policy, encode_policy
 from tests.support.refusal import refused
 
@@ -25,11 +25,11 @@ FAILURE = Failure(type="OSError", message="no route")
 JOB = ClaimedJob(
     claim=Claim(id=JobId("job"), epoch=1),
     namespace="default",
-    lane=Lane(queue="mail", task="send"),
+    partition=Partition(queue="mail", task="send"),
     input=b"{}",
     attempt=1,
     failures=0,
-    postpones=0,
+    snoozes=0,
     max_attempts=None,
     policy=None,
     group=None,
@@ -128,12 +128,14 @@ class TestAfterError:
     def test_tries_again_until_the_retries_are_used_up(self) -> None:
         retry = Retry(2, jitter=False)
 
-        kinds = [type(self.after(OSError(), retry, failures=failures)) for failures in range(3)]
+        node_types = [
+            type(self.after(OSError(), retry, failures=failures)) for failures in range(3)
+        ]
 
-        assert kinds == [Retried, Retried, Buried]
+        assert node_types == [Retried, Retried, DeadLettered]
 
     def test_buries_at_once_what_has_no_retries_to_use(self) -> None:
-        assert self.after(OSError(), Retry(0)) == Buried(failure=FAILURE)
+        assert self.after(OSError(), Retry(0)) == DeadLettered(failure=FAILURE)
 
     def test_holds_the_worker_off_and_waits(self) -> None:
         outcome = self.after(OSError(), Retry(2, first="3s", jitter=False))
@@ -142,12 +144,12 @@ class TestAfterError:
 
     def test_counts_tries_rather_than_retries_when_the_job_says_so(self) -> None:
         for retry in (None, Retry(99)):
-            kinds = [
+            node_types = [
                 type(self.after(OSError(), retry, failures=failures, max_attempts=3))
                 for failures in range(3)
             ]
 
-            assert kinds == [Retried, Retried, Buried]
+            assert node_types == [Retried, Retried, DeadLettered]
 
     @pytest.mark.parametrize("error", [Permanent("no"), DeadlineExceeded("late")])
     def test_does_not_retry_what_cannot_succeed(self, error: Exception) -> None:
@@ -175,15 +177,15 @@ class TestAfterError:
 
         assert isinstance(outcome, Retried)
         assert (outcome.until, outcome.closes_limit) == (until, "smtp")
-        assert outcome.is_postponed
+        assert outcome.is_snoozed
         later = self.after(RetryLater(after="7s"), None)
         assert isinstance(later, Retried)
         assert later.delay == 7 * SECOND
 
     def test_buries_what_is_postponed_too_often(self) -> None:
-        last = self.after(RetryLater(), None, postpones=POSTPONES_MAX - 1)
+        last = self.after(RetryLater(), None, snoozes=MAX_SNOOZES - 1)
 
         assert isinstance(last, Retried)
-        assert self.after(RetryLater(), Retry(99), postpones=POSTPONES_MAX) == Buried(
+        assert self.after(RetryLater(), Retry(99), snoozes=MAX_SNOOZES) == DeadLettered(
             failure=FAILURE
         )

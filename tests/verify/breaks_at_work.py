@@ -11,13 +11,13 @@ from perdure.model.event import Effects, Parent
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import NodeRef, Status
 from perdure.model.limit import LimitRule
-from perdure.model.run import RunStatus, WaitKind
+from perdure.model.run import RunStatus, WaitType
 from perdure.model.schedule import TickRecord, TickResult
 from proof.evidence import EvidenceSettings, Expected
 from proof.evidence.log import (
     BodyBegan,
     BodyEnded,
-    GivenBack,
+    Requeued,
 )
 from tests.verify.broken import NAMESPACE, Broken, Case
 
@@ -65,7 +65,7 @@ def wait_for_another_child(broken: Broken) -> None:
 
 
 def wait_for_the_wrong_kind(broken: Broken) -> None:
-    broken.change_wait("parent", "c", kind=WaitKind.TIMER)
+    broken.change_wait("parent", "c", type=WaitType.TIMER)
 
 
 def leave_a_job_of_a_paused_run_waiting(broken: Broken) -> None:
@@ -79,23 +79,23 @@ def leave_a_job_parked_after_the_pause(broken: Broken) -> None:
 
 
 def let_a_wait_of_a_paused_run_go(broken: Broken) -> None:
-    broken.change_wait("held", "d", is_held=False)
+    broken.change_wait("held", "d", is_suspended=False)
 
 
 def keep_a_wait_held_after_the_pause(broken: Broken) -> None:
-    broken.change_wait("unpaused", "w", is_held=True)
+    broken.change_wait("unpaused", "w", is_suspended=True)
 
 
-def leave_a_job_in_the_lane_of_another_version(broken: Broken) -> None:
+def leave_a_job_in_the_partition_of_another_version(broken: Broken) -> None:
     [job] = broken.jobs_of("queued")
-    broken.change_job(job.id, lane=replace(job.lane, flow="queued@other"))
+    broken.change_job(job.id, partition=replace(job.partition, flow="queued@other"))
 
 
 def leave_a_job_behind_in_a_migration(broken: Broken) -> None:
     [job] = broken.jobs_of("moved")
     before = broken.event("moved", 1)
     assert isinstance(before, events.RunSubmitted)
-    broken.change_job(job.id, lane=replace(job.lane, flow=f"moved@{before.version}"))
+    broken.change_job(job.id, partition=replace(job.partition, flow=f"moved@{before.version}"))
 
 
 def lose_a_definition(broken: Broken) -> None:
@@ -243,7 +243,7 @@ def jump_an_attempt(broken: Broken) -> None:
 
 def count_what_was_given_back(broken: Broken) -> None:
     line = broken.began(run="flaky", key="a", place=1)
-    broken.lines.append(GivenBack(at=0, job=line.job, attempt=1))
+    broken.lines.append(Requeued(at=0, job=line.job, attempt=1))
 
 
 def fail_the_same_attempt_twice(broken: Broken) -> None:
@@ -356,7 +356,7 @@ AT_WORK: list[Case] = [
     (leave_a_job_parked_after_the_pause, "I7", "paused_run_parked"),
     (let_a_wait_of_a_paused_run_go, "I7", "paused_run_parked"),
     (keep_a_wait_held_after_the_pause, "I7", "paused_run_parked"),
-    (leave_a_job_in_the_lane_of_another_version, "I7", "run_job_partition"),
+    (leave_a_job_in_the_partition_of_another_version, "I7", "run_job_partition"),
     (leave_a_job_behind_in_a_migration, "I7", "run_job_partition"),
     (lose_a_definition, "I7", "run_definition"),
     (let_a_timer_be_overdue, "I7", "run_overdue"),

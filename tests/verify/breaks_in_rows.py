@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from perdure.model import event as events
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Status
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.store.memory.state import LimitRecord
 from tests.verify.breaks_of_decisions import AGES
 from tests.verify.broken import NAMESPACE, Broken, Case
@@ -63,7 +63,7 @@ def have_two_live_jobs_of_one_fingerprint(broken: Broken) -> None:
 
 def hide_a_stale_output(broken: Broken) -> None:
     job = broken.state.jobs[JobId(broken.plain["done"])]
-    broken.change_job(job.id, epoch=job.epoch + 1, is_dropped=True)
+    broken.change_job(job.id, epoch=job.epoch + 1, is_hidden=True)
 
 
 # I5: a version is its content
@@ -84,18 +84,18 @@ def garble_a_definition(broken: Broken) -> None:
 # I7: nothing is where nobody looks
 
 
-def put_a_job_into_no_lane(broken: Broken) -> None:
-    broken.change_job(broken.plain["idle"], lane=Lane(queue="", task=""))
+def put_a_job_into_no_partition(broken: Broken) -> None:
+    broken.change_job(broken.plain["idle"], partition=Partition(queue="", task=""))
 
 
-def put_a_job_into_the_lane_of_a_flow(broken: Broken) -> None:
+def put_a_job_into_the_partition_of_a_flow(broken: Broken) -> None:
     job = broken.state.jobs[JobId(broken.plain["idle"])]
-    broken.change_job(job.id, lane=replace(job.lane, flow="chain@1"))
+    broken.change_job(job.id, partition=replace(job.partition, flow="chain@1"))
 
 
 def put_a_job_of_a_run_into_another_queue(broken: Broken) -> None:
     [job] = broken.jobs_of("queued")
-    broken.change_job(job.id, lane=replace(job.lane, queue="elsewhere"))
+    broken.change_job(job.id, partition=replace(job.partition, queue="elsewhere"))
 
 
 def make_a_job_of_a_run_less_urgent(broken: Broken) -> None:
@@ -189,8 +189,8 @@ IN_ROWS: list[Case] = [
     (hide_a_stale_output, "I3", "output_is_current"),
     (give_a_flow_another_definition, "I5", "run_definition"),
     (garble_a_definition, "I5", "run_definition"),
-    (put_a_job_into_no_lane, "I7", "job_partition"),
-    (put_a_job_into_the_lane_of_a_flow, "I7", "job_partition"),
+    (put_a_job_into_no_partition, "I7", "job_partition"),
+    (put_a_job_into_the_partition_of_a_flow, "I7", "job_partition"),
     (put_a_job_of_a_run_into_another_queue, "I7", "jobs_as_scheduled"),
     (make_a_job_of_a_run_less_urgent, "I7", "jobs_as_scheduled"),
     (call_the_job_of_a_run_with_something_else, "I7", "jobs_as_scheduled"),

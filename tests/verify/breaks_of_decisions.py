@@ -7,7 +7,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from perdure.model import event as events
-from perdure.model.run import WaitKind
+from perdure.model.run import WaitType
 from tests.verify.broken import Broken, Case
 
 AGES = timedelta(days=18_000)
@@ -65,11 +65,11 @@ def let_a_timer_be_due_early(broken: Broken) -> None:
 
 
 def turn_a_timer_into_a_wait_for_a_signal(broken: Broken) -> None:
-    broken.change_wait("sleeping", "d", kind=WaitKind.SIGNAL)
+    broken.change_wait("sleeping", "d", type=WaitType.SIGNAL)
 
 
 def turn_an_approval_into_a_timer(broken: Broken) -> None:
-    broken.change_wait("open", "ok", kind=WaitKind.TIMER)
+    broken.change_wait("open", "ok", type=WaitType.TIMER)
 
 
 def listen_for_another_signal(broken: Broken) -> None:

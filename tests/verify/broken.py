@@ -68,9 +68,11 @@ class Broken:
         kept = self.log(id)[number - 1].event
         return decode_event(RunId(id), number, kept.data)
 
-    def find(self, id: str, kind: type, place: int = 0) -> int:
+    def find(self, id: str, live_type: type, place: int = 0) -> int:
         """The number of an event of this kind."""
-        found = [n for n in range(1, len(self.log(id)) + 1) if isinstance(self.event(id, n), kind)]
+        found = [
+            n for n in range(1, len(self.log(id)) + 1) if isinstance(self.event(id, n), live_type)
+        ]
         return found[place]
 
     def rewrite(self, id: str, number: int, event: Event, value: bytes | None = None) -> None:

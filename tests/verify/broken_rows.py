@@ -66,8 +66,8 @@ ROWS: list[Row] = [
         "live_jobs",
     ),
     (
-        "a job is in a lane that cannot be read",
-        'UPDATE perdure_jobs SET lane = \'["nobody", "never", [], [], "other@1"]\''
+        "a job is in a partition that cannot be read",
+        'UPDATE perdure_jobs SET partition = \'["nobody", "never", [], [], "other@1"]\''
         " WHERE run_id = 'queued'",
         "I7",
         "run_job_partition",
@@ -146,14 +146,14 @@ ROWS: list[Row] = [
         "waits_as_opened",
     ),
     (
-        "a plain job is in a lane of nobody",
-        "UPDATE perdure_jobs SET lane = 'garbage' WHERE id = '{idle}'",
+        "a plain job is in a partition of nobody",
+        "UPDATE perdure_jobs SET partition = 'garbage' WHERE id = '{idle}'",
         "I7",
         "job_partition",
     ),
     (
-        "a plain job is in another queue's lane",
-        "UPDATE perdure_jobs SET lane = replace(lane, '\"nobody\"', '\"other\"') WHERE id ="
+        "a plain job is in another queue's partition",
+        "UPDATE perdure_jobs SET partition = replace(partition, '\"nobody\"', '\"other\"') WHERE id ="
         " '{idle}'",
         "I7",
         "job_partition",
@@ -171,8 +171,8 @@ ROWS: list[Row] = [
         "jobs_as_scheduled",
     ),
     (
-        "a run's job is in another queue's lane",
-        "UPDATE perdure_jobs SET lane = replace(lane, 'nobody', 'x') WHERE run_id = 'queued'",
+        "a run's job is in another queue's partition",
+        "UPDATE perdure_jobs SET partition = replace(partition, 'nobody', 'x') WHERE run_id = 'queued'",
         "I7",
         "jobs_as_scheduled",
     ),

@@ -17,9 +17,9 @@ from proof.evidence import EvidenceSettings, EvidenceVerifier, MemoryEvidenceLog
 from tests.flows.catalogue import FLOWS
 from tests.flows.conftest import results_of_all
 from tests.verify.history import Maker
-from tests.worker.conftest import Hire, client, hire
+from tests.worker.conftest import StartWorker, client, start_worker
 
-__all__ = ["client", "hire"]
+__all__ = ["client", "start_worker"]
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ async def test_finds_nothing_where_everything_happened_once(store: Store) -> Non
 
 
 async def test_finds_nothing_after_every_flow_of_the_catalogue(
-    store: Store, client: AsyncClient, hire: Hire
+    store: Store, client: AsyncClient, start_worker: StartWorker
 ) -> None:
-    await hire(flows=FLOWS)
+    await start_worker(flows=FLOWS)
     await results_of_all(client)
 
     assert await verify_store(store) == []
@@ -75,7 +75,7 @@ async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store
 
 
 async def test_looks_at_jobs_that_only_their_waiters_still_see(
-    store: Store, client: AsyncClient, hire: Hire
+    store: Store, client: AsyncClient, start_worker: StartWorker
 ) -> None:
     evidence = MemoryEvidenceLog()
 
@@ -84,7 +84,7 @@ async def test_looks_at_jobs_that_only_their_waiters_still_see(
         with evidence.execution(ctx) as execution:
             return execution.nonce
 
-    await hire(sign, keep_completed=0)
+    await start_worker(sign, keep_completed=0)
     job = await client.enqueue(sign, 1)
     await job.result(20)
     verifier = EvidenceVerifier(store, evidence.lines)

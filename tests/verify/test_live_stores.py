@@ -10,9 +10,9 @@ from perdure import CONTEXT, AsyncClient, AsyncContext, Concurrency, Flow, Retry
 from perdure.store.opening import store_at
 from perdure.verify import verifier, verify_store
 from tests.flows.catalogue import FLOWS
-from tests.worker.conftest import Hire, hire
+from tests.worker.conftest import StartWorker, start_worker
 
-__all__ = ["hire"]
+__all__ = ["start_worker"]
 
 RUNS, JOBS = 60, 30
 asking = Flow("asking").wait_for_signal("go").build()
@@ -35,8 +35,12 @@ async def print_it(number: int, ctx: AsyncContext = CONTEXT) -> int:
 
 
 class TestLiveStore:
-    async def test_finds_nothing_while_workers_go_on(self, store_url: str, hire: Hire) -> None:
-        await asyncio.gather(*(hire(print_it, flows=[chain_flow, *FLOWS]) for _ in range(2)))
+    async def test_finds_nothing_while_workers_go_on(
+        self, store_url: str, start_worker: StartWorker
+    ) -> None:
+        await asyncio.gather(
+            *(start_worker(print_it, flows=[chain_flow, *FLOWS]) for _ in range(2))
+        )
         store = store_at(store_url)
         await store.open()
         findings = []

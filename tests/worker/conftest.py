@@ -13,7 +13,7 @@ from perdure.store.opening import store_at
 from tests.worker.harness import Running
 from tests.worker.watched_store import StoreWatch
 
-Hire = Callable[..., Awaitable[Running]]
+StartWorker = Callable[..., Awaitable[Running]]
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def watch(store_url: str) -> StoreWatch:
 
 
 @pytest.fixture
-async def hire(store_url: str) -> AsyncIterator[Hire]:
+async def start_worker(store_url: str) -> AsyncIterator[StartWorker]:
     """Start a worker for some tasks; settings are those of ``Worker``."""
     hired: list[Running] = []
 

@@ -50,19 +50,19 @@ class Running:
         assert self._serving is not None
         await asyncio.wait_for(asyncio.shield(self._serving), WAIT_SECONDS)
 
-    def all(self, kind: type[E], job_id: str | None = None) -> list[E]:
+    def all(self, found_type: type[E], job_id: str | None = None) -> list[E]:
         """What it told of this kind, about any job or one."""
         return [
             event
             for event in self.events
-            if isinstance(event, kind)
+            if isinstance(event, found_type)
             and (job_id is None or (isinstance(event, JobEvent) and event.job_id == job_id))
         ]
 
-    async def told(self, kind: type[E], job_id: str | None = None, count: int = 1) -> E:
+    async def told(self, found_type: type[E], job_id: str | None = None, count: int = 1) -> E:
         """Wait until it has told ``count`` events of this kind; the last of them."""
         async with asyncio.timeout(WAIT_SECONDS):
-            while len(found := self.all(kind, job_id)) < count:
+            while len(found := self.all(found_type, job_id)) < count:
                 self._news.clear()
                 await self._news.wait()
         return found[count - 1]

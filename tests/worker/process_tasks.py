@@ -60,12 +60,12 @@ def die(ctx: Context = CONTEXT) -> str:
 
 
 @task(isolation="process")
-def fail(kind: str) -> None:
-    if kind == "later":
+def fail(found_type: str) -> None:
+    if found_type == "later":
         raise RetryLater("busy", after="1h")
-    if kind == "exit":
+    if found_type == "exit":
         raise SystemExit(7)
-    if kind == "odd":
+    if found_type == "odd":
         raise ValueError("zero \x00 and half a pair \ud800")
     try:
         raise OSError("the disk")

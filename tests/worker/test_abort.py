@@ -23,11 +23,13 @@ from perdure.worker import attempt
 from perdure.worker.events import AttemptAborting, AttemptProgressed, AttemptStarted
 from perdure.worker.events import AttemptCancelled as JobCancelledEvent
 from tests.worker import process_tasks
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, until
 
 
-async def test_abort_cancels_a_waiting_job_at_once(client: AsyncClient, hire: Hire) -> None:
+async def test_abort_cancels_a_waiting_job_at_once(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task
     async def work() -> str:
         return "ran"
@@ -35,7 +37,7 @@ async def test_abort_cancels_a_waiting_job_at_once(client: AsyncClient, hire: Hi
     job = await client.enqueue(work)
     later = await client.enqueue(work.options(delay="1h"))
     outcomes = [await job.cancel(), await later.cancel()]
-    worker = await hire(work)
+    worker = await start_worker(work)
     assert await (await client.enqueue(work)).result(10) == "ran"
 
     assert [outcome.after for outcome in outcomes] == [Status.CANCELLED] * 2
@@ -45,13 +47,13 @@ async def test_abort_cancels_a_waiting_job_at_once(client: AsyncClient, hire: Hi
 
 
 async def test_abort_of_a_finished_job_does_nothing_and_says_so(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task
     async def work() -> str:
         return "ran"
 
-    await hire(work)
+    await start_worker(work)
     job = await client.enqueue(work)
     await job.result(10)
     outcome = await job.cancel()
@@ -62,7 +64,7 @@ async def test_abort_of_a_finished_job_does_nothing_and_says_so(
 
 
 async def test_abort_cancels_an_active_async_body_after_its_grace(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
     ends: list[str] = []
@@ -75,7 +77,7 @@ async def test_abort_cancels_an_active_async_body_after_its_grace(
             ends.append("cancelled")
             raise
 
-    worker = await hire(work, abort_grace="50ms")
+    worker = await start_worker(work, abort_grace="50ms")
     job = await client.enqueue(work)
     await gate.reached()
     outcome = await job.cancel()
@@ -90,13 +92,13 @@ async def test_abort_cancels_an_active_async_body_after_its_grace(
 
 @pytest.mark.parametrize("poll", ["100ms", "1m"])
 async def test_abort_signal_fires_within_a_second(
-    client: AsyncClient, store_url: str, hire: Hire, poll: str
+    client: AsyncClient, store_url: str, start_worker: StartWorker, poll: str
 ) -> None:
     @task
     async def work(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.abort_signal.wait_async()
 
-    worker = await hire(work, abort_grace="1h", poll=poll, lease="1h")
+    worker = await start_worker(work, abort_grace="1h", poll=poll, lease="1h")
     job = await client.enqueue(work)
     await worker.told(AttemptStarted)
     async with AsyncClient(store_url) as other:
@@ -111,7 +113,7 @@ async def test_abort_signal_fires_within_a_second(
 
 
 async def test_abort_lets_a_body_end_by_itself_within_its_grace(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     ends: list[str] = []
 
@@ -125,7 +127,7 @@ async def test_abort_lets_a_body_end_by_itself_within_its_grace(
                 return "tidied up"
             await asyncio.sleep(0.01)
 
-    worker = await hire(work, abort_grace="1h")
+    worker = await start_worker(work, abort_grace="1h")
     job = await client.enqueue(work)
     await worker.told(AttemptStarted)
     await job.cancel()
@@ -136,7 +138,7 @@ async def test_abort_lets_a_body_end_by_itself_within_its_grace(
 
 
 async def test_abort_flags_a_sync_body_and_goes_on_without_it(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
     flags: list[bool] = []
@@ -152,7 +154,7 @@ async def test_abort_flags_a_sync_body_and_goes_on_without_it(
     def other() -> str:
         return "the slot is free"
 
-    await hire(ignore, other, abort_grace="50ms", concurrency=1)
+    await start_worker(ignore, other, abort_grace="50ms", concurrency=1)
     job = await client.enqueue(ignore)
     await gate.reached()
     await job.cancel()
@@ -168,7 +170,7 @@ async def test_abort_flags_a_sync_body_and_goes_on_without_it(
 
 
 async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     heard: list[str | None] = []
 
@@ -178,7 +180,7 @@ async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(
         ctx.abort_signal.wait(10)
         heard.append(ctx.abort_signal.reason)
 
-    worker = await hire(wait, abort_grace="1h")
+    worker = await start_worker(wait, abort_grace="1h")
     job = await client.enqueue(wait)
     await worker.told(AttemptProgressed)
     await job.cancel()
@@ -189,7 +191,7 @@ async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(
 
 
 async def test_abort_cannot_be_overwritten_by_a_body_that_ignores_it(
-    client: AsyncClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
+    client: AsyncClient, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
     gate = Gate()
@@ -203,7 +205,7 @@ async def test_abort_cannot_be_overwritten_by_a_body_that_ignores_it(
                 continue
         return "overwritten?"
 
-    worker = await hire(ignore, abort_grace="50ms")
+    worker = await start_worker(ignore, abort_grace="50ms")
     job = await client.enqueue(ignore)
     await gate.reached()
     await job.cancel()
@@ -217,14 +219,14 @@ async def test_abort_cannot_be_overwritten_by_a_body_that_ignores_it(
 
 
 async def test_abort_wins_over_a_failure_that_would_be_retried(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task(retries=Retry(5, first=0))
     async def stumble(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.abort_signal.wait_async()
         raise ValueError("while being aborted")
 
-    worker = await hire(stumble, hold_off=0)
+    worker = await start_worker(stumble, hold_off=0)
     job = await client.enqueue(stumble)
     await worker.told(AttemptStarted)
     await job.cancel()
@@ -235,9 +237,9 @@ async def test_abort_wins_over_a_failure_that_would_be_retried(
 
 
 async def test_abort_reaches_a_body_in_a_process_and_kills_it_if_need_be(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
-    worker = await hire(process_tasks.heed, process_tasks.hang, abort_grace="1s")
+    worker = await start_worker(process_tasks.heed, process_tasks.hang, abort_grace="1s")
     heeding = await client.enqueue(process_tasks.heed)
     hanging = await client.enqueue(process_tasks.hang)
     await worker.told(AttemptProgressed, heeding.id)
@@ -252,7 +254,9 @@ async def test_abort_reaches_a_body_in_a_process_and_kills_it_if_need_be(
     await until(lambda: is_gone(pid))
 
 
-async def test_abort_of_a_group_touches_only_that_group(client: AsyncClient, hire: Hire) -> None:
+async def test_abort_of_a_group_touches_only_that_group(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task
@@ -260,7 +264,7 @@ async def test_abort_of_a_group_touches_only_that_group(client: AsyncClient, hir
         await gate.pass_through()
         return name
 
-    await hire(wait, concurrency=3, abort_grace="20ms")
+    await start_worker(wait, concurrency=3, abort_grace="20ms")
     mine = await client.enqueue_many(wait.options(group="mine"), ["mine"] * 2)
     theirs = await client.enqueue(wait.options(group="theirs"), "theirs")
     await gate.reached(3)

@@ -34,14 +34,14 @@ from perdure import (
 from perdure.clock import new_id
 from perdure.model.ids import JobId
 from perdure.model.job import NewJob
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.retry import encode_policy
 from perdure.store.admission import AGING_DEFAULT
 from perdure.store.contract import Store
 from perdure.worker.events import WorkerEvent
 from tests.support.refusal import refused
 from tests.worker import process_tasks
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 
 
 @task
@@ -64,8 +64,8 @@ BAD_SETTINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a concurrency that is no number": ({"concurrency": "many"}, "argument.type", "concurrency"),
     "no lease": ({"lease": 0}, "argument.not_positive", "lease"),
     "no poll": ({"poll": "0s"}, "argument.not_positive", "poll"),
-    "no deaths": ({"deaths_max": 0}, "argument.range", "deaths_max"),
-    "deaths that are no number": ({"deaths_max": "3"}, "argument.type", "deaths_max"),
+    "no crashes": ({"max_crashes": 0}, "argument.range", "max_crashes"),
+    "crashes that are no number": ({"max_crashes": "3"}, "argument.type", "max_crashes"),
     "a payload limit of nothing": (
         {"payload_max_bytes": 0},
         "argument.range",
@@ -215,12 +215,13 @@ def test_bad_input_what_cannot_listen_is_refused(listener: Any, code: str) -> No
         Worker("memory://", tasks=[nothing]).on(WorkerEvent, listener)
 
 
-@pytest.mark.parametrize("kind", [JobFailed, "job_failed", None])
-def test_bad_input_what_is_no_kind_of_event_is_refused(kind: Any) -> None:
+@pytest.mark.parametrize("found_type", [JobFailed, "job_failed", None])
+def test_bad_input_what_is_no_kind_of_event_is_refused(found_type: Any) -> None:
     with refused(
-        "worker.unknown_event", value=kind if isinstance(kind, str | None) else repr(kind)
+        "worker.unknown_event",
+        value=found_type if isinstance(found_type, str | None) else repr(found_type),
     ):
-        Worker("memory://", tasks=[nothing]).on(kind, print)
+        Worker("memory://", tasks=[nothing]).on(found_type, print)
 
 
 BAD_LIMITS: list[Callable[[], object]] = [
@@ -281,7 +282,7 @@ UNUSABLE = [
 
 
 async def test_bad_input_of_a_foreign_client_fails_its_job_for_good(
-    client: AsyncClient, store: Store, hire: Hire
+    client: AsyncClient, store: Store, start_worker: StartWorker
 ) -> None:
     calls: list[int] = []
 
@@ -290,7 +291,7 @@ async def test_bad_input_of_a_foreign_client_fails_its_job_for_good(
         calls.append(number)
         return 2 * number
 
-    await hire(double)
+    await start_worker(double)
     for stored in UNUSABLE:
         job = await insert(store, double.name, stored)
         with pytest.raises(JobFailed, match="cannot be used"):
@@ -300,18 +301,18 @@ async def test_bad_input_of_a_foreign_client_fails_its_job_for_good(
 
 
 async def test_bad_input_of_a_foreign_client_fails_a_job_in_a_process_for_good(
-    client: AsyncClient, store: Store, hire: Hire
+    client: AsyncClient, store: Store, start_worker: StartWorker
 ) -> None:
-    await hire(process_tasks.retry_adding, concurrency=1)
+    await start_worker(process_tasks.retry_adding, concurrency=1)
     for stored in UNUSABLE:
         job = await insert(store, process_tasks.retry_adding.name, stored)
         with pytest.raises(JobFailed, match="cannot be used"):
             await client.jobs.handle(job).result(15)
 
 
-@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize("found_type", ["async", "sync"])
 async def test_bad_input_results_that_cannot_be_stored_fail_the_job_for_good(
-    client: AsyncClient, hire: Hire, kind: str
+    client: AsyncClient, start_worker: StartWorker, found_type: str
 ) -> None:
     results: dict[str, Any] = {
         "object": object(),
@@ -330,8 +331,8 @@ async def test_bad_input_results_that_cannot_be_stored_fail_the_job_for_good(
     def give_sync(name: str) -> Any:
         return results[name]
 
-    give: Any = give_async if kind == "async" else give_sync
-    worker = await hire(give, payload_max_bytes=1_000)
+    give: Any = give_async if found_type == "async" else give_sync
+    worker = await start_worker(give, payload_max_bytes=1_000)
     for name in results:
         with pytest.raises(JobFailed, match="result of task 'give'"):
             await (await client.enqueue(give, name)).result(10)
@@ -341,7 +342,7 @@ async def test_bad_input_results_that_cannot_be_stored_fail_the_job_for_good(
 
 
 async def test_bad_input_larger_than_the_clients_limit_is_never_written(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task
     async def echo(text: str) -> str:
@@ -371,9 +372,9 @@ class Broken:
 
 
 @pytest.mark.parametrize("where", ["encode", "decode"])
-@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize("found_type", ["async", "sync"])
 async def test_bad_input_to_a_codec_fails_the_job_and_frees_its_slot(
-    client: AsyncClient, hire: Hire, where: str, kind: str
+    client: AsyncClient, start_worker: StartWorker, where: str, found_type: str
 ) -> None:
     @task(name="work")
     async def work_async() -> int:
@@ -383,8 +384,8 @@ async def test_bad_input_to_a_codec_fails_the_job_and_frees_its_slot(
     def work_sync() -> int:
         return 1
 
-    work: Any = work_async if kind == "async" else work_sync
-    worker = await hire(work, codec=Broken(where), concurrency=1)
+    work: Any = work_async if found_type == "async" else work_sync
+    worker = await start_worker(work, codec=Broken(where), concurrency=1)
     for _ in range(2):
         with pytest.raises(JobFailed, match="broken"):
             await (await client.enqueue(work)).result(10)
@@ -393,13 +394,13 @@ async def test_bad_input_to_a_codec_fails_the_job_and_frees_its_slot(
 
 
 async def test_bad_input_a_stored_policy_that_cannot_be_read_costs_only_its_job(
-    client: AsyncClient, store: Store, hire: Hire
+    client: AsyncClient, store: Store, start_worker: StartWorker
 ) -> None:
     @task
     async def work() -> str:
         return "ran"
 
-    worker = await hire(work)
+    worker = await start_worker(work)
     broken = await insert(store, work.name, b"[[], {}]", policy=b"no json")
     with pytest.raises(JobFailed):
         await client.jobs.handle(broken).result(10)
@@ -422,7 +423,7 @@ async def insert(store: Store, name: str, data: bytes, policy: bytes | None = No
     job = NewJob(
         id=JobId(new_id()),
         namespace="default",
-        lane=Lane(queue="default", task=name),
+        partition=Partition(queue="default", task=name),
         priority=3,
         aging=AGING_DEFAULT,
         input=data,

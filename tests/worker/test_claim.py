@@ -10,15 +10,15 @@ from perdure import AsyncClient, Status, task
 from perdure.clock import new_id
 from perdure.model.ids import JobId
 from perdure.model.job import NewJob
-from perdure.model.partition import Lane
-from perdure.store.contract import SURVEY_LANES_MAX, Store
+from perdure.model.partition import Partition
+from perdure.store.contract import POLL_PARTITIONS_MAX, Store
 from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate
 
 
 async def test_claim_hands_each_of_many_jobs_to_one_of_several_workers(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     bodies: Counter[int] = Counter()
 
@@ -28,7 +28,7 @@ async def test_claim_hands_each_of_many_jobs_to_one_of_several_workers(
         await asyncio.sleep(0)
         return number
 
-    workers = [await hire(count, concurrency=5) for _ in range(3)]
+    workers = [await start_worker(count, concurrency=5) for _ in range(3)]
     jobs = await client.enqueue_many(count, range(300))
     results = await client.jobs.results(jobs, timeout=20)
 
@@ -38,7 +38,7 @@ async def test_claim_hands_each_of_many_jobs_to_one_of_several_workers(
 
 
 async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     order: list[str] = []
 
@@ -50,7 +50,7 @@ async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(
     await client.enqueue(note, "middle")
     await client.enqueue(note.options(priority=1), "first high")
     last = await client.enqueue(note.options(priority=1), "second high")
-    worker = await hire(note, concurrency=1)
+    worker = await start_worker(note, concurrency=1)
     await worker.told(AttemptCompleted, count=4)
 
     assert order == ["first high", "second high", "middle", "low"]
@@ -58,7 +58,7 @@ async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(
 
 
 async def test_claim_lets_a_job_grow_more_urgent_while_it_waits(
-    client: AsyncClient, store_url: str, hire: Hire
+    client: AsyncClient, store_url: str, start_worker: StartWorker
 ) -> None:
     order: list[str] = []
 
@@ -70,14 +70,14 @@ async def test_claim_lets_a_job_grow_more_urgent_while_it_waits(
         await hasty.enqueue(note.options(priority=5), "waited long")
         await asyncio.sleep(0.02)  # time itself is what is tested
         await hasty.enqueue(note.options(priority=1), "more urgent")
-    worker = await hire(note, concurrency=1)
+    worker = await start_worker(note, concurrency=1)
     await worker.told(AttemptCompleted, count=2)
 
     assert order == ["waited long", "more urgent"]
 
 
 async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task
     async def ours() -> None:
@@ -97,7 +97,7 @@ async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(
         await client.enqueue(ours.options(tags=["gpu"])),
         await client.enqueue(ours.options(tags=["gpu", "eu"])),
     ]
-    worker = await hire(ours, queues=["default"], tags=["gpu", "eu"])
+    worker = await start_worker(ours, queues=["default"], tags=["gpu", "eu"])
     await client.jobs.results(accepted, timeout=10)
 
     assert [await job.status() for job in refused] == [Status.WAITING] * 3
@@ -105,34 +105,38 @@ async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(
 
 
 async def test_claim_of_a_worker_without_tags_takes_any_tags(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task(tags=["gpu"])
     async def embed() -> str:
         return "done"
 
-    await hire(embed)
+    await start_worker(embed)
 
     assert await (await client.enqueue(embed)).result(10) == "done"
     assert await (await client.enqueue(embed.options(tags=["tpu"]))).result(10) == "done"
 
 
 async def test_claim_is_not_starved_by_jobs_that_the_worker_cannot_run(
-    client: AsyncClient, store: Store, hire: Hire
+    client: AsyncClient, store: Store, start_worker: StartWorker
 ) -> None:
     @task(name="zebra")
     async def known() -> str:
         return "ran"
 
-    lanes = [Lane(queue="default", task=f"unknown-{i:05}") for i in range(SURVEY_LANES_MAX + 50)]
-    await store.jobs.insert([foreign_job(lane) for lane in lanes])
+    partitions = [
+        Partition(queue="default", task=f"unknown-{i:05}") for i in range(POLL_PARTITIONS_MAX + 50)
+    ]
+    await store.jobs.insert([foreign_job(partition) for partition in partitions])
     job = await client.enqueue(known)
-    await hire(known, poll="1m")
+    await start_worker(known, poll="1m")
 
     assert await job.result(10) == "ran"
 
 
-async def test_claim_asks_all_lanes_however_many_there_are(client: AsyncClient, hire: Hire) -> None:
+async def test_claim_asks_all_partitions_however_many_there_are(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     gates = [Gate() for _ in range(2)]
 
     @task(tags=["none"])
@@ -148,7 +152,7 @@ async def test_claim_asks_all_lanes_however_many_there_are(client: AsyncClient, 
     last = await client.enqueue(count.options(tags=["zzz"], queue="running"), 1)
     gates[0].open()
     gates[1].open()
-    worker = await hire(count, queues=["paused", "running"], poll="1m", concurrency=300)
+    worker = await start_worker(count, queues=["paused", "running"], poll="1m", concurrency=300)
 
     assert await last.result(10) == 1
     assert worker.worker.stats().started == 1
@@ -157,7 +161,7 @@ async def test_claim_asks_all_lanes_however_many_there_are(client: AsyncClient, 
 
 
 async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task(queue="mail")
     async def send() -> str:
@@ -167,7 +171,7 @@ async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(
     async def load() -> str:
         return "loaded"
 
-    worker = await hire(send, load, poll="1m")
+    worker = await start_worker(send, load, poll="1m")
     await client.queues.pause("mail", by="ann")
     held = await client.enqueue(send)
     assert await (await client.enqueue(load)).result(10) == "loaded"
@@ -179,7 +183,7 @@ async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(
 
 
 async def test_claim_lets_what_runs_go_on_when_its_queue_is_paused(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
 
@@ -188,7 +192,7 @@ async def test_claim_lets_what_runs_go_on_when_its_queue_is_paused(
         await gate.pass_through()
         return "done"
 
-    await hire(wait)
+    await start_worker(wait)
     job = await client.enqueue(wait)
     await gate.reached()
     await client.queues.pause("default")
@@ -197,39 +201,41 @@ async def test_claim_lets_what_runs_go_on_when_its_queue_is_paused(
     assert await job.result(10) == "done"
 
 
-async def test_claim_ahead_gives_back_what_finds_no_slot(client: AsyncClient, hire: Hire) -> None:
+async def test_claim_ahead_gives_back_what_finds_no_slot(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     """Fast jobs make a worker claim ahead; slow ones among them must not hold up the rest."""
     gate = Gate()
 
     @task
-    async def work(kind: str) -> str:
-        if kind == "slow":
+    async def work(found_type: str) -> str:
+        if found_type == "slow":
             await gate.pass_through()
-        return kind
+        return found_type
 
     await client.queues.pause("default")
     fast = await client.enqueue_many(work.options(priority=1), ["fast"] * 400)
     slow = await client.enqueue_many(work.options(priority=2), ["slow"] * 2)
     rest = await client.enqueue_many(work.options(priority=3), ["rest"] * 10)
-    busy = await hire(work, concurrency=2)
+    busy = await start_worker(work, concurrency=2)
     await client.queues.resume("default")
     await gate.reached(2)
-    other = await hire(work, concurrency=2)
+    other = await start_worker(work, concurrency=2)
     await client.jobs.results([*fast, *rest], timeout=10)
 
     assert other.worker.stats().completed >= 10
     records = [await client.jobs.get(job.id) for job in rest]
     assert {record.attempt for record in records} == {1}
-    assert busy.worker.stats().released == len(busy.all(AttemptRequeued))
+    assert busy.worker.stats().requeued == len(busy.all(AttemptRequeued))
     gate.open()
     await client.jobs.results(slow, timeout=10)
 
 
-def foreign_job(lane: Lane) -> NewJob:
+def foreign_job(partition: Partition) -> NewJob:
     return NewJob(
         id=JobId(new_id()),
         namespace="default",
-        lane=lane,
+        partition=partition,
         priority=3,
         aging=timedelta(minutes=5),
         input=b"[[],{}]",

@@ -17,12 +17,12 @@ from perdure import (
     Flow,
     InvalidFlow,
     InvalidInput,
-    Kind,
+    NodeType,
     Retry,
     task,
 )
 from tests.support.refusal import refused
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 
 AGAIN = Retry(3, first=0, jitter=False)
 
@@ -46,7 +46,7 @@ def named(ctx: BaseContext) -> str:
 
 class TestACall:
     async def test_gives_each_body_its_own_wherever_it_stands(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         def last(text: str, ctx: Context = CONTEXT) -> str:
@@ -64,7 +64,7 @@ class TestACall:
         def without_default(context: Context, text: str) -> str:
             return f"{text} {named(context)}"
 
-        await hire(last, first, by_name, without_default)
+        await start_worker(last, first, by_name, without_default)
         jobs: list[Any] = [
             await client.enqueue(last, "a"),
             await client.enqueue(first, text="b"),
@@ -80,7 +80,7 @@ class TestACall:
         ]
 
     async def test_gives_a_sync_helper_in_a_thread_the_same_context(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         def help(ctx: Context) -> list[Any]:
             return [named(ctx), ctx.job_id, ctx.step("shared", read, 2)]
@@ -90,7 +90,7 @@ class TestACall:
             first = await ctx.step("shared", read, 1)
             return [ctx.job_id, first, *await asyncio.to_thread(help, ctx.in_thread())]
 
-        await hire(work)
+        await start_worker(work)
         job = await client.enqueue(work)
 
         page = {"number": 1}
@@ -107,7 +107,7 @@ class TestACall:
 
 class TestStep:
     async def test_returns_what_the_function_declares_the_first_time_and_again(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         seen: list[Page] = []
 
@@ -126,7 +126,7 @@ class TestStep:
                 raise ValueError("again")
             return seen[-1].number
 
-        await hire(later, in_thread, hold_off=0)
+        await start_worker(later, in_thread, hold_off=0)
 
         assert await (await client.enqueue(later)).result(10) == 2
         assert await (await client.enqueue(in_thread)).result(10) == 3
@@ -155,7 +155,7 @@ class TestAnotherContext:
         async def later(value: int, ctx: Context) -> int:
             return value
 
-        class Odd(Kind):
+        class Odd(NodeType):
             name = "odd"
 
             def execute(self, config: Any, ctx: AsyncContext) -> None: ...

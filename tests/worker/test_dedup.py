@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from perdure import AsyncClient, NoResult, task
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate
 
 
 async def test_dedup_returns_the_job_that_runs_and_starts_another_once_it_is_done(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
 
@@ -19,7 +19,7 @@ async def test_dedup_returns_the_job_that_runs_and_starts_another_once_it_is_don
         await gate.pass_through()
         return "done"
 
-    await hire(work)
+    await start_worker(work)
     first = await client.enqueue(work.options(fingerprint="one"))
     await gate.reached()
     same = await client.enqueue(work.options(fingerprint="one"))
@@ -32,12 +32,14 @@ async def test_dedup_returns_the_job_that_runs_and_starts_another_once_it_is_don
     assert await another.result(10) == "done"
 
 
-async def test_dedup_finds_the_result_of_the_same_input(client: AsyncClient, hire: Hire) -> None:
+async def test_dedup_finds_the_result_of_the_same_input(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task
     async def double(number: int) -> int:
         return 2 * number
 
-    await hire(double)
+    await start_worker(double)
     with pytest.raises(NoResult):
         await client.jobs.find_result(double, [4])
     await (await client.enqueue(double, 4)).result(10)

@@ -13,26 +13,26 @@ from perdure import CONTEXT, AsyncClient, AsyncContext, Permanent, Retry, Status
 from perdure import JobDead as DeadError
 from perdure import JobFailed as FailedError
 from perdure.model.ids import WorkerId
-from perdure.model.partition import Lane
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.model.partition import Partition
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.worker.events import (
     AttemptAborting,
     AttemptCancelled,
     AttemptCompleted,
     AttemptDeadLettered,
     AttemptFailed,
+    AttemptLost,
     AttemptProgressed,
     AttemptRequeued,
     AttemptRetried,
     AttemptStarted,
-    ClaimLost,
     JobTakenOver,
     WorkerEvent,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
 )
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import WAIT_SECONDS, Gate, Running, soon, until
 
 SOON = Retry(1, first="10ms", jitter=False)
@@ -40,7 +40,7 @@ SOON = Retry(1, first="10ms", jitter=False)
 
 class TestEvents:
     async def test_tell_a_completed_job_from_start_to_end(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         gate = Gate()
 
@@ -50,29 +50,29 @@ class TestEvents:
             await gate.pass_through()
             await asyncio.sleep(0.02)
 
-        worker = await hire(send)
+        worker = await start_worker(send)
         job = await client.enqueue(send)
         await worker.told(AttemptProgressed)
         gate.open()
         completed = await worker.told(AttemptCompleted)
         await worker.stop()
 
-        kinds = [type(event) for event in worker.events]
+        node_types = [type(event) for event in worker.events]
         jobs = [AttemptStarted, AttemptProgressed, AttemptCompleted]
-        assert kinds == [WorkerStarted, *jobs, WorkerStopping, WorkerStopped]
+        assert node_types == [WorkerStarted, *jobs, WorkerStopping, WorkerStopped]
         assert {event.worker for event in worker.events} == {worker.id}
         assert (completed.job_id, completed.task, completed.queue) == (job.id, "send", "mail")
         assert completed.attempt == 1
         assert timedelta(milliseconds=20) <= completed.duration < timedelta(seconds=5)
 
     async def test_tell_that_a_job_was_retried_and_died(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task(retries=SOON)
         async def stumble() -> None:
             raise ValueError("again")
 
-        worker = await hire(stumble, hold_off=0)
+        worker = await start_worker(stumble, hold_off=0)
         job = await client.enqueue(stumble)
         dead = await worker.told(AttemptDeadLettered)
 
@@ -81,18 +81,20 @@ class TestEvents:
         assert (dead.attempt, dead.failure.type) == (2, "ValueError")
         assert await job.status() is Status.DEAD
 
-    async def test_tell_that_a_job_failed(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_tell_that_a_job_failed(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task
         async def refuse() -> None:
             raise Permanent("never")
 
-        worker = await hire(refuse)
+        worker = await start_worker(refuse)
         await client.enqueue(refuse)
 
         assert (await worker.told(AttemptFailed)).failure.message == "never"
 
     async def test_tell_that_a_job_is_aborting_and_then_cancelled(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         gate = Gate()
 
@@ -100,25 +102,27 @@ class TestEvents:
         async def wait() -> None:
             await gate.pass_through()
 
-        worker = await hire(wait, abort_grace="10ms")
+        worker = await start_worker(wait, abort_grace="10ms")
         job = await client.enqueue(wait)
         await gate.reached()
         await job.cancel()
         await worker.told(AttemptCancelled)
 
-        kinds = [
+        node_types = [
             type(event) for event in worker.all(AttemptAborting) + worker.all(AttemptCancelled)
         ]
-        assert kinds == [AttemptAborting, AttemptCancelled]
+        assert node_types == [AttemptAborting, AttemptCancelled]
 
-    async def test_tell_that_a_job_was_released(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_tell_that_a_job_was_released(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         gate = Gate()
 
         @task
         async def wait() -> None:
             await gate.pass_through()
 
-        worker = await hire(wait)
+        worker = await start_worker(wait)
         job = await client.enqueue(wait)
         await gate.reached()
         await worker.stop()
@@ -129,7 +133,7 @@ class TestEvents:
         assert isinstance(worker.events[-1], WorkerStopped)
 
     async def test_tell_that_a_job_of_a_dead_worker_was_taken_over_and_died(
-        self, client: AsyncClient, store: Store, hire: Hire
+        self, client: AsyncClient, store: Store, start_worker: StartWorker
     ) -> None:
         @task(queue="mail")
         async def send() -> None:
@@ -137,29 +141,29 @@ class TestEvents:
 
         again = await client.enqueue(send)
         await hold_as_dead_worker(store, "send")
-        worker = await hire(send, poll="50ms")
+        worker = await start_worker(send, poll="50ms")
         taken = await worker.told(JobTakenOver, again.id)
         await again.result(10)
         await worker.stop()
         pill = await client.enqueue(send)
         await hold_as_dead_worker(store, "send")
-        last = await hire(send, poll="50ms", deaths_max=1)
+        last = await start_worker(send, poll="50ms", max_crashes=1)
         dead = await last.told(AttemptDeadLettered)
 
         assert (taken.holder, taken.task, taken.queue, taken.attempt) == ("dead", "send", "mail", 1)
         assert worker.all(AttemptDeadLettered) == []
         assert (dead.job_id, dead.task, dead.queue, dead.attempt) == (pill.id, "send", "mail", 1)
-        assert dead.failure.type == "perdure.errors.WorkerDied"
+        assert dead.failure.type == "perdure.errors.WorkerCrashed"
         assert (last.worker.stats().dead, last.worker.stats().taken_over) == (1, 1)
 
     async def test_tell_that_a_job_failed_by_its_deadline_in_the_queue(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task(queue="unserved")
         async def send() -> None:
             pass
 
-        worker = await hire(send, queues=["mail"], poll="50ms")
+        worker = await start_worker(send, queues=["mail"], poll="50ms")
         job = await client.enqueue(send.options(deadline="10ms"))
         failed = await worker.told(AttemptFailed)
 
@@ -167,25 +171,27 @@ class TestEvents:
         assert failed.failure.type == "perdure.errors.DeadlineExceeded"
         assert worker.worker.stats().failed == 1
 
-    async def test_tell_that_a_claim_was_lost(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_tell_that_a_claim_was_lost(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         gate = Gate()
 
         @task
         async def wait() -> None:
             await gate.pass_through()
 
-        worker = await hire(wait)
+        worker = await start_worker(wait)
         job = await client.enqueue(wait)
         await gate.reached()
         await client.jobs.disable(job.id)
 
-        assert (await worker.told(ClaimLost)).job_id == job.id
+        assert (await worker.told(AttemptLost)).job_id == job.id
 
     @pytest.mark.parametrize(
         "error", [ValueError, SystemExit, asyncio.CancelledError, GeneratorExit]
     )
     async def test_listeners_that_raise_break_nothing(
-        self, client: AsyncClient, hire: Hire, error: type[BaseException]
+        self, client: AsyncClient, start_worker: StartWorker, error: type[BaseException]
     ) -> None:
         @task
         async def double(number: int) -> int:
@@ -194,7 +200,7 @@ class TestEvents:
         def fail(_event: WorkerEvent) -> None:
             raise error("a listener's fault")
 
-        worker = await hire(double)
+        worker = await start_worker(double)
         worker.worker.on(WorkerEvent, fail)
         jobs = await client.enqueue_many(double, range(20))
 
@@ -203,14 +209,14 @@ class TestEvents:
         assert worker.worker.stats().running == 0
 
     async def test_are_no_longer_heard_by_a_listener_that_left(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def nothing() -> None:
             pass
 
         heard: list[AttemptCompleted] = []
-        worker = await hire(nothing)
+        worker = await start_worker(nothing)
         leave = worker.worker.on(AttemptCompleted, heard.append)
         await client.enqueue(nothing)
         await worker.told(AttemptCompleted)
@@ -223,7 +229,9 @@ class TestEvents:
 
 
 class TestStats:
-    async def test_count_every_kind_of_end(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_count_every_kind_of_end(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task
         async def end(how: str) -> None:
             if how == "fail":
@@ -233,7 +241,7 @@ class TestStats:
         async def stumble() -> None:
             raise ValueError("again")
 
-        worker = await hire(end, stumble, hold_off=0)
+        worker = await start_worker(end, stumble, hold_off=0)
         await (await client.enqueue(end, "well")).result(10)
         with pytest.raises(FailedError):
             await (await client.enqueue(end, "fail")).result(10)
@@ -244,19 +252,21 @@ class TestStats:
 
         assert (stats.started, stats.completed, stats.failed) == (4, 1, 1)
         assert (stats.retried, stats.dead) == (1, 1)
-        assert (stats.cancelled, stats.released, stats.claims_lost, stats.running) == (0, 0, 0, 0)
+        assert (stats.cancelled, stats.requeued, stats.claims_lost, stats.running) == (0, 0, 0, 0)
         assert stats.average_duration is not None
         assert stats.average_duration < timedelta(seconds=1)
         assert stats.updated_at is not None
 
-    async def test_show_what_runs_at_this_moment(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_show_what_runs_at_this_moment(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         gate = Gate()
 
         @task
         async def wait() -> None:
             await gate.pass_through()
 
-        worker = await hire(wait, concurrency=7)
+        worker = await start_worker(wait, concurrency=7)
         jobs = await client.enqueue_many(wait, [() for _ in range(3)])
         await gate.reached(3)
         stats = worker.worker.stats()
@@ -267,14 +277,16 @@ class TestStats:
 
 
 class TestScale:
-    async def test_up_starts_more_at_once(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_up_starts_more_at_once(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         gate = Gate()
 
         @task
         async def wait() -> None:
             await gate.pass_through()
 
-        worker = await hire(wait, concurrency=1)
+        worker = await start_worker(wait, concurrency=1)
         jobs = await client.enqueue_many(wait, [() for _ in range(3)])
         await gate.reached(1)
         assert worker.worker.stats().running == 1
@@ -285,7 +297,7 @@ class TestScale:
         await client.jobs.results(jobs, timeout=10)
 
     async def test_down_lets_what_runs_go_on_and_starts_less(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         first, second = Gate(), Gate()
 
@@ -293,7 +305,7 @@ class TestScale:
         async def wait(place: str) -> None:
             await (first if place == "first" else second).pass_through()
 
-        worker = await hire(wait, concurrency=3)
+        worker = await start_worker(wait, concurrency=3)
         early = await client.enqueue_many(wait, ["first"] * 3)
         await first.reached(3)
         worker.worker.scale(1)
@@ -327,7 +339,9 @@ class TestScale:
         assert await asyncio.to_thread(handle.join, 10)
 
     @pytest.mark.parametrize("concurrency", [0, -1, True, 2.5, "4", 1_000_000])
-    async def test_to_nonsense_is_refused(self, hire: Hire, concurrency: object) -> None:
+    async def test_to_nonsense_is_refused(
+        self, start_worker: StartWorker, concurrency: object
+    ) -> None:
         @task
         async def nothing() -> None:
             pass
@@ -340,14 +354,16 @@ class TestScale:
 
 
 class TestLiveWorkers:
-    async def test_are_listed_with_what_they_run(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_are_listed_with_what_they_run(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         gate = Gate()
 
         @task(queue="mail")
         async def wait() -> None:
             await gate.pass_through()
 
-        await hire(wait, id="worker-a", tags=["gpu"], concurrency=3, lease="1s")
+        await start_worker(wait, id="worker-a", tags=["gpu"], concurrency=3, lease="1s")
         job = await client.enqueue(wait)
         await gate.reached()
         [listed] = await client.workers.list()
@@ -361,12 +377,14 @@ class TestLiveWorkers:
         assert listed.running == (job.id,)
         assert listed.started_at <= listed.seen_at
 
-    async def test_show_how_they_were_scaled(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_show_how_they_were_scaled(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task
         async def nothing() -> None:
             pass
 
-        worker = await hire(nothing, concurrency=3, lease="150ms")
+        worker = await start_worker(nothing, concurrency=3, lease="150ms")
         worker.worker.scale(8)
 
         async def is_shown() -> bool:
@@ -375,13 +393,13 @@ class TestLiveWorkers:
         await until(is_shown)
 
     async def test_are_no_longer_listed_once_they_stopped(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def nothing() -> None:
             pass
 
-        worker = await hire(nothing)
+        worker = await start_worker(nothing)
         assert [each.info.id for each in await client.workers.list()] == [worker.id]
         await worker.stop()
 
@@ -389,12 +407,12 @@ class TestLiveWorkers:
 
 
 async def hold_as_dead_worker(store: Store, name: str) -> None:
-    lane = Lane(queue="mail", task=name)
+    partition = Partition(queue="mail", task=name)
     claimed = await store.jobs.claim(
         ClaimRequest(
             namespace="default",
             worker=WorkerId("dead"),
-            lanes=[LaneRequest(lane=lane.text, queue="mail")],
+            partitions=[PartitionClaim(partition=partition.text, queue="mail")],
             limit=1,
             lease=timedelta(milliseconds=1),
         )
@@ -402,7 +420,9 @@ async def hold_as_dead_worker(store: Store, name: str) -> None:
     assert len(claimed.jobs) == 1
 
 
-async def test_depth_counts_by_state_and_queue(client: AsyncClient, hire: Hire) -> None:
+async def test_depth_counts_by_state_and_queue(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task(queue="mail")
@@ -413,7 +433,7 @@ async def test_depth_counts_by_state_and_queue(client: AsyncClient, hire: Hire) 
     async def load() -> None:
         pass
 
-    await hire(send, queues=["mail"], concurrency=1)
+    await start_worker(send, queues=["mail"], concurrency=1)
     jobs = await client.enqueue_many(send, [() for _ in range(3)])
     await client.enqueue(load)
     await client.enqueue(load.options(delay="1h"))
@@ -428,12 +448,12 @@ async def test_depth_counts_by_state_and_queue(client: AsyncClient, hire: Hire) 
     assert after["mail"] == {Status.COMPLETED: 3}
 
 
-async def test_a_worker_that_is_running_cannot_be_started_again(hire: Hire) -> None:
+async def test_a_worker_that_is_running_cannot_be_started_again(start_worker: StartWorker) -> None:
     @task
     async def nothing() -> None:
         pass
 
-    running: Running = await hire(nothing)
+    running: Running = await start_worker(nothing)
 
     with pytest.raises(ValueError, match="running already"):
         await soon(running.worker.serve())

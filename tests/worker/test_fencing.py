@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from perdure import CONTEXT, AsyncClient, AsyncContext, Context, Status, task
-from perdure.worker.events import AttemptCompleted, AttemptStarted, ClaimLost
-from tests.worker.conftest import Hire
+from perdure.worker.events import AttemptCompleted, AttemptLost, AttemptStarted
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, soon
 
 
 async def test_fencing_a_disabled_active_job_is_taken_from_its_holder(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
     ended: list[str] = []
@@ -25,12 +25,12 @@ async def test_fencing_a_disabled_active_job_is_taken_from_its_holder(
             return "as if nothing had happened"
         return "done"
 
-    worker = await hire(wait)
+    worker = await start_worker(wait)
     job = await client.enqueue(wait)
     await gate.reached()
     await client.jobs.disable(job.id)
     taken = await job.record()
-    await worker.told(ClaimLost, job.id)
+    await worker.told(AttemptLost, job.id)
 
     assert ended == ["cancelled"]
     assert worker.worker.stats().claims_lost == 1
@@ -41,7 +41,7 @@ async def test_fencing_a_disabled_active_job_is_taken_from_its_holder(
 
 
 async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
     reasons: list[str | None] = []
@@ -57,11 +57,11 @@ async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(
     async def other() -> None:
         pass
 
-    worker = await hire(wait, other)
+    worker = await start_worker(wait, other)
     job = await client.enqueue(wait)
     await gate.reached()
     await client.jobs.disable(job.id)
-    await worker.told(ClaimLost, job.id)
+    await worker.told(AttemptLost, job.id)
     gate.open()
     await gate.left()
     await (await client.enqueue(other)).result(10)
@@ -72,7 +72,7 @@ async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(
 
 
 async def test_fencing_a_job_that_came_back_to_the_same_worker_runs_once_at_a_time(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gates = [Gate(), Gate()]
     contexts: list[AsyncContext] = []
@@ -84,14 +84,14 @@ async def test_fencing_a_job_that_came_back_to_the_same_worker_runs_once_at_a_ti
         await gates[number - 1].pass_through()
         return f"body {number}"
 
-    worker = await hire(wait, concurrency=2)
+    worker = await start_worker(wait, concurrency=2)
     job = await client.enqueue(wait)
     await gates[0].reached()
     await client.jobs.disable(job.id)
     await client.jobs.enable(job.id)
     await worker.told(AttemptStarted, job.id, count=2)
     await soon(contexts[0].abort_signal.wait_async())
-    await worker.told(ClaimLost, job.id)
+    await worker.told(AttemptLost, job.id)
     for gate in gates:
         gate.open()
 
@@ -101,7 +101,7 @@ async def test_fencing_a_job_that_came_back_to_the_same_worker_runs_once_at_a_ti
 
 
 async def test_fencing_a_replaced_active_job_ends_cancelled(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
 
@@ -111,11 +111,11 @@ async def test_fencing_a_replaced_active_job_ends_cancelled(
             await gate.pass_through()
         return name
 
-    worker = await hire(wait)
+    worker = await start_worker(wait)
     old = await client.enqueue(wait.options(fingerprint="one"), "old")
     await gate.reached()
     new = await client.enqueue(wait.options(fingerprint="one", on_conflict="replace"), "new")
-    await worker.told(ClaimLost, old.id)
+    await worker.told(AttemptLost, old.id)
 
     assert await new.result(10) == "new"
     assert await old.status() is Status.CANCELLED

@@ -21,7 +21,7 @@ from perdure import (
 )
 from perdure.model.trigger import CancelRun
 from perdure.store.contract import Store
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, soon, until
 
 
@@ -48,10 +48,10 @@ async def reaches(run: AsyncRunHandle, status: RunStatus) -> None:
 
 
 async def test_child_is_a_run_of_its_own_with_a_link_to_its_parent(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     flow = Flow("parent").then(pass_on).flow(waiting, name="part").build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 1, id="p")
     await reaches(run, RunStatus.WAITING)
     [child] = await run.children()
@@ -68,10 +68,10 @@ async def test_child_is_a_run_of_its_own_with_a_link_to_its_parent(
 
 class TestFailure:
     async def test_of_a_child_fails_its_parent_and_is_in_the_ledger(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flow = Flow("parent").flow(failing, name="part").build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
         with pytest.raises(RunFailed, match="not with 1") as raised:
             await run.result(10)
@@ -83,7 +83,7 @@ class TestFailure:
         assert child.failure.message == "not with 1"
 
     async def test_of_a_child_goes_where_its_node_says(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         grandparent = (
             Flow("grandparent")
@@ -91,18 +91,18 @@ class TestFailure:
             .then(lambda error: error["message"], name="told", after="parent:sorry")
             .build()
         )
-        await hire(flows=[grandparent])
+        await start_worker(flows=[grandparent])
 
         assert await (await client.submit(grandparent, 1)).result(10) == "not with 1"
 
     async def test_of_one_item_cancels_the_children_of_the_others(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         either = Flow("either").route(
             lambda value: value, {"wait": Flow().wait_for_signal("go"), "fail": fail}
         )
         flow = Flow("items").map(either.build()).build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, ["wait", "wait", "fail"])
         with pytest.raises(RunFailed, match="not with fail"):
             await run.result(10)
@@ -116,7 +116,7 @@ class TestFailure:
         await until(are_ended)
 
     async def test_of_a_parent_cancels_what_runs_below_it(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         gate = Gate()
         cancelled = asyncio.Event()
@@ -141,7 +141,7 @@ class TestFailure:
             .join(pass_on)
             .build()
         )
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
         with pytest.raises(RunFailed, match="enough"):
             await run.result(10)
@@ -152,10 +152,10 @@ class TestFailure:
 
 class TestCancel:
     async def test_of_a_child_by_an_operator_fails_the_node_of_its_parent(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flow = Flow("parent").flow(waiting, name="part").build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
         await client.runs.cancel(f"{run.id}/part", reason="by mistake", by="ops")
         with pytest.raises(RunFailed, match="cancelled") as raised:
@@ -166,11 +166,11 @@ class TestCancel:
         assert child.status is RunStatus.CANCELLED
 
     async def test_of_a_parent_cancels_its_children_and_theirs(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         middle = Flow("middle").flow(waiting).build()
         flow = Flow("parent").then(lambda _: [1, 2], name="two").map(middle).build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
         await reaches(run, RunStatus.WAITING)
         await client.runs.cancel(run.id, reason="stop", by="ops")
@@ -185,18 +185,18 @@ class TestCancel:
             assert (record.reason, record.by) == ("stop", "ops")
 
     async def test_of_a_parent_reaches_its_children_through_a_worker_that_comes_back(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         """As if whoever cancels was killed after the parent was."""
         flow = Flow("parent").flow(waiting, name="part").build()
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
         child = client.runs.handle(f"{run.id}/part")
         await reaches(child, RunStatus.WAITING)
         await worker.stop()
         await cancel_alone(client, run)
         before = await child.status()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         await reaches(child, RunStatus.CANCELLED)
 
         async def are_closed() -> bool:
@@ -208,7 +208,7 @@ class TestCancel:
 
 class TestUndo:
     async def test_of_a_parent_undoes_its_live_children_too(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         """Whether or not the parent itself has something to undo."""
         undone: list[str] = []
@@ -220,7 +220,7 @@ class TestUndo:
         child = Flow("child").then(pass_on, undo=undo).wait_for_signal("go").build()
         own = Flow("own").then(pass_on, undo=undo).flow(child).build()
         none = Flow("none").flow(child).build()
-        await hire(flows=[own, none])
+        await start_worker(flows=[own, none])
         for flow in (own, none):
             run = await client.submit(flow, 1, id=flow.name)
             await reaches(run, RunStatus.WAITING)
@@ -235,10 +235,10 @@ class TestUndo:
 
 class TestPause:
     async def test_of_a_parent_keeps_the_end_of_its_child_for_later(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flow = Flow("parent").flow(waiting, name="part").then(pass_on, name="last").build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 1, id="p")
         await client.runs.pause("p")
         await client.runs.signal("p/part", "go", 5)
@@ -251,7 +251,7 @@ class TestPause:
 
 
 async def test_retry_of_a_parent_starts_its_failed_child_anew(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     is_mended = asyncio.Event()
 
@@ -262,7 +262,7 @@ async def test_retry_of_a_parent_starts_its_failed_child_anew(
         return value
 
     flow = Flow("parent").then(pass_on).map(Flow("child").then(mend).build()).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, [1, 2])
     with pytest.raises(RunFailed, match="broken"):
         await run.result(10)
@@ -272,10 +272,12 @@ async def test_retry_of_a_parent_starts_its_failed_child_anew(
     assert await run.result(10) == [1, 2]
 
 
-async def test_many_children_report_back_together(client: AsyncClient, hire: Hire) -> None:
+async def test_many_children_report_back_together(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     child = Flow("child").then(pass_on).build()
     flow = Flow("many").map(child).build()
-    await hire(flows=[flow], concurrency=50)
+    await start_worker(flows=[flow], concurrency=50)
     run = await client.submit(flow, list(range(100)))
 
     assert await run.result(20) == list(range(100))

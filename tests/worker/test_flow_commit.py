@@ -11,9 +11,9 @@ import pytest
 
 from perdure import CONTEXT, AsyncClient, AsyncContext, Concurrency, Flow, RunFailed, task
 from perdure.flows.built import BuiltFlow
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, Peak, Running, until
 from tests.worker.watched_store import StoreWatch
 
@@ -34,10 +34,10 @@ def chain(name: str, length: int) -> BuiltFlow:
 
 class TestCost:
     async def test_of_a_chain_is_one_commit_a_step_under_one_claim(
-        self, client: AsyncClient, hire: Hire, watch: StoreWatch
+        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
     ) -> None:
         flow = chain("ten", 10)
-        worker = await hire(flows=[flow], store=watch.store)
+        worker = await start_worker(flows=[flow], store=watch.store)
         run = await client.submit(flow, 7)
 
         assert await run.result(10) == 7
@@ -51,17 +51,17 @@ class TestCost:
         assert [len(commit.jobs) for commit in commits] == [0] * len(commits)
 
     async def test_of_many_runs_at_once_is_shared(
-        self, client: AsyncClient, hire: Hire, watch: StoreWatch
+        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
     ) -> None:
         flow = chain("shared", 5)
         runs = [await client.submit(flow, number) for number in range(40)]
-        await hire(flows=[flow], store=watch.store, concurrency=40)
+        await start_worker(flows=[flow], store=watch.store, concurrency=40)
 
         assert [await run.result(10) for run in runs] == list(range(40))
         assert watch.calls["runs.commit"] < 40 * 5 / 2
 
     async def test_of_branches_needs_no_read_on_one_worker(
-        self, client: AsyncClient, hire: Hire, watch: StoreWatch
+        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
     ) -> None:
         flow = (
             Flow("wide")
@@ -70,7 +70,7 @@ class TestCost:
             .then(nothing, name="last")
             .build()
         )
-        await hire(flows=[flow], store=watch.store, concurrency=20)
+        await start_worker(flows=[flow], store=watch.store, concurrency=20)
 
         assert await (await client.submit(flow)).result(10) == list(range(20))
         assert watch.calls["runs.load"] == 1
@@ -79,7 +79,7 @@ class TestCost:
 
 class TestALoopsCheck:
     async def test_is_run_at_once_only_if_it_is_a_plain_function(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         """A task has settings of its own, and may block: it gets a job, whatever its name."""
         seen: dict[str, threading.Thread] = {}
@@ -99,7 +99,7 @@ class TestALoopsCheck:
 
         named = Flow("named").loop(count, until=is_enough).build()
         plain = Flow("plain").loop(count, until=is_plenty).build()
-        await hire(flows=[named, plain])
+        await start_worker(flows=[named, plain])
 
         assert await (await client.submit(named, 0)).result(10) == 2
         assert await (await client.submit(plain, 0)).result(10) == 2
@@ -108,7 +108,9 @@ class TestALoopsCheck:
 
 
 class TestGoingOnInPlace:
-    async def test_is_not_done_under_a_limit(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_is_not_done_under_a_limit(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         peak = Peak()
 
         @task(limits=[Concurrency(2)])
@@ -126,14 +128,14 @@ class TestGoingOnInPlace:
             .build()
         )
         for _ in range(2):
-            await hire(flows=[flow], concurrency=20, poll="1m")
+            await start_worker(flows=[flow], concurrency=20, poll="1m")
         runs = [await client.submit(flow, number) for number in range(8)]
 
         assert [await run.result(15) for run in runs] == [[number] * 4 for number in range(8)]
         assert peak.most == 2
 
     async def test_is_not_done_onto_a_queue_that_the_worker_does_not_serve(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def where(_: Any, ctx: AsyncContext = CONTEXT) -> str:
@@ -149,16 +151,16 @@ class TestGoingOnInPlace:
             .join(nothing, name="joined")
             .build()
         )
-        await hire(flows=[flow], queues=["default"], tags=[], id="plain")
-        await hire(flows=[flow], queues=["other"], tags=[], id="other")
-        await hire(flows=[flow], queues=["default"], tags=["gpu"], id="gpu")
+        await start_worker(flows=[flow], queues=["default"], tags=[], id="plain")
+        await start_worker(flows=[flow], queues=["other"], tags=[], id="other")
+        await start_worker(flows=[flow], queues=["default"], tags=["gpu"], id="gpu")
         found = await (await client.submit(flow)).result(10)
 
         assert found["here"] in ("plain", "gpu")
         assert (found["queue"], found["tags"]) == ("other", "gpu")
 
     async def test_is_not_done_into_a_paused_queue(
-        self, client: AsyncClient, hire: Hire, watch: StoreWatch
+        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
     ) -> None:
         gate = Gate()
 
@@ -168,7 +170,7 @@ class TestGoingOnInPlace:
             return value
 
         flow = Flow("stopped").then(guarded).then(nothing).build()
-        worker = await hire(flows=[flow], store=watch.store, poll="50ms")
+        worker = await start_worker(flows=[flow], store=watch.store, poll="50ms")
         run = await client.submit(flow, 7)
         await gate.reached()
         await client.queues.pause("default")
@@ -188,7 +190,7 @@ class TestGoingOnInPlace:
         assert await run.result(10) == 7
 
     async def test_is_not_done_with_a_less_urgent_successor(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         order: list[str] = []
         gate = Gate()
@@ -207,7 +209,7 @@ class TestGoingOnInPlace:
             .build()
         )
         plain = Flow("plain").then(note, name="now", priority=3).build()
-        await hire(flows=[slow, plain], concurrency=1)
+        await start_worker(flows=[slow, plain], concurrency=1)
         first = await client.submit(slow, "first")
         await gate.reached()
         second = await client.submit(plain, "second")
@@ -217,7 +219,7 @@ class TestGoingOnInPlace:
         assert order == ["first gate", "second now", "first later"]
 
     async def test_makes_more_urgent_work_wait_for_one_task_at_most(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         order: list[str] = []
         gate = Gate()
@@ -234,7 +236,7 @@ class TestGoingOnInPlace:
             long.then(note, name=node)
         flow = long.build()
         urgent = Flow("urgent").then(note, name="urgent", priority=1).build()
-        worker = await hire(flows=[flow, urgent], concurrency=1, poll="1m")
+        worker = await start_worker(flows=[flow, urgent], concurrency=1, poll="1m")
         first = await client.submit(flow, "chain")
         await gate.reached()
         second = await client.submit(urgent, "other")
@@ -247,7 +249,7 @@ class TestGoingOnInPlace:
         assert [event.node for event in worker.all(AttemptRequeued)] == ["three"]
 
     async def test_leaves_the_order_of_priorities_across_runs(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         order: list[str] = []
         gate = Gate()
@@ -269,7 +271,7 @@ class TestGoingOnInPlace:
             .build()
         )
         plain = Flow("plain").then(note, name="only").build()
-        await hire(flows=[mixed, plain], concurrency=1)
+        await start_worker(flows=[mixed, plain], concurrency=1)
         runs = [await client.submit(plain, "gate")]
         await gate.reached()
         runs += [await client.submit(mixed, "one")]
@@ -282,7 +284,7 @@ class TestGoingOnInPlace:
         assert order == expected
 
     async def test_ends_when_the_worker_is_scaled_down(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         gate, peak = Gate(), Peak()
 
@@ -296,7 +298,7 @@ class TestGoingOnInPlace:
             return number
 
         flow = Flow("scaled").then(wait, name="first").then(wait, name="second").build()
-        worker = await hire(flows=[flow], concurrency=3)
+        worker = await start_worker(flows=[flow], concurrency=3)
         runs = [await client.submit(flow, number) for number in range(3)]
         await gate.reached(3)
         worker.worker.scale(1)
@@ -306,7 +308,7 @@ class TestGoingOnInPlace:
         assert peak.most == 1
 
     async def test_follows_a_node_that_ran_into_its_timeout(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def hang(_: Any) -> None:
@@ -318,7 +320,7 @@ class TestGoingOnInPlace:
             .then(lambda value: [value], name="next")
             .build()
         )
-        worker = await hire(flows=[flow], lease="1h")
+        worker = await start_worker(flows=[flow], lease="1h")
 
         assert await (await client.submit(flow)).result(10) == [None]
         assert len({event.job_id for event in worker.all(AttemptStarted)}) == 1
@@ -328,29 +330,35 @@ async def knows_of(worker: Running, flow: str) -> bool:
     """Whether a worker has heard that there are jobs of a flow; no event tells."""
     service = worker.worker._service
     assert service is not None
-    return any(Lane.parse(text).flow.startswith(flow) for text in service.runner.lanes.texts())
+    return any(
+        Partition.parse(text).flow.startswith(flow) for text in service.runner.partitions.texts()
+    )
 
 
-async def test_a_flow_that_no_worker_has_waits_for_one(client: AsyncClient, hire: Hire) -> None:
+async def test_a_flow_that_no_worker_has_waits_for_one(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     mine = Flow("mine").then(nothing, name="a").build()
     changed = Flow("mine").then(nothing, name="a").then(nothing, name="b").build()
-    await hire(flows=[changed])
+    await start_worker(flows=[changed])
     run = await client.submit(mine, 1)
     assert await (await client.submit(changed, 2)).result(10) == 2
     before = await run.status()
-    await hire(flows=[mine])
+    await start_worker(flows=[mine])
 
     assert before == "running"
     assert await run.result(10) == 1
 
 
-async def test_a_failing_node_frees_its_slot(client: AsyncClient, hire: Hire) -> None:
+async def test_a_failing_node_frees_its_slot(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task
     async def fail(_: Any) -> None:
         raise ValueError("no")
 
     flow = Flow("failing").then(fail).build()
-    worker = await hire(flows=[flow], concurrency=1)
+    worker = await start_worker(flows=[flow], concurrency=1)
     for _ in range(3):
         with pytest.raises(RunFailed, match="no"):
             await (await client.submit(flow)).result(10)

@@ -10,8 +10,8 @@ from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
 from perdure.model.run import CommitState, RunCommit, RunStatus
 from perdure.store.contract import Store
-from perdure.worker.events import ClaimLost
-from tests.worker.conftest import Hire
+from perdure.worker.events import AttemptLost
+from tests.worker.conftest import StartWorker
 
 
 @task
@@ -38,26 +38,26 @@ async def append(store: Store, run: str, data: bytes) -> None:
 
 class TestALogThatCannotBeUsed:
     async def test_of_a_newer_version_is_left_to_newer_workers(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         run = await client.submit(FLOW, 3)
         await append(store, run.id, b'{"type":"NodeDreamt"}')
 
-        worker = await hire(flows=[FLOW])
-        await worker.told(ClaimLost)
+        worker = await start_worker(flows=[FLOW])
+        await worker.told(AttemptLost)
 
         [job] = await store.queries.run_jobs("default", run.id)
         assert job.status is Status.SCHEDULED
         assert (await run.record()).status is RunStatus.RUNNING
 
     async def test_that_is_corrupt_parks_the_job(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         run = await client.submit(FLOW, 3)
         await append(store, run.id, b"not JSON")
 
-        worker = await hire(flows=[FLOW])
-        await worker.told(ClaimLost)
+        worker = await start_worker(flows=[FLOW])
+        await worker.told(AttemptLost)
 
         [job] = await store.queries.run_jobs("default", run.id)
         assert job.status is Status.PAUSED
@@ -74,12 +74,14 @@ class Picky(PlainCodec):
 
 
 class TestWaitsOfARunThatRaises:
-    async def test_stop_no_timer_of_another(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_stop_no_timer_of_another(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         timer = Flow("timer").delay("10ms").then(keep).build()
         bad = [await client.submit(timer, f"poison {n}") for n in range(3)]
         good = [await client.submit(timer, n) for n in range(3)]
 
-        await hire(flows=[timer], codec=Picky())
+        await start_worker(flows=[timer], codec=Picky())
 
         assert [await run.result(timeout=20) for run in good] == [0, 1, 2]
         assert [(await run.record()).status for run in bad] == [RunStatus.WAITING] * 3

@@ -25,8 +25,8 @@ from perdure.model.event import NewEvent
 from perdure.model.payload import PlainCodec
 from perdure.model.run import RunCommit
 from perdure.store.contract import Store
-from perdure.worker.events import AttemptStarted, ClaimLost
-from tests.worker.conftest import Hire
+from perdure.worker.events import AttemptLost, AttemptStarted
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, soon, until
 from tests.worker.watched_store import StoreWatch
 
@@ -37,9 +37,9 @@ async def pass_on(value: Any) -> Any:
 
 
 class TestCancel:
-    @pytest.mark.parametrize("kind", ["async", "sync"])
+    @pytest.mark.parametrize("found_type", ["async", "sync"])
     async def test_stops_bodies_within_a_second(
-        self, client: AsyncClient, hire: Hire, kind: str
+        self, client: AsyncClient, start_worker: StartWorker, found_type: str
     ) -> None:
         gate, stopped = Gate(), asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -57,9 +57,9 @@ class TestCancel:
             ctx.abort_signal.wait(15)
             loop.call_soon_threadsafe(stopped.set)
 
-        hold = hold_async if kind == "async" else hold_sync
+        hold = hold_async if found_type == "async" else hold_sync
         flow = Flow("hold").then(pass_on, name="first").then(hold).then(pass_on).build()
-        worker = await hire(flows=[flow], concurrency=1)
+        worker = await start_worker(flows=[flow], concurrency=1)
         run = await client.submit(flow, 1)
         await gate.reached()
         began = time.monotonic()
@@ -70,21 +70,21 @@ class TestCancel:
         assert took < 1
         with pytest.raises(RunCancelled, match="out of stock"):
             await run.result(5)
-        await worker.told(ClaimLost)
+        await worker.told(AttemptLost)
         # Its slot is free.
         gate.open()
         other = Flow("other").then(pass_on).build()
-        await hire(flows=[other], concurrency=1)
+        await start_worker(flows=[other], concurrency=1)
         assert await (await client.submit(other, 2)).result(5) == 2
         assert worker.worker.stats().running == 0
 
     async def test_takes_queued_jobs_away_at_once(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         flow = Flow("queued").then(pass_on).build()
         run = await client.submit(flow, 1)
         await client.runs.cancel(run.id)
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         later = await client.submit(flow, 2)
 
         assert await store.queries.run_jobs("default", run.id) == []
@@ -92,7 +92,7 @@ class TestCancel:
         assert len(worker.all(AttemptStarted)) == 1
 
     async def test_while_the_outcome_is_on_its_way_counts_or_does_not(
-        self, client: AsyncClient, hire: Hire, watch: StoreWatch
+        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
     ) -> None:
         """The outcome was executed, and is written after the cancel: nothing of it counts."""
         flow = Flow("late").then(pass_on, name="a").then(pass_on, name="b").build()
@@ -104,17 +104,17 @@ class TestCancel:
             cancelled.set()
 
         watch.after["runs.load"] = cancel  # between the body and its commit
-        worker = await hire(flows=[flow], store=watch.store)
+        worker = await start_worker(flows=[flow], store=watch.store)
         await soon(cancelled.wait())
-        await worker.told(ClaimLost)
+        await worker.told(AttemptLost)
 
         assert await run.status() is RunStatus.CANCELLED
-        kinds = [event.type for event in await run.events()]
-        assert kinds == ["run_submitted", "run_cancelled"]
+        node_types = [event.type for event in await run.events()]
+        assert node_types == ["run_submitted", "run_cancelled"]
         assert worker.worker.stats().running == 0
 
     async def test_while_a_job_goes_on_stops_the_next_body_within_a_second(
-        self, client: AsyncClient, hire: Hire, watch: StoreWatch
+        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
     ) -> None:
         """The step is written, and the run cancelled before the worker hears of either."""
         began = 0.0
@@ -131,15 +131,15 @@ class TestCancel:
 
         watch.after["runs.commit"] = cancel
         flow = Flow("next").then(pass_on).then(hold).build()
-        worker = await hire(flows=[flow], store=watch.store)
+        worker = await start_worker(flows=[flow], store=watch.store)
         await client.submit(flow, 1, id="r")
-        lost = await worker.told(ClaimLost)
+        lost = await worker.told(AttemptLost)
 
         assert lost.node == "hold"
         assert time.monotonic() - began < 1
 
     async def test_of_siblings_follows_the_failure_of_one(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         gate, stopped = Gate(), asyncio.Event()
 
@@ -156,7 +156,7 @@ class TestCancel:
             raise Permanent("enough")
 
         flow = Flow("siblings").fork(a=hold, b=fail).join(pass_on).build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
         with pytest.raises(RunFailed, match="enough"):
             await run.result(10)
@@ -166,7 +166,7 @@ class TestCancel:
 
 class TestPause:
     async def test_takes_running_nodes_back_and_goes_on_where_it_stood(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         gate = Gate()
         ran: list[tuple[str | None, int]] = []
@@ -182,12 +182,12 @@ class TestPause:
         for node in "abc":
             flow.then(note, name=node)
         built = flow.build()
-        worker = await hire(flows=[built])
+        worker = await start_worker(flows=[built])
         run = await client.submit(built, 1)
         await gate.reached()
         began = time.monotonic()
         await run.pause(reason="maintenance", by="ops")
-        await worker.told(ClaimLost)
+        await worker.told(AttemptLost)
         took = time.monotonic() - began
         [parked] = await store.queries.run_jobs("default", run.id)
         paused = await run.record()
@@ -207,12 +207,12 @@ class TestPause:
         assert keys == ["a", "b", "c"]
 
     async def test_keeps_a_timer_that_ran_out_meanwhile(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         flow = Flow("timer").delay("30ms").then(pass_on).build()
         run = await client.submit(flow, 1)
         await run.pause()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         [wait] = await store.queries.run_waits("default", run.id)
         assert wait.due_at is not None
 
@@ -227,7 +227,7 @@ class TestPause:
         assert await run.result(10) == 1
 
     async def test_at_the_moment_a_timer_is_seen_to_does_not_lose_it(
-        self, client: AsyncClient, hire: Hire, store: Store, watch: StoreWatch
+        self, client: AsyncClient, start_worker: StartWorker, store: Store, watch: StoreWatch
     ) -> None:
         """A worker had read that the wait was due when the run was paused."""
         flow = Flow("timer").delay("10ms").then(pass_on).build()
@@ -239,7 +239,7 @@ class TestPause:
 
         watch.after["maintenance.due_waits"] = pause
         run = await client.submit(flow, 1, id="r")
-        await hire(flows=[flow], store=watch.store)
+        await start_worker(flows=[flow], store=watch.store)
         await soon(paused.wait())
         await until(lambda: asked_again(watch, "runs.load"))
         assert len(await store.queries.run_waits("default", run.id)) == 1
@@ -248,10 +248,10 @@ class TestPause:
         assert await run.result(10) == 1
 
     async def test_keeps_signals_and_retries_for_later(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flow = Flow("mail").wait_for_signal("first", timeout="1h").wait_for_signal("second").build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow)
         await run.pause()
         await run.signal("second", 2)
@@ -265,7 +265,7 @@ class TestPause:
 
 class TestReplacing:
     async def test_a_run_that_is_being_worked_on_starts_from_nothing(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         gate = Gate()
 
@@ -280,7 +280,7 @@ class TestReplacing:
             return [*values, len(values)]
 
         flow = Flow("replaced").then(first).then(second).then(second, name="third").build()
-        workers = [await hire(flows=[flow], concurrency=2) for _ in range(2)]
+        workers = [await start_worker(flows=[flow], concurrency=2) for _ in range(2)]
         await client.submit(flow, 1, id="r")
         await gate.reached()
         run = await client.submit(flow, 7, id="r", on_conflict="replace")
@@ -290,7 +290,7 @@ class TestReplacing:
         assert result == [7, 1, 2]
         keys = [event.key for event in await run.events() if event.key]
         assert keys == ["first", "second", "third"]
-        lost = [event for worker in workers for event in worker.all(ClaimLost)]
+        lost = [event for worker in workers for event in worker.all(AttemptLost)]
         assert len(lost) <= 1
 
     async def test_a_run_is_not_taken_for_the_one_it_replaces(
@@ -307,10 +307,10 @@ class TestReplacing:
 
 
 async def test_runs_of_two_namespaces_do_not_meet(
-    client: AsyncClient, hire: Hire, store_url: str
+    client: AsyncClient, start_worker: StartWorker, store_url: str
 ) -> None:
     flow = Flow("apart").then(pass_on).wait_for_signal("go").delay("1ms").build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     here = await client.submit(flow, 1, id="r")
     async with AsyncClient(store_url, namespace="other") as other:
         there = await other.submit(flow, 2, id="r")
@@ -318,7 +318,7 @@ async def test_runs_of_two_namespaces_do_not_meet(
         assert await here.result(10) == "here"
         await other.runs.signal("r", "go", "there")
         before = await there.status()
-        await hire(flows=[flow], namespace="other")
+        await start_worker(flows=[flow], namespace="other")
 
         assert before is RunStatus.RUNNING
         assert await there.result(10) == "there"
@@ -329,7 +329,7 @@ async def asked_again(watch: StoreWatch, method: str) -> bool:
 
 
 async def test_a_run_whose_log_is_newer_than_the_code_is_left_alone(
-    client: AsyncClient, hire: Hire, store: Store
+    client: AsyncClient, start_worker: StartWorker, store: Store
 ) -> None:
     """Unknown events are refused, and nothing is written because of them."""
     flow = Flow("newer").then(pass_on).build()
@@ -344,8 +344,8 @@ async def test_a_run_whose_log_is_newer_than_the_code_is_left_alone(
     )
     await store.runs.commit([unknown])
     other = await client.submit(flow, 2)
-    worker = await hire(flows=[flow], concurrency=1)
-    await worker.told(ClaimLost)
+    worker = await start_worker(flows=[flow], concurrency=1)
+    await worker.told(AttemptLost)
 
     assert await other.result(10) == 2
     assert (await run.record()).number == 2

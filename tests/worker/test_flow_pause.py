@@ -21,16 +21,16 @@ from perdure import (
 )
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Status
-from perdure.model.outcome import Paused, Released, Settlement
+from perdure.model.outcome import Parked, Paused, Settlement
 from perdure.model.payload import PlainCodec
 from perdure.model.run import RunStatus
 from perdure.model.wait import Report, ReportStatus
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.tasks.result import complete, failed, paused, skipped
 from perdure.worker.events import AttemptRequeued
 from perdure.worker.steps import past_pauses, save_checkpoint
 from tests.worker import process_tasks
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, until
 
 AGAIN = Retry(3, first=0)
@@ -45,17 +45,19 @@ async def wait_until(client: AsyncClient, run: str, status: RunStatus) -> None:
 
 async def claimed(store: Store, lease: timedelta = timedelta(hours=1)) -> ClaimedJob:
     """The one job that waits, as a worker holds it that will not be heard of again."""
-    [lane] = (await store.maintenance.poll("default")).lanes
-    lanes = [LaneRequest(lane=lane, queue="default")]
+    [partition] = (await store.maintenance.poll("default")).partitions
+    partitions = [PartitionClaim(partition=partition, queue="default")]
     worker = WorkerId("silent")
-    request = ClaimRequest(namespace="default", worker=worker, lanes=lanes, limit=1, lease=lease)
+    request = ClaimRequest(
+        namespace="default", worker=worker, partitions=partitions, limit=1, lease=lease
+    )
     [job] = (await store.jobs.claim(request)).jobs
     return job
 
 
 class TestPauseInANode:
     async def test_returns_the_report_once_the_body_is_executed_again(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         begun: list[int] = []
 
@@ -67,7 +69,7 @@ class TestPauseInANode:
             return [report.status, report.result, ctx.last_pause.checkpoint, ctx.attempt]
 
         flow = Flow("ordering").then(order).build()
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow, 7)
         await worker.told(AttemptRequeued)
         await wait_until(client, run.id, RunStatus.WAITING)
@@ -76,13 +78,13 @@ class TestPauseInANode:
         assert await run.result(10) == ["completed", {"sent": True}, {"number": 7}, 1]
         assert begun == [7, 7]
 
-    async def test_works_in_threads(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_works_in_threads(self, client: AsyncClient, start_worker: StartWorker) -> None:
         @task
         def order(number: int, ctx: Context = CONTEXT) -> Any:
             return [ctx.pause("a").result, ctx.pause("b").result, number]
 
         flow = Flow("threads").then(order).build()
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow, 7)
         await worker.told(AttemptRequeued)
         await client.runs.report(run.id, "order", status="completed", result=1)
@@ -91,9 +93,9 @@ class TestPauseInANode:
 
         assert await run.result(10) == [1, 2, 7]
 
-    async def test_works_in_processes(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_works_in_processes(self, client: AsyncClient, start_worker: StartWorker) -> None:
         flow = Flow("processes").then(process_tasks.pause_in_process).build()
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow, 5)
         await worker.told(AttemptRequeued)
         await client.runs.report(run.id, "pause_in_process", progress={"half": True})
@@ -104,14 +106,14 @@ class TestPauseInANode:
         assert found == ["failed", "no paper", {"kept": 5}, {"half": True}]
 
     async def test_tells_pauses_of_one_name_apart_by_their_order(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             return [(await ctx.pause()).result, (await ctx.pause()).result]
 
         flow = Flow("twice").then(work).build()
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow)
         for number in (1, 2):
             await worker.told(AttemptRequeued, count=number)
@@ -121,7 +123,7 @@ class TestPauseInANode:
 
     @pytest.mark.parametrize("is_returned", [True, False])
     async def test_cannot_be_swallowed(
-        self, client: AsyncClient, hire: Hire, is_returned: bool
+        self, client: AsyncClient, start_worker: StartWorker, is_returned: bool
     ) -> None:
         @task(retries=AGAIN)
         async def stubborn(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
@@ -134,7 +136,7 @@ class TestPauseInANode:
             return report.result
 
         flow = Flow("stubborn").then(stubborn).build()
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow)
         await worker.told(AttemptRequeued)
         await client.runs.report(run.id, "stubborn", status="completed", result="told")
@@ -142,7 +144,7 @@ class TestPauseInANode:
         assert await run.result(10) == "told"
 
     async def test_ends_bodies_that_wait_side_by_side(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def both(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
@@ -152,7 +154,7 @@ class TestPauseInANode:
             return [one.result().result, two.result().result]
 
         flow = Flow("both").then(both).build()
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow)
         for number in (1, 2):
             await worker.told(AttemptRequeued, count=number)
@@ -160,7 +162,9 @@ class TestPauseInANode:
 
         assert await run.result(10) == [1, 2]
 
-    async def test_keeps_steps_and_retries_after_it(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_keeps_steps_and_retries_after_it(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         ran: list[str] = []
 
         @task(retries=AGAIN)
@@ -172,7 +176,7 @@ class TestPauseInANode:
             return report.result
 
         flow = Flow("retried").then(work).build()
-        worker = await hire(flows=[flow], hold_off="0s")
+        worker = await start_worker(flows=[flow], hold_off="0s")
         run = await client.submit(flow)
         await worker.told(AttemptRequeued)
         await client.runs.report(run.id, "work", status="completed", result=3)
@@ -181,7 +185,7 @@ class TestPauseInANode:
         assert ran == ["begin"]
 
     async def test_gives_partial_progress_to_a_later_try(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
@@ -190,7 +194,7 @@ class TestPauseInANode:
             return partial
 
         flow = Flow("partial").then(work).build()
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow)
         await worker.told(AttemptRequeued)
         await client.runs.report(run.id, "work", progress={"pages": 3})
@@ -198,13 +202,15 @@ class TestPauseInANode:
 
         assert await run.result(10) == {"pages": 3}
 
-    async def test_waits_in_items_each_by_itself(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_waits_in_items_each_by_itself(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task
         async def each(number: int, ctx: AsyncContext = CONTEXT) -> Any:
             return [number, (await ctx.pause()).result]
 
         flow = Flow("items").map(each).build()
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow, [1, 2])
         await worker.told(AttemptRequeued, count=2)
         await client.runs.report(run.id, "each[1]", status="completed", result="b")
@@ -213,7 +219,7 @@ class TestPauseInANode:
         assert await run.result(10) == [[1, "a"], [2, "b"]]
 
     async def test_goes_on_at_its_deadline_as_the_node_says(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
@@ -221,14 +227,14 @@ class TestPauseInANode:
 
         late = Flow("late").then(work).build()
         calm = Flow("calm").then(work, on_timeout="continue").build()
-        await hire(flows=[late, calm], poll="50ms")
+        await start_worker(flows=[late, calm], poll="50ms")
 
         assert await (await client.submit(calm)).result(10) is None
         with pytest.raises(RunFailed, match="nobody reported on node 'work' in time"):
             await (await client.submit(late)).result(10)
 
     async def test_asks_for_news_while_nobody_reports(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         asked: list[Any] = []
 
@@ -242,13 +248,15 @@ class TestPauseInANode:
             return (await ctx.pause(checkpoint=9, poll="50ms")).result
 
         flow = Flow("polled").then(work).build()
-        await hire(flows=[flow], poll="50ms")
+        await start_worker(flows=[flow], poll="50ms")
         run = await client.submit(flow)
 
         assert await run.result(10) == "found"
         assert asked == [9, 9]
 
-    async def test_is_refused_in_an_undo(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_is_refused_in_an_undo(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         told: list[str] = []
 
         @task
@@ -267,13 +275,15 @@ class TestPauseInANode:
             raise ValueError("no")
 
         flow = Flow("undoing").then(work, undo=take_back).then(fail).build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         with pytest.raises(RunFailed, match="no"):
             await (await client.submit(flow)).result(10)
 
         assert told == ["'undo:work' cannot pause: only the work of a node itself can"]
 
-    async def test_of_a_stopped_worker_is_begun_anew(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_of_a_stopped_worker_is_begun_anew(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         gate = Gate()
 
         @task
@@ -284,12 +294,12 @@ class TestPauseInANode:
                 await gate.pass_through()
 
         flow = Flow("stopped").then(slow).build()
-        first = await hire(flows=[flow])
+        first = await start_worker(flows=[flow])
         run = await client.submit(flow)
         await gate.reached()
         await first.stop()
         gate.open()
-        second = await hire(flows=[flow])
+        second = await start_worker(flows=[flow])
         await second.told(AttemptRequeued)
         await client.runs.report(run.id, "slow", status="completed", result=1)
 
@@ -298,7 +308,7 @@ class TestPauseInANode:
 
 class TestReturned:
     async def test_pause_is_resumed_with_its_checkpoint(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def work(number: int, ctx: AsyncContext = CONTEXT) -> Any:
@@ -307,14 +317,16 @@ class TestReturned:
             return complete([last.name, last.checkpoint, last.report.result])
 
         flow = Flow("returned").then(work).build()
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow, 4)
         await worker.told(AttemptRequeued)
         await client.runs.report(run.id, "work", status="completed", result=5)
 
         assert await run.result(10) == ["x", {"number": 4}, 5]
 
-    async def test_port_chooses_the_way(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_port_chooses_the_way(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task
         async def judge(number: int) -> Any:
             return complete(number, port="large" if number > 5 else "")
@@ -326,13 +338,13 @@ class TestReturned:
             .then(lambda value: f"large {value}", name="big", after="judge:large")
             .build()
         )
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
         assert await (await client.submit(flow, 3)).result(10) == "small 3"
         assert await (await client.submit(flow, 9)).result(10) == "large 9"
 
     async def test_unknown_port_fails_the_node_for_good(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         tries: list[int] = []
 
@@ -343,7 +355,7 @@ class TestReturned:
 
         some = Flow("some").then(judge, ports=["large"]).build()
         none = Flow("none").then(judge).build()
-        await hire(flows=[some, none], hold_off="0s")
+        await start_worker(flows=[some, none], hold_off="0s")
 
         with pytest.raises(RunFailed, match=r"no port 'lagre'; it has 'large'"):
             await (await client.submit(some)).result(10)
@@ -351,7 +363,9 @@ class TestReturned:
             await (await client.submit(none)).result(10)
         assert len(tries) == 2
 
-    async def test_skip_takes_what_follows_with_it(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_skip_takes_what_follows_with_it(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task
         async def maybe(_: Any) -> Any:
             return skipped("nothing to do")
@@ -366,23 +380,25 @@ class TestReturned:
             .join(lambda parts: parts, name="all")
             .build()
         )
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
         assert await (await client.submit(flow)).result(10) == {"two": 2}
 
     async def test_skip_of_an_item_leaves_null_in_its_place(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def odd(number: int) -> Any:
             return number if number % 2 else skipped("even")
 
         flow = Flow("items").map(odd).build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
         assert await (await client.submit(flow, [1, 2, 3])).result(10) == [1, None, 3]
 
-    async def test_failure_is_for_good(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_failure_is_for_good(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         tries: list[int] = []
 
         @task(retries=AGAIN)
@@ -391,7 +407,7 @@ class TestReturned:
             return failed("it is no use")
 
         flow = Flow("failing").then(fail).build()
-        await hire(fail, flows=[flow], hold_off="0s")
+        await start_worker(fail, flows=[flow], hold_off="0s")
 
         with pytest.raises(RunFailed, match="it is no use"):
             await (await client.submit(flow)).result(10)
@@ -400,14 +416,14 @@ class TestReturned:
         assert len(tries) == 2
 
     async def test_checkpoint_that_is_no_json_fails_for_good(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task(retries=AGAIN)
         async def odd(_: Any) -> Any:
             return paused(object())
 
         flow = Flow("odd").then(odd).build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
         with pytest.raises(RunFailed, match="checkpoint of a pause cannot be stored"):
             await (await client.submit(flow)).result(10)
@@ -415,7 +431,7 @@ class TestReturned:
 
 class TestPlainJob:
     async def test_is_parked_and_goes_on_when_resumed(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def work(number: int, ctx: AsyncContext = CONTEXT) -> Any:
@@ -425,19 +441,21 @@ class TestPlainJob:
             assert ctx.last_pause is not None
             return [first.status, first.result, second.status, ctx.last_pause.name, ctx.attempt]
 
-        first = await hire(work)
+        first = await start_worker(work)
         job = await client.enqueue(work, 3)
         await first.told(AttemptRequeued)
         assert await job.status() is Status.PAUSED
         await first.stop()
         await client.jobs.resume(job.id)
-        second = await hire(work)  # any worker
+        second = await start_worker(work)  # any worker
         await second.told(AttemptRequeued)
         await client.jobs.resume(job.id)
 
         assert await job.result(10) == ["completed", None, "completed", "two", 1]
 
-    async def test_works_in_threads_and_processes(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_works_in_threads_and_processes(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task
         def in_thread(ctx: Context = CONTEXT) -> Any:
             ctx.pause("x", checkpoint=[1])
@@ -445,7 +463,7 @@ class TestPlainJob:
             return ctx.last_pause.checkpoint
 
         in_process = process_tasks.pause_in_process
-        worker = await hire(in_thread, in_process)
+        worker = await start_worker(in_thread, in_process)
         jobs = [await client.enqueue(in_thread), await client.enqueue(in_process, 5)]
         for job in jobs:
             await worker.told(AttemptRequeued, job.id)
@@ -455,7 +473,7 @@ class TestPlainJob:
         assert await jobs[1].result(30) == ["completed", None, {"kept": 5}, None]
 
     async def test_pauses_again_if_its_worker_died_before_it_was_parked(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         @task
         async def work(ctx: AsyncContext = CONTEXT) -> Any:
@@ -465,7 +483,7 @@ class TestPlainJob:
         dead = await claimed(store, lease=timedelta(milliseconds=50))
         checkpoint = Paused(checkpoint=b"null", name="approval")
         await save_checkpoint(store, dead, PlainCodec(), checkpoint)
-        worker = await hire(work, poll="50ms")
+        worker = await start_worker(work, poll="50ms")
         await worker.told(AttemptRequeued)
 
         assert await job.status() is Status.PAUSED  # nobody has resumed it
@@ -473,7 +491,7 @@ class TestPlainJob:
         assert await job.result(10) == "completed"
 
     async def test_that_was_resumed_is_so_whatever_dies_later(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         @task
         async def work(ctx: AsyncContext = CONTEXT) -> Any:
@@ -483,33 +501,35 @@ class TestPlainJob:
         first = await claimed(store)
         checkpoint = Paused(checkpoint=b"null", name="approval")
         await save_checkpoint(store, first, PlainCodec(), checkpoint)
-        await store.jobs.settle([Settlement(claim=first.claim, outcome=Released())])
+        await store.jobs.settle([Settlement(claim=first.claim, outcome=Parked())])
         await client.jobs.resume(job.id)
         second = await claimed(store, lease=timedelta(milliseconds=50))
         found = await past_pauses(store, second, PlainCodec())
-        await hire(work, poll="50ms")
+        await start_worker(work, poll="50ms")
 
         assert [pause.name for pause in found.pauses] == ["approval"]
         assert await job.result(10) == "completed"
 
-    async def test_has_no_port_and_is_not_skipped(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_has_no_port_and_is_not_skipped(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task
-        async def result(kind: str) -> Any:
-            return skipped("no") if kind == "skip" else complete(1, port=kind)
+        async def result(found_type: str) -> Any:
+            return skipped("no") if found_type == "skip" else complete(1, port=found_type)
 
-        await hire(result)
+        await start_worker(result)
 
         assert await (await client.enqueue(result, "")).result(10) == 1
         assert await (await client.enqueue(result, "skip")).result(10) is None
         with pytest.raises(JobFailed, match="port 'x', but a plain job has none"):
             await (await client.enqueue(result, "x")).result(10)
 
-    async def test_has_no_deadline(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_has_no_deadline(self, client: AsyncClient, start_worker: StartWorker) -> None:
         @task(retries=AGAIN)
         async def work(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.pause(deadline="1h")
 
-        await hire(work)
+        await start_worker(work)
 
         with pytest.raises(JobFailed, match="it has no deadline and no poll"):
             await (await client.enqueue(work)).result(10)

@@ -21,7 +21,7 @@ from perdure import (
 )
 from perdure.operations.records import EventRecord
 from perdure.worker.events import AttemptStarted
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 
 AT_ONCE = Retry(3, first=0)
 QUICK = {"hold_off": "0s"}
@@ -35,7 +35,9 @@ def attempts_failed(events: list[EventRecord]) -> list[tuple[str | None, int, st
     ]
 
 
-async def test_retry_of_a_node_is_an_event_each(client: AsyncClient, hire: Hire) -> None:
+async def test_retry_of_a_node_is_an_event_each(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task(retries=AT_ONCE)
     async def third_time(_: Any, ctx: AsyncContext = CONTEXT) -> int:
         if ctx.attempt < 3:
@@ -43,7 +45,7 @@ async def test_retry_of_a_node_is_an_event_each(client: AsyncClient, hire: Hire)
         return ctx.attempt
 
     flow = Flow("retried").then(third_time).then(lambda number: -number, name="minus").build()
-    await hire(flows=[flow], **QUICK)
+    await start_worker(flows=[flow], **QUICK)
     run = await client.submit(flow)
 
     assert await run.result(10) == -3
@@ -52,7 +54,7 @@ async def test_retry_of_a_node_is_an_event_each(client: AsyncClient, hire: Hire)
 
 
 async def test_retry_starts_at_the_first_attempt_with_each_node(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task(retries=AT_ONCE)
     async def second_time(told: list[int], ctx: AsyncContext = CONTEXT) -> list[int]:
@@ -61,12 +63,14 @@ async def test_retry_starts_at_the_first_attempt_with_each_node(
         return [*told, ctx.attempt]
 
     flow = Flow("twice").then(second_time, name="a").then(second_time, name="b").build()
-    await hire(flows=[flow], **QUICK)
+    await start_worker(flows=[flow], **QUICK)
 
     assert await (await client.submit(flow, [])).result(10) == [2, 2]
 
 
-async def test_retry_of_one_item_leaves_the_others_alone(client: AsyncClient, hire: Hire) -> None:
+async def test_retry_of_one_item_leaves_the_others_alone(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     ran: list[int | None] = []
 
     @task(retries=AT_ONCE)
@@ -77,7 +81,7 @@ async def test_retry_of_one_item_leaves_the_others_alone(client: AsyncClient, hi
         return [number, ctx.attempt]
 
     flow = Flow("items").map(each).build()
-    await hire(flows=[flow], **QUICK)
+    await start_worker(flows=[flow], **QUICK)
     run = await client.submit(flow, [7, 8, 9])
 
     assert await run.result(10) == [[7, 1], [8, 2], [9, 1]]
@@ -85,13 +89,15 @@ async def test_retry_of_one_item_leaves_the_others_alone(client: AsyncClient, hi
     assert attempts_failed(await run.events()) == [("each[1]", 1, "again")]
 
 
-async def test_retry_uses_up_the_budget_and_fails_the_run(client: AsyncClient, hire: Hire) -> None:
+async def test_retry_uses_up_the_budget_and_fails_the_run(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task(retries=AT_ONCE)
     async def never(_: Any, ctx: AsyncContext = CONTEXT) -> None:
         raise ValueError(f"attempt {ctx.attempt}")
 
     flow = Flow("never").then(never).build()
-    await hire(flows=[flow], **QUICK)
+    await start_worker(flows=[flow], **QUICK)
     run = await client.submit(flow)
     with pytest.raises(RunFailed, match="attempt 4") as raised:
         await run.result(10)
@@ -105,7 +111,9 @@ async def test_retry_uses_up_the_budget_and_fails_the_run(client: AsyncClient, h
     ]
 
 
-async def test_retry_as_the_node_says_wins_over_the_task(client: AsyncClient, hire: Hire) -> None:
+async def test_retry_as_the_node_says_wins_over_the_task(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task(retries=9)
     async def fail(_: Any, ctx: AsyncContext = CONTEXT) -> None:
         raise ValueError(f"attempt {ctx.attempt}")
@@ -116,7 +124,7 @@ async def test_retry_as_the_node_says_wins_over_the_task(client: AsyncClient, hi
         .then(fail, name="one", retries=Retry(1, first=0))
         .build()
     )
-    await hire(flows=[flow], **QUICK)
+    await start_worker(flows=[flow], **QUICK)
     run = await client.submit(flow)
     with pytest.raises(RunFailed, match="attempt 2"):
         await run.result(10)
@@ -124,13 +132,13 @@ async def test_retry_as_the_node_says_wins_over_the_task(client: AsyncClient, hi
     assert attempts_failed(await run.events()) == [("one", 1, "attempt 1")]
 
 
-async def test_permanent_is_not_retried(client: AsyncClient, hire: Hire) -> None:
+async def test_permanent_is_not_retried(client: AsyncClient, start_worker: StartWorker) -> None:
     @task(retries=9)
     async def fail(_: Any) -> None:
         raise Permanent("for good")
 
     flow = Flow("permanent").then(fail).build()
-    worker = await hire(flows=[flow])
+    worker = await start_worker(flows=[flow])
     with pytest.raises(RunFailed, match="for good"):
         await (await client.submit(flow)).result(10)
 
@@ -138,7 +146,7 @@ async def test_permanent_is_not_retried(client: AsyncClient, hire: Hire) -> None
 
 
 async def test_retry_later_postpones_a_node_without_using_up_its_retries(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task
     def later(_: Any, ctx: Context = CONTEXT) -> int:
@@ -147,16 +155,16 @@ async def test_retry_later_postpones_a_node_without_using_up_its_retries(
         return ctx.attempt
 
     flow = Flow("later").then(later).build()
-    await hire(flows=[flow], **QUICK)
+    await start_worker(flows=[flow], **QUICK)
     run = await client.submit(flow)
 
     assert await run.result(10) == 3
     assert [message for *_, message in attempts_failed(await run.events())] == ["not yet"] * 2
 
 
-@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize("found_type", ["async", "sync"])
 async def test_timeout_of_a_node_fails_its_attempt(
-    client: AsyncClient, hire: Hire, kind: str
+    client: AsyncClient, start_worker: StartWorker, found_type: str
 ) -> None:
     @task(name="hang", timeout="10s")
     async def hang_async(_: Any) -> None:
@@ -166,9 +174,9 @@ async def test_timeout_of_a_node_fails_its_attempt(
     def hang_sync(_: Any, ctx: Context = CONTEXT) -> None:
         ctx.abort_signal.wait(15)
 
-    hang = hang_async if kind == "async" else hang_sync
+    hang = hang_async if found_type == "async" else hang_sync
     flow = Flow("timeout").then(hang, timeout="30ms", retries=Retry(1, first=0)).build()
-    await hire(flows=[flow], **QUICK)
+    await start_worker(flows=[flow], **QUICK)
     run = await client.submit(flow)
     with pytest.raises(RunFailed) as raised:
         await run.result(10)
@@ -179,7 +187,7 @@ async def test_timeout_of_a_node_fails_its_attempt(
 
 
 async def test_retry_of_a_loop_goes_on_with_the_iteration_that_failed(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task(retries=AT_ONCE)
     async def count(number: int, ctx: AsyncContext = CONTEXT) -> int:
@@ -189,14 +197,16 @@ async def test_retry_of_a_loop_goes_on_with_the_iteration_that_failed(
         return number + 1
 
     flow = Flow("loop").loop(count, until=lambda number: number == 3).build()
-    await hire(flows=[flow], **QUICK)
+    await start_worker(flows=[flow], **QUICK)
     run = await client.submit(flow, 0)
 
     assert await run.result(10) == 3
     assert attempts_failed(await run.events()) == [("count#2", 1, "again")]
 
 
-async def test_a_check_that_raises_fails_its_loop(client: AsyncClient, hire: Hire) -> None:
+async def test_a_check_that_raises_fails_its_loop(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task
     async def count(number: int) -> int:
         return number + 1
@@ -210,7 +220,7 @@ async def test_a_check_that_raises_fails_its_loop(client: AsyncClient, hire: Hir
 
     quick = Flow("quick").loop(count, until=is_done).build()
     asked = Flow("asked").loop(count, until=is_done_too).build()
-    await hire(flows=[quick, asked])
+    await start_worker(flows=[quick, asked])
     for flow in (quick, asked):
         with pytest.raises(RunFailed, match="cannot tell") as raised:
             await (await client.submit(flow, 0)).result(10)

@@ -13,23 +13,25 @@ from perdure import (
     AsyncClient,
     AsyncContext,
     BaseContext,
+    ClaimLost,
     Context,
     Flow,
     JobFailed,
     Retry,
-    StaleClaim,
     task,
 )
 from perdure.model.ids import WorkerId
 from perdure.model.run import StoredStep
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from tests.worker import process_tasks
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 
 AGAIN = Retry(3, first=0)
 
 
-async def test_step_is_executed_once_in_an_async_node(client: AsyncClient, hire: Hire) -> None:
+async def test_step_is_executed_once_in_an_async_node(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     ran: list[str] = []
 
     async def fetch(name: str) -> dict[str, Any]:
@@ -45,14 +47,14 @@ async def test_step_is_executed_once_in_an_async_node(client: AsyncClient, hire:
         return [first, second, ctx.attempt]
 
     flow = Flow("steps").then(work).build()
-    await hire(flows=[flow], hold_off="0s")
+    await start_worker(flows=[flow], hold_off="0s")
 
     assert await (await client.submit(flow, "x")).result(10) == [{"name": "x", "tries": 1}, None, 3]
     assert ran == ["x", "second"]
 
 
 async def test_step_is_executed_once_in_a_sync_node_and_in_a_plain_job(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     ran: list[str] = []
 
@@ -68,7 +70,7 @@ async def test_step_is_executed_once_in_a_sync_node_and_in_a_plain_job(
         return [value, ctx.attempt]
 
     flow = Flow("sync").then(work).build()
-    await hire(work, flows=[flow], hold_off="0s")
+    await start_worker(work, flows=[flow], hold_off="0s")
     run = await client.submit(flow, "node")
     job = await client.enqueue(work, "job")
 
@@ -78,9 +80,11 @@ async def test_step_is_executed_once_in_a_sync_node_and_in_a_plain_job(
     assert sorted(ran) == ["job", "node"]
 
 
-async def test_step_is_executed_once_in_a_process(client: AsyncClient, hire: Hire) -> None:
+async def test_step_is_executed_once_in_a_process(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     flow = Flow("process").then(process_tasks.steps_in_process).build()
-    await hire(process_tasks.steps_in_process, flows=[flow], hold_off="0s")
+    await start_worker(process_tasks.steps_in_process, flows=[flow], hold_off="0s")
     of_node = await (await client.submit(flow, 5)).result(30)
     of_job = await (await client.enqueue(process_tasks.steps_in_process, 6)).result(30)
 
@@ -88,7 +92,9 @@ async def test_step_is_executed_once_in_a_process(client: AsyncClient, hire: Hir
     assert of_job == [None, "6", 2]
 
 
-async def test_step_belongs_to_one_item_and_one_iteration(client: AsyncClient, hire: Hire) -> None:
+async def test_step_belongs_to_one_item_and_one_iteration(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task
     async def each(number: int, ctx: AsyncContext = CONTEXT) -> int:
         return int(await ctx.step("same name", lambda: number * 10))
@@ -99,13 +105,15 @@ async def test_step_belongs_to_one_item_and_one_iteration(client: AsyncClient, h
 
     items = Flow("items").map(each).build()
     loop = Flow("loop").loop(count, until=lambda number: number == 3).build()
-    await hire(flows=[items, loop])
+    await start_worker(flows=[items, loop])
 
     assert await (await client.submit(items, [1, 2, 3])).result(10) == [10, 20, 30]
     assert await (await client.submit(loop, 0)).result(10) == 3
 
 
-async def test_steps_side_by_side_do_not_forget_each_other(client: AsyncClient, hire: Hire) -> None:
+async def test_steps_side_by_side_do_not_forget_each_other(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     ran: list[str] = []
 
     async def note(name: str) -> str:
@@ -117,13 +125,15 @@ async def test_steps_side_by_side_do_not_forget_each_other(client: AsyncClient, 
         await asyncio.gather(*(ctx.step(name, note, name) for name in "abc"))
         return [await ctx.step(name, note, name) for name in "abc"]
 
-    await hire(work)
+    await start_worker(work)
 
     assert await (await client.enqueue(work)).result(10) == ["a", "b", "c"]
     assert sorted(ran) == ["a", "b", "c"]
 
 
-async def test_step_that_raises_stores_nothing(client: AsyncClient, hire: Hire) -> None:
+async def test_step_that_raises_stores_nothing(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     ran: list[int] = []
 
     def fail_first() -> int:
@@ -136,19 +146,19 @@ async def test_step_that_raises_stores_nothing(client: AsyncClient, hire: Hire) 
     async def work(ctx: AsyncContext = CONTEXT) -> Any:
         return await ctx.step("step", fail_first)
 
-    await hire(work, hold_off="0s")
+    await start_worker(work, hold_off="0s")
 
     assert await (await client.enqueue(work)).result(10) == 2
 
 
 async def test_step_whose_result_cannot_be_stored_fails_the_body(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task
     async def work(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.step("odd", lambda: object())
 
-    await hire(work)
+    await start_worker(work)
     with pytest.raises(JobFailed, match="the result of step 'odd'"):
         await (await client.enqueue(work)).result(10)
 
@@ -159,11 +169,11 @@ async def test_step_of_a_stale_claim_is_refused(client: AsyncClient, store: Stor
 
     flow = Flow("stale").then(work).build()
     await client.submit(flow, id="r")
-    [lane] = (await store.maintenance.poll("default")).lanes
+    [partition] = (await store.maintenance.poll("default")).partitions
     request = ClaimRequest(
         namespace="default",
         worker=WorkerId("w"),
-        lanes=[LaneRequest(lane=lane, queue="default")],
+        partitions=[PartitionClaim(partition=partition, queue="default")],
         limit=1,
         lease=timedelta(hours=1),
     )
@@ -171,12 +181,12 @@ async def test_step_of_a_stale_claim_is_refused(client: AsyncClient, store: Stor
     await client.runs.pause("r")
     await client.runs.resume("r")
 
-    with pytest.raises(StaleClaim):
+    with pytest.raises(ClaimLost):
         await store.runs.save_step(job.claim, "default/r/work", StoredStep(name="s", value=b"1"))
     assert await store.runs.load_steps("default/r/work") == []
 
 
-async def test_who_a_body_is(client: AsyncClient, hire: Hire) -> None:
+async def test_who_a_body_is(client: AsyncClient, start_worker: StartWorker) -> None:
     def told(ctx: BaseContext) -> list[Any]:
         where = [ctx.run_id, ctx.node, ctx.iteration, ctx.item, ctx.attempt]
         return [*where, ctx.idempotency_key]
@@ -199,7 +209,7 @@ async def test_who_a_body_is(client: AsyncClient, hire: Hire) -> None:
         .join(lambda parts: parts, name="all")
         .build()
     )
-    await hire(tell, flows=[flow])
+    await start_worker(tell, flows=[flow])
     found = await (await client.submit(flow, id="r-1")).result(10)
     job = await client.enqueue(tell, None)
 
@@ -215,7 +225,7 @@ async def test_who_a_body_is(client: AsyncClient, hire: Hire) -> None:
 
 
 async def test_steps_of_one_name_side_by_side_are_executed_once(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     ran: list[int] = []
 
@@ -229,14 +239,14 @@ async def test_steps_of_one_name_side_by_side_are_executed_once(
         return list(await asyncio.gather(*(ctx.step("same", note, n) for n in range(5))))
 
     flow = Flow("side").then(work).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
 
     assert await (await client.submit(flow)).result(10) == [0] * 5
     assert ran == [0]
 
 
 async def test_steps_of_namespaces_and_runs_that_read_alike_are_kept_apart(
-    client: AsyncClient, hire: Hire, store: Store
+    client: AsyncClient, start_worker: StartWorker, store: Store
 ) -> None:
     @task
     async def where(_: Any, ctx: AsyncContext = CONTEXT) -> str:
@@ -246,7 +256,7 @@ async def test_steps_of_namespaces_and_runs_that_read_alike_are_kept_apart(
     outer = Flow("outer").flow(inner).build()
     found = []
     for namespace, flow, id in (("a", outer, "b"), ("a/b", inner, "c")):
-        await hire(flows=[outer], namespace=namespace)
+        await start_worker(flows=[outer], namespace=namespace)
         async with AsyncClient(store, namespace=namespace) as there:
             found.append(await (await there.submit(flow, id=id)).result(10))
 

@@ -21,7 +21,7 @@ from perdure import (
 from perdure.store.contract import Store
 from perdure.worker import commits, service
 from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, until
 from tests.worker.watched_store import StoreWatch
 
@@ -33,7 +33,7 @@ async def pass_on(value: Any) -> Any:
 
 class TestStop:
     async def test_in_a_chain_gives_the_next_node_to_others(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         gate = Gate()
 
@@ -43,23 +43,23 @@ class TestStop:
             return [value, ctx.attempt]
 
         flow = Flow("chain").then(pass_on, name="a").then(wait).then(wait, name="b").build()
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
         await gate.reached()
         worker.worker.shutdown("1m")
         gate.open()
         await worker.stopped()
         [left] = await store.queries.run_jobs("default", run.id)
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
-        assert (left.status, left.attempt, left.deaths) == (Status.WAITING, 0, 0)
+        assert (left.status, left.attempt, left.crashes) == (Status.WAITING, 0, 0)
         assert left.node is not None
         assert left.node.key == "b"
         assert await run.result(10) == [[1, 1], 1]
 
-    @pytest.mark.parametrize("kind", ["async", "sync"])
+    @pytest.mark.parametrize("found_type", ["async", "sync"])
     async def test_gives_the_node_that_runs_back_without_costing_an_attempt(
-        self, client: AsyncClient, hire: Hire, store: Store, kind: str
+        self, client: AsyncClient, start_worker: StartWorker, store: Store, found_type: str
     ) -> None:
         gate = Gate()
 
@@ -76,24 +76,26 @@ class TestStop:
         flow = (
             Flow("back")
             .then(pass_on, name="a")
-            .then(wait_async if kind == "async" else wait_sync)
+            .then(wait_async if found_type == "async" else wait_sync)
             .build()
         )
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
         await gate.reached()
         await worker.stop(grace=0.02)
         [left] = await store.queries.run_jobs("default", run.id)
         gate.open()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
-        assert (left.status, left.attempt, left.deaths) == (Status.WAITING, 0, 0)
+        assert (left.status, left.attempt, left.crashes) == (Status.WAITING, 0, 0)
         assert [event.node for event in worker.all(AttemptRequeued)] == ["wait"]
         assert await run.result(10) == 1
-        kinds = [event.type for event in await run.events()]
-        assert kinds == ["run_submitted", "node_completed", "node_completed", "run_completed"]
+        node_types = [event.type for event in await run.events()]
+        assert node_types == ["run_submitted", "node_completed", "node_completed", "run_completed"]
 
-    async def test_under_load_loses_nothing(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_under_load_loses_nothing(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         flow = (
             Flow("load")
             .then(pass_on, name="a")
@@ -104,10 +106,10 @@ class TestStop:
         )
         runs = [await client.submit(flow, number) for number in range(30)]
         for _ in range(3):
-            worker = await hire(flows=[flow], concurrency=4)
+            worker = await start_worker(flows=[flow], concurrency=4)
             await worker.told(AttemptCompleted, count=20)
             await worker.stop()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
         assert [await run.result(15) for run in runs] == [[n] * 3 for n in range(30)]
         for run in runs:
@@ -117,14 +119,14 @@ class TestStop:
     async def test_is_not_held_up_by_a_store_that_does_not_answer(
         self,
         client: AsyncClient,
-        hire: Hire,
+        start_worker: StartWorker,
         watch: StoreWatch,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(service, "FLUSH_SECONDS", 0.1)
         flow = Flow("hangs").then(pass_on).build()
         watch.hangs.add("runs.commit")
-        worker = await hire(flows=[flow], store=watch.store)
+        worker = await start_worker(flows=[flow], store=watch.store)
         await client.submit(flow, 1)
         await until(lambda: asked_for(watch, "runs.commit"))
         async with asyncio.timeout(5):
@@ -138,7 +140,7 @@ class TestOutage:
     async def test_of_the_store_while_an_outcome_is_written(
         self,
         client: AsyncClient,
-        hire: Hire,
+        start_worker: StartWorker,
         watch: StoreWatch,
         method: str,
         monkeypatch: pytest.MonkeyPatch,
@@ -146,7 +148,7 @@ class TestOutage:
         monkeypatch.setattr(commits, "RETRY_SECONDS", 0.01)
         watch.after[method] = fail
         flow = Flow("outage").then(pass_on, name="a").then(pass_on, name="b").build()
-        worker = await hire(flows=[flow], store=watch.store)
+        worker = await start_worker(flows=[flow], store=watch.store)
         run = await client.submit(flow, 1)
 
         assert await run.result(10) == 1
@@ -157,7 +159,7 @@ class TestOutage:
     async def test_of_the_store_while_others_were_faster(
         self,
         client: AsyncClient,
-        hire: Hire,
+        start_worker: StartWorker,
         watch: StoreWatch,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -178,7 +180,7 @@ class TestOutage:
             .join(pass_on, name="both")
             .build()
         )
-        await hire(flows=[flow], store=watch.store)
+        await start_worker(flows=[flow], store=watch.store)
         run = await client.submit(flow, 1)
         await gate.reached()
         await run.signal("s", 2)
@@ -192,7 +194,7 @@ class TestOutage:
 
 class TestWaiting:
     async def test_runs_hold_no_slot_no_job_and_no_lease(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         child = Flow("child").wait_for_signal("go").build()
         flows = [
@@ -200,7 +202,7 @@ class TestWaiting:
             Flow("timer").then(pass_on).delay("1h").build(),
             Flow("parent").then(pass_on).flow(child).build(),
         ]
-        worker = await hire(flows=flows, concurrency=1)
+        worker = await start_worker(flows=flows, concurrency=1)
         runs = [await client.submit(flow, 1) for flow in flows]
         for run in runs:
             await until(lambda run=run: is_waiting(run))  # type: ignore[misc]

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from perdure import AsyncClient, Flow, RunFailed, task
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 
 
 class Size(Enum):
@@ -59,16 +59,20 @@ def to_order_again(note: Note) -> Order:
     return Order(id=note["invoice"] + 1, size=Size.SMALL, at=datetime(2026, 1, 3, tzinfo=UTC))
 
 
-async def test_typed_values_go_from_node_to_node(client: AsyncClient, hire: Hire) -> None:
+async def test_typed_values_go_from_node_to_node(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     flow = Flow("typed").then(to_order).then(to_invoice).then(to_note).then(to_order_again).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 7)
 
     assert await run.result(10) == Order(8, Size.SMALL, datetime(2026, 1, 3, tzinfo=UTC))
     assert (await run.outputs())["to_invoice"] == {"order": 7, "amount": 1.5}
 
 
-async def test_typed_items_and_gathered_values(client: AsyncClient, hire: Hire) -> None:
+async def test_typed_items_and_gathered_values(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task
     def both(parts: dict[str, Invoice]) -> list[float]:
         return sorted(part.amount for part in parts.values())
@@ -86,16 +90,16 @@ async def test_typed_items_and_gathered_values(client: AsyncClient, hire: Hire) 
         .join(both)
         .build()
     )
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
 
     assert await (await client.submit(flow, 1)).result(10) == [1.5, 1.5]
 
 
 async def test_a_value_that_does_not_fit_fails_its_node_at_once(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     flow = Flow("wrong").then(lambda value: value, name="give").then(to_note, retries=5).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     wrong: list[Any] = [{"order": "seven", "amount": 1}, {"order": 7, "amount": -1}, {}, []]
     for value in wrong:
         run = await client.submit(flow, value)
@@ -105,9 +109,9 @@ async def test_a_value_that_does_not_fit_fails_its_node_at_once(
         assert "node_retried" not in [event.type for event in await run.events()]
 
 
-@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize("found_type", ["async", "sync"])
 async def test_an_output_that_cannot_be_stored_fails_its_node_at_once(
-    client: AsyncClient, hire: Hire, kind: str
+    client: AsyncClient, start_worker: StartWorker, found_type: str
 ) -> None:
     @task(name="odd", retries=5)
     async def odd_async(_: Any) -> Any:
@@ -117,8 +121,8 @@ async def test_an_output_that_cannot_be_stored_fails_its_node_at_once(
     def odd_sync(_: Any) -> Any:
         return {"deep": [object()]}
 
-    flow = Flow("odd").then(odd_async if kind == "async" else odd_sync).build()
-    await hire(flows=[flow])
+    flow = Flow("odd").then(odd_async if found_type == "async" else odd_sync).build()
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 1)
     with pytest.raises(RunFailed, match="the result of task 'odd'"):
         await run.result(10)
@@ -126,7 +130,9 @@ async def test_an_output_that_cannot_be_stored_fails_its_node_at_once(
     assert [event.type for event in await run.events()][1:] == ["node_failed", "run_failed"]
 
 
-async def test_values_come_through_as_they_went_in(client: AsyncClient, hire: Hire) -> None:
+async def test_values_come_through_as_they_went_in(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     flow = (
         Flow("same")
         .then(lambda got: got, name="a")
@@ -136,7 +142,7 @@ async def test_values_come_through_as_they_went_in(client: AsyncClient, hire: Hi
         .map(lambda got: got, name="c")
         .build()
     )
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     values: list[Any] = [0, False, "", [], None, {}, 1.5, "ü\u2028", 2**53, [[None]]]
     runs = [await client.submit(flow, value) for value in values]
 
@@ -146,7 +152,7 @@ async def test_values_come_through_as_they_went_in(client: AsyncClient, hire: Hi
 
 
 async def test_a_long_run_of_large_values_keeps_few_of_them_at_hand(
-    client: AsyncClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
+    client: AsyncClient, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.engine.cached_run.VALUES_MAX_BYTES", 1_000)
 
@@ -165,13 +171,13 @@ async def test_a_long_run_of_large_values_keeps_few_of_them_at_hand(
         for number in range(6)
     }
     flow = Flow("large").fork(branches).join(count).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
 
     assert await (await client.submit(flow, {"count": 0})).result(15) == 30
 
 
 async def test_a_loop_whose_check_ends_the_program_fails_and_nothing_more(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task
     async def keep(value: Any) -> Any:
@@ -182,7 +188,7 @@ async def test_a_loop_whose_check_ends_the_program_fails_and_nothing_more(
 
     ends = Flow("ends").loop(keep, until=leave).build()
     goes_on = Flow("goes-on").then(keep).build()
-    await hire(flows=[ends, goes_on])
+    await start_worker(flows=[ends, goes_on])
 
     with pytest.raises(RunFailed, match="SystemExit"):
         await (await client.submit(ends, 1)).result(10)

@@ -24,15 +24,15 @@ from perdure import (
 )
 from perdure.clock import ManualClock
 from perdure.model.ids import WorkerId
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.worker import WorkerInfo
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.store.opening import store_at
 from perdure.testing.wrapped_store import wrap_store
 from perdure.worker.events import AttemptCompleted, AttemptStarted, WorkerEvents
 from perdure.worker.janitor import PRUNE_BATCHES, Janitor, leader_row
 from tests.conformance.builders import close_limit
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, until
 
 DAY = timedelta(days=1)
@@ -65,15 +65,15 @@ async def end(how: str) -> str:
 
 class TestRetention:
     async def test_removes_finished_jobs_each_after_its_own_time(
-        self, still_store: Store, clock: ManualClock, hire: Hire
+        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
     ) -> None:
         async with AsyncClient(still_store) as client:
-            jobs = await one_of_each(client, hire, still_store)
+            jobs = await one_of_each(client, start_worker, still_store)
             seen: dict[int, set[str]] = {}
             for days in (6, 8, 31, 1000):
                 await still_store.maintenance.register_worker(idle_worker())
                 clock.advance(days * DAY)
-                worker = await hire(end, store=still_store)
+                worker = await start_worker(end, store=still_store)
                 await until(lambda: has_pruned(still_store))
                 await worker.stop()
                 seen[days] = await left_of(jobs, client)
@@ -85,20 +85,20 @@ class TestRetention:
         assert seen[1000] == {"die", "waiting"}
 
     async def test_of_none_keeps_for_ever(
-        self, still_store: Store, clock: ManualClock, hire: Hire
+        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
     ) -> None:
         kept: dict[str, Any] = {"keep_completed": None, "keep_failed": None}
         async with AsyncClient(still_store) as client:
-            jobs = await one_of_each(client, hire, still_store, **kept)
+            jobs = await one_of_each(client, start_worker, still_store, **kept)
             await still_store.maintenance.register_worker(idle_worker())
             clock.advance(10_000 * DAY)
-            await hire(end, store=still_store, **kept)
+            await start_worker(end, store=still_store, **kept)
             await until(lambda: has_pruned(still_store))
 
             assert await left_of(jobs, client) == set(jobs)
 
     async def test_of_zero_hides_a_job_at_once_and_its_waiter_still_gets_the_result(
-        self, client: AsyncClient, store_url: str, hire: Hire
+        self, client: AsyncClient, store_url: str, start_worker: StartWorker
     ) -> None:
         gate = Gate()
 
@@ -109,7 +109,7 @@ class TestRetention:
                 raise Permanent("failed")
             return how
 
-        worker = await hire(work, keep_completed=0, keep_failed=0)
+        worker = await start_worker(work, keep_completed=0, keep_failed=0)
         well = await client.enqueue(work, "well")
         bad = await client.enqueue(work, "fail")
         await gate.reached(2)
@@ -128,24 +128,24 @@ class TestRetention:
                 await other.jobs.get(well.id)
 
     async def test_of_zero_gives_the_result_to_a_waiter_that_comes_a_moment_later(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
-        worker = await hire(end, keep_completed=0)
+        worker = await start_worker(end, keep_completed=0)
         job = await client.enqueue(end, "well")
         await worker.told(AttemptCompleted)
 
         assert await job.result(10) == "well"
 
     async def test_of_zero_frees_the_store_in_the_end(
-        self, still_store: Store, clock: ManualClock, hire: Hire
+        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
     ) -> None:
         async with AsyncClient(still_store) as client:
-            first = await hire(end, store=still_store, keep_completed=0)
+            first = await start_worker(end, store=still_store, keep_completed=0)
             job = await client.enqueue(end, "well")
             await first.told(AttemptCompleted)
             await first.stop()
             clock.advance(timedelta(minutes=1))
-            await hire(end, store=still_store, keep_completed=0)
+            await start_worker(end, store=still_store, keep_completed=0)
 
             async def is_gone() -> bool:
                 return await still_store.queries.job_states([job.id]) == {}
@@ -155,68 +155,70 @@ class TestRetention:
 
 class TestDuties:
     async def test_drop_the_rows_of_workers_that_were_not_seen_for_long(
-        self, still_store: Store, clock: ManualClock, hire: Hire
+        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
     ) -> None:
         await still_store.maintenance.register_worker(idle_worker())
         clock.advance(timedelta(minutes=4))
         await still_store.maintenance.register_worker(idle_worker(id=WorkerId("seen-lately")))
         clock.advance(timedelta(minutes=2))
-        worker = await hire(end, store=still_store)
+        worker = await start_worker(end, store=still_store)
 
-        async def is_dropped() -> bool:
+        async def is_hidden() -> bool:
             rows = await still_store.queries.workers(None)
             return {row.info.id for row in rows} == {"seen-lately", worker.id}
 
-        await until(is_dropped)
+        await until(is_hidden)
 
     async def test_drop_no_worker_that_renews_seldom(
-        self, still_store: Store, clock: ManualClock, hire: Hire
+        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
     ) -> None:
-        slow = await hire(end, store=still_store, lease="30m")
+        slow = await start_worker(end, store=still_store, lease="30m")
         await still_store.maintenance.register_worker(idle_worker())
         since = {row.info.id: row.started_at for row in await still_store.queries.workers(None)}
         clock.advance(timedelta(minutes=50))
-        await hire(end, store=still_store)
+        await start_worker(end, store=still_store)
         await until(lambda: has_pruned(still_store))
 
         rows = {row.info.id: row.started_at for row in await still_store.queries.workers(None)}
         assert rows[WorkerId(slow.id)] == since[WorkerId(slow.id)]
 
     async def test_forget_limits_that_were_not_used_for_long(
-        self, still_store: Store, clock: ManualClock, hire: Hire
+        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
     ) -> None:
         await close_limit(still_store, "default", "smtp", clock() + timedelta(minutes=1))
         clock.advance(2 * DAY)
         await still_store.maintenance.register_worker(idle_worker())
         clock.advance(DAY)
-        await hire(end, store=still_store)
+        await start_worker(end, store=still_store)
         await until(lambda: has_pruned(still_store))
 
         assert await still_store.maintenance.prune_limits("default", timedelta(0), 10) == 0
 
     async def test_leave_other_namespaces_alone(
-        self, still_store: Store, clock: ManualClock, hire: Hire
+        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
     ) -> None:
         async with AsyncClient(still_store) as client:
-            jobs = await one_of_each(client, hire, still_store)
+            jobs = await one_of_each(client, start_worker, still_store)
             held = await client.enqueue(end, "held")
             await hold(still_store, "end", lease=timedelta(seconds=1))
             await still_store.maintenance.register_worker(idle_worker(namespace="team-a"))
             clock.advance(DAY)
-            zealous = {"keep_completed": 0, "keep_failed": 0, "keep_dead": 0, "deaths_max": 1}
-            await hire(end, store=still_store, namespace="team-a", **zealous)
+            zealous = {"keep_completed": 0, "keep_failed": 0, "keep_dead": 0, "max_crashes": 1}
+            await start_worker(end, store=still_store, namespace="team-a", **zealous)
             await until(lambda: has_pruned(still_store))
 
             assert await left_of(jobs, client) == set(jobs)
             assert await held.status() is Status.ACTIVE
 
-    async def test_are_led_apart_in_each_namespace(self, store: Store, hire: Hire) -> None:
+    async def test_are_led_apart_in_each_namespace(
+        self, store: Store, start_worker: StartWorker
+    ) -> None:
         assert await store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1))
         await store.maintenance.register_worker(idle_worker(namespace="team-a"))
         async with AsyncClient(store, namespace="team-a") as client:
             job = await client.enqueue(end, "well")
             await hold(store, "end", lease=timedelta(milliseconds=10), namespace="team-a")
-            await hire(end, store=store, namespace="team-a", poll="50ms")
+            await start_worker(end, store=store, namespace="team-a", poll="50ms")
 
             assert await job.result(10) == "well"
 
@@ -269,12 +271,12 @@ class TestDuties:
             assert await client.jobs.count() == 1
 
     async def test_are_done_by_one_worker_at_a_time(
-        self, client: AsyncClient, store: Store, hire: Hire
+        self, client: AsyncClient, store: Store, start_worker: StartWorker
     ) -> None:
         job = await client.enqueue(end, "well")
         await hold(store, "end", lease=timedelta(milliseconds=50))
         assert await store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1))
-        worker = await hire(end, poll="50ms")
+        worker = await start_worker(end, poll="50ms")
         for _ in range(3):  # a delayed job runs only if the worker looked around
             await (await client.enqueue(end.options(delay="50ms"), "marker")).result(10)
         assert worker.all(AttemptStarted, job.id) == []
@@ -284,28 +286,28 @@ class TestDuties:
         assert await job.result(10) == "well"
 
     async def test_are_left_to_others_as_soon_as_they_are_done(
-        self, client: AsyncClient, store: Store, hire: Hire
+        self, client: AsyncClient, store: Store, start_worker: StartWorker
     ) -> None:
-        await hire(end)
+        await start_worker(end)
         await until(lambda: store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1)))
 
     async def test_promote_many_due_jobs_in_batches(
-        self, still_store: Store, clock: ManualClock, hire: Hire
+        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
     ) -> None:
         async with AsyncClient(still_store) as client:
             jobs = await client.enqueue_many(end.options(delay="1h"), ["well"] * 1_500)
             clock.advance(timedelta(hours=2))
-            worker = await hire(end, store=still_store, concurrency=100)
+            worker = await start_worker(end, store=still_store, concurrency=100)
             await worker.told(AttemptCompleted, count=1_500)
 
             assert await client.jobs.count(status="completed") == len(jobs)
 
 
 async def one_of_each(
-    client: AsyncClient, hire: Hire, store: Store, **settings: Any
+    client: AsyncClient, start_worker: StartWorker, store: Store, **settings: Any
 ) -> dict[str, str]:
     """Jobs that ended in every way, and one that has not, by name."""
-    worker = await hire(end, store=store, **settings)
+    worker = await start_worker(end, store=store, **settings)
     well = await client.enqueue(end, "well")
     fail = await client.enqueue(end, "fail")
     die = await client.enqueue(end.options(retries=Retry(0)), "die")
@@ -332,12 +334,12 @@ async def left_of(jobs: dict[str, str], client: AsyncClient) -> set[str]:
 
 
 async def hold(store: Store, name: str, *, lease: timedelta, namespace: str = "default") -> None:
-    lane = Lane(queue="default", task=name)
+    partition = Partition(queue="default", task=name)
     claimed = await store.jobs.claim(
         ClaimRequest(
             namespace=namespace,
             worker=OTHER,
-            lanes=[LaneRequest(lane=lane.text, queue="default")],
+            partitions=[PartitionClaim(partition=partition.text, queue="default")],
             limit=1,
             lease=lease,
         )

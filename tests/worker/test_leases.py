@@ -13,20 +13,20 @@ import pytest
 from perdure import CONTEXT, AsyncClient, AsyncContext, JobDead, Status, StoreError, Worker, task
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claim, Claimed
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.worker import Renewal
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.store.lifecycle import Operation
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.store import MemoryStore
 from perdure.worker import leases
-from perdure.worker.events import AttemptRequeued, AttemptStarted, ClaimLost
-from tests.worker.conftest import Hire
+from perdure.worker.events import AttemptLost, AttemptRequeued, AttemptStarted
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate
 
 
 async def test_leases_survive_a_body_that_blocks_the_event_loop(
-    client: AsyncClient, store_url: str, hire: Hire
+    client: AsyncClient, store_url: str, start_worker: StartWorker
 ) -> None:
     bodies: list[int] = []
 
@@ -41,7 +41,7 @@ async def test_leases_survive_a_body_that_blocks_the_event_loop(
         pass
 
     handle = Worker(store_url, tasks=[block], lease="1s", poll="200ms").start()
-    rival = await hire(other, lease="1s", poll="200ms")
+    rival = await start_worker(other, lease="1s", poll="200ms")
     job = await client.enqueue(block)
     result = await job.result(15)
     handle.shutdown()
@@ -50,12 +50,14 @@ async def test_leases_survive_a_body_that_blocks_the_event_loop(
     assert result == "done"
     assert bodies == [1]
     record = await job.record()
-    assert (record.attempt, record.deaths, record.epoch) == (1, 0, 1)
+    assert (record.attempt, record.crashes, record.epoch) == (1, 0, 1)
     assert handle.stats().claims_lost == 0
     assert rival.worker.stats().started == 0
 
 
-async def test_leases_survive_a_sync_body_that_blocks(client: AsyncClient, hire: Hire) -> None:
+async def test_leases_survive_a_sync_body_that_blocks(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     woken = threading.Event()
 
     @task
@@ -67,17 +69,17 @@ async def test_leases_survive_a_sync_body_that_blocks(client: AsyncClient, hire:
     async def other() -> None:
         pass
 
-    await hire(block, lease="600ms", poll="200ms")
-    await hire(other, lease="600ms", poll="200ms")
+    await start_worker(block, lease="600ms", poll="200ms")
+    await start_worker(other, lease="600ms", poll="200ms")
     job = await client.enqueue(block)
 
     assert await job.result(15) == "done"
     record = await job.record()
-    assert (record.attempt, record.deaths) == (1, 0)
+    assert (record.attempt, record.crashes) == (1, 0)
 
 
 async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(
-    client: AsyncClient, store: Store, hire: Hire
+    client: AsyncClient, store: Store, start_worker: StartWorker
 ) -> None:
     @task
     async def work(ctx: AsyncContext = CONTEXT) -> int:
@@ -85,21 +87,21 @@ async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(
 
     job = await client.enqueue(work.options(max_attempts=1))
     await claim_and_die(store, job.id)
-    await hire(work)
+    await start_worker(work)
     began = time.monotonic()
     attempt = await job.result(10)
 
     assert attempt == 2
     assert time.monotonic() - began < 4
     record = await job.record()
-    assert (record.deaths, record.failures, record.status) == (1, 0, Status.COMPLETED)
+    assert (record.crashes, record.failures, record.status) == (1, 0, Status.COMPLETED)
     [death] = await job.attempts()
-    assert death.failure.type == "perdure.errors.WorkerDied"
+    assert death.failure.type == "perdure.errors.WorkerCrashed"
     assert death.worker == "dead-worker"
 
 
 async def test_leases_lost_too_often_make_a_job_a_poison_pill(
-    client: AsyncClient, store: Store, hire: Hire
+    client: AsyncClient, store: Store, start_worker: StartWorker
 ) -> None:
     @task
     async def deadly() -> None:
@@ -109,7 +111,7 @@ async def test_leases_lost_too_often_make_a_job_a_poison_pill(
     async def other() -> None:
         pass
 
-    await hire(other, deaths_max=2, poll="100ms")
+    await start_worker(other, max_crashes=2, poll="100ms")
     job = await client.enqueue(deadly)
     await claim_and_die(store, job.id)
     async for update in job.watch():
@@ -117,14 +119,14 @@ async def test_leases_lost_too_often_make_a_job_a_poison_pill(
             break
     await claim_and_die(store, job.id)
 
-    with pytest.raises(JobDead, match="WorkerDied"):
+    with pytest.raises(JobDead, match="WorkerCrashed"):
         await job.result(10)
-    assert (await job.record()).deaths == 2
+    assert (await job.record()).crashes == 2
     assert len(await job.attempts()) == 2
 
 
 async def test_leases_of_an_aborting_job_end_with_it_cancelled(
-    client: AsyncClient, store: Store, hire: Hire
+    client: AsyncClient, store: Store, start_worker: StartWorker
 ) -> None:
     @task
     async def work() -> None:
@@ -133,14 +135,14 @@ async def test_leases_of_an_aborting_job_end_with_it_cancelled(
     job = await client.enqueue(work)
     await claim_and_die(store, job.id)
     assert (await job.cancel()).after is Status.ABORTING
-    await hire(work, poll="100ms")
+    await start_worker(work, poll="100ms")
     final = [update.status async for update in job.watch()][-1]
 
     assert final is Status.CANCELLED
 
 
 async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
-    client: AsyncClient, store: Store, hire: Hire
+    client: AsyncClient, store: Store, start_worker: StartWorker
 ) -> None:
     gate = Gate()
 
@@ -151,16 +153,16 @@ async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
         return f"attempt {ctx.attempt}"
 
     # A lease this long is not renewed during the test, so it can be made to end under the holder.
-    holder = await hire(wait, lease="1h", id="holder")
+    holder = await start_worker(wait, lease="1h", id="holder")
     job = await client.enqueue(wait)
     await gate.reached()
     held = await job.record()
     [moved] = await store.admin.change_jobs(Operation.DISABLE, None, [job.id])
     assert (moved.before, held.worker) == (Status.ACTIVE, "holder")
-    other = await hire(wait, id="other")
+    other = await start_worker(wait, id="other")
     await client.queues.pause("default")
     await client.jobs.enable(job.id)
-    lost = await holder.told(ClaimLost, job.id)
+    lost = await holder.told(AttemptLost, job.id)
     await holder.stop()
     await client.queues.resume("default")
 
@@ -171,7 +173,7 @@ async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
 
 
 async def test_leases_of_a_claim_that_was_answered_too_late_are_given_back(
-    memory_url: str, hire: Hire
+    memory_url: str, start_worker: StartWorker
 ) -> None:
     @task
     async def work(ctx: AsyncContext = CONTEXT) -> int:
@@ -180,7 +182,7 @@ async def test_leases_of_a_claim_that_was_answered_too_late_are_given_back(
     slow = SlowToAnswer(memory_url)
     async with AsyncClient(memory_url) as client:
         job = await client.enqueue(work)
-        worker = await hire(work, store=slow, lease="300ms")
+        worker = await start_worker(work, store=slow, lease="300ms")
         attempt = await job.result(10)
 
     assert attempt == 1
@@ -211,7 +213,7 @@ class SlowJobs(MemoryJobs):
 
 
 async def test_leases_are_renewed_again_when_the_store_stays_silent(
-    memory_url: str, hire: Hire, monkeypatch: pytest.MonkeyPatch
+    memory_url: str, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "ANSWER_SECONDS_MIN", 0.5)
     gate = Gate()
@@ -223,13 +225,13 @@ async def test_leases_are_renewed_again_when_the_store_stays_silent(
     silent = SilentAtFirst(memory_url)
     async with AsyncClient(memory_url) as client:
         job = await client.enqueue(hold_on)
-        await hire(hold_on, store=silent, lease="1500ms")
+        await start_worker(hold_on, store=silent, lease="1500ms")
         assert await asyncio.to_thread(SilentAtFirst.answered.wait, 10)
         gate.open()
         await job.result(10)
         record = await job.record()
 
-    assert (record.epoch, record.deaths) == (1, 0)
+    assert (record.epoch, record.crashes) == (1, 0)
 
 
 class SilentAtFirst(MemoryStore):
@@ -258,7 +260,7 @@ class SilentJobs(MemoryJobs):
 
 
 async def test_leases_of_a_claim_that_got_no_answer_are_given_back(
-    memory_url: str, hire: Hire
+    memory_url: str, start_worker: StartWorker
 ) -> None:
     @task
     async def work(ctx: AsyncContext = CONTEXT) -> int:
@@ -266,11 +268,11 @@ async def test_leases_of_a_claim_that_got_no_answer_are_given_back(
 
     async with AsyncClient(memory_url) as client:
         job = await client.enqueue(work)
-        await hire(work, store=LosesAnAnswer(memory_url), lease="1h", poll="200ms")
+        await start_worker(work, store=LosesAnAnswer(memory_url), lease="1h", poll="200ms")
         attempt = await job.result(10)
         record = await job.record()
 
-    assert (attempt, record.deaths) == (1, 0)
+    assert (attempt, record.crashes) == (1, 0)
 
 
 class LosesAnAnswer(MemoryStore):
@@ -299,12 +301,12 @@ async def claim_and_die(store: Store, job_id: str) -> None:
     """Hold a job for a moment as a worker that is never heard of again."""
     job = await store.queries.get_job(None, job_id)  # type: ignore[arg-type]
     assert job is not None
-    lane = Lane(queue=job.queue, task=job.task)
+    partition = Partition(queue=job.queue, task=job.task)
     claimed = await store.jobs.claim(
         ClaimRequest(
             namespace="default",
             worker=WorkerId("dead-worker"),
-            lanes=[LaneRequest(lane=lane.text, queue=job.queue)],
+            partitions=[PartitionClaim(partition=partition.text, queue=job.queue)],
             limit=1,
             lease=timedelta(milliseconds=200),
         )

@@ -12,10 +12,10 @@ import pytest
 from perdure import AsyncClient, Concurrency, Rate, Spacing, task
 from perdure.model.ids import WorkerId
 from perdure.model.limit import Limit, LimitRule
-from perdure.model.partition import Lane
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.model.partition import Partition
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.worker.events import AttemptCompleted, AttemptStarted
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, Peak
 
 BRIEFLY = 0.01
@@ -27,7 +27,7 @@ TIMED = [Spacing("10ms"), Rate(1, per="10ms"), Rate(100, per="1s", evenly=True)]
 class TestWhatOpensByItself:
     @pytest.mark.parametrize("limit", TIMED, ids=["spacing", "rate", "evenly"])
     async def test_lets_the_next_one_start_while_the_last_one_still_runs(
-        self, client: AsyncClient, hire: Hire, limit: Limit
+        self, client: AsyncClient, start_worker: StartWorker, limit: Limit
     ) -> None:
         together = asyncio.Barrier(3)
 
@@ -36,14 +36,16 @@ class TestWhatOpensByItself:
             await together.wait()
             return number
 
-        await hire(meet, concurrency=10, poll="1m")
+        await start_worker(meet, concurrency=10, poll="1m")
         jobs = await client.enqueue_many(meet, range(3))
 
         assert await client.jobs.results(jobs, timeout=15) == [0, 1, 2]
 
 
 class TestConcurrency:
-    async def test_of_a_task_holds_across_workers(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_of_a_task_holds_across_workers(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         peak = Peak()
 
         @task(limits=[Concurrency(3)])
@@ -52,12 +54,14 @@ class TestConcurrency:
                 await asyncio.sleep(BRIEFLY)
 
         for _ in range(2):
-            await hire(work, concurrency=10, poll="1m")
+            await start_worker(work, concurrency=10, poll="1m")
         await client.jobs.results(await client.enqueue_many(work, range(30)), timeout=15)
 
         assert peak.most == 3
 
-    async def test_of_a_queue_counts_all_its_tasks(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_of_a_queue_counts_all_its_tasks(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         peak, free = Peak(), Peak()
 
         @task(queue="mail")
@@ -76,7 +80,7 @@ class TestConcurrency:
                 await asyncio.sleep(BRIEFLY)
 
         for _ in range(2):
-            await hire(send, fetch, load, limits=[Concurrency(2, queue="mail")], poll="1m")
+            await start_worker(send, fetch, load, limits=[Concurrency(2, queue="mail")], poll="1m")
         jobs = [
             *await client.enqueue_many(send, range(10)),
             *await client.enqueue_many(fetch, range(10)),
@@ -88,7 +92,7 @@ class TestConcurrency:
         assert free.most > 2
 
     async def test_under_the_name_of_a_queue_governs_that_queue(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         peak = Peak()
 
@@ -97,13 +101,13 @@ class TestConcurrency:
             with peak:
                 await asyncio.sleep(BRIEFLY)
 
-        await hire(embed, limits=[Concurrency(1, key="embeddings")], poll="1m")
+        await start_worker(embed, limits=[Concurrency(1, key="embeddings")], poll="1m")
         await client.jobs.results(await client.enqueue_many(embed, range(8)), timeout=15)
 
         assert peak.most == 1
 
     async def test_of_a_computed_key_counts_each_value_apart(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         peaks = {"ann": Peak(), "bob": Peak()}
         all_of_them = Peak()
@@ -114,14 +118,16 @@ class TestConcurrency:
                 await asyncio.sleep(BRIEFLY)
 
         for _ in range(2):
-            await hire(work, poll="1m")
+            await start_worker(work, poll="1m")
         calls = [(user, number) for number in range(8) for user in peaks]
         await client.jobs.results(await client.enqueue_many(work, calls), timeout=15)
 
         assert [peak.most for peak in peaks.values()] == [1, 1]
         assert all_of_them.most == 2
 
-    async def test_that_is_full_blocks_no_other_lane(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_that_is_full_blocks_no_other_partition(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         gate = Gate()
 
         @task(limits=[Concurrency(1)])
@@ -133,7 +139,7 @@ class TestConcurrency:
         async def free(number: int) -> int:
             return number
 
-        await hire(limited, free, concurrency=2)
+        await start_worker(limited, free, concurrency=2)
         held = await client.enqueue_many(limited.options(priority=1), range(50))
         await gate.reached()
         passing = await client.enqueue_many(free.options(priority=5), range(20))
@@ -144,27 +150,29 @@ class TestConcurrency:
         await client.jobs.results(held, timeout=15)
 
     async def test_is_freed_when_its_holder_dies(
-        self, client: AsyncClient, store: Store, hire: Hire
+        self, client: AsyncClient, store: Store, start_worker: StartWorker
     ) -> None:
         @task(limits=[Concurrency(1)])
         async def work(name: str) -> str:
             return name
 
         first = await client.enqueue(work, "first")
-        lane = Lane(queue="default", task="work")
+        partition = Partition(queue="default", task="work")
         rule = LimitRule(key="task:work", live_max=1)
         await store.jobs.claim(
             ClaimRequest(
                 namespace="default",
                 worker=WorkerId("dead-worker"),
-                lanes=[LaneRequest(lane=lane.text, queue="default", rules=(rule,))],
+                partitions=[
+                    PartitionClaim(partition=partition.text, queue="default", rules=(rule,))
+                ],
                 limit=1,
                 lease=timedelta(milliseconds=300),
             )
         )
         second = await client.enqueue(work, "second")
         began = time.monotonic()
-        await hire(work)
+        await start_worker(work)
 
         assert await client.jobs.results([first, second], timeout=10) == ["first", "second"]
         assert time.monotonic() - began >= 0.2
@@ -172,7 +180,7 @@ class TestConcurrency:
 
 class TestRate:
     async def test_holds_in_any_window_across_workers(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         starts: list[float] = []
 
@@ -181,7 +189,7 @@ class TestRate:
             starts.append(time.monotonic())
 
         for _ in range(2):
-            await hire(call, limits=[Rate(4, per="400ms", key="api")], poll="1m")
+            await start_worker(call, limits=[Rate(4, per="400ms", key="api")], poll="1m")
         await client.jobs.results(await client.enqueue_many(call, range(12)), timeout=15)
         starts.sort()
 
@@ -190,21 +198,23 @@ class TestRate:
         assert all(after - before > 0.3 for before, after in zip(starts, starts[4:], strict=False))
         assert starts[-1] - starts[0] < 3
 
-    async def test_evenly_spaces_the_starts(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_evenly_spaces_the_starts(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         starts: list[float] = []
 
         @task(limits=[Rate(10, per="1s", evenly=True)])
         async def call(number: int) -> None:
             starts.append(time.monotonic())
 
-        await hire(call, poll="1m")
+        await start_worker(call, poll="1m")
         await client.jobs.results(await client.enqueue_many(call, range(6)), timeout=15)
 
         assert all(after - before > 0.07 for before, after in pairwise(starts))
         assert starts[-1] - starts[0] >= 0.45
 
     async def test_per_computed_key_starts_each_at_once(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         starts: dict[str, list[float]] = {"ann": [], "bob": []}
 
@@ -212,7 +222,7 @@ class TestRate:
         async def call(user: str) -> None:
             starts[user].append(time.monotonic())
 
-        await hire(call, poll="1m")
+        await start_worker(call, poll="1m")
         await client.jobs.results(await client.enqueue_many(call, ["ann", "bob"] * 2), timeout=15)
 
         assert abs(starts["ann"][0] - starts["bob"][0]) < 0.2
@@ -220,7 +230,9 @@ class TestRate:
 
 
 class TestSpacing:
-    async def test_keeps_starts_apart_across_workers(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_keeps_starts_apart_across_workers(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         starts: list[float] = []
 
         @task
@@ -228,7 +240,7 @@ class TestSpacing:
             starts.append(time.monotonic())
 
         for _ in range(2):
-            await hire(call, limits=[Spacing("120ms", task="call")], poll="1m")
+            await start_worker(call, limits=[Spacing("120ms", task="call")], poll="1m")
         await client.jobs.results(await client.enqueue_many(call, range(5)), timeout=15)
         starts.sort()
 
@@ -236,7 +248,9 @@ class TestSpacing:
         assert starts[-1] - starts[0] < 2.5
 
 
-async def test_limits_combine_and_all_of_them_hold(client: AsyncClient, hire: Hire) -> None:
+async def test_limits_combine_and_all_of_them_hold(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     peak, starts = Peak(), []
 
     @task(limits=[Concurrency(2, key="api"), Rate(5, per="300ms", key="api")])
@@ -246,7 +260,7 @@ async def test_limits_combine_and_all_of_them_hold(client: AsyncClient, hire: Hi
             await asyncio.sleep(BRIEFLY)
 
     for _ in range(2):
-        await hire(call, poll="1m")
+        await start_worker(call, poll="1m")
     await client.jobs.results(await client.enqueue_many(call, range(12)), timeout=15)
     starts.sort()
 
@@ -254,12 +268,14 @@ async def test_limits_combine_and_all_of_them_hold(client: AsyncClient, hire: Hi
     assert all(after - before > 0.2 for before, after in zip(starts, starts[5:], strict=False))
 
 
-async def test_limits_that_nobody_reaches_delay_nothing(client: AsyncClient, hire: Hire) -> None:
+async def test_limits_that_nobody_reaches_delay_nothing(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task(limits=[Concurrency(1000), Rate(100_000, per="1m")])
     async def work(number: int) -> int:
         return number
 
-    worker = await hire(work, concurrency=50, poll="1m")
+    worker = await start_worker(work, concurrency=50, poll="1m")
     jobs = await client.enqueue_many(work, range(200))
 
     assert await client.jobs.results(jobs, timeout=15) == list(range(200))

@@ -11,14 +11,16 @@ from perdure import AsyncClient, Concurrency, InvalidInput, Status, task
 from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.outcome import Retried, Settlement
-from perdure.model.partition import Lane
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.model.partition import Partition
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.worker.events import AttemptStarted
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate
 
 
-async def test_namespaces_keep_their_jobs_to_their_own_workers(store_url: str, hire: Hire) -> None:
+async def test_namespaces_keep_their_jobs_to_their_own_workers(
+    store_url: str, start_worker: StartWorker
+) -> None:
     @task
     async def work(name: str) -> str:
         return name
@@ -27,7 +29,7 @@ async def test_namespaces_keep_their_jobs_to_their_own_workers(store_url: str, h
         AsyncClient(store_url, namespace="team-a") as team_a,
         AsyncClient(store_url, namespace="team-b") as team_b,
     ):
-        worker = await hire(work, namespace="team-a")
+        worker = await start_worker(work, namespace="team-a")
         theirs = await team_b.enqueue(work, "theirs")
         ours = await team_a.enqueue(work, "ours")
 
@@ -38,7 +40,9 @@ async def test_namespaces_keep_their_jobs_to_their_own_workers(store_url: str, h
         assert [each.info.namespace for each in await team_a.workers.list()] == ["team-a"]
 
 
-async def test_namespaces_pause_and_limit_their_own_queues(store_url: str, hire: Hire) -> None:
+async def test_namespaces_pause_and_limit_their_own_queues(
+    store_url: str, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task(limits=[Concurrency(1, key="api")])
@@ -52,7 +56,7 @@ async def test_namespaces_pause_and_limit_their_own_queues(store_url: str, hire:
         AsyncClient(store_url, namespace="team-b") as team_b,
     ):
         for name in ("team-a", "team-b"):
-            await hire(work, namespace=name)
+            await start_worker(work, namespace=name)
         held = await team_a.enqueue(work, "held")
         await gate.reached()
         await team_a.queues.pause("default")
@@ -62,7 +66,9 @@ async def test_namespaces_pause_and_limit_their_own_queues(store_url: str, hire:
         assert await held.result(10) == "held"
 
 
-async def test_namespaces_are_all_watched_by_an_operator(store_url: str, hire: Hire) -> None:
+async def test_namespaces_are_all_watched_by_an_operator(
+    store_url: str, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task
@@ -73,7 +79,7 @@ async def test_namespaces_are_all_watched_by_an_operator(store_url: str, hire: H
         AsyncClient(store_url, namespace="team-a") as team_a,
         AsyncClient(store_url, namespace="*") as operator,
     ):
-        worker = await hire(work, namespace="team-a", abort_grace=0)
+        worker = await start_worker(work, namespace="team-a", abort_grace=0)
         job = await team_a.enqueue(work)
         await gate.reached()
         [listed] = await operator.workers.list()
@@ -86,7 +92,7 @@ async def test_namespaces_are_all_watched_by_an_operator(store_url: str, hire: H
 
 
 async def test_namespaces_are_not_disturbed_by_far_times_in_another(
-    store_url: str, store: Store, hire: Hire
+    store_url: str, store: Store, start_worker: StartWorker
 ) -> None:
     far = datetime.max.replace(tzinfo=UTC)
 
@@ -103,19 +109,19 @@ async def test_namespaces_are_not_disturbed_by_far_times_in_another(
         with pytest.raises(InvalidInput):
             await team_a.enqueue(work.options(deadline=far), 0)
         job = await team_a.enqueue(work, 0)
-        lane = Lane(queue="default", task=work.name)
+        partition = Partition(queue="default", task=work.name)
         claimed = await store.jobs.claim(
             ClaimRequest(
                 namespace="team-a",
                 worker=WorkerId("odd"),
-                lanes=[LaneRequest(lane=lane.text, queue=lane.queue)],
+                partitions=[PartitionClaim(partition=partition.text, queue=partition.queue)],
                 limit=1,
                 lease=timedelta(days=9_999_999),
             )
         )
         retried = Retried(failure=Failure(type="Odd", message="far"), until=far)
         await store.jobs.settle([Settlement(claim=claimed.jobs[0].claim, outcome=retried)])
-        await hire(work, namespace="team-b")
+        await start_worker(work, namespace="team-b")
 
         assert await (await team_b.enqueue(work, 1)).result(10) == 1
         assert await (await team_b.enqueue(work.options(delay="50ms"), 2)).result(10) == 2

@@ -23,12 +23,12 @@ from perdure.flows.built import BuiltFlow
 from perdure.model.event import NodeCompleted, NodeSkipped, decode_event
 from perdure.model.ids import RunId
 from perdure.store.contract import EventsAfter, Store
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import complete, paused
 from perdure.worker.events import AttemptRequeued
 from tests.support.refusal import refused
 from tests.worker import process_tasks
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 
 AGAIN = Retry(3, first=0)
 
@@ -43,26 +43,26 @@ async def charge(amount: int, reason: str = "", *, currency: str = "EUR") -> lis
     return [amount, reason, currency]
 
 
-async def events_of(store: Store, run: str, kind: type[Any]) -> list[Any]:
+async def events_of(store: Store, run: str, found_type: type[Any]) -> list[Any]:
     id = RunId(run)
     [loaded] = await store.runs.load([EventsAfter(namespace="default", id=id, number=0)])
     assert loaded is not None
     events = [decode_event(id, event.number, event.data) for event in loaded.events]
-    return [event for event in events if isinstance(event, kind)]
+    return [event for event in events if isinstance(event, found_type)]
 
 
 class TestInputs:
     async def test_are_the_arguments_of_a_task_by_name(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         inputs = {"amount": "load.output.total", "reason": "load.output.lines.0.name"}
         flow = Flow("charging").then(load).then(charge, inputs=inputs).build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
         assert await (await client.submit(flow, 7)).result(10) == [7, "pen", "EUR"]
 
     async def test_reach_threads_and_processes_and_the_context(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         def in_thread(amount: int, ctx: Context = CONTEXT) -> list[Any]:
@@ -71,13 +71,13 @@ class TestInputs:
         inputs = {"amount": "input"}
         thread = Flow("thread").then(in_thread, inputs=inputs).build()
         process = Flow("process").then(process_tasks.inputs_in_process, inputs=inputs).build()
-        await hire(flows=[thread, process])
+        await start_worker(flows=[thread, process])
 
         assert await (await client.submit(thread, 7)).result(10) == [7, {"amount": 7}]
         assert await (await client.submit(process, 7)).result(30) == [7, {"amount": 7}]
 
     async def test_are_converted_to_the_types_of_the_task(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         class Line(msgspec.Struct):
             name: str
@@ -88,13 +88,13 @@ class TestInputs:
         first.__annotations__["lines"] = list[Line]
         typed = task(name="first")(first)
         flow = Flow("typed").then(load).then(typed, inputs={"lines": "load.output.lines"}).build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
         assert await (await client.submit(flow, 7)).result(10) == "pen"
 
 
 class TestConfig:
-    async def test_is_filled_in_once(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_is_filled_in_once(self, client: AsyncClient, start_worker: StartWorker) -> None:
         @task
         async def echo(text: str, whole: Any, about: str) -> list[Any]:
             return [text, whole, about]
@@ -110,14 +110,14 @@ class TestConfig:
             .then(echo, inputs={"order": "load.output"}, config=config)
             .build()
         )
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 7, id="run-7")
 
         # What was filled in looks like a template, and is not read as one.
         assert await run.result(10) == ["<{{ input }}>", [{"name": "pen"}], "filling run-7 echo"]
 
     async def test_asks_for_secrets_away_from_the_event_loop(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         asked_in: list[threading.Thread] = []
 
@@ -130,14 +130,14 @@ class TestConfig:
             return len(text)
 
         flow = Flow("aside").then(length, config={"text": "{{ secret.key }}"}).build()
-        await hire(flows=[flow], secrets=provide)
+        await start_worker(flows=[flow], secrets=provide)
 
         assert await (await client.submit(flow)).result(10) == 14
         assert len(asked_in) == 1
         assert threading.current_thread() not in asked_in
 
     async def test_that_does_not_fit_the_task_fails_the_node_for_good(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flow = (
             Flow("wrong")
@@ -150,17 +150,17 @@ class TestConfig:
             )
             .build()
         )
-        worker = await hire(flows=[flow], hold_off="0s")
+        worker = await start_worker(flows=[flow], hold_off="0s")
 
         with pytest.raises(RunFailed, match="argument 'amount' of task 'charge'"):
             await (await client.submit(flow, 7)).result(10)
         assert worker.worker.stats().retried == 0
 
     async def test_with_a_missing_key_names_node_template_and_key(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flow = missing("error")
-        worker = await hire(flows=[flow], hold_off="0s")
+        worker = await start_worker(flows=[flow], hold_off="0s")
 
         with pytest.raises(
             RunFailed, match=r"node 'charge': template '{{ order.totl }}'"
@@ -170,10 +170,10 @@ class TestConfig:
         assert worker.worker.stats().retried == 0
 
     async def test_with_a_missing_key_may_skip_the_node(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         flow = missing("skip")
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 7)
         await run.result(10)
 
@@ -182,10 +182,10 @@ class TestConfig:
         assert "order.totl" in skipped.reason
 
     async def test_with_a_missing_key_may_go_on_with_null(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flow = missing("default")
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
         assert await (await client.submit(flow, 7)).result(10) == [7, None, "EUR"]
 
@@ -206,7 +206,7 @@ def missing(on_missing: Any) -> BuiltFlow:
 
 class TestSchemas:
     async def test_of_the_input_is_checked_before_the_body(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         ran: list[int] = []
 
@@ -217,7 +217,7 @@ class TestSchemas:
 
         schema = {"properties": {"amount": {"maximum": 5}}}
         flow = Flow("small").then(work, inputs={"amount": "input"}, input_schema=schema).build()
-        await hire(flows=[flow], hold_off="0s")
+        await start_worker(flows=[flow], hold_off="0s")
 
         assert await (await client.submit(flow, 5)).result(10) == 5
         with pytest.raises(RunFailed, match="node 'work': its input does not fit: amount"):
@@ -225,7 +225,7 @@ class TestSchemas:
         assert ran == [5]
 
     async def test_of_the_output_is_an_error_that_is_retried(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task(retries=AGAIN)
         async def guess(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
@@ -233,15 +233,17 @@ class TestSchemas:
 
         schema = {"properties": {"total": {"type": "integer"}}}
         flow = Flow("guessing").then(guess, output_schema=schema).build()
-        worker = await hire(flows=[flow], hold_off="0s")
+        worker = await start_worker(flows=[flow], hold_off="0s")
 
         assert await (await client.submit(flow)).result(10) == {"total": 3}
         assert worker.worker.stats().retried == 2
 
-    async def test_hold_for_processes_too(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_hold_for_processes_too(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         flow = Flow("process").then(process_tasks.echo_in_process, output_schema={"type": "string"})
         built = flow.build()
-        await hire(flows=[built])
+        await start_worker(flows=[built])
 
         assert await (await client.submit(built, "text")).result(30) == "text"
         with pytest.raises(RunFailed, match="does not satisfy its output_schema"):
@@ -249,21 +251,23 @@ class TestSchemas:
 
 
 class TestCheck:
-    async def test_that_is_required_fails_the_node(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_that_is_required_fails_the_node(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         check = {"condition": {"property": "total", "op": "lt", "value": 10}}
         flow = Flow("checked").then(load, check=check).build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
         assert (await (await client.submit(flow, 9)).result(10))["total"] == 9
         with pytest.raises(RunFailed, match="node 'load': the output does not satisfy its check"):
             await (await client.submit(flow, 10)).result(10)
 
     async def test_that_is_advisory_is_noted(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, start_worker: StartWorker, store: Store
     ) -> None:
         schema = {"properties": {"total": {"maximum": 5}}}
         flow = Flow("noted").then(load, check={"schema": schema, "advisory": True}).build()
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
         run = await client.submit(flow, 7)
         await run.result(10)
 
@@ -272,13 +276,13 @@ class TestCheck:
         assert completed.warnings[0].startswith("total: ")
 
 
-class Translate(Kind):
+class Translate(NodeType):
     """Begins somewhere else, and takes what comes back."""
 
     name = "translate"
     ports = ("unsure",)
 
-    class Config(Settings):
+    class Config(NodeConfig):
         text: str
         to: str = "en"
 
@@ -292,7 +296,7 @@ class Translate(Kind):
 
 class TestKind:
     async def test_gets_its_config_and_goes_on_from_its_checkpoint(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flow = (
             Flow("translating")
@@ -301,7 +305,7 @@ class TestKind:
             .then(lambda value: ["unsure", value], name="unsure", after="translate:unsure")
             .build()
         )
-        worker = await hire(flows=[flow])
+        worker = await start_worker(flows=[flow])
         found = []
         for count, answer in enumerate(("house", "?"), start=1):
             run = await client.submit(flow, "Haus")
@@ -313,19 +317,19 @@ class TestKind:
         assert found == [["sure", [checkpoint, "house"]], ["unsure", [checkpoint, "?"]]]
 
     async def test_may_execute_scripts_only_if_its_worker_says_so(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
-        class Ask(Kind):
+        class Ask(NodeType):
             name = "ask"
 
             def execute(self, config: Any, ctx: Context) -> Any:
                 return ctx.allows_scripts
 
         flow = Flow("asking").use(Ask, {}).build()
-        first = await hire(flows=[flow])
+        first = await start_worker(flows=[flow])
         found = [await (await client.submit(flow)).result(10)]
         await first.stop()
-        await hire(flows=[flow], allow_scripts=True)
+        await start_worker(flows=[flow], allow_scripts=True)
         found.append(await (await client.submit(flow)).result(10))
 
         assert found == [False, True]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, Flow, JobFailed, Retry, RetryLater, task
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 
 
 class Evasive(Exception):
@@ -65,9 +65,9 @@ def work_in_process(odd: str) -> None:
     "work", [work_async, work_sync, work_in_process], ids=lambda it: it.__name__
 )
 async def test_retries_an_error_that_cannot_be_read_ends_its_attempt(
-    client: AsyncClient, hire: Hire, work: Any
+    client: AsyncClient, start_worker: StartWorker, work: Any
 ) -> None:
-    worker = await hire(work, concurrency=1)
+    worker = await start_worker(work, concurrency=1)
     for odd in ODD:
         with pytest.raises(JobFailed) as caught:
             await (await client.enqueue(work, odd)).result(15)
@@ -78,7 +78,7 @@ async def test_retries_an_error_that_cannot_be_read_ends_its_attempt(
 
 
 async def test_retries_follow_the_policy_if_an_error_can_at_least_be_told_apart(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     tries: list[str] = []
 
@@ -89,7 +89,7 @@ async def test_retries_follow_the_policy_if_an_error_can_at_least_be_told_apart(
             raise ODD[odd]
         return "done"
 
-    await hire(work)
+    await start_worker(work)
 
     assert await (await client.enqueue(work, "Mute")).result(10) == "done"
 
@@ -114,10 +114,10 @@ async def cancel_oneself_later(value: int) -> int:
 
 @pytest.mark.parametrize("work", [cancel_oneself, cancel_oneself_later], ids=lambda it: it.__name__)
 async def test_a_body_that_cancels_its_task_too_late_counts(
-    client: AsyncClient, hire: Hire, work: Any
+    client: AsyncClient, start_worker: StartWorker, work: Any
 ) -> None:
     flow = Flow("twice").then(work, name="a").then(work, name="b").build()
-    await hire(work, flows=[flow])
+    await start_worker(work, flows=[flow])
 
     assert await (await client.enqueue(work, 1)).result(10) == 1
     assert await (await client.submit(flow, 2)).result(10) == 2

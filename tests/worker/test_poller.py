@@ -9,10 +9,10 @@ import pytest
 
 from perdure import AsyncClient, Worker, task
 from perdure.model.ids import WorkerId
-from perdure.model.partition import Lane
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.model.partition import Partition
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.tasks.node_type import TaskRegistry
-from perdure.worker.claims import KnownLanes
+from perdure.worker.claims import KnownPartitions
 from perdure.worker.code import Code, FlowCode
 from perdure.worker.events import WorkerEvents
 from perdure.worker.janitor import Janitor
@@ -38,9 +38,11 @@ async def poller(client: AsyncClient, store: Store, watch: StoreWatch) -> AsyncI
     watched = watch.store.clone()
     await watched.open()
     worker = Worker(store, tasks=[work], poll=LONG)
-    lanes = KnownLanes(Code(TaskRegistry([work]), FlowCode([]), Secrets(None)), worker.settings)
+    partitions = KnownPartitions(
+        Code(TaskRegistry([work]), FlowCode([]), Secrets(None)), worker.settings
+    )
     janitor = Janitor(watched, worker.settings, worker.id, WorkerEvents(worker.id))
-    poller = Poller(watched, lanes, worker.settings, janitor, [], lambda: None)
+    poller = Poller(watched, partitions, worker.settings, janitor, [], lambda: None)
     yield poller
     poller.stop()
     await poller.run()  # which ends at once, and its maintenance with it
@@ -71,12 +73,12 @@ async def is_busy(watch: StoreWatch) -> bool:
 
 async def leave_behind(store: Store) -> None:
     """A job whose lease has expired."""
-    lane = Lane(queue="default", task="work")
+    partition = Partition(queue="default", task="work")
     await store.jobs.claim(
         ClaimRequest(
             namespace="default",
             worker=WorkerId("dead"),
-            lanes=[LaneRequest(lane=lane.text, queue="default")],
+            partitions=[PartitionClaim(partition=partition.text, queue="default")],
             limit=1,
             lease=timedelta(milliseconds=1),
         )

@@ -8,9 +8,9 @@ from datetime import timedelta
 from perdure import AsyncClient, Worker, task
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claimed
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.payload import PlainCodec
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.tasks.node_type import TaskRegistry
 from perdure.worker.attempt import Attempt
 from perdure.worker.code import Code, FlowCode
@@ -39,7 +39,7 @@ async def test_what_was_claimed_since_is_not_requeued_with_what_waited_too_long(
     claims = [await claimed_one(store, wait.name) for _ in range(3)]
     for claimed in claims:
         runner.take(claimed, is_fresh=True)
-    _running, early, late = list(runner.held.values())
+    _running, early, late = list(runner.claimed.values())
 
     await is_over(early)
     is_late_too = late.is_over
@@ -62,12 +62,12 @@ async def is_over(attempt: Attempt) -> None:
 
 
 async def claimed_one(store: Store, task: str) -> Claimed:
-    lane = Lane(queue="default", task=task)
+    partition = Partition(queue="default", task=task)
     claimed = await store.jobs.claim(
         ClaimRequest(
             namespace="default",
             worker=WORKER,
-            lanes=[LaneRequest(lane=lane.text, queue="default")],
+            partitions=[PartitionClaim(partition=partition.text, queue="default")],
             limit=1,
             lease=timedelta(minutes=1),
         )

@@ -19,11 +19,13 @@ from perdure import (
 )
 from perdure.store.contract import Store
 from perdure.worker.events import AttemptProgressed, AttemptStarted
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, soon
 
 
-async def test_progress_is_seen_while_the_job_runs(client: AsyncClient, hire: Hire) -> None:
+async def test_progress_is_seen_while_the_job_runs(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task
@@ -31,7 +33,7 @@ async def test_progress_is_seen_while_the_job_runs(client: AsyncClient, hire: Hi
         await ctx.progress(50, "half way", {"done": 1})
         await gate.pass_through()
 
-    worker = await hire(half)
+    worker = await start_worker(half)
     job = await client.enqueue(half)
     told = await worker.told(AttemptProgressed)
     seen = await job.progress()
@@ -44,7 +46,7 @@ async def test_progress_is_seen_while_the_job_runs(client: AsyncClient, hire: Hi
 
 
 async def test_progress_of_a_sync_task_is_seen_while_it_runs(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
 
@@ -53,7 +55,7 @@ async def test_progress_of_a_sync_task_is_seen_while_it_runs(
         ctx.progress(50, "half way")
         gate.pass_in_thread()
 
-    worker = await hire(half)
+    worker = await start_worker(half)
     job = await client.enqueue(half)
     await worker.told(AttemptProgressed)
     seen = await job.progress()
@@ -65,7 +67,7 @@ async def test_progress_of_a_sync_task_is_seen_while_it_runs(
 
 @pytest.mark.parametrize("reported, kept", [(-5, 0), (250, 100), (float("inf"), 100)])
 async def test_progress_is_clamped(
-    client: AsyncClient, hire: Hire, reported: float, kept: float
+    client: AsyncClient, start_worker: StartWorker, reported: float, kept: float
 ) -> None:
     gate = Gate()
 
@@ -74,7 +76,7 @@ async def test_progress_is_clamped(
         await ctx.progress(reported)
         await gate.pass_through()
 
-    worker = await hire(report)
+    worker = await start_worker(report)
     job = await client.enqueue(report)
     await worker.told(AttemptProgressed)
 
@@ -84,7 +86,7 @@ async def test_progress_is_clamped(
 
 
 async def test_progress_is_written_a_few_times_a_second_and_the_last_one_always(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
 
@@ -96,7 +98,7 @@ async def test_progress_is_written_a_few_times_a_second_and_the_last_one_always(
                 await asyncio.sleep(0.05)
         await gate.pass_through()
 
-    worker = await hire(count)
+    worker = await start_worker(count)
     job = await client.enqueue(count)
     await gate.reached()
     while worker.all(AttemptProgressed)[-1:] != [] and (await job.progress()).message != "step 999":
@@ -109,27 +111,29 @@ async def test_progress_is_written_a_few_times_a_second_and_the_last_one_always(
 
 
 async def test_progress_reported_just_before_the_end_is_kept(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task
     async def hurry(ctx: AsyncContext = CONTEXT) -> None:
         for number in range(5):
             await ctx.progress(number, f"step {number}")
 
-    await hire(hurry)
+    await start_worker(hurry)
     job = await client.enqueue(hurry)
     await job.result(10)
 
     assert await job.progress() == Progress(percent=100, message="step 4")
 
 
-async def test_progress_of_a_failed_attempt_is_kept(client: AsyncClient, hire: Hire) -> None:
+async def test_progress_of_a_failed_attempt_is_kept(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task
     async def stumble(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.progress(30, "so far")
         raise ValueError("no further")
 
-    await hire(stumble)
+    await start_worker(stumble)
     job = await client.enqueue(stumble)
     with pytest.raises(JobFailed):
         await job.result(10)
@@ -138,7 +142,7 @@ async def test_progress_of_a_failed_attempt_is_kept(client: AsyncClient, hire: H
 
 
 async def test_progress_is_still_written_after_a_job_that_reported_and_ended_at_once(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
 
@@ -151,7 +155,7 @@ async def test_progress_is_still_written_after_a_job_that_reported_and_ended_at_
         await ctx.progress(10, "lingering")
         await gate.pass_through()
 
-    worker = await hire(hurry, linger)
+    worker = await start_worker(hurry, linger)
     await (await client.enqueue(hurry)).result(10)
     lingering = await client.enqueue(linger)
     told = await worker.told(AttemptProgressed, lingering.id)
@@ -162,7 +166,7 @@ async def test_progress_is_still_written_after_a_job_that_reported_and_ended_at_
 
 
 async def test_progress_is_watched_from_another_client(
-    client: AsyncClient, hire: Hire, store_url: str
+    client: AsyncClient, start_worker: StartWorker, store_url: str
 ) -> None:
     gate = Gate()
 
@@ -171,7 +175,7 @@ async def test_progress_is_watched_from_another_client(
         await ctx.progress(50, "half way")
         await gate.pass_through()
 
-    await hire(half)
+    await start_worker(half)
     job = await client.enqueue(half)
     seen = []
     async with AsyncClient(store_url) as other, asyncio.timeout(10):
@@ -185,7 +189,7 @@ async def test_progress_is_watched_from_another_client(
 
 
 async def test_progress_of_a_stale_claim_is_ignored(
-    client: AsyncClient, store: Store, hire: Hire
+    client: AsyncClient, store: Store, start_worker: StartWorker
 ) -> None:
     gate = Gate()
     contexts: list[AsyncContext] = []
@@ -195,7 +199,7 @@ async def test_progress_of_a_stale_claim_is_ignored(
         contexts.append(ctx)
         await gate.pass_through()
 
-    worker = await hire(report)
+    worker = await start_worker(report)
     job = await client.enqueue(report)
     await gate.reached()
     await client.jobs.disable(job.id)
@@ -213,13 +217,13 @@ async def test_progress_of_a_stale_claim_is_ignored(
     "message, kept", [("a\x00b", "a\\x00b"), ("\ud800", "\\ud800"), (42, "42"), ("ß…", "ß…")]
 )
 async def test_progress_messages_of_any_text_are_kept(
-    client: AsyncClient, hire: Hire, message: Any, kept: str
+    client: AsyncClient, start_worker: StartWorker, message: Any, kept: str
 ) -> None:
     @task
     async def report(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.progress(50, message, {"zero": "a\x00b"})
 
-    await hire(report)
+    await start_worker(report)
     job = await client.enqueue(report)
     await job.result(10)
 
@@ -228,7 +232,7 @@ async def test_progress_messages_of_any_text_are_kept(
 
 @pytest.mark.parametrize("details", [{"at": object()}, float("nan"), "\ud800", "x" * 2**20])
 async def test_progress_details_that_cannot_be_stored_are_refused_in_the_body(
-    client: AsyncClient, hire: Hire, details: Any
+    client: AsyncClient, start_worker: StartWorker, details: Any
 ) -> None:
     @task
     async def report(ctx: AsyncContext = CONTEXT) -> str:
@@ -236,14 +240,14 @@ async def test_progress_details_that_cannot_be_stored_are_refused_in_the_body(
             await ctx.progress(50, "", details)
         return "went on"
 
-    await hire(report)
+    await start_worker(report)
     job = await client.enqueue(report)
 
     assert await job.result(10) == "went on"
 
 
 async def test_progress_details_are_kept_as_they_were_reported(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
 
@@ -254,7 +258,7 @@ async def test_progress_details_are_kept_as_they_were_reported(
         details["done"].append(2)
         await gate.pass_through()
 
-    worker = await hire(report)
+    worker = await start_worker(report)
     job = await client.enqueue(report)
     told = await worker.told(AttemptProgressed)
     gate.open()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from perdure import AsyncClient, AsyncJobQueue, StaleClaim, Status, task
+from perdure import AsyncClient, AsyncJobQueue, ClaimLost, Status, task
 from perdure.worker.events import AttemptCompleted, AttemptStarted
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate
 
 
 async def test_queue_as_such_holds_a_job_that_no_worker_then_takes(
-    client: AsyncClient, store_url: str, hire: Hire
+    client: AsyncClient, store_url: str, start_worker: StartWorker
 ) -> None:
     @task
     async def work(name: str) -> str:
@@ -21,7 +21,7 @@ async def test_queue_as_such_holds_a_job_that_no_worker_then_takes(
         job = await client.enqueue(work, "by hand")
         held = await queue.dequeue("somebody")
         assert held is not None
-        worker = await hire(work)
+        worker = await start_worker(work)
         assert await (await client.enqueue(work, "by worker")).result(10) == "by worker"
         await queue.ack(held, "done by hand")
 
@@ -30,7 +30,7 @@ async def test_queue_as_such_holds_a_job_that_no_worker_then_takes(
 
 
 async def test_queue_as_such_gives_a_job_that_failed_to_a_worker(
-    client: AsyncClient, store_url: str, hire: Hire
+    client: AsyncClient, store_url: str, start_worker: StartWorker
 ) -> None:
     @task
     async def work(name: str) -> str:
@@ -43,17 +43,17 @@ async def test_queue_as_such_gives_a_job_that_failed_to_a_worker(
         await queue.release(held)
         assert await job.status() is Status.PAUSED
         await queue.resume(job.id)
-        worker = await hire(work)
+        worker = await start_worker(work)
         await worker.told(AttemptCompleted, job.id)
 
-        with pytest.raises(StaleClaim):
+        with pytest.raises(ClaimLost):
             await queue.ack(held, "too late")
     assert await job.result(10) == "ours"
     assert (await job.record()).attempt == 1
 
 
 async def test_queue_as_such_takes_nothing_that_a_worker_holds(
-    client: AsyncClient, store_url: str, hire: Hire
+    client: AsyncClient, store_url: str, start_worker: StartWorker
 ) -> None:
     gate = Gate()
 
@@ -62,7 +62,7 @@ async def test_queue_as_such_takes_nothing_that_a_worker_holds(
         await gate.pass_through()
         return "done"
 
-    await hire(work)
+    await start_worker(work)
     job = await client.enqueue(work)
     await gate.reached()
     async with AsyncJobQueue(store_url) as queue:

@@ -26,7 +26,7 @@ from perdure import (
 )
 from perdure.engine.failures import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX
 from perdure.worker.events import AttemptRetried, AttemptStarted
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 
 AT_ONCE = Retry(3, first=0, jitter=False)
 
@@ -51,7 +51,7 @@ class Flaky:
 
 class TestPolicy:
     async def test_of_the_task_retries_until_it_succeeds(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flaky = Flaky(ValueError("first"), OSError("second"))
 
@@ -59,7 +59,7 @@ class TestPolicy:
         async def work() -> str:
             return flaky()
 
-        await hire(work, hold_off=0)
+        await start_worker(work, hold_off=0)
         job = await client.enqueue(work)
 
         assert await job.result(10) == "done"
@@ -67,7 +67,7 @@ class TestPolicy:
         assert (record.attempt, record.failures) == (3, 2)
 
     async def test_of_the_task_sends_to_the_dead_letter_when_it_is_used_up(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flaky = Flaky(*[ValueError(f"try {number}") for number in range(1, 9)])
 
@@ -75,7 +75,7 @@ class TestPolicy:
         async def work() -> str:
             return flaky()
 
-        await hire(work, hold_off=0)
+        await start_worker(work, hold_off=0)
         job = await client.enqueue(work)
         with pytest.raises(JobDead, match="try 4") as caught:
             await job.result(10)
@@ -86,7 +86,7 @@ class TestPolicy:
         assert (await job.record()).status is Status.DEAD
 
     async def test_of_the_call_wins_over_that_of_the_task(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flaky = Flaky(*[ValueError("again")] * 9)
 
@@ -94,21 +94,21 @@ class TestPolicy:
         async def work() -> str:
             return flaky()
 
-        await hire(work, hold_off=0)
+        await start_worker(work, hold_off=0)
         job = await client.enqueue(work.options(retries=Retry(1, first=0, jitter=False)))
         with pytest.raises(JobDead):
             await job.result(10)
 
         assert flaky.calls == 2
 
-    async def test_none_fails_at_once(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_none_fails_at_once(self, client: AsyncClient, start_worker: StartWorker) -> None:
         flaky = Flaky(ValueError("once"))
 
         @task
         async def work() -> str:
             return flaky()
 
-        await hire(work)
+        await start_worker(work)
         job = await client.enqueue(work)
         with pytest.raises(JobFailed, match="once"):
             await job.result(10)
@@ -116,7 +116,7 @@ class TestPolicy:
         assert (flaky.calls, await job.status()) == (1, Status.FAILED)
 
     async def test_max_attempts_bounds_the_tries_of_one_job(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flaky = Flaky(*[ValueError("again")] * 9)
 
@@ -124,7 +124,7 @@ class TestPolicy:
         async def work() -> str:
             return flaky()
 
-        await hire(work, hold_off=0)
+        await start_worker(work, hold_off=0)
         job = await client.enqueue(work.options(max_attempts=2))
         with pytest.raises(JobDead):
             await job.result(10)
@@ -132,7 +132,7 @@ class TestPolicy:
         assert flaky.calls == 2
 
     async def test_max_attempts_asks_for_retries_where_the_task_has_no_policy(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         flaky = Flaky(ValueError("again"))
 
@@ -140,7 +140,7 @@ class TestPolicy:
         async def work() -> str:
             return flaky()
 
-        worker = await hire(work, hold_off=0)
+        worker = await start_worker(work, hold_off=0)
         job = await client.enqueue(work.options(max_attempts=2))
         await worker.told(AttemptRetried, job.id)
 
@@ -158,7 +158,7 @@ class TestPolicy:
         ],
     )
     async def test_chooses_by_the_type_of_the_error(
-        self, client: AsyncClient, hire: Hire, policy: Retry, tries: int
+        self, client: AsyncClient, start_worker: StartWorker, policy: Retry, tries: int
     ) -> None:
         flaky = Flaky(*[ConnectionResetError("gone")] * 9)
 
@@ -166,7 +166,7 @@ class TestPolicy:
         async def work() -> str:
             return flaky()
 
-        await hire(work, hold_off=0)
+        await start_worker(work, hold_off=0)
         job = await client.enqueue(work)
         with pytest.raises(JobFailed):
             await job.result(10)
@@ -174,21 +174,25 @@ class TestPolicy:
         assert flaky.calls == tries
         assert await job.status() is (Status.FAILED if tries == 1 else Status.DEAD)
 
-    async def test_permanent_is_never_retried(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_permanent_is_never_retried(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         flaky = Flaky(Permanent("wrong key"))
 
         @task(retries=AT_ONCE)
         async def work() -> str:
             return flaky()
 
-        await hire(work)
+        await start_worker(work)
         job = await client.enqueue(work)
         with pytest.raises(JobFailed, match="wrong key"):
             await job.result(10)
 
         assert flaky.calls == 1
 
-    async def test_delays_grow_to_their_cap(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_delays_grow_to_their_cap(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         starts: list[float] = []
 
         @task(retries=Retry(4, first="50ms", factor=3, max="200ms", jitter=False))
@@ -196,7 +200,7 @@ class TestPolicy:
             starts.append(time.monotonic())
             raise ValueError("again")
 
-        await hire(work, hold_off=0)
+        await start_worker(work, hold_off=0)
         job = await client.enqueue(work)
         with pytest.raises(JobDead):
             await job.result(10)
@@ -206,12 +210,14 @@ class TestPolicy:
         for gap, least in zip(gaps, [0.05, 0.15, 0.2, 0.2], strict=True):
             assert least <= gap < least + 0.3
 
-    async def test_jitter_spreads_the_retries(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_jitter_spreads_the_retries(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task(retries=Retry(1, first="1h", max="1h", jitter=True))
         async def work(number: int) -> None:
             raise ValueError("again")
 
-        worker = await hire(work)
+        worker = await start_worker(work)
         jobs = await client.enqueue_many(work, range(20))
         await worker.told(AttemptRetried, count=20)
         records = [await client.jobs.get(job.id) for job in jobs]
@@ -222,7 +228,9 @@ class TestPolicy:
 
 
 class TestRetryLater:
-    async def test_until_a_moment_runs_again_then(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_until_a_moment_runs_again_then(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         wanted = datetime.now(UTC) + timedelta(milliseconds=300)
         starts: list[datetime] = []
 
@@ -233,20 +241,22 @@ class TestRetryLater:
                 raise RetryLater("busy", until=wanted)
             return "done"
 
-        await hire(work)
+        await start_worker(work)
         job = await client.enqueue(work)
 
         assert await job.result(10) == "done"
         assert timedelta(0) <= starts[1] - wanted < timedelta(milliseconds=300)
 
-    async def test_after_a_time_uses_up_no_retries(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_after_a_time_uses_up_no_retries(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         flaky = Flaky(*[RetryLater("busy", after=0)] * 4)
 
         @task
         async def work() -> str:
             return flaky()
 
-        await hire(work)
+        await start_worker(work)
         job = await client.enqueue(work)
 
         assert await job.result(10) == "done"
@@ -254,14 +264,16 @@ class TestRetryLater:
         assert (record.attempt, record.failures) == (5, 0)
         assert [entry.failure.message for entry in await job.attempts()] == ["busy"] * 4
 
-    async def test_has_a_budget_of_ten(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_has_a_budget_of_ten(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         flaky = Flaky(*[RetryLater("busy", after=0)] * 20)
 
         @task(retries=AT_ONCE)
         async def work() -> str:
             return flaky()
 
-        await hire(work)
+        await start_worker(work)
         job = await client.enqueue(work)
         with pytest.raises(JobDead, match="busy"):
             await job.result(15)
@@ -269,7 +281,7 @@ class TestRetryLater:
         assert flaky.calls == 11
 
     async def test_pushes_a_limit_for_every_job_under_it(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         starts: list[tuple[int, float]] = []
 
@@ -284,7 +296,7 @@ class TestRetryLater:
         async def other() -> str:
             return "not held up"
 
-        workers = [await hire(call, other) for _ in range(2)]
+        workers = [await start_worker(call, other) for _ in range(2)]
         first = await client.enqueue(call, 1)
         await asyncio.wait(
             [asyncio.create_task(worker.told(AttemptRetried)) for worker in workers],
@@ -299,7 +311,7 @@ class TestRetryLater:
 
     @pytest.mark.parametrize("how", ["made so", "changed later"])
     async def test_for_a_time_out_of_reach_fails_its_job_and_disturbs_nobody(
-        self, store_url: str, hire: Hire, how: str
+        self, store_url: str, start_worker: StartWorker, how: str
     ) -> None:
         @task
         async def work() -> None:
@@ -317,11 +329,11 @@ class TestRetryLater:
             AsyncClient(store_url, namespace="a") as client,
             AsyncClient(store_url, namespace="b") as neighbour,
         ):
-            await hire(work, namespace="a")
+            await start_worker(work, namespace="a")
             job = await client.enqueue(work)
             with pytest.raises(JobFailed):
                 await job.result(10)
-            await hire(other, namespace="b")
+            await start_worker(other, namespace="b")
 
             assert await (await neighbour.enqueue(other, 1)).result(10) == 1
             assert await (await neighbour.enqueue(other.options(delay="50ms"), 2)).result(10) == 2
@@ -329,14 +341,16 @@ class TestRetryLater:
 
 
 class TestHistory:
-    async def test_keeps_every_failed_attempt(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_keeps_every_failed_attempt(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         flaky = Flaky(ValueError("first"), KeyError("second"))
 
         @task(retries=AT_ONCE)
         async def work() -> str:
             return flaky()
 
-        worker = await hire(work, hold_off=0)
+        worker = await start_worker(work, hold_off=0)
         job = await client.enqueue(work)
         await job.result(10)
         first, second = await job.attempts()
@@ -348,9 +362,9 @@ class TestHistory:
         assert first.at <= second.at
         assert "raise self.errors.pop(0)" in first.failure.traceback
 
-    @pytest.mark.parametrize("kind", ["async", "sync"])
+    @pytest.mark.parametrize("found_type", ["async", "sync"])
     async def test_keeps_the_chain_of_causes(
-        self, client: AsyncClient, hire: Hire, kind: str
+        self, client: AsyncClient, start_worker: StartWorker, found_type: str
     ) -> None:
         def fail() -> None:
             try:
@@ -369,8 +383,8 @@ class TestHistory:
         def read_sync() -> None:
             fail()
 
-        read: Any = read_async if kind == "async" else read_sync
-        await hire(read)
+        read: Any = read_async if found_type == "async" else read_sync
+        await start_worker(read)
         job = await client.enqueue(read)
         with pytest.raises(JobFailed) as caught:
             await job.result(10)
@@ -384,13 +398,13 @@ class TestHistory:
 
     @pytest.mark.parametrize("case", ["long", "deep", "unreadable", "unstorable", "recursive"])
     async def test_is_bounded_whatever_is_raised(
-        self, client: AsyncClient, hire: Hire, case: str
+        self, client: AsyncClient, start_worker: StartWorker, case: str
     ) -> None:
         @task
         async def work() -> None:
             ODD_ERRORS[case]()
 
-        await hire(work)
+        await start_worker(work)
         job = await client.enqueue(work)
         with pytest.raises(JobFailed) as caught:
             await job.result(10)
@@ -403,13 +417,13 @@ class TestHistory:
 
     @pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, Unusual])
     async def test_takes_any_exception_for_a_failure(
-        self, client: AsyncClient, hire: Hire, error: type[BaseException]
+        self, client: AsyncClient, start_worker: StartWorker, error: type[BaseException]
     ) -> None:
         @task
         async def work() -> None:
             raise error
 
-        worker = await hire(work, concurrency=1)
+        worker = await start_worker(work, concurrency=1)
         for _ in range(2):
             with pytest.raises(JobFailed, match=error.__name__):
                 await (await client.enqueue(work)).result(10)
@@ -418,7 +432,7 @@ class TestHistory:
 
 
 async def test_retries_of_a_job_started_anew_count_from_zero(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     flaky = Flaky(*[ValueError("again")] * 4)
 
@@ -426,7 +440,7 @@ async def test_retries_of_a_job_started_anew_count_from_zero(
     async def work() -> str:
         return flaky()
 
-    worker = await hire(work, hold_off=0)
+    worker = await start_worker(work, hold_off=0)
     job = await client.enqueue(work)
     for _ in range(2):
         with pytest.raises(JobDead):
@@ -438,7 +452,9 @@ async def test_retries_of_a_job_started_anew_count_from_zero(
     assert len(await job.attempts()) == 4
 
 
-async def test_retries_see_which_attempt_they_are(client: AsyncClient, hire: Hire) -> None:
+async def test_retries_see_which_attempt_they_are(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     seen: list[tuple[int, str]] = []
 
     @task(retries=AT_ONCE)
@@ -447,7 +463,7 @@ async def test_retries_see_which_attempt_they_are(client: AsyncClient, hire: Hir
         if ctx.attempt < 3:
             raise ValueError("again")
 
-    await hire(work, hold_off=0)
+    await start_worker(work, hold_off=0)
     job = await client.enqueue(work)
     await job.result(10)
 

@@ -44,7 +44,7 @@ cooling = Flow("cooling", cooldown="90m").then(keep).build()
 cooling_long = Flow("cooling_long", cooldown="90m").wait_for_signal("answer").build()
 FLOWS = [keeping, asking, parent, cooling, cooling_long]
 
-Hire = Callable[..., Awaitable[Running]]
+StartWorker = Callable[..., Awaitable[Running]]
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def client(store: Store) -> AsyncIterator[AsyncClient]:
 
 
 @pytest.fixture
-async def hire(store: Store) -> AsyncIterator[Hire]:
+async def start_worker(store: Store) -> AsyncIterator[StartWorker]:
     hired: list[Running] = []
 
     async def start(**settings: Any) -> Running:
@@ -110,10 +110,10 @@ async def reads(store: Store, name: str) -> Schedule:
 
 class TestWorkers:
     async def test_three_of_them_start_one_run_for_each_tick(
-        self, client: AsyncClient, clock: ManualClock, hire: Hire
+        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
     ) -> None:
         for _ in range(3):
-            await hire()
+            await start_worker()
         await client.schedules.save("nightly", "keeping", every="1h", input=7)
 
         wanted = [f"nightly@2030-01-01T0{hour}:00:00Z" for hour in range(1, 6)]
@@ -127,9 +127,9 @@ class TestWorkers:
         assert (record.started, record.skipped, record.missed, record.failed) == (5, 0, 0, 0)
 
     async def test_a_tick_starts_a_job_of_a_task(
-        self, client: AsyncClient, clock: ManualClock, hire: Hire
+        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
     ) -> None:
-        await hire()
+        await start_worker()
         await client.schedules.save("sums", add, every="1h", args=(2,), kwargs={"right": 3})
 
         clock.advance(HOUR)
@@ -139,21 +139,21 @@ class TestWorkers:
         assert await client.jobs.handle(record.last_job).result(20) == 5
 
     async def test_what_was_due_while_none_was_there_is_seen_to(
-        self, client: AsyncClient, clock: ManualClock, hire: Hire
+        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
     ) -> None:
         await client.schedules.save("nightly", "keeping", cron="0 * * * *", input=1)
         clock.advance(3.5 * HOUR)
 
-        await hire()
+        await start_worker()
 
         record = await ticked(client, "nightly", 3)
         assert outcomes(record) == [(1, "missed"), (2, "missed"), (3, "started")]
         assert await client.runs.handle("nightly@2030-01-01T03:00:00Z").result(20) == 1
 
     async def test_one_without_the_code_starts_the_run(
-        self, client: AsyncClient, clock: ManualClock, hire: Hire
+        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
     ) -> None:
-        await hire(flows=[], tasks=[add])
+        await start_worker(flows=[], tasks=[add])
         await client.schedules.save("families", "parent", every="1h")
 
         clock.advance(HOUR)
@@ -165,9 +165,9 @@ class TestWorkers:
         assert len(await handle.children()) == 1
 
     async def test_a_schedule_that_cannot_start_stops_no_other(
-        self, client: AsyncClient, store: Store, clock: ManualClock, hire: Hire
+        self, client: AsyncClient, store: Store, clock: ManualClock, start_worker: StartWorker
     ) -> None:
-        await hire()
+        await start_worker()
         await client.schedules.save("good", "keeping", every="1h", input=1)
         await client.schedules.save("bad", "keeping", every="1h", input=1)
         await forget_definition(store, "bad")
@@ -214,14 +214,14 @@ class TestOnceOnly:
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         twins = [store.clone() for _ in range(4)]
-        for twin in twins:
-            await twin.open()
+        for target in twins:
+            await target.open()
 
-        await asyncio.gather(*(tick(twin) for twin in twins * 2))
+        await asyncio.gather(*(tick(target) for target in twins * 2))
 
         assert len(await ids_of_runs(client)) == 1
-        for twin in twins:
-            await twin.close()
+        for target in twins:
+            await target.close()
 
     async def test_one_killed_before_it_wrote_leaves_the_tick_to_others(
         self, client: AsyncClient, store: Store, clock: ManualClock
@@ -354,13 +354,13 @@ class TestOverlap:
         assert (await client.schedules.get("ask")).queued == ()
 
     async def test_a_backlog_of_quick_runs_is_gone_after_a_few_looks(
-        self, client: AsyncClient, store: Store, clock: ManualClock, hire: Hire
+        self, client: AsyncClient, store: Store, clock: ManualClock, start_worker: StartWorker
     ) -> None:
         await client.schedules.save(
             "often", keeping, every="1s", input=1, overlap="queue", catch_up="all"
         )
         clock.advance(timedelta(seconds=6))
-        await hire()
+        await start_worker()
         began = await store.now()
 
         for count in range(1, 7):
@@ -379,13 +379,13 @@ class TestOverlap:
         await tick(store)
 
         assert await tick(store) == 0
-        survey = await store.maintenance.poll(NAMESPACE)
-        assert survey.next_tick_at == await store.now() + QUEUE_LOOK
+        poll = await store.maintenance.poll(NAMESPACE)
+        assert poll.next_tick_at == await store.now() + QUEUE_LOOK
 
     async def test_a_worker_starts_a_queued_tick_once_the_last_run_has_ended(
-        self, client: AsyncClient, clock: ManualClock, hire: Hire
+        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
     ) -> None:
-        await hire()
+        await start_worker()
         await client.schedules.save("ask", asking, every="1h", overlap="queue")
         clock.advance(HOUR)
         await ticked(client, "ask", 1)
@@ -402,9 +402,9 @@ class TestOverlap:
         assert record.last_run == "ask@2030-01-01T02:00:00Z"
 
     async def test_cancelling_ends_the_children_of_the_last_run_too(
-        self, client: AsyncClient, clock: ManualClock, hire: Hire
+        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
     ) -> None:
-        await hire()
+        await start_worker()
         await client.schedules.save("families", parent, every="1h", overlap="cancel")
         clock.advance(HOUR)
         first = (await ticked(client, "families", 1)).last_run

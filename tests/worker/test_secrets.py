@@ -31,7 +31,7 @@ from perdure.worker.events import AttemptRequeued, JobEvent
 from perdure.worker.secrets import MASK, Masker, ResolvedSecrets, Secrets
 from tests.support.refusal import refused
 from tests.worker import process_tasks
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Running
 
 VALUE = 'pa"ss\\wörd-7731940286415/ü'
@@ -235,10 +235,10 @@ class TestNothingIsKept:
         assert leaks_in(told_bytes(running)) == []
 
     async def test_fails_an_attempt_in_a_process_whose_progress_is_too_deep(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         """The attempt must end, whatever its conversation with the child raises."""
-        await hire(process_tasks.report_deeply, secrets={"key": VALUE})
+        await start_worker(process_tasks.report_deeply, secrets={"key": VALUE})
         job = await client.enqueue(process_tasks.report_deeply)
 
         with pytest.raises(JobFailed) as caught:
@@ -249,7 +249,7 @@ class TestNothingIsKept:
         assert failure.type == "RecursionError"
 
     async def test_of_names_that_are_stored_as_they_are(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def name_step(ctx: AsyncContext = CONTEXT) -> None:
@@ -259,7 +259,7 @@ class TestNothingIsKept:
         async def name_pause(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.pause(f"call {ctx.secret('key')}")
 
-        await hire(name_step, name_pause, secrets={"key": VALUE})
+        await start_worker(name_step, name_pause, secrets={"key": VALUE})
 
         for each in (name_step, name_pause):
             with pytest.raises(JobFailed) as caught:
@@ -270,7 +270,7 @@ class TestNothingIsKept:
 
 class TestProvider:
     async def test_is_the_environment_by_default(
-        self, client: AsyncClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
+        self, client: AsyncClient, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PERDURE_SECRET_API_KEY", VALUE)
 
@@ -278,12 +278,12 @@ class TestProvider:
         def length(name: str, ctx: Context = CONTEXT) -> int:
             return len(ctx.secret(name))
 
-        await hire(length)
+        await start_worker(length)
 
         assert await (await client.enqueue(length, "api-key")).result(10) == len(VALUE)
 
     async def test_may_be_a_function_that_is_asked_once_an_attempt(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         asked: list[str] = []
 
@@ -295,13 +295,13 @@ class TestProvider:
         async def twice(ctx: AsyncContext = CONTEXT) -> bool:
             return ctx.secret("key") == ctx.secret("key")
 
-        await hire(twice, secrets=provide)
+        await start_worker(twice, secrets=provide)
 
         assert await (await client.enqueue(twice)).result(10) is True
         assert asked == ["key"]
 
     async def test_that_has_not_the_secret_fails_the_job_for_good(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         tries: list[int] = []
 
@@ -310,14 +310,14 @@ class TestProvider:
             tries.append(1)
             ctx.secret("nothing")
 
-        await hire(need, hold_off="0s")
+        await start_worker(need, hold_off="0s")
 
         with pytest.raises(JobFailed, match="secret 'nothing' not found; set PERDURE_SECRET_NOT"):
             await (await client.enqueue(need)).result(10)
         assert len(tries) == 1
 
     async def test_that_has_not_the_secret_of_a_template_fails_the_node(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task
         async def echo(text: str) -> str:
@@ -325,7 +325,7 @@ class TestProvider:
 
         flow = Flow("missing").then(echo, config={"text": "{{ secret.x }}"}, on_missing="default")
         built = flow.build()
-        await hire(flows=[built], secrets={})
+        await start_worker(flows=[built], secrets={})
 
         with pytest.raises(RunFailed, match="secret 'x' not found"):
             await (await client.submit(built)).result(10)

@@ -6,13 +6,13 @@ import time
 
 from perdure import CONTEXT, AsyncClient, AsyncContext, Retry, task
 from perdure.worker.events import AttemptRetried
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 
 AT_ONCE = Retry(3, first=0, jitter=False)
 
 
 async def test_soft_affinity_gives_a_retry_to_another_worker(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     ran_on: list[str] = []
 
@@ -24,7 +24,7 @@ async def test_soft_affinity_gives_a_retry_to_another_worker(
         return ctx.worker
 
     for name in ("one", "two"):
-        await hire(work, id=name, hold_off="1h")
+        await start_worker(work, id=name, hold_off="1h")
     job = await client.enqueue(work)
     finished_on = await job.result(10)
 
@@ -33,7 +33,7 @@ async def test_soft_affinity_gives_a_retry_to_another_worker(
 
 
 async def test_soft_affinity_holds_a_lone_worker_off_for_a_while_only(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     starts: list[float] = []
 
@@ -44,21 +44,23 @@ async def test_soft_affinity_holds_a_lone_worker_off_for_a_while_only(
             raise ValueError("again")
         return "done"
 
-    await hire(work, hold_off="300ms", poll="1m")
+    await start_worker(work, hold_off="300ms", poll="1m")
     job = await client.enqueue(work)
 
     assert await job.result(10) == "done"
     assert 0.3 <= starts[1] - starts[0] < 1.5
 
 
-async def test_soft_affinity_of_one_job_holds_up_no_other(client: AsyncClient, hire: Hire) -> None:
+async def test_soft_affinity_of_one_job_holds_up_no_other(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task(retries=AT_ONCE)
     async def work(name: str) -> str:
         if name == "bad":
             raise ValueError("again")
         return name
 
-    worker = await hire(work, hold_off="1h", concurrency=1)
+    worker = await start_worker(work, hold_off="1h", concurrency=1)
     bad = await client.enqueue(work, "bad")
     await worker.told(AttemptRetried, bad.id)
     good = await client.enqueue(work, "good")

@@ -8,12 +8,12 @@ import pytest
 
 from perdure import AsyncClient, IllegalTransition, JobDisabled, JobFailed, Permanent, Status, task
 from perdure.worker.events import AttemptStarted
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate
 
 
 async def test_states_of_a_job_from_enqueueing_to_completion(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
 
@@ -23,7 +23,7 @@ async def test_states_of_a_job_from_enqueueing_to_completion(
 
     job = await client.enqueue(wait.options(delay="100ms"))
     states = [await job.status()]
-    await hire(wait)
+    await start_worker(wait)
     await gate.reached()
     states.append(await job.status())
     gate.open()
@@ -32,14 +32,16 @@ async def test_states_of_a_job_from_enqueueing_to_completion(
 
     assert states == [Status.SCHEDULED, Status.ACTIVE]
     assert record.status is Status.COMPLETED
-    assert (record.attempt, record.failures, record.deaths) == (1, 0, 0)
+    assert (record.attempt, record.failures, record.crashes) == (1, 0, 0)
     assert record.started_at is not None
     assert record.finished_at is not None
     assert record.created_at <= record.ready_at <= record.started_at <= record.finished_at
     assert record.lease_until is None
 
 
-async def test_states_are_watched_as_they_change(client: AsyncClient, hire: Hire) -> None:
+async def test_states_are_watched_as_they_change(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task
@@ -56,14 +58,14 @@ async def test_states_are_watched_as_they_change(client: AsyncClient, hire: Hire
                 gate.open()
 
     watching = asyncio.create_task(watch())
-    await hire(wait)
+    await start_worker(wait)
     await asyncio.wait_for(watching, 10)
 
     assert seen[-2:] == [Status.ACTIVE, Status.COMPLETED]
 
 
 async def test_states_a_disabled_job_does_not_run_until_it_is_enabled(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task
     async def run() -> str:
@@ -71,7 +73,7 @@ async def test_states_a_disabled_job_does_not_run_until_it_is_enabled(
 
     disabled = await client.enqueue(run)
     await client.jobs.disable(disabled.id)
-    worker = await hire(run)
+    worker = await start_worker(run)
     assert await (await client.enqueue(run)).result(10) == "ran"
     with pytest.raises(JobDisabled):
         await disabled.result(10)
@@ -82,7 +84,7 @@ async def test_states_a_disabled_job_does_not_run_until_it_is_enabled(
 
 
 async def test_states_a_failed_job_is_started_anew_by_an_explicit_retry_only(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     answers = iter([Permanent("not yet"), None])
 
@@ -92,7 +94,7 @@ async def test_states_a_failed_job_is_started_anew_by_an_explicit_retry_only(
             raise error
         return "at last"
 
-    await hire(once)
+    await start_worker(once)
     job = await client.enqueue(once)
     with pytest.raises(JobFailed):
         await job.result(10)

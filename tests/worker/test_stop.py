@@ -13,23 +13,25 @@ from perdure.store.contract import Store
 from perdure.worker import attempt
 from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
 from tests.worker import process_tasks
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, Running, soon, stress_start_stop
 
 
-async def test_stop_returns_at_once_when_idle(hire: Hire) -> None:
+async def test_stop_returns_at_once_when_idle(start_worker: StartWorker) -> None:
     @task
     async def nothing() -> None:
         pass
 
-    worker = await hire(nothing)
+    worker = await start_worker(nothing)
     began = time.monotonic()
     await worker.stop(grace=60)
 
     assert time.monotonic() - began < 1.5
 
 
-async def test_stop_lets_work_finish_within_its_grace(client: AsyncClient, hire: Hire) -> None:
+async def test_stop_lets_work_finish_within_its_grace(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task
@@ -37,7 +39,7 @@ async def test_stop_lets_work_finish_within_its_grace(client: AsyncClient, hire:
         await gate.pass_through()
         return name
 
-    worker = await hire(wait, concurrency=2)
+    worker = await start_worker(wait, concurrency=2)
     running = await client.enqueue_many(wait, ["a", "b"])
     await gate.reached(2)
     queued = await client.enqueue(wait, "c")
@@ -51,9 +53,9 @@ async def test_stop_lets_work_finish_within_its_grace(client: AsyncClient, hire:
     assert worker.all(AttemptRequeued) == []
 
 
-@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize("found_type", ["async", "sync"])
 async def test_stop_gives_back_what_remains_without_costing_an_attempt(
-    client: AsyncClient, hire: Hire, kind: str
+    client: AsyncClient, start_worker: StartWorker, found_type: str
 ) -> None:
     gate = Gate()
 
@@ -67,14 +69,14 @@ async def test_stop_gives_back_what_remains_without_costing_an_attempt(
         gate.pass_in_thread()
         return "done"
 
-    wait = wait_async if kind == "async" else wait_sync
-    worker = await hire(wait)
+    wait = wait_async if found_type == "async" else wait_sync
+    worker = await start_worker(wait)
     job = await client.enqueue(wait.options(max_attempts=1))
     await gate.reached()
     await worker.stop(grace=0.05)
     left = await job.record()
     gate.open()
-    await hire(wait)
+    await start_worker(wait)
 
     assert (left.status, left.attempt, left.failures) == (Status.WAITING, 0, 0)
     assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
@@ -84,7 +86,7 @@ async def test_stop_gives_back_what_remains_without_costing_an_attempt(
 
 
 async def test_stop_gives_back_a_job_whose_body_answers_the_cancellation_with_an_error(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     gate = Gate()
 
@@ -95,7 +97,7 @@ async def test_stop_gives_back_a_job_whose_body_answers_the_cancellation_with_an
         except asyncio.CancelledError:
             raise ValueError("a bad end") from None
 
-    worker = await hire(wait)
+    worker = await start_worker(wait)
     job = await client.enqueue(wait)
     await gate.reached()
     await worker.stop()
@@ -105,7 +107,7 @@ async def test_stop_gives_back_a_job_whose_body_answers_the_cancellation_with_an
 
 
 async def test_stop_does_not_wait_for_a_body_that_swallows_its_cancellation(
-    client: AsyncClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
+    client: AsyncClient, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
     gate = Gate()
@@ -118,7 +120,7 @@ async def test_stop_does_not_wait_for_a_body_that_swallows_its_cancellation(
             except asyncio.CancelledError:
                 continue
 
-    worker = await hire(stubborn)
+    worker = await start_worker(stubborn)
     job = await client.enqueue(stubborn)
     await gate.reached()
     await worker.stop()
@@ -128,9 +130,9 @@ async def test_stop_does_not_wait_for_a_body_that_swallows_its_cancellation(
 
 
 async def test_stop_kills_processes_and_gives_their_jobs_back(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
-    worker = await hire(process_tasks.hang)
+    worker = await start_worker(process_tasks.hang)
     job = await client.enqueue(process_tasks.hang)
     await worker.told(AttemptStarted)
     await worker.stop()
@@ -139,14 +141,16 @@ async def test_stop_kills_processes_and_gives_their_jobs_back(
     assert (record.status, record.attempt) == (Status.WAITING, 0)
 
 
-async def test_stop_asked_again_less_patiently_is_shorter(client: AsyncClient, hire: Hire) -> None:
+async def test_stop_asked_again_less_patiently_is_shorter(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task
     async def wait() -> None:
         await gate.pass_through()
 
-    worker = await hire(wait)
+    worker = await start_worker(wait)
     job = await client.enqueue(wait)
     await gate.reached()
     worker.worker.shutdown("1h")
@@ -252,7 +256,7 @@ async def test_stop_at_any_moment_loses_no_job(client: AsyncClient, store_url: s
     assert results == list(range(120))
     assert sorted(set(ran)) == list(range(120))
     records = [await client.jobs.get(job.id) for job in jobs[::10]]
-    assert {(record.failures, record.deaths, record.attempt) for record in records} == {(0, 0, 1)}
+    assert {(record.failures, record.crashes, record.attempt) for record in records} == {(0, 0, 1)}
 
 
 async def test_stop_and_start_side_by_side_leave_nothing_behind(
@@ -270,7 +274,7 @@ async def test_stop_and_start_side_by_side_leave_nothing_behind(
     await last.stop()
 
     assert list(await client.workers.list()) == []
-    assert {job.deaths for job in await client.jobs.list(limit=100)} == {0}
+    assert {job.crashes for job in await client.jobs.list(limit=100)} == {0}
 
 
 async def test_stop_leaves_no_thread_behind(store_url: str) -> None:

@@ -14,7 +14,7 @@ from perdure.worker import attempt
 from perdure.worker.events import AttemptFailed as JobFailedEvent
 from perdure.worker.events import AttemptProgressed, AttemptStarted
 from tests.worker import process_tasks
-from tests.worker.conftest import Hire
+from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, until
 
 ON_TIME = timedelta(milliseconds=100)
@@ -23,14 +23,16 @@ SLACK = timedelta(milliseconds=250)
 
 
 class TestDelay:
-    async def test_starts_a_job_on_time(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_starts_a_job_on_time(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         started: list[datetime] = []
 
         @task
         async def note() -> None:
             started.append(datetime.now(UTC))
 
-        await hire(note, poll="1m")
+        await start_worker(note, poll="1m")
         late_by = []
         for delay in (0.15, 0.3, 0.45):
             job = await client.enqueue(note.options(delay=delay))
@@ -42,14 +44,14 @@ class TestDelay:
         assert sorted(late_by)[1] < ON_TIME
         assert max(late_by) < ON_TIME + SLACK
 
-    async def test_until_a_moment(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_until_a_moment(self, client: AsyncClient, start_worker: StartWorker) -> None:
         started: list[datetime] = []
 
         @task
         async def note() -> None:
             started.append(datetime.now(UTC))
 
-        await hire(note)
+        await start_worker(note)
         moment = datetime.now(UTC) + timedelta(milliseconds=200)
         job = await client.enqueue(note.options(run_at=moment))
         assert await job.status() is Status.SCHEDULED
@@ -57,14 +59,16 @@ class TestDelay:
 
         assert timedelta(0) <= started[0] - moment < ON_TIME + SLACK
 
-    async def test_of_one_job_holds_up_no_other(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_of_one_job_holds_up_no_other(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         order: list[str] = []
 
         @task
         async def note(name: str) -> None:
             order.append(name)
 
-        await hire(note)
+        await start_worker(note)
         later = await client.enqueue(note.options(delay="300ms"), "later")
         now = await client.enqueue(note, "now")
         await client.jobs.results([later, now], timeout=10)
@@ -73,7 +77,9 @@ class TestDelay:
 
 
 class TestDeadline:
-    async def test_fails_a_job_that_nobody_started(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_fails_a_job_that_nobody_started(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task(queue="unserved")
         async def never() -> None:
             pass
@@ -82,7 +88,7 @@ class TestDeadline:
         async def other() -> None:
             pass
 
-        worker = await hire(other, poll="200ms")
+        worker = await start_worker(other, poll="200ms")
         job = await client.enqueue(never.options(deadline="300ms"))
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
             await job.result(10)
@@ -90,13 +96,13 @@ class TestDeadline:
         assert worker.all(AttemptStarted) == []
 
     async def test_fails_a_job_whose_next_try_is_too_late(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task(retries=Retry(1, first="1h", max="1h"))
         async def stumble() -> None:
             raise ValueError("again")
 
-        await hire(stumble, poll="200ms")
+        await start_worker(stumble, poll="200ms")
         job = await client.enqueue(stumble.options(deadline="300ms"))
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
             await job.result(10)
@@ -106,9 +112,9 @@ class TestDeadline:
             "perdure.errors.DeadlineExceeded",
         ]
 
-    @pytest.mark.parametrize("kind", ["async", "sync"])
+    @pytest.mark.parametrize("found_type", ["async", "sync"])
     async def test_stops_a_job_while_it_runs(
-        self, client: AsyncClient, hire: Hire, kind: str
+        self, client: AsyncClient, start_worker: StartWorker, found_type: str
     ) -> None:
         gate = Gate()
 
@@ -120,8 +126,8 @@ class TestDeadline:
         def work_sync() -> None:
             gate.pass_in_thread()
 
-        work = work_async if kind == "async" else work_sync
-        worker = await hire(work)
+        work = work_async if found_type == "async" else work_sync
+        worker = await start_worker(work)
         job = await client.enqueue(work.options(deadline="300ms"))
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
             await job.result(10)
@@ -130,12 +136,14 @@ class TestDeadline:
         assert await job.status() is Status.FAILED
         assert len(worker.all(AttemptStarted)) == 1
 
-    async def test_is_not_extended_by_retries(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_is_not_extended_by_retries(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task(retries=Retry(1000, first="20ms", factor=1))
         async def stumble() -> None:
             raise ValueError("again")
 
-        await hire(stumble, hold_off=0, poll="100ms")
+        await start_worker(stumble, hold_off=0, poll="100ms")
         job = await client.enqueue(stumble.options(deadline="400ms"))
 
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
@@ -143,7 +151,9 @@ class TestDeadline:
 
 
 class TestTimeout:
-    async def test_cancels_an_async_body(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_cancels_an_async_body(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         ends: list[str] = []
 
         @task(timeout="100ms")
@@ -154,19 +164,21 @@ class TestTimeout:
                 ends.append("cancelled")
                 raise
 
-        await hire(slow)
+        await start_worker(slow)
         job = await client.enqueue(slow)
         with pytest.raises(JobFailed, match="AttemptTimeout"):
             await job.result(10)
 
         assert ends == ["cancelled"]
 
-    async def test_counts_as_a_failed_try(self, client: AsyncClient, hire: Hire) -> None:
+    async def test_counts_as_a_failed_try(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
         @task(timeout="50ms", retries=Retry(1, first=0))
         async def slow() -> None:
             await asyncio.sleep(30)
 
-        await hire(slow, hold_off=0)
+        await start_worker(slow, hold_off=0)
         job = await client.enqueue(slow)
         with pytest.raises(JobDead):
             await job.result(10)
@@ -176,20 +188,20 @@ class TestTimeout:
         ] * 2
 
     async def test_of_the_call_wins_over_that_of_the_task(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task(timeout="1h")
         async def slow() -> None:
             await asyncio.sleep(30)
 
-        await hire(slow)
+        await start_worker(slow)
         job = await client.enqueue(slow.options(timeout="50ms"))
 
         with pytest.raises(JobFailed, match="AttemptTimeout"):
             await job.result(10)
 
     async def test_holds_against_a_body_that_swallows_its_cancellation(
-        self, client: AsyncClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
+        self, client: AsyncClient, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
         gate = Gate()
@@ -207,7 +219,7 @@ class TestTimeout:
         async def other() -> str:
             return "the slot is free"
 
-        worker = await hire(stubborn, other, concurrency=1)
+        worker = await start_worker(stubborn, other, concurrency=1)
         job = await client.enqueue(stubborn)
         await worker.told(JobFailedEvent, job.id)
         assert await (await client.enqueue(other)).result(10) == "the slot is free"
@@ -216,7 +228,7 @@ class TestTimeout:
             await job.result(10)
 
     async def test_a_result_returned_in_answer_to_it_does_not_count(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task(timeout="50ms")
         async def stubborn() -> str:
@@ -226,14 +238,14 @@ class TestTimeout:
                 return "as if nothing had happened"
             return "slept"
 
-        await hire(stubborn)
+        await start_worker(stubborn)
         job = await client.enqueue(stubborn)
 
         with pytest.raises(JobFailed, match="AttemptTimeout"):
             await job.result(10)
 
     async def test_gives_a_sync_body_up_and_ignores_its_late_result(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         gate = Gate()
         flags: list[bool] = []
@@ -249,7 +261,7 @@ class TestTimeout:
         def other() -> str:
             return "the slot is free"
 
-        worker = await hire(slow, other, concurrency=1)
+        worker = await start_worker(slow, other, concurrency=1)
         job = await client.enqueue(slow)
         with pytest.raises(JobFailed, match="AttemptTimeout"):
             await job.result(10)
@@ -262,8 +274,10 @@ class TestTimeout:
         assert await job.status() is Status.FAILED
         assert (worker.worker.stats().completed, worker.worker.stats().failed) == (2, 1)
 
-    async def test_really_kills_a_body_in_a_process(self, client: AsyncClient, hire: Hire) -> None:
-        worker = await hire(process_tasks.hang_past_timeout)
+    async def test_really_kills_a_body_in_a_process(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
+        worker = await start_worker(process_tasks.hang_past_timeout)
         job = await client.enqueue(process_tasks.hang_past_timeout.options(timeout="1s"))
         pid = int((await worker.told(AttemptProgressed, job.id)).progress.message)
         assert is_alive(pid)
@@ -276,14 +290,14 @@ class TestTimeout:
         await until(is_gone)
 
     async def test_shorter_than_the_first_step_leaks_nothing(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
         @task(timeout="1ms")
         async def block() -> None:
             time.sleep(0.01)  # the timer of the other one is overdue before its first step
             await asyncio.sleep(30)
 
-        worker = await hire(block, concurrency=5)
+        worker = await start_worker(block, concurrency=5)
         jobs = await client.enqueue_many(block, [() for _ in range(5)])
         for job in jobs:
             with pytest.raises(JobFailed, match="AttemptTimeout"):
@@ -294,34 +308,38 @@ class TestTimeout:
 
 class TestProcess:
     async def test_runs_sync_and_async_bodies_and_is_used_again(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
-        await hire(process_tasks.add, process_tasks.own_pid, concurrency=1)
+        await start_worker(process_tasks.add, process_tasks.own_pid, concurrency=1)
         assert await (await client.enqueue(process_tasks.add, 2, second=3)).result(15) == 5
         first = await (await client.enqueue(process_tasks.own_pid)).result(15)
         second = await (await client.enqueue(process_tasks.own_pid)).result(15)
 
         assert first == second != os.getpid()
 
-    async def test_that_dies_costs_one_try(self, client: AsyncClient, hire: Hire) -> None:
-        await hire(process_tasks.die, hold_off=0)
+    async def test_that_dies_costs_one_try(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
+        await start_worker(process_tasks.die, hold_off=0)
         job = await client.enqueue(process_tasks.die)
 
         assert await job.result(15) == "survived"
         [failed] = await job.attempts()
-        assert failed.failure.type == "perdure.errors.ProcessDied"
+        assert failed.failure.type == "perdure.errors.ProcessCrashed"
         assert "-9" in failed.failure.message
 
-    async def test_reports_failures_like_any_body(self, client: AsyncClient, hire: Hire) -> None:
-        worker = await hire(process_tasks.fail, process_tasks.unstorable, concurrency=1)
+    async def test_reports_failures_like_any_body(
+        self, client: AsyncClient, start_worker: StartWorker
+    ) -> None:
+        worker = await start_worker(process_tasks.fail, process_tasks.unstorable, concurrency=1)
         with pytest.raises(JobFailed, match="the page") as caught:
             await (await client.enqueue(process_tasks.fail, "chain")).result(15)
         assert caught.value.failure is not None
         assert [cause.message for cause in caught.value.failure.causes] == ["the disk"]
         assert "process_tasks.py" in caught.value.failure.traceback
-        for kind in ("exit", "odd"):
+        for found_type in ("exit", "odd"):
             with pytest.raises(JobFailed):
-                await (await client.enqueue(process_tasks.fail, kind)).result(15)
+                await (await client.enqueue(process_tasks.fail, found_type)).result(15)
         with pytest.raises(JobFailed, match="cannot be stored"):
             await (await client.enqueue(process_tasks.unstorable)).result(15)
         later = await client.enqueue(process_tasks.fail, "later")
@@ -333,9 +351,11 @@ class TestProcess:
         assert worker.worker.stats().running == 0
 
     async def test_left_behind_reporters_do_not_reach_the_next_job(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, start_worker: StartWorker
     ) -> None:
-        await hire(process_tasks.leave_a_reporter_behind, process_tasks.report_once, concurrency=1)
+        await start_worker(
+            process_tasks.leave_a_reporter_behind, process_tasks.report_once, concurrency=1
+        )
         first = await (await client.enqueue(process_tasks.leave_a_reporter_behind)).result(15)
         job = await client.enqueue(process_tasks.report_once)
         second = await job.result(15)

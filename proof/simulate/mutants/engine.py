@@ -14,7 +14,7 @@ from perdure.engine.decider import Decider
 from perdure.engine.run_view import RunView
 from perdure.model.event import NodeReported
 from perdure.model.graph import ORDINARY
-from perdure.model.job import HELD
+from perdure.model.job import CLAIMED
 from perdure.model.run import CommitResult, CommitState, NodeStatus
 from perdure.store import batching
 from perdure.store.memory import commit as committing
@@ -33,7 +33,7 @@ from proof.simulate.mutants.patch import Change, mutant, nothing
 def _epoch_ignored() -> list[Change]:
     def held(self: Transaction, claim: Any) -> Any:
         job = self.state.jobs.get(claim.id)
-        return job if job is not None and job.status in HELD else None
+        return job if job is not None and job.status in CLAIMED else None
 
     return [(Transaction, "held", held)]
 
@@ -44,7 +44,7 @@ def _fence_removed_from_settle_jobs() -> list[Change]:
 
     def unfenced(transaction: Transaction, settlement: Any) -> Any:
         job = transaction.state.jobs.get(settlement.claim.id)
-        if job is None or job.status not in HELD:
+        if job is None or job.status not in CLAIMED:
             return settle(transaction, settlement)
         current = replace(settlement.claim, epoch=job.epoch)
         return settle(transaction, replace(settlement, claim=current))
@@ -83,12 +83,12 @@ def _version_check_removed() -> list[Change]:
 
 @mutant("jobs are taken from holders whose lease has not run out")
 def _lease_ignored() -> list[Change]:
-    async def take_all(self: Any, namespace: str, limit: int, deaths_max: int) -> Any:
+    async def take_all(self: Any, namespace: str, limit: int, max_crashes: int) -> Any:
         with self._session.transaction() as transaction:
             later = transaction.now + timedelta(hours=1)
             return [
-                maintenance._take_over(transaction, transaction.state.jobs[id], deaths_max)
-                for id in transaction.state.held.up_to(later, limit, namespace)
+                maintenance._take_over(transaction, transaction.state.jobs[id], max_crashes)
+                for id in transaction.state.claimed.up_to(later, limit, namespace)
             ]
 
     return [(MemoryMaintenance, "take_over_expired", take_all)]
@@ -96,7 +96,7 @@ def _lease_ignored() -> list[Change]:
 
 @mutant("a job whose lease ran out is never taken over")
 def _nothing_is_taken_over() -> list[Change]:
-    async def take_none(self: Any, namespace: str, limit: int, deaths_max: int) -> Any:
+    async def take_none(self: Any, namespace: str, limit: int, max_crashes: int) -> Any:
         return []
 
     return [(MemoryMaintenance, "take_over_expired", take_none)]
@@ -106,8 +106,8 @@ def _nothing_is_taken_over() -> list[Change]:
 def _take_over_keeps_the_epoch() -> list[Change]:
     take_over = maintenance._take_over
 
-    def keeping(transaction: Transaction, job: Any, deaths_max: int) -> Any:
-        taken = take_over(transaction, job, deaths_max)
+    def keeping(transaction: Transaction, job: Any, max_crashes: int) -> Any:
+        taken = take_over(transaction, job, max_crashes)
         transaction.save(replace(transaction.state.jobs[job.id], epoch=job.epoch))
         return taken
 
@@ -206,23 +206,23 @@ def _children_not_given_up() -> list[Change]:
 
 @mutant("a paused run keeps its jobs in the queue")
 def _pause_leaves_jobs() -> list[Change]:
-    return [(committing, "_hold_jobs", nothing)]
+    return [(committing, "_suspend_jobs", nothing)]
 
 
 @mutant("the waits of a paused run become due")
 def _pause_leaves_waits() -> list[Change]:
-    return [(committing, "_hold_waits", nothing)]
+    return [(committing, "_suspend_waits", nothing)]
 
 
 @mutant("a run that is unpaused does not get its jobs back")
 def _unpause_forgets_jobs() -> list[Change]:
-    hold = committing._hold_jobs
+    hold = committing._suspend_jobs
 
-    def forgetting(*args: Any, holds: bool) -> None:
-        if holds:
-            hold(*args, holds=holds)
+    def forgetting(*args: Any, suspend: bool) -> None:
+        if suspend:
+            hold(*args, suspend=suspend)
 
-    return [(committing, "_hold_jobs", forgetting)]
+    return [(committing, "_suspend_jobs", forgetting)]
 
 
 # Limits, fingerprints, schedules, steps
@@ -283,10 +283,10 @@ def _still_due_removed() -> list[Change]:
 
 @mutant("the survey does not tell when a wait is due")
 def _waits_not_surveyed() -> list[Change]:
-    survey = MemoryMaintenance.poll
+    poll = MemoryMaintenance.poll
 
     async def blind(self: Any, *args: Any) -> Any:
-        return replace(await survey(self, *args), next_wait_at=None)
+        return replace(await poll(self, *args), next_wait_at=None)
 
     return [(MemoryMaintenance, "poll", blind)]
 
@@ -360,7 +360,7 @@ def _cancel_clears_nothing() -> list[Change]:
 
     def keeping(self: Decider) -> None:
         give_up(self)
-        self.decision.clears = False
+        self.decision.cancel_all = False
 
     return [(Decider, "give_up", keeping)]
 
@@ -390,7 +390,7 @@ def _signal_leaves_its_wait() -> list[Change]:
 
     def leaving(d: Decider, names: Any) -> None:
         deliver(d, names)
-        d.decision.closes.clear()
+        d.decision.close_waits.clear()
 
     return [(run_commands, "deliver", leaving), (decide, "deliver", leaving)]
 

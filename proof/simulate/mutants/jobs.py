@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.engine import snapshot
-from perdure.model.job import FINISHED, HELD, Status
+from perdure.model.job import CLAIMED, FINISHED, Status
 from perdure.store.lifecycle import Operation, starts_from
 from perdure.store.memory import admin, jobs, maintenance
 from perdure.store.memory import transaction as transactions
@@ -24,7 +24,7 @@ LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
 
 def _held_by_anybody(transaction: Transaction, claim: Any) -> Any:
     job = transaction.state.jobs.get(claim.id)
-    return job if job is not None and job.status in HELD else None
+    return job if job is not None and job.status in CLAIMED else None
 
 
 # Who holds them
@@ -69,8 +69,8 @@ def _dead_worker_keeps_limit() -> list[Change]:
 def _death_costs_a_try() -> list[Change]:
     take_over = maintenance._take_over
 
-    def blaming(transaction: Transaction, job: Any, deaths_max: int) -> Any:
-        taken = take_over(transaction, job, deaths_max)
+    def blaming(transaction: Transaction, job: Any, max_crashes: int) -> Any:
+        taken = take_over(transaction, job, max_crashes)
         after = transaction.state.jobs[job.id]
         transaction.save(replace(after, failures=after.failures + 1))
         return taken

@@ -22,7 +22,7 @@ async def raged(seed: int) -> list[tuple[str, str]]:
     async def happen(random: Random) -> str:
         return f"{random.random():.6f}"
 
-    nemesis = Nemesis([Fault(kind, happen) for kind in KINDS], seed, lambda _: None)
+    nemesis = Nemesis([Fault(found_type, happen) for found_type in KINDS], seed, lambda _: None)
     await nemesis.rage(0.2)
     return [(record.name, record.detail) for record in nemesis.records]
 
@@ -74,7 +74,7 @@ class TestCertainFaults:
             return "so"
 
         others = [Fault(f"other {number}", happen) for number in range(20)]
-        certain = [Fault(kind, happen, is_certain=True) for kind in KINDS]
+        certain = [Fault(found_type, happen, is_certain=True) for found_type in KINDS]
         nemesis = Nemesis([*others, *certain], 1, lambda _: None)
         await nemesis.rage(0)
 

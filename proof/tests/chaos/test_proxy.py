@@ -13,8 +13,8 @@ from proof.chaos.proxy import HOST, Proxy
 
 SOON_SECONDS = 10
 
-Ends = tuple[StreamReader, StreamWriter]
-Dial = Callable[[Proxy], Awaitable[Ends]]
+Finishes = tuple[StreamReader, StreamWriter]
+Dial = Callable[[Proxy], Awaitable[Finishes]]
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ async def dial() -> AsyncIterator[Dial]:
     """Connect to a proxy, until the end of the test."""
     dialled: list[StreamWriter] = []
 
-    async def connect(proxy: Proxy) -> Ends:
+    async def connect(proxy: Proxy) -> Finishes:
         reader, writer = await asyncio.open_connection(HOST, proxy.port)
         dialled.append(writer)
         return reader, writer

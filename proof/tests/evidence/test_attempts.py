@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.store.memory.store import MemoryStore
 from perdure.verify import Finding
-from proof.evidence.log import BodyBegan, GivenBack, Line
+from proof.evidence.log import BodyBegan, Line, Requeued
 from proof.evidence.rules import EvidenceRules, EvidenceSettings
 
 
@@ -29,7 +29,7 @@ async def test_an_attempt_at_a_later_part_of_the_same_job_may_be_given_back() ->
     lines: list[Line] = [
         began(1, "a", 1, 1),
         began(2, "a", 2, 2),
-        GivenBack(at=3, job="j", attempt=1),
+        Requeued(at=3, job="j", attempt=1),
         began(4, "b", 3, 1),
     ]
 
@@ -39,7 +39,7 @@ async def test_an_attempt_at_a_later_part_of_the_same_job_may_be_given_back() ->
 async def test_an_attempt_that_was_given_back_before_must_not_count() -> None:
     lines: list[Line] = [
         began(1, "a", 1, 1),
-        GivenBack(at=2, job="j", attempt=1),
+        Requeued(at=2, job="j", attempt=1),
         began(3, "a", 2, 2),
     ]
 

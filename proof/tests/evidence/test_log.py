@@ -27,15 +27,15 @@ from proof.evidence.log import (
     BodyBegan,
     BodyEnded,
     EndSeen,
-    GivenBack,
     Refused,
+    Requeued,
     read_lines,
 )
 from proof.evidence.rules import Judged
 from proof.tests.evidence.evidence_tasks import LOG, print_in_process, write_many
-from tests.worker.conftest import Hire, hire
+from tests.worker.conftest import StartWorker, start_worker
 
-__all__ = ["hire"]
+__all__ = ["start_worker"]
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ class TestEvidenceLog:
                 errors=errors,
             ),
             EndSeen(at=1.5, namespace="n", status="completed", run="r"),
-            GivenBack(at=1.5, job="j", attempt=2),
+            Requeued(at=1.5, job="j", attempt=2),
         ]
 
     def test_takes_lines_of_several_processes(self, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ class TestEvidenceLog:
 
 class TestInBodies:
     async def test_tells_of_every_execution(
-        self, store: Store, store_url: str, hire: Hire, tmp_path: Path
+        self, store: Store, store_url: str, start_worker: StartWorker, tmp_path: Path
     ) -> None:
         evidence = EvidenceLog(tmp_path / "log")
 
@@ -128,7 +128,7 @@ class TestInBodies:
                 return execution.nonce
 
         printing = Flow("printing").then(print_it).build()
-        await hire(flows=[printing])
+        await start_worker(flows=[printing])
         async with AsyncClient(store) as client:
             nonce = await (await client.submit(printing, 1, id="r")).result(20)
 
@@ -151,11 +151,15 @@ class TestInBodies:
         assert await verify_with_evidence(store, tmp_path / "log") == []
 
     async def test_works_in_child_processes(
-        self, store: Store, hire: Hire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        store: Store,
+        start_worker: StartWorker,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         path = tmp_path / "log"
         monkeypatch.setenv(LOG, str(path))
-        await hire(print_in_process)
+        await start_worker(print_in_process)
         async with AsyncClient(store) as client:
             job = await client.enqueue(print_in_process, 1)
             await job.result(30)
@@ -170,7 +174,7 @@ class TestInBodies:
 class TestLimits:
     @pytest.mark.parametrize("signs, judged", [(True, 3), (False, 0)])
     async def test_says_on_how_much_they_were_judged(
-        self, store: Store, hire: Hire, signs: bool, judged: int
+        self, store: Store, start_worker: StartWorker, signs: bool, judged: int
     ) -> None:
         """Only an output that counted shows that its execution held the claim to its end."""
         evidence = MemoryEvidenceLog()
@@ -180,7 +184,7 @@ class TestLimits:
             with evidence.execution(ctx, limits=["printer"]) as execution:
                 return execution.nonce if signs else "unsigned"
 
-        await hire(print_it)
+        await start_worker(print_it)
         async with AsyncClient(store) as client:
             for number in range(3):
                 await (await client.enqueue(print_it, number)).result(20)
@@ -196,7 +200,7 @@ class TestLimits:
 
 class TestEnds:
     async def test_a_job_that_was_started_anew_may_end_otherwise(
-        self, store: Store, hire: Hire
+        self, store: Store, start_worker: StartWorker
     ) -> None:
         evidence = MemoryEvidenceLog()
         paper: list[str] = []
@@ -205,7 +209,7 @@ class TestEnds:
         async def print_it(value: int) -> str:
             return paper[0]
 
-        await hire(print_it)
+        await start_worker(print_it)
         async with AsyncClient(store) as client:
             job = await client.enqueue(print_it, 1)
             with pytest.raises(JobFailed):

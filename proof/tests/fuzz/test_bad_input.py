@@ -9,7 +9,7 @@ import pytest
 from perdure import AsyncClient
 from perdure.operations.catalog import OPERATIONS
 from proof.fuzz.calls import COMMANDS, COMMANDS_LEFT_OUT, LEFT_OUT, METHODS
-from proof.fuzz.kinds import KINDS
+from proof.fuzz.node_types import KINDS
 from proof.fuzz.running import fuzz
 from tests.cli.test_command_tree import COMMANDS as ALL
 
@@ -27,12 +27,12 @@ EXAMPLES = {
     "secrets": {"memory": 45, "sqlite": 2, "postgres": 4},
     "command lines": {"sqlite": 12},
 }
-CASES = [(kind, backend) for kind, counts in EXAMPLES.items() for backend in counts]
+CASES = [(found_type, backend) for found_type, counts in EXAMPLES.items() for backend in counts]
 
 
 def test_every_kind_is_tried_on_every_backend_that_it_names() -> None:
-    assert {kind: set(counts) for kind, counts in EXAMPLES.items()} == {
-        name: set(kind.backends) for name, kind in KINDS.items()
+    assert {found_type: set(counts) for found_type, counts in EXAMPLES.items()} == {
+        name: set(found_type.backends) for name, found_type in KINDS.items()
     }
 
 
@@ -48,12 +48,12 @@ def test_every_command_is_tried() -> None:
     assert COMMANDS.keys() | COMMANDS_LEFT_OUT.keys() == ALL.keys()
 
 
-@pytest.mark.parametrize("kind, backend", CASES)
+@pytest.mark.parametrize("found_type, backend", CASES)
 def test_is_accepted_or_refused_by_name(
-    kind: str, backend: str, request: pytest.FixtureRequest
+    found_type: str, backend: str, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue("postgres_server_url") if backend == "postgres" else ""
 
-    tally = fuzz(kind, backend, EXAMPLES[kind][backend], number=1, postgres_url=url)
+    tally = fuzz(found_type, backend, EXAMPLES[found_type][backend], number=1, postgres_url=url)
 
     assert tally.tried >= tally.accepted > 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from perdure.errors import StoreError
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.job import JobFilter, Status
 from perdure.model.outcome import Completed, Settlement
 from proof.simulate.loop import SimulatedLoop
@@ -113,20 +113,20 @@ def test_a_silent_line_is_noticed_late(loop: SimulatedLoop) -> None:
 
 
 def test_hints_may_come_twice_or_never(loop: SimulatedLoop) -> None:
-    def heard(faults: FaultProfile) -> list[HintKind]:
+    def heard(faults: FaultProfile) -> list[HintType]:
         store, hints = store_on(loop, faults, Seen()), list[Hint]()
 
         async def listen() -> None:
-            stop = store.subscribe(hints.append, [HintKind.READY])
+            stop = store.subscribe(hints.append, [HintType.READY])
             await store.jobs.insert([new_job()])
             await asyncio.sleep(10)
             stop()
 
         loop.run_until_complete(listen())
-        return [hint.kind for hint in hints]
+        return [hint.type for hint in hints]
 
-    assert heard(FaultProfile()) == [HintKind.READY]
-    assert heard(FaultProfile(hint_twice=1.0)) == [HintKind.READY] * 2
+    assert heard(FaultProfile()) == [HintType.READY]
+    assert heard(FaultProfile(hint_twice=1.0)) == [HintType.READY] * 2
     assert heard(FaultProfile(hint_lost=1.0)) == []
 
 

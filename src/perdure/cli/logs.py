@@ -22,10 +22,10 @@ from perdure.worker.events import (
     AttemptCompleted,
     AttemptDeadLettered,
     AttemptFailed,
+    AttemptLost,
     AttemptRequeued,
     AttemptRetried,
     AttemptStarted,
-    ClaimLost,
     JobEvent,
     JobTakenOver,
     WorkerEvent,
@@ -38,7 +38,7 @@ from perdure.worker.supervisor import (
     ProcessKilled,
     ProcessNotStarted,
     ProcessStarted,
-    StopAsked,
+    StopRequested,
     SupervisorEvent,
 )
 from perdure.worker.worker import Worker
@@ -54,15 +54,15 @@ _LEVELS: dict[type[WorkerEvent | SupervisorEvent], tuple[int, str]] = {
     WorkerStopped: (logging.INFO, "worker stopped"),
     AttemptStarted: (logging.DEBUG, "job started"),
     AttemptCompleted: (logging.INFO, "job completed"),
-    AttemptRequeued: (logging.INFO, "job released"),
+    AttemptRequeued: (logging.INFO, "job requeued"),
     AttemptAborting: (logging.INFO, "job aborting"),
     AttemptCancelled: (logging.INFO, "job cancelled"),
     AttemptRetried: (logging.WARNING, "job retried"),
     AttemptFailed: (logging.ERROR, "job failed"),
     AttemptDeadLettered: (logging.ERROR, "job dead"),
     JobTakenOver: (logging.WARNING, "job taken over"),
-    ClaimLost: (logging.WARNING, "claim lost"),
-    StopAsked: (logging.INFO, "stop asked"),
+    AttemptLost: (logging.WARNING, "claim lost"),
+    StopRequested: (logging.INFO, "stop asked"),
     ProcessStarted: (logging.INFO, "process started"),
     ProcessEnded: (logging.WARNING, "process ended"),
     ProcessNotStarted: (logging.ERROR, "process not started"),
@@ -90,10 +90,10 @@ def format_warnings() -> None:
 
 def log_worker(worker: Worker, **started: Any) -> None:
     """Log what the worker does, as far as anybody reads it; ``started`` goes with its start."""
-    for kind, (level, message) in _LEVELS.items():
-        if issubclass(kind, WorkerEvent) and _log.isEnabledFor(level):
-            more = started if kind is WorkerStarted else {}
-            worker.on(kind, _logger(level, message, more))
+    for event_type, (level, message) in _LEVELS.items():
+        if issubclass(event_type, WorkerEvent) and _log.isEnabledFor(level):
+            more = started if event_type is WorkerStarted else {}
+            worker.on(event_type, _logger(level, message, more))
 
 
 def log_supervisor(event: SupervisorEvent) -> None:
@@ -120,7 +120,7 @@ def fields_of(event: WorkerEvent | SupervisorEvent) -> dict[str, Any]:
             fields["holder"] = event.holder
         case WorkerStopping():
             fields |= {"running": event.running, "grace": _seconds(event.grace)}
-        case StopAsked():
+        case StopRequested():
             fields["grace"] = _seconds(event.grace)
         case ProcessStarted() | ProcessKilled():
             fields |= {"process": event.number, "pid": event.pid}

@@ -139,12 +139,12 @@ def output_told() -> Iterator[None]:
 
 
 def _print_unexpected(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    found_type: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     """The traceback of an error that is none of ours; it may quote stored text."""
     import traceback
 
-    echo_lines("".join(traceback.format_exception(kind, error, trace)), err=True)
+    echo_lines("".join(traceback.format_exception(found_type, error, trace)), err=True)
 
 
 def _discard_output() -> None:

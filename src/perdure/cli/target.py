@@ -16,7 +16,7 @@ from perdure.diagnostics import declare, near
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.flows.builder import Flow
 from perdure.flows.built import BuiltFlow
-from perdure.flows.yaml.sources import FILE_ENDINGS, Library, kinds_among
+from perdure.flows.yaml.sources import FILE_ENDINGS, Library, node_types_among
 from perdure.tasks.task import Task
 from perdure.worker.worker import Worker
 
@@ -83,7 +83,7 @@ def load_flow(target: str) -> BuiltFlow:
         found = _attribute(module, name)
         if isinstance(found, BuiltFlow):
             return found
-        raise InvalidInput(NOT_A_FLOW.fault(target=target, found=_kind(found)))
+        raise InvalidInput(NOT_A_FLOW.fault(target=target, found=_type(found)))
     flows = {each: name for name, each in vars(module).items() if isinstance(each, BuiltFlow)}
     if len(flows) == 1:
         return next(iter(flows))
@@ -123,16 +123,16 @@ def flow_at(target: str, app: str | None) -> BuiltFlow:
         return load_with(target, library)
     except InvalidFlow as error:
         if app is None and library.missing:
-            advice = "Pass --app MODULE, which has the tasks, kinds and flows that it names"
+            advice = "Pass --app MODULE, which has the tasks, node types and flows that it names"
             raise InvalidFlow(*error.faults, flow=error.flow, advice=advice) from error
         raise
 
 
 def library_at(target: str) -> Library:
-    """The tasks, kinds and flows that ``target`` has, for flows in files to name."""
+    """The tasks, node types and flows that ``target`` has, for flows in files to name."""
     code, module = load(target), load_module(target)
-    kinds = kinds_among(list(vars(module).values()), module.__name__)
-    return Library([*code.tasks, *code.flows], kinds, code.flows)
+    node_types = node_types_among(list(vars(module).values()), module.__name__)
+    return Library([*code.tasks, *code.flows], node_types, code.flows)
 
 
 def load_flows(target: str) -> tuple[BuiltFlow, ...]:
@@ -227,7 +227,7 @@ def _usable(found: Any, target: str) -> Worker | Code:
     several = found if isinstance(found, list | tuple) else [found]
     if several and all(isinstance(each, _CODE) for each in several):
         return _sorted(several)
-    raise InvalidInput(NOT_USABLE.fault(target=target, found=_kind(found)))
+    raise InvalidInput(NOT_USABLE.fault(target=target, found=_type(found)))
 
 
 def _sorted(found: Sequence[Any]) -> Code:
@@ -239,7 +239,7 @@ def _sorted(found: Sequence[Any]) -> Code:
     )
 
 
-def _kind(found: Any) -> str:
+def _type(found: Any) -> str:
     several = found if isinstance(found, list | tuple) else [found]
     if any(isinstance(each, Flow) for each in several):
         return "a flow that is not built (call .build() on it)"

@@ -177,7 +177,7 @@ class AsyncClient:
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
+        found_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:

@@ -151,7 +151,7 @@ class OpenableFacade(Facade[O]):
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        found_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:

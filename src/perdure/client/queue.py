@@ -10,7 +10,7 @@ from typing import Any, Self, Unpack
 from perdure.client.facade import OpenableFacade, sync
 from perdure.clock import new_id
 from perdure.engine.failures import Budget, after_error, describe
-from perdure.errors import StaleClaim
+from perdure.errors import ClaimLost
 from perdure.model import check
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import (
@@ -21,8 +21,8 @@ from perdure.model.job import (
     NewJob,
     Status,
 )
-from perdure.model.outcome import Completed, Outcome, Released, Settlement
-from perdure.model.partition import Lane
+from perdure.model.outcome import Completed, Outcome, Parked, Settlement
+from perdure.model.partition import Partition
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
 from perdure.model.retry import Retry
 from perdure.model.times import Duration
@@ -32,12 +32,12 @@ from perdure.operations.jobs import Jobs
 from perdure.operations.queues import queue_stats
 from perdure.operations.records import JobChange, JobRecord, QueueStats, decoded
 from perdure.store.admission import AGING_DEFAULT
-from perdure.store.contract import SURVEY_LANES_MAX, ClaimRequest, LaneRequest, Store
+from perdure.store.contract import POLL_PARTITIONS_MAX, ClaimRequest, PartitionClaim, Store
 from perdure.tasks.calls import JobDefaults, payload_job
 from perdure.tasks.options import JobOptions
 
 ATTEMPTS_DEFAULT = 3
-DEATHS_MAX = 3
+MAX_CRASHES = 3
 """Expired leases that send a job to the dead letter as a poison pill."""
 HOUSEKEEPING_BATCH = 1_000
 
@@ -65,11 +65,11 @@ class QueuedJob(Value):
 
     @property
     def task(self) -> str:
-        return self.claimed.lane.task
+        return self.claimed.partition.task
 
     @property
     def queue(self) -> str:
-        return self.claimed.lane.queue
+        return self.claimed.partition.queue
 
     @property
     def attempt(self) -> int:
@@ -128,7 +128,7 @@ class AsyncJobQueue:
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
+        found_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -172,12 +172,16 @@ class AsyncJobQueue:
         worker = WorkerId(check.name(worker_id, "worker_id"))
         duration = check.span(lease, "lease", is_positive=True)
         store = await self._backend.store()
-        lanes = await self._lanes(store, check.names(queues, "queues"), tasks)
-        if not lanes:
+        partitions = await self._partitions(store, check.names(queues, "queues"), tasks)
+        if not partitions:
             return None
         claimed = await store.jobs.claim(
             ClaimRequest(
-                namespace=self.namespace, worker=worker, lanes=lanes, limit=1, lease=duration
+                namespace=self.namespace,
+                worker=worker,
+                partitions=partitions,
+                limit=1,
+                lease=duration,
             )
         )
         for job in claimed.jobs:
@@ -200,7 +204,7 @@ class AsyncJobQueue:
 
     async def release(self, job: QueuedJob) -> Status:
         """Park a job as paused until it is resumed; it does not cost an attempt."""
-        return await self._settle(job, Released())
+        return await self._settle(job, Parked())
 
     async def heartbeat(self, job: QueuedJob, extend: Duration | None = None) -> Status:
         """Hold a job for another lease, or for ``extend``. ``aborting`` asks you to stop."""
@@ -208,7 +212,7 @@ class AsyncJobQueue:
         store = await self._backend.store()
         renewal = await store.jobs.renew(job.worker, [job.claim], lease)
         if job.id in renewal.lost:
-            raise StaleClaim(job_id=job.id, epoch=job.claim_epoch)
+            raise ClaimLost(job_id=job.id, epoch=job.claim_epoch)
         return Status.ABORTING if job.id in renewal.aborting else Status.ACTIVE
 
     async def resume(self, id: str) -> JobChange:
@@ -223,7 +227,7 @@ class AsyncJobQueue:
         store = await self._backend.store()
         count = 0
         while taken := await store.maintenance.take_over_expired(
-            self.namespace, HOUSEKEEPING_BATCH, DEATHS_MAX
+            self.namespace, HOUSEKEEPING_BATCH, MAX_CRASHES
         ):
             count += len(taken)
         return count
@@ -241,29 +245,29 @@ class AsyncJobQueue:
         store = await self._backend.store()
         [status] = await store.jobs.settle([Settlement(claim=job.claim, outcome=outcome)])
         if status is None:
-            raise StaleClaim(job_id=job.id, epoch=job.claim_epoch)
+            raise ClaimLost(job_id=job.id, epoch=job.claim_epoch)
         return status
 
-    async def _lanes(
+    async def _partitions(
         self, store: Store, queues: Sequence[str], tasks: Sequence[str] | None
-    ) -> list[LaneRequest]:
-        """The lanes with waiting jobs that are asked for, once what is due has been seen to."""
+    ) -> list[PartitionClaim]:
+        """The partitions with waiting jobs that are asked for, once what is due has been seen to."""
         wanted = check.optional(check.names, tasks, "tasks")
-        survey = await store.maintenance.poll(self.namespace)
-        if survey.next_deadline_at is not None and survey.next_deadline_at <= survey.now:
+        poll = await store.maintenance.poll(self.namespace)
+        if poll.next_deadline_at is not None and poll.next_deadline_at <= poll.now:
             await store.maintenance.expire_deadlines(self.namespace, HOUSEKEEPING_BATCH)
-        if survey.next_due_at is not None and survey.next_due_at <= survey.now:
+        if poll.next_due_at is not None and poll.next_due_at <= poll.now:
             await store.maintenance.promote_due(self.namespace, HOUSEKEEPING_BATCH)
-            survey = await store.maintenance.poll(self.namespace)
-        texts = list(survey.lanes)
-        while len(survey.lanes) == SURVEY_LANES_MAX:
-            survey = await store.maintenance.poll(self.namespace, survey.lanes[-1])
-            texts += survey.lanes
-        lanes = [(text, Lane.parse(text)) for text in texts]
+            poll = await store.maintenance.poll(self.namespace)
+        texts = list(poll.partitions)
+        while len(poll.partitions) == POLL_PARTITIONS_MAX:
+            poll = await store.maintenance.poll(self.namespace, poll.partitions[-1])
+            texts += poll.partitions
+        partitions = [(text, Partition.parse(text)) for text in texts]
         return [
-            LaneRequest(lane=text, queue=lane.queue)
-            for text, lane in lanes
-            if lane.queue in queues and (wanted is None or lane.task in wanted)
+            PartitionClaim(partition=text, queue=partition.queue)
+            for text, partition in partitions
+            if partition.queue in queues and (wanted is None or partition.task in wanted)
         ]
 
 

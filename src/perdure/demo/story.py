@@ -21,7 +21,7 @@ from perdure.cli.command import login_name
 from perdure.cli.views.screen import EVENTS_MAX, LiveView, PlainScreen
 from perdure.demo import flow
 from perdure.demo.flow import PAGE_END
-from perdure.model.job import HELD, Job
+from perdure.model.job import CLAIMED, Job
 from perdure.model.run import RunStatus
 from perdure.model.value import Value
 from perdure.operations.records import EventRecord, RunSnapshot
@@ -124,7 +124,7 @@ class Stage:
         self._plain = PlainScreen(console)
         self._events: deque[EventRecord] = deque(maxlen=EVENTS_MAX)
         self._told: deque[Text] = deque(maxlen=TOLD_MAX)
-        self._sight: RunSnapshot | None = None
+        self._snapshot: RunSnapshot | None = None
 
     def tell(self, seconds: float, text: str) -> None:
         """Say what the demo does, or sees."""
@@ -135,12 +135,12 @@ class Stage:
         self._told.append(line)
         self._draw(self._live)
 
-    def show(self, sight: RunSnapshot) -> None:
+    def show(self, snapshot: RunSnapshot) -> None:
         if self._live is None:
-            self._plain.show(sight)
+            self._plain.show(snapshot)
             return
-        self._sight = sight
-        self._events.extend(sight.events)
+        self._snapshot = snapshot
+        self._events.extend(snapshot.events)
         self._draw(self._live)
 
     def ask(self, question: str) -> bool | None:
@@ -158,8 +158,8 @@ class Stage:
 
     def _draw(self, live: Live) -> None:
         view: RenderableType = Text("\n").join(self._told)
-        if self._sight is not None:
-            view = LiveView(self._sight, list(self._events), footer=[Text(), *self._told])
+        if self._snapshot is not None:
+            view = LiveView(self._snapshot, list(self._events), footer=[Text(), *self._told])
         live.update(view, refresh=True)
 
 
@@ -285,14 +285,14 @@ class Story:
         """From the start to the end, and what to think of it."""
         with Client(self.store) as client:
             try:
-                self._hire(client)
+                self._start_workers(client)
                 run = self._follow(client)
             finally:
                 for process in self._crew:
                     process.stop()
             return Ending(verdict=self._judge(run), timeline=run.timeline())
 
-    def _hire(self, client: Client) -> None:
+    def _start_workers(self, client: Client) -> None:
         self._tell(f"starting {WORKERS} worker processes on a new SQLite file")
         numbers = range(1, WORKERS + 1)
         self._crew = [WorkerProcess(number, self.store, self._folder) for number in numbers]
@@ -306,47 +306,47 @@ class Story:
         asked = {"folder": str(self._folder / "books"), "pause": self._tempo.pause_seconds}
         run = client.submit(flow.catalogue, asked, id=RUN)
         self._tell(f"submitted {RUN}: a fork, a map over {self._tempo.books} books, an approval")
-        for sight in run.observe():
-            self._stage.show(sight)
+        for snapshot in run.observe():
+            self._stage.show(snapshot)
             self._check_on_crew()
-            self._direct(client, sight)
+            self._direct(client, snapshot)
         return run
 
-    def _direct(self, client: Client, sight: RunSnapshot) -> None:
+    def _direct(self, client: Client, snapshot: RunSnapshot) -> None:
         """Do what comes next, once its time has come."""
         if self._victim is None:
-            self._kill_one(sight)
+            self._kill_one(snapshot)
         elif not self._is_taken_over:
-            self._await_takeover(sight, self._victim)
+            self._await_takeover(snapshot, self._victim)
         if not self._is_decided:
-            self._decide(client, sight)
+            self._decide(client, snapshot)
 
-    def _kill_one(self, sight: RunSnapshot) -> None:
-        progress = sight.state.maps.get(MAP)
+    def _kill_one(self, snapshot: RunSnapshot) -> None:
+        progress = snapshot.state.maps.get(MAP)
         if progress is None or len(progress.refs) < self._tempo.kill_after_items:
             return
-        victim = max(self._crew, key=lambda process: len(_just_begun(process, sight)))
-        if len(_just_begun(victim, sight)) >= 2:
+        victim = max(self._crew, key=lambda process: len(_just_started(process, snapshot)))
+        if len(_just_started(victim, snapshot)) >= 2:
             victim.kill()
             self._victim, self._killed_at = victim, self.seconds
 
-    def _await_takeover(self, sight: RunSnapshot, victim: WorkerProcess) -> None:
+    def _await_takeover(self, snapshot: RunSnapshot, victim: WorkerProcess) -> None:
         if self._orphans is None:
             # Nobody else may touch these before their leases run out, so the record stands still.
-            self._orphans = {job.node.key for job in _held_by(victim, sight) if job.node}
+            self._orphans = {job.node.key for job in _claimed_by(victim, snapshot) if job.node}
             lost = ", ".join(sorted(self._orphans)) or "nothing"
             self._tell(f"{victim.id} got SIGKILL while it worked on {lost}")
-        there = {job.node.key: job for job in sight.jobs if job.node}
+        there = {job.node.key: job for job in snapshot.jobs if job.node}
         # Taken over once somebody has started it again; one that is not there any more is done.
         left = [there[key] for key in self._orphans if key in there]
-        if all(job.status in HELD and job.worker != victim.id for job in left):
+        if all(job.status in CLAIMED and job.worker != victim.id for job in left):
             self._is_taken_over = True
             took = self.seconds - self._killed_at
             count = len(self._orphans)
             self._tell(f"{count} of {count} taken over by others, {took:.1f} s after the kill")
 
-    def _decide(self, client: Client, sight: RunSnapshot) -> None:
-        asked = [wait for wait in sight.waits if f"{RUN}:{wait.key}" == APPROVAL]
+    def _decide(self, client: Client, snapshot: RunSnapshot) -> None:
+        asked = [wait for wait in snapshot.waits if f"{RUN}:{wait.key}" == APPROVAL]
         if not asked:
             return
         if self._open_since is None:
@@ -383,10 +383,10 @@ class Story:
         self._stage.tell(self.seconds, text)
 
 
-def _held_by(process: WorkerProcess, sight: RunSnapshot) -> list[Job]:
-    return [job for job in sight.jobs if job.worker == process.id and job.status in HELD]
+def _claimed_by(process: WorkerProcess, snapshot: RunSnapshot) -> list[Job]:
+    return [job for job in snapshot.jobs if job.worker == process.id and job.status in CLAIMED]
 
 
-def _just_begun(process: WorkerProcess, sight: RunSnapshot) -> list[Job]:
+def _just_started(process: WorkerProcess, snapshot: RunSnapshot) -> list[Job]:
     """What it cannot have finished by the time that it is killed."""
-    return [job for job in _held_by(process, sight) if 0 < job.progress.percent <= 50]
+    return [job for job in _claimed_by(process, snapshot) if 0 < job.progress.percent <= 50]

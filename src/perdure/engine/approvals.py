@@ -22,7 +22,7 @@ from perdure.errors import (
     ApprovalNotFound,
     InvalidAnswer,
     InvalidInput,
-    NotADecider,
+    NotDecider,
     Rejected,
     WaitTimedOut,
 )
@@ -31,7 +31,7 @@ from perdure.model.event import ApprovalAnswered, ApprovalReminded, NodeNotified
 from perdure.model.failure import Failure, failure_of
 from perdure.model.graph import APPROVE, FAIL, ORDINARY, REJECT, ApprovalNode, JsonSchema
 from perdure.model.ids import Key
-from perdure.model.run import ApprovalState, LiveKind, NewWait, NodeStatus, WaitKind
+from perdure.model.run import ApprovalState, LiveType, NewWait, NodeStatus, WaitType
 from perdure.model.trigger import DecideApproval, WaitDue
 from perdure.model.wait import approval_id
 
@@ -129,7 +129,7 @@ def _open_approval(d: Decider, command: DecideApproval) -> ApprovalNode:
         )
         reason = f"its flow has {known}" if known else f"flow {state.flow!r} has no approvals"
         raise ApprovalNotFound(approval_id=id, reason=reason)
-    if state.live.get(node.id) is not LiveKind.WAIT:
+    if state.live.get(node.id) is not LiveType.WAIT:
         reached = state.nodes.get(node.id)
         if reached is None:
             raise ApprovalNotFound(approval_id=id, reason="its run has not come to it yet")
@@ -159,7 +159,7 @@ def _checked_decider(d: Decider, node: ApprovalNode, command: DecideApproval) ->
         dict.fromkeys(each for each in deciders if each in (command.by, *command.roles))
     )
     if deciders and not stands_for:
-        raise NotADecider(approval_id=id, by=command.by, deciders=deciders)
+        raise NotDecider(approval_id=id, by=command.by, deciders=deciders)
     if command.by is None and node.quorum != 1:
         raise InvalidInput(ANONYMOUS_ANSWER.fault(("by",), approval_id=id))
     for each in state.answers:
@@ -231,7 +231,7 @@ def _with_edits(base: Any, edits: Any) -> Any:
 def _conclude(d: Decider, node: ApprovalNode) -> None:
     """Continue if enough people agree."""
     decided = decision_of(node, d.state.approvals.get(node.id, _NOBODY))
-    if decided is not None and d.state.live.get(node.id) is LiveKind.WAIT:
+    if decided is not None and d.state.live.get(node.id) is LiveType.WAIT:
         _end(d, node, decided, "approval", None)
 
 
@@ -276,17 +276,17 @@ def _names(d: Decider, node: ApprovalNode, decision: str | None) -> list[str]:
 
 def _close(d: Decider, node: ApprovalNode) -> None:
     """End the wait, and whatever stands beside it."""
-    d.decision.closes.append(node.id)
+    d.decision.close_waits.append(node.id)
     reminders = d.state.approvals.get(node.id, _NOBODY).reminders
     aside = [Key(node=node.id, part="remind"), Key(node=node.id, part="notify")]
     aside += [Key(node=node.id, part="notify", iteration=n + 1) for n in range(reminders)]
-    d.decision.drops.extend(key.text for key in aside if key.text in d.state.live)
+    d.decision.cancel_keys.extend(key.text for key in aside if key.text in d.state.live)
 
 
 def _remind(d: Decider, node: ApprovalNode, late_ms: int) -> None:
     """Tell people once more, and let others decide too if it is time for that."""
     state, steps = d.state.approvals.get(node.id, _NOBODY), reminder_steps(node)
-    d.decision.closes.append(Key(node=node.id, part="remind").text)
+    d.decision.close_waits.append(Key(node=node.id, part="remind").text)
     number = state.reminders + 1
     if number > len(steps):
         return
@@ -299,7 +299,7 @@ def _remind(d: Decider, node: ApprovalNode, late_ms: int) -> None:
         left_ms = None if node.timeout_ms is None else node.timeout_ms - step.at_ms - late_ms
         again = NewWait(
             key=node.id,
-            kind=WaitKind.APPROVAL,
+            type=WaitType.APPROVAL,
             name=request.title,
             delay=None if left_ms is None else timedelta(milliseconds=max(0, left_ms)),
             deciders=deciders,

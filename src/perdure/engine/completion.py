@@ -138,10 +138,10 @@ def _drop_other_items(d: Decider, node: MapNode, failed: int) -> None:
     progress, live = d.state.maps[node.id], d.state.live
     for item in range(progress.launched):
         if item not in progress.refs and item != failed:
-            d.decision.drops.append(Key(node=node.id, item=item).text)
+            d.decision.cancel_keys.append(Key(node=node.id, item=item).text)
             poll = Key(node=node.id, item=item, part="poll").text
             if poll in live:
-                d.decision.drops.append(poll)
+                d.decision.cancel_keys.append(poll)
     d.view.forget_items(node.id)
 
 
@@ -184,7 +184,7 @@ def end(
     """End the run, or first undo what it completed."""
     d.give_up()
     if d.state.is_paused:
-        d.decision.holds = False
+        d.decision.suspend = False
     undoes = _to_undo(d) if compensates else ()
     if not undoes:
         d.emit(_ending(outcome, failure, node, reason, by, compensates))

@@ -65,7 +65,7 @@ from perdure.model.graph import (
 )
 from perdure.model.ids import Key, RunId
 from perdure.model.outcome import Cancelled, Completed, Paused, Retried, Skipped
-from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
+from perdure.model.run import LiveType, NodeStatus, RunState, RunStatus
 from perdure.model.trigger import (
     CancelRun,
     ChildEnded,
@@ -184,13 +184,13 @@ def fork(
 
 def _job_ended(d: Decider, trigger: JobEnded) -> None:
     key, outcome = trigger.key, trigger.outcome
-    if not _is_live(d, key, LiveKind.JOB):
+    if not _is_live(d, key, LiveType.JOB):
         return
     match outcome:
         case Completed():
             _completed(d, trigger, outcome)
         case Retried():
-            restarts = not outcome.is_postponed and failed_externally(d, key.text)
+            restarts = not outcome.is_snoozed and failed_externally(d, key.text)
             event = NodeRetried(
                 key=key.text, attempt=trigger.attempt, failure=outcome.failure, restarts=restarts
             )
@@ -305,9 +305,9 @@ def _after_check(
 def _child_ended(d: Decider, trigger: ChildEnded) -> None:
     key, output = trigger.key, trigger.output
     is_current = d.state.children.get(key.text) == trigger.run
-    if not is_current or not _is_live(d, key, LiveKind.CHILD):
+    if not is_current or not _is_live(d, key, LiveType.CHILD):
         return
-    d.decision.closes.append(key.text)
+    d.decision.close_waits.append(key.text)
     node = d.graph.nodes[key.node]
     if trigger.status is not RunStatus.COMPLETED:
         fault = CHILD_CANCELLED.fault(run=trigger.run)
@@ -323,7 +323,7 @@ def _child_ended(d: Decider, trigger: ChildEnded) -> None:
 
 def _wait_due(d: Decider, trigger: WaitDue) -> None:
     key = trigger.key
-    if not _is_live(d, key, LiveKind.WAIT):
+    if not _is_live(d, key, LiveType.WAIT):
         return
     node = d.graph.nodes[key.node]
     if isinstance(node, ApprovalNode):
@@ -331,10 +331,10 @@ def _wait_due(d: Decider, trigger: WaitDue) -> None:
     elif key.text in d.state.pauses or key.part == "poll":
         pause_due(d, key)
     elif isinstance(node, DelayNode):
-        d.decision.closes.append(key.text)
+        d.decision.close_waits.append(key.text)
         pass_on(d, node.id, ORDINARY, "timer")
     elif isinstance(node, SignalNode) and node.timeout_ms is not None:
-        d.decision.closes.append(key.text)
+        d.decision.close_waits.append(key.text)
         fault = NO_SIGNAL.fault(signal=node.signal, timeout_ms=node.timeout_ms)
         failure = failure_of(fault, WaitTimedOut)
         end_by_policy(d, key, node.on_timeout, NULL, failure, cause="timeout")
@@ -359,9 +359,9 @@ def _report_received(d: Decider, trigger: ReportReceived) -> None:
     settle(d)
 
 
-def _is_live(d: Decider, key: Key, kind: LiveKind) -> bool:
+def _is_live(d: Decider, key: Key, live_type: LiveType) -> bool:
     """Whether the end of a job, a wait or a child matters; while the run is paused none does."""
-    return not d.state.is_paused and d.state.live.get(key.text) is kind
+    return not d.state.is_paused and d.state.live.get(key.text) is live_type
 
 
 _DECISIONS: dict[type, Callable[[Decider, Any], None]] = {

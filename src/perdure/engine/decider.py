@@ -27,7 +27,7 @@ from perdure.model.graph import (
     TaskNode,
 )
 from perdure.model.ids import Key, RunId
-from perdure.model.run import NewWait, RunState, WaitKind
+from perdure.model.run import NewWait, RunState, WaitType
 from perdure.model.value import Value
 from perdure.model.wait import ApprovalRequest, Notice, approval_id
 
@@ -59,13 +59,13 @@ class Decision:
     """Events, and what is to be written with them."""
 
     __slots__ = (
+        "cancel_all",
+        "cancel_keys",
         "children",
-        "clears",
-        "closes",
-        "drops",
+        "close_waits",
         "events",
-        "holds",
         "schedules",
+        "suspend",
         "version",
         "waits",
     )
@@ -74,13 +74,13 @@ class Decision:
         self.events: list[tuple[Event, bytes | None]] = []
         self.schedules: list[Schedule] = []
         self.waits: list[NewWait] = []
-        self.closes: list[str] = []
-        self.drops: list[str] = []
+        self.close_waits: list[str] = []
+        self.cancel_keys: list[str] = []
         """Keys that are given up: their jobs are taken away, their children cancelled."""
         self.children: list[StartChild] = []
-        self.clears = False
+        self.cancel_all = False
         """Everything that is live is given up, but for what this decision starts."""
-        self.holds: bool | None = None
+        self.suspend: bool | None = None
         self.version: str | None = None
 
 
@@ -166,8 +166,13 @@ class Decider:
     def give_up(self) -> None:
         """Everything that is live ends here, and so does what this decision was to start."""
         decision = self.decision
-        decision.clears = True
-        for planned in (decision.schedules, decision.waits, decision.closes, decision.drops):
+        decision.cancel_all = True
+        for planned in (
+            decision.schedules,
+            decision.waits,
+            decision.close_waits,
+            decision.cancel_keys,
+        ):
             planned.clear()
         decision.children.clear()
 
@@ -265,7 +270,7 @@ class Decider:
                 self.call(Key(node=node.id), node.body, view.input_of(node.id))
             case DelayNode(until=""):
                 delay = timedelta(milliseconds=node.delay_ms)
-                self.wait(NewWait(key=node.id, kind=WaitKind.TIMER, delay=delay))
+                self.wait(NewWait(key=node.id, type=WaitType.TIMER, delay=delay))
             case DelayNode():
                 when = view.rendered(node, node.until)
                 try:
@@ -275,7 +280,7 @@ class Decider:
                         ("nodes", node.id, "until"), node=node.id, value=when, reason=str(error)
                     )
                     raise UnusableInput(node.id, fault) from None
-                self.wait(NewWait(key=node.id, kind=WaitKind.TIMER, due_at=due_at))
+                self.wait(NewWait(key=node.id, type=WaitType.TIMER, due_at=due_at))
             case SignalNode():
                 self._await_signal(node)
             case ApprovalNode():
@@ -290,7 +295,7 @@ class Decider:
                 return
         wait = NewWait(
             key=node.id,
-            kind=WaitKind.SIGNAL,
+            type=WaitType.SIGNAL,
             name=node.signal,
             delay=milliseconds(node.timeout_ms),
             detail=b"" if where is None else msgspec.json.encode({"where": where}),
@@ -302,7 +307,7 @@ class Decider:
         request = self.view.approval_request(node)
         wait = NewWait(
             key=node.id,
-            kind=WaitKind.APPROVAL,
+            type=WaitType.APPROVAL,
             name=request.title,
             delay=milliseconds(node.timeout_ms),
             deciders=node.deciders,
@@ -316,7 +321,7 @@ class Decider:
     def remind_in(self, node: ApprovalNode, delay_ms: int) -> None:
         key = Key(node=node.id, part="remind").text
         delay = timedelta(milliseconds=max(0, delay_ms))
-        self.wait(NewWait(key=key, kind=WaitKind.TIMER, delay=delay))
+        self.wait(NewWait(key=key, type=WaitType.TIMER, delay=delay))
 
     def notify(
         self,
@@ -377,7 +382,7 @@ class Decider:
             child = RunId(f"{self.run}/{key.text}~{self.view.next_number}")
         self._gathered.children.append((key.text, child))
         self.decision.children.append(StartChild(key=key, id=child, flow=body, input=input))
-        self.decision.waits.append(NewWait(key=key.text, kind=WaitKind.CHILD, name=child))
+        self.decision.waits.append(NewWait(key=key.text, type=WaitType.CHILD, name=child))
 
     def check_loop(self, node: LoopNode, iteration: int, output: bytes) -> None:
         """Execute the task that tells whether a loop is done."""

@@ -11,12 +11,12 @@ from perdure.engine.completion import end_by_policy, fail
 from perdure.engine.decider import Decider
 from perdure.engine.run_view import NULL
 from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded, WaitTimedOut
-from perdure.model.event import NodeAsked, NodePaused, NodePolled, NodeReported, ReportIgnored
+from perdure.model.event import NodePaused, NodePolled, NodePollStarted, NodeReported, ReportIgnored
 from perdure.model.failure import Failure, failure_of
 from perdure.model.graph import FAIL, UNKNOWN_PORT, Call, LoopNode, MapNode, TaskNode
 from perdure.model.ids import Key
 from perdure.model.outcome import Paused
-from perdure.model.run import LiveKind, NewWait, NodeStatus, WaitKind
+from perdure.model.run import LiveType, NewWait, NodeStatus, WaitType
 from perdure.model.trigger import ReportReceived
 from perdure.model.wait import CANNOT_PAUSE, LAST, Report, ReportStatus
 
@@ -41,7 +41,7 @@ def pause(d: Decider, key: Key, paused: Paused) -> None:
     else:
         wait = NewWait(
             key=text,
-            kind=WaitKind.OUTSIDE,
+            type=WaitType.EXTERNAL,
             name=paused.name,
             delay=paused.deadline,
             detail=paused.checkpoint,
@@ -78,7 +78,7 @@ def report(d: Decider, received: ReportReceived) -> None:
         if not is_last or reached is None or reached.status is not NodeStatus.COMPLETED:
             status = "not reached yet" if reached is None else str(reached.status)
             if text in state.live:
-                status = "of a kind that does not wait for reports"
+                status = "of a type that does not wait for reports"
             raise NodeNotWaiting(run_id=d.run, node=key.node, status=status)
     if work is None or (is_last and text in state.early_reports):
         # Another final report came first; this one is kept for the record.
@@ -87,8 +87,8 @@ def report(d: Decider, received: ReportReceived) -> None:
         )
         d.emit(ignored)
         return
-    is_open = state.live[text] is LiveKind.WAIT and not state.is_paused
-    is_polled = state.live.get(_poll(text)) is LiveKind.JOB
+    is_open = state.live[text] is LiveType.WAIT and not state.is_paused
+    is_polled = state.live.get(_poll(text)) is LiveType.JOB
     if is_last and is_open:
         d.note_started(text)
     elif is_open and (received.by == BY_POLL or not is_polled):
@@ -110,7 +110,7 @@ def report(d: Decider, received: ReportReceived) -> None:
 def resume_reported(d: Decider) -> None:
     """Resume the tasks that were reported on while the whole run was paused."""
     for text in d.state.early_reports:
-        if d.state.live.get(text) is LiveKind.WAIT:
+        if d.state.live.get(text) is LiveType.WAIT:
             key = Key.parse(text)
             work = _work(d, key)
             assert work is not None
@@ -132,9 +132,9 @@ def pause_due(d: Decider, key: Key) -> None:
     if key.part == "poll":
         of = Key(node=key.node, iteration=key.iteration, item=key.item)
         if (work := _work(d, of)) is not None:
-            d.decision.closes.append(key.text)
+            d.decision.close_waits.append(key.text)
             d.schedule(key, *work, d.view.resumption_of(of.text))
-            d.emit(NodeAsked(key=of.text, effects=d.take_effects()))
+            d.emit(NodePollStarted(key=of.text, effects=d.take_effects()))
         return
     _close(d, key.text)
     node = d.graph.nodes[key.node]
@@ -178,13 +178,13 @@ def _poll_later(d: Decider, text: str) -> None:
 
 def _poll_in(d: Decider, text: str, poll_ms: int) -> None:
     delay = timedelta(milliseconds=poll_ms)
-    d.wait(NewWait(key=_poll(text), kind=WaitKind.TIMER, delay=delay))
+    d.wait(NewWait(key=_poll(text), type=WaitType.TIMER, delay=delay))
 
 
 def _close(d: Decider, text: str) -> None:
     """End the wait for a report, and polls for one."""
-    d.decision.closes.append(text)
-    d.decision.drops.append(_poll(text))
+    d.decision.close_waits.append(text)
+    d.decision.cancel_keys.append(_poll(text))
 
 
 def _poll(text: str) -> str:

@@ -20,14 +20,14 @@ from perdure.errors import (
     RetryLater,
     record_text,
 )
-from perdure.model.failure import Cause, Failure, type_name
+from perdure.model.failure import Cause, Failure, policy_name, type_name
 from perdure.model.job import ClaimedJob
-from perdure.model.outcome import Buried, Failed, Outcome, Retried
+from perdure.model.outcome import DeadLettered, Failed, Outcome, Retried
 from perdure.model.payload import storable_text
 from perdure.model.retry import Retry
 from perdure.model.value import Value
 
-POSTPONES_MAX = 10
+MAX_SNOOZES = 10
 """How often a job may say RetryLater before it goes to the dead letter."""
 
 
@@ -51,7 +51,7 @@ def after_error(
     assert policy is not None
     tries = job.failures + 1
     if tries >= (job.max_attempts or policy.retries + 1):
-        return Buried(failure=failure)
+        return DeadLettered(failure=failure)
     delay = backoff(policy, tries, draw)
     return Retried(failure=failure, delay=delay, hold_off=budget.hold_off)
 
@@ -71,19 +71,19 @@ def backoff(policy: Retry, tries: int, draw: float) -> timedelta:
 def _after_retry_later(
     job: ClaimedJob, error: RetryLater, failure: Failure, budget: Budget, draw: float
 ) -> Outcome:
-    if job.postpones >= POSTPONES_MAX:
-        return Buried(failure=failure)
+    if job.snoozes >= MAX_SNOOZES:
+        return DeadLettered(failure=failure)
     # Checked anew: a subclass, or whoever raised it, may have put anything there since.
     error = RetryLater(until=error.until, after=error.after, limit=error.limit)
     delay = error.after
     if delay is None:
-        policy = _policy_of(job, budget) or Retry(POSTPONES_MAX)
-        delay = backoff(policy, job.postpones + 1, draw)
+        policy = _policy_of(job, budget) or Retry(MAX_SNOOZES)
+        delay = backoff(policy, job.snoozes + 1, draw)
     return Retried(
         failure=failure,
         delay=delay,
         until=error.until,
-        is_postponed=True,
+        is_snoozed=True,
         closes_limit=error.limit,
     )
 
@@ -98,7 +98,7 @@ def _policy_of(job: ClaimedJob, budget: Budget) -> Retry | None:
 def _retries(policy: Retry | None, error: BaseException) -> bool:
     if policy is None:
         return False
-    names = {type_name(base) for base in type(error).__mro__ if issubclass(base, BaseException)}
+    names = {policy_name(base) for base in type(error).__mro__ if issubclass(base, BaseException)}
     if names.intersection(policy.refused_names):
         return False
     return not policy.on or bool(names.intersection(policy.retried_names))

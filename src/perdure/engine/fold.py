@@ -22,12 +22,12 @@ from perdure.model.event import (
     Event,
     ItemCompleted,
     IterationCompleted,
-    NodeAsked,
     NodeCompleted,
     NodeFailed,
     NodeNotified,
     NodePaused,
     NodePolled,
+    NodePollStarted,
     NodeReported,
     NodeRetried,
     NodeSkipped,
@@ -40,10 +40,10 @@ from perdure.model.event import (
     RunForked,
     RunMigrated,
     RunPaused,
+    RunResumed,
     RunRetried,
     RunSkipped,
     RunSubmitted,
-    RunUnpaused,
     SignalReceived,
     UndoFailed,
 )
@@ -53,7 +53,7 @@ from perdure.model.run import (
     ENDED,
     AnswerState,
     ApprovalState,
-    LiveKind,
+    LiveType,
     MapState,
     NodeState,
     NodeStatus,
@@ -129,15 +129,15 @@ def _apply_effects(state: RunState, changes: Changes, effects: Effects) -> None:
         changes["maps"] = changes.get("maps", state.maps).update(begun)
     if effects.started:
         changes["jobs"] = changes.get("jobs", state.jobs) + len(effects.started)
-        _go_live(state, changes, effects.started, LiveKind.JOB)
+        _go_live(state, changes, effects.started, LiveType.JOB)
         if changes.get("early_reports", state.early_reports):
             _end_pauses(state, changes, effects.started)
     if effects.waiting:
-        _go_live(state, changes, effects.waiting, LiveKind.WAIT)
+        _go_live(state, changes, effects.waiting, LiveType.WAIT)
     if effects.children:
         children = dict(effects.children)
         changes["children"] = changes.get("children", state.children).update(children)
-        _go_live(state, changes, children, LiveKind.CHILD)
+        _go_live(state, changes, children, LiveType.CHILD)
     if effects.skipped or effects.blocked:
         ended = dict.fromkeys(effects.skipped, _SKIPPED) | dict.fromkeys(effects.blocked, _BLOCKED)
         changes["nodes"] = changes.get("nodes", state.nodes).update(ended)
@@ -149,13 +149,13 @@ def _apply_effects(state: RunState, changes: Changes, effects: Effects) -> None:
         changes["edge_counts"] = changes.get("edge_counts", state.edge_counts).update(counts)
 
 
-def _go_live(state: RunState, changes: Changes, texts: Iterable[str], kind: LiveKind) -> None:
+def _go_live(state: RunState, changes: Changes, texts: Iterable[str], live_type: LiveType) -> None:
     nodes = changes.get("nodes", state.nodes)
     live = changes.get("live", state.live)
     reached: list[str] = []
     launched: dict[str, int] = {}
     for text in texts:
-        live = live.set(text, kind)
+        live = live.set(text, live_type)
         key = Key.parse(text)
         if key.item is not None:
             launched[key.node] = max(launched.get(key.node, 0), key.item + 1)
@@ -192,10 +192,10 @@ def _forget_edge_counts(state: RunState, changes: Changes, reached: Iterable[str
 def _leave(state: RunState, changes: Changes, text: str) -> None:
     """A key is no longer live."""
     live = changes.get("live", state.live)
-    kind = live.get(text)
-    if kind is not None:
+    live_type = live.get(text)
+    if live_type is not None:
         changes["live"] = live.delete(text)
-        if kind is LiveKind.JOB:
+        if live_type is LiveType.JOB:
             changes["jobs"] = changes.get("jobs", state.jobs) - 1
 
 
@@ -376,7 +376,7 @@ def _node_reported(state: RunState, event: NodeReported, changes: Changes) -> No
         changes["reports"] = state.reports.set(text, (*known, event.token)[-TOKENS_MAX:])
     if event.has_progress:
         changes["progress"] = state.progress.set(text, number)
-    if state.live.get(f"poll:{text}") is LiveKind.JOB and event.by == "poll":
+    if state.live.get(f"poll:{text}") is LiveType.JOB and event.by == "poll":
         _leave(state, changes, f"poll:{text}")
     if ReportStatus(event.status) in LAST:
         changes["early_reports"] = state.early_reports.set(text, number)
@@ -384,7 +384,7 @@ def _node_reported(state: RunState, event: NodeReported, changes: Changes) -> No
             _leave(state, changes, text)
 
 
-def _poll_ended(state: RunState, event: NodeAsked | NodePolled, changes: Changes) -> None:
+def _poll_ended(state: RunState, event: NodePollStarted | NodePolled, changes: Changes) -> None:
     _leave(state, changes, f"poll:{event.key}")
 
 
@@ -437,7 +437,7 @@ def _paused(state: RunState, event: RunPaused, changes: Changes) -> None:
         changes.update(reason=event.reason, by=event.by)
 
 
-def _unpaused(state: RunState, event: RunUnpaused, changes: Changes) -> None:
+def _unpaused(state: RunState, event: RunResumed, changes: Changes) -> None:
     changes["is_paused"] = False
     if state.ends_as is None:
         changes.update(reason=None, by=None)
@@ -544,7 +544,7 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     NodeFailed: _node_failed,
     SignalReceived: _signal_received,
     RunPaused: _paused,
-    RunUnpaused: _unpaused,
+    RunResumed: _unpaused,
     CompensationStarted: _compensation_started,
     NodeUndone: _undo_ended,
     UndoFailed: _undo_ended,
@@ -559,7 +559,7 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     NodeSkipped: _node_skipped,
     NodePaused: _node_paused,
     NodeReported: _node_reported,
-    NodeAsked: _poll_ended,
+    NodePollStarted: _poll_ended,
     NodePolled: _poll_ended,
     ReportIgnored: _report_ignored,
     ApprovalAnswered: _approval_answered,

@@ -23,7 +23,7 @@ from perdure.model.graph import (
 )
 from perdure.model.run import NodeState, NodeStatus, RunState
 
-_KINDS: dict[type[Node], str] = {
+_TYPES: dict[type[Node], str] = {
     ApprovalNode: "wait for people",
     DelayNode: "delay",
     FlowNode: "child flow",
@@ -45,9 +45,9 @@ NODE_MISSING = declare("migration.node_missing", _NODE + "the new version does n
 OTHER_TYPE = declare(
     "migration.other_type", _NODE + "it was a {was} and is a {now} in the new version"
 )
-OTHER_KIND = declare(
+OTHER_NODE_TYPE = declare(
     "migration.other_kind",
-    _NODE + "it was of kind {was!r} and is of kind {now!r} in the new version",
+    _NODE + "it was of node type {was!r} and is of node type {now!r} in the new version",
 )
 OTHER_CALL = declare(
     "migration.other_call", _NODE + "it {verb} {now} instead of {was} in the new version"
@@ -99,7 +99,7 @@ def _differences_of(before: Node, new: Graph, state: RunState, node: NodeState) 
         yield NODE_MISSING.fault()
         return
     if type(before) is not type(after):
-        yield OTHER_TYPE.fault(was=_KINDS[type(before)], now=_KINDS[type(after)])
+        yield OTHER_TYPE.fault(was=_TYPES[type(before)], now=_TYPES[type(after)])
         return
     if node.status is NodeStatus.LIVE:
         yield from _differences_while_live(before, after)
@@ -115,8 +115,8 @@ def _differences_while_live(before: Node, after: Node) -> Iterator[Fault]:
     yield from _different_calls(before, after, "body", "calls")
     if isinstance(before, LoopNode) and isinstance(after, LoopNode):
         yield from _different_calls(before, after, "check", "asks")
-    if isinstance(before, TaskNode) and isinstance(after, TaskNode) and before.kind != after.kind:
-        yield OTHER_KIND.fault(was=before.kind, now=after.kind)
+    if isinstance(before, TaskNode) and isinstance(after, TaskNode) and before.type != after.type:
+        yield OTHER_NODE_TYPE.fault(was=before.type, now=after.type)
     if isinstance(before, MapNode) and isinstance(after, MapNode) and before.over != after.over:
         yield OTHER_LIST.fault(was=_list(before), now=_list(after))
     if isinstance(before, ApprovalNode) and before != after:

@@ -24,16 +24,16 @@ from perdure.model.outcome import Retried
 from perdure.model.payload import Codec
 from perdure.model.run import (
     Continues,
-    Ends,
+    Finishes,
     NewRun,
     NewWait,
     NodeSettlement,
-    Repeats,
+    Retries,
     RunCommit,
     RunState,
     RunStatus,
     RunSummary,
-    WaitKind,
+    WaitType,
 )
 from perdure.model.trigger import JobEnded, MigrateRun, Trigger
 from perdure.store.admission import with_cooldown
@@ -69,7 +69,7 @@ def node_job(
     return NewJob(
         id=JobId(clock.new_id()) if id is None else id,
         namespace=context.namespace,
-        lane=graph.lane_of(call),
+        partition=graph.partition_of(call),
         priority=call.priority,
         aging=aging,
         input=context.codec.encode(call_of(schedule)),
@@ -153,7 +153,7 @@ def new_waits(waits: list[NewWait], children: list[NewRun], codec: Codec) -> tup
     ended = {child.id for child in children if child.is_ended}
     opened: list[NewWait] = []
     for wait in waits:
-        if wait.kind is WaitKind.CHILD and wait.name in ended:
+        if wait.type is WaitType.CHILD and wait.name in ended:
             opened.append(replace(wait, delay=timedelta(0)))
         elif wait.detail:
             opened.append(replace(wait, detail=codec.encode(wait.detail)))
@@ -172,7 +172,7 @@ def summary_of(state: RunState) -> bytes:
 _SUMMARIZED = frozenset(
     {RunStatus.PAUSED, RunStatus.COMPENSATING, RunStatus.FAILED, RunStatus.CANCELLED}
 )
-_ENDS = Ends()
+_ENDS = Finishes()
 
 
 class Plan:
@@ -201,10 +201,10 @@ class Plan:
         self._schedules: list[Schedule] = []
         self._waits: list[NewWait] = []
         self._children: list[StartChild] = []
-        self._closes: list[str] = []
-        self._drops: list[str] = []
-        self._clears = False
-        self._holds: bool | None = None
+        self._close_waits: list[str] = []
+        self._cancel_keys: list[str] = []
+        self._cancel_all = False
+        self._suspend: bool | None = None
         self._version: str | None = None
         self.first = run.state.number + 1
         """The number of its first event."""
@@ -214,7 +214,7 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
-        return not self._events and not self._settled and not self._closes
+        return not self._events and not self._settled and not self._close_waits
 
     @property
     def events(self) -> list[Event]:
@@ -265,7 +265,7 @@ class Plan:
 
     def close(self, key: str) -> None:
         """End a wait that nothing depends on any more."""
-        self._closes.append(key)
+        self._close_waits.append(key)
 
     def build(self) -> None:
         """Make the commit."""
@@ -275,13 +275,13 @@ class Plan:
         self.next_jobs = {}
         settlements: list[NodeSettlement] = []
         for claim, following in self._settled.items():
-            then: Ends | Continues | Repeats = _ENDS
+            then: Finishes | Continues | Retries = _ENDS
             if isinstance(following, Schedule):
                 job = self.next_jobs[claim] = self._job(aging, following, claim.id)
                 then = Continues(job=job)
             elif following is not None:
-                then = Repeats(outcome=following)
-            settlements.append(NodeSettlement(claim=claim, then=then))
+                then = Retries(outcome=following)
+            settlements.append(NodeSettlement(claim=claim, job_outcome=then))
         children = [child_run(self._context, run.id, aging, each) for each in self._children]
         is_snapshot_due = snapshot.is_due(state, run.snapshot_number) and not state.is_ended
         self.commit = RunCommit(
@@ -294,11 +294,11 @@ class Plan:
             settlements=tuple(settlements),
             jobs=tuple(jobs),
             waits=new_waits(self._waits, children, self._context.codec),
-            closes=tuple(self._closes),
+            close_waits=tuple(self._close_waits),
             children=tuple(children),
-            drops=tuple(self._drops),
-            clears=self._clears,
-            holds=self._holds,
+            cancel_keys=tuple(self._cancel_keys),
+            cancel_all=self._cancel_all,
+            suspend=self._suspend,
             version=self._version,
             summary=self._summary(),
             snapshot=snapshot.take(state) if is_snapshot_due else None,
@@ -333,18 +333,18 @@ class Plan:
             self._events.append(NewEvent(data=encode_event(event), value=stored))
             if value is not None:
                 self._fresh[number] = value
-        if decision.clears:
+        if decision.cancel_all:
             self._give_up(lambda key: True)
-            self._clears = True
-        if decision.drops:
-            dropped = set(decision.drops)
+            self._cancel_all = True
+        if decision.cancel_keys:
+            dropped = set(decision.cancel_keys)
             self._give_up(lambda key: key in dropped)
-            self._drops.extend(decision.drops)
+            self._cancel_keys.extend(decision.cancel_keys)
         self._schedules.extend(decision.schedules)
         self._waits.extend(decision.waits)
         self._children.extend(decision.children)
-        self._closes.extend(decision.closes)
-        self._holds = decision.holds if decision.holds is not None else self._holds
+        self._close_waits.extend(decision.close_waits)
+        self._suspend = decision.suspend if decision.suspend is not None else self._suspend
         self._version = decision.version or self._version
 
     def _give_up(self, is_meant: Callable[[str], bool]) -> None:

@@ -10,16 +10,16 @@ from perdure.engine.decider import Decider
 from perdure.engine.external_waits import resume_reported
 from perdure.engine.readiness import recount
 from perdure.errors import RunEnded, RunNotPaused, RunNotRetryable
-from perdure.model.event import RunMigrated, RunPaused, RunRetried, RunUnpaused
+from perdure.model.event import RunMigrated, RunPaused, RunResumed, RunRetried
 from perdure.model.graph import ORDINARY, SignalNode
-from perdure.model.run import LiveKind, NodeState, NodeStatus, RunStatus
+from perdure.model.run import LiveType, NodeState, NodeStatus, RunStatus
 from perdure.model.trigger import CancelRun, MigrateRun, PauseRun, ResumeRun, RetryRun
 
 
 def pause_run(d: Decider, command: PauseRun) -> None:
     refuse_ended(d, "pause")
     if not d.state.is_paused:
-        d.decision.holds = True
+        d.decision.suspend = True
         d.emit(RunPaused(reason=command.reason, by=command.by))
 
 
@@ -34,7 +34,7 @@ def resume_run(d: Decider, command: ResumeRun) -> None:
 
 
 def _resume(d: Decider, by: str | None) -> None:
-    d.decision.holds = False
+    d.decision.suspend = False
     counts = d.state.edge_counts
     if counts and d.state.ends_as is None:
         # Nodes that became ready while the run was paused, by its migration.
@@ -42,7 +42,7 @@ def _resume(d: Decider, by: str | None) -> None:
             if id in counts and counts[id][0] == len(edges):
                 d.start(id)
     resume_reported(d)
-    d.emit(RunUnpaused(by=by, effects=d.take_effects()))
+    d.emit(RunResumed(by=by, effects=d.take_effects()))
 
 
 def deliver(d: Decider, names: Collection[str]) -> None:
@@ -52,10 +52,10 @@ def deliver(d: Decider, names: Collection[str]) -> None:
         (ref, id)
         for name in names
         for id in d.graph.signals.get(name, ())
-        if live.get(id) is LiveKind.WAIT and (ref := _signal_for(d, id, name))
+        if live.get(id) is LiveType.WAIT and (ref := _signal_for(d, id, name))
     ]
     for ref, id in sorted(matches):
-        d.decision.closes.append(id)
+        d.decision.close_waits.append(id)
         complete(d, id, ORDINARY, None, cause="signal", ref=ref)
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from perdure.model.ids import RunId
 from perdure.model.run import (
     ApprovalState,
-    LiveKind,
+    LiveType,
     MapState,
     NodeState,
     PauseState,
@@ -45,7 +45,7 @@ class _Plain(Value):
     nodes: dict[str, NodeState]
     maps: dict[str, _Map]
     edge_counts: dict[str, tuple[int, int, int]]
-    live: dict[str, LiveKind]
+    live: dict[str, LiveType]
     signals: dict[str, tuple[int, ...]]
     children: dict[str, RunId]
     pauses: dict[str, tuple[PauseState, ...]]

@@ -242,8 +242,8 @@ class _Building:
         if self._size > SIZE_MAX:
             raise _Unusable(TOO_LARGE.fault(most=SIZE_MAX))
 
-    def _item(self, name: str, argument: Any, kind: tuple[Any, int], following: int) -> int:
-        operation, flags = kind
+    def _item(self, name: str, argument: Any, found_type: tuple[Any, int], following: int) -> int:
+        operation, flags = found_type
         self._grow()
         if name in _ONE_CHARACTER:
             element = self._character(operation, argument, flags)

@@ -36,8 +36,8 @@ from perdure.model.graph import (
     TaskNode,
     ports_of,
 )
-from perdure.nodes.call import kind_task
-from perdure.tasks.node_type import Kind, without_options
+from perdure.nodes.call import node_type_task
+from perdure.tasks.node_type import NodeType, without_options
 from perdure.tasks.task import Task
 
 After = str | Sequence[str] | Mapping[str, str]
@@ -193,8 +193,8 @@ class Assembly:
         return task
 
     def _task_of(self, body: Any, name: str, settings: Mapping[str, Any]) -> AnyTask:
-        if isinstance(body, Kind):
-            task = kind_task(body, f"{self.flow}.{name}")
+        if isinstance(body, NodeType):
+            task = node_type_task(body, f"{self.flow}.{name}")
         elif callable(body):
             task = named_task(body, f"{self.flow}.{name}")
         else:

@@ -13,7 +13,7 @@ from perdure.flows.assembly import After, Assembly, Cursor
 from perdure.flows.built import BuiltFlow
 from perdure.flows.nodes import (
     UNNAMED,
-    AnyKind,
+    AnyNodeType,
     Body,
     Branch,
     Draft,
@@ -30,9 +30,9 @@ from perdure.flows.options import (
     APPROVAL,
     DELAY,
     FLOW,
-    KIND,
     LOOP,
     MAP,
+    NODE_TYPE,
     ROUTE,
     SIGNAL,
     TASK,
@@ -40,15 +40,15 @@ from perdure.flows.options import (
     ApprovalOptions,
     Function,
     InputOptions,
-    KindOptions,
     NodeOptions,
+    NodeTypeOptions,
     RouteOptions,
     TaskOptions,
 )
 from perdure.model import check
 from perdure.model.graph import OnFailure
 from perdure.model.times import Duration
-from perdure.tasks.node_type import Kind
+from perdure.tasks.node_type import NodeType
 
 if TYPE_CHECKING:
     # The type checkers know it, whether it is installed or not.
@@ -166,22 +166,22 @@ class Flow(Steps, Generic[I, O]):
 
     def use(
         self,
-        kind: AnyKind,
+        node_type: AnyNodeType,
         config: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
         after: After | None = None,
         gathers: bool | None = None,
-        **options: Unpack[KindOptions],
+        **options: Unpack[NodeTypeOptions],
     ) -> Chain[I, Any]:
-        """Add a node of a kind: one that comes with it, by name, or one of yours.
+        """Add a node of a node type: one that comes with it, by name, or one of yours.
 
         ``config`` are its settings, in which templates stand for inputs: ``{{ order.total }}``.
-        They see nothing but what ``inputs=`` names. The node is called like the kind. Options are
+        They see nothing but what ``inputs=`` names. The node is called like the node type. Options are
         those of :meth:`then`.
         """
-        given = {"kind": kind, "config": config, **options}
-        return self._record("use", Draft(KIND, given, name, after, gathers))
+        given = {"type": node_type, "config": config, **options}
+        return self._record("use", Draft(NODE_TYPE, given, name, after, gathers))
 
     def fork(self, branches: Mapping[str, Branch] | None = None, /, **more: Branch) -> Flow[I, Any]:
         """Run branches at the same time, each with the output before the fork.
@@ -361,30 +361,30 @@ class Flow(Steps, Generic[I, O]):
         data: Mapping[str, Any],
         *,
         tasks: Iterable[AnyTask | BuiltFlow] = (),
-        kinds: Iterable[Kind | type[Kind]] = (),
+        node_types: Iterable[NodeType | type[NodeType]] = (),
         flows: Iterable[BuiltFlow] = (),
     ) -> BuiltFlow:
         """The flow that plain data tells, in the format of flows as YAML.
 
-        ``tasks`` are those that it may name, or flows whose tasks it may; ``kinds`` are yours,
+        ``tasks`` are those that it may name, or flows whose tasks it may; ``node_types`` are yours,
         besides those that come with it; ``flows`` are those that it may run as children.
         """
         from perdure.flows.yaml.load import flow_from_dict
 
-        return flow_from_dict(data, tasks=tasks, kinds=kinds, flows=flows)
+        return flow_from_dict(data, tasks=tasks, node_types=node_types, flows=flows)
 
     @staticmethod
     def from_yaml(
         text: str,
         *,
         tasks: Iterable[AnyTask | BuiltFlow] = (),
-        kinds: Iterable[Kind | type[Kind]] = (),
+        node_types: Iterable[NodeType | type[NodeType]] = (),
         flows: Iterable[BuiltFlow] = (),
     ) -> BuiltFlow:
         """The flow that YAML or JSON in a text tells; otherwise as :meth:`from_dict`."""
         from perdure.flows.yaml.load import flow_from_text
 
-        return flow_from_text(text, tasks=tasks, kinds=kinds, flows=flows)
+        return flow_from_text(text, tasks=tasks, node_types=node_types, flows=flows)
 
     def _record(self, method: str, step: Step) -> Chain[Any, Any]:
         self._steps.append((method, step))

@@ -507,7 +507,7 @@ def _templates(node: Node) -> list[tuple[str, Any]]:
 def _used(node: Node, names: Sequence[str]) -> Set[str]:
     """The inputs that have an effect."""
     match node:
-        case TaskNode(kind="", config=None):
+        case TaskNode(type="", config=None):
             return set(names)
         case MapNode():
             return {node.over or ""}
@@ -552,7 +552,7 @@ def _setting_faults(node: Node) -> Iterator[Fault]:
                 yield from _condition_faults(node.check.condition, "check", "condition")
             for fault in _name_faults("ports", node.ports):
                 # Those of a node type come first, and are not written in `ports`.
-                yield dataclasses.replace(fault, where=("ports",)) if node.kind else fault
+                yield dataclasses.replace(fault, where=("ports",)) if node.type else fault
         case ApprovalNode():
             yield from _schema_faults(node.form, "form")
             yield from _name_faults("answers", node.answers)

@@ -25,10 +25,10 @@ from perdure.flows.options import (
     CALL_SETTINGS,
     DELAY,
     FLOW,
-    KIND,
     LOOP,
     MAP,
     NEEDS_TIMEOUT,
+    NODE_TYPE,
     ROUTE,
     SIGNAL,
     TASK,
@@ -58,8 +58,8 @@ from perdure.model.graph import (
 )
 from perdure.model.payload import to_json
 from perdure.nodes.config import config_faults
-from perdure.nodes.registry import STRUCTURAL, Kinds
-from perdure.tasks.node_type import Kind
+from perdure.nodes.registry import STRUCTURAL, NodeTypes
+from perdure.tasks.node_type import NodeType
 from perdure.tasks.task import Task
 
 CONTAINS_ITSELF = declare(
@@ -91,7 +91,7 @@ FUNCTION_NAME = declare(
     "Decorate it with @task, or name the node with `name`",
 )
 NODE_TYPE_AS_TASK = declare(
-    "flow.node_type_as_task", "{value} is a node type", "Add it with .use(kind, config)"
+    "flow.node_type_as_task", "{value} is a node type", "Add it with .use(node type, config)"
 )
 EMPTY_FORK = declare(
     "flow.empty_fork",
@@ -122,9 +122,9 @@ NOT_A_BRANCH = declare(
     "flow.not_a_branch", "{value} is not a branch", "Give tasks, flows or a list of them"
 )
 NOT_A_PART = declare("flow.not_a_part", "{value} is neither a task nor a flow")
-STRUCTURAL_KIND = declare(
+STRUCTURAL_TYPE = declare(
     "flow.structural_kind",
-    "kind {kind!r} cannot be added with .use()",
+    "node type {type!r} cannot be added with .use()",
     "It has a method of its own",
 )
 
@@ -157,8 +157,8 @@ to go straight on."""
 RouteKey = str | int | bool
 Until = AnyTask | Function | str | Mapping[str, Any] | Sequence[Any]
 """What tells that a loop is done: asks about its output, reads a key of it, or is a condition."""
-AnyKind = Kind | type[Kind] | str
-"""A kind, its class, or the name of one that comes with it."""
+AnyNodeType = NodeType | type[NodeType] | str
+"""A node type, its class, or the name of one that comes with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Draft(Step):
 
     form: NodeForm
     given: Mapping[str, Any]
-    """By the parameters of the form; of a node type also ``kind``."""
+    """By the parameters of the form; of a node type also ``type``."""
     name: Any = None
     after: After | None = None
     gathers: bool | None = None
@@ -188,11 +188,11 @@ class Draft(Step):
             return cursor
         if form is TASK and isinstance(body, BuiltFlow):
             form = FLOW
-        if form is KIND:
-            kind = _kind_of(assembly, given.pop("kind"), place)
-            id = self.id(assembly, place, stem=kind.name)
+        if form is NODE_TYPE:
+            node_type = _type_of(assembly, given.pop("type"), place)
+            id = self.id(assembly, place, stem=node_type.name)
         else:
-            kind = _UNKNOWN
+            node_type = _UNKNOWN
             id = self.id(assembly, place)
         found: list[Fault] = []
         entry, is_several = assembly.entry(cursor, self.after, found.append)
@@ -209,10 +209,10 @@ class Draft(Step):
         inputs = assembly.inputs(id, values)
         if any(fault.where[:1] in _PORT_OPTIONS for fault in found):
             assembly.unread(id, inputs.names)
-        if form is KIND:
+        if form is NODE_TYPE:
             is_config_lost = any(fault.where[:1] == ("config",) for fault in found)
-            kind = _UNKNOWN if is_config_lost else kind
-            node: Node = _kind_node(assembly, id, kind, values, inputs)
+            node_type = _UNKNOWN if is_config_lost else node_type
+            node: Node = _typed_node(assembly, id, node_type, values, inputs)
         else:
             node = _MAKERS[form](assembly, id, values, inputs)
         if isinstance(node, TaskNode):
@@ -268,20 +268,20 @@ def _called_id(assembly: Assembly, body: Any, place: str) -> str:
     return assembly.made_up_id(UNNAMED, place)
 
 
-def _kind_of(assembly: Assembly, kind: Any, place: str) -> Kind:
+def _type_of(assembly: Assembly, node_type: Any, place: str) -> NodeType:
     try:
-        if not isinstance(kind, str):
-            return Kinds([kind])[kind.name]
-        if kind in STRUCTURAL:
-            raise InvalidInput(STRUCTURAL_KIND.fault(kind=kind))
-        return Kinds()[kind]
+        if not isinstance(node_type, str):
+            return NodeTypes([node_type])[node_type.name]
+        if node_type in STRUCTURAL:
+            raise InvalidInput(STRUCTURAL_TYPE.fault(type=node_type))
+        return NodeTypes()[node_type]
     except InvalidInput as error:
         assembly.fault_at(place, *error.faults)
         return _UNKNOWN
 
 
-class _Unknown(Kind):
-    """Stands in for a kind that there is not, while other faults are looked for."""
+class _Unknown(NodeType):
+    """Stands in for a node type that there is not, while other faults are looked for."""
 
     name = UNNAMED
 
@@ -325,7 +325,7 @@ _Values = Mapping[str, Any]
 
 def _task_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> TaskNode:
     body, config = values["body"], values["config"]
-    if isinstance(body, Kind) or (isinstance(body, type) and issubclass(body, Kind)):
+    if isinstance(body, NodeType) or (isinstance(body, type) and issubclass(body, NodeType)):
         assembly.fault(NODE_TYPE_AS_TASK, ("nodes", id, "body"), value=safe_repr(body))
         body = anything
     arguments = inputs.names if config is None else list(config)
@@ -335,22 +335,22 @@ def _task_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> 
     return TaskNode(id=id, call=call, config=config, **_task_fields(assembly, id, values))
 
 
-def _kind_node(
-    assembly: Assembly, id: str, kind: Kind, values: _Values, inputs: Inputs
+def _typed_node(
+    assembly: Assembly, id: str, node_type: NodeType, values: _Values, inputs: Inputs
 ) -> TaskNode:
     config = values["config"] or {}
-    faults = config_faults(kind, config) if kind is not _UNKNOWN else []
+    faults = config_faults(node_type, config) if node_type is not _UNKNOWN else []
     assembly.faults += (fault.under("nodes", id, "config") for fault in faults)
     fields = _task_fields(assembly, id, values)
-    if faults or kind is _UNKNOWN:
+    if faults or node_type is _UNKNOWN:
         assembly.unread(id, inputs.names)
     else:
-        fields["ports"] = (*kind.ports_of(config), *fields["ports"])
-        paths = kind.reads_of(config)
+        fields["ports"] = (*node_type.ports_of(config), *fields["ports"])
+        paths = node_type.reads_of(config)
         everything = set(inputs.names) if () in paths else set()
         assembly.reads(id, everything | {path[0] for path in paths if path})
-    call = assembly.call(kind, id, values, ("nodes", id))
-    return TaskNode(id=id, call=call, kind=kind.name, config=config, **fields)
+    call = assembly.call(node_type, id, values, ("nodes", id))
+    return TaskNode(id=id, call=call, type=node_type.name, config=config, **fields)
 
 
 def _task_fields(assembly: Assembly, id: str, values: _Values) -> dict[str, Any]:

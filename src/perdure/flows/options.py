@@ -87,9 +87,9 @@ class NodeOptions(CallSettings, InputOptions, total=False):
     """Called with the node's output when a run that failed or was cancelled is undone."""
 
 
-class KindOptions(NodeOptions, total=False):
+class NodeTypeOptions(NodeOptions, total=False):
     ports: Sequence[str]
-    """The ports that a result may choose, besides those of the kind and the ordinary one."""
+    """The ports that a result may choose, besides those of the node type and the ordinary one."""
     on_timeout: str
     """What follows when a pause comes to its deadline: as ``on_error``."""
     input_schema: JsonSchema | None
@@ -99,7 +99,7 @@ class KindOptions(NodeOptions, total=False):
     ``"advisory": True`` it is only noted."""
 
 
-class TaskOptions(KindOptions, total=False):
+class TaskOptions(NodeTypeOptions, total=False):
     config: Mapping[str, Any] | None
     """The arguments of the task by name: templates over the inputs."""
 
@@ -543,9 +543,9 @@ _UNDO = _key("undo", as_given, NAME, "The task that takes back what this node di
 _PORTS = _key("ports", _names, NAMES, "The ports that a result may choose; else the keys of next.",
     default=())
 _GATHERS = _key("gathers", as_given, FLAG, "Takes the outputs before it in one object, by name.")
-_CONFIG = _key("config", _config, {}, "Settings of the kind; of a task, its arguments. Templates.",
+_CONFIG = _key("config", _config, {}, "Settings of the node type; of a task, its arguments. Templates.",
     is_needed=True)
-_KIND = (
+_NODE_TYPE = (
     *_INPUTS,
     _GATHERS,
     *_CALL,
@@ -567,14 +567,14 @@ _BODY = (
         names="flow", is_needed=True),
 )
 
-KIND = NodeForm("", (_CONFIG, *_KIND))
+NODE_TYPE = NodeForm("", (_CONFIG, *_NODE_TYPE))
 TASK = NodeForm(
     "task",
     (
-        _key("task", as_given, NAME, "The task that is called; short for kind: task.",
+        _key("task", as_given, NAME, "The task that is called; short for node type: task.",
             gives="body", names="task", is_needed=True),
         replace(_CONFIG, schema={"type": "object"}),
-        *_KIND,
+        *_NODE_TYPE,
     ),
 )
 ROUTE = NodeForm(

@@ -258,8 +258,8 @@ def mapping(value: Any, parameter: str, of: str) -> dict[str, Any]:
     return dict(value)
 
 
-def instance(value: Any, parameter: str, kind: type[T], expected: str) -> T:
-    if not isinstance(value, kind):
+def instance(value: Any, parameter: str, found_type: type[T], expected: str) -> T:
+    if not isinstance(value, found_type):
         raise wrong_type(value, parameter, expected)
     return value
 

@@ -60,11 +60,12 @@ class Parent(Value):
     key: str
 
 
-class _Event(Value, omit_defaults=True, tag=True, rename={"effects": "then"}):
-    """Stored under its class name as ``type``; its effects under ``then``."""
+class _Event(Value, omit_defaults=True, rename={"effects": "then"}):
+    """Stored with its tag as ``type``, and its effects as ``then``. A tag never changes, so that old
+    logs read; a class may be renamed."""
 
 
-class RunSubmitted(_Event):
+class RunSubmitted(_Event, tag="RunSubmitted"):
     """Its value is the run's input."""
 
     flow: str
@@ -76,7 +77,7 @@ class RunSubmitted(_Event):
     """An earlier run of this id was ended to make room for it."""
 
 
-class NodeCompleted(_Event):
+class NodeCompleted(_Event, tag="NodeCompleted"):
     node: str
     port: str = ""
     iteration: int = 0
@@ -89,19 +90,19 @@ class NodeCompleted(_Event):
     """What an advisory check found."""
 
 
-class ItemCompleted(_Event):
+class ItemCompleted(_Event, tag="ItemCompleted"):
     key: str
     effects: Effects = NOTHING
 
 
-class IterationCompleted(_Event):
+class IterationCompleted(_Event, tag="IterationCompleted"):
     """A loop goes round again, or asks whether it should."""
 
     key: str
     effects: Effects = NOTHING
 
 
-class NodeRetried(_Event):
+class NodeRetried(_Event, tag="NodeRetried"):
     """One attempt failed, and another will be made."""
 
     key: str
@@ -111,7 +112,7 @@ class NodeRetried(_Event):
     """It failed because of what was reported: the outside work is begun again."""
 
 
-class NodeFailed(_Event):
+class NodeFailed(_Event, tag="NodeFailed"):
     """``handled`` says how the run goes on: "continue", or the port; empty if it does not."""
 
     key: str
@@ -121,7 +122,7 @@ class NodeFailed(_Event):
     effects: Effects = NOTHING
 
 
-class NodeSkipped(_Event):
+class NodeSkipped(_Event, tag="NodeSkipped"):
     """It was reached and did not want to run, or lacked an input: as if no edge had led to it."""
 
     node: str
@@ -129,7 +130,7 @@ class NodeSkipped(_Event):
     effects: Effects = NOTHING
 
 
-class NodePaused(_Event):
+class NodePaused(_Event, tag="NodePaused"):
     """A body stopped to wait for somebody outside; its value is the checkpoint."""
 
     key: str
@@ -140,7 +141,7 @@ class NodePaused(_Event):
     effects: Effects = NOTHING
 
 
-class NodeReported(_Event):
+class NodeReported(_Event, tag="NodeReported"):
     """The outside party spoke; its value is the report. ``status`` progress is not the last one."""
 
     key: str
@@ -153,14 +154,14 @@ class NodeReported(_Event):
     effects: Effects = NOTHING
 
 
-class NodeAsked(_Event):
+class NodePollStarted(_Event, tag="NodeAsked"):
     """The outside party has been silent: a job asks it how the work is going."""
 
     key: str
     effects: Effects
 
 
-class NodePolled(_Event):
+class NodePolled(_Event, tag="NodePolled"):
     """The outside party was asked, and had nothing new; ``failure``: it could not be asked."""
 
     key: str
@@ -168,7 +169,7 @@ class NodePolled(_Event):
     effects: Effects = NOTHING
 
 
-class ReportIgnored(_Event):
+class ReportIgnored(_Event, tag="ReportIgnored"):
     """A last report that came after another one: the first counts, this one is only noted."""
 
     key: str
@@ -177,7 +178,7 @@ class ReportIgnored(_Event):
     by: str | None = None
 
 
-class ApprovalAnswered(_Event):
+class ApprovalAnswered(_Event, tag="ApprovalAnswered"):
     """One decider answered; its value is the data of the answer."""
 
     node: str
@@ -188,7 +189,7 @@ class ApprovalAnswered(_Event):
     note: str | None = None
 
 
-class ApprovalReminded(_Event):
+class ApprovalReminded(_Event, tag="ApprovalReminded"):
     """It has been open for long; ``deciders`` may decide from now on too."""
 
     node: str
@@ -198,31 +199,31 @@ class ApprovalReminded(_Event):
     effects: Effects = NOTHING
 
 
-class NodeNotified(_Event):
+class NodeNotified(_Event, tag="NodeNotified"):
     """People were told of an approval, or could not be."""
 
     key: str
     failure: Failure | None = None
 
 
-class SignalReceived(_Event):
+class SignalReceived(_Event, tag="SignalReceived"):
     """Its value is the payload. Kept until a node takes it."""
 
     name: str
     by: str | None = None
 
 
-class RunPaused(_Event):
+class RunPaused(_Event, tag="RunPaused"):
     reason: str | None = None
     by: str | None = None
 
 
-class RunUnpaused(_Event):
+class RunResumed(_Event, tag="RunUnpaused"):
     by: str | None = None
     effects: Effects = NOTHING
 
 
-class CompensationStarted(_Event):
+class CompensationStarted(_Event, tag="CompensationStarted"):
     """The run ends as ``outcome`` once everything completed is undone."""
 
     outcome: str
@@ -235,34 +236,34 @@ class CompensationStarted(_Event):
     by: str | None = None
 
 
-class NodeUndone(_Event):
+class NodeUndone(_Event, tag="NodeUndone"):
     node: str
     effects: Effects = NOTHING
 
 
-class UndoFailed(_Event):
+class UndoFailed(_Event, tag="UndoFailed"):
     node: str
     failure: Failure
     effects: Effects = NOTHING
 
 
-class RunCompleted(_Event):
+class RunCompleted(_Event, tag="RunCompleted"):
     ref: int = 0
 
 
-class RunFailed(_Event):
+class RunFailed(_Event, tag="RunFailed"):
     failure: Failure
     node: str = ""
 
 
-class RunCancelled(_Event):
+class RunCancelled(_Event, tag="RunCancelled"):
     reason: str | None = None
     by: str | None = None
     compensates: bool = False
     """What was completed is undone: by now in this run, and in the runs that it had started."""
 
 
-class RunSkipped(_Event):
+class RunSkipped(_Event, tag="RunSkipped"):
     """It never began: ``last`` is the run of its flow that began or ended too short ago."""
 
     reason: str
@@ -271,19 +272,19 @@ class RunSkipped(_Event):
     """From when on a run of the flow begins again."""
 
 
-class RunRetried(_Event):
+class RunRetried(_Event, tag="RunRetried"):
     effects: Effects
     by: str | None = None
 
 
-class RunForked(_Event):
+class RunForked(_Event, tag="RunForked"):
     """From here on the run is its own; the events before were copied."""
 
     origin: Origin
     effects: Effects = NOTHING
 
 
-class RunMigrated(_Event):
+class RunMigrated(_Event, tag="RunMigrated"):
     """``effects`` has all edge counts, because they are of the edges of one version."""
 
     version: str
@@ -291,7 +292,7 @@ class RunMigrated(_Event):
     effects: Effects = NOTHING
 
 
-class OutputChanged(_Event):
+class OutputChanged(_Event, tag="OutputChanged"):
     """In a fork: its value is the output that a completed node has from here on."""
 
     node: str
@@ -307,7 +308,7 @@ Event = (
     | NodeSkipped
     | NodePaused
     | NodeReported
-    | NodeAsked
+    | NodePollStarted
     | NodePolled
     | ReportIgnored
     | ApprovalAnswered
@@ -315,7 +316,7 @@ Event = (
     | NodeNotified
     | SignalReceived
     | RunPaused
-    | RunUnpaused
+    | RunResumed
     | CompensationStarted
     | NodeUndone
     | UndoFailed
@@ -358,9 +359,9 @@ def decode_event(run: RunId, number: int, data: bytes) -> Event:
         event: Event = _decoder.decode(data)
         return event
     except msgspec.ValidationError as error:
-        kind = _kind_of(data)
-        if kind is not None and kind not in _tags:
-            raise UnknownEvent(run_id=run, number=number, kind=kind) from error
+        found_type = _type_of(data)
+        if found_type is not None and found_type not in _tags:
+            raise UnknownEvent(run_id=run, number=number, type=found_type) from error
         raise EventLogCorrupt(
             run_id=run, reason=f"event {number} cannot be read: {error}"
         ) from error
@@ -370,10 +371,10 @@ def decode_event(run: RunId, number: int, data: bytes) -> Event:
         ) from error
 
 
-def _kind_of(data: bytes) -> str | None:
+def _type_of(data: bytes) -> str | None:
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError):
         return None
-    kind = found.get("type") if isinstance(found, dict) else None
-    return kind if isinstance(kind, str) else None
+    found_type = found.get("type") if isinstance(found, dict) else None
+    return found_type if isinstance(found_type, str) else None

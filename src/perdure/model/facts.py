@@ -13,7 +13,7 @@ from perdure.model.run import LoadedRun, RunStatus, Wait
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState
 
-STRAYS_MAX = 100
+ORPHANS_MAX = 100
 
 
 class OrphanedRun(Value):
@@ -35,7 +35,7 @@ class StorageReport(Value):
     """They are there, and not used: their making was interrupted. The same for making them anew."""
     log_bytes: int | None = None
     """What is written and not yet moved into the database's file; None: it has no such log."""
-    strays: tuple[OrphanedRun, ...] = ()
+    orphaned_runs: tuple[OrphanedRun, ...] = ()
 
 
 class FlowRuns(Value):

@@ -10,10 +10,30 @@ from perdure.model.value import Value
 
 
 def type_name(error_type: type[BaseException]) -> str:
-    """How an exception type is named in a policy and in a stored failure."""
+    """How an exception type is named in a stored failure."""
     if error_type.__module__ == "builtins":
         return error_type.__qualname__
     return f"{error_type.__module__}.{error_type.__qualname__}"
+
+
+_STORED_NAMES = {
+    "perdure.errors.ClaimLost": "perdure.errors.StaleClaim",
+    "perdure.errors.ExternalFailed": "perdure.errors.OutsideFailed",
+    "perdure.errors.JobUnsuccessful": "perdure.errors.JobEnded",
+    "perdure.errors.NotDecider": "perdure.errors.NotADecider",
+    "perdure.errors.PayloadNotSerializable": "perdure.errors.PayloadNotSerialisable",
+    "perdure.errors.ProcessCrashed": "perdure.errors.ProcessDied",
+    "perdure.errors.RunUnsuccessful": "perdure.errors.RunEndedBadly",
+    "perdure.errors.UnknownNodeType": "perdure.errors.UnknownKind",
+    "perdure.errors.WorkerCrashed": "perdure.errors.WorkerDied",
+}
+"""Errors that policies are stored with under an earlier name, which flow versions hash."""
+
+
+def policy_name(error_type: type[BaseException] | str) -> str:
+    """How an exception type is named in a retry policy."""
+    name = error_type if isinstance(error_type, str) else type_name(error_type)
+    return _STORED_NAMES.get(name, name)
 
 
 class Cause(Value):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.diagnostics import declare
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.value import Value
 
 FAIL, CONTINUE = "fail", "continue"
@@ -97,8 +97,8 @@ class TaskNode(Value, omit_defaults=True, tag="task"):
     """Takes all its inputs in one object, by name; else the one that is there."""
     on_error: str = FAIL
     undo: Call | None = None
-    kind: str = ""
-    """The kind that ``call`` executes; empty: a task."""
+    type: str = msgspec.field(default="", name="kind")
+    """The node type that ``call`` executes; empty: a task."""
     config: Any = None
     """Templates over the inputs. Of a kind, its settings; of a task, its arguments by name."""
     inputs: tuple[Input, ...] = ()
@@ -114,7 +114,7 @@ class TaskNode(Value, omit_defaults=True, tag="task"):
     @property
     def is_plain(self) -> bool:
         """Its task is called with the node's input, and that is all."""
-        return self.config is None and not self.inputs and not self.kind
+        return self.config is None and not self.inputs and not self.type
 
 
 class RouteNode(Value, omit_defaults=True, tag="route"):
@@ -248,10 +248,10 @@ PORT_OPTIONS = ("on_error", "on_timeout", "on_max", "on_reject")
 """Fields of nodes that may name a port."""
 
 
-def kind_of(node: Node) -> str:
+def type_of(node: Node) -> str:
     """What a node is called after what it does."""
-    if isinstance(node, TaskNode) and node.kind:
-        return node.kind
+    if isinstance(node, TaskNode) and node.type:
+        return node.type
     return str(type(node).__struct_config__.tag)
 
 
@@ -288,6 +288,31 @@ class Definition(Value, omit_defaults=True):
     """A run that is submitted within this time of the last one is skipped."""
 
 
+_STORED_TYPES = {"external": "outside"}
+"""Node types that are stored under an earlier name: a version is a hash over what is stored."""
+
+
+def _stored(definition: Definition) -> Definition:
+    return _with_types(definition, _STORED_TYPES)
+
+
+def _current(definition: Definition) -> Definition:
+    return _with_types(definition, {stored: name for name, stored in _STORED_TYPES.items()})
+
+
+def _with_types(definition: Definition, names: Mapping[str, str]) -> Definition:
+    nodes = definition.nodes
+    if not any(isinstance(node, TaskNode) and node.type in names for node in nodes):
+        return definition
+    renamed = tuple(
+        msgspec.structs.replace(node, type=names.get(node.type, node.type))
+        if isinstance(node, TaskNode)
+        else node
+        for node in nodes
+    )
+    return msgspec.structs.replace(definition, nodes=renamed)
+
+
 class Graph:
     """A definition, indexed. Does not change."""
 
@@ -301,7 +326,7 @@ class Graph:
         for edge in definition.edges:
             self.outgoing[edge.source].append(edge)
             self.incoming[edge.target].append(edge)
-        self._lanes: dict[Call, Lane] = {}
+        self._partitions: dict[Call, Partition] = {}
 
     def __repr__(self) -> str:
         return f"<Graph {self.text}, {len(self.nodes)} nodes>"
@@ -309,7 +334,7 @@ class Graph:
     @cached_property
     def data(self) -> bytes:
         """The definition as it is stored, the same for equal definitions."""
-        return msgspec.json.encode(self.definition, order="deterministic")
+        return msgspec.json.encode(_stored(self.definition), order="deterministic")
 
     @cached_property
     def version(self) -> str:
@@ -319,13 +344,13 @@ class Graph:
     def text(self) -> str:
         return f"{self.name}@{self.version}"
 
-    def lane_of(self, call: Call) -> Lane:
+    def partition_of(self, call: Call) -> Partition:
         """Where jobs of a run go for one of its calls; each time the same object."""
-        lane = self._lanes.get(call)
-        if lane is None:
-            lane = Lane(queue=call.queue, task=call.task, tags=call.tags, flow=self.text)
-            self._lanes[call] = lane
-        return lane
+        partition = self._partitions.get(call)
+        if partition is None:
+            partition = Partition(queue=call.queue, task=call.task, tags=call.tags, flow=self.text)
+            self._partitions[call] = partition
+        return partition
 
     @property
     def ref(self) -> FlowRef:
@@ -362,4 +387,4 @@ class Graph:
 
     @staticmethod
     def parse(data: bytes) -> Graph:
-        return Graph(msgspec.json.decode(data, type=Definition))
+        return Graph(_current(msgspec.json.decode(data, type=Definition)))

@@ -7,9 +7,9 @@ from enum import StrEnum
 from perdure.model.value import Value
 
 
-class HintKind(StrEnum):
+class HintType(StrEnum):
     READY = "ready"
-    """Jobs became waiting; ``names`` are their lanes."""
+    """Jobs became waiting; ``names`` are their partitions."""
     SCHEDULED = "scheduled"
     """Jobs were scheduled for later: look when the next is due."""
     CHANGED = "changed"
@@ -25,5 +25,5 @@ class HintKind(StrEnum):
 class Hint(Value):
     """``names`` empty means any: look for yourself."""
 
-    kind: HintKind
+    type: HintType
     names: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.value import Value
 
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = 1, 3, 5
@@ -32,7 +32,7 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-HELD = frozenset({Status.ACTIVE, Status.ABORTING})
+CLAIMED = frozenset({Status.ACTIVE, Status.ABORTING})
 """A worker holds a claim on it."""
 FINISHED = frozenset({Status.COMPLETED, Status.FAILED, Status.DEAD, Status.CANCELLED})
 """Final: only an explicit retry starts it anew."""
@@ -50,7 +50,7 @@ class NewJob(Value):
 
     id: JobId
     namespace: str
-    lane: Lane
+    partition: Partition
     priority: int
     aging: timedelta
     input: bytes
@@ -92,13 +92,13 @@ class ClaimedJob(Value):
 
     claim: Claim
     namespace: str
-    lane: Lane
+    partition: Partition
     input: bytes
     attempt: int
     """Counts every claim that was not given back, from 1."""
     failures: int
     """Failed tries that count against the budget."""
-    postpones: int
+    snoozes: int
     """Times it said RetryLater."""
     max_attempts: int | None
     policy: bytes | None
@@ -106,7 +106,7 @@ class ClaimedJob(Value):
     deadline_at: datetime | None
     created_at: datetime
     priority: int = PRIORITY_DEFAULT
-    deaths: int = 0
+    crashes: int = 0
     """Workers that died with it."""
     node: NodeRef | None = None
 
@@ -143,7 +143,7 @@ class Job(Value):
     fingerprint: str | None
     attempt: int
     failures: int
-    deaths: int
+    crashes: int
     max_attempts: int | None
     worker: WorkerId | None
     epoch: int
@@ -209,7 +209,7 @@ class TakenOver(Value):
 
     id: JobId
     namespace: str
-    lane: Lane
+    partition: Partition
     worker: WorkerId | None
     attempt: int
     after: Status
@@ -221,7 +221,7 @@ class Expired(Value):
 
     id: JobId
     namespace: str
-    lane: Lane
+    partition: Partition
     attempt: int
     failure: Failure
 

@@ -185,7 +185,7 @@ def limit_of(info: LimitInfo) -> Limit | None:
 
 
 def _computed_elsewhere(*_: object) -> str:
-    raise AssertionError("the key of a limit that was made known is in the lane of each job")
+    raise AssertionError("the key of a limit that was made known is in the partition of each job")
 
 
 def _set(limit: Limit, **values: Any) -> None:

@@ -24,7 +24,7 @@ class Retried(Value, tag=True):
     delay: timedelta = timedelta(0)
     until: datetime | None = None
     """Wins over ``delay``."""
-    is_postponed: bool = False
+    is_snoozed: bool = False
     """Counts against the budget of RetryLater instead of the task's retries."""
     hold_off: timedelta = timedelta(0)
     """How long after it is ready again the worker that failed it leaves it to others."""
@@ -36,7 +36,7 @@ class Failed(Value, tag=True):
     failure: Failure
 
 
-class Buried(Value, tag=True):
+class DeadLettered(Value, tag=True):
     """To the dead letter."""
 
     failure: Failure
@@ -48,11 +48,11 @@ class Cancelled(Value, tag=True):
     failure: Failure | None = None
 
 
-class GivenBack(Value, tag=True):
+class Requeued(Value, tag=True):
     """Unfinished, through no fault of its own: keeps its place and does not count as an attempt."""
 
 
-class Released(Value, tag=True):
+class Parked(Value, tag=True):
     """Parked as ``paused`` until resumed; does not count as an attempt."""
 
 
@@ -71,7 +71,7 @@ class Skipped(Value, omit_defaults=True, tag=True):
     reason: str = ""
 
 
-Outcome = Completed | Retried | Failed | Buried | Cancelled | GivenBack | Released
+Outcome = Completed | Retried | Failed | DeadLettered | Cancelled | Requeued | Parked
 
 """What a store writes for any job."""
 NodeOutcome = Outcome | Paused | Skipped
@@ -85,5 +85,5 @@ class Settlement(Value):
     outcome: Outcome
     progress: Progress | None = None
     """The last progress reported and not yet written."""
-    is_dropped: bool = False
+    is_hidden: bool = False
     """Hide the finished job from readers at once; its waiters still get the result."""

@@ -1,6 +1,6 @@
-"""A lane: jobs that any worker able to run one of them is able to run all of.
+"""A partition: jobs that any worker able to run one of them is able to run all of.
 
-Waiting jobs are indexed by (lane, rank), so a claim never reads past jobs that it cannot take.
+Waiting jobs are indexed by (partition, rank), so a claim never reads past jobs that it cannot take.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 from perdure.model.value import Value
 
 
-class Lane(Value, cache_hash=True):
+class Partition(Value, cache_hash=True):
     """Queue, task and tags decide who may run a job; ``keys`` are its computed limit keys."""
 
     queue: str
@@ -24,31 +24,31 @@ class Lane(Value, cache_hash=True):
 
     @property
     def text(self) -> str:
-        """The lane as it is stored."""
+        """The partition as it is stored."""
         return _encode(self)
 
     @staticmethod
-    def parse(text: str) -> Lane:
+    def parse(text: str) -> Partition:
         return _parse(text)
 
 
 @lru_cache(maxsize=4096)
-def _encode(lane: Lane) -> str:
-    parts: tuple[object, ...] = (lane.queue, lane.task, lane.tags, lane.keys)
-    return msgspec.json.encode((*parts, lane.flow) if lane.flow else parts).decode()
+def _encode(partition: Partition) -> str:
+    parts: tuple[object, ...] = (partition.queue, partition.task, partition.tags, partition.keys)
+    return msgspec.json.encode((*parts, partition.flow) if partition.flow else parts).decode()
 
 
 @lru_cache(maxsize=4096)
-def _parse(text: str) -> Lane:
+def _parse(text: str) -> Partition:
     try:
         queue, task, tags, keys, *flow = msgspec.json.decode(text)
-        return Lane(
+        return Partition(
             queue=queue, task=task, tags=tuple(tags), keys=tuple(keys), flow=flow[0] if flow else ""
         )
     except (msgspec.DecodeError, RecursionError, TypeError, ValueError):
         return UNREADABLE
 
 
-UNREADABLE = Lane(queue="", task="")
-"""What stands for a text that is no lane: nobody has code for it, so its jobs stay where they are,
+UNREADABLE = Partition(queue="", task="")
+"""What stands for a text that is no partition: nobody has code for it, so its jobs stay where they are,
 and others go on."""

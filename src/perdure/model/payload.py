@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.diagnostics import declare
-from perdure.errors import InvalidInput, PayloadNotSerialisable, PayloadTooLarge
+from perdure.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge
 
 PAYLOAD_MAX_BYTES = 1024 * 1024
 _NULL = b"null"
@@ -79,9 +79,9 @@ def to_json(
         data = _input_json(value) if is_input else _encoder.encode(value)
     except (TypeError, NotImplementedError, ValueError, RecursionError, OverflowError) as error:
         reason = _KEYS_WANTED if "dicts with str" in str(error) else str(error)
-        raise PayloadNotSerialisable(what=what, reason=reason) from error
+        raise PayloadNotSerializable(what=what, reason=reason) from error
     if _NULL in data and _has_lost_float(value):
-        raise PayloadNotSerialisable(
+        raise PayloadNotSerializable(
             what=what, reason="it contains NaN or an infinity, which JSON has not"
         )
     if len(data) > max_bytes:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from perdure.model import check
-from perdure.model.failure import type_name
+from perdure.model.failure import policy_name
 from perdure.model.times import Duration
 from perdure.model.value import Value
 
@@ -70,7 +70,7 @@ def _names(types: ErrorTypes, name: str) -> tuple[str, ...]:
         is_exception = isinstance(item, type) and issubclass(item, BaseException)
         if not isinstance(item, str) and not is_exception:
             raise check.wrong_type(item, name, "exception types, or their names")
-    return tuple(item if isinstance(item, str) else type_name(item) for item in items)
+    return tuple(policy_name(item) for item in items)
 
 
 def retry_of(retries: Retry | int | None) -> Retry | None:

@@ -105,7 +105,7 @@ class ApprovalState(Value):
     """Who may decide too by escalation."""
 
 
-class LiveKind(StrEnum):
+class LiveType(StrEnum):
     JOB = "job"
     WAIT = "wait"
     CHILD = "child"
@@ -124,7 +124,7 @@ class RunState(Value):
     maps: Map[str, MapState] = Map()
     edge_counts: Map[str, tuple[int, int, int]] = Map()
     """Of nodes with some incoming edges decided: how many, of those active, of those blocked."""
-    live: Map[str, LiveKind] = Map()
+    live: Map[str, LiveType] = Map()
     """Keys that have a job, a wait or a child run."""
     jobs: int = 0
     """How many of them have a job."""
@@ -206,12 +206,12 @@ class LoadedRun(Value):
     """Those after the snapshot, or after the number that was asked for."""
 
 
-class WaitKind(StrEnum):
+class WaitType(StrEnum):
     TIMER = "timer"
     SIGNAL = "signal"
     CHILD = "child"
-    OUTSIDE = "outside"
-    """A report of somebody outside."""
+    EXTERNAL = "external"
+    """For a report from outside."""
     APPROVAL = "approval"
 
 
@@ -219,7 +219,7 @@ class NewWait(Value):
     """What a key waits for. One that is opened again takes the place of the one before."""
 
     key: str
-    kind: WaitKind
+    type: WaitType
     name: str = ""
     """The signal, the child run's id, the name of a pause, the title of an approval."""
     delay: timedelta | None = None
@@ -236,7 +236,7 @@ class Wait(Value):
     run: RunId
     namespace: str
     key: str
-    kind: WaitKind
+    type: WaitType
     name: str
     opened_at: datetime
     due_at: datetime | None
@@ -249,7 +249,7 @@ class WaitFilter(Value):
 
     namespace: str | None = None
     run: RunId | None = None
-    kind: WaitKind | None = None
+    type: WaitType | None = None
     name: str | None = None
     deciders: tuple[str, ...] | None = None
     """In the inbox of one of these, or of everybody: a wait without deciders is in all."""
@@ -257,7 +257,7 @@ class WaitFilter(Value):
     """Only waits opened after this one (when, run, key): the next page."""
 
 
-class Ends(Value, tag=True):
+class Finishes(Value, tag=True):
     """The job is done: it leaves the queue."""
 
 
@@ -267,7 +267,7 @@ class Continues(Value, tag=True):
     job: NewJob
 
 
-class Repeats(Value, tag=True):
+class Retries(Value, tag=True):
     """The job goes back to the queue for another attempt."""
 
     outcome: Retried
@@ -277,7 +277,7 @@ class NodeSettlement(Value):
     """What becomes of a held job of a run, under its claim's fence."""
 
     claim: Claim
-    then: Ends | Continues | Repeats
+    job_outcome: Finishes | Continues | Retries
 
 
 class NewRun(Value):
@@ -317,17 +317,17 @@ class RunCommit(Value):
     settlements: tuple[NodeSettlement, ...] = ()
     jobs: tuple[NewJob, ...] = ()
     waits: tuple[NewWait, ...] = ()
-    closes: tuple[str, ...] = ()
+    close_waits: tuple[str, ...] = ()
     """Keys whose waits end."""
     children: tuple[NewRun, ...] = ()
-    drops: tuple[str, ...] = ()
+    cancel_keys: tuple[str, ...] = ()
     """Keys that are given up: their jobs are taken away, their waits end; a child's becomes due."""
-    clears: bool = False
+    cancel_all: bool = False
     """The same for everything that is live, but for what this commit starts."""
-    holds: bool | None = None
+    suspend: bool | None = None
     """True: park all jobs and waits until told False."""
     version: str | None = None
-    """The run's version from now on, and with it that in the lanes of its jobs."""
+    """The run's version from now on, and with it that in the partitions of its jobs."""
     summary: bytes | None = None
     snapshot: Snapshot | None = None
 
@@ -348,7 +348,7 @@ class CommitResult(Value):
 class CommitAnswer(Value):
     results: list[CommitResult]
     most_urgent_rank: float | None = None
-    """The lowest rank that waits in the lanes that were asked about."""
+    """The lowest rank that waits in the partitions that were asked about."""
     now: datetime | None = None
 
 

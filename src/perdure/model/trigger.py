@@ -5,7 +5,15 @@ from __future__ import annotations
 from perdure.model.failure import Failure
 from perdure.model.graph import ORDINARY, FlowRef
 from perdure.model.ids import Key, RunId
-from perdure.model.outcome import Buried, Cancelled, Completed, Failed, Paused, Retried, Skipped
+from perdure.model.outcome import (
+    Cancelled,
+    Completed,
+    DeadLettered,
+    Failed,
+    Paused,
+    Retried,
+    Skipped,
+)
 from perdure.model.run import RunStatus
 from perdure.model.value import Value
 from perdure.model.wait import ReportStatus
@@ -16,7 +24,7 @@ class JobEnded(Value):
 
     key: Key
     attempt: int
-    outcome: Completed | Skipped | Paused | Retried | Failed | Buried | Cancelled
+    outcome: Completed | Skipped | Paused | Retried | Failed | DeadLettered | Cancelled
     is_done: bool | None = None
     """Of a loop's body: whether the loop is done, if the worker evaluated that along with it."""
 

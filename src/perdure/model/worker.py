@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.limit import Limit, LimitInfo
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.value import Value
 
 
@@ -29,7 +29,7 @@ class WorkerSettings(Value):
     """How long an aborted body may take to end by itself before it is cancelled."""
     hold_off: timedelta
     """How long a retry is left to other workers."""
-    deaths_max: int
+    max_crashes: int
     """Crashes of workers after which a job is dead-lettered."""
     keep_completed: timedelta | None
     keep_failed: timedelta | None
@@ -92,8 +92,8 @@ class PollResult(Value):
     """One look that tells a worker everything that is due, so that idle costs one statement."""
 
     now: datetime
-    lanes: tuple[str, ...]
-    """Lanes that have a waiting job, as stored texts."""
+    partitions: tuple[str, ...]
+    """Partitions that have a waiting job, as stored texts."""
     next_due_at: datetime | None
     """When the next scheduled job becomes ready."""
     next_lease_end_at: datetime | None
@@ -126,6 +126,6 @@ def has_tags(own: Collection[str] | None, wanted: Collection[str]) -> bool:
     return own is None or all(tag in own for tag in wanted)
 
 
-def can_run(lane: Lane, *, queues: Collection[str], tags: Collection[str] | None) -> bool:
-    """Whether a worker with these queues and tags may claim from a lane."""
-    return lane.queue in queues and has_tags(tags, lane.tags)
+def can_run(partition: Partition, *, queues: Collection[str], tags: Collection[str] | None) -> bool:
+    """Whether a worker with these queues and tags may claim from a partition."""
+    return partition.queue in queues and has_tags(tags, partition.tags)

@@ -1,1 +1,1 @@
-"""The node kinds that come with Perdure, one a file, made as a user would make them."""
+"""The node types that come with Perdure, one a file, made as a user would make them."""

@@ -1,4 +1,4 @@
-"""The task that executes a kind on a worker: which of its methods is called, and with what."""
+"""The task that executes a node type on a worker: which of its methods is called, and with what."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perdure.errors import InvalidInput, Permanent
 from perdure.model.wait import Report
 from perdure.nodes.config import as_config
 from perdure.tasks.context import AsyncContext, BaseContext, Context
-from perdure.tasks.node_type import Kind
+from perdure.tasks.node_type import NodeType
 from perdure.tasks.result import Pause
 from perdure.tasks.task import Task, refuse_other_context
 
@@ -24,42 +24,43 @@ POLL_PART = "poll"
 
 RETURNED_COROUTINE = declare(
     "node_type.returned_coroutine",
-    "kind {kind!r}: {method}() returned a coroutine, but is not async itself",
+    "node type {type!r}: {method}() returned a coroutine, but is not async itself",
     "Write 'async def'",
 )
 NO_PAUSE_TO_POLL = declare(
-    "node_type.no_pause_to_poll", "kind {kind!r} was polled, but its node is not paused"
+    "node_type.no_pause_to_poll", "node type {type!r} was polled, but its node is not paused"
 )
 INVALID_POLL_RESULT = declare(
-    "node_type.invalid_poll_result", "kind {kind!r}: poll() returns a Report or None, not {found}"
+    "node_type.invalid_poll_result",
+    "node type {type!r}: poll() returns a Report or None, not {found}",
 )
 
 
-def kind_task(kind: Kind, name: str) -> Task[..., Any]:
-    """The task of a node of this kind. It is called with the rendered config and the context."""
+def node_type_task(node_type: NodeType, name: str) -> Task[..., Any]:
+    """The task of a node of this node type. It is called with the rendered config and the context."""
 
-    for method in (kind.execute, kind.resume, kind.poll):
-        refuse_other_context(method, f"{method.__name__}() of kind {kind.name!r}")
+    for method in (node_type.execute, node_type.resume, node_type.poll):
+        refuse_other_context(method, f"{method.__name__}() of node type {node_type.name!r}")
 
     def call_of(config: Any, ctx: BaseContext) -> partial[Any]:
         """The method whose turn it is, with its arguments but for the context."""
         pause = ctx.last_pause
         if ctx.part == POLL_PART:
             if pause is None:
-                raise Permanent(NO_PAUSE_TO_POLL.fault(kind=kind.name))
-            return partial(kind.poll, pause.checkpoint)
+                raise Permanent(NO_PAUSE_TO_POLL.fault(type=node_type.name))
+            return partial(node_type.poll, pause.checkpoint)
         if pause is not None:
-            return partial(kind.resume, pause.checkpoint, pause.report)
-        return partial(kind.execute, as_config(kind, config))
+            return partial(node_type.resume, pause.checkpoint, pause.report)
+        return partial(node_type.execute, as_config(node_type, config))
 
     def result_of(found: Any, ctx: BaseContext) -> Any:
         if ctx.part == POLL_PART:
             if found is not None and not isinstance(found, Report):
-                fault = INVALID_POLL_RESULT.fault(kind=kind.name, found=type(found).__name__)
+                fault = INVALID_POLL_RESULT.fault(type=node_type.name, found=type(found).__name__)
                 raise Permanent(fault)
             return msgspec.to_builtins(found)
-        if isinstance(found, Pause) and found.poll is None and kind.has_poll:
-            return msgspec.structs.replace(found, poll=kind.poll_every)
+        if isinstance(found, Pause) and found.poll is None and node_type.has_poll:
+            return msgspec.structs.replace(found, poll=node_type.poll_every)
         return found
 
     async def on_the_loop(config: Any, ctx: AsyncContext) -> Any:
@@ -83,11 +84,15 @@ def kind_task(kind: Kind, name: str) -> Task[..., Any]:
             raise Permanent(*error.faults) from error  # a retry would not help
         if inspect.iscoroutine(found):
             found.close()
-            raise Permanent(RETURNED_COROUTINE.fault(kind=kind.name, method=call.func.__name__))
+            raise Permanent(
+                RETURNED_COROUTINE.fault(type=node_type.name, method=call.func.__name__)
+            )
         return result_of(found, ctx)
 
-    is_async = any(map(inspect.iscoroutinefunction, (kind.execute, kind.resume, kind.poll)))
+    is_async = any(
+        map(inspect.iscoroutinefunction, (node_type.execute, node_type.resume, node_type.poll))
+    )
     function: Callable[..., Any] = on_the_loop if is_async else in_a_thread
-    function.__name__ = function.__qualname__ = kind.name
-    function.__doc__ = kind.__doc__
+    function.__name__ = function.__qualname__ = node_type.name
+    function.__doc__ = node_type.__doc__
     return Task(function, name=name)

@@ -18,7 +18,7 @@ from perdure.expr.condition import (
 from perdure.forms.schema import by_field, check_schema, faults_of
 from perdure.nodes.config import has_template
 from perdure.tasks.context import Context
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Complete, complete
 
 PASS, FAIL = "pass", "fail"
@@ -26,13 +26,13 @@ PASS, FAIL = "pass", "fail"
 SCHEMA_OR_CONDITION = declare("check.schema_or_condition", "needs either 'schema' or 'condition'")
 
 
-class Check(Kind):
+class Check(NodeType):
     """Goes on from the port ``pass`` or ``fail``, and tells what is wrong with the value."""
 
     name = "check"
     ports = (PASS, FAIL)
 
-    class Config(Settings):
+    class Config(NodeConfig):
         value: Any = msgspec.UNSET
         """What is looked at; all inputs of the node, unless given."""
         schema: dict[str, Any] | bool | None = None

@@ -1,4 +1,4 @@
-"""The config of a node, held against the ``Config`` of its kind: before templates and after."""
+"""The config of a node, held against the ``Config`` of its node type: before templates and after."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perdure.model import check
 from perdure.model.payload import as_type
 from perdure.model.text import cut, type_name
 from perdure.model.times import DURATION_MAX
-from perdure.tasks.node_type import Kind
+from perdure.tasks.node_type import NodeType
 
 Span = str | int | float
 """A duration in a config, as ``as_duration`` reads it."""
@@ -30,7 +30,9 @@ _TEMPLATE = "{{"
 _PLACE = re.compile(r" - at .*?\$(?P<path>[^`]*)`$", re.DOTALL)
 _PART = re.compile(r"\[(\d+)\]|\[\.\.\.\]|\.([^.\[\]]+)")
 
-DOES_NOT_FIT = declare("config.does_not_fit", "config[ {setting!r}] of kind {kind!r}: {reason}")
+DOES_NOT_FIT = declare(
+    "config.does_not_fit", "config[ {setting!r}] of node type {type!r}: {reason}"
+)
 NOT_SERIALIZABLE = declare("config.not_serializable", "cannot be written as JSON: {reason}")
 WRONG_TYPE = declare("config.type", "{reason}")
 NOT_AN_OBJECT = declare("config.not_an_object", "must be an object, not {found}")
@@ -49,24 +51,24 @@ TEMPLATE_IN_PORT = declare(
 )
 
 
-def as_config(kind: Kind, config: Any) -> Any:
-    """A rendered config as the kind's own type. What does not fit never will: ``Permanent``."""
+def as_config(node_type: NodeType, config: Any) -> Any:
+    """A rendered config as the node type's own type. What does not fit never will: ``Permanent``."""
     given = {} if config is None else config
     try:
-        return as_type(given, kind.Config)
+        return as_type(given, node_type.Config)
     except ValueError as error:
         refusal = error
     try:
         # A template inside a text leaves a text, also where a number is meant.
-        return msgspec.convert(given, kind.Config, strict=False, str_keys=True)
+        return msgspec.convert(given, node_type.Config, strict=False, str_keys=True)
     except ValueError:
         where, reason = _place_and_reason(refusal)
         raise Permanent(
-            DOES_NOT_FIT.fault(setting=path_text(where), kind=kind.name, reason=reason)
+            DOES_NOT_FIT.fault(setting=path_text(where), type=node_type.name, reason=reason)
         ) from refusal
 
 
-def config_faults(kind: Kind, config: Any) -> list[Fault]:
+def config_faults(node_type: NodeType, config: Any) -> list[Fault]:
     """Everything that is wrong with a config in which templates are not filled in yet.
 
     What a template stands for is not known, so a value that has one in it is left alone.
@@ -77,8 +79,8 @@ def config_faults(kind: Kind, config: Any) -> list[Fault]:
         return [NOT_SERIALIZABLE.fault(reason=str(error))]
     if has_template(plain) and isinstance(plain, str):
         return []
-    faults = list(_faults(kind.Config, plain, ()))
-    faults += _own_faults(kind, plain, {fault.where[:1] for fault in faults})
+    faults = list(_faults(node_type.Config, plain, ()))
+    faults += _own_faults(node_type, plain, {fault.where[:1] for fault in faults})
     return [
         TEMPLATE_IN_KEY.fault(fault.where, key=cut(str(fault.where[-1])))
         if fault.where and has_template(fault.where[-1])
@@ -128,16 +130,16 @@ def port_faults(port: Any, *place: str | int) -> list[Fault]:
     return []
 
 
-def _own_faults(kind: Kind, config: Any, wrong: set[Path]) -> list[Fault]:
-    """What the kind itself finds. Of a config whose types are wrong it is shown the rest, and of
+def _own_faults(node_type: NodeType, config: Any, wrong: set[Path]) -> list[Fault]:
+    """What the node type itself finds. Of a config whose types are wrong it is shown the rest, and of
     what it says, only that counts which is about a single setting."""
     if not wrong:
-        return [_own_fault(each) for each in kind.faults_of(config)]
+        return [_own_fault(each) for each in node_type.faults_of(config)]
     if not isinstance(config, Mapping):
         return []
     rest = {name: value for name, value in config.items() if (name,) not in wrong}
     try:
-        own = [_own_fault(each) for each in kind.faults_of(rest)]
+        own = [_own_fault(each) for each in node_type.faults_of(rest)]
     except Exception:  # it may rely on what is missing or was left out
         return []
     return [each for each in own if each.where]

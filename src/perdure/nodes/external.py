@@ -1,4 +1,4 @@
-"""``outside``: somebody else does the work, and reports when it is done."""
+"""``external``: somebody else does the work, and reports when it is done."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from perdure.diagnostics import Fault
 from perdure.model.check import NAME_MAX
 from perdure.nodes.config import Span, duration_faults
 from perdure.tasks.context import Context
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Pause, paused
 
 
-class Outside(Kind):
+class External(NodeType):
     """Waits, holding nothing, until ``client.runs.report`` brings the result, its output."""
 
-    name = "outside"
+    name = "external"
     takes_ports = True  # a report may choose one
 
-    class Config(Settings, rename={"for_": "for"}):
+    class Config(NodeConfig, rename={"for_": "for"}):
         for_: Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
         """Who is to do it: the name of the pause."""
         data: Any = None

@@ -23,7 +23,7 @@ from perdure.model.text import cut, first_words, shown, type_name
 from perdure.model.value import Value
 from perdure.nodes.config import Span, duration_faults, has_template, port_faults, seconds_of
 from perdure.tasks.context import Context
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Complete, complete
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ RESPONSE_TOO_LARGE = declare(
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-class Http(Kind):
+class Http(NodeType):
     """Sends one request; the answer is the output, and its status may choose the port.
 
     Only public addresses are reached, unless others are allowed here or by the worker's
@@ -64,7 +64,7 @@ class Http(Kind):
 
     name = "http"
 
-    class Config(Settings):
+    class Config(NodeConfig):
         url: str
         method: Method = "GET"
         headers: dict[str, str | int | float | bool | None] = field(default_factory=dict)

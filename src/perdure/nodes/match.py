@@ -16,19 +16,19 @@ from perdure.expr.condition import (
     parse_condition,
 )
 from perdure.tasks.context import Context
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Complete, complete
 
 YES, NO = "true", "false"
 
 
-class Match(Kind):
+class Match(NodeType):
     """Goes on from the port ``true`` or ``false``, by conditions on properties of the inputs."""
 
     name = "match"
     ports = (YES, NO)
 
-    class Config(Settings):
+    class Config(NodeConfig):
         conditions: dict[str, Any] | list[Any]
         """One condition, or a list of them."""
         mode: Literal["all", "any"] = "all"

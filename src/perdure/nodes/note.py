@@ -6,15 +6,15 @@ from typing import Any
 
 from perdure.model.payload import to_json
 from perdure.tasks.context import Context
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 
 
-class Note(Kind):
+class Note(NodeType):
     """Says something: the text is the node's progress and its output."""
 
     name = "note"
 
-    class Config(Settings):
+    class Config(NodeConfig):
         text: Any
         """What is no text is written as JSON, as inside any text with templates."""
 

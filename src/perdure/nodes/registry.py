@@ -10,47 +10,50 @@ from typing import Any
 import msgspec
 
 from perdure.diagnostics import declare, safe_repr
-from perdure.errors import InvalidInput, UnknownKind
+from perdure.errors import InvalidInput, UnknownNodeType
 from perdure.model import check
 from perdure.model.value import Value
-from perdure.tasks.node_type import Kind
+from perdure.tasks.node_type import NodeType
 
 STRUCTURAL = ("task", "route", "map", "loop", "delay", "signal", "approval", "flow")
-"""Kinds of nodes that the engine knows by itself: no kind may take their names."""
+"""Node types that the engine knows by itself: no node type may take their names."""
 
 NAME_MAX = 100
 
 _NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{NAME_MAX - 1}}}")
 
 DUPLICATE = declare(
-    "node_type.duplicate", "there is a kind {kind!r} already", "Choose another name"
+    "node_type.duplicate", "there is a node type {type!r} already", "Choose another name"
 )
 INVALID_NAME = declare(
     "node_type.invalid_name",
-    "kind {type} has the name {found}; a name is a letter, then letters, digits, '_', '-' and "
+    "node type {type} has the name {found}; a name is a letter, then letters, digits, '_', '-' and "
     "'.', {most} at most",
 )
 RESERVED_NAME = declare(
     "node_type.reserved_name",
-    "kind {type} cannot be named {kind!r}: nodes of that kind are built in",
+    "node type {type} cannot be named {name!r}: that type is built in",
 )
 INVALID_SETTINGS = declare(
-    "node_type.invalid_settings", "Config of kind {kind!r} must be a class made from Settings"
+    "node_type.invalid_settings",
+    "Config of node type {type!r} must be a class made from NodeConfig",
 )
 UNUSABLE_SETTINGS = declare(
-    "node_type.unusable_settings", "Config of kind {kind!r} cannot be used: {reason}"
+    "node_type.unusable_settings", "Config of node type {type!r} cannot be used: {reason}"
 )
-NO_EXECUTE = declare("node_type.no_execute", "kind {kind!r} has no execute()")
+NO_EXECUTE = declare("node_type.no_execute", "node type {type!r} has no execute()")
 NEEDS_INSTANCE = declare(
     "node_type.needs_instance", "{type} must be given as an instance: {reason}"
 )
-NOT_A_KIND = declare(
-    "node_type.invalid", "{found} is not a kind", "Make a class from perdure.tasks.node_type.Kind"
+NOT_A_NODE_TYPE = declare(
+    "node_type.invalid",
+    "{found} is not a kind",
+    "Make a class from perdure.tasks.node_type.NodeType",
 )
 
 
-class KindDescription(Value):
-    """What an editor or a page tells about a kind."""
+class NodeTypeDescription(Value):
+    """What an editor or a page tells about a node type."""
 
     name: str
     summary: str
@@ -59,92 +62,98 @@ class KindDescription(Value):
     """JSON Schema of ``config`` as people write it: templates may stand anywhere."""
 
 
-class Kinds(Mapping[str, Kind]):
+class NodeTypes(Mapping[str, NodeType]):
     """Kinds by name. Yours are given as instances or classes.
 
-    An instance of a kind that comes with it takes its place: ``Kinds([Http(allow=[...])])``.
+    An instance of a node type that comes with it takes its place: ``NodeTypes([Http(allow=[...])])``.
     """
 
-    def __init__(self, kinds: Iterable[Kind | type[Kind]] = ()) -> None:
+    def __init__(self, node_types: Iterable[NodeType | type[NodeType]] = ()) -> None:
         # Here, because only flows that are written down need them.
         from perdure.nodes.check import Check
-        from perdure.nodes.external import Outside
+        from perdure.nodes.external import External
         from perdure.nodes.http import Http
         from perdure.nodes.match import Match
         from perdure.nodes.note import Note
         from perdure.nodes.script import Script
         from perdure.nodes.switch import Switch
 
-        built_in = [Match(), Switch(), Check(), Note(), Outside(), Http(), Script()]
-        self._kinds: dict[str, Kind] = {kind.name: kind for kind in built_in}
+        built_in = [Match(), Switch(), Check(), Note(), External(), Http(), Script()]
+        self._node_types: dict[str, NodeType] = {
+            node_type.name: node_type for node_type in built_in
+        }
         added: set[str] = set()
-        for given in check.listed(kinds, "kinds", "kinds"):
-            kind = _checked(given)
-            there = self._kinds.get(kind.name)
-            if kind.name in added or (there is not None and not isinstance(kind, type(there))):
-                raise InvalidInput(DUPLICATE.fault(("kinds",), kind=kind.name))
-            added.add(kind.name)
-            self._kinds[kind.name] = kind
+        for given in check.listed(node_types, "node_types", "node types"):
+            node_type = _checked(given)
+            there = self._node_types.get(node_type.name)
+            if node_type.name in added or (
+                there is not None and not isinstance(node_type, type(there))
+            ):
+                raise InvalidInput(DUPLICATE.fault(("node_types",), type=node_type.name))
+            added.add(node_type.name)
+            self._node_types[node_type.name] = node_type
 
-    def __getitem__(self, name: str) -> Kind:
+    def __getitem__(self, name: str) -> NodeType:
         try:
-            return self._kinds[name]
+            return self._node_types[name]
         except KeyError:
-            raise UnknownKind(name=name, known=(*STRUCTURAL, *self._kinds)) from None
+            raise UnknownNodeType(name=name, known=(*STRUCTURAL, *self._node_types)) from None
 
     def __contains__(self, name: object) -> bool:
-        return name in self._kinds
+        return name in self._node_types
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
+        return iter(self._node_types)
 
     def __len__(self) -> int:
-        return len(self._kinds)
+        return len(self._node_types)
 
-    def describe(self) -> list[KindDescription]:
-        """Each kind with what it is for and what can be set, by name."""
+    def describe(self) -> list[NodeTypeDescription]:
+        """Each node type with what it is for and what can be set, by name."""
         return [
-            KindDescription(
+            NodeTypeDescription(
                 name=name,
-                summary=inspect.getdoc(kind) or "",
-                ports=kind.ports,
-                schema=schema_of(kind.Config),
+                summary=inspect.getdoc(node_type) or "",
+                ports=node_type.ports,
+                schema=schema_of(node_type.Config),
             )
-            for name, kind in sorted(self._kinds.items())
+            for name, node_type in sorted(self._node_types.items())
         ]
 
 
-def _checked(given: Any) -> Kind:
-    if isinstance(given, type) and issubclass(given, Kind):
+def _checked(given: Any) -> NodeType:
+    if isinstance(given, type) and issubclass(given, NodeType):
         try:
-            kind = given()
+            node_type = given()
         except TypeError as error:
-            fault = NEEDS_INSTANCE.fault(("kinds",), type=given.__name__, reason=str(error))
+            fault = NEEDS_INSTANCE.fault(("node_types",), type=given.__name__, reason=str(error))
             raise InvalidInput(fault) from error
-    elif isinstance(given, Kind):
-        kind = given
+    elif isinstance(given, NodeType):
+        node_type = given
     else:
-        raise InvalidInput(NOT_A_KIND.fault(("kinds",), found=safe_repr(given)))
+        raise InvalidInput(NOT_A_NODE_TYPE.fault(("node_types",), found=safe_repr(given)))
 
-    name: Any = getattr(kind, "name", None)
-    settings: Any = kind.Config
-    type_name = type(kind).__name__
+    name: Any = getattr(node_type, "name", None)
+    settings: Any = node_type.Config
+    type_name = type(node_type).__name__
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(
-            INVALID_NAME.fault(("kinds",), type=type_name, found=safe_repr(name), most=NAME_MAX)
+            INVALID_NAME.fault(
+                ("node_types",), type=type_name, found=safe_repr(name), most=NAME_MAX
+            )
         )
     if name in STRUCTURAL:
-        raise InvalidInput(RESERVED_NAME.fault(("kinds",), type=type_name, kind=name))
+        raise InvalidInput(RESERVED_NAME.fault(("node_types",), type=type_name, name=name))
     if not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
-        raise InvalidInput(INVALID_SETTINGS.fault(("kinds",), kind=name))
-    if type(kind).execute is Kind.execute:
-        raise InvalidInput(NO_EXECUTE.fault(("kinds",), kind=name))
+        raise InvalidInput(INVALID_SETTINGS.fault(("node_types",), type=name))
+    if type(node_type).execute is NodeType.execute:
+        raise InvalidInput(NO_EXECUTE.fault(("node_types",), type=name))
     try:
         msgspec.json.Decoder(settings)
     except (TypeError, NameError) as error:
-        fault = UNUSABLE_SETTINGS.fault(("kinds",), kind=name, reason=str(error))
+        fault = UNUSABLE_SETTINGS.fault(("node_types",), type=name, reason=str(error))
         raise InvalidInput(fault) from error
-    return kind
+    return node_type
 
 
 TEMPLATE = {"type": "string", "pattern": r"\{\{"}

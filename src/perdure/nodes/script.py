@@ -29,7 +29,7 @@ from perdure.model.text import cut, first_words, last_words
 from perdure.model.value import Value
 from perdure.nodes.config import Span, duration_faults, port_faults, seconds_of
 from perdure.tasks.context import AbortSignal, Context
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Complete, complete
 
 OUTPUT_DEFAULT_BYTES = 1024 * 1024
@@ -55,7 +55,7 @@ class CommandFailed(PerdureError):
     """The command ended badly: the node's retries decide what follows."""
 
 
-class Script(Kind):
+class Script(NodeType):
     """Executes a command with its arguments, never through a shell. Off unless the worker allows.
 
     The output has the exit code, what was written to stdout and stderr, and stdout as JSON if it
@@ -64,7 +64,7 @@ class Script(Kind):
 
     name = "script"
 
-    class Config(Settings):
+    class Config(NodeConfig):
         command: Annotated[list[Word], Meta(min_length=1)]
         """The program and its arguments. Everybody on the machine can see them: no secrets."""
         stdin: Any = None

@@ -13,7 +13,7 @@ from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.text import shown, type_name
 from perdure.nodes.config import TEMPLATE_IN_PORT, has_template
 from perdure.tasks.context import Context
-from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Complete, Fail, complete, failed
 
 _LISTED_MAX = 20
@@ -22,12 +22,12 @@ _LISTED_MAX = 20
 NOT_A_CASE = declare("switch.invalid_case", "{found} cannot be a case, only a text or a number")
 
 
-class Switch(Kind):
+class Switch(NodeType):
     """Goes on from the port that the value names, or from ``default``."""
 
     name = "switch"
 
-    class Config(Settings):
+    class Config(NodeConfig):
         value: Any
         cases: list[str | int | float | bool | None] | None = None
         """The values there are ports for; ``default`` among them takes all others.

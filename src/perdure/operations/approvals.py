@@ -23,7 +23,7 @@ from perdure.model import check
 from perdure.model.event import decode_event
 from perdure.model.graph import ApprovalNode, Graph
 from perdure.model.ids import RunId
-from perdure.model.run import Wait, WaitFilter, WaitKind
+from perdure.model.run import Wait, WaitFilter, WaitType
 from perdure.model.trigger import DecideApproval
 from perdure.model.wait import ApprovalRequest, approval_id, parse_approval_id
 from perdure.operations.approval_history import (
@@ -76,7 +76,7 @@ class Approvals(Group):
         wanted = WaitFilter(
             namespace=self._backend.visible,
             run=None if run is None else run_id(run),
-            kind=WaitKind.APPROVAL,
+            type=WaitType.APPROVAL,
             deciders=check.optional(check.names, names, "deciders"),
             after=None
             if cursor is None
@@ -144,7 +144,7 @@ class Approvals(Group):
         The returned record says whether that decided it. ``data`` is what its form asks for. ``by``
         is who answers and ``roles`` what that person may answer as: nothing here proves either,
         that is up to the caller. Raises ``InvalidAnswer`` with what is wrong by field,
-        ``NotADecider``, ``AlreadyAnswered``, ``ApprovalDecided`` or ``ApprovalNotFound``; then
+        ``NotDecider``, ``AlreadyAnswered``, ``ApprovalDecided`` or ``ApprovalNotFound``; then
         nothing was written.
         """
         answer = DecideApproval(
@@ -220,7 +220,7 @@ class Approvals(Group):
     async def _wait(self, place: ApprovalPlace) -> Wait | None:
         store = await self._backend.store()
         for each in await store.queries.run_waits(place.namespace, place.run):
-            if each.kind is WaitKind.APPROVAL and each.key == place.node:
+            if each.type is WaitType.APPROVAL and each.key == place.node:
                 return each
         return None
 

@@ -12,7 +12,7 @@ from perdure.model.event import RunPaused, decode_event
 from perdure.model.facts import ExplainFacts
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Job, Status
-from perdure.model.run import WaitKind
+from perdure.model.run import WaitType
 from perdure.operations.backend import Backend
 from perdure.operations.insight import explain as insight
 from perdure.operations.insight.explain import (
@@ -62,7 +62,7 @@ async def explain_job(backend: Backend, id: JobId) -> Explanation:
 def _surroundings(backend: Backend, facts: ExplainFacts) -> Surroundings:
     details: dict[str, Any] = {}
     for wait in facts.waits:
-        if wait.detail and wait.kind in (WaitKind.SIGNAL, WaitKind.APPROVAL):
+        if wait.detail and wait.type in (WaitType.SIGNAL, WaitType.APPROVAL):
             # What only another codec can read is left out: there is enough to say without it.
             with suppress(PerdureError):
                 details[wait.key] = decoded(wait.detail, backend.codec)

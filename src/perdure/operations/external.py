@@ -19,7 +19,7 @@ from perdure.model import check
 from perdure.model.event import NodeCompleted, NodeReported, ReportIgnored
 from perdure.model.graph import ORDINARY, LoopNode
 from perdure.model.ids import Key, RunId
-from perdure.model.run import LiveKind, Wait, WaitFilter, WaitKind
+from perdure.model.run import LiveType, Wait, WaitFilter, WaitType
 from perdure.model.trigger import ReportReceived, SendSignal
 from perdure.model.wait import LAST, Report, ReportStatus
 from perdure.operations.backend import Backend
@@ -67,7 +67,7 @@ class Waits(Group):
         wanted = WaitFilter(
             namespace=self._backend.visible,
             run=None if run is None else run_id(run),
-            kind=check.optional(check.choice, type, "type", WaitKind),
+            type=check.optional(check.choice, type, "type", WaitType),
             name=check.optional(check.name, name, "name"),
             after=None
             if cursor is None
@@ -230,7 +230,7 @@ async def broadcast(backend: Backend, signal: SendSignal, flow: str | None) -> B
     engine = await backend.engine()
     # Waits that open from now on are not meant: a run that takes the signal may wait for another.
     until = await store.now()
-    wanted = WaitFilter(namespace=namespace, kind=WaitKind.SIGNAL, name=signal.name)
+    wanted = WaitFilter(namespace=namespace, type=WaitType.SIGNAL, name=signal.name)
     payload = msgspec.json.decode(signal.payload)
     reached: dict[RunId, None] = {}
     refused: set[RunId] = set()
@@ -283,7 +283,7 @@ async def _send(engine: Runs, ids: Sequence[tuple[str, RunId]], signal: SendSign
 
 def _waits_for(run: CachedRun, name: str) -> bool:
     nodes = run.graph.signals.get(name, ())
-    return not run.state.is_ended and any(run.state.live.get(id) is LiveKind.WAIT for id in nodes)
+    return not run.state.is_ended and any(run.state.live.get(id) is LiveType.WAIT for id in nodes)
 
 
 def _is_taken(plan: Plan) -> bool:

@@ -25,7 +25,7 @@ from perdure.model.run import (
     RunStatus,
     RunSummary,
     Wait,
-    WaitKind,
+    WaitType,
 )
 from perdure.model.schedule import CatchUp, FlowCall, Overlap, Schedule, Started, TickRecord
 from perdure.model.value import Value
@@ -215,9 +215,9 @@ class NodeRecord(Value):
     """One node of a run's flow, and how far the run is with it."""
 
     id: str
-    kind: str
+    type: str
     """``task``, ``route``, ``map``, ``loop``, ``delay``, ``signal``, ``approval``, ``child``, or
-    the name of the kind that it uses."""
+    the name of the node type that it uses."""
     status: NodeStatus | None = None
     """None if the run has not reached it."""
     output: Any = None
@@ -341,7 +341,7 @@ class WaitRecord(Value):
     node: str
     key: str
     """The node, with the iteration of a loop (``poll#2``) or the item of a map (``pack[7]``)."""
-    type: WaitKind
+    type: WaitType
     name: str
     """The signal, the child run's id, the name of a pause, the title of an approval."""
     opened_at: datetime
@@ -358,7 +358,7 @@ def wait_record(wait: Wait, codec: Codec) -> WaitRecord:
         namespace=wait.namespace,
         node=Key.parse(wait.key).node,
         key=wait.key,
-        type=wait.kind,
+        type=wait.type,
         name=wait.name,
         opened_at=wait.opened_at,
         due_at=wait.due_at,
@@ -544,7 +544,7 @@ def schedule_record(schedule: Schedule) -> ScheduleRecord:
         namespace=schedule.namespace,
         flow=call.flow if isinstance(call, FlowCall) else None,
         version=call.version if isinstance(call, FlowCall) else None,
-        task=None if isinstance(call, FlowCall) else call.job.lane.task,
+        task=None if isinstance(call, FlowCall) else call.job.partition.task,
         cron=timetable.cron or None,
         every=timedelta(milliseconds=every_ms) if every_ms else None,
         timezone=timetable.timezone,

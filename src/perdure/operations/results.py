@@ -9,12 +9,12 @@ from perdure.errors import (
     JobCancelled,
     JobDead,
     JobDisabled,
-    JobEnded,
     JobFailed,
+    JobUnsuccessful,
     RunCancelled,
-    RunEndedBadly,
     RunFailed,
     RunSkipped,
+    RunUnsuccessful,
 )
 from perdure.flows.built import BuiltFlow
 from perdure.model.event import RunCompleted, decode_event
@@ -28,7 +28,7 @@ from perdure.store.contract import EventsAfter, Store
 from perdure.tasks.task import Task
 
 
-def job_error(state: JobState) -> JobEnded | None:
+def job_error(state: JobState) -> JobUnsuccessful | None:
     """The error of a job that has ended without a result; None if it may still have one."""
     id, failure = state.id, state.failure
     why = _failure_text(failure)
@@ -50,7 +50,7 @@ def job_result(output: bytes, codec: Codec, task: Task[..., Any] | None) -> Any:
     return _converted(decoded(output, codec), None if task is None else task.result_converter)
 
 
-def run_error(run: Run) -> RunEndedBadly | None:
+def run_error(run: Run) -> RunUnsuccessful | None:
     """The error of a run that has ended without a result; None if it may still have one."""
     record = run_record(run)
     match run.status:

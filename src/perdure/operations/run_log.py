@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.engine.fold import check_contiguous, fold_stored
 from perdure.model.event import Event, StoredEvent, decode_event
-from perdure.model.graph import Node, kind_of
+from perdure.model.graph import Node, type_of
 from perdure.model.ids import Key, RunId
 from perdure.model.payload import Codec
 from perdure.model.run import NodeStatus, RunState
@@ -70,14 +70,14 @@ class RunLog:
 
 def node_record(log: RunLog, node: Node) -> NodeRecord:
     """How far the run is with a node, as of the events that were taken."""
-    kind = kind_of(node)
+    found_type = type_of(node)
     state = log.state.nodes.get(node.id)
     if state is None:
-        return NodeRecord(id=node.id, kind=kind)
+        return NodeRecord(id=node.id, type=found_type)
     progress = log.state.maps.get(node.id)
     return NodeRecord(
         id=node.id,
-        kind=kind,
+        type=found_type,
         status=state.status,
         output=log.value(state.ref) if state.status is NodeStatus.COMPLETED else None,
         port=state.port,

@@ -15,7 +15,7 @@ from perdure.model import check
 from perdure.model.event import decode_event
 from perdure.model.failure import Failure
 from perdure.model.ids import RunId
-from perdure.model.job import HELD
+from perdure.model.job import CLAIMED
 from perdure.model.run import (
     LoadedRun,
     OnExisting,
@@ -476,7 +476,7 @@ class Runs(Group):
             held: tuple[Fault, ...] = tuple(
                 NODE_RUNNING.fault(("nodes", job.node.key), node=job.node.key)
                 for job in await store.queries.run_jobs(run.namespace, run.id)
-                if job.status in HELD and job.node is not None
+                if job.status in CLAIMED and job.node is not None
             )
             if reasons := (*differences(run.graph, flow.graph, run.state), *held):
                 raise MigrationRefused(*reasons, run_id=run.id, to=flow.graph.text)

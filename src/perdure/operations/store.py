@@ -17,7 +17,7 @@ from perdure.model.times import Duration
 from perdure.model.worker import PollResult
 from perdure.operations.insight.health import Health, Vitals, judge
 from perdure.operations.operation import Group, Role, operation
-from perdure.store.contract import SURVEY_LANES_MAX, Store
+from perdure.store.contract import POLL_PARTITIONS_MAX, Store
 
 PRUNE_BATCH = 1_000
 """Jobs or runs that are removed at once, so that others are not kept waiting."""
@@ -110,7 +110,7 @@ async def _vitals(store: Store, namespace: str | None) -> Vitals:
         skew=before + (after - before) / 2 - now,
         examination=await store.admin.inspect_storage(),
         workers=tuple(workers),
-        surveys={place: await _whole_survey(store, place) for place in sorted(places)},
+        polls={place: await _poll_all(store, place) for place in sorted(places)},
         depth=tuple(depth),
         paused_queues=tuple(paused),
         unreadable_schedules=tuple(
@@ -129,11 +129,11 @@ async def _namespaces(store: Store) -> set[str]:
     }
 
 
-async def _whole_survey(store: Store, namespace: str) -> PollResult:
-    """A survey with all lanes, not just the first page of them."""
-    survey = page = await store.maintenance.poll(namespace)
-    lanes = list(survey.lanes)
-    while len(page.lanes) >= SURVEY_LANES_MAX:
-        page = await store.maintenance.poll(namespace, after_lane=lanes[-1])
-        lanes += page.lanes
-    return replace(survey, lanes=tuple(lanes))
+async def _poll_all(store: Store, namespace: str) -> PollResult:
+    """A survey with all partitions, not just the first page of them."""
+    poll = page = await store.maintenance.poll(namespace)
+    partitions = list(poll.partitions)
+    while len(page.partitions) >= POLL_PARTITIONS_MAX:
+        page = await store.maintenance.poll(namespace, after_partition=partitions[-1])
+        partitions += page.partitions
+    return replace(poll, partitions=tuple(partitions))

@@ -210,7 +210,7 @@ def _check_node(flow: BuiltFlow, node: Node, value: Any) -> None:
             return  # what follows from that is for the rules to say
     match node:
         case TaskNode() if not node.is_plain:
-            if not node.kind and node.config is None:
+            if not node.type and node.config is None:
                 flow.tasks[node.call.task].check_types([], value)
         case TaskNode(gathers=False) | RouteNode():
             _check_call(flow, node.call, value)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from perdure.errors import StoreError
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import JobState
 from perdure.model.run import Run
@@ -74,7 +74,7 @@ class Waiting(Generic[K, S]):
     def __init__(
         self,
         store: LazyStore,
-        hint: HintKind,
+        hint: HintType,
         name: Callable[[K], str],
         read: Callable[[Store, Sequence[K]], Awaitable[Mapping[K, S]]],
     ) -> None:
@@ -183,7 +183,7 @@ class Waiting(Generic[K, S]):
         return CLOSE_POLL_SECONDS if self._close_count else POLL_SECONDS
 
     def _hear(self, hint: Hint) -> None:
-        if hint.kind is not self._hint or not self._watches:
+        if hint.type is not self._hint or not self._watches:
             return
         if hint.names:
             named = hint.names & self._watches.keys()
@@ -206,7 +206,7 @@ def waiting_for_jobs(store: LazyStore) -> Waiting[JobId, JobState]:
     async def read(store: Store, ids: Sequence[JobId]) -> Mapping[JobId, JobState]:
         return await store.queries.job_states(ids)
 
-    return Waiting(store, HintKind.CHANGED, str, read)
+    return Waiting(store, HintType.CHANGED, str, read)
 
 
 def waiting_for_runs(store: LazyStore) -> Waiting[RunKey, Run]:
@@ -214,4 +214,4 @@ def waiting_for_runs(store: LazyStore) -> Waiting[RunKey, Run]:
         found = await store.queries.get_runs(keys)
         return {key: run for key, run in zip(keys, found, strict=True) if run is not None}
 
-    return Waiting(store, HintKind.RUN, lambda key: key[1], read)
+    return Waiting(store, HintType.RUN, lambda key: key[1], read)

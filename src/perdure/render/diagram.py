@@ -24,10 +24,10 @@ from perdure.model.graph import (
     RouteNode,
     SignalNode,
     TaskNode,
-    kind_of,
+    type_of,
 )
 from perdure.model.ids import Key, RunId
-from perdure.model.run import LiveKind, NodeStatus, RunState
+from perdure.model.run import LiveType, NodeStatus, RunState
 from perdure.model.times import ms_text
 from perdure.model.value import Value
 
@@ -50,7 +50,7 @@ class NodeMark(StrEnum):
 
 class DiagramNode(Value, omit_defaults=True):
     id: str
-    kind: str
+    type: str
     shape: str
     """``task``, ``route``, ``map``, ``loop``, ``delay``, ``signal``, ``approval`` or ``child``."""
     notes: tuple[str, ...] = ()
@@ -101,9 +101,9 @@ def diagram_of(graph: Graph) -> Diagram:
 
 def diagram_of_run(run: RunId, graph: Graph, state: RunState) -> Diagram:
     """The same, with how far a run of it is."""
-    live: dict[str, list[LiveKind]] = {}
-    for text, kind in state.live.items():
-        live.setdefault(Key.parse(text).node, []).append(kind)
+    live: dict[str, list[LiveType]] = {}
+    for text, live_type in state.live.items():
+        live.setdefault(Key.parse(text).node, []).append(live_type)
     return Diagram(
         title=f"{run}: {graph.text}",
         nodes=tuple(_node(each, state, live.get(each.id, [])) for each in graph.nodes.values()),
@@ -115,13 +115,13 @@ def diagram_of_run(run: RunId, graph: Graph, state: RunState) -> Diagram:
 
 
 def _node(
-    node: Node, state: RunState | None = None, live: list[LiveKind] | None = None
+    node: Node, state: RunState | None = None, live: list[LiveType] | None = None
 ) -> DiagramNode:
-    kind = kind_of(node)
+    live_type = type_of(node)
     plain = DiagramNode(
         id=node.id,
-        kind=kind,
-        shape="task" if isinstance(node, TaskNode) else kind,
+        type=live_type,
+        shape="task" if isinstance(node, TaskNode) else live_type,
         notes=notes_of(node),
     )
     if state is None:
@@ -137,7 +137,7 @@ def _node(
     return replace(plain, mark=mark_of(state, node.id, live or []), progress=progress)
 
 
-def mark_of(state: RunState, id: str, live: list[LiveKind]) -> NodeMark:
+def mark_of(state: RunState, id: str, live: list[LiveType]) -> NodeMark:
     """How far a run is with a node, of which these keys are live."""
     node = state.nodes.get(id)
     if node is None:
@@ -146,7 +146,7 @@ def mark_of(state: RunState, id: str, live: list[LiveKind]) -> NodeMark:
         return NodeMark(node.status.value)
     if state.is_paused:
         return NodeMark.PAUSED
-    return NodeMark.LIVE if LiveKind.JOB in live or not live else NodeMark.WAITING
+    return NodeMark.LIVE if LiveType.JOB in live or not live else NodeMark.WAITING
 
 
 def _edge(graph: Graph, edge: Edge, state: RunState | None = None) -> DiagramEdge:
@@ -177,8 +177,8 @@ def notes_of(node: Node) -> tuple[str, ...]:
     notes: list[str] = []
     match node:
         case TaskNode():
-            kind = "" if node.kind == node.id else f"kind {node.kind}"
-            notes = [kind if node.kind else calls(node.call)]
+            live_type = "" if node.type == node.id else f"type {node.type}"
+            notes = [live_type if node.type else calls(node.call)]
         case RouteNode():
             pass
         case MapNode():

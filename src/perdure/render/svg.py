@@ -33,7 +33,7 @@ class Lettering(Value):
 
 NAME = Lettering(size=13, is_bold=True)
 NOTE = Lettering(size=11)
-KIND = Lettering(size=9.5)
+TYPE = Lettering(size=9.5)
 LABEL = Lettering(size=10.5)
 TITLE = Lettering(size=15, is_bold=True)
 
@@ -314,7 +314,7 @@ def described(diagram: Diagram) -> str:
 def _lines(node: DiagramNode) -> list[_Text]:
     lines = []
     if node.shape != "task":
-        lines.append(_Text(text=node.shape, lettering=KIND, is_faint=True))
+        lines.append(_Text(text=node.shape, lettering=TYPE, is_faint=True))
     lines.append(_Text(text=shortened(node.id, NAME_MAX), lettering=NAME))
     lines += [_Text(text=shortened(note, NOTE_MAX), lettering=NOTE) for note in node.notes]
     if node.mark is not None:
@@ -338,7 +338,7 @@ def _size(node: DiagramNode) -> Size:
 def _drawn_node(node: DiagramNode, box: Rectangle) -> Iterator[str]:
     style = PLAIN if node.mark is None else STYLES[node.mark]
     status = f"{node.mark} {node.progress}".strip() if node.mark is not None else ""
-    tooltip = "\n".join(filter(None, [f"{node.id} ({node.kind})", *node.notes, status]))
+    tooltip = "\n".join(filter(None, [f"{node.id} ({node.type})", *node.notes, status]))
     yield f"<g><title>{escaped(tooltip)}</title>"
     dashes = ' stroke-dasharray="5 3"' if style.is_dashed else ""
     paint = f'fill="{style.fill}" stroke="{style.stroke}" stroke-width="1.5"{dashes}'

@@ -41,7 +41,7 @@ class Bar(Value, omit_defaults=True):
     """One stretch of time in a row."""
 
     doing: Doing
-    begun_at: datetime
+    started_at: datetime
     key: str
     ended_at: datetime | None = None
     """None: it goes on."""
@@ -65,7 +65,7 @@ class Timeline(Value, omit_defaults=True):
     run: RunId
     flow: str
     status: RunStatus
-    begun_at: datetime
+    started_at: datetime
     until: datetime
     """When the run ended; of one that goes on, when it was looked at."""
     rows: tuple[TimelineRow, ...] = ()
@@ -93,14 +93,14 @@ _TELLING = (None, Doing.WAIT, Doing.CHILD, Doing.WORK, Doing.UNDO)
 
 def slots_of(timeline: Timeline, row: TimelineRow, count: int) -> list[Slot]:
     """The row in so many slots, from the beginning of the run to its end, or to now."""
-    span = (timeline.until - timeline.begun_at).total_seconds() or 1.0
+    span = (timeline.until - timeline.started_at).total_seconds() or 1.0
     doings: list[Doing | None] = [None] * count
     endings = [Ending.OPEN] * count
     changes = [0] * (count + 1)
     for bar in row.bars:
         begin, end = (
-            (at - timeline.begun_at).total_seconds() / span * count
-            for at in (bar.begun_at, bar.ended_at or timeline.until)
+            (at - timeline.started_at).total_seconds() / span * count
+            for at in (bar.started_at, bar.ended_at or timeline.until)
         )
         first = max(0, min(count - 1, int(begin)))
         # A bar that ends where a slot begins has nothing in it.
@@ -125,7 +125,7 @@ def total_of(timeline: Timeline, row: TimelineRow) -> tuple[datetime, datetime] 
     if not row.bars:
         return None
     ends = [bar.ended_at or timeline.until for bar in row.bars]
-    return min(bar.begun_at for bar in row.bars), max(ends)
+    return min(bar.started_at for bar in row.bars), max(ends)
 
 
 _STEPS = (

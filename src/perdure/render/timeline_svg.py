@@ -85,15 +85,15 @@ def timeline_svg(timeline: Timeline) -> str:
 
 def described(timeline: Timeline) -> str:
     """The timeline in a sentence."""
-    took = brief(timeline.until - timeline.begun_at)
-    begun = timeline.begun_at.isoformat(sep=" ", timespec="seconds")
+    took = brief(timeline.until - timeline.started_at)
+    begun = timeline.started_at.isoformat(sep=" ", timespec="seconds")
     retries = sum(bar.ending is Ending.RETRIED for row in timeline.rows for bar in row.bars)
     told = f"The run is {timeline.status}; begun {begun}, {took} until its end or now. "
     return f"{told}{len(timeline.rows)} nodes were reached, {retries} attempts were retried."
 
 
 def _axis(timeline: Timeline, left: float, bottom: float) -> Iterator[str]:
-    span = timeline.until - timeline.begun_at
+    span = timeline.until - timeline.started_at
     for tick in ticks(span, 9):
         x = left + (tick / span * CHART if span else 0.0)
         yield f'<path d="M{n(x)} {n(TOP - 8)}V{n(bottom)}" stroke="{FAINT}"/>'
@@ -107,12 +107,12 @@ def _row(
     if row.items is not None:
         yield from _map_row(timeline, row, corner)
         return
-    span = (timeline.until - timeline.begun_at).total_seconds() or 1.0
+    span = (timeline.until - timeline.started_at).total_seconds() or 1.0
     ends = []
     for bar in row.bars:
         x1, x2 = (
-            left + (at - timeline.begun_at).total_seconds() / span * CHART
-            for at in (bar.begun_at, bar.ended_at or timeline.until)
+            left + (at - timeline.started_at).total_seconds() / span * CHART
+            for at in (bar.started_at, bar.ended_at or timeline.until)
         )
         yield _bar(bar, x1, max(2.0, x2 - x1), y + (ROW - BAR) / 2, hatch)
         ends.append((bar, x2))

@@ -103,7 +103,7 @@ def timeline_lines(timeline: Timeline, width: int, glyphs: Glyphs) -> Iterator[L
 
 def _axis(timeline: Timeline, label_width: int, chart: int) -> Line:
     """Round times since the beginning, each where it belongs."""
-    span = timeline.until - timeline.begun_at
+    span = timeline.until - timeline.started_at
     text = ""
     for tick in ticks(span, max(2, chart // _TICK_ROOM)):
         at = round(tick / span * chart) if span else 0
@@ -166,7 +166,7 @@ def _errors(timeline: Timeline, glyphs: Glyphs) -> Iterator[Line]:
     failed = [bar for row in timeline.rows for bar in row.bars if bar.error]
     failed.sort(key=lambda bar: bar.ended_at or timeline.until)
     for bar in failed[:ERRORS_MAX]:
-        after = brief((bar.ended_at or timeline.until) - timeline.begun_at)
+        after = brief((bar.ended_at or timeline.until) - timeline.started_at)
         told = f"{glyphs.endings[bar.ending]} {bar.key}, attempt {bar.attempt}, at {after}: "
         yield [Piece(text=told, mark=NodeMark.FAILED), Piece(text=" ".join(bar.error.split()))]
     if len(failed) > ERRORS_MAX:

@@ -29,7 +29,7 @@ from perdure.model.event import (
 from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.limit import Concurrency, Limit, LimitRule, LimitUsage, Rate, Spacing
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.run import NewRun, RunStatus, RunSummary
 from perdure.model.times import nearest_duration
 from perdure.model.value import Value
@@ -136,17 +136,21 @@ def share_out(
 
 
 def governing_rules(
-    lane: Lane, task_limits: Sequence[Limit], worker_limits: Sequence[Limit]
+    partition: Partition, task_limits: Sequence[Limit], worker_limits: Sequence[Limit]
 ) -> tuple[LimitRule, ...]:
-    """The rules for jobs of ``lane``: one for each key, and one more for each further window."""
+    """The rules for jobs of ``partition``: one for each key, and one more for each further window."""
     under: dict[str, list[Limit]] = {}
-    computed = iter(lane.keys)
+    computed = iter(partition.keys)
     for limit in task_limits:
-        key = next(computed, None) if callable(limit.key) else _own_key(limit, f"task:{lane.task}")
-        if key is not None and _covers(limit, lane):
+        key = (
+            next(computed, None)
+            if callable(limit.key)
+            else _own_key(limit, f"task:{partition.task}")
+        )
+        if key is not None and _covers(limit, partition):
             under.setdefault(key, []).append(limit)
     for limit in worker_limits:
-        if _covers(limit, lane):
+        if _covers(limit, partition):
             under.setdefault(_own_key(limit, None), []).append(limit)
     return tuple(rule for key, limits in under.items() for rule in _rules(key, limits))
 
@@ -197,8 +201,8 @@ def _copy(limit: Limit, queue: str | None = None, task: str | None = None) -> Li
             raise check.wrong_type(limit, "limits", "a list of Concurrency, Rate and Spacing")
 
 
-def _covers(limit: Limit, lane: Lane) -> bool:
-    return limit.queue in (None, lane.queue) and limit.task in (None, lane.task)
+def _covers(limit: Limit, partition: Partition) -> bool:
+    return limit.queue in (None, partition.queue) and limit.task in (None, partition.task)
 
 
 def _own_key(limit: Limit, otherwise: str | None) -> str:

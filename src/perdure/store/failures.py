@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from perdure.diagnostics import RECORD, declare, render
-from perdure.errors import DeadlineExceeded, JobCancelled, WorkerDied
+from perdure.errors import DeadlineExceeded, JobCancelled, WorkerCrashed
 from perdure.model.failure import Failure, failure_of
 from perdure.model.ids import JobId
 
@@ -20,7 +20,7 @@ UNREADABLE_FAILURE = declare("job.unreadable_failure", "the stored failure canno
 
 
 def lease_expired(worker: str | None) -> Failure:
-    return failure_of(LEASE_EXPIRED.fault(worker=worker), WorkerDied)
+    return failure_of(LEASE_EXPIRED.fault(worker=worker), WorkerCrashed)
 
 
 def deadline_expired(deadline_at: datetime) -> Failure:

@@ -13,13 +13,13 @@ from typing import assert_never
 
 from perdure.model.job import Status
 from perdure.model.outcome import (
-    Buried,
     Cancelled,
     Completed,
+    DeadLettered,
     Failed,
-    GivenBack,
     Outcome,
-    Released,
+    Parked,
+    Requeued,
     Retried,
 )
 
@@ -34,10 +34,10 @@ class Operation(StrEnum):
     COMPLETE = "complete"
     RETRY_LATER = "retry later"
     FAIL = "fail"
-    BURY = "bury"
+    DEAD_LETTER = "dead-letter"
     CANCEL = "cancel"
-    GIVE_BACK = "give back"
-    RELEASE = "release"
+    REQUEUE = "requeue"
+    PARK = "park"
     RESUME = "resume"
     TAKE_OVER = "take over"
     EXPIRE = "expire"
@@ -59,10 +59,10 @@ TRANSITIONS: Mapping[Operation, Mapping[Status, frozenset[Status]]] = MappingPro
         Operation.COMPLETE: {S.ACTIVE: frozenset({S.COMPLETED}), **_ABORTED},
         Operation.RETRY_LATER: {S.ACTIVE: _READY, **_ABORTED},
         Operation.FAIL: {S.ACTIVE: frozenset({S.FAILED}), **_ABORTED},
-        Operation.BURY: {S.ACTIVE: frozenset({S.DEAD}), **_ABORTED},
+        Operation.DEAD_LETTER: {S.ACTIVE: frozenset({S.DEAD}), **_ABORTED},
         Operation.CANCEL: {S.ACTIVE: frozenset({S.CANCELLED}), **_ABORTED},
-        Operation.GIVE_BACK: {S.ACTIVE: frozenset({S.WAITING}), **_ABORTED},
-        Operation.RELEASE: {S.ACTIVE: frozenset({S.PAUSED}), **_ABORTED},
+        Operation.REQUEUE: {S.ACTIVE: frozenset({S.WAITING}), **_ABORTED},
+        Operation.PARK: {S.ACTIVE: frozenset({S.PAUSED}), **_ABORTED},
         Operation.RESUME: {S.PAUSED: frozenset({S.WAITING})},
         # The lease ran out: back to the queue, or to the dead letter as a poison pill.
         Operation.TAKE_OVER: {S.ACTIVE: frozenset({S.WAITING, S.DEAD}), **_ABORTED},
@@ -128,20 +128,20 @@ def after_settling(before: Status, outcome: Outcome, *, is_due: bool) -> Status 
             return S.WAITING if is_due else S.SCHEDULED
         case Failed():
             return S.FAILED
-        case Buried():
+        case DeadLettered():
             return S.DEAD
         case Cancelled():
             return S.CANCELLED
-        case GivenBack():
+        case Requeued():
             return S.WAITING
-        case Released():
+        case Parked():
             return S.PAUSED
         case _:
             assert_never(outcome)
 
 
-def after_take_over(before: Status, deaths: int, deaths_max: int) -> Status:
-    """What becomes of a held job whose lease ran out, ``deaths`` counting this one."""
+def after_take_over(before: Status, crashes: int, max_crashes: int) -> Status:
+    """What becomes of a held job whose lease ran out, ``crashes`` counting this one."""
     if before is S.ABORTING:
         return S.CANCELLED
-    return S.DEAD if deaths >= deaths_max else S.WAITING
+    return S.DEAD if crashes >= max_crashes else S.WAITING

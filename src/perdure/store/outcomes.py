@@ -8,13 +8,13 @@ from perdure.model.check import reachable
 from perdure.model.failure import Failure
 from perdure.model.job import Status
 from perdure.model.outcome import (
-    Buried,
     Cancelled,
     Completed,
+    DeadLettered,
     Failed,
-    GivenBack,
     Outcome,
-    Released,
+    Parked,
+    Requeued,
     Retried,
 )
 
@@ -27,7 +27,7 @@ class Written(NamedTuple):
     output: bytes | None = None
     failure: Failure | None = None
     failures: int = 0
-    postpones: int = 0
+    snoozes: int = 0
     attempts_back: int = 0
     retried: Retried | None = None
     """With times that every backend can read back."""
@@ -45,19 +45,19 @@ def written_by(outcome: Outcome) -> Written:
             return Written(
                 None,
                 failure=outcome.failure,
-                failures=int(not outcome.is_postponed),
-                postpones=int(outcome.is_postponed),
+                failures=int(not outcome.is_snoozed),
+                snoozes=int(outcome.is_snoozed),
                 retried=reachable(outcome),
             )
         case Failed(failure=failure):
             return Written(Status.FAILED, failure=failure, failures=1)
-        case Buried(failure=failure):
+        case DeadLettered(failure=failure):
             return Written(Status.DEAD, failure=failure, failures=1)
         case Cancelled(failure=reason):
             return Written(Status.CANCELLED, failure=reason)
-        case GivenBack():
+        case Requeued():
             return _REQUEUED
-        case Released():
+        case Parked():
             return _PARKED
         case _:
             assert_never(outcome)

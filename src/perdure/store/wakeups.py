@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Collection
 from weakref import WeakValueDictionary
 
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 
 Listener = Callable[[Hint], None]
-Kinds = Collection[HintKind] | None
+HintTypes = Collection[HintType] | None
 """What a listener wants to hear of; None: everything."""
 _log = logging.getLogger("perdure.store")
 
@@ -25,13 +25,13 @@ class Hub:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: dict[object, tuple[asyncio.AbstractEventLoop, Listener, Kinds]] = {}
+        self._listeners: dict[object, tuple[asyncio.AbstractEventLoop, Listener, HintTypes]] = {}
 
-    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
+    def subscribe(self, listener: Listener, types: HintTypes = None) -> Callable[[], None]:
         """Hear hints on the running event loop, until the returned function is called."""
         token = object()
         with self._lock:
-            self._listeners[token] = (asyncio.get_running_loop(), listener, kinds)
+            self._listeners[token] = (asyncio.get_running_loop(), listener, types)
         return lambda: self._drop(token)
 
     @property
@@ -43,8 +43,8 @@ class Hub:
         with self._lock:
             listeners = list(self._listeners.items())
         ours = _running_loop()
-        for token, (loop, listener, kinds) in listeners:
-            if kinds is not None and hint.kind not in kinds:
+        for token, (loop, listener, types) in listeners:
+            if types is not None and hint.type not in types:
                 continue
             if loop is ours:  # no need to wake a loop that runs this very line
                 loop.call_soon(_call, listener, hint)

@@ -14,7 +14,7 @@ from perdure.model import check
 from perdure.model.ids import JobId
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT, NewJob
 from perdure.model.limit import computed_keys
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.payload import (
     PAYLOAD_MAX_BYTES,
     Codec,
@@ -73,7 +73,7 @@ class JobMaker:
         self._template = template
         self._fingerprint = task.settings.fingerprint
         self._keyed = [limit for limit in task.limits if callable(limit.key)]
-        self._lanes: dict[tuple[str, ...], Lane] = {}
+        self._partitions: dict[tuple[str, ...], Partition] = {}
 
     @property
     def shares_fingerprint(self) -> bool:
@@ -89,25 +89,25 @@ class JobMaker:
             self._template, id=id, input=data, input_hash=input_hash(self._task.name, data)
         )
         if self._keyed:
-            job = replace(job, lane=self._lane(args, kwargs))
+            job = replace(job, partition=self._partition(args, kwargs))
         if callable(self._fingerprint):
             made = _from_input("fingerprint function", self._fingerprint, args, kwargs)
             job = replace(job, fingerprint=check.name(made, "fingerprint"))
         return job
 
-    def _lane(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Lane:
-        """Jobs with the same limit keys share a lane."""
+    def _partition(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Partition:
+        """Jobs with the same limit keys share a partition."""
         values = [
             _from_input(f"key function of {type(limit).__name__}", limit.key, args, kwargs)
             for limit in self._keyed
         ]
         keys = computed_keys(self._keyed, values)
-        lane = self._lanes.get(keys)
-        if lane is None:
+        partition = self._partitions.get(keys)
+        if partition is None:
             for key in keys:
                 check.name(key, "limits", label="limit key")
-            lane = self._lanes[keys] = replace(self._template.lane, keys=keys)
-        return lane
+            partition = self._partitions[keys] = replace(self._template.partition, keys=keys)
+        return partition
 
 
 def defaults_of(task: Task[..., Any], namespace: str, aging: timedelta) -> JobDefaults:
@@ -127,7 +127,7 @@ def job_template(defaults: JobDefaults, settings: JobSettings) -> NewJob:
     return NewJob(
         id=JobId(""),
         namespace=defaults.namespace,
-        lane=Lane(
+        partition=Partition(
             queue=given.queue or defaults.queue,
             task=defaults.task,
             tags=defaults.tags if given.tags is None else given.tags,

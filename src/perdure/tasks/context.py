@@ -154,11 +154,11 @@ class BaseContext:
 
     @property
     def task(self) -> str:
-        return self._job.lane.task
+        return self._job.partition.task
 
     @property
     def queue(self) -> str:
-        return self._job.lane.queue
+        return self._job.partition.queue
 
     @property
     def namespace(self) -> str:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from perdure.diagnostics import Fault, declare, safe_repr
-from perdure.errors import DuplicateTask, InvalidInput, OutsideFailed, UnknownTask
+from perdure.errors import DuplicateTask, ExternalFailed, InvalidInput, UnknownTask
 from perdure.expr.path import Path
 from perdure.model import check
 from perdure.model.wait import Report, ReportStatus
@@ -35,15 +35,15 @@ POLL_DEFAULT = timedelta(minutes=5)
 """How long an outside party may be silent before it is asked."""
 
 
-class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The base for the ``Config`` of a kind: refuses what it does not know."""
+class NodeConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The base for the ``Config`` of a node type: refuses what it does not know."""
 
 
-class NoSettings(Settings):
-    """Of a kind that has nothing to set."""
+class NoConfig(NodeConfig):
+    """Of a node type that has nothing to set."""
 
 
-class Kind:
+class NodeType:
     """Subclass it, give it a name, and say what it does in ``execute``.
 
     A method may be async, and is given an ``AsyncContext``, or plain: then it runs in a thread and
@@ -52,7 +52,7 @@ class Kind:
     """
 
     name: ClassVar[str]
-    Config: ClassVar[type[Any]] = NoSettings
+    Config: ClassVar[type[Any]] = NoConfig
     """What ``config`` must be once templates are filled in: a msgspec Struct."""
     ports: ClassVar[tuple[str, ...]] = ()
     """The ports that a result may choose, besides the ordinary one."""
@@ -62,7 +62,7 @@ class Kind:
 
     def execute(self, config: Any, ctx: Any) -> Any:
         """Do the work, or begin it and return ``paused(...)``."""
-        raise NotImplementedError(f"kind {self.name!r} has no execute()")
+        raise NotImplementedError(f"node type {self.name!r} has no execute()")
 
     def resume(self, checkpoint: Any, report: Report, ctx: Any) -> Any:
         """Go on after a pause; unless overridden, the report's result is the output."""
@@ -70,7 +70,7 @@ class Kind:
 
     def poll(self, checkpoint: Any, ctx: Any) -> Any:
         """Ask how it is going: a ``Report``, or None for nothing new. Overridden, it is called."""
-        raise NotImplementedError(f"kind {self.name!r} has no poll()")
+        raise NotImplementedError(f"node type {self.name!r} has no poll()")
 
     def ports_of(self, config: Any) -> tuple[str, ...]:
         """The ports of a node with this config, in which templates are not filled in yet."""
@@ -94,13 +94,13 @@ class Kind:
 
     @property
     def has_poll(self) -> bool:
-        return type(self).poll is not Kind.poll
+        return type(self).poll is not NodeType.poll
 
 
 def resumed(report: Report) -> Any:
     """What a report means for a node that leaves it at that."""
     if report.status is ReportStatus.FAILED:
-        raise OutsideFailed(report.error or "the outside party reported a failure")
+        raise ExternalFailed(report.error or "the outside party reported a failure")
     return complete(report.result, report.port)
 
 

@@ -349,8 +349,8 @@ def task(
     def decorate(decorated: Callable[P, R]) -> Task[P, R]:
         if not callable(decorated):
             raise InvalidInput(NOT_A_FUNCTION.fault(value=safe_repr(decorated)))
-        kind = AsyncTask if inspect.iscoroutinefunction(decorated) else Task
-        return kind(
+        found_type = AsyncTask if inspect.iscoroutinefunction(decorated) else Task
+        return found_type(
             decorated,
             name=name or getattr(decorated, "__name__", None),  # type: ignore[arg-type]  # checked
             queue=queue,

@@ -127,7 +127,7 @@ def _told(target: Target) -> str:
     return repr(target if isinstance(target, str) else getattr(target, "__name__", target))
 
 
-INWARD_KINDS = frozenset({"match", "switch", "check", "note", "outside"})
+INWARD_NODE_TYPES = frozenset({"match", "switch", "check", "note", "external"})
 """Kinds that touch nothing outside their run."""
 _REAL: Any = object()
 
@@ -281,11 +281,13 @@ def _work_of(node: Node) -> Call | None:
 
 
 def _own_calls(flow: BuiltFlow) -> set[str]:
-    """What belongs to the flow itself: its plain functions, and kinds that stay within the run."""
+    """What belongs to the flow itself: its plain functions, and node types that stay within the run."""
     plain = {name for name, task in flow.tasks.items() if isinstance(task, PlainFunction)}
     nodes = flow.graph.nodes.values()
     inward = {
-        node.call.task for node in nodes if isinstance(node, TaskNode) and node.kind in INWARD_KINDS
+        node.call.task
+        for node in nodes
+        if isinstance(node, TaskNode) and node.type in INWARD_NODE_TYPES
     }
     return plain | inward
 

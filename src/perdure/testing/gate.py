@@ -23,9 +23,9 @@ from perdure.engine.ticks import ScheduleTicker
 from perdure.errors import InvalidInput, NotSettled
 from perdure.flows.built import BuiltFlow
 from perdure.inline import working
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.job import DEFAULT_NAMESPACE, Claimed
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.payload import PlainCodec
 from perdure.model.worker import PollResult
 from perdure.store.contract import ClaimRequest
@@ -49,7 +49,7 @@ class Gate:
     def __init__(self) -> None:
         self.is_open = False
         self.refused: set[str] = set()
-        """Lanes of which nothing could be claimed since something changed: they are at a limit."""
+        """Partitions of which nothing could be claimed since something changed: they are at a limit."""
         self.opens_at: datetime | None = None
         """When the first limit that refused something has room again."""
 
@@ -59,7 +59,7 @@ class Gate:
         self.opens_at = None
 
     def refuse(self, request: ClaimRequest, claimed: Claimed) -> None:
-        self.refused.update(lane.lane for lane in request.lanes)
+        self.refused.update(partition.partition for partition in request.partitions)
         moments = [each for each in (self.opens_at, claimed.opens_at) if each is not None]
         self.opens_at = min(moments, default=None)
 
@@ -78,10 +78,10 @@ class KitStore:
         self.gate.forget()
         self.workers_store.refresh_workers()
 
-    def hint_at(self, lanes: tuple[str, ...]) -> None:
-        """Tell the worker that there may be work in these lanes."""
-        if lanes:
-            self.workers_store.publish(Hint(kind=HintKind.READY, names=frozenset(lanes)))
+    def hint_at(self, partitions: tuple[str, ...]) -> None:
+        """Tell the worker that there may be work in these partitions."""
+        if partitions:
+            self.workers_store.publish(Hint(type=HintType.READY, names=frozenset(partitions)))
 
 
 class GatedStore(MemoryStore):
@@ -127,9 +127,9 @@ class GatedJobs(MemoryJobs):
 class TimelessMaintenance(MemoryMaintenance):
     """Names nothing that is due later: the kit itself lets time pass."""
 
-    async def poll(self, namespace: str, after_lane: str = "") -> PollResult:
+    async def poll(self, namespace: str, after_partition: str = "") -> PollResult:
         return replace(
-            await super().poll(namespace, after_lane),
+            await super().poll(namespace, after_partition),
             next_due_at=None,
             next_lease_end_at=None,
             next_deadline_at=None,
@@ -281,11 +281,12 @@ class KitWorker:
         return not due and poll.next_lease_end_at is None and not any(self._askable(poll))
 
     def _askable(self, poll: PollResult) -> list[str]:
-        """Lanes with work that the worker has not been refused yet."""
+        """Partitions with work that the worker has not been refused yet."""
         return [
             text
-            for text in poll.lanes
-            if text not in self._stores.gate.refused and Lane.parse(text).queue not in poll.paused
+            for text in poll.partitions
+            if text not in self._stores.gate.refused
+            and Partition.parse(text).queue not in poll.paused
         ]
 
     async def _wait_for_hint(self) -> None:
@@ -297,20 +298,20 @@ class KitWorker:
 
     async def _prepare(self, poll: PollResult) -> None:
         """Make sure that the worker has the code and queues of what waits."""
-        for lane in map(Lane.parse, poll.lanes):
-            self._refuse_without_code(lane)
-            if lane.queue not in self._queues:
-                self._queues.add(lane.queue)
+        for partition in map(Partition.parse, poll.partitions):
+            self._refuse_without_code(partition)
+            if partition.queue not in self._queues:
+                self._queues.add(partition.queue)
                 self._is_stale = True
         if self._is_stale:
             self._is_stale = False
             await self._restart()
 
-    def _refuse_without_code(self, lane: Lane) -> None:
-        if lane.flow and lane.flow not in self._flows:
-            raise InvalidInput(FLOW_WITHOUT_CODE.fault(flow=lane.flow))
-        if not lane.flow and lane.task not in self._tasks:
-            raise InvalidInput(TASK_WITHOUT_CODE.fault(task=lane.task))
+    def _refuse_without_code(self, partition: Partition) -> None:
+        if partition.flow and partition.flow not in self._flows:
+            raise InvalidInput(FLOW_WITHOUT_CODE.fault(flow=partition.flow))
+        if not partition.flow and partition.task not in self._tasks:
+            raise InvalidInput(TASK_WITHOUT_CODE.fault(task=partition.task))
 
     async def _restart(self) -> None:
         await self.close()

@@ -87,7 +87,7 @@ class AsyncKit:
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
+        found_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:

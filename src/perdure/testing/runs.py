@@ -11,7 +11,7 @@ from perdure.diagnostics import declare, render
 from perdure.errors import RunStuck
 from perdure.inline import next_decider
 from perdure.model.ids import RunId
-from perdure.model.run import ENDED, RunStatus, WaitKind
+from perdure.model.run import ENDED, RunStatus, WaitType
 from perdure.operations.insight.explain import Explanation
 from perdure.operations.page import PAGE_MAX
 from perdure.operations.records import EventRecord, RunRecord, WaitRecord
@@ -125,7 +125,7 @@ class AsyncKitRun:
 
     async def signal(self, name: str, payload: Any = None, *, by: str | None = None) -> None:
         """Bring it a signal."""
-        wait = await self._wait(WaitKind.SIGNAL, lambda each: each.name == name)
+        wait = await self._wait(WaitType.SIGNAL, lambda each: each.name == name)
         run = self.id if wait is None else wait.run
         await self._acted(self._client.runs.signal(run, name, payload, by=by))
 
@@ -140,7 +140,7 @@ class AsyncKitRun:
         note: str | None = None,
     ) -> None:
         """Answer an approval by its node; in the name of the next decider, if not said by whom."""
-        wait = await self._wait(WaitKind.APPROVAL, lambda each: each.node == node)
+        wait = await self._wait(WaitType.APPROVAL, lambda each: each.node == node)
         run = self.id if wait is None else wait.run
         approval = await self._client.approvals.get(f"{run}:{node}")
         who = next_decider(approval) if by is None else by
@@ -163,7 +163,7 @@ class AsyncKitRun:
 
         With an ``error`` it is ``failed``.
         """
-        wait = await self._wait(WaitKind.OUTSIDE, lambda each: node in (each.node, each.key))
+        wait = await self._wait(WaitType.EXTERNAL, lambda each: node in (each.node, each.key))
         run, key = (self.id, node) if wait is None else (wait.run, wait.key)
         reporting = self._client.runs.report(
             run,
@@ -213,14 +213,14 @@ class AsyncKitRun:
             raise AssertionError(await self._told(wanted))
 
     async def assert_waiting(
-        self, node: str | None = None, *, kind: str | None = None, name: str | None = None
+        self, node: str | None = None, *, type: str | None = None, name: str | None = None
     ) -> WaitRecord:
         """It waits: at this node, for this kind of thing, or for this name; the record of it."""
         for wait in await self.waiting():
             is_node = node in (None, wait.node, wait.key)
-            if is_node and kind in (None, wait.type) and name in (None, wait.name):
+            if is_node and type in (None, wait.type) and name in (None, wait.name):
                 return wait
-        asked = [f"kind {kind!r}" if kind else "", f"name {name!r}" if name else ""]
+        asked = [f"type {type!r}" if type else "", f"name {name!r}" if name else ""]
         what = "".join(f", {each}" for each in asked if each)
         place = f" at node {node!r}" if node else ""
         raise AssertionError(await self._told(f"does not wait{place}{what}"))
@@ -232,13 +232,13 @@ class AsyncKitRun:
             raise AssertionError(await self._told(f"completed {found}, not {list(keys)}"))
 
     async def assert_event(
-        self, kind: str, node: str | None = None, *, value: Any = ANYTHING, times: int | None = None
+        self, type: str, node: str | None = None, *, value: Any = ANYTHING, times: int | None = None
     ) -> None:
         """This happened: so often, or at least once."""
         found = [
             each
             for each in await self.events()
-            if each.type == kind
+            if each.type == type
             and node in (None, each.node, each.key)
             and (value is ANYTHING or each.value == value)
         ]
@@ -250,7 +250,7 @@ class AsyncKitRun:
         wanted = "" if times is None else f", not {times} times"
         lines = "".join(f"\n{event_line(each)}" for each in found)
         raise AssertionError(
-            await self._told(f"has {kind}{place}{with_value} {often}{wanted}{lines}")
+            await self._told(f"has {type}{place}{with_value} {often}{wanted}{lines}")
         )
 
     def _is_below(self, run: str) -> bool:
@@ -258,9 +258,9 @@ class AsyncKitRun:
         return run == self.id or run.startswith(f"{self.id}/")
 
     async def _wait(
-        self, kind: WaitKind, is_meant: Callable[[WaitRecord], bool]
+        self, type: WaitType, is_meant: Callable[[WaitRecord], bool]
     ) -> WaitRecord | None:
-        return next((w for w in await self.waiting() if w.type is kind and is_meant(w)), None)
+        return next((w for w in await self.waiting() if w.type is type and is_meant(w)), None)
 
     async def _acted(self, act: Coroutine[Any, Any, R]) -> None:
         await act

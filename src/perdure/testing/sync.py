@@ -53,9 +53,9 @@ class KitRun(Facade[AsyncKitRun]):
     Whatever is brought to it takes effect before the call returns.
     """
 
-    def __init__(self, portal: Portal, twin: AsyncKitRun) -> None:
+    def __init__(self, portal: Portal, target: AsyncKitRun) -> None:
         self._portal = portal
-        self._target = twin
+        self._target = target
 
     def __repr__(self) -> str:
         return repr(self._target)
@@ -112,9 +112,9 @@ class KitRun(Facade[AsyncKitRun]):
 class KitJob(Facade[AsyncKitJob]):
     """One job, as a :class:`Kit` knows it."""
 
-    def __init__(self, portal: Portal, twin: AsyncKitJob) -> None:
+    def __init__(self, portal: Portal, target: AsyncKitJob) -> None:
         self._portal = portal
-        self._target = twin
+        self._target = target
 
     def __repr__(self) -> str:
         return repr(self._target)
@@ -154,7 +154,7 @@ class Kit(Facade[AsyncKit]):
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        found_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:

@@ -59,7 +59,7 @@ async def export_store(
                 perdure=version("perdure"),
                 store=urlsplit(store.url).scheme,
                 exported_at=dump.contents.at,
-                counts={name_of(kind): count for kind, count in counts if count},
+                counts={name_of(row_type): count for row_type, count in counts if count},
             )
             total, done = sum(header.counts.values()), 0
             with written(path) as writer:

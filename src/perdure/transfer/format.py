@@ -26,9 +26,9 @@ IS_DIRECTORY = declare(
 EXISTS = declare("file.exists", "{path} exists already", "Name another file, or remove it")
 
 
-FORMAT = 1
+FORMAT = 2
 """Raised when a file of today could not be read as it is meant by the code of yesterday."""
-SCHEMA = 4
+SCHEMA = 5
 """The version of the tables that the rows are of: that of the latest migration."""
 COMPRESSED_SUFFIX = ".gz"
 
@@ -50,14 +50,14 @@ class Trailer(Value, tag_field="row", tag="end", forbid_unknown_fields=True):
     sha256: str
 
 
-def name_of(kind: type[TransferRow]) -> str:
+def name_of(row_type: type[TransferRow]) -> str:
     """What a kind of row is called in the file."""
-    tag = kind.__struct_config__.tag
+    tag = row_type.__struct_config__.tag
     assert isinstance(tag, str)
     return tag
 
 
-NAMES = tuple(name_of(kind) for kind in ROW_TYPES)
+NAMES = tuple(name_of(row_type) for row_type in ROW_TYPES)
 ANY_ROW: Any = reduce(or_, (*ROW_TYPES, Trailer))
 
 encode = msgspec.json.Encoder().encode

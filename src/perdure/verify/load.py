@@ -16,7 +16,7 @@ from perdure.model.event import StoredEvent
 from perdure.model.graph import Graph
 from perdure.model.ids import JobId
 from perdure.model.job import Job
-from perdure.model.run import LoadedRun, Run, RunState, Snapshot, Wait, WaitFilter, WaitKind
+from perdure.model.run import LoadedRun, Run, RunState, Snapshot, Wait, WaitFilter, WaitType
 from perdure.model.worker import is_live
 from perdure.store.contract import EventsAfter, Store
 from perdure.store.contract.audit import JobColumns
@@ -223,7 +223,7 @@ class Loader:
         if (audit := self._store.audit) is not None:
             view.details = await audit.jobs_of_run(run.namespace, run.id)
             view.suspended = await audit.suspended_waits(run.namespace, run.id)
-        names = {wait.name for wait in view.waits if wait.kind is WaitKind.CHILD}
+        names = {wait.name for wait in view.waits if wait.type is WaitType.CHILD}
         asked = [(run.namespace, type(run.id)(name)) for name in sorted(names)]
         children = await self._store.queries.get_runs(asked) if asked else []
         view.children = dict(zip(sorted(names), children, strict=True))
@@ -262,7 +262,7 @@ class Loader:
         if run.finished_at is not None or view.jobs is None:
             return
         mine = WaitFilter(
-            namespace=run.namespace, run=run.parent.run, kind=WaitKind.CHILD, name=run.id
+            namespace=run.namespace, run=run.parent.run, type=WaitType.CHILD, name=run.id
         )
         view.awaited_by_parent = bool(await self._store.queries.list_waits(mine, 1))
         if view.awaited_by_parent:

@@ -17,7 +17,7 @@ from perdure.model.failure import Failure
 from perdure.model.graph import ORDINARY, FlowRef, Graph, RouteNode
 from perdure.model.ids import Key
 from perdure.model.outcome import Completed, Failed, Paused, Retried, Skipped
-from perdure.model.run import LiveKind, RunState, RunStatus
+from perdure.model.run import LiveType, RunState, RunStatus
 from perdure.model.trigger import (
     CancelRun,
     ChildEnded,
@@ -48,8 +48,8 @@ class EventInContext:
         self.value = value
         """Its JSON; null if it has none."""
 
-    def is_live(self, key: str, kind: LiveKind) -> bool:
-        return self.before.live.get(key) is kind
+    def is_live(self, key: str, live_type: LiveType) -> bool:
+        return self.before.live.get(key) is live_type
 
 
 def trigger_of(context: EventInContext) -> Trigger | None:
@@ -59,20 +59,20 @@ def trigger_of(context: EventInContext) -> Trigger | None:
         case events.NodeCompleted():
             return _completed(context, event)
         case events.ItemCompleted():
-            if context.is_live(event.key, LiveKind.CHILD):
+            if context.is_live(event.key, LiveType.CHILD):
                 return _child_completed(context, event.key)
             return _ended(event.key, Completed(output=value))
         case events.IterationCompleted():
             if Key.parse(event.key).part == "check":
                 return _ended(event.key, Completed(output=_json(False)))
-            if context.is_live(event.key, LiveKind.CHILD):
+            if context.is_live(event.key, LiveType.CHILD):
                 return _child_completed(context, event.key)
             is_asked = any(text.startswith("check:") for text in event.effects.started)
             return _ended(event.key, Completed(output=value), None if is_asked else False)
         case events.NodeFailed():
             return _failed(context, event)
         case events.NodeSkipped():
-            if not context.is_live(event.node, LiveKind.JOB):
+            if not context.is_live(event.node, LiveType.JOB):
                 return None
             return _ended(event.node, Skipped(reason=event.reason))
         case events.NodePaused():  # without the deadline, which is kept with its wait only
@@ -80,7 +80,7 @@ def trigger_of(context: EventInContext) -> Trigger | None:
             return _ended(event.key, Paused(checkpoint=value, name=event.name, poll=poll))
         case events.NodeRetried():
             # Whether it was postponed changes nothing but this.
-            outcome = Retried(failure=event.failure, is_postponed=not event.restarts)
+            outcome = Retried(failure=event.failure, is_snoozed=not event.restarts)
             return JobEnded(key=Key.parse(event.key), attempt=event.attempt, outcome=outcome)
         case events.NodePolled():
             return _ended_aside(f"poll:{event.key}", event.failure)
@@ -90,7 +90,7 @@ def trigger_of(context: EventInContext) -> Trigger | None:
             return _ended_aside(f"undo:{event.node}", None)
         case events.UndoFailed():
             return _ended_aside(f"undo:{event.node}", event.failure)
-        case events.NodeAsked():
+        case events.NodePollStarted():
             return WaitDue(key=Key.parse(f"poll:{event.key}"))
         case events.ApprovalReminded():
             return WaitDue(key=Key(node=event.node, part="remind"))
@@ -119,7 +119,7 @@ def trigger_of(context: EventInContext) -> Trigger | None:
             return SendSignal(name=event.name, payload=value, by=event.by)
         case events.RunPaused():
             return PauseRun(reason=event.reason, by=event.by)
-        case events.RunUnpaused():
+        case events.RunResumed():
             return ResumeRun(by=event.by)
         case events.RunCancelled():
             return CancelRun(reason=event.reason, by=event.by, compensates=event.compensates)

@@ -199,14 +199,14 @@ class Verifier:
         runs = await self._store.queries.get_runs(owners) if owners else []
         for (namespace, id), run in zip(owners, runs, strict=True):
             if run is None:
-                if await self._is_stray(namespace, id, what):
+                if await self._is_orphaned(namespace, id, what):
                     yield contradiction("I7", RUN_EXISTS, namespace=namespace, run=id, what=what)
             elif run.status in ENDED:
                 view = await self._loader.leftovers(run)
                 for finding in () if view is None else asked(view, LEFTOVER_RULES):
                     yield finding
 
-    async def _is_stray(self, namespace: str, id: RunId, what: str) -> bool:
+    async def _is_orphaned(self, namespace: str, id: RunId, what: str) -> bool:
         """Whether it is still there, without its run: it may have gone with it meanwhile."""
         if what == "job":
             found: list[object] = [*await self._store.queries.run_jobs(namespace, id)]

@@ -17,17 +17,17 @@ from msgspec.structs import replace
 
 from perdure import clock
 from perdure.engine.failures import describe
-from perdure.errors import AttemptTimeout, DeadlineExceeded, ProcessDied
+from perdure.errors import AttemptTimeout, DeadlineExceeded, ProcessCrashed
 from perdure.expr.template import TemplateSkips
 from perdure.model.job import ClaimedJob, Progress
 from perdure.model.outcome import (
     Cancelled,
     Completed,
     Failed,
-    GivenBack,
     NodeOutcome,
     Outcome,
     Paused,
+    Requeued,
     Skipped,
 )
 from perdure.tasks.context import AbortSignal
@@ -94,7 +94,7 @@ class Attempt:
         self.job = job
         self.claim = job.claim
         self.runner = runner
-        self.task = runner.code.task_of(job.lane)
+        self.task = runner.code.task_of(job.partition)
         self.rules = runner.code.flows.rules_of(job)
         self.scope: CallScope | None = None
         """None where the body is called with what is stored, and has no context."""
@@ -222,11 +222,11 @@ class Attempt:
             self._ended(Skipped(reason=str(error)))
         # By its type: isinstance() may run code of the exception's own.
         elif self.runner.is_ending and issubclass(
-            type(error), asyncio.CancelledError | ProcessDied
+            type(error), asyncio.CancelledError | ProcessCrashed
         ):
             # A loop that ends cancels everything, and a stop may hit child processes as well:
             # not the body's fault.
-            self._ended(GivenBack())
+            self._ended(Requeued())
         else:
             self._ended(self._failed_outcome(error))
 
@@ -273,7 +273,7 @@ class Attempt:
             case StopReason.CLAIM_LOST:
                 return None
             case StopReason.SHUTDOWN:
-                return GivenBack()
+                return Requeued()
             case StopReason.DEADLINE:
                 error = DeadlineExceeded(f"the deadline was {self.job.deadline_at}")
                 return Failed(failure=describe(error))

@@ -12,31 +12,31 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from perdure import clock
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.worker import WorkerSettings, can_run
 from perdure.store.admission import governing_rules
-from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.worker.code import Code
 
 if TYPE_CHECKING:
     from perdure.worker.runner import JobRunner
 
-REQUEST_LANES_MAX = 200
-"""Lanes that one claim asks for; with more of them, claims take turns through all."""
+REQUEST_PARTITIONS_MAX = 200
+"""Partitions that one claim asks for; with more of them, claims take turns through all."""
 JUDGED_MAX = 4096
-"""Lanes of which it is remembered whether this worker can run their jobs."""
+"""Partitions of which it is remembered whether this worker can run their jobs."""
 
 T = TypeVar("T")
 
 
-class KnownLanes:
-    """Texts of lanes seen, and the claim requests for those this worker can run."""
+class KnownPartitions:
+    """Texts of partitions seen, and the claim requests for those this worker can run."""
 
     def __init__(self, code: Code, settings: WorkerSettings) -> None:
         self._code = code
         self._settings = settings
-        self._requests: dict[str, LaneRequest] = {}
-        self._judged: dict[Lane, LaneRequest | None] = {}
+        self._requests: dict[str, PartitionClaim] = {}
+        self._judged: dict[Partition, PartitionClaim | None] = {}
         self.paused: frozenset[str] = frozenset()
         """Queues that were paused at the last poll."""
         self._fresh: set[str] = set()
@@ -51,7 +51,7 @@ class KnownLanes:
         return any(request.rules for request in self._requests.values())
 
     def note(self, texts: Iterable[str]) -> bool:
-        """These lanes have work, as a hint or a poll tells; True if this worker can run any."""
+        """These partitions have work, as a hint or a poll tells; True if this worker can run any."""
         ours = [text for text in texts if self._add(text)]
         self._fresh.update(ours)
         return bool(ours)
@@ -60,63 +60,63 @@ class KnownLanes:
         self._fresh.clear()
 
     def end_poll(self) -> None:
-        """Only lanes that were noted since the poll started have work."""
+        """Only partitions that were noted since the poll started have work."""
         for text in self._requests.keys() - self._fresh:
             del self._requests[text]
 
-    def requests(self) -> list[LaneRequest]:
-        """The lanes to claim from now."""
-        self._turn += REQUEST_LANES_MAX
+    def requests(self) -> list[PartitionClaim]:
+        """The partitions to claim from now."""
+        self._turn += REQUEST_PARTITIONS_MAX
         return _in_turn(list(self._requests.values()), self._turn)
 
     def texts(self) -> list[str]:
-        """The lanes that have work; some of them in turn, where there are very many."""
-        self._texts_turn += REQUEST_LANES_MAX
+        """The partitions that have work; some of them in turn, where there are very many."""
+        self._texts_turn += REQUEST_PARTITIONS_MAX
         return _in_turn(list(self._requests), self._texts_turn)
 
-    def serves(self, lane: Lane) -> bool:
-        """Whether a job of a run may continue in this lane here, without asking the store.
+    def serves(self, partition: Partition) -> bool:
+        """Whether a job of a run may continue in this partition here, without asking the store.
 
         Not under a limit: only a claim counts what is live. Nor in a paused queue.
         """
-        if lane.queue in self.paused:
+        if partition.queue in self.paused:
             return False
-        request = self._request_for(lane)
+        request = self._request_for(partition)
         return request is not None and not request.rules
 
     def _add(self, text: str) -> bool:
         if text in self._requests:
             return True
-        request = self._request_for(Lane.parse(text))
+        request = self._request_for(Partition.parse(text))
         if request is None:
             return False
         self._requests[text] = request
         return True
 
-    def _request_for(self, lane: Lane) -> LaneRequest | None:
-        """How to claim from a lane, if this worker can run its jobs."""
+    def _request_for(self, partition: Partition) -> PartitionClaim | None:
+        """How to claim from a partition, if this worker can run its jobs."""
         try:
-            return self._judged[lane]
+            return self._judged[partition]
         except KeyError:
             if len(self._judged) >= JUDGED_MAX:
                 self._judged.clear()
-        request = self._judged[lane] = self._judge(lane)
+        request = self._judged[partition] = self._judge(partition)
         return request
 
-    def _judge(self, lane: Lane) -> LaneRequest | None:
+    def _judge(self, partition: Partition) -> PartitionClaim | None:
         settings = self._settings
-        task = self._code.find(lane)
-        if task is None or not can_run(lane, queues=settings.queues, tags=settings.tags):
+        task = self._code.find(partition)
+        if task is None or not can_run(partition, queues=settings.queues, tags=settings.tags):
             return None
-        rules = governing_rules(lane, task.limits, settings.limits)
-        return LaneRequest(lane=lane.text, queue=lane.queue, rules=rules)
+        rules = governing_rules(partition, task.limits, settings.limits)
+        return PartitionClaim(partition=partition.text, queue=partition.queue, rules=rules)
 
 
 def _in_turn(known: list[T], turn: int) -> list[T]:
-    if len(known) <= REQUEST_LANES_MAX:
+    if len(known) <= REQUEST_PARTITIONS_MAX:
         return known
     start = turn % len(known)
-    return (known[start:] + known[:start])[:REQUEST_LANES_MAX]
+    return (known[start:] + known[:start])[:REQUEST_PARTITIONS_MAX]
 
 
 RETRY_SECONDS = 1.0
@@ -133,7 +133,7 @@ class Claims:
         self._runner = runner
         self._may_have_work = False
         self._unasked = 0
-        """Lanes that are left to ask in turn since a claim last got something."""
+        """Partitions that are left to ask in turn since a claim last got something."""
         self._may_hold_unknown = False
         """Whether a claim may have taken jobs without an answer that names them."""
         self._timers: set[int] = set()
@@ -170,7 +170,7 @@ class Claims:
         runner = self._runner
         while not self._is_stopping:
             room = min(runner.room(), BATCH_MAX)
-            can_claim = room > 0 and bool(runner.lanes)
+            can_claim = room > 0 and bool(runner.partitions)
             if not self._may_have_work or not (can_claim or self._may_hold_unknown):
                 self._changed.clear()
                 await self._changed.wait()
@@ -188,14 +188,14 @@ class Claims:
 
     async def _claim(self, room: int) -> None:
         runner = self._runner
-        lanes, settings = runner.lanes, runner.settings
-        requests = lanes.requests()
+        partitions, settings = runner.partitions, runner.settings
+        requests = partitions.requests()
         if self._unasked <= 0:
-            self._unasked = len(lanes)
+            self._unasked = len(partitions)
         request = ClaimRequest(
             namespace=settings.namespace,
             worker=runner.worker_id,
-            lanes=requests,
+            partitions=requests,
             limit=room,
             lease=settings.lease,
         )
@@ -208,7 +208,7 @@ class Claims:
         runner.take(claimed, is_fresh=is_fresh)
         await self._requeue_unknown()
         if claimed.jobs:
-            self._unasked = len(lanes)
+            self._unasked = len(partitions)
         self._unasked -= len(requests)
         if len(claimed.jobs) == room or self._unasked > 0:
             self._may_have_work = True
@@ -224,10 +224,12 @@ class Claims:
         Only while no claim of this worker is under way.
         """
         if self._may_hold_unknown:
-            await self._store.jobs.requeue_unknown(self._runner.worker_id, list(self._runner.held))
+            await self._store.jobs.requeue_unknown(
+                self._runner.worker_id, list(self._runner.claimed)
+            )
             self._may_hold_unknown = False
 
 
-def _is_timed(request: LaneRequest) -> bool:
-    """Whether time alone may let more jobs of a lane start."""
+def _is_timed(request: PartitionClaim) -> bool:
+    """Whether time alone may let more jobs of a partition start."""
     return any(rule.window is not None or rule.spacing is not None for rule in request.rules)

@@ -26,7 +26,7 @@ from perdure.forms.schema import faults_of
 from perdure.model.graph import ORDINARY, UNKNOWN_PORT, Call, Check, Graph, LoopNode, TaskNode
 from perdure.model.ids import Key
 from perdure.model.job import ClaimedJob
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.payload import from_json
 from perdure.tasks.node_type import TaskRegistry
 from perdure.tasks.task import PlainFunction, Task
@@ -61,18 +61,18 @@ class Code:
         self.flows = flows
         self.secrets = secrets
 
-    def task_of(self, lane: Lane) -> Task[..., Any]:
-        task = self.find(lane)
+    def task_of(self, partition: Partition) -> Task[..., Any]:
+        task = self.find(partition)
         if task is None:
-            raise UnknownTask(name=lane.task, known=tuple(self.tasks))
+            raise UnknownTask(name=partition.task, known=tuple(self.tasks))
         return task
 
-    def find(self, lane: Lane) -> Task[..., Any] | None:
-        """The task that runs jobs of this lane, if this worker has it."""
-        if lane.flow:
-            flow = self.flows.get(lane.flow)
-            return None if flow is None else flow.tasks.get(lane.task)
-        return self.tasks[lane.task] if lane.task in self.tasks else None  # noqa: SIM401
+    def find(self, partition: Partition) -> Task[..., Any] | None:
+        """The task that runs jobs of this partition, if this worker has it."""
+        if partition.flow:
+            flow = self.flows.get(partition.flow)
+            return None if flow is None else flow.tasks.get(partition.task)
+        return self.tasks[partition.task] if partition.task in self.tasks else None  # noqa: SIM401
 
 
 class FlowCode(dict[str, BuiltFlow]):
@@ -91,7 +91,7 @@ class FlowCode(dict[str, BuiltFlow]):
         """What the job's node asks for around the call of its body, if anything."""
         if not self._rules or job.node is None:
             return None
-        of_nodes = self._rules.get(job.lane.flow)
+        of_nodes = self._rules.get(job.partition.flow)
         if of_nodes is None:
             return None
         key = Key.parse(job.node.key)
@@ -168,11 +168,11 @@ class NodeRules:
             listed = "; ".join(map(fault_text, faults))
             raise Permanent(INPUT_DOES_NOT_FIT.fault(node=node.id, reasons=listed))
         if node.config is None:
-            if node.kind:
+            if node.type:
                 return [{}], {}
             return ([], dict(scope.inputs)) if node.inputs else (args, kwargs)
         config = self._rendered_config(scope)
-        if node.kind:
+        if node.type:
             return [config], {}
         if not isinstance(config, dict):
             found = type(config).__name__

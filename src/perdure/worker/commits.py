@@ -25,19 +25,19 @@ from perdure.engine.decider import Schedule
 from perdure.engine.failures import describe
 from perdure.engine.plan import Plan
 from perdure.engine.runs import Graphs, RunCache, RunKey, Runs
-from perdure.errors import StaleClaim, StoreError, UnknownEvent
+from perdure.errors import ClaimLost, StoreError, UnknownEvent
 from perdure.model.graph import Graph
 from perdure.model.ids import Key
 from perdure.model.job import NewJob, Status
 from perdure.model.outcome import (
-    Buried,
     Cancelled,
     Completed,
+    DeadLettered,
     Failed,
-    GivenBack,
     NodeOutcome,
+    Parked,
     Paused,
-    Released,
+    Requeued,
     Retried,
     Settlement,
     Skipped,
@@ -67,7 +67,7 @@ STATUS_AFTER = {
     Paused: Status.PAUSED,
     Retried: Status.SCHEDULED,
     Failed: Status.FAILED,
-    Buried: Status.DEAD,
+    DeadLettered: Status.DEAD,
 }
 """How the outcome of a node's job counts. The store has no status of it: its row does not stay."""
 _log = logging.getLogger("perdure.worker")
@@ -101,7 +101,7 @@ class Commits:
         hidden: list[type] = []
         hidden += [Completed, Cancelled] if settings.keep_completed == now else []
         hidden += [Failed] if settings.keep_failed == now else []
-        hidden += [Buried] if settings.keep_dead == now else []
+        hidden += [DeadLettered] if settings.keep_dead == now else []
         self._hidden_at_once = tuple(hidden)
         self._jobs = Batches(self._write_jobs, batch_max=JOBS_MAX)
         self._nodes = Batches(self._write_nodes, batch_max=STEPS_MAX, writers=WRITERS, key=run_of)
@@ -136,7 +136,7 @@ class Commits:
                     # Before the job is parked: from then on it may be resumed.
                     codec = self._runner.codec
                     save = partial(save_checkpoint, self._store, attempt.job, codec, outcome)
-                    with suppress(StaleClaim):  # as its settlement will tell
+                    with suppress(ClaimLost):  # as its settlement will tell
                         await until_answered(save, "checkpoint not written")
             settle = partial(self._store.jobs.settle, [self._settlement(*item) for item in items])
             statuses = await until_answered(settle, "outcomes of jobs not written")
@@ -150,9 +150,9 @@ class Commits:
         assert not isinstance(outcome, Skipped), "only nodes are skipped"
         return Settlement(
             claim=attempt.claim,
-            outcome=Released() if isinstance(outcome, Paused) else outcome,
+            outcome=Parked() if isinstance(outcome, Paused) else outcome,
             progress=attempt.progress,
-            is_dropped=isinstance(outcome, self._hidden_at_once),
+            is_hidden=isinstance(outcome, self._hidden_at_once),
         )
 
     async def _write_alone(self, items: list[Item], error: Exception) -> None:
@@ -166,7 +166,7 @@ class Commits:
         if attempt.progress is not None:  # it may be what was refused
             attempt.progress = None
             await self._write((attempt, outcome))
-        elif isinstance(outcome, Completed | Buried | Cancelled | Paused | Skipped):
+        elif isinstance(outcome, Completed | DeadLettered | Cancelled | Paused | Skipped):
             await self._write((attempt, Failed(failure=describe(error))))
         else:
             self._runner.settled(Settled(attempt, outcome))
@@ -211,7 +211,7 @@ class RunCommits:
                 return
             # With a free slot nothing waits for this worker that a chain would have to yield to.
             has_free_slot = runner.running < runner.concurrency
-            rivals = [] if has_free_slot else runner.lanes.texts()
+            rivals = [] if has_free_slot else runner.partitions.texts()
             commits = [plan.commit for plan, _ in planned]
             answer = await until_answered(
                 partial(self._runs.store.runs.commit, commits, rivals),
@@ -248,7 +248,7 @@ class RunCommits:
 
     def _may_continue(self, attempt: Attempt, graph: Graph, schedule: Schedule) -> bool:
         call = schedule.call
-        return self._runner.may_continue(attempt, call.priority, graph.lane_of(call))
+        return self._runner.may_continue(attempt, call.priority, graph.partition_of(call))
 
     def _job_ended(self, attempt: Attempt, outcome: NodeOutcome, graph: Graph) -> JobEnded:
         """The end of a node's job as its run decides about it: payloads decoded, a loop checked."""
@@ -269,7 +269,7 @@ class RunCommits:
                         outcome = Failed(failure=describe(error))
             case Paused():
                 outcome = replace(outcome, checkpoint=decode(outcome.checkpoint))
-            case GivenBack() | Released():
+            case Requeued() | Parked():
                 raise AssertionError(f"{outcome!r} leaves the node as it is")
         return JobEnded(key=key, attempt=number, outcome=outcome, is_done=is_done)
 
@@ -279,10 +279,10 @@ class RunCommits:
         If a newer version wrote the log, they are left to workers of that version; else parked.
         """
         _log.error("outcomes are not written, and their jobs left: %s", error)
-        left: Released | Retried = Released()
+        left: Parked | Retried = Parked()
         if isinstance(error, UnknownEvent):
             left = Retried(
-                failure=describe(error), delay=LEAVE_FOR, hold_off=LEAVE_FOR, is_postponed=True
+                failure=describe(error), delay=LEAVE_FOR, hold_off=LEAVE_FOR, is_snoozed=True
             )
         settlements = [Settlement(claim=attempt.claim, outcome=left) for attempt, _ in items]
         settle = partial(self._runs.store.jobs.settle, settlements)
@@ -306,7 +306,7 @@ async def until_answered(ask: Callable[[], Awaitable[T]], failure: str) -> T:
 
 def moves_run(attempt: Attempt, outcome: NodeOutcome) -> bool:
     """Whether an outcome is a matter of its run, rather than of the job alone."""
-    return attempt.job.node is not None and not isinstance(outcome, GivenBack | Released)
+    return attempt.job.node is not None and not isinstance(outcome, Requeued | Parked)
 
 
 def run_of(item: Item) -> RunKey:

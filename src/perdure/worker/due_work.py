@@ -18,7 +18,7 @@ from perdure.engine.runs import Runs
 from perdure.engine.ticks import ScheduleTicker
 from perdure.errors import RunEnded, RunNotFound, StoreError
 from perdure.model.ids import Key, RunId
-from perdure.model.run import LiveKind, RunStatus, Wait, WaitKind
+from perdure.model.run import LiveType, RunStatus, Wait, WaitType
 from perdure.model.schedule import Schedule, UnreadableSchedule
 from perdure.model.trigger import CancelRun, ChildEnded, Trigger, WaitDue
 from perdure.model.worker import PollResult
@@ -158,7 +158,7 @@ class DueWaits(DueWork):
                 self._leave(waits, run)
         runs = await self._still_due(runs)
         of_children = [
-            (run, wait) for run, waits in runs for wait in waits if wait.kind is WaitKind.CHILD
+            (run, wait) for run, waits in runs for wait in waits if wait.type is WaitType.CHILD
         ]
         ends = {
             (run.id, wait.key): end
@@ -251,7 +251,7 @@ async def _end_of_child(
             failure=state.failure,
         )
     live, children = parent.state.live, parent.state.children
-    if live.get(wait.key) is LiveKind.CHILD and children.get(wait.key) == wait.name:
+    if live.get(wait.key) is LiveType.CHILD and children.get(wait.key) == wait.name:
         return None  # it was restarted before its parent learned of its end
     if child.state.ends_as is not None:
         return None  # it ends once it is compensated

@@ -15,7 +15,7 @@ from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.failure import Failure
 from perdure.model.job import ClaimedJob, Expired, Progress, Status, TakenOver
-from perdure.model.outcome import Buried, Failed, NodeOutcome, Retried
+from perdure.model.outcome import DeadLettered, Failed, NodeOutcome, Retried
 from perdure.model.value import Value
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class JobTakenOver(JobEvent):
     failure: Failure
 
 
-class ClaimLost(JobEvent):
+class AttemptLost(JobEvent):
     """Another worker has it, or it was taken away; this worker wrote nothing."""
 
 
@@ -139,7 +139,7 @@ class WorkerStats(Value):
     retried: int = 0
     dead: int = 0
     cancelled: int = 0
-    released: int = 0
+    requeued: int = 0
     claims_lost: int = 0
     taken_over: int = 0
     """Jobs of dead workers that this one took over."""
@@ -175,16 +175,16 @@ class WorkerEvents:
 
     # Listeners
 
-    def listen(self, kind: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
-        """Call ``listener`` for each event of ``kind``; returns how to stop it."""
-        given: object = kind
+    def listen(self, event_type: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
+        """Call ``listener`` for each event of ``event_type``; returns how to stop it."""
+        given: object = event_type
         if not (isinstance(given, type) and issubclass(given, WorkerEvent)):
-            raise InvalidInput(UNKNOWN_EVENT.fault(("kind",), value=kind))
+            raise InvalidInput(UNKNOWN_EVENT.fault(("event_type",), value=event_type))
         if not callable(listener):
             raise check.wrong_type(listener, "listener", "a function that takes an event")
         if iscoroutinefunction(listener) or iscoroutinefunction(type(listener).__call__):
             raise InvalidInput(ASYNC_LISTENER.fault(("listener",), listener=listener))
-        entry = (kind, listener)
+        entry = (event_type, listener)
         self._listeners.append(entry)
         return lambda: self._listeners.remove(entry) if entry in self._listeners else None
 
@@ -201,18 +201,18 @@ class WorkerEvents:
                     _log.exception("a listener for worker events failed")
 
     def emit_job(
-        self, kind: type[JobEvent], job: ClaimedJob | TakenOver | Expired, **details: Any
+        self, event_type: type[JobEvent], job: ClaimedJob | TakenOver | Expired, **details: Any
     ) -> None:
         if not self._listeners:  # as nearly always: saves making events that nobody hears
             return
-        if not any(issubclass(kind, wanted) for wanted, _ in self._listeners):
+        if not any(issubclass(event_type, wanted) for wanted, _ in self._listeners):
             return
         node = job.node if isinstance(job, ClaimedJob) else None
-        event = kind(
+        event = event_type(
             worker=self.worker,
             job_id=job.claim.id if isinstance(job, ClaimedJob) else job.id,
-            task=job.lane.task,
-            queue=job.lane.queue,
+            task=job.partition.task,
+            queue=job.partition.queue,
             attempt=job.attempt,
             run_id=None if node is None else node.run,
             node=None if node is None else node.key,
@@ -228,7 +228,7 @@ class WorkerEvents:
 
     def claim_lost(self, attempt: Attempt) -> None:
         self._count("claims_lost")
-        self.emit_job(ClaimLost, attempt.job)
+        self.emit_job(AttemptLost, attempt.job)
 
     def settled(self, attempt: Attempt, outcome: NodeOutcome, status: Status | None) -> None:
         """The store answered; without a status, the claim was lost and nothing was written."""
@@ -246,14 +246,14 @@ class WorkerEvents:
         elif isinstance(outcome, Failed):
             self._count("failed")
             self.emit_job(AttemptFailed, job, failure=outcome.failure)
-        elif isinstance(outcome, Buried):
+        elif isinstance(outcome, DeadLettered):
             self._count("dead")
             self.emit_job(AttemptDeadLettered, job, failure=outcome.failure)
         elif isinstance(outcome, Retried):
             self._count("retried")
             self.emit_job(AttemptRetried, job, failure=outcome.failure)
         else:
-            self._count("released")
+            self._count("requeued")
             self.emit_job(AttemptRequeued, job)
 
     def taken_over(self, job: TakenOver) -> None:

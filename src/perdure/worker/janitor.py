@@ -106,7 +106,7 @@ async def take_over_jobs(store: Store, settings: WorkerSettings, events: WorkerE
     """Requeue the jobs of dead workers; a job that crashed too many of them is dead-lettered."""
     take_over = store.maintenance.take_over_expired
     await _in_batches(
-        lambda: take_over(settings.namespace, BATCH, settings.deaths_max), events.taken_over
+        lambda: take_over(settings.namespace, BATCH, settings.max_crashes), events.taken_over
     )
 
 

@@ -154,7 +154,7 @@ class ClaimMonitor:
         now = clock.monotonic()
         claims = [
             attempt.claim
-            for attempt in self._runner.held.values()
+            for attempt in self._runner.claimed.values()
             if not attempt.is_over and (is_hinted or now - attempt.started_at > YOUNG_SECONDS)
         ]
         if claims:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from perdure import clock
 from perdure.model.worker import PollResult, WorkerSettings
-from perdure.store.contract import SURVEY_LANES_MAX, Store
-from perdure.worker.claims import KnownLanes
+from perdure.store.contract import POLL_PARTITIONS_MAX, Store
+from perdure.worker.claims import KnownPartitions
 from perdure.worker.due_work import DueWork
 from perdure.worker.janitor import Janitor, is_due, promote_jobs
 from perdure.worker.leases import RENEWALS_PER_LEASE, set_within
@@ -38,14 +38,14 @@ class Poller:
     def __init__(
         self,
         store: Store,
-        lanes: KnownLanes,
+        partitions: KnownPartitions,
         settings: WorkerSettings,
         janitor: Janitor,
         due_work: Sequence[DueWork],
         found: Callable[[], None],
     ) -> None:
         self._store = store
-        self._lanes = lanes
+        self._partitions = partitions
         self._settings = settings
         self._janitor = janitor
         self._due_work = due_work
@@ -55,7 +55,7 @@ class Poller:
         self._is_stopping = False
         self._maintenance: asyncio.Task[None] | None = None
         self._page = ""
-        """Where the next poll continues, if the last one did not see all lanes."""
+        """Where the next poll continues, if the last one did not see all partitions."""
 
     def wake(self) -> None:
         self._hinted.set()
@@ -91,7 +91,7 @@ class Poller:
         """Poll once, and start what is due; the seconds until the next poll."""
         self._hinted.clear()
         if not self._page:
-            self._lanes.start_poll()
+            self._partitions.start_poll()
         asked_at = clock.monotonic()
         poll = await self._store.maintenance.poll(self._settings.namespace, self._page)
         self._grace.note_delay(clock.monotonic() - asked_at)
@@ -102,12 +102,12 @@ class Poller:
         for work in self._due_work:
             if is_due(work.due_at(poll), poll.now):
                 work.process(self.wake)
-        self._lanes.paused = frozenset(poll.paused)
-        self._lanes.note(poll.lanes)
-        self._page = poll.lanes[-1] if len(poll.lanes) >= SURVEY_LANES_MAX else ""
+        self._partitions.paused = frozenset(poll.paused)
+        self._partitions.note(poll.partitions)
+        self._page = poll.partitions[-1] if len(poll.partitions) >= POLL_PARTITIONS_MAX else ""
         if not self._page:
-            self._lanes.end_poll()
-        if len(self._lanes):
+            self._partitions.end_poll()
+        if len(self._partitions):
             self._found()
         takeover_at, wait = poll.next_lease_end_at, self._settings.poll.total_seconds()
         if takeover_at is not None and (grace := self._grace.seconds_left) > 0:

@@ -129,7 +129,7 @@ class _Server:
             if scope.asked is not None:
                 return scope.asked
             if task is None:  # it could not be imported
-                task = Task(_nothing, name=request.job.lane.task)
+                task = Task(_nothing, name=request.job.partition.task)
             hold_off = timedelta(milliseconds=request.hold_off_ms)
             return failed_outcome(request.job, task, error, hold_off, _masker(request, scope))
 

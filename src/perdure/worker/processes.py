@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from perdure.diagnostics import declare
-from perdure.errors import InvalidInput, MissingSecret, ProcessDied
+from perdure.errors import InvalidInput, MissingSecret, ProcessCrashed
 from perdure.model.job import ClaimedJob, Progress
 from perdure.model.outcome import NodeOutcome
 from perdure.model.payload import from_json
@@ -215,8 +215,8 @@ class Processes:
             if child.process.exitcode == -signal.SIGTERM:
                 # Service managers signal children too: a stop of this worker may be under way.
                 time.sleep(SIGNAL_SPREAD_SECONDS)
-            died = f"the process of task {request.job.lane.task!r} ended"
-            raise ProcessDied(f"{died} (exit code {child.process.exitcode})") from None
+            died = f"the process of task {request.job.partition.task!r} ended"
+            raise ProcessCrashed(f"{died} (exit code {child.process.exitcode})") from None
         if body.detach() or not self._keep_idle(child):
             child.end()
         return message.outcome

@@ -19,18 +19,18 @@ from msgspec.structs import replace
 
 from perdure import clock
 from perdure.engine.failures import describe
-from perdure.errors import WorkerDied
+from perdure.errors import WorkerCrashed
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, ClaimedJob, NewJob
-from perdure.model.outcome import Buried, GivenBack, NodeOutcome, Retried
-from perdure.model.partition import Lane
+from perdure.model.outcome import DeadLettered, NodeOutcome, Requeued, Retried
+from perdure.model.partition import Partition
 from perdure.model.payload import Codec
 from perdure.model.run import CommitAnswer
 from perdure.model.worker import Renewal, WorkerSettings
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt, StopReason
-from perdure.worker.claims import Claims, KnownLanes
+from perdure.worker.claims import Claims, KnownPartitions
 from perdure.worker.code import Code
 from perdure.worker.commits import Commits, Settled, moves_run
 from perdure.worker.events import AttemptAborting, WorkerEvents
@@ -70,7 +70,7 @@ class JobRunner:
         self.loop = asyncio.get_running_loop()
         self.serving: asyncio.Task[None] | None = None
         """The task that the worker runs in; cancelled, it ends without being asked to stop."""
-        self.held: dict[JobId, Attempt] = {}
+        self.claimed: dict[JobId, Attempt] = {}
         self.running = 0
         """Attempts that have a slot."""
         self.concurrency = settings.concurrency
@@ -87,7 +87,7 @@ class JobRunner:
         threads = Threads("perdure task")
         self.executors = Executors(Processes(threads), threads)
         self.progress = ProgressWriter(store, events)
-        self.lanes = KnownLanes(code, settings)
+        self.partitions = KnownPartitions(code, settings)
         self.claims = Claims(store, self)
         self.commits = Commits(store, self)
         self.claim_monitor = ClaimMonitor(store, self)
@@ -104,20 +104,20 @@ class JobRunner:
         if len(self.commits) > UNCOMMITTED_MAX:
             return 0
         # A prefetched job would use up a limit while it waits here.
-        prefetches = self._pace.is_fast(self.concurrency) and not self.lanes.are_limited
+        prefetches = self._pace.is_fast(self.concurrency) and not self.partitions.are_limited
         slots = self.concurrency * 2 if prefetches else self.concurrency
         return slots - self.running - len(self._queued)
 
     def take(self, claimed: Claimed, *, is_fresh: bool) -> None:
         """Hold claimed jobs. Not fresh: the leases may have expired before the answer came."""
         for job in claimed.jobs:
-            if (former := self.held.get(job.claim.id)) is not None:
+            if (former := self.claimed.get(job.claim.id)) is not None:
                 former.stop(StopReason.CLAIM_LOST)  # lost and claimed again before we were told
-            attempt = self.held[job.claim.id] = Attempt(job, self, claimed.now)
+            attempt = self.claimed[job.claim.id] = Attempt(job, self, claimed.now)
             if self.is_stopping or not is_fresh:
-                attempt.finish(GivenBack())
-            elif job.node is not None and job.deaths >= self.settings.deaths_max:
-                attempt.finish(Buried(failure=too_many_crashes(job.deaths)))
+                attempt.finish(Requeued())
+            elif job.node is not None and job.crashes >= self.settings.max_crashes:
+                attempt.finish(DeadLettered(failure=too_many_crashes(job.crashes)))
             else:
                 self.is_idle.clear()
                 self._queued.append(attempt)
@@ -137,14 +137,14 @@ class JobRunner:
         else:
             self.commits.add(attempt, outcome)
 
-    def may_continue(self, attempt: Attempt, priority: int, lane: Lane) -> bool:
-        """Whether the job may continue in place with a node of this lane, without another claim.
+    def may_continue(self, attempt: Attempt, priority: int, partition: Partition) -> bool:
+        """Whether the job may continue in place with a node of this partition, without another claim.
 
         Not with one that is less urgent: the queue may have something before it.
         """
         if self.is_stopping or priority > attempt.job.priority:
             return False
-        return self.lanes.serves(lane)
+        return self.partitions.serves(partition)
 
     def settled(self, result: Settled) -> None:
         """The store answered: free the slot, or continue in place with the next node."""
@@ -163,18 +163,18 @@ class JobRunner:
         assert result.answer is not None
         self.events.settled(attempt, outcome, result.status)
         id = attempt.claim.id
-        if self.held.get(id) is not attempt:  # lost since, and held under another claim
+        if self.claimed.get(id) is not attempt:  # lost since, and held under another claim
             self._free_slot(attempt)
             return
         job = continued(attempt.job, result.next_job)
         following = Attempt(job, self, result.answer.now or job.created_at)
-        self.held[id] = following  # before it starts, so that its lease is renewed without a gap
+        self.claimed[id] = following  # before it starts, so that its lease is renewed without a gap
         if id in self._suspect:
             self.claim_monitor.wake()  # the hint came while there was no body to stop
         can_continue = attempt.has_slot and self.running <= self.concurrency
         if self.is_stopping or not can_continue or yields(result.next_job, result.answer):
             # Requeued before the slot is free: whatever takes the slot must not find it held.
-            following.finish(GivenBack())
+            following.finish(Requeued())
             self._free_slot(attempt)
             self.claims.look()
         else:
@@ -186,11 +186,11 @@ class JobRunner:
 
     def held_claims(self) -> list[Claim]:
         """The claims whose leases are renewed; called from the lease thread."""
-        return [attempt.claim for attempt in list(self.held.values())]  # list() is atomic
+        return [attempt.claim for attempt in list(self.claimed.values())]  # list() is atomic
 
     def suspect(self, ids: Collection[str]) -> None:
         """A hint: these jobs, or all if none is named, may have been aborted or taken away."""
-        meant = {id for id in self.held if not ids or id in ids}
+        meant = {id for id in self.claimed if not ids or id in ids}
         if meant:
             self._suspect |= meant
             self.claim_monitor.wake()
@@ -200,7 +200,7 @@ class JobRunner:
         if not renewal.lost and not renewal.aborting:
             return
         for claim in claims:
-            attempt = self.held.get(claim.id)
+            attempt = self.claimed.get(claim.id)
             if attempt is None or attempt.is_over or attempt.claim.epoch != claim.epoch:
                 continue
             if claim.id in renewal.lost:
@@ -222,13 +222,13 @@ class JobRunner:
         self.claims.stop()
         queued, self._queued = self._queued, deque()
         self._requeue(queued)
-        for attempt in list(self.held.values()):
+        for attempt in list(self.claimed.values()):
             if attempt.is_over:
                 self._free_slot(attempt)
 
     def stop_bodies(self) -> None:
         """The grace period is over."""
-        for attempt in list(self.held.values()):
+        for attempt in list(self.claimed.values()):
             attempt.stop(StopReason.SHUTDOWN)
 
     def close(self) -> None:
@@ -277,8 +277,8 @@ class JobRunner:
 
     def _release(self, attempt: Attempt) -> None:
         """Hold the job no longer: its lease may lapse."""
-        if self.held.get(attempt.claim.id) is attempt:
-            del self.held[attempt.claim.id]
+        if self.claimed.get(attempt.claim.id) is attempt:
+            del self.claimed[attempt.claim.id]
             self._suspect.discard(attempt.claim.id)
 
     def _requeue_up_to(self, last: Attempt) -> None:
@@ -293,7 +293,7 @@ class JobRunner:
 
     def _requeue(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
-            attempt.finish(GivenBack())
+            attempt.finish(Requeued())
 
     def _note_idle(self) -> None:
         if not self.running and not self._queued:
@@ -304,12 +304,12 @@ def continued(job: ClaimedJob, following: NewJob) -> ClaimedJob:
     """The same job as it continues with another node."""
     return replace(
         job,
-        lane=following.lane,
+        partition=following.partition,
         input=following.input,
         attempt=1,
         failures=0,
-        postpones=0,
-        deaths=0,
+        snoozes=0,
+        crashes=0,
         max_attempts=None,
         policy=following.policy,
         priority=following.priority,
@@ -330,7 +330,7 @@ def yields(following: NewJob, answer: CommitAnswer) -> bool:
 
 
 def too_many_crashes(crashes: int) -> Failure:
-    return describe(WorkerDied(f"{crashes} workers died while they executed it"))
+    return describe(WorkerCrashed(f"{crashes} workers died while they executed it"))
 
 
 PACE_SECONDS = 0.05

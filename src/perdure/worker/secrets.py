@@ -201,8 +201,8 @@ class ResolvedSecrets:
 def _checked(provider: object) -> Callable[[str], Any]:
     if not callable(provider) or iscoroutinefunction(provider):
         # Only its type: the value may be a secret.
-        kind = type(provider).__name__
-        raise InvalidInput(INVALID_SECRETS.fault(("secrets",), type=kind))
+        found_type = type(provider).__name__
+        raise InvalidInput(INVALID_SECRETS.fault(("secrets",), type=found_type))
     return provider
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.engine.ticks import ScheduleTicker
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.job import Claim
 from perdure.model.payload import Codec
 from perdure.model.worker import Renewal, WorkerInfo, WorkerSettings
@@ -28,7 +28,7 @@ from perdure.worker.runner import JobRunner
 FLUSH_SECONDS = 10.0
 """How long a stop waits for a store that does not answer."""
 SIGN_OFF_SECONDS = 2.0
-HINTS = frozenset({HintKind.READY, HintKind.SCHEDULED, HintKind.DUE, HintKind.ABORTING})
+HINTS = frozenset({HintType.READY, HintType.SCHEDULED, HintType.DUE, HintType.ABORTING})
 _log = logging.getLogger("perdure.worker")
 
 
@@ -57,7 +57,9 @@ class Service:
             DueSchedules(store, ScheduleTicker(runs), settings.namespace),
         )
         janitor = Janitor(store, settings, info.id, events)
-        self._poller = Poller(store, runner.lanes, settings, janitor, due_work, runner.claims.look)
+        self._poller = Poller(
+            store, runner.partitions, settings, janitor, due_work, runner.claims.look
+        )
         self._leases = LeaseRenewer(
             store.clone(), self._current_info, runner.held_claims, settings.lease, self._renewed
         )
@@ -130,16 +132,16 @@ class Service:
 
     def _on_hint(self, hint: Hint) -> None:
         runner = self.runner
-        match hint.kind:
-            case HintKind.READY:
+        match hint.type:
+            case HintType.READY:
                 if not hint.names:
                     self._poller.wake()
                     runner.claims.look()
-                elif runner.lanes.note(hint.names):
+                elif runner.partitions.note(hint.names):
                     runner.claims.look()
-            case HintKind.SCHEDULED | HintKind.DUE:
+            case HintType.SCHEDULED | HintType.DUE:
                 self._poller.wake()
-            case HintKind.ABORTING:
+            case HintType.ABORTING:
                 runner.suspect(hint.names)
 
     def _renewed(self, claims: Sequence[Claim], renewal: Renewal) -> None:

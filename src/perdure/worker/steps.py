@@ -37,13 +37,13 @@ _PAUSE, _RESUMED = f"{OWN_PREFIX}pause:", f"{OWN_PREFIX}resumed:"
 class _Parked(Value):
     name: str
     checkpoint: Any
-    deaths: int
+    crashes: int
 
 
 async def save_checkpoint(store: Store, job: ClaimedJob, codec: Codec, paused: Paused) -> None:
-    """Store what a parked job needs to resume; ``StaleClaim`` if its claim is lost."""
+    """Store what a parked job needs to resume; ``ClaimLost`` if its claim is lost."""
     checkpoint = from_json(codec.decode(paused.checkpoint))
-    parked = _Parked(name=paused.name, checkpoint=checkpoint, deaths=job.deaths)
+    parked = _Parked(name=paused.name, checkpoint=checkpoint, crashes=job.crashes)
     # Of one claim there is one pause at most, so a repeated write changes nothing.
     await _save(store, job, codec, f"{_PAUSE}{job.claim.epoch}", parked)
 
@@ -58,7 +58,7 @@ async def past_pauses(store: Store, job: ClaimedJob, codec: Codec) -> Resumption
         parked = as_type(from_json(codec.decode(value)), _Parked)
         mark = f"{_RESUMED}{name.removeprefix(_PAUSE)}"
         if mark not in steps:
-            if parked.deaths != job.deaths:
+            if parked.crashes != job.crashes:
                 continue
             await _save(store, job, codec, mark, None)
         report = Report(status=ReportStatus.COMPLETED)

@@ -21,17 +21,17 @@ STEADY_AFTER = timedelta(seconds=60)
 """A process that was up this long is healthy: its death counts as the first."""
 
 
-def deaths_in_a_row(before: int, up_for: timedelta) -> int:
+def crashes_in_a_row(before: int, up_for: timedelta) -> int:
     """Count one more death, after ``before`` earlier ones and this time up."""
     return 1 if up_for >= STEADY_AFTER else before + 1
 
 
-def restart_delay(deaths: int) -> timedelta:
-    """How long to wait after that many deaths in a row."""
-    if deaths < 1:
-        raise ValueError(f"deaths={deaths} must be at least 1")
+def restart_delay(crashes: int) -> timedelta:
+    """How long to wait after that many crashes in a row."""
+    if crashes < 1:
+        raise ValueError(f"crashes={crashes} must be at least 1")
     # Long before this many doublings the cap holds, and nothing can overflow.
-    doublings = min(deaths - 1, 32)
+    doublings = min(crashes - 1, 32)
     return min(DELAY_MAX, FIRST_DELAY * (1 << doublings))
 
 
@@ -46,7 +46,7 @@ class SupervisorEvent(Value):
     pass
 
 
-class StopAsked(SupervisorEvent):
+class StopRequested(SupervisorEvent):
     """A signal came, and every child is asked to stop within this time."""
 
     grace: timedelta
@@ -125,23 +125,23 @@ class Supervisor:
         await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
 
     async def _keep(self, number: int) -> None:
-        deaths = 0
+        crashes = 0
         while not self._stopping.is_set():
             began = clock.monotonic()
             try:
                 child = await _Child.start(number, self._command)
             except OSError as error:
                 # Short of memory or processes: the other children must not suffer for it.
-                deaths += 1
-                delay = restart_delay(deaths)
+                crashes += 1
+                delay = restart_delay(crashes)
                 self._tell(ProcessNotStarted(number=number, reason=str(error), restart_in=delay))
             else:
                 exit_code = await self._ended(child)
                 if self._stopping.is_set():
                     self._tell(_ended(child, exit_code, None))
                     return
-                deaths = deaths_in_a_row(deaths, timedelta(seconds=clock.monotonic() - began))
-                delay = restart_delay(deaths)
+                crashes = crashes_in_a_row(crashes, timedelta(seconds=clock.monotonic() - began))
+                delay = restart_delay(crashes)
                 self._tell(_ended(child, exit_code, delay))
             await set_within(self._stopping, delay.total_seconds())
 
@@ -160,7 +160,7 @@ class Supervisor:
         grace = timedelta(0) if self._letter else self._grace
         self._letter = _STOP_NOW if self._letter else _STOP
         self._stopping.set()
-        self._tell(StopAsked(grace=grace))
+        self._tell(StopRequested(grace=grace))
         for child in self._children.values():
             child.send(self._letter)
         patience = (grace + self._kill_margin).total_seconds()

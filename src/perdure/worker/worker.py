@@ -97,7 +97,7 @@ class Worker:
         grace: Duration = "30s",
         abort_grace: Duration = "1s",
         hold_off: Duration = "1s",
-        deaths_max: int = 3,
+        max_crashes: int = 3,
         keep_completed: Duration | None = "7d",
         keep_failed: Duration | None = "30d",
         keep_dead: Duration | None = None,
@@ -126,7 +126,7 @@ class Worker:
                     "grace": grace,
                     "abort_grace": abort_grace,
                     "hold_off": hold_off,
-                    "deaths_max": deaths_max,
+                    "max_crashes": max_crashes,
                     "keep_completed": keep_completed,
                     "keep_failed": keep_failed,
                     "keep_dead": keep_dead,
@@ -162,7 +162,7 @@ class Worker:
                     settings[name] = check.span(value, name, is_positive=True)
                 case "grace" | "abort_grace" | "hold_off":
                     settings[name] = check.span(value, name)
-                case "deaths_max" | "payload_max_bytes":
+                case "max_crashes" | "payload_max_bytes":
                     settings[name] = check.integer(value, name, 1)
                 case "keep_completed" | "keep_failed" | "keep_dead":
                     settings[name] = check.optional(check.span, value, name)
@@ -296,13 +296,13 @@ class Worker:
         running = 0 if self._service is None else self._service.runner.running
         return self._events.stats(running, self._settings.concurrency)
 
-    def on(self, kind: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
+    def on(self, event_type: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
         """Call ``listener`` for events of a type; returns a function that stops it.
 
         The types are in ``perdure.worker.events``. Listeners are plain functions that run on the
         worker's event loop and should be quick.
         """
-        return self._events.listen(kind, listener)
+        return self._events.listen(event_type, listener)
 
     async def _serve_with_signals(self) -> None:
         loop = asyncio.get_running_loop()

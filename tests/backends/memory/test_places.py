@@ -33,23 +33,23 @@ class TestPlaces:
 
     async def test_without_a_name_belong_to_one_store_and_its_twins(self) -> None:
         mine, other = MemoryStore("memory://"), MemoryStore("memory://")
-        twin = mine.clone()
+        target = mine.clone()
 
         await insert(mine)
 
-        assert await count(twin) == 1
+        assert await count(target) == 1
         assert await count(other) == 0
 
     async def test_live_as_long_as_a_handle_on_them(self, memory_url: str) -> None:
         store = MemoryStore(memory_url)
-        twin = store.clone()
+        target = store.clone()
         await insert(store)
 
         del store
         gc.collect()
         assert await count(MemoryStore(memory_url)) == 1
 
-        del twin
+        del target
         gc.collect()
         assert await count(MemoryStore(memory_url)) == 0
 

@@ -22,11 +22,11 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
 
 
 @pytest.fixture
-async def twin(store: PostgresStore) -> AsyncIterator[PostgresStore]:
-    twin = store.clone()
-    await twin.open()
-    yield twin
-    await twin.close()
+async def target(store: PostgresStore) -> AsyncIterator[PostgresStore]:
+    target = store.clone()
+    await target.open()
+    yield target
+    await target.close()
 
 
 @pytest.fixture

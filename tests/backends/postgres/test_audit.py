@@ -8,7 +8,7 @@ import asyncpg
 
 from perdure.store.contract.audit import SharedFingerprint
 from perdure.store.postgres.store import PostgresStore
-from tests.conformance.builders import LANE, NAMESPACE, insert
+from tests.conformance.builders import NAMESPACE, PARTITION, insert
 
 
 async def test_finds_fingerprints_that_several_jobs_share(bare_postgres_url: str) -> None:
@@ -28,7 +28,7 @@ async def test_finds_fingerprints_that_several_jobs_share(bare_postgres_url: str
     found = await store.audit.shared_fingerprints(NAMESPACE)
 
     assert found == [
-        SharedFingerprint(namespace=NAMESPACE, queue=LANE.queue, fingerprint="same", count=2)
+        SharedFingerprint(namespace=NAMESPACE, queue=PARTITION.queue, fingerprint="same", count=2)
     ]
     assert await store.audit.shared_fingerprints("nobody's") == []
     await store.close()

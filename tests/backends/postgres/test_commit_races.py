@@ -35,7 +35,7 @@ from tests.conformance.run_builders import (
     new_child,
     new_run,
     node_job,
-    node_lane,
+    node_partition,
     read_run,
     repeats,
     step,
@@ -57,7 +57,7 @@ def settlement(held: Claim, fate: str) -> NodeSettlement:
     if fate == "ends":
         return ends(held)
     if fate == "continues":
-        return continues(held, node_job("label", lane=node_lane("print_label")))
+        return continues(held, node_job("label", partition=node_partition("print_label")))
     return repeats(held, Retried(failure=failure()))
 
 
@@ -164,8 +164,8 @@ class TestCommit:
             await until_somebody_waits(admin, schema)
 
         assert (await committing).state is DONE
-        [(is_held, due_at)] = await admin.fetch(f"SELECT is_held, due_at FROM {schema}.waits")
-        assert is_held
+        [(is_suspended, due_at)] = await admin.fetch(f"SELECT is_held, due_at FROM {schema}.waits")
+        assert is_suspended
         assert due_at is not None
 
 
@@ -183,7 +183,7 @@ class TestBatches:
         await store.close()
 
     async def test_lock_runs_in_one_order(
-        self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
+        self, store: PostgresStore, target: PostgresStore, admin: Any, schema: str
     ) -> None:
         runs = [RunId(f"order-{number}") for number in range(1, 6)]
         for run in runs:
@@ -194,7 +194,7 @@ class TestBatches:
             await admin.execute(HOLDS_RUN.format(schema=schema), runs[2])
             first = asyncio.create_task(store.runs.commit(steps))
             await until_somebody_waits(admin, schema)
-            second = asyncio.create_task(twin.runs.commit(opposite))
+            second = asyncio.create_task(target.runs.commit(opposite))
             await until_somebody_waits(admin, schema, least=2)
         async with asyncio.timeout(10):
             answers = await asyncio.gather(first, second)
@@ -203,7 +203,7 @@ class TestBatches:
         assert states == [{DONE}, {CONFLICT}]
 
     async def test_lock_settled_jobs_in_one_order(
-        self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
+        self, store: PostgresStore, target: PostgresStore, admin: Any, schema: str
     ) -> None:
         runs = [RunId(f"order-{number}") for number in range(1, 6)]
         for run in reversed(runs):  # so that ids of jobs and of runs are in opposite orders
@@ -216,7 +216,7 @@ class TestBatches:
             await admin.execute(HOLDS_JOB.format(schema=schema), claims[2].id)
             committing = asyncio.create_task(store.runs.commit(steps))
             await until_somebody_waits(admin, schema)
-            renewing = asyncio.create_task(twin.jobs.renew(WORKER, claims, LEASE))
+            renewing = asyncio.create_task(target.jobs.renew(WORKER, claims, LEASE))
             await until_somebody_waits(admin, schema, least=2)
         async with asyncio.timeout(10):
             answer, renewal = await asyncio.gather(committing, renewing)
@@ -225,17 +225,17 @@ class TestBatches:
         assert renewal.lost == {claim.id for claim in claims}
 
     async def test_lock_jobs_that_are_taken_away_in_the_same_order(
-        self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
+        self, store: PostgresStore, target: PostgresStore, admin: Any, schema: str
     ) -> None:
         await submit(store, jobs=tuple(node_job(f"pack#{number}") for number in range(5)))
         claims = [job.claim for job in await claim_nodes(store)]
 
         async with admin.transaction():
             await admin.execute(HOLDS_JOB.format(schema=schema), claims[2].id)
-            renewing = asyncio.create_task(twin.jobs.renew(WORKER, claims, LEASE))
+            renewing = asyncio.create_task(target.jobs.renew(WORKER, claims, LEASE))
             await until_somebody_waits(admin, schema)
             settled = (ends(claims[-1]),)
-            clearing = asyncio.create_task(commit(store, settlements=settled, clears=True))
+            clearing = asyncio.create_task(commit(store, settlements=settled, cancel_all=True))
             await until_somebody_waits(admin, schema, least=2)
         async with asyncio.timeout(10):
             renewal, result = await asyncio.gather(renewing, clearing)
@@ -273,7 +273,7 @@ class TestSubmit:
             assert (await submitting).is_new
 
     async def test_replaces_a_run_that_is_being_replaced(
-        self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
+        self, store: PostgresStore, target: PostgresStore, admin: Any, schema: str
     ) -> None:
         held = await held_node(store)
         mine, theirs = (
@@ -289,7 +289,7 @@ class TestSubmit:
             await admin.execute(f"SELECT FROM {schema}.runs FOR UPDATE")
             submitting = [
                 asyncio.create_task(store.runs.submit(mine)),
-                asyncio.create_task(twin.runs.submit(theirs)),
+                asyncio.create_task(target.runs.submit(theirs)),
             ]
             await until_somebody_waits(admin, schema)
         submitted = await asyncio.gather(*submitting)

@@ -10,12 +10,12 @@ from perdure.store.postgres.store import PostgresStore
 async def test_finds_an_index_that_was_dropped_and_how_to_make_it(
     store: PostgresStore, admin: Any, schema: str
 ) -> None:
-    await admin.execute(f'DROP INDEX "{schema}".jobs_held')
+    await admin.execute(f'DROP INDEX "{schema}".jobs_claimed')
 
     found = (await store.admin.inspect_storage()).missing_indexes
-    assert found.keys() == {"jobs_held"}
+    assert found.keys() == {"jobs_claimed"}
 
-    await admin.execute(found["jobs_held"])
+    await admin.execute(found["jobs_claimed"])
     assert (await store.admin.inspect_storage()).missing_indexes == {}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.model.job import JobFilter, StoredOnConflict
-from perdure.model.run import NewWait, OnExisting, RunFilter, WaitKind
+from perdure.model.run import NewWait, OnExisting, RunFilter, WaitType
 from perdure.model.schedule import ScheduleCommitState
 from perdure.store.postgres.store import PostgresStore
 from tests.backends.postgres.line import Line
@@ -18,7 +18,7 @@ from tests.conformance.builders import new_job
 from tests.conformance.run_builders import RUN, new_run
 from tests.conformance.schedule_builders import TICK, save, start
 
-WAITS = (NewWait(key="ask", kind=WaitKind.SIGNAL, name="go"),)
+WAITS = (NewWait(key="ask", type=WaitType.SIGNAL, name="go"),)
 
 
 @pytest.mark.parametrize("policy", ["fail", "use_existing", "replace"])

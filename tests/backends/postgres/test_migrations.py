@@ -14,14 +14,14 @@ import pytest
 from perdure.errors import SchemaMismatch, StoreUnreachable
 from perdure.model.ids import JobId
 from perdure.model.job import JobFilter, Status
-from perdure.model.run import WaitKind
+from perdure.model.run import WaitType
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.connection import connect
 from perdure.store.postgres.migrations import migrate
 from perdure.store.postgres.session import PACKAGE, place_in_sql
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.sql.migrations import load_migrations
-from tests.conformance.builders import LANE, claim_ids, insert, read
+from tests.conformance.builders import PARTITION, claim_ids, insert, read
 from tests.conformance.run_builders import (
     approval,
     claim_nodes,
@@ -51,13 +51,13 @@ asyncio.run(main())
 
 JOBS_OF_THE_FIRST_VERSION = """
 INSERT INTO {schema}.jobs (
-    id, namespace, queue, task, lane, status, priority, rank, input, input_hash, created_at,
+    id, namespace, queue, task, partition, status, priority, rank, input, input_hash, created_at,
     ready_at, deadline_at, finished_at
 )
 VALUES
-    ('job-1', 'default', 'mail', 'send', '{lane}', 'waiting', 3, 1, '{{}}', 1, now(), now(),
+    ('job-1', 'default', 'mail', 'send', '{partition}', 'waiting', 3, 1, '{{}}', 1, now(), now(),
      NULL, NULL),
-    ('job-2', 'default', 'mail', 'send', '{lane}', 'failed', 3, 1, '{{}}', 1, now(), now(),
+    ('job-2', 'default', 'mail', 'send', '{partition}', 'failed', 3, 1, '{{}}', 1, now(), now(),
      NULL, now()),
     ('job-3', 'default', 'mail', 'send', '["mail","late",[],[]]', 'waiting', 3, 1, '{{}}', 1,
      now(), now(), now(), NULL);
@@ -183,7 +183,9 @@ class TestOpen:
         self, postgres_url: str, schema: str, admin: Any
     ) -> None:
         # Not seen as one of our tables, but in the way of one.
-        await admin.execute(f"CREATE SCHEMA {schema}; CREATE VIEW {schema}.duties AS SELECT 1")
+        await admin.execute(
+            f"CREATE SCHEMA {schema}; CREATE VIEW {schema}.maintenance_leases AS SELECT 1"
+        )
 
         with pytest.raises(StoreUnreachable):
             await PostgresStore(postgres_url).open()
@@ -227,7 +229,9 @@ class TestUpgrade:
         await admin.execute(
             f"INSERT INTO {schema}.migrations VALUES ($1, $2)", first.version, first.name
         )
-        await admin.execute(JOBS_OF_THE_FIRST_VERSION.format(schema=schema, lane=LANE.text))
+        await admin.execute(
+            JOBS_OF_THE_FIRST_VERSION.format(schema=schema, partition=PARTITION.text)
+        )
 
     async def test_keeps_jobs_and_their_history(
         self, first_version: None, postgres_url: str
@@ -287,10 +291,10 @@ class TestUpgradeOfWaits:
     async def test_keeps_them(self, upgraded: PostgresStore) -> None:
         waits = await waits_by_key(upgraded)
 
-        assert {key: (wait.kind, wait.name) for key, wait in waits.items()} == {
-            "ask": (WaitKind.SIGNAL, "paid"),
-            "delay": (WaitKind.TIMER, ""),
-            "ship": (WaitKind.CHILD, "order-42/ship"),
+        assert {key: (wait.type, wait.name) for key, wait in waits.items()} == {
+            "ask": (WaitType.SIGNAL, "paid"),
+            "delay": (WaitType.TIMER, ""),
+            "ship": (WaitType.CHILD, "order-42/ship"),
         }
         assert {(wait.opened_at, wait.deciders, wait.detail) for wait in waits.values()} == {
             (LONG_AGO, (), b"")
@@ -300,19 +304,19 @@ class TestUpgradeOfWaits:
     async def test_keeps_those_held_that_were(self, upgraded: PostgresStore) -> None:
         assert await due_keys(upgraded) == ["delay"]
 
-        await go_on(upgraded, holds=False)
+        await go_on(upgraded, suspend=False)
 
         assert sorted(await due_keys(upgraded)) == ["ask", "delay"]
 
     async def test_lists_them(self, upgraded: PostgresStore) -> None:
-        assert await listed_keys(upgraded, kind=WaitKind.SIGNAL, name="paid") == ["ask"]
+        assert await listed_keys(upgraded, type=WaitType.SIGNAL, name="paid") == ["ask"]
 
     async def test_takes_the_new_kinds(self, upgraded: PostgresStore) -> None:
         await go_on(upgraded, waits=(approval("ask", deciders=("ann",)),))
 
         wait = (await waits_by_key(upgraded))["ask"]
-        assert (wait.kind, wait.opened_at) == (WaitKind.APPROVAL, LONG_AGO)
-        assert await listed_keys(upgraded, kind=WaitKind.APPROVAL, deciders=("ann",)) == ["ask"]
+        assert (wait.type, wait.opened_at) == (WaitType.APPROVAL, LONG_AGO)
+        assert await listed_keys(upgraded, type=WaitType.APPROVAL, deciders=("ann",)) == ["ask"]
 
     async def test_still_refuses_what_is_no_kind(
         self, upgraded: PostgresStore, schema: str, admin: Any

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from perdure.model.ids import RunId
 from perdure.model.job import JobFilter, Status
-from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitKind
+from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitType
 from perdure.store.lifecycle import Operation
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.admin import change_statement
@@ -33,7 +33,7 @@ from tests.postgres_schemas import drop_schema, with_query
 ROWS = 20_000
 FILL = """
 INSERT INTO {schema}.jobs (
-    id, namespace, queue, task, lane, status, priority, rank, input, input_hash, created_at,
+    id, namespace, queue, task, partition, status, priority, rank, input, input_hash, created_at,
     ready_at, finished_at, output
 )
 SELECT lpad(number::text, 26, '0'), 'default', 'mail', 'send',
@@ -50,7 +50,7 @@ WITH numbers AS (
 ),
 jobs_of_runs AS (
     INSERT INTO {schema}.jobs (
-        id, namespace, queue, task, lane, status, priority, rank, input, input_hash, created_at,
+        id, namespace, queue, task, partition, status, priority, rank, input, input_hash, created_at,
         ready_at, run_id, node_key
     )
     SELECT format('node-%s', number), 'default', 'mail', 'send', '["mail","send",[],[],"f@1"]',
@@ -99,10 +99,10 @@ READ_ALL_ON_PURPOSE = {
     "depth": "counts all jobs",
     "list_schedules": "a small table",
     "live_flows": "counts all runs that are not over",
-    "give_back_unknown": "goes through the jobs that are held, when a worker starts",
+    "requeue_unknown": "goes through the jobs that are held, when a worker starts",
     "paused_queues": "a small table",
     "prune_workers": "a small table",
-    "strays": "looks at the runs that are not over, for an operator",
+    "orphaned_runs": "looks at the runs that are not over, for an operator",
     "workers": "a small table, and the jobs that are held",
 }
 CHANGES = [
@@ -118,7 +118,7 @@ COMMANDS = {
     "mark_start",
     "undo_to_start",
     "forget_start",
-    "keep_others_from_writing",
+    "lock_tables",
 }
 FILLED_IN = {
     "change_jobs",
@@ -219,14 +219,16 @@ class TestStatements:
         assert reading == set(READ_ALL_ON_PURPOSE)  # equality: stale excuses fail too
 
     @pytest.mark.parametrize(
-        "name", ["claim_from_one_lane", "claim_from_lanes", "limit_candidates"]
+        "name", ["claim_from_one_partition", "claim_from_partitions", "limit_candidates"]
     )
-    async def test_claim_from_the_front_of_the_lanes(self, planner: Planner, name: str) -> None:
+    async def test_claim_from_the_front_of_the_partitions(
+        self, planner: Planner, name: str
+    ) -> None:
         nodes = await planner.nodes(planner.statements[name])
 
         fronts = [node for node in nodes if node.get("Index Name") == "jobs_waiting"]
         assert fronts
-        assert all(re.search(r"namespace = .*lane = ", node["Index Cond"]) for node in fronts)
+        assert all(re.search(r"namespace = .*partition = ", node["Index Cond"]) for node in fronts)
         # The index is in the order of the queue: nothing is sorted but what was picked.
         sorts = [node for node in nodes if node["Node Type"] == "Sort"]
         assert all(child["Node Type"] != "Index Scan" for node in sorts for child in node["Plans"])
@@ -246,10 +248,10 @@ class TestStatements:
         [
             ("survey", "jobs_waiting"),
             ("survey", "jobs_scheduled"),
-            ("survey", "jobs_held"),
+            ("survey", "jobs_claimed"),
             ("survey", "jobs_deadline"),
             ("promote_due", "jobs_scheduled"),
-            ("take_over_expired", "jobs_held"),
+            ("take_over_expired", "jobs_claimed"),
             ("expire_deadlines", "jobs_deadline"),
             ("prune_jobs", "jobs_completed"),
             ("prune_jobs", "jobs_ended"),
@@ -262,11 +264,11 @@ class TestStatements:
             ("commit_runs", "jobs_pkey"),
             ("commit_runs", "jobs_waiting"),
             ("commit_runs", "waits_pkey"),
-            ("clear_jobs", "jobs_of_runs"),
-            ("drop_jobs", "jobs_of_runs"),
-            ("hold_jobs", "jobs_of_runs"),
-            ("release_jobs", "jobs_of_runs"),
-            ("change_lanes", "jobs_of_runs"),
+            ("cancel_all_jobs", "jobs_of_runs"),
+            ("cancel_jobs", "jobs_of_runs"),
+            ("park_jobs", "jobs_of_runs"),
+            ("unpark_jobs", "jobs_of_runs"),
+            ("change_partitions", "jobs_of_runs"),
             ("run_jobs", "jobs_of_runs"),
             ("remove_runs", "jobs_of_runs"),
             ("remove_runs", "steps_of_runs"),
@@ -302,7 +304,7 @@ class TestStatements:
         "name,index,time",
         [
             ("promote_due", "jobs_scheduled", "ready_at"),
-            ("take_over_expired", "jobs_held", "lease_until"),
+            ("take_over_expired", "jobs_claimed", "lease_until"),
             ("expire_deadlines", "jobs_deadline", "deadline_at"),
             ("prune_jobs", "jobs_completed", "finished_at"),
             ("prune_jobs", "jobs_ended", "finished_at"),
@@ -340,7 +342,7 @@ class TestLists:
         [
             (Status.WAITING, "jobs_waiting"),
             (Status.SCHEDULED, "jobs_scheduled"),
-            (Status.ACTIVE, "jobs_held"),
+            (Status.ACTIVE, "jobs_claimed"),
         ],
     )
     async def test_of_other_statuses_sort_few_or_go_back_from_the_newest(
@@ -392,7 +394,7 @@ class TestCommits:
             for child, other in [node["Plans"][:2]]
         ]
         assert crossed
-        assert {"Function Scan"} not in [kinds - {"Materialize"} for kinds in crossed]
+        assert {"Function Scan"} not in [node_types - {"Materialize"} for node_types in crossed]
 
 
 class TestListsOfRuns:
@@ -433,25 +435,25 @@ class TestListsOfWaits:
     @pytest.mark.parametrize(
         "wanted,index,found_by",
         [
-            (WaitFilter(kind=WaitKind.APPROVAL), "waits_asking", "kind = .*namespace = "),
-            (WaitFilter(kind=WaitKind.OUTSIDE), "waits_asking", "kind = .*namespace = "),
+            (WaitFilter(type=WaitType.APPROVAL), "waits_asking", "kind = .*namespace = "),
+            (WaitFilter(type=WaitType.EXTERNAL), "waits_asking", "kind = .*namespace = "),
             (
-                WaitFilter(kind=WaitKind.APPROVAL, deciders=("ann", "bob")),
+                WaitFilter(type=WaitType.APPROVAL, deciders=("ann", "bob")),
                 "waits_asking",
                 "kind = .*namespace = ",
             ),
             (
-                WaitFilter(kind=WaitKind.APPROVAL, deciders=("ann",), after=PAGE),
+                WaitFilter(type=WaitType.APPROVAL, deciders=("ann",), after=PAGE),
                 "waits_asking",
                 "kind = .*namespace = .*opened_at, .*run_id, .*key",
             ),
             (
-                WaitFilter(kind=WaitKind.SIGNAL, name="paid"),
+                WaitFilter(type=WaitType.SIGNAL, name="paid"),
                 "waits_signals",
                 "name = .*namespace = ",
             ),
             (
-                WaitFilter(kind=WaitKind.SIGNAL, name="paid", after=PAGE),
+                WaitFilter(type=WaitType.SIGNAL, name="paid", after=PAGE),
                 "waits_signals",
                 "name = .*namespace = .*opened_at, .*run_id, .*key",
             ),
@@ -473,8 +475,8 @@ class TestListsOfWaits:
     @pytest.mark.parametrize(
         "wanted,index",
         [
-            (WaitFilter(kind=WaitKind.APPROVAL, deciders=("ann",)), "waits_asking"),
-            (WaitFilter(kind=WaitKind.SIGNAL, name="paid"), "waits_signals"),
+            (WaitFilter(type=WaitType.APPROVAL, deciders=("ann",)), "waits_asking"),
+            (WaitFilter(type=WaitType.SIGNAL, name="paid"), "waits_signals"),
         ],
     )
     async def test_of_all_namespaces_look_only_at_what_they_are_about(
@@ -492,8 +494,8 @@ class TestListsOfWaits:
         [
             WaitFilter(run=RunId("run-1")),
             WaitFilter(namespace="default", run=RunId("run-1")),
-            WaitFilter(namespace="default", run=RunId("run-1"), kind=WaitKind.APPROVAL),
-            WaitFilter(namespace="default", run=RunId("run-1"), kind=WaitKind.SIGNAL, name="paid"),
+            WaitFilter(namespace="default", run=RunId("run-1"), type=WaitType.APPROVAL),
+            WaitFilter(namespace="default", run=RunId("run-1"), type=WaitType.SIGNAL, name="paid"),
         ],
     )
     async def test_of_a_run_are_found_by_it(self, planner: Planner, wanted: WaitFilter) -> None:

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.job import Status
 from perdure.model.outcome import Completed, Failed, Outcome
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.store.lifecycle import Operation
 from perdure.store.postgres.store import PostgresStore
 from tests.backends.postgres.waiting import row_held, until_somebody_waits
 from tests.conformance.builders import (
-    LANE,
     OTHER_WORKER,
+    PARTITION,
     claim_ids,
     failure,
     hold,
@@ -28,7 +28,7 @@ from tests.conformance.builders import (
     status_of,
 )
 
-OTHER_LANE = Lane(queue="mail", task="receive")
+OTHER_PARTITION = Partition(queue="mail", task="receive")
 
 
 MOVES = {
@@ -129,54 +129,56 @@ class TestClaims:
 
         assert await claim_ids(store) == [first]
 
-    async def test_from_several_lanes_look_behind_what_others_have_in_hand(
+    async def test_from_several_partitions_look_behind_what_others_have_in_hand(
         self, store: PostgresStore, admin: Any, schema: str
     ) -> None:
         first = await insert(store)
-        await insert(store, lane=OTHER_LANE)
-        await insert(store, lane=OTHER_LANE)
+        await insert(store, partition=OTHER_PARTITION)
+        await insert(store, partition=OTHER_PARTITION)
         second = await insert(store)
 
         # Both fronts are taken, so everything within the bound of a claim of one is.
         async with admin.transaction():
             await admin.execute(f"SELECT FROM {schema}.jobs WHERE id <> $1 FOR UPDATE", second)
-            taken = await claim_ids(store, LANE, OTHER_LANE, limit=1, worker=OTHER_WORKER)
+            taken = await claim_ids(store, PARTITION, OTHER_PARTITION, limit=1, worker=OTHER_WORKER)
 
         assert taken == [second]
         assert await claim_ids(store, limit=1) == [first]
 
-    async def test_from_many_lanes_keep_the_order_of_the_queue(self, store: PostgresStore) -> None:
-        lanes = [Lane(queue="mail", task=f"task-{number}") for number in range(20)]
-        dense = await insert_many(store, 30, lane=lanes[7], priority=1)
-        for lane in lanes:
-            await insert_many(store, 3, lane=lane, priority=5)
+    async def test_from_many_partitions_keep_the_order_of_the_queue(
+        self, store: PostgresStore
+    ) -> None:
+        partitions = [Partition(queue="mail", task=f"task-{number}") for number in range(20)]
+        dense = await insert_many(store, 30, partition=partitions[7], priority=1)
+        for partition in partitions:
+            await insert_many(store, 3, partition=partition, priority=5)
 
-        assert await claim_ids(store, *lanes, limit=20) == dense[:20]
-        assert await claim_ids(store, *lanes, limit=10) == dense[20:]
+        assert await claim_ids(store, *partitions, limit=20) == dense[:20]
+        assert await claim_ids(store, *partitions, limit=10) == dense[20:]
 
     async def test_tell_others_to_look_again_when_they_locked_more_than_they_took(
         self, store: PostgresStore
     ) -> None:
         heard: asyncio.Queue[Hint] = asyncio.Queue()
         await insert_many(store, 20, priority=1)
-        await insert_many(store, 20, priority=5, lane=OTHER_LANE)
+        await insert_many(store, 20, priority=5, partition=OTHER_PARTITION)
         store.subscribe(heard.put_nowait)
 
-        assert len(await claim_ids(store, LANE, OTHER_LANE, limit=10)) == 10
+        assert len(await claim_ids(store, PARTITION, OTHER_PARTITION, limit=10)) == 10
 
-        lanes = frozenset({LANE.text, OTHER_LANE.text})
+        partitions = frozenset({PARTITION.text, OTHER_PARTITION.text})
         async with asyncio.timeout(5):
-            while await heard.get() != Hint(kind=HintKind.READY, names=lanes):
+            while await heard.get() != Hint(type=HintType.READY, names=partitions):
                 pass
 
-    async def test_from_many_lanes_lock_little_more_than_they_take(
+    async def test_from_many_partitions_lock_little_more_than_they_take(
         self, store: PostgresStore, admin: Any, schema: str
     ) -> None:
-        lanes = [Lane(queue="mail", task=f"task-{number}") for number in range(20)]
+        partitions = [Partition(queue="mail", task=f"task-{number}") for number in range(20)]
         for _ in range(10):
-            await store.jobs.insert([new_job(lane=lane) for lane in lanes])
+            await store.jobs.insert([new_job(partition=partition) for partition in partitions])
 
-        await claim_ids(store, *lanes, limit=20)
+        await claim_ids(store, *partitions, limit=20)
 
         # xmax tells who locked or changed a row last.
         touched = await admin.fetchval(
@@ -187,13 +189,13 @@ class TestClaims:
 
 class TestFingerprints:
     async def test_wait_for_an_insert_that_is_under_way_elsewhere(
-        self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
+        self, store: PostgresStore, target: PostgresStore, admin: Any, schema: str
     ) -> None:
         theirs = new_job(fingerprint="once")
 
         async with admin.transaction():
             await store.insert_in_transaction(admin, [theirs])
-            inserting = asyncio.create_task(twin.jobs.insert([new_job(fingerprint="once")]))
+            inserting = asyncio.create_task(target.jobs.insert([new_job(fingerprint="once")]))
             await until_somebody_waits(admin, schema)
         [inserted] = await inserting
 

@@ -12,7 +12,7 @@ import pytest
 from perdure import AsyncClient, Status, StoreError, Worker, task
 from perdure.model.outcome import Completed
 from perdure.store.postgres.store import PostgresStore
-from perdure.worker.events import ClaimLost
+from perdure.worker.events import AttemptLost
 from tests.backends.postgres.waiting import row_held, until_nobody_waits, until_somebody_waits
 from tests.conformance.builders import hold, insert, settle, status_of
 from tests.postgres_schemas import with_query
@@ -130,7 +130,7 @@ class TestAWorker:
             await gate.reached()
             await running.stop()
 
-            assert running.all(ClaimLost, job.id)
+            assert running.all(AttemptLost, job.id)
             assert await job.status() is Status.ACTIVE
 
     async def test_fails_a_job_whose_result_is_refused_for_good(

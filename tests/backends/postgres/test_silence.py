@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import StoreError
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.job import JobFilter, Status
 from perdure.model.outcome import Completed
 from perdure.store.lifecycle import Operation
@@ -189,8 +189,8 @@ class TestWakeups:
 
         line.silence()
         await ear.hears_anything()
-        ready = write_message({HintKind.READY: {"lane"}}, "somebody else")
+        ready = write_message({HintType.READY: {"partition"}}, "somebody else")
         await admin.execute("SELECT pg_notify($1, $2)", channel_of(schema), ready)
 
-        assert await ear.next() == Hint(kind=HintKind.READY, names=frozenset({"lane"}))
+        assert await ear.next() == Hint(type=HintType.READY, names=frozenset({"partition"}))
         await store.close()

@@ -26,7 +26,7 @@ from perdure.store.sql.statements import (
 
 GOLDEN = Path(__file__).parent / "golden"
 FILLED_IN = {"filter": "true", "filter_unindexed": "true"}
-COMMANDS = {"create_schema", "keep_others_from_writing"}
+COMMANDS = {"create_schema", "lock_tables"}
 """Which cannot be prepared: the schema is filled in, or several statements are run at once."""
 
 

@@ -21,12 +21,12 @@ from sqlalchemy.orm import Session
 from perdure import Flow
 from perdure.errors import FingerprintTaken, InvalidInput, RunExists
 from perdure.model.graph import Graph
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.job import Inserted, JobFilter, NewJob, Status
 from perdure.model.run import NewRun, RunFilter, Submitted
 from perdure.store.contract import EventsAfter
 from perdure.store.postgres.store import PostgresStore
-from tests.conformance.builders import LANE, MINUTE, hold, insert, new_job, read, status_of
+from tests.conformance.builders import MINUTE, PARTITION, hold, insert, new_job, read, status_of
 from tests.conformance.run_builders import new_child, new_run, node_job, signal, timer
 
 
@@ -256,13 +256,13 @@ class TestInsertInTransaction:
         insert_with, end = caller
         heard: asyncio.Queue[Hint] = asyncio.Queue()
         store.subscribe(heard.put_nowait)
-        for _ in HintKind:
+        for _ in HintType:
             await asyncio.wait_for(heard.get(), 10)
 
         await insert_with([new_job()])
         await end.commit()
 
-        ready = Hint(kind=HintKind.READY, names=frozenset({LANE.text}))
+        ready = Hint(type=HintType.READY, names=frozenset({PARTITION.text}))
         assert await asyncio.wait_for(heard.get(), 10) == ready
 
 
@@ -336,14 +336,14 @@ class TestSubmitInTransaction:
     ) -> None:
         write, end = caller
         heard: asyncio.Queue[Hint] = asyncio.Queue()
-        store.subscribe(heard.put_nowait, [HintKind.READY])
+        store.subscribe(heard.put_nowait, [HintType.READY])
         await asyncio.wait_for(heard.get(), 10)
 
         await write.submit(full_run(), [FLOW_GRAPH])
         await end.commit()
 
         hint = await asyncio.wait_for(heard.get(), 10)
-        assert hint.kind is HintKind.READY
+        assert hint.type is HintType.READY
 
 
 class TestRefusals:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.run import RunStatus
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.postgres.wakeups import (
@@ -22,14 +22,14 @@ from perdure.store.postgres.wakeups import (
     signature,
     write_message,
 )
-from tests.conformance.builders import LANE, insert, insert_many
+from tests.conformance.builders import PARTITION, insert, insert_many
 from tests.conformance.run_builders import RUN, go_on, submit
 from tests.postgres_schemas import with_query
 
 CUT_ALL = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1"
 )
-ANYTHING = {Hint(kind=kind) for kind in HintKind}
+ANYTHING = {Hint(type=found_type) for found_type in HintType}
 INSERT_ELSEWHERE = """
 import asyncio, sys
 from perdure.store.postgres.store import PostgresStore
@@ -110,7 +110,7 @@ class TestRuns:
     ) -> None:
         await submit(store)
         assert heard_by_others(await tap.next()) == [
-            Hint(kind=HintKind.RUN, names=frozenset({RUN}))
+            Hint(type=HintType.RUN, names=frozenset({RUN}))
         ]
 
         for _ in range(5):
@@ -118,7 +118,7 @@ class TestRuns:
         await go_on(store, status=RunStatus.WAITING)
 
         assert heard_by_others(await tap.next()) == [
-            Hint(kind=HintKind.RUN, names=frozenset({RUN}))
+            Hint(type=HintType.RUN, names=frozenset({RUN}))
         ]
         assert tap.payloads.empty()
 
@@ -129,7 +129,7 @@ class TestRuns:
 
         await go_on(store)
 
-        assert await ear.next() == Hint(kind=HintKind.RUN, names=frozenset({RUN}))
+        assert await ear.next() == Hint(type=HintType.RUN, names=frozenset({RUN}))
 
 
 class TestListening:
@@ -143,7 +143,7 @@ class TestListening:
             sys.executable, "-c", INSERT_ELSEWHERE, postgres_url
         )
 
-        assert await ear.next() == Hint(kind=HintKind.READY, names=frozenset({LANE.text}))
+        assert await ear.next() == Hint(type=HintType.READY, names=frozenset({PARTITION.text}))
         assert await process.wait() == 0
 
     async def test_hears_each_hint_of_its_own_process_once(
@@ -155,7 +155,7 @@ class TestListening:
         await insert(store)
         await tap.next()
 
-        assert (await ear.next()).kind is HintKind.READY
+        assert (await ear.next()).type is HintType.READY
         assert ear.is_silent
 
     async def test_hears_a_handle_that_spells_the_place_differently(
@@ -168,7 +168,7 @@ class TestListening:
 
         await insert(other)
 
-        assert (await ear.next()).kind is HintKind.READY
+        assert (await ear.next()).type is HintType.READY
         await other.close()
 
     async def test_ignores_what_others_say_on_its_channel(
@@ -181,7 +181,7 @@ class TestListening:
             await admin.execute("SELECT pg_notify($1, $2)", channel_of(schema), payload)
         await insert(store)
 
-        assert (await ear.next()).kind is HintKind.READY
+        assert (await ear.next()).type is HintType.READY
 
     async def test_comes_back_after_the_server_ended_its_connection(
         self, named: PostgresStore, admin: Any, schema: str
@@ -191,10 +191,10 @@ class TestListening:
 
         assert await admin.fetchval(CUT_ALL, schema) > 0
         await ear.hears_anything()
-        ready = write_message({HintKind.READY: {"lane"}}, "somebody else")
+        ready = write_message({HintType.READY: {"partition"}}, "somebody else")
         await admin.execute("SELECT pg_notify($1, $2)", channel_of(schema), ready)
 
-        assert await ear.next() == Hint(kind=HintKind.READY, names=frozenset({"lane"}))
+        assert await ear.next() == Hint(type=HintType.READY, names=frozenset({"partition"}))
 
     async def test_can_be_turned_off(self, postgres_url: str, admin: Any, schema: str) -> None:
         store = PostgresStore(with_query(postgres_url, listen="off", application_name=schema))
@@ -203,7 +203,7 @@ class TestListening:
 
         await insert(store)
 
-        assert (await ear.next()).kind is HintKind.READY
+        assert (await ear.next()).type is HintType.READY
         queries = "SELECT query FROM pg_stat_activity WHERE application_name = $1"
         assert not any("LISTEN" in row[0] for row in await admin.fetch(queries, schema))
         await store.close()
@@ -222,20 +222,22 @@ class TestSending:
         await store.close()
 
         first = await tap.next()
-        assert read_message(first, "") == [Hint(kind=HintKind.READY, names=frozenset({LANE.text}))]
+        assert read_message(first, "") == [
+            Hint(type=HintType.READY, names=frozenset({PARTITION.text}))
+        ]
         assert tap.payloads.qsize() <= spent / GATHER_S + 2
 
     async def test_merges_hints_of_one_kind(self, store: PostgresStore, tap: Wiretap) -> None:
         await store._session.connections.fetch("SELECT 1")
-        store._session.publish(Hint(kind=HintKind.CHANGED, names=frozenset("a")))
-        store._session.publish(Hint(kind=HintKind.CHANGED, names=frozenset("b")))
-        store._session.publish(Hint(kind=HintKind.SCHEDULED))
+        store._session.publish(Hint(type=HintType.CHANGED, names=frozenset("a")))
+        store._session.publish(Hint(type=HintType.CHANGED, names=frozenset("b")))
+        store._session.publish(Hint(type=HintType.SCHEDULED))
 
         hints = read_message(await tap.next(), "")
 
         assert set(hints) == {
-            Hint(kind=HintKind.CHANGED, names=frozenset("ab")),
-            Hint(kind=HintKind.SCHEDULED),
+            Hint(type=HintType.CHANGED, names=frozenset("ab")),
+            Hint(type=HintType.SCHEDULED),
         }
 
     async def test_goes_on_after_the_server_ended_its_connection(
@@ -270,35 +272,35 @@ class TestSending:
 class TestMessages:
     def test_come_back_as_they_went(self) -> None:
         hints = [
-            Hint(kind=HintKind.READY, names=frozenset({"a", "b"})),
-            Hint(kind=HintKind.CHANGED),
+            Hint(type=HintType.READY, names=frozenset({"a", "b"})),
+            Hint(type=HintType.CHANGED),
         ]
 
         assert read_message(write_message(merge({}, hints), "them"), "us") == hints
 
     def test_of_this_process_are_ignored(self) -> None:
-        message = write_message(merge({}, [Hint(kind=HintKind.READY)]), signature("here"))
+        message = write_message(merge({}, [Hint(type=HintType.READY)]), signature("here"))
 
         assert read_message(message, signature("here")) == []
 
     def test_name_nothing_when_there_is_too_much_to_name(self) -> None:
         names = frozenset(str(number) for number in range(NAMES_MAX + 1))
-        merged = merge({}, [Hint(kind=HintKind.CHANGED, names=names)])
+        merged = merge({}, [Hint(type=HintType.CHANGED, names=names)])
 
-        assert read_message(write_message(merged, ""), "us") == [Hint(kind=HintKind.CHANGED)]
+        assert read_message(write_message(merged, ""), "us") == [Hint(type=HintType.CHANGED)]
 
     def test_stay_nameless_once_they_are(self) -> None:
-        some = Hint(kind=HintKind.READY, names=frozenset({"lane"}))
+        some = Hint(type=HintType.READY, names=frozenset({"partition"}))
 
-        merged = merge({}, [some, Hint(kind=HintKind.READY), some])
+        merged = merge({}, [some, Hint(type=HintType.READY), some])
 
-        assert merged == {HintKind.READY: None}
+        assert merged == {HintType.READY: None}
 
     def test_fit_into_a_notification(self) -> None:
         names = frozenset(f"{number:03}" + "é" * 200 for number in range(NAMES_MAX))
-        merged = merge({}, [Hint(kind=HintKind.READY, names=names)])
+        merged = merge({}, [Hint(type=HintType.READY, names=names)])
 
         message = write_message(merged, "")
 
         assert len(message.encode()) <= PAYLOAD_MAX_BYTES
-        assert read_message(message, "us") == [Hint(kind=HintKind.READY)]
+        assert read_message(message, "us") == [Hint(type=HintType.READY)]

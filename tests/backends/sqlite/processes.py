@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
 from perdure.errors import RunExists, StoreError
-from perdure.model.hint import HintKind
+from perdure.model.hint import HintType
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Status
 from perdure.model.outcome import Completed, Settlement
@@ -164,12 +164,12 @@ async def _use(store: SqliteStore, url: str) -> str:
     return "it was used as if nothing had happened"
 
 
-def wait_for_hint(url: str, kind: HintKind) -> None:
+def wait_for_hint(url: str, found_type: HintType) -> None:
     """Return when another process gave a hint of this kind."""
 
     async def work(store: SqliteStore) -> None:
         heard = asyncio.Event()
-        store.subscribe(lambda hint: heard.set() if hint.kind is kind else None)
+        store.subscribe(lambda hint: heard.set() if hint.type is found_type else None)
         await heard.wait()
 
     on_a_store(url, work)

@@ -7,7 +7,7 @@ from pathlib import Path
 from perdure.store.opening import store_at
 from perdure.store.sqlite.connection import BYTES
 from perdure.store.sqlite.writer import PAGES, ROWS_PER_PAGE
-from tests.conformance.builders import LANE, insert, insert_many
+from tests.conformance.builders import PARTITION, insert, insert_many
 
 LARGE = b"x" * 1_000_000
 
@@ -23,7 +23,7 @@ async def test_large_rows_do_not_make_the_wal_grow_for_ever(tmp_path: Path) -> N
     try:
         largest = 0
         for _ in range(8 * BYTES // len(LARGE)):
-            await insert(store, lane=LANE, input=LARGE)
+            await insert(store, partition=PARTITION, input=LARGE)
             largest = max(largest, wal_bytes(path))
 
         assert path.stat().st_size > 4 * BYTES
@@ -39,7 +39,7 @@ async def test_many_small_rows_are_moved_into_the_file(tmp_path: Path) -> None:
     try:
         before = path.stat().st_size
         for _ in range(3):
-            await insert_many(store, PAGES * ROWS_PER_PAGE // 2, lane=LANE)
+            await insert_many(store, PAGES * ROWS_PER_PAGE // 2, partition=PARTITION)
 
         assert path.stat().st_size > before
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import FingerprintTaken
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.job import Inserted, JobFilter
 from perdure.store.sqlite import connection
 from perdure.store.sqlite.store import SqliteStore
@@ -40,7 +40,7 @@ async def queue_up(
 class TestGroupCommit:
     async def test_shares_one_transaction(self, store: SqliteStore, rival: Rival) -> None:
         ready: list[Hint] = []
-        store.subscribe(lambda hint: ready.append(hint) if hint.kind is HintKind.READY else None)
+        store.subscribe(lambda hint: ready.append(hint) if hint.type is HintType.READY else None)
 
         await queue_up(store, rival, *(insert(store) for _ in range(TOGETHER)))
         await asyncio.sleep(0)
@@ -130,26 +130,26 @@ class TestSharing:
     async def test_handles_of_one_process_share_one_writer(
         self, store: SqliteStore, path: Path
     ) -> None:
-        twin = store.clone()
-        await twin.open()
+        target = store.clone()
+        await target.open()
 
-        await insert(twin)
+        await insert(target)
         await insert(store)
 
         assert len(threads_on(path, "writes")) == 1
-        await twin.close()
+        await target.close()
 
     async def test_the_last_handle_ends_the_threads_and_empties_the_log(
         self, url: str, path: Path
     ) -> None:
-        store, twin = SqliteStore(url), SqliteStore(url)
+        store, target = SqliteStore(url), SqliteStore(url)
         await store.open()
-        await twin.open()
+        await target.open()
         await insert(store)
 
         await store.close()
         assert threads_on(path, "writes")
-        await twin.close()
+        await target.close()
 
         assert not threads_on(path, "")
         assert not path.with_name("work.db-wal").exists()
@@ -170,9 +170,9 @@ class TestSharing:
         assert await store.queries.get_job(None, await inserting) is not None
 
 
-def threads_on(path: Path, kind: str) -> list[str]:
+def threads_on(path: Path, found_type: str) -> list[str]:
     names = [thread.name for thread in threading.enumerate()]
-    return [name for name in names if str(path) in name and kind in name]
+    return [name for name in names if str(path) in name and found_type in name]
 
 
 class TestSmallWrites:

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.errors import SchemaMismatch
 from perdure.model.job import JobFilter
-from perdure.model.run import CommitState, WaitKind
+from perdure.model.run import CommitState, WaitType
 from perdure.store.sql.migrations import load_migrations
 from perdure.store.sqlite.rows import moment
 from perdure.store.sqlite.store import SqliteStore
@@ -31,7 +31,7 @@ from tests.support.refusal import refused
 
 OLD_JOB = """
 INSERT INTO perdure_jobs (
-    id, namespace, queue, task, lane, status, priority, rank, created_at, ready_at, input_hash,
+    id, namespace, queue, task, partition, status, priority, rank, created_at, ready_at, input_hash,
     input
 ) VALUES (
     'old', 'default', 'mail', 'send', '["mail","send",[],[]]', 'waiting', 3, 0, 0, 0, 1, x'5b315d'
@@ -150,10 +150,10 @@ class TestAFileWithWaitsOfAnEarlierVersion:
     async def test_keeps_them(self, two_steps: Path, store: SqliteStore) -> None:
         waits = await waits_by_key(store)
 
-        assert {key: (wait.kind, wait.name, wait.due_at) for key, wait in waits.items()} == {
-            "ask": (WaitKind.SIGNAL, "paid", moment(2)),
-            "delay": (WaitKind.TIMER, "", moment(3)),
-            "ship": (WaitKind.CHILD, "order-42/ship", None),
+        assert {key: (wait.type, wait.name, wait.due_at) for key, wait in waits.items()} == {
+            "ask": (WaitType.SIGNAL, "paid", moment(2)),
+            "delay": (WaitType.TIMER, "", moment(3)),
+            "ship": (WaitType.CHILD, "order-42/ship", None),
         }
         assert {(wait.opened_at, wait.deciders, wait.detail) for wait in waits.values()} == {
             (moment(1), (), b"")
@@ -162,19 +162,19 @@ class TestAFileWithWaitsOfAnEarlierVersion:
     async def test_keeps_those_held_that_were(self, two_steps: Path, store: SqliteStore) -> None:
         assert await due_keys(store) == ["delay"]
 
-        await go_on(store, holds=False)
+        await go_on(store, suspend=False)
 
         assert await due_keys(store) == ["ask", "delay"]
 
     async def test_lists_them(self, two_steps: Path, store: SqliteStore) -> None:
-        assert await listed_keys(store, kind=WaitKind.SIGNAL, name="paid") == ["ask"]
+        assert await listed_keys(store, type=WaitType.SIGNAL, name="paid") == ["ask"]
 
     async def test_takes_the_new_kinds(self, two_steps: Path, store: SqliteStore) -> None:
         await go_on(store, waits=(approval("ask", deciders=("ann",)),))
 
         wait = (await waits_by_key(store))["ask"]
-        assert (wait.kind, wait.opened_at) == (WaitKind.APPROVAL, moment(1))
-        assert await listed_keys(store, kind=WaitKind.APPROVAL, deciders=("ann",)) == ["ask"]
+        assert (wait.type, wait.opened_at) == (WaitType.APPROVAL, moment(1))
+        assert await listed_keys(store, type=WaitType.APPROVAL, deciders=("ann",)) == ["ask"]
 
     async def test_is_refused_if_somebody_else_has_such_a_table(self, two_steps: Path) -> None:
         run_script(two_steps, "CREATE TABLE perdure_waits_anew (x)")

@@ -41,9 +41,9 @@ class TestPath:
         store = SqliteStore("sqlite:///work.db")
 
         monkeypatch.chdir(tmp_path / "elsewhere")
-        twin = store.clone()
-        await twin.open()
-        await twin.close()
+        target = store.clone()
+        await target.open()
+        await target.close()
 
         assert (tmp_path / "work.db").exists()
 

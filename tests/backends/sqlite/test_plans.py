@@ -13,7 +13,7 @@ import pytest
 
 from perdure.model.ids import RunId
 from perdure.model.job import JobFilter, Status
-from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitKind
+from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitType
 from perdure.store.sqlite.queries import listing_of_jobs, listing_of_runs, listing_of_waits
 from perdure.store.sqlite.store import SqliteStore
 from perdure.store.sqlite.transaction import statements_of, with_rows
@@ -33,14 +33,14 @@ SCANS_ON_PURPOSE = {
     "count_flows": "counts all runs, for an operator",
     "count_waiting": "counts what it is asked to count, in the index alone",
     "depth": "counts all jobs, in the indexes alone",
-    "held_by_worker": "looks at the jobs that are held, when a worker starts",
-    "held_jobs": "looks at the jobs that are held",
+    "claimed_by_worker": "looks at the jobs that are held, when a worker starts",
+    "claimed_jobs": "looks at the jobs that are held",
     "indexes_present": "lists a small table",
     "list_schedules": "lists a small table",
     "live_flows": "counts the runs that are not over, in the index alone",
     "paused_queues": "lists a small table",
     "prune_workers": "looks at a small table",
-    "strays": "looks at the runs that are not over, for an operator",
+    "orphaned_runs": "looks at the runs that are not over, for an operator",
     "workers": "lists a small table",
 }
 # Filled in by the reader, and tested below.
@@ -49,7 +49,7 @@ LISTS_OF_RUNS = {"list_runs", "count_runs"}
 LISTS_OF_WAITS = {"list_waits"}
 
 SCAN_OF_TABLE = re.compile(
-    r"SCAN (?!wanted|counted|json_each|lanes|family|below|CONSTANT|\d+ CONSTANT|\()"
+    r"SCAN (?!wanted|counted|json_each|partitions|family|below|CONSTANT|\d+ CONSTANT|\()"
 )
 
 
@@ -109,8 +109,8 @@ def test_a_survey_looks_at_the_first_entry_of_each_index(connection: sqlite3.Con
     found = [re.findall(r"perdure_jobs_\w+.*", step) for step in steps if "perdure_jobs_" in step]
 
     assert found == [
-        ["perdure_jobs_waiting (namespace=? AND lane>?)"],
-        ["perdure_jobs_waiting (namespace=? AND lane>?)"],
+        ["perdure_jobs_waiting (namespace=? AND partition>?)"],
+        ["perdure_jobs_waiting (namespace=? AND partition>?)"],
         ["perdure_jobs_scheduled (namespace=?)"],
         ["perdure_jobs_held (namespace=? AND lease_until>?)"],
         ["perdure_jobs_deadline (namespace=? AND deadline_at>?)"],
@@ -121,11 +121,16 @@ def test_a_survey_looks_at_the_first_entry_of_each_index(connection: sqlite3.Con
     assert not any(map(SCAN_OF_TABLE.match, steps))
 
 
-@pytest.mark.parametrize("name", ["claim_jobs", "front_of_lanes"])
-def test_a_claim_reads_the_front_of_its_lanes(connection: sqlite3.Connection, name: str) -> None:
+@pytest.mark.parametrize("name", ["claim_jobs", "front_of_partitions"])
+def test_a_claim_reads_the_front_of_its_partitions(
+    connection: sqlite3.Connection, name: str
+) -> None:
     steps = plan(connection, statements_of(PREFIX)[name])
 
-    assert "SEARCH perdure_jobs USING INDEX perdure_jobs_waiting (namespace=? AND lane=?)" in steps
+    assert (
+        "SEARCH perdure_jobs USING INDEX perdure_jobs_waiting (namespace=? AND partition=?)"
+        in steps
+    )
     assert [step for step in steps if "ORDER BY" in step] == ["USE TEMP B-TREE FOR ORDER BY"]
 
 
@@ -254,22 +259,22 @@ ROW_OF_LISTED = "SEARCH wait USING PRIMARY KEY (run_id=? AND namespace=? AND key
 @pytest.mark.parametrize(
     "filter, found_by",
     [
-        (WaitFilter(namespace="a", kind=WaitKind.APPROVAL), "asking (kind=? AND namespace=?)"),
-        (WaitFilter(namespace="a", kind=WaitKind.OUTSIDE), "asking (kind=? AND namespace=?)"),
+        (WaitFilter(namespace="a", type=WaitType.APPROVAL), "asking (kind=? AND namespace=?)"),
+        (WaitFilter(namespace="a", type=WaitType.EXTERNAL), "asking (kind=? AND namespace=?)"),
         (
-            WaitFilter(namespace="a", kind=WaitKind.APPROVAL, deciders=("ann", "bob")),
+            WaitFilter(namespace="a", type=WaitType.APPROVAL, deciders=("ann", "bob")),
             "asking (kind=? AND namespace=?)",
         ),
         (
-            WaitFilter(namespace="a", kind=WaitKind.APPROVAL, deciders=("ann",), after=PAGE),
+            WaitFilter(namespace="a", type=WaitType.APPROVAL, deciders=("ann",), after=PAGE),
             "asking (kind=? AND namespace=? AND (opened_at,run_id,key)>(?,?,?))",
         ),
         (
-            WaitFilter(namespace="a", kind=WaitKind.SIGNAL, name="paid"),
+            WaitFilter(namespace="a", type=WaitType.SIGNAL, name="paid"),
             "signals (name=? AND namespace=?)",
         ),
         (
-            WaitFilter(namespace="a", kind=WaitKind.SIGNAL, name="paid", after=PAGE),
+            WaitFilter(namespace="a", type=WaitType.SIGNAL, name="paid", after=PAGE),
             "signals (name=? AND namespace=? AND (opened_at,run_id,key)>(?,?,?))",
         ),
     ],
@@ -288,13 +293,13 @@ def test_waits_are_listed_in_order_by_an_index_alone(
 @pytest.mark.parametrize(
     "filter, found_by",
     [
-        (WaitFilter(kind=WaitKind.APPROVAL), "COVERING INDEX perdure_waits_asking (kind=?)"),
+        (WaitFilter(type=WaitType.APPROVAL), "COVERING INDEX perdure_waits_asking (kind=?)"),
         (
-            WaitFilter(kind=WaitKind.SIGNAL, name="paid"),
+            WaitFilter(type=WaitType.SIGNAL, name="paid"),
             "COVERING INDEX perdure_waits_signals (name=?)",
         ),
         (WaitFilter(namespace="a", run=RunId("r")), "PRIMARY KEY (run_id=? AND namespace=?)"),
-        (WaitFilter(run=RunId("r"), kind=WaitKind.SIGNAL), "PRIMARY KEY (run_id=?)"),
+        (WaitFilter(run=RunId("r"), type=WaitType.SIGNAL), "PRIMARY KEY (run_id=?)"),
     ],
 )
 def test_waits_of_a_run_or_of_all_namespaces_are_found_by_an_index(

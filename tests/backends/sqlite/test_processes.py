@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.ids import JobId
 from perdure.model.job import JobFilter, Status
 from perdure.store.sqlite.store import SqliteStore
@@ -69,8 +69,8 @@ class TestWakeUps:
         with processes.processes(1) as pool:
             inserting = pool.submit(processes.insert_one, url)
 
-            await ear.hears(HintKind.READY)
-            await ear.hears(HintKind.SCHEDULED)
+            await ear.hears(HintType.READY)
+            await ear.hears(HintType.SCHEDULED)
 
             inserting.result()
 
@@ -81,10 +81,10 @@ class TestWakeUps:
         with processes.processes(1) as pool:
             pool.submit(processes.insert_one, url).result()
             ear = Ear(store)
-            await ear.hears(HintKind.READY)  # of what came before
+            await ear.hears(HintType.READY)  # of what came before
             aborting = pool.submit(processes.abort_one, url, held.id)
 
-            await ear.hears(HintKind.ABORTING)
+            await ear.hears(HintType.ABORTING)
 
             aborting.result()
 
@@ -92,12 +92,12 @@ class TestWakeUps:
         self, path: Path, store: SqliteStore
     ) -> None:
         ear = Ear(store)
-        await ear.hears(HintKind.READY)  # the first look
+        await ear.hears(HintType.READY)  # the first look
         with connected(path) as connection:
             store.insert_in_blocking_transaction(connection, [new_job()])
             connection.commit()
 
-        await ear.hears(HintKind.READY)
+        await ear.hears(HintType.READY)
 
 
 class TestFork:
@@ -125,7 +125,7 @@ class Ear:
         self._heard: asyncio.Queue[Hint] = asyncio.Queue()
         store.subscribe(self._heard.put_nowait)
 
-    async def hears(self, kind: HintKind) -> None:
+    async def hears(self, found_type: HintType) -> None:
         async with asyncio.timeout(20):
-            while (await self._heard.get()).kind is not kind:
+            while (await self._heard.get()).type is not found_type:
                 pass

@@ -26,7 +26,7 @@ from tests.conformance.run_builders import (
     ends,
     go_on,
     held_node,
-    is_held,
+    is_suspended,
     load,
     node_job,
     read_run,
@@ -58,7 +58,7 @@ class TestTheFence:
             assert changed.rowcount == 1
             connection.commit()
 
-        assert await is_held(store, held)
+        assert await is_suspended(store, held)
         assert (await commit(store, settlements=(ends(held),))).state is DONE
 
 

@@ -14,7 +14,7 @@ from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from tests.worker.harness import Running
 
-Hire = Callable[..., Awaitable[Running]]
+StartWorker = Callable[..., Awaitable[Running]]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def queue(store: Store) -> AsyncIterator[AsyncJobQueue]:
 
 
 @pytest.fixture
-async def hire(store: Store) -> AsyncIterator[Hire]:
+async def start_worker(store: Store) -> AsyncIterator[StartWorker]:
     """Start a worker; settings are those of ``Worker``. It stops with the test."""
     hired: list[Running] = []
 

@@ -14,7 +14,7 @@ from perdure import (
     Context,
     Flow,
     InvalidFlow,
-    NotADecider,
+    NotDecider,
     Report,
     ReportOutcome,
     ReportStatus,
@@ -27,7 +27,7 @@ from perdure import (
 from perdure.clock import ManualClock
 from perdure.flows.built import BuiltFlow
 from tests.client.runs import until
-from tests.docs.coming_from.conftest import Hire
+from tests.docs.coming_from.conftest import StartWorker
 from tests.worker.harness import Gate
 from tests.worker.harness import until as until_so
 
@@ -51,7 +51,7 @@ def hand_over(value: Any, ctx: Context = CONTEXT) -> Any:
     return {"from": ctx.last_pause.checkpoint, "result": report.result}
 
 
-OUTSIDE = Flow("outside").then(hand_over).build()
+EXTERNAL = Flow("outside").then(hand_over).build()
 WAITING = Flow("waiting").wait_for_signal("paid").build()
 
 
@@ -61,7 +61,7 @@ def release() -> BuiltFlow:
 flow: release
 nodes:
   - id: public
-    kind: match
+    type: match
     inputs: {release: input}
     config: {conditions: {property: release.public, op: eq, value: true}}
     next: {true: review, false: null}
@@ -109,9 +109,11 @@ async def test_a_port_that_leads_nowhere_ends_its_branch() -> None:
     assert noted == [True]
 
 
-async def test_a_join_waits_only_for_what_was_taken(client: AsyncClient, hire: Hire) -> None:
+async def test_a_join_waits_only_for_what_was_taken(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     flow = release()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, {"public": False, "name": "1.0"})
 
     assert (await run.result(timeout=10))["deploy"] == {"test": "1.0"}
@@ -119,7 +121,9 @@ async def test_a_join_waits_only_for_what_was_taken(client: AsyncClient, hire: H
     assert skipped == ["review"]
 
 
-async def test_a_fast_branch_does_not_wait_for_a_slow_one(client: AsyncClient, hire: Hire) -> None:
+async def test_a_fast_branch_does_not_wait_for_a_slow_one(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task
@@ -129,7 +133,7 @@ async def test_a_fast_branch_does_not_wait_for_a_slow_one(client: AsyncClient, h
 
     fast = Flow().then(keep, name="first").then(keep, name="second")
     flow = Flow("sides").fork(slow=slow, fast=fast).join(keep, name="joined").build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 1)
     await gate.reached()
 
@@ -142,11 +146,11 @@ async def test_a_fast_branch_does_not_wait_for_a_slow_one(client: AsyncClient, h
 
 
 async def test_a_waiting_branch_keeps_nothing_from_going_on(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     going_on = Flow().then(keep, name="first").then(keep, name="second")
     flow = Flow("sides").fork(waits=Flow().wait_for_signal("go"), other=going_on).join(keep).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 1)
     await until(run, RunStatus.WAITING)
     assert await completed(client, run.id) == {"first", "second"}
@@ -211,28 +215,28 @@ async def test_data_is_not_read_as_a_template() -> None:
     assert await run_flow_async(flow, "{{ secret.API_KEY }}") == "{{ secret.API_KEY }}"
 
 
-async def test_a_secret_is_not_kept(client: AsyncClient, hire: Hire) -> None:
+async def test_a_secret_is_not_kept(client: AsyncClient, start_worker: StartWorker) -> None:
     flow = Flow("calling").use("note", {"text": "key {{ secret.API_KEY }}"}).build()
-    await hire(flows=[flow], secrets={"API_KEY": "hunter22"})
+    await start_worker(flows=[flow], secrets={"API_KEY": "hunter22"})
     run = await client.submit(flow)
 
     assert await run.result(timeout=10) == "key ***"
     assert "hunter22" not in repr(await run.events())
 
 
-async def test_a_paused_body_holds_nothing(client: AsyncClient, hire: Hire) -> None:
-    await hire(flows=[OUTSIDE], tasks=[keep], concurrency=1)
-    run = await client.submit(OUTSIDE, 7)
+async def test_a_paused_body_holds_nothing(client: AsyncClient, start_worker: StartWorker) -> None:
+    await start_worker(flows=[EXTERNAL], tasks=[keep], concurrency=1)
+    run = await client.submit(EXTERNAL, 7)
     await until(run, RunStatus.WAITING)
 
     assert await (await client.enqueue(keep, "another")).result(timeout=10) == "another"
 
 
 async def test_a_report_resumes_the_body_with_its_checkpoint(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
-    await hire(flows=[OUTSIDE])
-    run = await client.submit(OUTSIDE, 7)
+    await start_worker(flows=[EXTERNAL])
+    run = await client.submit(EXTERNAL, 7)
     await until(run, RunStatus.WAITING)
 
     await client.runs.report(run.id, "hand_over", status="completed", result="found")
@@ -240,9 +244,9 @@ async def test_a_report_resumes_the_body_with_its_checkpoint(
     assert await run.result(timeout=10) == {"from": {"container": "C-7"}, "result": "found"}
 
 
-async def test_a_report_counts_once(client: AsyncClient, hire: Hire) -> None:
-    await hire(flows=[OUTSIDE])
-    run = await client.submit(OUTSIDE, 7)
+async def test_a_report_counts_once(client: AsyncClient, start_worker: StartWorker) -> None:
+    await start_worker(flows=[EXTERNAL])
+    run = await client.submit(EXTERNAL, 7)
     await until(run, RunStatus.WAITING)
 
     said = [("first", "k1"), ("first", "k1")]
@@ -259,16 +263,20 @@ async def test_a_report_counts_once(client: AsyncClient, hire: Hire) -> None:
     assert (result["result"], late.outcome) == ("first", ReportOutcome.IGNORED)
 
 
-async def test_a_report_that_comes_early_is_kept(client: AsyncClient, hire: Hire) -> None:
-    run = await client.submit(OUTSIDE, 7)
+async def test_a_report_that_comes_early_is_kept(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
+    run = await client.submit(EXTERNAL, 7)
     await client.runs.report(run.id, "hand_over", status="completed", result="already")
 
-    await hire(flows=[OUTSIDE])
+    await start_worker(flows=[EXTERNAL])
 
     assert (await run.result(timeout=10))["result"] == "already"
 
 
-async def test_a_silent_party_is_asked(client: AsyncClient, hire: Hire, clock: ManualClock) -> None:
+async def test_a_silent_party_is_asked(
+    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
+) -> None:
     @task
     def watch(_: Any, ctx: Context = CONTEXT) -> Any:
         if ctx.part == "poll":
@@ -276,7 +284,7 @@ async def test_a_silent_party_is_asked(client: AsyncClient, hire: Hire, clock: M
         return ctx.pause("agent", poll="5m").result
 
     flow = Flow("watching").then(watch).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 1)
     await until(run, RunStatus.WAITING)
     clock.advance(timedelta(minutes=5))
@@ -284,7 +292,9 @@ async def test_a_silent_party_is_asked(client: AsyncClient, hire: Hire, clock: M
     assert await run.result(timeout=10) == "it is done"
 
 
-async def test_a_retry_finds_how_far_it_came(client: AsyncClient, hire: Hire) -> None:
+async def test_a_retry_finds_how_far_it_came(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task(retries=Retry(1, first=0))
     def research(_: Any, ctx: Context = CONTEXT) -> Any:
         report = ctx.pause("agent", checkpoint={"from": ctx.partial})
@@ -293,7 +303,7 @@ async def test_a_retry_finds_how_far_it_came(client: AsyncClient, hire: Hire) ->
         return ctx.partial
 
     flow = Flow("research").then(research).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 1)
     async for event in run.watch():
         if event.type == "node_paused" and event.value == {"from": None}:
@@ -305,21 +315,25 @@ async def test_a_retry_finds_how_far_it_came(client: AsyncClient, hire: Hire) ->
     assert await run.result(timeout=10) == "chapter 3"
 
 
-async def test_a_signal_before_the_wait_is_kept(client: AsyncClient, hire: Hire) -> None:
+async def test_a_signal_before_the_wait_is_kept(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     flow = Flow("late").then(keep).wait_for_signal("paid").build()
     run = await client.submit(flow, 1)
     await run.signal("paid", 90)
 
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
 
     assert await run.result(timeout=10) == 90
 
 
-async def test_a_broadcast_reaches_all_that_wait(client: AsyncClient, hire: Hire) -> None:
+async def test_a_broadcast_reaches_all_that_wait(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     runs = [await client.submit(WAITING, number) for number in range(3)]
 
     reached = await client.runs.broadcast("paid", 90)
-    await hire(flows=[WAITING])
+    await start_worker(flows=[WAITING])
 
     assert sorted(reached.runs) == sorted(run.id for run in runs)
     assert [await run.result(timeout=10) for run in runs] == [90, 90, 90]
@@ -341,14 +355,14 @@ async def test_only_deciders_decide(client: AsyncClient) -> None:
     flow = Flow("asking").approve("Deploy?", name="review", deciders=["ops"]).build()
     await client.submit(flow, 1, id="release-1")
 
-    with pytest.raises(NotADecider):
+    with pytest.raises(NotDecider):
         await client.approvals.decide("release-1:review", "approve", by="eve")
     decided = await client.approvals.decide("release-1:review", "approve", by="ann", roles=["ops"])
 
     assert decided.decision == "approve"
 
 
-async def test_a_rejection_takes_its_port(client: AsyncClient, hire: Hire) -> None:
+async def test_a_rejection_takes_its_port(client: AsyncClient, start_worker: StartWorker) -> None:
     flow = (
         Flow("asking")
         .approve("Deploy?", name="review", on_reject="no")
@@ -356,7 +370,7 @@ async def test_a_rejection_takes_its_port(client: AsyncClient, hire: Hire) -> No
         .node("tell", keep, after="review:no")
         .build()
     )
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 1, id="release-1")
 
     await client.approvals.decide("release-1:review", "reject", by="ann")
@@ -420,7 +434,9 @@ async def test_a_run_that_comes_too_soon_is_skipped(client: AsyncClient) -> None
     assert await second.status() is RunStatus.SKIPPED
 
 
-async def test_what_is_completed_is_not_executed_again(client: AsyncClient, hire: Hire) -> None:
+async def test_what_is_completed_is_not_executed_again(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     executed: list[str] = []
     gate = Gate()
 
@@ -437,21 +453,21 @@ async def test_what_is_completed_is_not_executed_again(client: AsyncClient, hire
         return value
 
     flow = Flow("feature").then(research).then(code).build()
-    worker = await hire(flows=[flow])
+    worker = await start_worker(flows=[flow])
     run = await client.submit(flow, 1)
     await gate.reached()
     await worker.stop()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
 
     assert await run.result(timeout=10) == 1
     assert executed == ["research", "code", "code"]
 
 
-async def test_a_run_keeps_its_version(client: AsyncClient, hire: Hire) -> None:
+async def test_a_run_keeps_its_version(client: AsyncClient, start_worker: StartWorker) -> None:
     old = Flow("paying").wait_for_signal("paid").build()
     new = Flow("paying").wait_for_signal("paid").then(fail).build()
     run = await client.submit(old, 1)
-    await hire(flows=[old, new])
+    await start_worker(flows=[old, new])
 
     await run.signal("paid", 90)
 
@@ -459,14 +475,16 @@ async def test_a_run_keeps_its_version(client: AsyncClient, hire: Hire) -> None:
     assert (await run.record()).version == old.version
 
 
-async def test_lineage_tells_which_values_were_used(client: AsyncClient, hire: Hire) -> None:
+async def test_lineage_tells_which_values_were_used(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     flow = (
         Flow("lineage")
         .then(keep, name="load")
         .then(keep, name="use", inputs={"value": "load.output.name"})
         .build()
     )
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, {"name": "Ada"})
     await run.result(timeout=10)
 

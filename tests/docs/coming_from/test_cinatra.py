@@ -28,7 +28,7 @@ from perdure import (
 )
 from perdure.clock import ManualClock
 from tests.client.runs import until
-from tests.docs.coming_from.conftest import Hire
+from tests.docs.coming_from.conftest import StartWorker
 from tests.worker.harness import Gate
 from tests.worker.harness import until as until_so
 
@@ -75,14 +75,14 @@ async def test_a_run_that_is_submitted_twice_is_one_run(client: AsyncClient) -> 
 
 
 async def test_a_run_whose_worker_died_goes_on(
-    client: AsyncClient, queue: AsyncJobQueue, hire: Hire, clock: ManualClock
+    client: AsyncClient, queue: AsyncJobQueue, start_worker: StartWorker, clock: ManualClock
 ) -> None:
     flow = Flow("work").then(keep).build()
     run = await client.submit(flow, 7)
     assert await queue.dequeue("a worker that dies", lease="1m") is not None
 
     clock.advance(timedelta(minutes=2))
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
 
     assert await run.result(timeout=10) == 7
 
@@ -96,8 +96,10 @@ async def test_an_answer_and_the_next_job_are_one_commit(client: AsyncClient) ->
     assert await client.jobs.count(status="waiting") == 1
 
 
-async def test_missing_fields_are_asked_for_with_a_form(client: AsyncClient, hire: Hire) -> None:
-    await hire(flows=[SETUP])
+async def test_missing_fields_are_asked_for_with_a_form(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
+    await start_worker(flows=[SETUP])
     run = await client.submit(SETUP, {}, id="run-1")
     [asked] = await client.approvals.list()
     assert (asked.id, asked.form) == ("run-1:setup", FORM)
@@ -117,7 +119,7 @@ async def test_a_field_that_the_form_does_not_have_is_refused(client: AsyncClien
         await client.approvals.decide("run-1:setup", "approve", data={"colour": "red"})
 
 
-async def test_gates_follow_each_other(client: AsyncClient, hire: Hire) -> None:
+async def test_gates_follow_each_other(client: AsyncClient, start_worker: StartWorker) -> None:
     flow = Flow("gates")
     for name in ("first", "second", "third"):
         flow = flow.approve(f"The {name}?", name=name)
@@ -140,7 +142,7 @@ async def test_a_rejection_fails_the_run(client: AsyncClient) -> None:
 
 
 async def test_what_was_done_before_a_gate_is_not_done_again(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     sent: list[str] = []
 
@@ -151,7 +153,7 @@ async def test_what_was_done_before_a_gate_is_not_done_again(
         return report.result
 
     flow = Flow("work").then(work).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 1)
     await until(run, RunStatus.WAITING)
     await client.runs.report(run.id, "work", status="completed", result="done")
@@ -171,8 +173,10 @@ async def test_of_two_answers_one_counts(client: AsyncClient) -> None:
     assert sum(isinstance(answer, ApprovalDecided) for answer in answers) == 1
 
 
-async def test_what_was_asked_and_answered_is_kept(client: AsyncClient, hire: Hire) -> None:
-    await hire(flows=[GATED])
+async def test_what_was_asked_and_answered_is_kept(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
+    await start_worker(flows=[GATED])
     run = await client.submit(GATED, 1, id="run-1")
     await client.approvals.decide("run-1:gate", "approve", by="ann", note="as agreed")
     await run.result(timeout=10)
@@ -188,8 +192,10 @@ async def test_an_approval_that_there_is_not_is_refused(client: AsyncClient) -> 
         await client.approvals.decide("6d0ad2f0-7a3c-4a0e-9b8e-0f6f0f1c2d3e:gate", "approve")
 
 
-async def test_a_report_is_the_output_of_its_node(client: AsyncClient, hire: Hire) -> None:
-    await hire(flows=[AGENT])
+async def test_a_report_is_the_output_of_its_node(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
+    await start_worker(flows=[AGENT])
     run = await client.submit(AGENT, 7)
     await until(run, RunStatus.WAITING)
 
@@ -198,9 +204,11 @@ async def test_a_report_is_the_output_of_its_node(client: AsyncClient, hire: Hir
     assert await run.result(timeout=10) == {"text": "found"}
 
 
-async def test_a_failed_report_fails_the_node(client: AsyncClient, hire: Hire) -> None:
+async def test_a_failed_report_fails_the_node(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     patient = Flow("patient").then(dispatch, retries=Retry(1, first=0)).build()
-    await hire(flows=[AGENT, patient])
+    await start_worker(flows=[AGENT, patient])
     strict = await client.submit(AGENT, 7)
     await until(strict, RunStatus.WAITING)
     await client.runs.report(strict.id, "dispatch", status="failed", error="no model")
@@ -221,7 +229,7 @@ async def test_a_failed_report_fails_the_node(client: AsyncClient, hire: Hire) -
 
 
 async def test_a_silent_runtime_meets_a_deadline(
-    client: AsyncClient, hire: Hire, clock: ManualClock
+    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
 ) -> None:
     flow = (
         Flow("late")
@@ -229,7 +237,7 @@ async def test_a_silent_runtime_meets_a_deadline(
         .node("tell", keep, after="dispatch:late")
         .build()
     )
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 7)
     await until(run, RunStatus.WAITING)
     clock.advance(timedelta(hours=24))
@@ -239,7 +247,9 @@ async def test_a_silent_runtime_meets_a_deadline(
     assert "tell" in await run.outputs()
 
 
-async def test_a_cancelled_run_stops_its_bodies(client: AsyncClient, hire: Hire) -> None:
+async def test_a_cancelled_run_stops_its_bodies(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task
@@ -249,7 +259,7 @@ async def test_a_cancelled_run_stops_its_bodies(client: AsyncClient, hire: Hire)
         return value
 
     flow = Flow("work").then(work).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 7)
     await gate.left()
 
@@ -260,8 +270,10 @@ async def test_a_cancelled_run_stops_its_bodies(client: AsyncClient, hire: Hire)
     assert await run.outputs() == {}
 
 
-async def test_a_late_report_changes_nothing(client: AsyncClient, hire: Hire) -> None:
-    await hire(flows=[AGENT])
+async def test_a_late_report_changes_nothing(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
+    await start_worker(flows=[AGENT])
     run = await client.submit(AGENT, 7)
     await until(run, RunStatus.WAITING)
     await client.runs.cancel(run.id)
@@ -272,9 +284,11 @@ async def test_a_late_report_changes_nothing(client: AsyncClient, hire: Hire) ->
     assert await run.status() is RunStatus.CANCELLED
 
 
-async def test_children_are_cancelled_with_their_parent(client: AsyncClient, hire: Hire) -> None:
+async def test_children_are_cancelled_with_their_parent(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     parent = Flow("parent").map(GATED, name="agents").build()
-    await hire(flows=[parent])
+    await start_worker(flows=[parent])
     run = await client.submit(parent, [1, 2])
     await until(run, RunStatus.WAITING)
 
@@ -284,7 +298,9 @@ async def test_children_are_cancelled_with_their_parent(client: AsyncClient, hir
     assert [child.status for child in children] == [RunStatus.CANCELLED] * 2
 
 
-async def test_a_cancelled_run_goes_on_where_it_was(client: AsyncClient, hire: Hire) -> None:
+async def test_a_cancelled_run_goes_on_where_it_was(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     called: list[Any] = []
 
     @task
@@ -293,7 +309,7 @@ async def test_a_cancelled_run_goes_on_where_it_was(client: AsyncClient, hire: H
         return value
 
     flow = Flow("resumed").then(load).wait_for_signal("go").build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 7)
     await until(run, RunStatus.WAITING)
     await client.runs.cancel(run.id)
@@ -304,13 +320,13 @@ async def test_a_cancelled_run_goes_on_where_it_was(client: AsyncClient, hire: H
     assert called == [7]
 
 
-async def test_a_timeout_is_enforced(client: AsyncClient, hire: Hire) -> None:
+async def test_a_timeout_is_enforced(client: AsyncClient, start_worker: StartWorker) -> None:
     @task(timeout="20ms")
     async def hang(_: Any, ctx: AsyncContext = CONTEXT) -> None:
         await ctx.abort_signal.wait_async()
 
     flow = Flow("hanging").then(hang).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 1)
 
     with pytest.raises(RunFailed, match="AttemptTimeout"):
@@ -318,11 +334,11 @@ async def test_a_timeout_is_enforced(client: AsyncClient, hire: Hire) -> None:
 
 
 async def test_a_missing_version_is_not_replaced_by_another(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     live = Flow("agent").then(keep).build()
     pinned = Flow("agent").then(keep).then(keep, name="again").build()
-    await hire(flows=[live])
+    await start_worker(flows=[live])
     run = await client.submit(pinned, 1)
 
     explained = await client.runs.explain(run.id)
@@ -338,8 +354,10 @@ async def test_an_unknown_kind_is_refused_with_the_nearest_name() -> None:
         Flow("typo").use("htp", {"url": "https://example.org"}).build()
 
 
-async def test_runs_at_the_runtime_hold_no_slots(client: AsyncClient, hire: Hire) -> None:
-    await hire(flows=[AGENT], tasks=[keep], concurrency=4)
+async def test_runs_at_the_runtime_hold_no_slots(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
+    await start_worker(flows=[AGENT], tasks=[keep], concurrency=4)
     runs = [await client.submit(AGENT, number) for number in range(6)]
     for run in runs:
         await until(run, RunStatus.WAITING)
@@ -348,13 +366,13 @@ async def test_runs_at_the_runtime_hold_no_slots(client: AsyncClient, hire: Hire
 
 
 async def test_a_trigger_starts_a_run_named_after_it(
-    client: AsyncClient, hire: Hire, clock: ManualClock
+    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
 ) -> None:
     flow = Flow("digest").then(keep).build()
     await client.schedules.save("nightly", flow, cron="0 3 * * *", input=7)
     clock.advance(timedelta(days=1))
     for _ in range(2):
-        await hire(flows=[flow])
+        await start_worker(flows=[flow])
 
     async def has_started() -> bool:
         return await client.runs.count() > 0
@@ -365,8 +383,8 @@ async def test_a_trigger_starts_a_run_named_after_it(
     assert await client.runs.handle("nightly@2030-01-01T03:00:00Z").result(timeout=10) == 7
 
 
-async def test_a_queue_is_paused_alone(client: AsyncClient, hire: Hire) -> None:
-    await hire(tasks=[keep], queues=["mail", "blog"])
+async def test_a_queue_is_paused_alone(client: AsyncClient, start_worker: StartWorker) -> None:
+    await start_worker(tasks=[keep], queues=["mail", "blog"])
     await client.queues.pause("blog", by="ann")
     held = await client.enqueue(keep.options(queue="blog"), 1)
 

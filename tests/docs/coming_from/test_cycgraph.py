@@ -14,6 +14,7 @@ from perdure import (
     AsyncClient,
     AsyncContext,
     AsyncJobQueue,
+    ClaimLost,
     Context,
     EventLogCorrupt,
     Flow,
@@ -21,7 +22,6 @@ from perdure import (
     QueuedJob,
     RunFailed,
     RunStatus,
-    StaleClaim,
     Status,
     run_flow_async,
     task,
@@ -32,7 +32,7 @@ from perdure.model.ids import RunId
 from perdure.model.run import RunCommit
 from perdure.store.contract import Store
 from tests.client.runs import until
-from tests.docs.coming_from.conftest import Hire
+from tests.docs.coming_from.conftest import StartWorker
 from tests.worker.harness import Gate, soon
 
 MINUTE = timedelta(minutes=1)
@@ -120,9 +120,9 @@ async def test_a_worker_that_lost_its_job_writes_nothing(
     await queue.reclaim_expired()
     quick = await claimed(queue, "worker-2")
 
-    with pytest.raises(StaleClaim):
+    with pytest.raises(ClaimLost):
         await queue.ack(slow, "late")
-    with pytest.raises(StaleClaim):
+    with pytest.raises(ClaimLost):
         await queue.heartbeat(slow)
     await queue.ack(quick, "in time")
 
@@ -148,7 +148,7 @@ async def test_depth_tells_how_many_there_are_in_each_status(queue: AsyncJobQueu
 
 
 async def test_a_failed_run_is_final_until_somebody_retries_it(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     calls: list[str] = []
 
@@ -165,7 +165,7 @@ async def test_a_failed_run_is_final_until_somebody_retries_it(
         return value
 
     flow = Flow("work").then(first).then(second).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 7)
     with pytest.raises(RunFailed):
         await run.result(timeout=10)
@@ -175,7 +175,9 @@ async def test_a_failed_run_is_final_until_somebody_retries_it(
     assert calls == ["first", "second", "second"]
 
 
-async def test_a_run_goes_on_after_its_worker_is_gone(client: AsyncClient, hire: Hire) -> None:
+async def test_a_run_goes_on_after_its_worker_is_gone(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     calls: list[str] = []
     gate = Gate()
 
@@ -192,11 +194,11 @@ async def test_a_run_goes_on_after_its_worker_is_gone(client: AsyncClient, hire:
         return value
 
     flow = Flow("work").then(first).then(second).build()
-    worker = await hire(flows=[flow])
+    worker = await start_worker(flows=[flow])
     run = await client.submit(flow, 7)
     await gate.reached()
     await worker.stop(grace=0)
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
 
     assert await run.result(timeout=10) == 7
     assert calls == ["first", "second", "second"]
@@ -233,10 +235,10 @@ async def test_the_idempotency_key_names_run_node_and_iteration() -> None:
 
 
 async def test_a_run_that_waits_for_a_person_holds_no_worker(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     asking = Flow("asking").approve("Go on?", name="review").then(keep).build()
-    await hire(flows=[asking], tasks=[keep], concurrency=1)
+    await start_worker(flows=[asking], tasks=[keep], concurrency=1)
     run = await client.submit(asking, 7)
     await until(run, RunStatus.WAITING)
 
@@ -247,10 +249,10 @@ async def test_a_run_that_waits_for_a_person_holds_no_worker(
 
 
 async def test_an_answer_lets_the_run_go_on_and_counts_once(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     asking = Flow("asking").approve("Go on?", name="review").then(keep).build()
-    await hire(flows=[asking])
+    await start_worker(flows=[asking])
     run = await client.submit(asking, 7, id="order-7")
 
     await client.approvals.decide("order-7:review", "approve", by="ann")
@@ -260,10 +262,12 @@ async def test_an_answer_lets_the_run_go_on_and_counts_once(
     assert (await run.result(timeout=10))["by"] == ["ann"]
 
 
-async def test_the_data_of_an_answer_reaches_the_next_node(client: AsyncClient, hire: Hire) -> None:
+async def test_the_data_of_an_answer_reaches_the_next_node(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     form = {"type": "object", "properties": {"amount": {"type": "integer"}}}
     asking = Flow("asking").approve("Pay?", name="review", form=form).then(keep).build()
-    await hire(flows=[asking])
+    await start_worker(flows=[asking])
     run = await client.submit(asking, {"amount": 120, "to": "Ada"}, id="order-7")
 
     await client.approvals.decide("order-7:review", "approve", data={"amount": 90})
@@ -272,7 +276,7 @@ async def test_the_data_of_an_answer_reaches_the_next_node(client: AsyncClient, 
 
 
 async def test_a_deadline_passes_without_anybody_resuming_the_run(
-    client: AsyncClient, hire: Hire, clock: ManualClock
+    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
 ) -> None:
     asking = (
         Flow("asking")
@@ -282,12 +286,14 @@ async def test_a_deadline_passes_without_anybody_resuming_the_run(
     )
     run = await client.submit(asking, 7)
     clock.advance(timedelta(hours=1))
-    await hire(flows=[asking])
+    await start_worker(flows=[asking])
 
     assert (await run.result(timeout=10))["timed_out"] is True
 
 
-async def test_a_stop_gives_back_what_it_could_not_finish(client: AsyncClient, hire: Hire) -> None:
+async def test_a_stop_gives_back_what_it_could_not_finish(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task
@@ -295,18 +301,20 @@ async def test_a_stop_gives_back_what_it_could_not_finish(client: AsyncClient, h
         await gate.pass_through()
         return ctx.attempt
 
-    worker = await hire(tasks=[work])
+    worker = await start_worker(tasks=[work])
     job = await client.enqueue(work)
     await gate.reached()
     await worker.stop(grace=0)
     assert await job.status() is Status.WAITING
     gate.open()
-    await hire(tasks=[work])
+    await start_worker(tasks=[work])
 
     assert await job.result(timeout=10) == 1
 
 
-async def test_each_item_of_a_map_is_committed_by_itself(client: AsyncClient, hire: Hire) -> None:
+async def test_each_item_of_a_map_is_committed_by_itself(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     called: list[int] = []
 
     @task
@@ -317,7 +325,7 @@ async def test_each_item_of_a_map_is_committed_by_itself(client: AsyncClient, hi
         return item * 10
 
     flow = Flow("packing").map(pack, concurrency=1).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, [1, 2, 3])
     with pytest.raises(RunFailed):
         await run.result(timeout=10)
@@ -327,7 +335,9 @@ async def test_each_item_of_a_map_is_committed_by_itself(client: AsyncClient, hi
     assert called == [1, 2, 2, 3]
 
 
-async def test_branches_run_at_the_same_time(client: AsyncClient, hire: Hire) -> None:
+async def test_branches_run_at_the_same_time(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     meeting = asyncio.Barrier(2)
 
     @task
@@ -341,7 +351,7 @@ async def test_branches_run_at_the_same_time(client: AsyncClient, hire: Hire) ->
         .join(keep)
         .build()
     )
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
 
     run = await client.submit(flow, 7)
     assert await run.result(timeout=10) == {"left": 7, "right": 7}
@@ -356,7 +366,9 @@ async def test_a_loop_has_a_bound_and_a_cycle_is_refused(client: AsyncClient) ->
         Flow("round").node("a", keep, after="b").node("b", keep, after="a").build()
 
 
-async def test_undo_tasks_run_in_reverse_when_a_run_fails(client: AsyncClient, hire: Hire) -> None:
+async def test_undo_tasks_run_in_reverse_when_a_run_fails(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     undone: list[str] = []
 
     @task
@@ -374,7 +386,7 @@ async def test_undo_tasks_run_in_reverse_when_a_run_fails(client: AsyncClient, h
         .then(fail)
         .build()
     )
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 1)
     with pytest.raises(RunFailed):
         await run.result(timeout=10)
@@ -383,10 +395,10 @@ async def test_undo_tasks_run_in_reverse_when_a_run_fails(client: AsyncClient, h
 
 
 async def test_a_fork_has_the_past_of_its_run_with_changed_outputs(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     flow = Flow("sum").then(keep, name="first").then(lambda value: value + 1, name="second").build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 1)
     assert await run.result(timeout=10) == 2
 

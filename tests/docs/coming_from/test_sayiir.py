@@ -26,7 +26,7 @@ from perdure import (
 )
 from perdure.clock import ManualClock
 from tests.client.runs import until
-from tests.docs.coming_from.conftest import Hire
+from tests.docs.coming_from.conftest import StartWorker
 from tests.worker.harness import Gate, soon
 from tests.worker.harness import until as until_so
 
@@ -75,7 +75,7 @@ async def test_a_join_gets_an_object_by_the_names_of_the_branches() -> None:
 async def test_a_route_hands_on_the_value_itself() -> None:
     flow = Flow("routes").route("kind", {"a": keep, "b": None}).build()
 
-    assert await run_flow_async(flow, {"kind": "a", "n": 1}) == {"kind": "a", "n": 1}
+    assert await run_flow_async(flow, {"type": "a", "n": 1}) == {"type": "a", "n": 1}
 
 
 async def test_a_key_without_a_branch_is_refused() -> None:
@@ -84,7 +84,7 @@ async def test_a_key_without_a_branch_is_refused() -> None:
 
     flow = Flow("routes").route("kind", {"a": keep, "b": None}).build()
     with pytest.raises(RunFailed, match="'c'"):
-        await run_flow_async(flow, {"kind": "c"})
+        await run_flow_async(flow, {"type": "c"})
 
 
 async def test_a_loop_goes_on_until_its_condition_holds() -> None:
@@ -106,11 +106,13 @@ async def test_a_loop_that_is_not_done_may_go_on_with_its_last_value() -> None:
     assert await run_flow_async(elsewhere, 1) == 8
 
 
-async def test_a_built_flow_is_a_run_of_its_own(client: AsyncClient, hire: Hire) -> None:
+async def test_a_built_flow_is_a_run_of_its_own(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     child = Flow("child").then(double)
     inlined = Flow("inlined").then(child).build()
     parent = Flow("parent").then(child.build()).build()
-    await hire(flows=[inlined, parent])
+    await start_worker(flows=[inlined, parent])
 
     first = await client.submit(inlined, 3)
     second = await client.submit(parent, 3)
@@ -158,12 +160,14 @@ async def test_terminate_existing_takes_the_place_of_a_run(client: AsyncClient) 
     assert await client.runs.count() == 1
 
 
-async def test_a_signal_that_comes_early_is_kept(client: AsyncClient, hire: Hire) -> None:
+async def test_a_signal_that_comes_early_is_kept(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     flow = Flow("late").then(keep, name="first").wait_for_signal("ok").build()
     run = await client.submit(flow, 1)
     await run.signal("ok", "yes")
 
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
 
     assert await run.result(timeout=10) == "yes"
 
@@ -176,12 +180,12 @@ async def test_a_signal_that_nobody_waits_for_is_refused(client: AsyncClient) ->
 
 
 async def test_a_signal_that_does_not_come_has_a_defined_end(
-    client: AsyncClient, hire: Hire, clock: ManualClock
+    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
 ) -> None:
     strict = Flow("strict").wait_for_signal("ok", timeout="1h").build()
     runs = [await client.submit(ASKING, 1), await client.submit(strict, 1)]
     clock.advance(timedelta(hours=1))
-    await hire(flows=[ASKING, strict])
+    await start_worker(flows=[ASKING, strict])
 
     assert await runs[0].result(timeout=10) is None
     assert (await runs[0].outputs()).keys() == {"ok", "late"}
@@ -190,15 +194,15 @@ async def test_a_signal_that_does_not_come_has_a_defined_end(
 
 
 async def test_a_delay_is_seen_to_by_whoever_runs_then(
-    client: AsyncClient, hire: Hire, clock: ManualClock
+    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
 ) -> None:
     flow = Flow("later").then(keep, name="first").delay("1d").then(keep, name="second").build()
-    worker = await hire(flows=[flow])
+    worker = await start_worker(flows=[flow])
     run = await client.submit(flow, 7)
     await until(run, RunStatus.WAITING)
     await worker.stop()
     clock.advance(timedelta(days=1))
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
 
     assert await run.result(timeout=10) == 7
 
@@ -211,8 +215,10 @@ async def test_a_waiting_run_is_cancelled_at_once(client: AsyncClient) -> None:
     assert await run.status() is RunStatus.CANCELLED
 
 
-async def test_a_paused_run_keeps_its_signals_and_goes_on(client: AsyncClient, hire: Hire) -> None:
-    await hire(flows=[ASKING])
+async def test_a_paused_run_keeps_its_signals_and_goes_on(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
+    await start_worker(flows=[ASKING])
     run = await client.submit(ASKING, 1)
     await run.pause(reason="maintenance")
     await run.signal("ok", "yes")
@@ -235,7 +241,9 @@ async def test_priority_ages(queue: AsyncJobQueue, clock: ManualClock) -> None:
     assert [job.payload for job in jobs if job] == ["urgent", "old", "late"]
 
 
-async def test_a_retry_goes_to_another_worker(client: AsyncClient, hire: Hire) -> None:
+async def test_a_retry_goes_to_another_worker(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     ran_on: list[str] = []
 
     @task(retries=Retry(1, first=0))
@@ -245,18 +253,18 @@ async def test_a_retry_goes_to_another_worker(client: AsyncClient, hire: Hire) -
             raise ValueError("not here")
 
     for name in ("one", "two"):
-        await hire(tasks=[work], id=name, hold_off="1h")
+        await start_worker(tasks=[work], id=name, hold_off="1h")
     await (await client.enqueue(work)).result(timeout=10)
 
     assert sorted(ran_on) == ["one", "two"]
 
 
-async def test_a_timeout_ends_an_attempt(client: AsyncClient, hire: Hire) -> None:
+async def test_a_timeout_ends_an_attempt(client: AsyncClient, start_worker: StartWorker) -> None:
     @task(timeout="20ms")
     async def hang(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.abort_signal.wait_async()
 
-    await hire(tasks=[hang])
+    await start_worker(tasks=[hang])
     job = await client.enqueue(hang)
 
     with pytest.raises(JobFailed, match="AttemptTimeout"):
@@ -264,7 +272,7 @@ async def test_a_timeout_ends_an_attempt(client: AsyncClient, hire: Hire) -> Non
 
 
 async def test_a_task_may_outlast_its_lease(
-    client: AsyncClient, hire: Hire, clock: ManualClock
+    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
 ) -> None:
     executions: list[int] = []
     gate = Gate()
@@ -276,7 +284,7 @@ async def test_a_task_may_outlast_its_lease(
         return "done"
 
     for _ in range(2):
-        await hire(tasks=[work], lease="300ms")
+        await start_worker(tasks=[work], lease="300ms")
     job = await client.enqueue(work)
     await gate.reached()
 
@@ -293,7 +301,9 @@ async def test_a_task_may_outlast_its_lease(
     assert executions == [1]
 
 
-async def test_retries_come_on_top_of_the_first_try(client: AsyncClient, hire: Hire) -> None:
+async def test_retries_come_on_top_of_the_first_try(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     executions: list[int] = []
 
     @task(retries=Retry(2, first=0))
@@ -301,7 +311,7 @@ async def test_retries_come_on_top_of_the_first_try(client: AsyncClient, hire: H
         executions.append(ctx.attempt)
         raise ValueError("no luck")
 
-    await hire(tasks=[work])
+    await start_worker(tasks=[work])
     job = await client.enqueue(work)
 
     with pytest.raises(JobFailed):
@@ -309,7 +319,7 @@ async def test_retries_come_on_top_of_the_first_try(client: AsyncClient, hire: H
     assert executions == [1, 2, 3]
 
 
-async def test_a_failed_run_can_be_retried(client: AsyncClient, hire: Hire) -> None:
+async def test_a_failed_run_can_be_retried(client: AsyncClient, start_worker: StartWorker) -> None:
     calls: list[int] = []
 
     @task
@@ -320,7 +330,7 @@ async def test_a_failed_run_can_be_retried(client: AsyncClient, hire: Hire) -> N
         return number
 
     flow = Flow("work").then(work).build()
-    await hire(flows=[flow])
+    await start_worker(flows=[flow])
     run = await client.submit(flow, 7)
     with pytest.raises(RunFailed):
         await run.result(timeout=10)
@@ -336,11 +346,11 @@ async def test_the_name_is_part_of_the_version() -> None:
 
 
 async def test_a_worker_leaves_alone_what_it_has_no_code_for(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     known = Flow("work").then(double).build()
     other = Flow("work").then(double).then(double, name="again").build()
-    await hire(flows=[known])
+    await start_worker(flows=[known])
 
     stranger = await client.submit(other, 3)
     run = await client.submit(known, 3)

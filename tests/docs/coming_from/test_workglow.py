@@ -30,7 +30,7 @@ from perdure import (
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
 from perdure.worker.events import AttemptRetried
-from tests.docs.coming_from.conftest import Hire
+from tests.docs.coming_from.conftest import StartWorker
 from tests.worker.harness import Gate, until
 
 HOUR = timedelta(hours=1)
@@ -58,21 +58,21 @@ async def is_active(client: AsyncClient, id: str) -> bool:
 
 
 async def test_another_client_waits_for_the_result(
-    client: AsyncClient, store: Store, hire: Hire
+    client: AsyncClient, store: Store, start_worker: StartWorker
 ) -> None:
     job = await client.enqueue(keep, 7)
     async with AsyncClient(store) as other:
         waiting = asyncio.create_task(other.jobs.handle(job.id).result(timeout=10))
-        await hire(tasks=[keep])
+        await start_worker(tasks=[keep])
 
         assert await waiting == 7
 
 
-async def test_all_who_wait_are_told(client: AsyncClient, hire: Hire) -> None:
+async def test_all_who_wait_are_told(client: AsyncClient, start_worker: StartWorker) -> None:
     job = await client.enqueue(keep, 7)
     waiting = [asyncio.create_task(job.result(timeout=10)) for _ in range(3)]
 
-    await hire(tasks=[keep])
+    await start_worker(tasks=[keep])
 
     assert await asyncio.gather(*waiting) == [7, 7, 7]
 
@@ -84,19 +84,23 @@ async def test_a_batch_is_all_or_none(client: AsyncClient) -> None:
     assert await client.jobs.count() == 0
 
 
-async def test_one_live_job_has_a_fingerprint(client: AsyncClient, hire: Hire) -> None:
+async def test_one_live_job_has_a_fingerprint(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     first = await client.enqueue(keep.options(fingerprint="one"), 1)
     second = await client.enqueue(keep.options(fingerprint="one"), 2)
     assert (second.id, second.is_new) == (first.id, False)
 
-    await hire(tasks=[keep])
+    await start_worker(tasks=[keep])
     await first.result(timeout=10)
 
     assert (await client.enqueue(keep.options(fingerprint="one"), 3)).is_new
 
 
-async def test_a_kept_result_is_found_by_its_input(client: AsyncClient, hire: Hire) -> None:
-    await hire(tasks=[keep])
+async def test_a_kept_result_is_found_by_its_input(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
+    await start_worker(tasks=[keep])
     await (await client.enqueue(keep, {"a": 1, "b": {"x": 1, "y": 2}})).result(timeout=10)
 
     found = await client.jobs.find_result(keep, [{"b": {"y": 2, "x": 1}, "a": 1}])
@@ -118,12 +122,12 @@ async def test_a_job_is_not_claimed_before_its_time(
 
 
 async def test_a_deadline_holds_while_a_job_waits_and_while_it_runs(
-    client: AsyncClient, hire: Hire, clock: ManualClock
+    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
 ) -> None:
     waiting = await client.enqueue(keep.options(deadline="1h", delay="50m"), 1)
     clock.advance(HOUR)
     running = await client.enqueue(until_aborted.options(deadline="30ms"))
-    await hire(tasks=[keep, until_aborted])
+    await start_worker(tasks=[keep, until_aborted])
     await until(lambda: is_active(client, running.id))
     clock.advance(HOUR)
 
@@ -133,7 +137,7 @@ async def test_a_deadline_holds_while_a_job_waits_and_while_it_runs(
 
 
 async def test_an_exception_is_retried_only_if_the_task_has_retries(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     @task
     async def plain() -> None:
@@ -143,7 +147,7 @@ async def test_an_exception_is_retried_only_if_the_task_has_retries(
     async def patient() -> None:
         raise ValueError("no luck")
 
-    await hire(tasks=[plain, patient])
+    await start_worker(tasks=[plain, patient])
     attempts = []
     for each in (plain, patient):
         job = await client.enqueue(each)
@@ -155,7 +159,7 @@ async def test_an_exception_is_retried_only_if_the_task_has_retries(
 
 
 async def test_retry_later_waits_until_its_moment(
-    client: AsyncClient, hire: Hire, clock: ManualClock
+    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
 ) -> None:
     at = clock() + HOUR
 
@@ -165,7 +169,7 @@ async def test_retry_later_waits_until_its_moment(
             raise RetryLater("not now", until=at)
         return ctx.attempt
 
-    worker = await hire(tasks=[busy])
+    worker = await start_worker(tasks=[busy])
     job = await client.enqueue(busy)
     await worker.told(AttemptRetried, job.id)
     record = await job.record()
@@ -175,7 +179,9 @@ async def test_retry_later_waits_until_its_moment(
     assert await job.result(timeout=10) == 2
 
 
-async def test_n_retries_are_n_plus_one_executions(client: AsyncClient, hire: Hire) -> None:
+async def test_n_retries_are_n_plus_one_executions(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     executions: list[int] = []
 
     @task(retries=Retry(3, first=0))
@@ -183,19 +189,21 @@ async def test_n_retries_are_n_plus_one_executions(client: AsyncClient, hire: Hi
         executions.append(ctx.attempt)
         raise ValueError("no luck")
 
-    await hire(tasks=[work])
+    await start_worker(tasks=[work])
     with pytest.raises(JobDead):
         await (await client.enqueue(work)).result(timeout=10)
 
     assert executions == [1, 2, 3, 4]
 
 
-async def test_the_errors_of_all_attempts_are_kept(client: AsyncClient, hire: Hire) -> None:
+async def test_the_errors_of_all_attempts_are_kept(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task(retries=Retry(1, first=0))
     async def work(ctx: AsyncContext = CONTEXT) -> None:
         raise ValueError(f"number {ctx.attempt}")
 
-    await hire(tasks=[work])
+    await start_worker(tasks=[work])
     job = await client.enqueue(work)
     with pytest.raises(JobDead, match="number 2"):
         await job.result(timeout=10)
@@ -204,12 +212,14 @@ async def test_the_errors_of_all_attempts_are_kept(client: AsyncClient, hire: Hi
     assert kept == ["number 1", "number 2"]
 
 
-async def test_a_permanent_error_is_not_retried(client: AsyncClient, hire: Hire) -> None:
+async def test_a_permanent_error_is_not_retried(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task(retries=5)
     async def work() -> None:
         raise Permanent("the password is wrong")
 
-    await hire(tasks=[work])
+    await start_worker(tasks=[work])
     job = await client.enqueue(work)
     with pytest.raises(JobFailed):
         await job.result(timeout=10)
@@ -217,7 +227,9 @@ async def test_a_permanent_error_is_not_retried(client: AsyncClient, hire: Hire)
     assert (await job.record()).attempt == 1
 
 
-async def test_the_client_sees_type_message_and_traceback(client: AsyncClient, hire: Hire) -> None:
+async def test_the_client_sees_type_message_and_traceback(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     @task
     async def work() -> None:
         try:
@@ -225,7 +237,7 @@ async def test_the_client_sees_type_message_and_traceback(client: AsyncClient, h
         except KeyError as error:
             raise ValueError("outer") from error
 
-    await hire(tasks=[work])
+    await start_worker(tasks=[work])
     with pytest.raises(JobFailed) as caught:
         await (await client.enqueue(work)).result(timeout=10)
 
@@ -244,8 +256,10 @@ async def test_a_waiting_job_is_aborted_at_once(client: AsyncClient) -> None:
     assert await job.status() is Status.CANCELLED
 
 
-async def test_a_running_job_is_told_to_stop(client: AsyncClient, hire: Hire) -> None:
-    await hire(tasks=[until_aborted])
+async def test_a_running_job_is_told_to_stop(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
+    await start_worker(tasks=[until_aborted])
     job = await client.enqueue(until_aborted)
     await until(lambda: is_active(client, job.id))
 
@@ -255,8 +269,8 @@ async def test_a_running_job_is_told_to_stop(client: AsyncClient, hire: Hire) ->
         await job.result(timeout=10)
 
 
-async def test_finished_is_final(client: AsyncClient, hire: Hire) -> None:
-    await hire(tasks=[keep])
+async def test_finished_is_final(client: AsyncClient, start_worker: StartWorker) -> None:
+    await start_worker(tasks=[keep])
     job = await client.enqueue(keep, 7)
     await job.result(timeout=10)
 
@@ -276,11 +290,11 @@ async def test_a_group_is_aborted_and_no_other(client: AsyncClient) -> None:
 
 
 async def test_a_disabled_job_does_not_run_until_it_is_enabled(
-    client: AsyncClient, hire: Hire
+    client: AsyncClient, start_worker: StartWorker
 ) -> None:
     job = await client.enqueue(keep, 7)
     await client.jobs.disable(job.id)
-    await hire(tasks=[keep])
+    await start_worker(tasks=[keep])
     assert await (await client.enqueue(keep, 8)).result(timeout=10) == 8
     with pytest.raises(JobDisabled):
         await job.result(timeout=10)
@@ -290,8 +304,8 @@ async def test_a_disabled_job_does_not_run_until_it_is_enabled(
     assert await job.result(timeout=10) == 7
 
 
-async def test_progress_is_kept_and_told(client: AsyncClient, hire: Hire) -> None:
-    await hire(tasks=[until_aborted])
+async def test_progress_is_kept_and_told(client: AsyncClient, start_worker: StartWorker) -> None:
+    await start_worker(tasks=[until_aborted])
     job = await client.enqueue(until_aborted)
 
     async for update in job.watch():
@@ -303,7 +317,7 @@ async def test_progress_is_kept_and_told(client: AsyncClient, hire: Hire) -> Non
     assert (kept.percent, kept.message, kept.details) == (50, "half way", {"page": 3})
 
 
-async def test_a_limit_holds_over_workers(client: AsyncClient, hire: Hire) -> None:
+async def test_a_limit_holds_over_workers(client: AsyncClient, start_worker: StartWorker) -> None:
     gate = Gate()
 
     @task(limits=[Concurrency(2)])
@@ -311,7 +325,7 @@ async def test_a_limit_holds_over_workers(client: AsyncClient, hire: Hire) -> No
         await gate.pass_through()
 
     for _ in range(2):
-        await hire(tasks=[work, keep])
+        await start_worker(tasks=[work, keep])
     jobs = await client.enqueue_many(work, range(4))
     await gate.reached(2)
     await client.jobs.results(await client.enqueue_many(keep, range(8)), timeout=10)
@@ -322,7 +336,7 @@ async def test_a_limit_holds_over_workers(client: AsyncClient, hire: Hire) -> No
 
 
 async def test_a_closed_limit_holds_for_everybody(
-    client: AsyncClient, hire: Hire, clock: ManualClock
+    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
 ) -> None:
     called: list[str] = []
 
@@ -332,7 +346,7 @@ async def test_a_closed_limit_holds_for_everybody(
         if len(called) == 1:
             raise RetryLater("too many requests", after="1h", limit="mailer")
 
-    worker = await hire(tasks=[mail, keep], concurrency=1)
+    worker = await start_worker(tasks=[mail, keep], concurrency=1)
     ada = await client.enqueue(mail, "ada")
     await worker.told(AttemptRetried, ada.id)
     bob = await client.enqueue(mail, "bob")
@@ -345,18 +359,18 @@ async def test_a_closed_limit_holds_for_everybody(
 
 
 async def test_a_dead_workers_job_is_taken_over_without_costing_a_retry(
-    client: AsyncClient, queue: AsyncJobQueue, hire: Hire, clock: ManualClock
+    client: AsyncClient, queue: AsyncJobQueue, start_worker: StartWorker, clock: ManualClock
 ) -> None:
     job = await client.enqueue(keep.options(max_attempts=1), 7)
     assert await queue.dequeue("a worker that dies", lease="1m") is not None
 
     clock.advance(HOUR)
-    await hire(tasks=[keep])
+    await start_worker(tasks=[keep])
 
     assert await job.result(timeout=10) == 7
 
 
-async def test_a_stop_fails_nothing(client: AsyncClient, hire: Hire) -> None:
+async def test_a_stop_fails_nothing(client: AsyncClient, start_worker: StartWorker) -> None:
     gate = Gate()
 
     @task
@@ -364,7 +378,7 @@ async def test_a_stop_fails_nothing(client: AsyncClient, hire: Hire) -> None:
         await gate.pass_through()
         return value
 
-    worker = await hire(tasks=[work])
+    worker = await start_worker(tasks=[work])
     job = await client.enqueue(work, 7)
     await gate.reached()
     worker.worker.shutdown("1m")
@@ -374,8 +388,10 @@ async def test_a_stop_fails_nothing(client: AsyncClient, hire: Hire) -> None:
     assert await job.status() is Status.COMPLETED
 
 
-async def test_a_completed_job_may_be_removed_at_once(client: AsyncClient, hire: Hire) -> None:
-    await hire(tasks=[keep], keep_completed=0)
+async def test_a_completed_job_may_be_removed_at_once(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
+    await start_worker(tasks=[keep], keep_completed=0)
     job = await client.enqueue(keep, 7)
 
     assert await job.result(timeout=10) == 7
@@ -388,14 +404,16 @@ async def test_a_completed_job_may_be_removed_at_once(client: AsyncClient, hire:
         await client.jobs.get(job.id)
 
 
-async def test_a_worker_is_scaled_while_it_runs(client: AsyncClient, hire: Hire) -> None:
+async def test_a_worker_is_scaled_while_it_runs(
+    client: AsyncClient, start_worker: StartWorker
+) -> None:
     gate = Gate()
 
     @task
     async def work(_: int) -> None:
         await gate.pass_through()
 
-    worker = await hire(tasks=[work], concurrency=1)
+    worker = await start_worker(tasks=[work], concurrency=1)
     jobs = await client.enqueue_many(work, range(3))
     await gate.reached(1)
     worker.worker.scale(3)
@@ -405,13 +423,13 @@ async def test_a_worker_is_scaled_while_it_runs(client: AsyncClient, hire: Hire)
     assert await client.jobs.results(jobs, timeout=10) == [None] * 3
 
 
-async def test_a_worker_counts_what_it_did(client: AsyncClient, hire: Hire) -> None:
+async def test_a_worker_counts_what_it_did(client: AsyncClient, start_worker: StartWorker) -> None:
     @task(retries=Retry(1, first=0))
     async def work(ctx: AsyncContext, succeed_at: int) -> None:
         if ctx.attempt < succeed_at:
             raise ValueError("no luck")
 
-    worker = await hire(tasks=[work])
+    worker = await start_worker(tasks=[work])
     jobs = await client.enqueue_many(work, [1, 2, 9])
     await client.jobs.results(jobs, timeout=10, return_errors=True)
 
@@ -424,9 +442,9 @@ async def test_a_worker_counts_what_it_did(client: AsyncClient, hire: Hire) -> N
 
 @pytest.mark.parametrize("value", [0, "", False, [], {}, None], ids=repr)
 async def test_empty_results_come_back_as_they_were(
-    client: AsyncClient, hire: Hire, value: Any
+    client: AsyncClient, start_worker: StartWorker, value: Any
 ) -> None:
-    await hire(tasks=[keep])
+    await start_worker(tasks=[keep])
     result = await (await client.enqueue(keep, value)).result(timeout=10)
 
     assert (type(result), result) == (type(value), value)

@@ -13,7 +13,7 @@ from perdure.cli.output import ExitCode, ask, echo, error_line
 from perdure.cli.views.approvals import answer_text, approval_table, print_approval
 from perdure.cli.views.forms import FormAsking, given_fields, understood
 from perdure.diagnostics import declare
-from perdure.errors import InvalidAnswer, InvalidInput, NotADecider
+from perdure.errors import InvalidAnswer, InvalidInput, NotDecider
 from perdure.model.graph import REJECT
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _asked(client: Client, record: ApprovalRecord, answer: Answer, out: Output) 
 def _refuse_others(record: ApprovalRecord, answer: Answer) -> None:
     """Before anything is asked for, which would be typed in vain."""
     if record.deciders and {answer.by, *answer.roles}.isdisjoint(record.deciders):
-        raise NotADecider(approval_id=record.id, by=answer.by, deciders=record.deciders)
+        raise NotDecider(approval_id=record.id, by=answer.by, deciders=record.deciders)
 
 
 def _choice(record: ApprovalRecord, out: Output) -> str:

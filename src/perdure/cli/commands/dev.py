@@ -242,9 +242,9 @@ class Development:
     # What is told
 
     def _tell_found(self, found: Found) -> None:
-        for kind, names in (("flows", found["flows"]), ("tasks", found["tasks"])):
+        for found_type, names in (("flows", found["flows"]), ("tasks", found["tasks"])):
             if names:
-                self._tell(kind, f"{kind}: {', '.join(names)}", names=names)
+                self._tell(found_type, f"{found_type}: {', '.join(names)}", names=names)
         count = f"{self._processes} worker process{'' if self._processes == 1 else 'es'}"
         files = f"{len(self._files)} file{'' if len(self._files) == 1 else 's'}"
         self._tell("workers", f"{count}, restarted when one of {files} here changes")

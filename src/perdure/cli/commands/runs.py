@@ -44,7 +44,7 @@ from perdure.cli.views.runs import (
 )
 from perdure.diagnostics import Action, declare
 from perdure.errors import InvalidInput, JobNotFound, RunNotFound
-from perdure.model.run import OnExisting, RunStatus, WaitKind
+from perdure.model.run import OnExisting, RunStatus, WaitType
 from perdure.model.wait import ReportStatus
 
 if TYPE_CHECKING:
@@ -457,7 +457,7 @@ COMMANDS: Mapping[str, Command | click.Command] = {
     "waits.list": Command(
         view=wait_table,
         empty="no waits",
-        choices={"type": WaitKind},
+        choices={"type": WaitType},
         shows_values=True,
     ),
 }

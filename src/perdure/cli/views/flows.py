@@ -26,7 +26,7 @@ from perdure.model.graph import (
     Graph,
     Node,
     SignalNode,
-    kind_of,
+    type_of,
 )
 from perdure.model.text import visible
 from perdure.model.times import ago, ms_text
@@ -95,7 +95,7 @@ def flow_node_columns(graph: Graph) -> list[Column]:
     after = [", ".join(map(_source, graph.incoming[node.id])) for node in nodes]
     return [
         Column(title="NODE", cells=[node.id for node in nodes], room_min=12),
-        Column(title="TYPE", cells=[kind_of(node) for node in nodes]),
+        Column(title="TYPE", cells=[type_of(node) for node in nodes]),
         Column(title="DOES", cells=[does(node) for node in nodes], rank=1, room_min=10),
         Column(title="AFTER", cells=after, rank=2, room_min=10),
         Column(title="QUEUE", cells=[_queue(node) for node in nodes], rank=3, room_min=7),

@@ -159,7 +159,7 @@ def _state(record: JobRecord) -> list[tuple[str, str]]:
         ("details", "" if progress.details is None else json_line(progress.details)),
         ("attempt", tries),
         ("failures", str(record.failures or "")),
-        ("worker deaths", str(record.deaths or "")),
+        ("worker crashes", str(record.crashes or "")),
         ("worker", record.worker or ""),
     ]
 

@@ -11,8 +11,8 @@ from perdure.cli.renderer import CliRenderer, one_line
 from perdure.cli.views.runs import in_words
 from perdure.model.graph import Graph
 from perdure.model.ids import Key
-from perdure.model.job import HELD, Job, Status
-from perdure.model.run import MapState, NodeState, NodeStatus, Wait, WaitKind
+from perdure.model.job import CLAIMED, Job, Status
+from perdure.model.run import MapState, NodeState, NodeStatus, Wait, WaitType
 from perdure.model.text import visible
 from perdure.model.times import ago, ahead
 from perdure.model.value import Value
@@ -126,11 +126,11 @@ LIVE = frozenset(
     {Look.QUEUED, Look.RUNNING, Look.RETRYING, Look.WAITING, Look.ASKING, Look.UNDOING}
 )
 _LOOKS = {
-    WaitKind.APPROVAL: Look.ASKING,
-    WaitKind.CHILD: Look.RUNNING,
-    WaitKind.OUTSIDE: Look.WAITING,
-    WaitKind.SIGNAL: Look.WAITING,
-    WaitKind.TIMER: Look.WAITING,
+    WaitType.APPROVAL: Look.ASKING,
+    WaitType.CHILD: Look.RUNNING,
+    WaitType.EXTERNAL: Look.WAITING,
+    WaitType.SIGNAL: Look.WAITING,
+    WaitType.TIMER: Look.WAITING,
 }
 _BY_STATUS = {
     NodeStatus.COMPLETED: Look.COMPLETED,
@@ -232,7 +232,7 @@ class _Node:
         if self._snapshot.state.is_paused:
             return Look.PAUSED
         looks = {look_of(job) for _, job in self._jobs} | {
-            _LOOKS[wait.kind] for wait in self._waits
+            _LOOKS[wait.type] for wait in self._waits
         }
         for look in (Look.RUNNING, Look.ASKING, Look.WAITING, Look.RETRYING):
             if look in looks:
@@ -253,7 +253,7 @@ class _Node:
             return f"port {port}" if port else ""
         if self._map is not None:
             looks = [look_of(job) for _, job in self._jobs]
-            return _counted([*looks, *(_LOOKS[wait.kind] for wait in self._waits)])
+            return _counted([*looks, *(_LOOKS[wait.type] for wait in self._waits)])
         return _who(self._jobs[0][1], self._snapshot.now) if self._jobs else ""
 
     def _remark(self, look: Look) -> tuple[str, str]:
@@ -269,7 +269,7 @@ class _Node:
 
     def _interest(self, key: Key, job: Job) -> tuple[bool, bool, float]:
         """Which items are to be seen first: those in trouble, taken over, about to be done."""
-        return bool(_trouble(self._snapshot, key, job)), job.deaths > 0, job.progress.percent
+        return bool(_trouble(self._snapshot, key, job)), job.crashes > 0, job.progress.percent
 
     def _part(self, key: Key, job: Job, guide: str) -> Line:
         share, amount = _progress(job)
@@ -287,7 +287,7 @@ class _Node:
 
 def look_of(job: Job) -> Look:
     """What a job of a run looks like that is live."""
-    if job.status in HELD:
+    if job.status in CLAIMED:
         return Look.RUNNING
     return Look.RETRYING if job.status is Status.SCHEDULED and job.failures else Look.QUEUED
 
@@ -299,20 +299,20 @@ def is_silent(worker: WorkerState, now: datetime) -> bool:
 
 def _progress(job: Job) -> tuple[float | None, str]:
     percent = job.progress.percent
-    is_told = job.status in HELD and percent
+    is_told = job.status in CLAIMED and percent
     return (percent / 100, f"{percent:.0f}%") if is_told else (None, "")
 
 
 def _who(job: Job, now: datetime) -> str:
     parts = []
-    if job.status in HELD:
+    if job.status in CLAIMED:
         since = "" if job.started_at is None else f" {ago(job.started_at, now)}"
         parts.append(f"{job.worker}{since}")
-    if job.deaths:
-        parts.append("taken over" if job.status in HELD else "its worker died")
+    if job.crashes:
+        parts.append("taken over" if job.status in CLAIMED else "its worker died")
     if job.attempt > 1:
         parts.append(f"try {job.attempt}")
-    if job.status in HELD and job.progress.message:
+    if job.status in CLAIMED and job.progress.message:
         parts.append(job.progress.message)
     return ", ".join(parts)
 
@@ -325,7 +325,7 @@ def _counted(looks: Sequence[Look]) -> str:
 
 def _trouble(snapshot: RunSnapshot, key: Key, job: Job) -> str:
     """Why a job is not simply at work."""
-    if job.status in HELD:
+    if job.status in CLAIMED:
         return _silence(snapshot, job)
     failure = snapshot.failures.get(key.text)
     if look_of(job) is not Look.RETRYING or failure is None:
@@ -345,16 +345,16 @@ def waits_for(wait: Wait, now: datetime, renderer: CliRenderer) -> tuple[str, st
     """What is waited for, and the command that ends it."""
     until = "" if wait.due_at is None else f", {ahead(wait.due_at, now)} at most"
     command = " or ".join(map(renderer.action, wait_actions(wait)))
-    match wait.kind:
-        case WaitKind.APPROVAL:
+    match wait.type:
+        case WaitType.APPROVAL:
             who = ", ".join(wait.deciders) or "anyone"
             return f"asks {who}: {wait.name}{until}", command
-        case WaitKind.SIGNAL:
+        case WaitType.SIGNAL:
             return f"waits for the signal {wait.name}{until}", command
-        case WaitKind.OUTSIDE:
+        case WaitType.EXTERNAL:
             return f"waits for a report{until}", command
-        case WaitKind.CHILD:
+        case WaitType.CHILD:
             return f"waits for the run {wait.name}", command
-        case WaitKind.TIMER:
+        case WaitType.TIMER:
             left = "" if wait.due_at is None else ahead(wait.due_at, now)
             return f"continues in {left}", command

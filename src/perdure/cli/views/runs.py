@@ -117,7 +117,7 @@ def node_columns(nodes: Sequence[NodeRecord]) -> list[Column]:
     statuses = [node.status.value if node.status else NOT_REACHED for node in nodes]
     return [
         Column(title="NODE", cells=[node.id for node in nodes], room_min=12),
-        Column(title="TYPE", cells=[node.kind for node in nodes], rank=3),
+        Column(title="TYPE", cells=[node.type for node in nodes], rank=3),
         Column(title="STATUS", cells=statuses),
         Column(title="AT", cells=[_place(node) for node in nodes], rank=2),
         Column(title="OUTPUT", cells=[_output(node) for node in nodes], rank=1, room_min=10),
@@ -308,7 +308,7 @@ def shortened_line(line: str, room: int) -> str:
 
 def _lineage_head(node: NodeLineage) -> Text:
     line = Text(visible(node.id), style="bold")
-    line.append(f"  {node.kind}, ", style="not bold")
+    line.append(f"  {node.type}, ", style="not bold")
     line.append(node.status.value, style=f"not bold {STYLES.get(node.status, '')}")
     if node.output:
         line.append(f", output in event {node.output}", style="not bold")

@@ -20,8 +20,8 @@ from perdure.cli.views.live import GOES_ON, LIVE, Line, Look, is_silent, lines_o
 from perdure.cli.views.runs import EventLines, about
 from perdure.diagnostics import Action
 from perdure.model.ids import WorkerId
-from perdure.model.job import HELD
-from perdure.model.run import NodeStatus, RunStatus, WaitKind
+from perdure.model.job import CLAIMED
+from perdure.model.run import NodeStatus, RunStatus, WaitType
 from perdure.model.text import visible
 from perdure.model.times import ago, brief
 from perdure.model.value import Value
@@ -157,7 +157,7 @@ def _workers(snapshot: RunSnapshot, width: int, signs: Signs) -> Iterator[Text]:
     """Who is there, and how much of this run each has in hand."""
     if snapshot.state.is_ended:
         return
-    held = Counter(job.worker for job in snapshot.jobs if job.status in HELD)
+    held = Counter(job.worker for job in snapshot.jobs if job.status in CLAIMED)
     shown = sorted(
         (each for each in snapshot.workers if _matters(each, snapshot, held)),
         key=lambda each: each.info.id,
@@ -323,7 +323,7 @@ _EXITS = {
     RunStatus.CANCELLED: ExitCode.CANCELLED,
     RunStatus.SKIPPED: ExitCode.SKIPPED,
 }
-_FOR_OTHERS = (WaitKind.APPROVAL, WaitKind.SIGNAL, WaitKind.OUTSIDE)
+_FOR_OTHERS = (WaitType.APPROVAL, WaitType.SIGNAL, WaitType.EXTERNAL)
 """Waits that end only from outside."""
 
 
@@ -354,7 +354,7 @@ class PlainScreen:
             self._lines.print(event)
         for wait in snapshot.waits:
             place = (wait.key, wait.opened_at.isoformat())
-            if wait.kind in _FOR_OTHERS and place not in self._told:
+            if wait.type in _FOR_OTHERS and place not in self._told:
                 self._told.add(place)
                 what, command = waits_for(wait, snapshot.now, self._renderer)
                 line = visible(f"      {wait.key} {what}: {command}")

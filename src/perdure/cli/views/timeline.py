@@ -22,8 +22,8 @@ def print_timeline(console: Console, timeline: Timeline) -> None:
     width = console.width if console.is_terminal else WIDTH_ELSEWHERE
     head = Text(visible(f"{timeline.run} is "))
     head.append(timeline.status.value, style=STYLES[timeline.status])
-    started = f"{timeline.begun_at.astimezone():%Y-%m-%d %H:%M:%S}"
-    took = brief(timeline.until - timeline.begun_at)
+    started = f"{timeline.started_at.astimezone():%Y-%m-%d %H:%M:%S}"
+    took = brief(timeline.until - timeline.started_at)
     goes_on = "" if timeline.status in ENDED else " so far"
     head.append(f"; started {started}, {took}{goes_on}")
     console.print(head, soft_wrap=True)

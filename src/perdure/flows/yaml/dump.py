@@ -19,9 +19,9 @@ from perdure.flows.options import (
     CALL_SETTINGS,
     DELAY,
     FLOW,
-    KIND,
     LOOP,
     MAP,
+    NODE_TYPE,
     ROUTE,
     SIGNAL,
     TASK,
@@ -53,7 +53,7 @@ from perdure.model.graph import (
 )
 from perdure.model.retry import Retry, decode_policy
 from perdure.model.times import duration_text, ms_text
-from perdure.nodes.registry import Kinds
+from perdure.nodes.registry import NodeTypes
 from perdure.tasks.task import PlainFunction
 
 _Data = dict[str, Any]
@@ -81,8 +81,8 @@ class _Calls:
     def _own_place(self, node: Node, call: Call) -> Place:
         """Priority and queue of a node that is not given any."""
         task = self._tasks[call.task]
-        is_kind = isinstance(node, TaskNode) and bool(node.kind)
-        if is_kind or isinstance(task, PlainFunction):
+        is_typed = isinstance(node, TaskNode) and bool(node.type)
+        if is_typed or isinstance(task, PlainFunction):
             return self._places[node.id]
         return task.priority, task.queue
 
@@ -131,8 +131,8 @@ class _Edges:
     def of(self, node: Node) -> _Data:
         """``next``, ``after`` and ``gathers`` of a node, as far as they are needed."""
         written: _Data = {}
-        is_kind = isinstance(node, TaskNode) and bool(node.kind)
-        if any(self._next[node.id].values()) or (self._next[node.id] and not is_kind):
+        is_typed = isinstance(node, TaskNode) and bool(node.type)
+        if any(self._next[node.id].values()) or (self._next[node.id] and not is_typed):
             written["next"] = _shortest(node, self._next[node.id])
         if node.id in self._by_after:
             written["after"] = self._sources(node)
@@ -144,8 +144,8 @@ class _Edges:
         """``ports`` where ``next`` does not tell them all."""
         if not isinstance(node, TaskNode | RouteNode):
             return None
-        if isinstance(node, TaskNode) and node.kind:
-            is_told = set(node.ports) == set(_ports_of_kind(node))
+        if isinstance(node, TaskNode) and node.type:
+            is_told = set(node.ports) == set(_own_ports(node))
         else:
             is_told = all(key_of_port(node, port) in self._next[node.id] for port in node.ports)
         return None if is_told else list(node.ports)
@@ -203,10 +203,10 @@ class _Edges:
         return node.id in self._gathering
 
 
-def _ports_of_kind(node: TaskNode) -> tuple[str, ...]:
-    """The ports that a kind has by itself, as far as that is known here."""
-    kinds = Kinds()
-    return tuple(kinds[node.kind].ports_of(node.config)) if node.kind in kinds else ()
+def _own_ports(node: TaskNode) -> tuple[str, ...]:
+    """The ports that a node type has by itself, as far as that is known here."""
+    node_types = NodeTypes()
+    return tuple(node_types[node.type].ports_of(node.config)) if node.type in node_types else ()
 
 
 def _is_hidden(node: Node, port: str) -> bool:
@@ -232,7 +232,7 @@ def _edge_source(edge: Edge) -> str:
 
 
 _ORDER = (
-    "id", "task", "kind", "config", "inputs", "next", "after", "gathers", "retry", "timeout",
+    "id", "task", "type", "config", "inputs", "next", "after", "gathers", "retry", "timeout",
     "priority", "queue", "tags", "on_error", "on_missing", "on_timeout", "input_schema",
     "output_schema", "check", "undo", "ports",
 )  # fmt: skip
@@ -262,11 +262,11 @@ class _Dumping:
 
     def node(self, node: Node) -> _Data:
         """Each option of the table, unless it is as it would be anyway."""
-        form = KIND if isinstance(node, TaskNode) and node.kind else _FORMS_OF[type(node)]
+        form = NODE_TYPE if isinstance(node, TaskNode) and node.type else _FORMS_OF[type(node)]
         config: _Data = {}
         written: _Data = {"id": node.id, **self.edges.of(node)}
         if form is not TASK:
-            written["kind"] = node.kind if isinstance(node, TaskNode) else form.type
+            written["type"] = node.type if isinstance(node, TaskNode) else form.type
         own = self._own(node)
         for option in form.options:
             if option.name in own:
@@ -286,7 +286,7 @@ class _Dumping:
         own |= dict.fromkeys(CALL_SETTINGS) | self._calls.settings_of(node)
         own["ports"] = self.edges.ports_of(node)
         match node:
-            case TaskNode(kind=""):
+            case TaskNode(type=""):
                 own["task"] = node.call.task
             case TaskNode():
                 own["config"] = node.config or None

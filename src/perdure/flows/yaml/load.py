@@ -33,9 +33,9 @@ from perdure.flows.nodes import UNNAMED, Draft, RouteStep, Step, anything
 from perdure.flows.options import (
     APPROVAL,
     FORMS,
-    KIND,
     LOOP,
     MAP,
+    NODE_TYPE,
     ONE_OF,
     ROUTE,
     SIGNAL,
@@ -59,7 +59,7 @@ from perdure.flows.yaml.schema import (
     flow_faults,
     node_faults,
 )
-from perdure.flows.yaml.sources import AnyKinds, Files, Library, LoadFile, Tasks
+from perdure.flows.yaml.sources import AnyNodeTypes, Files, Library, LoadFile, Tasks
 from perdure.model import check
 from perdure.model.graph import (
     APPROVE,
@@ -88,7 +88,7 @@ _PORT_OPTIONS = ("on_error", "on_timeout", "ports")
 
 NO_ID = declare("flow.no_id", "a node needs an id[; there is {nearest!r}]")
 TWO_IDS = declare("flow.two_ids", "the id is already {id!r}", "Leave this one out")
-NO_TYPE = declare("flow.no_type", "a node needs a task or a kind[; there is {nearest!r}]")
+NO_TYPE = declare("flow.no_type", "a node needs a task or a node type[; there is {nearest!r}]")
 NO_CONFIG = declare("flow.no_config", "needs a config with {settings}")
 INVALID_CHILD = declare("flow.invalid_child", "flow {flow!r} cannot be built")
 PORT_UNMENTIONED = declare(
@@ -112,31 +112,31 @@ def load_flow(
     path: str | os.PathLike[str],
     *,
     tasks: Tasks = (),
-    kinds: AnyKinds = (),
+    node_types: AnyNodeTypes = (),
     flows: Iterable[BuiltFlow] = (),
 ) -> BuiltFlow:
     """The flow that a YAML or JSON file has.
 
-    ``tasks`` are those that it may name, or flows whose tasks it may; ``kinds`` are yours, besides
+    ``tasks`` are those that it may name, or flows whose tasks it may; ``node_types`` are yours, besides
     those that come with it; ``flows`` are those that it may run as children. ``InvalidFlow`` has
     everything that is wrong, each fault with its line.
     """
-    return load_with(path, Library(tasks, kinds, flows))
+    return load_with(path, Library(tasks, node_types, flows))
 
 
 def flow_from_text(
-    text: str, *, tasks: Tasks = (), kinds: AnyKinds = (), flows: Iterable[BuiltFlow] = ()
+    text: str, *, tasks: Tasks = (), node_types: AnyNodeTypes = (), flows: Iterable[BuiltFlow] = ()
 ) -> BuiltFlow:
     """The flow in YAML or JSON; otherwise as :func:`load_flow`."""
     document = read_yaml(check.instance(text, "text", str, "a string"))
-    return compiled(document, Library(tasks, kinds, flows))
+    return compiled(document, Library(tasks, node_types, flows))
 
 
 def flow_from_dict(
-    data: Any, *, tasks: Tasks = (), kinds: AnyKinds = (), flows: Iterable[BuiltFlow] = ()
+    data: Any, *, tasks: Tasks = (), node_types: AnyNodeTypes = (), flows: Iterable[BuiltFlow] = ()
 ) -> BuiltFlow:
     """The flow in plain data; otherwise as :func:`load_flow`."""
-    return compiled(plain_document(data), Library(tasks, kinds, flows))
+    return compiled(plain_document(data), Library(tasks, node_types, flows))
 
 
 def load_with(path: str | os.PathLike[str], library: Library) -> BuiltFlow:
@@ -219,7 +219,7 @@ class _Node:
 
     @property
     def form(self) -> NodeForm:
-        return FORMS.get(self.type, KIND)
+        return FORMS.get(self.type, NODE_TYPE)
 
     def edges(self) -> Iterator[_Edge]:
         given, path = self.data.get("next"), (*self.path, "next")
@@ -361,7 +361,7 @@ class _Loading:
         type = self._type(id, data, path)
         if not type:
             return _Node(id, "", data, path, (), is_usable=False, is_whole=True)
-        form = FORMS.get(type, KIND)
+        form = FORMS.get(type, NODE_TYPE)
         shape = node_faults({key: each for key, each in data.items() if key != "id"}, form, type)
         for fault in shape:
             self._fault(fault, (*path, *fault.where), id)
@@ -397,14 +397,14 @@ class _Loading:
         )
 
     def _type(self, id: str, data: Mapping[str, Any], path: Path) -> str:
-        type = data.get("kind", TASK.type if "task" in data else None)
+        type = data.get("type", TASK.type if "task" in data else None)
         if isinstance(type, str) and type:
             return type
         if type is None:
             self._fault(NO_TYPE.fault(nearest=_meant_key(data)), path, id)
         else:
             fault = WRONG_TYPE.fault(expected="a string", found=type_name(type))
-            self._fault(fault, (*path, "kind"), id)
+            self._fault(fault, (*path, "type"), id)
         return ""
 
     # Adding nodes
@@ -443,8 +443,8 @@ class _Loading:
                     wrong.add(option.parameter)
             given[option.parameter] = value
         followed = _keys_of_next(node.data.get("next"))
-        if form is KIND:
-            return self._kind_step(node, given, wrong)
+        if form is NODE_TYPE:
+            return self._node_type_step(node, given, wrong)
         if form is ROUTE:
             keys = dict.fromkeys((*followed, *given.pop("branches", ())))
             branches = {port: None for port in keys if port != given.get("on_error")}
@@ -465,21 +465,21 @@ class _Loading:
             wrong.discard("over")
         return Draft(form, given, node.id, wrong=wrong)
 
-    def _kind_step(self, node: _Node, given: dict[str, Any], wrong: set[str]) -> Step | None:
+    def _node_type_step(self, node: _Node, given: dict[str, Any], wrong: set[str]) -> Step | None:
         try:
-            kind = self._library.kinds[node.type]
+            node_type = self._library.node_types[node.type]
         except InvalidInput as error:
             self._library.missing.add(node.type)
-            self._refuse(node, ("kind",), error)
+            self._refuse(node, ("type",), error)
             return None
         named = {given.get("on_error"), given.get("on_timeout")}
         followed = [key for key in _keys_of_next(node.data.get("next")) if key not in named]
-        config = kind.followed_by(given.get("config"), followed)
-        ports = _given_ports(node, given) if kind.takes_ports else given.get("ports", ())
-        own = () if config_faults(kind, config or {}) else kind.ports_of(config or {})
-        given = {**given, "kind": kind, "config": config}
+        config = node_type.followed_by(given.get("config"), followed)
+        ports = _given_ports(node, given) if node_type.takes_ports else given.get("ports", ())
+        own = () if config_faults(node_type, config or {}) else node_type.ports_of(config or {})
+        given = {**given, "type": node_type, "config": config}
         given["ports"] = [each for each in ports if each not in own]
-        return Draft(KIND, given, node.id, wrong=wrong)
+        return Draft(NODE_TYPE, given, node.id, wrong=wrong)
 
     def _until(self, node: _Node, until: Mapping[str, Any]) -> Any:
         if list(until) != ["task"]:
@@ -682,7 +682,7 @@ def _missing(form: NodeForm, data: Mapping[str, Any], wrong: Collection[Option])
 def _meant_key(data: Mapping[str, Any]) -> str:
     """A key that may have been meant for one that is missing."""
     unknown = [key for key in data if key not in NODE_KEYS]
-    for wanted in ("task", "kind", "id"):
+    for wanted in ("task", "type", "id"):
         if wanted not in data and (nearest := near(wanted, unknown, 1)):
             return nearest[0]
     return ""

@@ -19,8 +19,8 @@ from perdure.flows.options import (
     DURATION,
     FLAG,
     FORMS,
-    KIND,
     NAME,
+    NODE_TYPE,
     TASK,
     TEXT,
     Fragment,
@@ -30,7 +30,7 @@ from perdure.flows.options import (
 )
 from perdure.forms.schema import DIALECT, TooMuchWork, errors_of, fault_of, validator_of
 from perdure.model.text import cut, type_name
-from perdure.nodes.registry import KindDescription, Kinds
+from perdure.nodes.registry import NodeTypeDescription, NodeTypes
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -43,7 +43,7 @@ UNKNOWN_KEY = declare(
 )
 MISPLACED_KEY = declare(
     "yaml.misplaced_key",
-    "a node of kind {kind!r} has no {key!r}",
+    "a node of type {type!r} has no {key!r}",
     "[Write it into config, as {instead!r}]",
 )
 MISSING_KEY = declare("yaml.missing_key", "needs {key!r}")
@@ -100,14 +100,14 @@ FLOW_KEYS: Final[Mapping[str, Fragment]] = {
 }
 _COMMON_KEYS: Final[Mapping[str, Fragment]] = {
     "id": described(NAME, "The name of the node; once in a flow."),
-    "kind": described(NAME, "What the node is; see the list of kinds."),
+    "type": described(NAME, "What the node is; see the list of node types."),
     "description": described(TEXT, "For people; no part of the version."),
     "next": described(_NEXT, "What follows: a node, several, or by port. PORT: null ends there."),
     "after": described(_AFTER, "What it follows: a, a:port, several, or {name: a} to gather."),
 }
 NODE_KEYS: Final[Mapping[str, Fragment]] = {
     **_COMMON_KEYS,
-    **{key: option.fragment for key, option in {**TASK.keys, **KIND.keys}.items()},
+    **{key: option.fragment for key, option in {**TASK.keys, **NODE_TYPE.keys}.items()},
 }
 """All keys that a node may have, whatever its type."""
 
@@ -134,12 +134,12 @@ def published_schema() -> str:
     return resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")
 
 
-def made_schema(kinds: Kinds | None = None) -> dict[str, Any]:
-    """The schema with these kinds, else with those that come with it."""
-    listed = (Kinds() if kinds is None else kinds).describe()
-    names = [*FORMS, *(kind.name for kind in listed)]
-    kind = {**NODE_KEYS["kind"], "anyOf": [{"enum": names}, {"type": "string"}]}
-    del kind["type"]
+def made_schema(node_types: NodeTypes | None = None) -> dict[str, Any]:
+    """The schema with these node types, else with those that come with it."""
+    listed = (NodeTypes() if node_types is None else node_types).describe()
+    names = [*FORMS, *(node_type.name for node_type in listed)]
+    node_type = {**NODE_KEYS["type"], "anyOf": [{"enum": names}, {"type": "string"}]}
+    del node_type["type"]
     return {
         "$schema": DIALECT,
         "title": "A flow of Perdure",
@@ -151,10 +151,10 @@ def made_schema(kinds: Kinds | None = None) -> dict[str, Any]:
             "condition": _CONDITION_DEFINITION,
             "node": {
                 "type": "object",
-                "properties": {**NODE_KEYS, "kind": kind},
+                "properties": {**NODE_KEYS, "type": node_type},
                 "additionalProperties": False,
-                "anyOf": [{"required": ["task"]}, {"required": ["kind"]}],
-                "allOf": [*map(_of_form, FORMS.values()), *map(_of_kind, listed)],
+                "anyOf": [{"required": ["task"]}, {"required": ["type"]}],
+                "allOf": [*map(_of_form, FORMS.values()), *map(_of_node_type, listed)],
             },
             "listed_node": {"allOf": [{"$ref": "#/$defs/node"}, {"required": ["id"]}]},
         },
@@ -175,9 +175,13 @@ def _of_form(form: NodeForm) -> dict[str, Any]:
     return _when(form.type, _only(form, config_schema(form)), needed)
 
 
-def _of_kind(kind: KindDescription) -> dict[str, Any]:
-    config = {"description": kind.summary, **kind.schema}
-    return _when(kind.name, _only(KIND, config), ["config"] if kind.schema.get("required") else [])
+def _of_node_type(node_type: NodeTypeDescription) -> dict[str, Any]:
+    config = {"description": node_type.summary, **node_type.schema}
+    return _when(
+        node_type.name,
+        _only(NODE_TYPE, config),
+        ["config"] if node_type.schema.get("required") else [],
+    )
 
 
 def _only(form: NodeForm, config: Fragment) -> dict[str, Any]:
@@ -185,10 +189,10 @@ def _only(form: NodeForm, config: Fragment) -> dict[str, Any]:
     return {"properties": {"config": config, **dict.fromkeys(refused, False)}}
 
 
-def _when(kind: str, then: dict[str, Any], needed: list[str]) -> dict[str, Any]:
-    named: dict[str, Any] = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
-    if kind == TASK.type:
-        named = {"anyOf": [named, {"not": {"required": ["kind"]}}]}
+def _when(node_type: str, then: dict[str, Any], needed: list[str]) -> dict[str, Any]:
+    named: dict[str, Any] = {"properties": {"type": {"const": node_type}}, "required": ["type"]}
+    if node_type == TASK.type:
+        named = {"anyOf": [named, {"not": {"required": ["type"]}}]}
     return {"if": named, "then": {**then, "required": needed} if needed else then}
 
 
@@ -212,10 +216,10 @@ def flow_faults(data: Mapping[str, Any]) -> list[Fault]:
     return list(_faults(_flow_validator(), {**data, "nodes": []}))
 
 
-def node_faults(node: Mapping[str, Any], form: NodeForm, kind: str) -> list[Fault]:
+def node_faults(node: Mapping[str, Any], form: NodeForm, node_type: str) -> list[Fault]:
     """Of one node; what is in the config of a registered type is its own."""
     return [
-        _unknown_key(fault, form, kind) if fault.code == UNKNOWN_KEY.name else fault
+        _unknown_key(fault, form, node_type) if fault.code == UNKNOWN_KEY.name else fault
         for fault in _faults(_node_validator(form), node)
     ]
 
@@ -232,11 +236,11 @@ def _node_validator(form: NodeForm) -> Validator:
     return validator_of({**an_object(keys), "$defs": {"condition": _CONDITION_DEFINITION}})
 
 
-def _unknown_key(fault: Fault, form: NodeForm, kind: str) -> Fault:
+def _unknown_key(fault: Fault, form: NodeForm, node_type: str) -> Fault:
     match fault.where:
         case (str(key),) if key in NODE_KEYS:
             like = (each for each in (key, _OTHERWISE.get(key)) if each in form.settings)
-            return MISPLACED_KEY.fault((key,), kind=kind, key=key, instead=next(like, ""))
+            return MISPLACED_KEY.fault((key,), type=node_type, key=key, instead=next(like, ""))
     return fault
 
 

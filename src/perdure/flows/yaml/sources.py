@@ -21,12 +21,12 @@ from perdure.flows.yaml.parse import (
     read_yaml,
 )
 from perdure.model import check
-from perdure.nodes.registry import Kinds
-from perdure.tasks.node_type import Kind, without_options
+from perdure.nodes.registry import NodeTypes
+from perdure.tasks.node_type import NodeType, without_options
 from perdure.tasks.task import PlainFunction, Task, task
 
 AnyTask = Task[..., Any]
-AnyKinds = Kinds | Iterable[Kind | type[Kind]]
+AnyNodeTypes = NodeTypes | Iterable[NodeType | type[NodeType]]
 Tasks = Iterable[AnyTask | BuiltFlow]
 LoadFile = Callable[[str], BuiltFlow]
 Compile = Callable[["Document", "Library", LoadFile], BuiltFlow]
@@ -62,7 +62,7 @@ ENCODING = declare("yaml.encoding", "is not UTF-8: {reason} at byte {at}")
 
 
 class Library:
-    """The code that a flow as data may name: tasks, kinds and other flows, each by its name.
+    """The code that a flow as data may name: tasks, node types and other flows, each by its name.
 
     ``tasks`` may have flows among them: those give all tasks and flows that they use.
     ``is_open``: a task or flow that is not there is made up, and noted, instead of refused.
@@ -71,12 +71,12 @@ class Library:
     def __init__(
         self,
         tasks: Tasks = (),
-        kinds: AnyKinds = (),
+        node_types: AnyNodeTypes = (),
         flows: Iterable[BuiltFlow] = (),
         *,
         is_open: bool = False,
     ) -> None:
-        self.kinds = kinds if isinstance(kinds, Kinds) else Kinds(kinds)
+        self.node_types = node_types if isinstance(node_types, NodeTypes) else NodeTypes(node_types)
         self.made_up: dict[str, AnyTask] = {}
         """Tasks that are not there, by name."""
         self.made_up_flows: set[str] = set()
@@ -150,14 +150,14 @@ def _any_call(*args: Any, **kwargs: Any) -> None:
     """Stands in for a task that is not at hand."""
 
 
-def kinds_among(values: Iterable[object], module: str) -> list[Kind | type[Kind]]:
-    """The kinds that a module offers: instances, and classes of its own that have none."""
-    instances = {each.name: each for each in values if isinstance(each, Kind)}
+def node_types_among(values: Iterable[object], module: str) -> list[NodeType | type[NodeType]]:
+    """The node types that a module offers: instances, and classes of its own that have none."""
+    instances = {each.name: each for each in values if isinstance(each, NodeType)}
     classes = {
         each.name: each
         for each in values
         if isinstance(each, type)
-        and issubclass(each, Kind)
+        and issubclass(each, NodeType)
         and each.__module__ == module
         and isinstance(getattr(each, "name", None), str)
     }

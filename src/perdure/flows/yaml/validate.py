@@ -54,7 +54,7 @@ def secrets_of(flow: BuiltFlow) -> list[str]:
 def _calls(node: Node) -> Iterator[Call]:
     for part in _CALLS:
         call = getattr(node, part, None)
-        is_own = part == "call" and isinstance(node, TaskNode) and bool(node.kind)
+        is_own = part == "call" and isinstance(node, TaskNode) and bool(node.type)
         if isinstance(call, Call) and not is_own:
             yield call
 

@@ -15,8 +15,8 @@ from perdure.model.graph import APPROVE
 from perdure.model.ids import JobId, Key, RunId
 from perdure.model.job import FINISHED, FailedAttempt, Job, QueueInfo, Status
 from perdure.model.limit import Limit, LimitInfo, LimitRule, LimitUse, limit_of
-from perdure.model.partition import Lane
-from perdure.model.run import RunState, RunStatus, Wait, WaitKind
+from perdure.model.partition import Partition
+from perdure.model.run import RunState, RunStatus, Wait, WaitType
 from perdure.model.value import Value
 from perdure.model.wait import approval_id
 from perdure.model.worker import WorkerState, has_code, has_tags, is_live
@@ -304,10 +304,10 @@ def _headline(run: RunId, state: RunState, found: Sequence[Finding]) -> tuple[Fi
         for code in _STUCK:
             if counts[code]:
                 return (next(each for each in found if each.code == code),)
-    told = [(kind, sum(counts[code] for code in codes)) for kind, codes in _COUNTS]
+    told = [(found_type, sum(counts[code] for code in codes)) for found_type, codes in _COUNTS]
     told.append((_HELD_BACK, sum(counts[code] for code in _STUCK)))
     return tuple(
-        kind.finding(severity=Severity.OK, count=count) for kind, count in told if count
+        found_type.finding(severity=Severity.OK, count=count) for found_type, count in told if count
     ) or (PROGRESSING.finding(severity=Severity.OK),)
 
 
@@ -524,14 +524,16 @@ def _no_version(job: Job, key: str, flow: str, live: Sequence[WorkerState]) -> F
 
 def rules_for(job: Job, flow: str, worker: WorkerState) -> tuple[LimitRule, ...]:
     """What a worker keeps to when it claims a job like this; ``flow`` is empty for a plain one."""
-    lane = Lane(queue=job.queue, task=job.task, tags=job.tags, keys=job.limit_keys, flow=flow)
+    partition = Partition(
+        queue=job.queue, task=job.task, tags=job.tags, keys=job.limit_keys, flow=flow
+    )
     of_task = [
         info
         for each in worker.info.task_limits
         if (each.task, each.flow) == (job.task, flow)
         for info in each.limits
     ]
-    return governing_rules(lane, _limits(of_task), _limits(worker.info.limits))
+    return governing_rules(partition, _limits(of_task), _limits(worker.info.limits))
 
 
 def _limits(infos: Iterable[LimitInfo]) -> list[Limit]:
@@ -602,15 +604,15 @@ def _limited(
 
 def wait_actions(wait: Wait, detail: Any = None) -> tuple[Action, ...]:
     """What ends a wait; ``detail`` is what is kept with it, decoded, if that is known."""
-    match wait.kind:
-        case WaitKind.SIGNAL:
+    match wait.type:
+        case WaitType.SIGNAL:
             signal = {"id": wait.run, "name": wait.name}
             return (Action("runs.signal", signal, ("payload",)),)
-        case WaitKind.CHILD:
+        case WaitType.CHILD:
             return (Action("runs.explain", {"id": wait.name}),)
-        case WaitKind.OUTSIDE:
+        case WaitType.EXTERNAL:
             return (_report(wait.run, wait.key),)
-        case WaitKind.APPROVAL:
+        case WaitType.APPROVAL:
             args: dict[str, Any] = {"id": approval_id(wait.run, wait.key)}
             if isinstance(detail, dict):
                 choices = detail.get("answers") or (APPROVE,)
@@ -619,7 +621,7 @@ def wait_actions(wait: Wait, detail: Any = None) -> tuple[Action, ...]:
                 args["roles"] = wait.deciders[:1]
             asks = ("by",) if "decision" in args else ("decision", "by")
             return (Action("approvals.decide", args, asks),)
-        case WaitKind.TIMER:
+        case WaitType.TIMER:
             return ()
 
 
@@ -628,7 +630,7 @@ def _report(run: RunId, node: str) -> Action:
 
 
 def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[Finding]:
-    timers = {wait.key: wait for wait in around.waits if wait.kind is WaitKind.TIMER}
+    timers = {wait.key: wait for wait in around.waits if wait.type is WaitType.TIMER}
     is_served = any(is_live(each, now) for each in around.workers)
     for wait in around.waits:
         detail = around.details.get(wait.key)
@@ -636,8 +638,8 @@ def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[
         args: dict[str, Any] = {"since": wait.opened_at}
         if wait.due_at is not None:
             args |= {"until": wait.due_at, "overdue": _overdue(wait.due_at, now)}
-        match wait.kind:
-            case WaitKind.TIMER:
+        match wait.type:
+            case WaitType.TIMER:
                 if Key.parse(wait.key).part:  # it stands beside another wait
                     continue
                 if is_served:
@@ -646,13 +648,13 @@ def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[
                     yield TIMER_UNSERVED.finding(
                         wait.key, START_WORKER, severity=Severity.WARNING, **args
                     )
-            case WaitKind.SIGNAL:
+            case WaitType.SIGNAL:
                 if isinstance(detail, dict):
                     args["where"] = detail.get("where")
                 yield SIGNAL.finding(
                     wait.key, *actions, severity=Severity.OK, signal=wait.name, **args
                 )
-            case WaitKind.CHILD:
+            case WaitType.CHILD:
                 child = RunId(wait.name)
                 status = around.children.get(child)
                 code = CHILD_NOT_FOUND if status is None else CHILD
@@ -660,12 +662,12 @@ def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[
                 yield code.finding(
                     wait.key, *actions, severity=severity, child=child, status=status, **args
                 )
-            case WaitKind.OUTSIDE:
+            case WaitType.EXTERNAL:
                 poll = timers.get(f"poll:{wait.key}")
                 poll_at = None if poll is None else poll.due_at
                 args |= {"step": wait.name, "poll_at": poll_at}
                 yield REPORT.finding(wait.key, *actions, severity=Severity.OK, **args)
-            case WaitKind.APPROVAL:
+            case WaitType.APPROVAL:
                 approval = state.approvals.get(wait.key)
                 answers = (
                     {}

@@ -9,7 +9,7 @@ from typing import Any
 from perdure.diagnostics import Action, Code, Finding, Severity, declare
 from perdure.model.facts import StorageReport
 from perdure.model.job import DEFAULT_NAMESPACE, QueueDepth, QueueInfo, Status
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.schedule import UnreadableSchedule
 from perdure.model.value import Value
 from perdure.model.worker import PollResult, WorkerState, has_code, has_tags, is_live
@@ -41,8 +41,8 @@ class Vitals(Value):
     """How far this machine's clock is ahead of the store's."""
     examination: StorageReport = StorageReport()
     workers: tuple[WorkerState, ...] = ()
-    surveys: Mapping[str, PollResult] = {}
-    """By namespace, with all its lanes."""
+    polls: Mapping[str, PollResult] = {}
+    """By namespace, with all its partitions."""
     depth: tuple[QueueDepth, ...] = ()
     paused_queues: tuple[QueueInfo, ...] = ()
     unreadable_schedules: tuple[UnreadableSchedule, ...] = ()
@@ -224,14 +224,14 @@ def _storage(found: StorageReport) -> Iterator[Finding]:
         yield _ok(INDEXES, "indexes")
     if found.log_bytes is not None and found.log_bytes > LOG_BYTES_MAX:
         yield _warning(LOG_LARGE, "log", megabytes=round(found.log_bytes / 1024 / 1024))
-    for stray in found.strays[:NAMED_MAX]:
-        namespace = _namespace(stray.namespace)
+    for orphan in found.orphaned_runs[:NAMED_MAX]:
+        namespace = _namespace(orphan.namespace)
         steps = [
-            Action(each, {"id": stray.run, **namespace}) for each in ("runs.cancel", "runs.retry")
+            Action(each, {"id": orphan.run, **namespace}) for each in ("runs.cancel", "runs.retry")
         ]
-        yield RUN_ORPHANED.finding("runs", *steps, run=stray.run, **namespace)
-    if len(found.strays) > NAMED_MAX:
-        yield MORE.finding("runs", count=len(found.strays) - NAMED_MAX)
+        yield RUN_ORPHANED.finding("runs", *steps, run=orphan.run, **namespace)
+    if len(found.orphaned_runs) > NAMED_MAX:
+        yield MORE.finding("runs", count=len(found.orphaned_runs) - NAMED_MAX)
 
 
 def _workers(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Finding]:
@@ -254,48 +254,46 @@ def _workers(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Finding]:
 
 def _is_work_left(vitals: Vitals) -> bool:
     return any(
-        survey.lanes or any(at is not None and at <= vitals.now for at, _, _ in _due_times(survey))
-        for survey in vitals.surveys.values()
+        poll.partitions or any(at is not None and at <= vitals.now for at, _, _ in _due_times(poll))
+        for poll in vitals.polls.values()
     )
 
 
-def _due_times(survey: PollResult) -> tuple[tuple[datetime | None, str, Code], ...]:
+def _due_times(poll: PollResult) -> tuple[tuple[datetime | None, str, Code], ...]:
     """When the first of each type is due, and what to report if it is not done."""
     return (
-        (survey.next_lease_end_at, "leases", LEASE_OVERDUE),
-        (survey.next_due_at, "jobs", JOB_OVERDUE),
-        (survey.next_deadline_at, "jobs", DEADLINE_OVERDUE),
-        (survey.next_wait_at, "waits", WAIT_OVERDUE),
-        (survey.next_tick_at, "schedules", SCHEDULE_OVERDUE),
+        (poll.next_lease_end_at, "leases", LEASE_OVERDUE),
+        (poll.next_due_at, "jobs", JOB_OVERDUE),
+        (poll.next_deadline_at, "jobs", DEADLINE_OVERDUE),
+        (poll.next_wait_at, "waits", WAIT_OVERDUE),
+        (poll.next_tick_at, "schedules", SCHEDULE_OVERDUE),
     )
 
 
 def _work(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Finding]:
     stuck: list[Finding] = []
-    for namespace, survey in vitals.surveys.items():
+    for namespace, poll in vitals.polls.items():
         within = _namespace(namespace)
-        for at, about, code in _due_times(survey):
+        for at, about, code in _due_times(poll):
             if at is not None and vitals.now - at > OVERDUE:
                 late = _rounded(vitals.now - at)
                 stuck.append(code.finding(about, _start(**within), late=late, **within))
         if alive:  # else there is one thing to say, and it is said of the workers
-            stuck += _unserved(namespace, survey, alive)
+            stuck += _unserved(namespace, poll, alive)
     yield from stuck
     if not stuck and (alive or not _is_work_left(vitals)):
         yield _ok(WORK, "work")
 
 
-def _unserved(
-    namespace: str, survey: PollResult, alive: Sequence[WorkerState]
-) -> Iterator[Finding]:
+def _unserved(namespace: str, poll: PollResult, alive: Sequence[WorkerState]) -> Iterator[Finding]:
     """Jobs that no live worker takes, each reason once."""
     team = [each for each in alive if each.info.namespace == namespace]
     within = _namespace(namespace)
     found: dict[tuple[Any, ...], Finding] = {}
-    for text in survey.lanes:
-        lane = Lane.parse(text)
-        if lane.queue not in survey.paused:
-            reason = _why_unserved(lane, team, within)
+    for text in poll.partitions:
+        partition = Partition.parse(text)
+        if partition.queue not in poll.paused:
+            reason = _why_unserved(partition, team, within)
             if reason is not None:
                 found.setdefault((reason.code, *reason.args.values()), reason)
     if found and not team:
@@ -307,22 +305,22 @@ def _unserved(
 
 
 def _why_unserved(
-    lane: Lane, team: Sequence[WorkerState], within: dict[str, Any]
+    partition: Partition, team: Sequence[WorkerState], within: dict[str, Any]
 ) -> Finding | None:
-    """Narrow down who could take the jobs of a lane."""
-    able = [each for each in team if has_code(each.info, task=lane.task, flow=lane.flow)]
+    """Narrow down who could take the jobs of a partition."""
+    able = [each for each in team if has_code(each.info, task=partition.task, flow=partition.flow)]
     if not able:
-        if lane.flow:
-            return FLOW_UNSERVED.finding("jobs", _start(**within), flow=lane.flow, **within)
-        return TASK_UNSERVED.finding("jobs", _start(**within), task=lane.task, **within)
-    of = {"task": lane.task, **({"flow": lane.flow} if lane.flow else {}), **within}
-    serving = [each for each in able if lane.queue in each.info.queues]
+        if partition.flow:
+            return FLOW_UNSERVED.finding("jobs", _start(**within), flow=partition.flow, **within)
+        return TASK_UNSERVED.finding("jobs", _start(**within), task=partition.task, **within)
+    of = {"task": partition.task, **({"flow": partition.flow} if partition.flow else {}), **within}
+    serving = [each for each in able if partition.queue in each.info.queues]
     if not serving:
-        start = _start(queues=(lane.queue,), **within)
-        return QUEUE_UNSERVED.finding("jobs", start, queue=lane.queue, **of)
-    if not any(has_tags(each.info.tags, lane.tags) for each in serving):
-        start = _start(queues=(lane.queue,), tags=lane.tags, **within)
-        return TAGS_UNSERVED.finding("jobs", start, tags=lane.tags, **of)
+        start = _start(queues=(partition.queue,), **within)
+        return QUEUE_UNSERVED.finding("jobs", start, queue=partition.queue, **of)
+    if not any(has_tags(each.info.tags, partition.tags) for each in serving):
+        start = _start(queues=(partition.queue,), tags=partition.tags, **within)
+        return TAGS_UNSERVED.finding("jobs", start, tags=partition.tags, **of)
     return None
 
 

@@ -32,7 +32,7 @@ from perdure.model.graph import (
     SignalNode,
     TaskNode,
     inputs_of,
-    kind_of,
+    type_of,
 )
 from perdure.model.ids import Key, RunId
 from perdure.model.run import NodeStatus, RunState
@@ -103,7 +103,7 @@ class NodeLineage(Value):
     """One node that the run has reached."""
 
     id: str
-    kind: str
+    type: str
     status: NodeStatus
     uses: tuple[Use, ...] = ()
     output: int = 0
@@ -228,7 +228,7 @@ class _Tracing:
         taken = tuple(self._taken(node))
         return NodeLineage(
             id=node.id,
-            kind=kind_of(node),
+            type=type_of(node),
             status=state.status,
             uses=(*taken, *self._told(node)),
             output=state.ref if is_completed else 0,

@@ -28,13 +28,13 @@ from perdure.model.event import (
     NodeUndone,
     RunFailed,
     RunPaused,
-    RunUnpaused,
+    RunResumed,
     StoredEvent,
     UndoFailed,
     decode_event,
 )
 from perdure.model.ids import Key, RunId
-from perdure.model.run import LiveKind, NodeStatus, RunState
+from perdure.model.run import LiveType, NodeStatus, RunState
 from perdure.render.diagram import mark_of
 from perdure.render.timeline import Bar, Doing, Ending, Timeline, TimelineRow
 
@@ -67,28 +67,28 @@ class _Record:
         self._state = RunState()
         self._rows: dict[str, _Row] = {}
         self._attempts: dict[str, int] = {}
-        self._begun_at: datetime | None = None
+        self._started_at: datetime | None = None
         self._last_at: datetime | None = None
 
     def take(self, stored: StoredEvent) -> None:
         check_contiguous(self._run, self._state.number + 1, stored.number)
         event = decode_event(self._run, stored.number, stored.data)
         self._state = fold_stored(self._run, self._state, event)
-        self._begun_at = self._begun_at or stored.at
+        self._started_at = self._started_at or stored.at
         self._last_at = stored.at
         for text in dict.fromkeys(self._touched(event)):
             self._compare(text, event, stored.at)
         self._note(event)
 
     def timeline(self, now: datetime) -> Timeline:
-        assert self._begun_at is not None
+        assert self._started_at is not None
         assert self._last_at is not None
         state = self._state
         return Timeline(
             run=self._run,
             flow=f"{state.flow}@{state.version}",
             status=state.status,
-            begun_at=self._begun_at,
+            started_at=self._started_at,
             until=self._last_at if state.is_ended else max(now, self._last_at),
             rows=tuple(self._row(node, row) for node, row in self._rows.items()),
         )
@@ -112,7 +112,7 @@ class _Record:
             # One item of many that go on says nothing of the others.
             if key.item is None or node is None or node.status is not NodeStatus.LIVE:
                 yield from self._row_of(key.node).open
-        elif isinstance(event, RunUnpaused):
+        elif isinstance(event, RunResumed):
             yield from self._state.live
         else:
             for row in self._rows.values():
@@ -138,16 +138,16 @@ class _Record:
             self._attempts[text] = self._attempt(text, event)
             row.open[text] = len(row.bars)
             attempt = self._attempts[text]
-            row.bars.append(Bar(doing=doing, begun_at=at, key=text, attempt=attempt))
+            row.bars.append(Bar(doing=doing, started_at=at, key=text, attempt=attempt))
 
     def _doing(self, key: Key, text: str) -> Doing | None:
         match self._state.live.get(text):
-            case LiveKind.JOB:
+            case LiveType.JOB:
                 held = self._state.is_paused
                 return None if held else Doing.UNDO if key.part == "undo" else Doing.WORK
-            case LiveKind.WAIT:
+            case LiveType.WAIT:
                 return Doing.WAIT
-            case LiveKind.CHILD:
+            case LiveType.CHILD:
                 return Doing.CHILD
             case _:
                 return None

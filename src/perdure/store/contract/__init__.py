@@ -18,25 +18,25 @@ from perdure.model.job import Inserted, NewJob
 from perdure.model.run import NewRun, Submitted
 from perdure.store.contract.admin import AdminStore
 from perdure.store.contract.audit import AuditStore
-from perdure.store.contract.jobs import ClaimRequest, JobStore, LaneRequest
-from perdure.store.contract.maintenance import SURVEY_LANES_MAX, MaintenanceStore
+from perdure.store.contract.jobs import ClaimRequest, JobStore, PartitionClaim
+from perdure.store.contract.maintenance import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.contract.queries import QueryStore
 from perdure.store.contract.runs import EventsAfter, EventsBefore, RunStore
 from perdure.store.contract.schedules import ScheduleStore
 from perdure.store.contract.transfer import TransferStore
-from perdure.store.wakeups import Kinds, Listener
+from perdure.store.wakeups import HintTypes, Listener
 
 __all__ = [
     "PARTS",
-    "SURVEY_LANES_MAX",
+    "POLL_PARTITIONS_MAX",
     "AdminStore",
     "AuditStore",
     "ClaimRequest",
     "EventsAfter",
     "EventsBefore",
     "JobStore",
-    "LaneRequest",
     "MaintenanceStore",
+    "PartitionClaim",
     "QueryStore",
     "RunStore",
     "ScheduleStore",
@@ -97,7 +97,7 @@ class Store(Protocol):
     async def now(self) -> datetime: ...
 
     @abstractmethod
-    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
+    def subscribe(self, listener: Listener, types: HintTypes = None) -> Callable[[], None]:
         """Call ``listener`` on this store's event loop for each hint; returns how to stop it.
 
         - Only for hints of these kinds, where they are given.

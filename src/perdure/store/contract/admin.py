@@ -42,7 +42,7 @@ class AdminStore(Protocol):
           holder.
         - ENABLE makes a job waiting, or scheduled if its time is ahead.
         - RETRY starts failed, dead and cancelled jobs with a fresh budget (failures, postponements
-          and deaths count from zero) and without a deadline. Their history of failures is kept.
+          and crashes count from zero) and without a deadline. Their history of failures is kept.
           Raises ``FingerprintTaken`` when a live job has the fingerprint of one.
         - RESUME puts paused (released) jobs back into the queue.
         """
@@ -86,5 +86,5 @@ class AdminStore(Protocol):
 
         - Names indexes that are missing, and those that are not valid.
         - Names runs that are under way without a job or a wait, unless they are paused; at most
-          ``STRAYS_MAX`` of them.
+          ``ORPHANS_MAX`` of them.
         """

@@ -24,7 +24,7 @@ class JobColumns(Value):
     """With the status, it tells whether the job changed since it was read."""
     queue: str
     task: str
-    lane: str
+    partition: str
     rank: float
     limit_keys: tuple[str, ...]
     """The limits that it counts under, while it is held."""

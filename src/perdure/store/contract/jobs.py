@@ -15,20 +15,20 @@ from perdure.model.value import Value
 from perdure.model.worker import Renewal
 
 
-class LaneRequest(Value):
-    """One lane to claim from, with the limit rules that govern its jobs."""
+class PartitionClaim(Value):
+    """One partition to claim from, with the limit rules that govern its jobs."""
 
-    lane: str
+    partition: str
     queue: str
     rules: tuple[LimitRule, ...] = ()
 
 
 class ClaimRequest(Value):
-    """Who claims, from which lanes, how many, and for how long."""
+    """Who claims, from which partitions, how many, and for how long."""
 
     namespace: str
     worker: WorkerId
-    lanes: Sequence[LaneRequest]
+    partitions: Sequence[PartitionClaim]
     limit: int
     lease: timedelta
 
@@ -54,10 +54,10 @@ class JobStore(Protocol):
 
     @abstractmethod
     async def claim(self, request: ClaimRequest) -> Claimed:
-        """Lease up to ``limit`` waiting jobs of the lanes, lowest rank first, then oldest id.
+        """Lease up to ``limit`` waiting jobs of the partitions, lowest rank first, then oldest id.
 
         - Hands a job to one worker at a time, and raises its epoch and attempt.
-        - Takes nothing of a paused queue, of another namespace, or of another lane.
+        - Takes nothing of a paused queue, of another namespace, or of another partition.
         - Leaves a job alone that this worker failed, until its hold-off ends.
         - Never exceeds a rule, however many claim at once: live jobs under a key are those held
           with an unexpired lease, starts are counted in the sliding window.
@@ -71,12 +71,12 @@ class JobStore(Protocol):
         - A claim that is not current writes nothing, and does not stop the others.
         - An aborting job ends cancelled whatever its outcome.
         - Completed keeps the output and sets progress to 100.
-        - Retried, Failed and Buried keep the failure in the job's history.
+        - Retried, Failed and DeadLettered keep the failure in the job's history.
         - Retried moves the rank with the time it is ready again, and holds its worker off.
         - Retried counts a failure, or a postponement, and closes the limit it names.
         - A time too far away is brought as near as every backend can read it back.
-        - Failed and Buried count a failure too: the last one.
-        - GivenBack and Released take the attempt back; GivenBack keeps the rank.
+        - Failed and DeadLettered count a failure too: the last one.
+        - Requeued and Released take the attempt back; Requeued keeps the rank.
         - A dropped job is gone for readers, and still there for its waiters.
         """
 

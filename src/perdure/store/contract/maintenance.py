@@ -13,8 +13,8 @@ from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
 from perdure.model.worker import PollResult, WorkerInfo
 
-SURVEY_LANES_MAX = 1000
-"""Lanes that one poll names; with more of them, the next poll goes on where it stopped."""
+POLL_PARTITIONS_MAX = 1000
+"""Partitions that one poll names; with more of them, the next poll goes on where it stopped."""
 
 
 class MaintenanceStore(Protocol):
@@ -24,11 +24,11 @@ class MaintenanceStore(Protocol):
     """
 
     @abstractmethod
-    async def poll(self, namespace: str, after_lane: str = "") -> PollResult:
+    async def poll(self, namespace: str, after_partition: str = "") -> PollResult:
         """What waits and what is due next, in one statement whose cost does not grow with jobs.
 
-        - Names the lanes of this namespace with waiting jobs, in text order, those after
-          ``after_lane``, at most ``SURVEY_LANES_MAX`` of them.
+        - Names the partitions of this namespace with waiting jobs, in text order, those after
+          ``after_partition``, at most ``POLL_PARTITIONS_MAX`` of them.
         - The times due are those of this namespace; a wait's counts as ``next_wait_at``, a
           schedule's as ``next_tick_at``.
         - Names the paused queues of this namespace.
@@ -44,12 +44,12 @@ class MaintenanceStore(Protocol):
 
     @abstractmethod
     async def take_over_expired(
-        self, namespace: str, limit: int, deaths_max: int
+        self, namespace: str, limit: int, max_crashes: int
     ) -> list[TakenOver]:
         """Take jobs from holders whose lease ran out.
 
         - Back to waiting with their rank, no failure counted, a death counted.
-        - The ``deaths_max``-th death sends it to the dead letter as a poison pill.
+        - The ``max_crashes``-th death sends it to the dead letter as a poison pill.
         - An aborting one ends cancelled. The old claim is stale from then on.
         """
 

@@ -34,7 +34,7 @@ class RunStore(Protocol):
 
     A job of a run (``NewJob.node``) is claimed, renewed, requeued and taken over as any other.
     It leaves the queue with its outcome, and never stays as a finished one; how often it crashed
-    its workers is counted, and told by ``ClaimedJob.deaths``, but the store does not bury it.
+    its workers is counted, and told by ``ClaimedJob.crashes``, but the store does not bury it.
     """
 
     @abstractmethod
@@ -53,7 +53,9 @@ class RunStore(Protocol):
         """
 
     @abstractmethod
-    async def commit(self, commits: Sequence[RunCommit], lanes: Sequence[str] = ()) -> CommitAnswer:
+    async def commit(
+        self, commits: Sequence[RunCommit], partitions: Sequence[str] = ()
+    ) -> CommitAnswer:
         """Write one step of each run, each all or none; one does not stop the others.
 
         - CONFLICT, and nothing written, when the run's last event is not the expected one or the
@@ -61,7 +63,7 @@ class RunStore(Protocol):
           answer names those claims.
         - Events are numbered on from the expected one. The run takes the status, and an ended one
           its time; one that is retried is no longer ended.
-        - Ends: the job leaves the queue. Continues: the same row takes the new job's lane,
+        - Ends: the job leaves the queue. Continues: the same row takes the new job's partition,
           priority, input, policy and key under the same claim and lease, as if just started:
           attempt 1, no failures, no progress. Repeats: as a retried job.
         - New jobs and children are inserted, waits opened and closed. A wait that is opened
@@ -71,13 +73,13 @@ class RunStore(Protocol):
           inserts or opens is not touched by its own drops and clears.
         - Holds parks jobs as paused, taking held ones from their holders, with their attempt
           back, and keeps waits from becoming due; until False puts them back in their place.
-        - A new version goes into the lanes of the run's jobs.
+        - A new version goes into the partitions of the run's jobs.
         - The end of a child makes the wait of its parent due at once.
         - A snapshot replaces the one that is kept.
         - A time of a job that some backend could not read back raises ``InvalidInput``, and nothing
           of the batch is written.
         - A commit repeated with its token after a lost answer is done, and counts once.
-        - Answers the lowest rank that waits in ``lanes``, as of this write.
+        - Answers the lowest rank that waits in ``partitions``, as of this write.
         """
 
     @abstractmethod
@@ -115,7 +117,7 @@ class RunStore(Protocol):
     async def save_step(self, claim: Claim, owner: str, step: StoredStep) -> None:
         """Keep a result under a name; the first one stays.
 
-        - Raises ``StaleClaim``, and writes nothing, when the claim is not current.
+        - Raises ``ClaimLost``, and writes nothing, when the claim is not current.
         """
 
     @abstractmethod

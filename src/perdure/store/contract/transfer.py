@@ -1,6 +1,6 @@
 """What a store keeps, row by row, in the same words on every backend: for moving it to another.
 
-A part of backends whose contents outlive a process. Workers, duties and leases are not in it: they
+A part of backends whose contents outlive a process. Workers, maintenance_leases and leases are not in it: they
 belong to the place, not the work.
 """
 
@@ -66,12 +66,12 @@ class WaitRow(TransferRow, tag="wait"):
     run_id: str
     namespace: str
     key: str
-    kind: str
+    type: str
     name: str
     opened_at: datetime
     detail: bytes
     due_at: datetime | None = None
-    is_held: bool = False
+    is_suspended: bool = False
     deciders: tuple[str, ...] = ()
 
 
@@ -82,7 +82,7 @@ class JobRow(TransferRow, tag="job"):
     namespace: str
     queue: str
     task: str
-    lane: str
+    partition_key: str
     status: str
     priority: int
     rank: float
@@ -93,8 +93,8 @@ class JobRow(TransferRow, tag="job"):
     epoch: int = 0
     attempt: int = 0
     failures: int = 0
-    postpones: int = 0
-    deaths: int = 0
+    snoozes: int = 0
+    crashes: int = 0
     max_attempts: int | None = None
     job_group: str | None = None
     fingerprint: str | None = None
@@ -234,16 +234,16 @@ def release_lease(job: JobRow, lease_until: datetime | None, now: datetime) -> J
     if lease_until is None:
         return job
     is_dead = lease_until <= now
-    epoch, deaths = job.epoch + 1, job.deaths + is_dead
+    epoch, crashes = job.epoch + 1, job.crashes + is_dead
     if job.status == Status.ABORTING:
         return replace(
-            job, status=Status.CANCELLED.value, epoch=epoch, deaths=deaths, finished_at=now
+            job, status=Status.CANCELLED.value, epoch=epoch, crashes=crashes, finished_at=now
         )
     return replace(
         job,
         status=Status.WAITING.value,
         epoch=epoch,
-        deaths=deaths,
+        crashes=crashes,
         attempt=job.attempt - (not is_dead),
         worker=None,
     )

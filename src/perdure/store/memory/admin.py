@@ -9,9 +9,17 @@ from itertools import islice
 from typing import Any
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
-from perdure.model.facts import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
+from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.ids import JobId
-from perdure.model.job import FINISHED, HELD, JobFilter, QueueDepth, QueueInfo, Status, StatusChange
+from perdure.model.job import (
+    CLAIMED,
+    FINISHED,
+    JobFilter,
+    QueueDepth,
+    QueueInfo,
+    Status,
+    StatusChange,
+)
 from perdure.model.run import ENDED, FlowCount, RunStatus
 from perdure.model.times import nearest_duration
 from perdure.store.admission import moved_rank
@@ -83,7 +91,7 @@ class MemoryAdmin(AdminStore):
     async def queue_stats(self, namespace: str | None) -> list[QueueDepth]:
         with self._session.transaction() as transaction:
             jobs = newest_jobs(transaction, JobFilter(namespace=namespace))
-            counts = Counter((job.namespace, job.lane.queue, job.status) for job in jobs)
+            counts = Counter((job.namespace, job.partition.queue, job.status) for job in jobs)
             return [
                 QueueDepth(namespace=place, queue=queue, status=status, count=count)
                 for (place, queue, status), count in sorted(counts.items())
@@ -98,12 +106,12 @@ class MemoryAdmin(AdminStore):
         with self._session.transaction() as transaction:
             state = transaction.state
             oldest_first = (state.records.runs[place] for place in state.records.by_age.ids())
-            strays = (
+            orphaned_runs = (
                 OrphanedRun(run=run.id, namespace=run.namespace)
                 for run in oldest_first
-                if _is_stray(state, run)
+                if _is_orphaned(state, run)
             )
-            return StorageReport(strays=tuple(islice(strays, STRAYS_MAX)))
+            return StorageReport(orphaned_runs=tuple(islice(orphaned_runs, ORPHANS_MAX)))
 
     async def flow_stats(self, namespace: str | None) -> list[FlowRuns]:
         with self._session.transaction() as transaction:
@@ -133,7 +141,7 @@ def _abort(transaction: Transaction, job: StoredJob) -> StoredJob:
 
 
 def _disable(transaction: Transaction, job: StoredJob) -> StoredJob:
-    if job.status not in HELD:
+    if job.status not in CLAIMED:
         return transaction.move(job, Operation.DISABLE, Status.DISABLED)
     transaction.hints.stopped(job.id)
     return transaction.move(job, Operation.DISABLE, Status.DISABLED, epoch=job.epoch + 1)
@@ -149,7 +157,7 @@ def _retry(transaction: Transaction, job: StoredJob) -> StoredJob:
     rival = live_rival(transaction, job)
     if rival is not None:
         raise FingerprintTaken(
-            queue=job.lane.queue, fingerprint=job.fingerprint or "", job_id=rival.id
+            queue=job.partition.queue, fingerprint=job.fingerprint or "", job_id=rival.id
         )
     return transaction.move(
         job,
@@ -158,8 +166,8 @@ def _retry(transaction: Transaction, job: StoredJob) -> StoredJob:
         ready_at=transaction.now,
         rank=moved_rank(job.rank, job.ready_at, transaction.now),
         failures=0,
-        postpones=0,
-        deaths=0,
+        snoozes=0,
+        crashes=0,
         deadline_at=None,
         avoid_worker=None,
         avoid_until=None,
@@ -181,7 +189,7 @@ _CHANGES: dict[Operation, Change] = {
 }
 
 
-def _is_stray(state: State, run: StoredRun) -> bool:
+def _is_orphaned(state: State, run: StoredRun) -> bool:
     if run.is_ended or run.status is RunStatus.PAUSED or state.records.waits_of(run.place):
         return False
     return all(state.jobs[id].status in FINISHED for id in state.of_run.ids(run.place))

@@ -35,14 +35,14 @@ class MemoryAudit(AuditStore):
 
     async def job_before(self, namespace: str | None, id: JobId | None) -> JobId | None:
         with self._state.lock:
-            listed = [job.id for job in self._jobs(namespace) if not job.is_dropped]
+            listed = [job.id for job in self._jobs(namespace) if not job.is_hidden]
             return max((each for each in listed if id is None or each < id), default=None)
 
     async def hidden_jobs(
         self, namespace: str | None, before: JobId | None, limit: int
     ) -> list[Job]:
         with self._state.lock:
-            hidden = [job for job in self._jobs(namespace) if job.is_dropped]
+            hidden = [job for job in self._jobs(namespace) if job.is_hidden]
         hidden.sort(key=lambda job: job.id, reverse=True)
         older = [job for job in hidden if before is None or job.id < before]
         return [job.as_job(with_values=False) for job in older[:limit]]
@@ -50,12 +50,12 @@ class MemoryAudit(AuditStore):
     async def suspended_waits(self, namespace: str, run: RunId) -> frozenset[str]:
         with self._state.lock:
             waits = self._state.records.waits_of((namespace, run))
-            return frozenset(wait.key for wait in waits if wait.is_held)
+            return frozenset(wait.key for wait in waits if wait.is_suspended)
 
     async def shared_fingerprints(self, namespace: str | None) -> list[SharedFingerprint]:
         with self._state.lock:
             counts = Counter(
-                (job.namespace, job.lane.queue, job.fingerprint)
+                (job.namespace, job.partition.queue, job.fingerprint)
                 for job in self._jobs(namespace)
                 if job.fingerprint is not None and job.status not in FINISHED
             )
@@ -108,9 +108,9 @@ def _columns(job: StoredJob) -> JobColumns:
     return JobColumns(
         status=job.status,
         epoch=job.epoch,
-        queue=job.lane.queue,
-        task=job.lane.task,
-        lane=job.lane.text,
+        queue=job.partition.queue,
+        task=job.partition.task,
+        partition=job.partition.text,
         rank=job.rank,
         limit_keys=job.limit_keys,
         policy=job.policy,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from perdure.model.ids import JobId
-from perdure.model.job import HELD, NewJob, Status
+from perdure.model.job import CLAIMED, NewJob, Status
 from perdure.model.outcome import Settlement
 from perdure.model.run import (
     ENDED,
@@ -15,10 +15,10 @@ from perdure.model.run import (
     CommitResult,
     CommitState,
     Continues,
-    Ends,
-    Repeats,
+    Finishes,
+    Retries,
     RunCommit,
-    WaitKind,
+    WaitType,
 )
 from perdure.store.memory.jobs import fresh, settle
 from perdure.store.memory.records import StoredJob, StoredRun
@@ -27,16 +27,20 @@ from perdure.store.memory.transaction import Transaction
 
 _DONE = CommitResult(state=CommitState.DONE)
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
-_HOLDABLE = HELD | {Status.WAITING, Status.SCHEDULED}
+_SUSPENDABLE = CLAIMED | {Status.WAITING, Status.SCHEDULED}
 
 
 def commit_runs(
-    transaction: Transaction, commits: Sequence[RunCommit], lanes: Sequence[str]
+    transaction: Transaction, commits: Sequence[RunCommit], partitions: Sequence[str]
 ) -> CommitAnswer:
     results = [_commit(transaction, commit) for commit in commits]
     namespaces = {commit.namespace for commit in commits}
     waiting = transaction.state.waiting
-    fronts = (waiting.first((namespace, lane)) for namespace in namespaces for lane in lanes)
+    fronts = (
+        waiting.first((namespace, partition))
+        for namespace in namespaces
+        for partition in partitions
+    )
     return CommitAnswer(
         results=results,
         most_urgent_rank=min((rank for rank in fronts if rank is not None), default=None),
@@ -54,7 +58,7 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     if run.number != commit.expected:
         return _CONFLICT
     claims = [settlement.claim for settlement in commit.settlements]
-    stale = tuple(claim for claim in claims if transaction.held(claim) is None)
+    stale = tuple(claim for claim in claims if transaction.claimed(claim) is None)
     if stale:
         return CommitResult(state=CommitState.STALE, stale=stale)
     _write(transaction, run, commit)
@@ -89,25 +93,25 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
 
     # What ends comes before what the same step starts, which may have the same keys.
     settled = {settlement.claim.id for settlement in commit.settlements}
-    if commit.clears or commit.drops:
+    if commit.cancel_all or commit.cancel_keys:
         _give_up_jobs(transaction, run, commit, settled)
-    if commit.clears or commit.drops or commit.closes:
+    if commit.cancel_all or commit.cancel_keys or commit.close_waits:
         _end_waits(transaction, run, commit)
-    if commit.holds is not None:
-        _hold_jobs(transaction, run, settled, holds=commit.holds)
-        _hold_waits(transaction, run, holds=commit.holds)
+    if commit.suspend is not None:
+        _suspend_jobs(transaction, run, settled, suspend=commit.suspend)
+        _suspend_waits(transaction, run, suspend=commit.suspend)
     if commit.version is not None:
-        _change_lanes(transaction, run, commit.version)
+        _change_partitions(transaction, run, commit.version)
 
     for settlement in commit.settlements:
         job = transaction.state.jobs[settlement.claim.id]
-        match settlement.then:
+        match settlement.job_outcome:
             case Continues(job=following):
                 _continue(transaction, job, following)
-            case Ends():
+            case Finishes():
                 transaction.remove(job.id)
                 transaction.hint_at_room(job)
-            case Repeats(outcome=outcome):
+            case Retries(outcome=outcome):
                 settle(transaction, Settlement(claim=settlement.claim, outcome=outcome))
 
     begin(transaction, run.place, commit.jobs, commit.waits, commit.children)
@@ -137,24 +141,24 @@ def _give_up_jobs(
     transaction: Transaction, run: StoredRun, commit: RunCommit, settled: Collection[JobId]
 ) -> None:
     state = transaction.state
-    if commit.clears:
+    if commit.cancel_all:
         ids = state.of_run.ids(run.place)
     else:
-        ids = [id for key in commit.drops for id in state.of_node.ids((*run.place, key))]
+        ids = [id for key in commit.cancel_keys for id in state.of_node.ids((*run.place, key))]
     for id in dict.fromkeys(ids):
         if id not in settled:
             take_away(transaction, state.jobs[id])
 
 
-def _hold_jobs(
-    transaction: Transaction, run: StoredRun, settled: Collection[JobId], *, holds: bool
+def _suspend_jobs(
+    transaction: Transaction, run: StoredRun, settled: Collection[JobId], *, suspend: bool
 ) -> None:
     state = transaction.state
     for id in state.of_run.ids(run.place):
         job = state.jobs[id]
-        if holds and job.status in _HOLDABLE and id not in settled:
+        if suspend and job.status in _SUSPENDABLE and id not in settled:
             _park(transaction, job)
-        elif not holds and job.status is Status.PAUSED:
+        elif not suspend and job.status is Status.PAUSED:
             is_due = job.ready_at <= transaction.now
             back = replace(job, status=Status.WAITING if is_due else Status.SCHEDULED)
             transaction.save(back)
@@ -162,7 +166,7 @@ def _hold_jobs(
 
 
 def _park(transaction: Transaction, job: StoredJob) -> None:
-    if job.status not in HELD:
+    if job.status not in CLAIMED:
         transaction.save(replace(job, status=Status.PAUSED))
         return
     parked = replace(
@@ -179,11 +183,11 @@ def _park(transaction: Transaction, job: StoredJob) -> None:
     transaction.hints.stopped(job.id)
 
 
-def _change_lanes(transaction: Transaction, run: StoredRun, version: str) -> None:
+def _change_partitions(transaction: Transaction, run: StoredRun, version: str) -> None:
     state = transaction.state
     for id in state.of_run.ids(run.place):
         job = state.jobs[id]
-        moved = replace(job, lane=replace(job.lane, flow=f"{run.flow}@{version}"))
+        moved = replace(job, partition=replace(job.partition, flow=f"{run.flow}@{version}"))
         transaction.save(moved)
         transaction.hint_if_queued(moved)
 
@@ -194,26 +198,26 @@ def _change_lanes(transaction: Transaction, run: StoredRun, version: str) -> Non
 def _end_waits(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
     """Remove those that are closed or given up; whoever waits for a child has to look after it."""
     records = transaction.state.records
-    for key in commit.closes:
+    for key in commit.close_waits:
         wait = records.wait(*run.place, key)
         if wait is not None:
             transaction.put(records.put_wait, wait.place, wait, None)
-    if commit.clears:
+    if commit.cancel_all:
         given_up = records.waits_of(run.place)
     else:
-        found = (records.wait(*run.place, key) for key in dict.fromkeys(commit.drops))
+        found = (records.wait(*run.place, key) for key in dict.fromkeys(commit.cancel_keys))
         given_up = [wait for wait in found if wait is not None]
     for wait in given_up:
-        if wait.kind is WaitKind.CHILD:
-            make_due(transaction, wait, is_held=False)
+        if wait.type is WaitType.CHILD:
+            make_due(transaction, wait, is_suspended=False)
         else:
             transaction.put(records.put_wait, wait.place, wait, None)
 
 
-def _hold_waits(transaction: Transaction, run: StoredRun, *, holds: bool) -> None:
+def _suspend_waits(transaction: Transaction, run: StoredRun, *, suspend: bool) -> None:
     records = transaction.state.records
     for wait in records.waits_of(run.place):
-        if wait.is_held is not holds:
-            transaction.put(records.put_wait, wait.place, wait, replace(wait, is_held=holds))
-            if not holds and wait.due_at is not None:
+        if wait.is_suspended is not suspend:
+            transaction.put(records.put_wait, wait.place, wait, replace(wait, is_suspended=suspend))
+            if not suspend and wait.due_at is not None:
                 transaction.hints.due()

@@ -14,16 +14,16 @@ from msgspec.structs import replace
 from perdure.errors import FingerprintTaken
 from perdure.model.check import check_times
 from perdure.model.ids import JobId, WorkerId
-from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
+from perdure.model.job import CLAIMED, FINISHED, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.model.outcome import (
-    Buried,
     Cancelled,
     Completed,
+    DeadLettered,
     Failed,
-    GivenBack,
     Outcome,
-    Released,
+    Parked,
+    Requeued,
     Retried,
     Settlement,
 )
@@ -52,7 +52,7 @@ def insert(transaction: Transaction, new: NewJob) -> Inserted:
             return Inserted(id=rival.id, is_new=False)
         if new.on_conflict == "raise":
             raise FingerprintTaken(
-                queue=rival.lane.queue, fingerprint=new.fingerprint or "", job_id=rival.id
+                queue=rival.partition.queue, fingerprint=new.fingerprint or "", job_id=rival.id
             )
         _replace(transaction, rival, new.id)
     transaction.save(job)
@@ -73,7 +73,7 @@ def fresh(transaction: Transaction, new: NewJob) -> StoredJob:
     return StoredJob(
         id=new.id,
         namespace=new.namespace,
-        lane=new.lane,
+        partition=new.partition,
         status=Status.WAITING if ready_at <= now else Status.SCHEDULED,
         priority=new.priority,
         rank=rank_of(ready_at, new.priority, new.aging),
@@ -92,7 +92,7 @@ def fresh(transaction: Transaction, new: NewJob) -> StoredJob:
 
 def live_rival(transaction: Transaction, job: StoredJob) -> StoredJob | None:
     """The live job that has this job's fingerprint, if one has."""
-    place = (job.namespace, job.lane.queue, job.fingerprint)
+    place = (job.namespace, job.partition.queue, job.fingerprint)
     for id in transaction.state.fingerprints.ids(place):
         return transaction.state.jobs[id]
     return None
@@ -103,10 +103,10 @@ def _replace(transaction: Transaction, job: StoredJob, by: JobId) -> None:
         job,
         Operation.REPLACE,
         Status.CANCELLED,
-        epoch=job.epoch + (job.status in HELD),
+        epoch=job.epoch + (job.status in CLAIMED),
         history=transaction.failed(job, replaced_by(by)),
     )
-    if job.status in HELD:
+    if job.status in CLAIMED:
         transaction.hints.stopped(job.id)
 
 
@@ -155,25 +155,29 @@ def _usage(transaction: Transaction, namespace: str, rule: LimitRule) -> LimitUs
     )
 
 
-LaneRules = Mapping[str, tuple[LimitRule, ...]]
+PartitionRules = Mapping[str, tuple[LimitRule, ...]]
 
 
 def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
-    """Lease the most urgent jobs of the lanes, as many as the limits leave room for."""
-    lanes = {
-        lane.lane: lane.rules
-        for lane in request.lanes
-        if (request.namespace, lane.queue) not in transaction.state.paused
+    """Lease the most urgent jobs of the partitions, as many as the limits leave room for."""
+    partitions = {
+        partition.partition: partition.rules
+        for partition in request.partitions
+        if (request.namespace, partition.queue) not in transaction.state.paused
     }
-    rules = tuple(dict.fromkeys(rule for lane_rules in lanes.values() for rule in lane_rules))
+    rules = tuple(
+        dict.fromkeys(rule for partition_rules in partitions.values() for rule in partition_rules)
+    )
     usages = {rule: _usage(transaction, request.namespace, rule) for rule in rules}
     rooms = admission.rooms(usages, transaction.now)
 
-    candidates = ((job.id, _keys(job, lanes)) for job in _in_order(transaction, request, lanes))
+    candidates = (
+        (job.id, _keys(job, partitions)) for job in _in_order(transaction, request, partitions)
+    )
     left = {key: room.count for key, room in rooms.items()}
     chosen = admission.share_out(candidates, left, request.limit)
 
-    started = [_start(transaction, JobId(id), request, lanes) for id in chosen]
+    started = [_start(transaction, JobId(id), request, partitions) for id in chosen]
     record_starts(transaction, request.namespace, started, rules)
     return Claimed(
         jobs=[job.as_claimed() for job in started],
@@ -183,22 +187,22 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
 
 
 def _in_order(
-    transaction: Transaction, request: ClaimRequest, lanes: LaneRules
+    transaction: Transaction, request: ClaimRequest, partitions: PartitionRules
 ) -> Iterator[StoredJob]:
     """The jobs this worker may start, lowest rank first, then oldest id."""
 
-    def startable(lane: str) -> Iterator[tuple[float, JobId]]:
-        for rank, id in transaction.state.waiting.entries((request.namespace, lane)):
+    def startable(partition: str) -> Iterator[tuple[float, JobId]]:
+        for rank, id in transaction.state.waiting.entries((request.namespace, partition)):
             if not transaction.state.jobs[id].is_held_off(request.worker, transaction.now):
                 yield rank, id
 
-    # All jobs of a lane share its limits, so what lies behind the first ``limit`` cannot be chosen.
-    fronts = [islice(startable(lane), request.limit) for lane in lanes]
+    # All jobs of a partition share its limits, so what lies behind the first ``limit`` cannot be chosen.
+    fronts = [islice(startable(partition), request.limit) for partition in partitions]
     return (transaction.state.jobs[id] for _, id in merge(*fronts))
 
 
 def _start(
-    transaction: Transaction, id: JobId, request: ClaimRequest, lanes: LaneRules
+    transaction: Transaction, id: JobId, request: ClaimRequest, partitions: PartitionRules
 ) -> StoredJob:
     job = transaction.state.jobs[id]
     return transaction.move(
@@ -210,28 +214,28 @@ def _start(
         worker=request.worker,
         started_at=transaction.now,
         lease_until=transaction.now + nearest_duration(request.lease),
-        limit_keys=_keys(job, lanes),
+        limit_keys=_keys(job, partitions),
     )
 
 
-def _keys(job: StoredJob, lanes: LaneRules) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(rule.key for rule in lanes[job.lane.text]))
+def _keys(job: StoredJob, partitions: PartitionRules) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(rule.key for rule in partitions[job.partition.text]))
 
 
 _OPERATIONS: dict[type[Outcome], Operation] = {
     Completed: Operation.COMPLETE,
     Retried: Operation.RETRY_LATER,
     Failed: Operation.FAIL,
-    Buried: Operation.BURY,
+    DeadLettered: Operation.DEAD_LETTER,
     Cancelled: Operation.CANCEL,
-    GivenBack: Operation.GIVE_BACK,
-    Released: Operation.RELEASE,
+    Requeued: Operation.REQUEUE,
+    Parked: Operation.PARK,
 }
 
 
 def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
     """Write one outcome under its claim's fence; None, and nothing written, if it is stale."""
-    job = transaction.held(settlement.claim)
+    job = transaction.claimed(settlement.claim)
     if job is None:
         return None
     outcome, written = settlement.outcome, written_by(settlement.outcome)
@@ -241,7 +245,7 @@ def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
 
     changes: dict[str, Any] = {
         "progress": settlement.progress or job.progress,
-        "is_dropped": settlement.is_dropped and status in FINISHED,
+        "is_hidden": settlement.is_hidden and status in FINISHED,
     }
     if written.failure is not None:
         changes["history"] = transaction.failed(job, written.failure)
@@ -259,7 +263,7 @@ def _effects(
     """What an outcome changes besides the status."""
     changes: dict[str, Any] = {
         "failures": job.failures + written.failures,
-        "postpones": job.postpones + written.postpones,
+        "snoozes": job.snoozes + written.snoozes,
         "attempt": job.attempt - written.attempts_back,
     }
     if written.status is Status.COMPLETED:
@@ -300,7 +304,7 @@ class MemoryJobs(JobStore):
     async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
         with self._session.transaction() as transaction:
             for claim in claims:
-                if (job := transaction.held(claim)) is not None:
+                if (job := transaction.claimed(claim)) is not None:
                     transaction.save(
                         replace(job, lease_until=transaction.now + nearest_duration(lease))
                     )
@@ -313,7 +317,7 @@ class MemoryJobs(JobStore):
     async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
         with self._session.transaction() as transaction:
             for claim, latest in progress:
-                if (job := transaction.held(claim)) is not None:
+                if (job := transaction.claimed(claim)) is not None:
                     transaction.save(replace(job, progress=latest))
                     transaction.hints.changed([job.id])
 
@@ -326,7 +330,7 @@ class MemoryJobs(JobStore):
 
 
 def _renewal(transaction: Transaction, claims: Sequence[Claim]) -> Renewal:
-    held = {claim.id: transaction.held(claim) for claim in claims}
+    held = {claim.id: transaction.claimed(claim) for claim in claims}
     return Renewal(
         lost=frozenset(id for id, job in held.items() if job is None),
         aborting=frozenset(
@@ -337,11 +341,11 @@ def _renewal(transaction: Transaction, claims: Sequence[Claim]) -> Renewal:
 
 def _take_back(transaction: Transaction, job: StoredJob) -> None:
     if job.status is Status.ABORTING:
-        transaction.move(job, Operation.GIVE_BACK, Status.CANCELLED, epoch=job.epoch + 1)
+        transaction.move(job, Operation.REQUEUE, Status.CANCELLED, epoch=job.epoch + 1)
     else:
         transaction.move(
             job,
-            Operation.GIVE_BACK,
+            Operation.REQUEUE,
             Status.WAITING,
             epoch=job.epoch + 1,
             attempt=job.attempt - 1,

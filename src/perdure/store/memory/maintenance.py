@@ -13,11 +13,11 @@ from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
 from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, WorkerInfo
-from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
+from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.lifecycle import Operation, after_take_over
 from perdure.store.memory.records import Place, StoredJob
-from perdure.store.memory.state import DutyLease, WorkerRecord
+from perdure.store.memory.state import MaintenanceLease, WorkerRecord
 from perdure.store.memory.submit import forget_steps, remove_tree
 from perdure.store.memory.transaction import Session, Transaction
 
@@ -26,19 +26,19 @@ class MemoryMaintenance(MaintenanceStore):
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def poll(self, namespace: str, after_lane: str = "") -> PollResult:
+    async def poll(self, namespace: str, after_partition: str = "") -> PollResult:
         with self._session.transaction() as transaction:
             state = transaction.state
-            lanes = (
-                lane
-                for place, lane in state.waiting.groups()
-                if place == namespace and lane > after_lane
+            partitions = (
+                partition
+                for place, partition in state.waiting.groups()
+                if place == namespace and partition > after_partition
             )
             return PollResult(
                 now=transaction.now,
-                lanes=tuple(nsmallest(SURVEY_LANES_MAX, lanes)),
+                partitions=tuple(nsmallest(POLL_PARTITIONS_MAX, partitions)),
                 next_due_at=state.scheduled.first(namespace),
-                next_lease_end_at=state.held.first(namespace),
+                next_lease_end_at=state.claimed.first(namespace),
                 next_deadline_at=state.deadlines.first(namespace),
                 next_wait_at=state.records.due.first(namespace),
                 next_tick_at=state.schedules.due.first(namespace),
@@ -47,11 +47,11 @@ class MemoryMaintenance(MaintenanceStore):
 
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
         with self._session.transaction() as transaction:
-            duties, now = transaction.state.duties, transaction.now
-            holder = duties.get(duty)
+            maintenance_leases, now = transaction.state.maintenance_leases, transaction.now
+            holder = maintenance_leases.get(duty)
             if holder is not None and holder.worker != worker and holder.until > now:
                 return False
-            duties[duty] = DutyLease(worker, now + nearest_duration(lease))
+            maintenance_leases[duty] = MaintenanceLease(worker, now + nearest_duration(lease))
             return True
 
     async def promote_due(self, namespace: str, limit: int) -> int:
@@ -63,12 +63,12 @@ class MemoryMaintenance(MaintenanceStore):
             return len(due)
 
     async def take_over_expired(
-        self, namespace: str, limit: int, deaths_max: int
+        self, namespace: str, limit: int, max_crashes: int
     ) -> list[TakenOver]:
         with self._session.transaction() as transaction:
-            expired = transaction.state.held.up_to(transaction.now, limit, namespace)
+            expired = transaction.state.claimed.up_to(transaction.now, limit, namespace)
             return [
-                _take_over(transaction, transaction.state.jobs[id], deaths_max) for id in expired
+                _take_over(transaction, transaction.state.jobs[id], max_crashes) for id in expired
             ]
 
     async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
@@ -153,10 +153,10 @@ class MemoryMaintenance(MaintenanceStore):
             return [schedules.by_place[place] for place in due]
 
 
-def _take_over(transaction: Transaction, job: StoredJob, deaths_max: int) -> TakenOver:
-    deaths = job.deaths + 1
+def _take_over(transaction: Transaction, job: StoredJob, max_crashes: int) -> TakenOver:
+    crashes = job.crashes + 1
     if job.node is None:
-        after = after_take_over(job.status, deaths, deaths_max)
+        after = after_take_over(job.status, crashes, max_crashes)
     else:
         after = Status.WAITING  # its run decides when enough is enough
     failure = lease_expired(job.worker)
@@ -164,14 +164,14 @@ def _take_over(transaction: Transaction, job: StoredJob, deaths_max: int) -> Tak
         job,
         Operation.TAKE_OVER,
         after,
-        deaths=deaths,
+        crashes=crashes,
         epoch=job.epoch + 1,
         history=transaction.failed(job, failure),
     )
     return TakenOver(
         id=job.id,
         namespace=job.namespace,
-        lane=job.lane,
+        partition=job.partition,
         worker=job.worker,
         attempt=job.attempt,
         after=after,
@@ -184,7 +184,11 @@ def _expire(transaction: Transaction, job: StoredJob) -> Expired:
     failure = deadline_expired(job.deadline_at)
     transaction.move(job, Operation.EXPIRE, Status.FAILED, history=transaction.failed(job, failure))
     return Expired(
-        id=job.id, namespace=job.namespace, lane=job.lane, attempt=job.attempt, failure=failure
+        id=job.id,
+        namespace=job.namespace,
+        partition=job.partition,
+        attempt=job.attempt,
+        failure=failure,
     )
 
 

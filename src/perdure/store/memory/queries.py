@@ -10,7 +10,7 @@ from perdure.model.facts import EXPLAINED_MAX, ExplainFacts, may_have_failed
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FailedAttempt, Job, JobFilter, JobState
 from perdure.model.limit import LimitRule, LimitUse
-from perdure.model.run import Run, RunFilter, Wait, WaitFilter, WaitKind
+from perdure.model.run import Run, RunFilter, Wait, WaitFilter, WaitType
 from perdure.model.worker import WorkerState
 from perdure.store.contract import EventsAfter, EventsBefore, QueryStore
 from perdure.store.memory.jobs import limit_use
@@ -55,7 +55,7 @@ class MemoryQueries(QueryStore):
         with self._session.transaction() as transaction:
             latest_first = reversed(transaction.state.results.ids(input_hash))
             for job in transaction.visible(namespace, list(latest_first)):
-                if (job.lane.task, job.input) == (task, input):
+                if (job.partition.task, job.input) == (task, input):
                     return job.output
             return None
 
@@ -79,7 +79,7 @@ class MemoryQueries(QueryStore):
                 found = list(transaction.visible(namespace, [] if job is None else [job]))
                 waits, loaded, events = [], None, []
             jobs = [each.as_job(with_values=False) for each in found]
-            children = [RunId(wait.name) for wait in waits if wait.kind is WaitKind.CHILD]
+            children = [RunId(wait.name) for wait in waits if wait.type is WaitType.CHILD]
             return ExplainFacts(
                 now=transaction.now,
                 loaded=loaded,
@@ -164,7 +164,7 @@ def _workers(transaction: Transaction, namespace: str | None) -> list[WorkerStat
 def newest_jobs(transaction: Transaction, filter: JobFilter) -> Iterator[StoredJob]:
     for _, id in reversed(transaction.state.by_id.entries()):
         job = transaction.state.jobs[id]
-        if not job.is_dropped and _job_matches(job, filter):
+        if not job.is_hidden and _job_matches(job, filter):
             yield job
 
 
@@ -172,8 +172,8 @@ def _job_matches(job: StoredJob, filter: JobFilter) -> bool:
     return (
         filter.namespace in (None, job.namespace)
         and filter.status in (None, job.status)
-        and filter.queue in (None, job.lane.queue)
-        and filter.task in (None, job.lane.task)
+        and filter.queue in (None, job.partition.queue)
+        and filter.task in (None, job.partition.task)
         and filter.group in (None, job.group)
         and (filter.before is None or job.id < filter.before)
     )
@@ -209,10 +209,10 @@ def _run_matches(run: StoredRun, filter: RunFilter) -> bool:
 
 def _oldest_waits(records: RunRecords, filter: WaitFilter) -> Iterator[StoredWait]:
     """Waits in the order of a list, as few as a view of them allows."""
-    if filter.run is None and filter.kind in (WaitKind.OUTSIDE, WaitKind.APPROVAL):
-        places = records.listed.after(filter.after, filter.kind)
-    elif filter.run is None and filter.kind is WaitKind.SIGNAL and filter.name is not None:
-        places = records.listed.after(filter.after, (filter.kind, filter.name))
+    if filter.run is None and filter.type in (WaitType.EXTERNAL, WaitType.APPROVAL):
+        places = records.listed.after(filter.after, filter.type)
+    elif filter.run is None and filter.type is WaitType.SIGNAL and filter.name is not None:
+        places = records.listed.after(filter.after, (filter.type, filter.name))
     else:
         yield from sorted(_candidates(records, filter), key=lambda wait: (wait.age, wait.place))
         return
@@ -231,7 +231,7 @@ def _wait_matches(wait: StoredWait, filter: WaitFilter) -> bool:
     return (
         filter.namespace in (None, wait.namespace)
         and filter.run in (None, wait.run)
-        and filter.kind in (None, wait.kind)
+        and filter.type in (None, wait.type)
         and filter.name in (None, wait.name)
         and (filter.deciders is None or _is_for(wait, filter.deciders))
         and (filter.after is None or wait.age > filter.after)

@@ -17,8 +17,8 @@ from perdure.model.job import (
     Progress,
     Status,
 )
-from perdure.model.partition import Lane
-from perdure.model.run import ENDED, Run, RunStatus, Snapshot, Wait, WaitKind
+from perdure.model.partition import Partition
+from perdure.model.run import ENDED, Run, RunStatus, Snapshot, Wait, WaitType
 from perdure.model.value import Value
 
 ENDED_BADLY = frozenset({Status.FAILED, Status.DEAD, Status.CANCELLED})
@@ -29,7 +29,7 @@ NO_PROGRESS = Progress(percent=0)
 class StoredJob(Value):
     id: JobId
     namespace: str
-    lane: Lane
+    partition: Partition
     status: Status
     priority: int
     rank: float
@@ -46,8 +46,8 @@ class StoredJob(Value):
     epoch: int = 0
     attempt: int = 0
     failures: int = 0
-    postpones: int = 0
-    deaths: int = 0
+    snoozes: int = 0
+    crashes: int = 0
     worker: WorkerId | None = None
     lease_until: datetime | None = None
     limit_keys: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class StoredJob(Value):
     avoid_until: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    is_dropped: bool = False
+    is_hidden: bool = False
     progress: Progress = NO_PROGRESS
     output: bytes | None = None
     history: tuple[FailedAttempt, ...] = ()
@@ -77,18 +77,18 @@ class StoredJob(Value):
         return ClaimedJob(
             claim=Claim(id=self.id, epoch=self.epoch),
             namespace=self.namespace,
-            lane=self.lane,
+            partition=self.partition,
             input=self.input,
             attempt=self.attempt,
             failures=self.failures,
-            postpones=self.postpones,
+            snoozes=self.snoozes,
             max_attempts=self.max_attempts,
             policy=self.policy,
             group=self.group,
             deadline_at=self.deadline_at,
             created_at=self.created_at,
             priority=self.priority,
-            deaths=self.deaths,
+            crashes=self.crashes,
             node=self.node,
         )
 
@@ -96,17 +96,17 @@ class StoredJob(Value):
         return Job(
             id=self.id,
             namespace=self.namespace,
-            queue=self.lane.queue,
-            task=self.lane.task,
-            tags=self.lane.tags,
-            limit_keys=self.lane.keys,
+            queue=self.partition.queue,
+            task=self.partition.task,
+            tags=self.partition.tags,
+            limit_keys=self.partition.keys,
             status=self.status,
             priority=self.priority,
             group=self.group,
             fingerprint=self.fingerprint,
             attempt=self.attempt,
             failures=self.failures,
-            deaths=self.deaths,
+            crashes=self.crashes,
             max_attempts=self.max_attempts,
             worker=self.worker,
             epoch=self.epoch,
@@ -194,13 +194,13 @@ class StoredWait(Value):
     run: RunId
     namespace: str
     key: str
-    kind: WaitKind
+    type: WaitType
     name: str
     opened_at: datetime
     due_at: datetime | None
     deciders: tuple[str, ...]
     detail: bytes
-    is_held: bool = False
+    is_suspended: bool = False
     """It does not become due before its run goes on."""
 
     @property
@@ -216,7 +216,7 @@ class StoredWait(Value):
             run=self.run,
             namespace=self.namespace,
             key=self.key,
-            kind=self.kind,
+            type=self.type,
             name=self.name,
             opened_at=self.opened_at,
             due_at=self.due_at,

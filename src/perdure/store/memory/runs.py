@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from perdure.errors import StaleClaim
+from perdure.errors import ClaimLost
 from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.job import Claim
@@ -34,9 +34,11 @@ class MemoryRuns(RunStore):
         with self._session.transaction() as transaction:
             return submit(transaction, run)
 
-    async def commit(self, commits: Sequence[RunCommit], lanes: Sequence[str] = ()) -> CommitAnswer:
+    async def commit(
+        self, commits: Sequence[RunCommit], partitions: Sequence[str] = ()
+    ) -> CommitAnswer:
         with self._session.transaction() as transaction:
-            return commit_runs(transaction, commits, lanes)
+            return commit_runs(transaction, commits, partitions)
 
     async def load(self, runs: Sequence[EventsAfter]) -> list[LoadedRun | None]:
         with self._session.transaction() as transaction:
@@ -58,9 +60,9 @@ class MemoryRuns(RunStore):
 
     async def save_step(self, claim: Claim, owner: str, step: StoredStep) -> None:
         with self._session.transaction() as transaction:
-            job = transaction.held(claim)
+            job = transaction.claimed(claim)
             if job is None:
-                raise StaleClaim(job_id=claim.id, epoch=claim.epoch)
+                raise ClaimLost(job_id=claim.id, epoch=claim.epoch)
             records = transaction.state.records
             if owner not in records.steps:
                 holder = job.id if job.node is None else (job.namespace, job.node.run)

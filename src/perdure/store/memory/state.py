@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from perdure.model.ids import JobId, RunId, WorkerId
-from perdure.model.job import FINISHED, HELD, QueueInfo, Status
-from perdure.model.run import RunStatus, StoredStep, WaitKind
+from perdure.model.job import CLAIMED, FINISHED, QueueInfo, Status
+from perdure.model.run import RunStatus, StoredStep, WaitType
 from perdure.model.schedule import Schedule
 from perdure.model.worker import WorkerInfo
 from perdure.store.memory.records import (
@@ -257,16 +257,16 @@ def _completed_as(run: StoredRun) -> Groups:
 
 
 def _wait_due_in(wait: StoredWait) -> Groups:
-    return () if wait.due_at is None or wait.is_held else (wait.namespace,)
+    return () if wait.due_at is None or wait.is_suspended else (wait.namespace,)
 
 
 def _listed_in(wait: StoredWait) -> Groups:
     """Those that somebody outside ends: signals by their names, which is what they are sent to."""
-    match wait.kind:
-        case WaitKind.SIGNAL:
-            return ((wait.kind, wait.name),)
-        case WaitKind.OUTSIDE | WaitKind.APPROVAL:
-            return (wait.kind,)
+    match wait.type:
+        case WaitType.SIGNAL:
+            return ((wait.type, wait.name),)
+        case WaitType.EXTERNAL | WaitType.APPROVAL:
+            return (wait.type,)
         case _:
             return ()
 
@@ -337,7 +337,7 @@ class WorkerRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class DutyLease:
+class MaintenanceLease:
     worker: WorkerId
     until: datetime
 
@@ -352,20 +352,20 @@ class State:
         self.paused: dict[tuple[str, str], QueueInfo] = {}
         self.limits: dict[tuple[str, str], LimitRecord] = {}
         self.workers: dict[WorkerId, WorkerRecord] = {}
-        self.duties: dict[str, DutyLease] = {}
+        self.maintenance_leases: dict[str, MaintenanceLease] = {}
         self.records = RunRecords()
         self.schedules = ScheduleRecords()
 
         self.by_id: JobIndex = Index(lambda job: (ALL,), lambda job: job.id)
         self.waiting: JobIndex = Index(_waiting_in, lambda job: job.rank)
         self.scheduled: JobIndex = Index(_when(Status.SCHEDULED), lambda job: job.ready_at)
-        self.held: JobIndex = Index(_when(*HELD), lambda job: job.lease_until)
+        self.claimed: JobIndex = Index(_when(*CLAIMED), lambda job: job.lease_until)
         self.deadlines: JobIndex = Index(_expiring, lambda job: job.deadline_at)
         self.finished: JobIndex = Index(_finished_as, lambda job: job.finished_at)
         self.results: JobIndex = Index(_result_of, lambda job: job.finished_at)
         self.fingerprints: JobIndex = Index(_live_fingerprint, lambda job: job.id)
         self.groups: JobIndex = Index(_member_of, lambda job: job.id)
-        self.by_worker: JobIndex = Index(_held_by, lambda job: job.id)
+        self.by_worker: JobIndex = Index(_claimed_by, lambda job: job.id)
         self.under_limit: JobIndex = Index(_live_under, lambda job: job.lease_until)
         self.of_run: JobIndex = Index(_job_of, lambda job: job.id)
         self.of_node: JobIndex = Index(_execution_of, lambda job: job.id)
@@ -373,9 +373,9 @@ class State:
         self._only_in: tuple[tuple[JobIndex, frozenset[Status]], ...] = (
             (self.waiting, frozenset({Status.WAITING})),
             (self.scheduled, frozenset({Status.SCHEDULED})),
-            (self.held, HELD),
-            (self.by_worker, HELD),
-            (self.under_limit, HELD),
+            (self.claimed, CLAIMED),
+            (self.by_worker, CLAIMED),
+            (self.under_limit, CLAIMED),
             (self.deadlines, _EXPIRING),
             (self.finished, FINISHED),
             (self.results, frozenset({Status.COMPLETED})),
@@ -434,7 +434,7 @@ def _when(*statuses: Status) -> Callable[[StoredJob], Groups]:
 
 
 def _waiting_in(job: StoredJob) -> Groups:
-    return ((job.namespace, job.lane.text),) if job.status is Status.WAITING else _NONE
+    return ((job.namespace, job.partition.text),) if job.status is Status.WAITING else _NONE
 
 
 def _expiring(job: StoredJob) -> Groups:
@@ -453,19 +453,19 @@ def _result_of(job: StoredJob) -> Groups:
 def _live_fingerprint(job: StoredJob) -> Groups:
     if job.fingerprint is None or job.status in FINISHED:
         return _NONE
-    return ((job.namespace, job.lane.queue, job.fingerprint),)
+    return ((job.namespace, job.partition.queue, job.fingerprint),)
 
 
 def _member_of(job: StoredJob) -> Groups:
     return ((job.namespace, job.group),) if job.group is not None else _NONE
 
 
-def _held_by(job: StoredJob) -> Groups:
-    return (job.worker,) if job.status in HELD else _NONE
+def _claimed_by(job: StoredJob) -> Groups:
+    return (job.worker,) if job.status in CLAIMED else _NONE
 
 
 def _live_under(job: StoredJob) -> Groups:
-    if job.status not in HELD:
+    if job.status not in CLAIMED:
         return _NONE
     return tuple((job.namespace, key) for key in job.limit_keys)
 

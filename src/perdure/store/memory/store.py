@@ -23,7 +23,7 @@ from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.schedules import MemorySchedules
 from perdure.store.memory.state import state_of
 from perdure.store.memory.transaction import Session
-from perdure.store.wakeups import Kinds, Listener
+from perdure.store.wakeups import HintTypes, Listener
 
 _SCHEME = "memory://"
 
@@ -62,8 +62,8 @@ class MemoryStore(Store):
     async def now(self) -> datetime:
         return self._session.clock()
 
-    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
-        return self._session.state.hub.subscribe(listener, kinds)
+    def subscribe(self, listener: Listener, types: HintTypes = None) -> Callable[[], None]:
+        return self._session.state.hub.subscribe(listener, types)
 
     async def insert_in_transaction(
         self, connection: Any, jobs: Sequence[NewJob]

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from perdure.errors import RunExists
 from perdure.model.event import NewEvent, StoredEvent
-from perdure.model.job import HELD, NewJob
-from perdure.model.run import ENDED, NewRun, NewWait, Submitted, WaitKind
+from perdure.model.job import CLAIMED, NewJob
+from perdure.model.run import ENDED, NewRun, NewWait, Submitted, WaitType
 from perdure.model.times import nearest_duration, nearest_storable
 from perdure.store.admission import LastRun, cooled
 from perdure.store.memory.jobs import insert
@@ -23,7 +23,7 @@ def take_away(transaction: Transaction, job: StoredJob) -> None:
     """Remove a job, from its holder too."""
     transaction.remove(job.id)
     transaction.hint_at_room(job)
-    if job.status in HELD:
+    if job.status in CLAIMED:
         transaction.hints.stopped(job.id)
 
 
@@ -121,7 +121,7 @@ def tell_parent(transaction: Transaction, child: StoredRun) -> None:
     if child.parent is None:
         return
     wait = transaction.state.records.wait(child.namespace, child.parent.run, child.parent.key)
-    if wait is not None and wait.kind is WaitKind.CHILD and wait.name == child.id:
+    if wait is not None and wait.type is WaitType.CHILD and wait.name == child.id:
         make_due(transaction, wait)
 
 
@@ -166,7 +166,7 @@ def _open(transaction: Transaction, place: Place, new: NewWait) -> None:
         run=run,
         namespace=namespace,
         key=new.key,
-        kind=new.kind,
+        type=new.type,
         name=new.name,
         opened_at=now if before is None else before.opened_at,
         due_at=_due_at(new, now),

@@ -14,7 +14,7 @@ from perdure.clock import Clock
 from perdure.errors import IllegalTransition
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId
-from perdure.model.job import FINISHED, HELD, Claim, FailedAttempt, Status
+from perdure.model.job import CLAIMED, FINISHED, Claim, FailedAttempt, Status
 from perdure.store.hints import WriteHints
 from perdure.store.lifecycle import Operation, allows
 from perdure.store.memory.records import StoredJob
@@ -30,10 +30,10 @@ class Transaction:
         self._undo: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
         self.hints = WriteHints()
 
-    def held(self, claim: Claim) -> StoredJob | None:
+    def claimed(self, claim: Claim) -> StoredJob | None:
         """The job a claim is on, if the claim is still current."""
         job = self.state.jobs.get(claim.id)
-        is_current = job is not None and job.epoch == claim.epoch and job.status in HELD
+        is_current = job is not None and job.epoch == claim.epoch and job.status in CLAIMED
         return job if is_current else None
 
     def visible(self, namespace: str | None, ids: Sequence[JobId]) -> list[StoredJob]:
@@ -42,7 +42,7 @@ class Transaction:
         return [
             job
             for job in jobs
-            if job is not None and not job.is_dropped and namespace in (None, job.namespace)
+            if job is not None and not job.is_hidden and namespace in (None, job.namespace)
         ]
 
     def move(
@@ -52,7 +52,7 @@ class Transaction:
         if not allows(operation, job.status, status):
             raise IllegalTransition(job_id=job.id, operation=operation, status=job.status)
         implied: dict[str, Any] = {"finished_at": self.now if status in FINISHED else None}
-        if status not in HELD:
+        if status not in CLAIMED:
             implied |= {"lease_until": None, "limit_keys": ()}
             if status not in FINISHED:
                 implied["worker"] = None
@@ -60,7 +60,7 @@ class Transaction:
         self.save(moved)
         if status is not Status.ACTIVE:
             frees_limit = bool(job.limit_keys)
-            self.hints.moved(job.id, status, moved.lane.text, frees_limit=frees_limit)
+            self.hints.moved(job.id, status, moved.partition.text, frees_limit=frees_limit)
         return moved
 
     def save(self, job: StoredJob) -> None:
@@ -106,7 +106,7 @@ class Transaction:
             self.hints.frees_limit()
 
     def hint_if_queued(self, job: StoredJob) -> None:
-        self.hints.queued(job.status, job.lane.text)
+        self.hints.queued(job.status, job.partition.text)
 
 
 class Session:

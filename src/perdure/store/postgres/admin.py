@@ -9,10 +9,10 @@ from functools import lru_cache
 import asyncpg
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
-from perdure.model.facts import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
-from perdure.model.hint import Hint, HintKind
+from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
+from perdure.model.hint import Hint, HintType
 from perdure.model.ids import JobId
-from perdure.model.job import HELD, QueueDepth, QueueInfo, Status, StatusChange
+from perdure.model.job import CLAIMED, QueueDepth, QueueInfo, Status, StatusChange
 from perdure.model.run import FlowCount, RunStatus
 from perdure.model.times import nearest_duration
 from perdure.store.contract import AdminStore
@@ -45,8 +45,8 @@ status           = 'waiting',
         ready_at         = moment.now,
         rank             = rank + date_part('epoch', moment.now - ready_at),
         failures         = 0,
-        postpones        = 0,
-        deaths           = 0,
+        snoozes        = 0,
+        crashes           = 0,
         worker           = NULL,
         avoid_worker     = NULL,
         avoid_until      = NULL,
@@ -101,14 +101,14 @@ class PostgresAdmin(AdminStore):
                     ) from error
                 # The rival has finished meanwhile: nothing is in the way any more.
         changes, moves = {}, WriteHints()
-        for id, old, new, lane, frees_limit, run in rows:
+        for id, old, new, partition, frees_limit, run in rows:
             if run is not None:
                 raise JobBelongsToRun(job_id=id, run_id=run)
             before, after = STATUS_OF[old], STATUS_OF[new]
             changes[id] = StatusChange(id=JobId(id), before=before, after=after)
             if before is not after:
-                moves.moved(id, after, lane, frees_limit=frees_limit)
-                if before in HELD:
+                moves.moved(id, after, partition, frees_limit=frees_limit)
+                if before in CLAIMED:
                     moves.stopped(id)
         self._session.publish(*moves.hints())
         order = sorted(changes) if group is not None else dict.fromkeys(ids)
@@ -116,11 +116,11 @@ class PostgresAdmin(AdminStore):
 
     async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
         await self._session.fetch("pause_queue", self._session.moment(), namespace, queue, by)
-        self._session.publish(Hint(kind=HintKind.DUE))
+        self._session.publish(Hint(type=HintType.DUE))
 
     async def resume_queue(self, namespace: str, queue: str) -> None:
         if await self._session.fetch("resume_queue", namespace, queue):
-            self._session.publish(Hint(kind=HintKind.READY))
+            self._session.publish(Hint(type=HintType.READY))
 
     async def live_flows(self, namespace: str | None) -> list[FlowCount]:
         return [
@@ -142,7 +142,9 @@ class PostgresAdmin(AdminStore):
         schema = self._session.address.schema
         wanted = indexes_made(load_migrations(PACKAGE, place_in_sql(schema)))
         present = dict(await self._session.fetch("indexes_present", schema))
-        strays = await self._session.scan(self._session.statements["strays"], STRAYS_MAX)
+        orphaned_runs = await self._session.scan(
+            self._session.statements["orphaned_runs"], ORPHANS_MAX
+        )
         return StorageReport(
             schema_version=(await self._session.fetch("schema_version"))[0][0],
             missing_indexes={name: wanted[name] for name in sorted(wanted.keys() - present.keys())},
@@ -151,7 +153,9 @@ class PostgresAdmin(AdminStore):
                 for name in sorted(wanted)
                 if present.get(name) is False
             },
-            strays=tuple(OrphanedRun(run=run, namespace=namespace) for run, namespace in strays),
+            orphaned_runs=tuple(
+                OrphanedRun(run=run, namespace=namespace) for run, namespace in orphaned_runs
+            ),
         )
 
     async def flow_stats(self, namespace: str | None) -> list[FlowRuns]:

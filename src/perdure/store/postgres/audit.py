@@ -76,13 +76,13 @@ class PostgresAudit(AuditStore):
 
 
 def _columns(row: Record) -> JobColumns:
-    _, status, epoch, queue, task, lane, rank, keys, policy, input = row
+    _, status, epoch, queue, task, partition, rank, keys, policy, input = row
     return JobColumns(
         status=status,
         epoch=epoch,
         queue=queue,
         task=task,
-        lane=lane,
+        partition=partition,
         rank=rank,
         limit_keys=tuple(keys or ()),
         policy=policy,

@@ -155,14 +155,14 @@ def _check_sqlalchemy(connection: Any) -> None:
 
 def _comes_from(connection: Any, package: str, names: set[str]) -> bool:
     return any(
-        kind.__name__ in names and kind.__module__.partition(".")[0] == package
-        for kind in type(connection).__mro__
+        found_type.__name__ in names and found_type.__module__.partition(".")[0] == package
+        for found_type in type(connection).__mro__
     )
 
 
 def _unusable(connection: Any, wanted: str) -> InvalidInput:
-    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    return unusable_connection(f"a {kind}", wanted)
+    found_type = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    return unusable_connection(f"a {found_type}", wanted)
 
 
 def _without_transaction(how: str) -> InvalidInput:

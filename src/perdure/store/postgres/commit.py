@@ -9,16 +9,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.model.check import check_times, reachable
-from perdure.model.job import HELD, Claim, NewJob, Status
-from perdure.model.partition import Lane
+from perdure.model.job import CLAIMED, Claim, NewJob, Status
+from perdure.model.partition import Partition
 from perdure.model.run import (
     CommitAnswer,
     CommitResult,
     CommitState,
     Continues,
-    Ends,
+    Finishes,
     NodeSettlement,
-    Repeats,
+    Retries,
     RunCommit,
 )
 from perdure.store.hints import WriteHints, note_queued
@@ -48,7 +48,7 @@ _Results = dict[int, CommitResult]
 
 
 async def commit_runs(
-    session: Session, commits: Sequence[RunCommit], lanes: Sequence[str] = ()
+    session: Session, commits: Sequence[RunCommit], partitions: Sequence[str] = ()
 ) -> CommitAnswer:
     results: _Results = {}
     rank, now = None, None
@@ -59,7 +59,7 @@ async def commit_runs(
         for commit in left:
             steps.setdefault((commit.namespace, commit.run), commit)
         # Runs are locked in this order by everybody, so no two batches wait for each other.
-        row, found = await _commit(session, [steps[place] for place in sorted(steps)], lanes)
+        row, found = await _commit(session, [steps[place] for place in sorted(steps)], partitions)
         rank, now = row["most_urgent_rank"], row["now"]
         results |= found
         left = [commit for commit in left if id(commit) not in results]
@@ -69,15 +69,15 @@ async def commit_runs(
 
 
 async def _commit(
-    session: Session, commits: Sequence[RunCommit], lanes: Sequence[str]
+    session: Session, commits: Sequence[RunCommit], partitions: Sequence[str]
 ) -> tuple[Record, _Results]:
     """Commit steps of different runs, which come in the order in which their rows are locked."""
     for commit in commits:
         for job in commit.jobs:
             check_times(job)
         for settlement in commit.settlements:
-            if type(settlement.then) is Continues:
-                check_times(settlement.then.job)
+            if type(settlement.job_outcome) is Continues:
+                check_times(settlement.job_outcome.job)
     settled: list[_Settled] = [
         (position, settlement)
         for position, commit in enumerate(commits, 1)
@@ -86,7 +86,7 @@ async def _commit(
     # Jobs are locked in the order of their ids by everybody, once their runs are.
     settled.sort(key=lambda each: each[1].claim.id)
     # Made once, however often the statement is tried.
-    arguments = arguments_of(_params(session.moment(), commits, settled, lanes))
+    arguments = arguments_of(_params(session.moment(), commits, settled, partitions))
     statements = session.statements
     needs_transaction = any(_has_effects(commit) for commit in commits)
 
@@ -125,7 +125,7 @@ def _has_effects(commit: RunCommit) -> bool:
     """Whether a commit needs more than the one statement."""
     return bool(
         commit.waits
-        or commit.closes
+        or commit.close_waits
         or commit.children
         or commit.snapshot is not None
         or _takes_jobs(commit)
@@ -135,7 +135,10 @@ def _has_effects(commit: RunCommit) -> bool:
 def _takes_jobs(commit: RunCommit) -> bool:
     """Whether it touches jobs that it does not settle."""
     return bool(
-        commit.clears or commit.drops or commit.holds is not None or commit.version is not None
+        commit.cancel_all
+        or commit.cancel_keys
+        or commit.suspend is not None
+        or commit.version is not None
     )
 
 
@@ -143,7 +146,7 @@ def _params(
     now: datetime | None,
     commits: Sequence[RunCommit],
     settled: Sequence[_Settled],
-    lanes: Sequence[str],
+    partitions: Sequence[str],
 ) -> CommitParams:
     """What ``commit_runs`` takes."""
     numbered = list(enumerate(commits, 1))
@@ -153,14 +156,14 @@ def _params(
         for number, event in enumerate(commit.events, commit.expected + 1)
     ]
     next_jobs = [
-        settlement.then.job if type(settlement.then) is Continues else None
+        settlement.job_outcome.job if type(settlement.job_outcome) is Continues else None
         for _, settlement in settled
     ]
     jobs = [(position, job) for position, commit in numbered for job in commit.jobs]
     retries = [
-        (position, settlement.claim.id, reachable(settlement.then.outcome))
+        (position, settlement.claim.id, reachable(settlement.job_outcome.outcome))
         for position, settlement in settled
-        if type(settlement.then) is Repeats
+        if type(settlement.job_outcome) is Retries
     ]
     specs: dict[tuple[Any, ...], int] = {}
     """What jobs have in common, numbered from 1 as it comes."""
@@ -183,7 +186,7 @@ def _params(
             commit=[position for position, _ in settled],
             id=[settlement.claim.id for _, settlement in settled],
             epoch=[settlement.claim.epoch for _, settlement in settled],
-            ends=[type(settlement.then) is Ends for _, settlement in settled],
+            ends=[type(settlement.job_outcome) is Finishes for _, settlement in settled],
             next_spec=[None if job is None else spec_of(job) for job in next_jobs],
             input=[None if job is None else job.input for job in next_jobs],
             node_key=[
@@ -215,22 +218,22 @@ def _params(
             delay=[retried.delay for _, _, retried in retries],
             until=[retried.until for _, _, retried in retries],
             hold_off=[retried.hold_off for _, _, retried in retries],
-            is_postponed=[retried.is_postponed for _, _, retried in retries],
+            is_snoozed=[retried.is_snoozed for _, _, retried in retries],
             closes_limit=[retried.closes_limit for _, _, retried in retries],
         ),
-        namespaces=list({commit.namespace for commit in commits}) if lanes else [],
-        lanes=list(lanes),
+        namespaces=list({commit.namespace for commit in commits}) if partitions else [],
+        partitions=list(partitions),
     )
 
 
 def _spec(job: NewJob) -> tuple[Any, ...]:
     """What a job may have in common with others, in the order of ``SpecColumns``."""
-    lane = job.lane
+    partition = job.partition
     return (
         job.namespace,
-        lane.queue,
-        lane.task,
-        lane.text,
+        partition.queue,
+        partition.task,
+        partition.text,
         job.group,
         job.policy,
         job.input_hash,
@@ -272,8 +275,8 @@ def _results(
                 note_queued(job, hints)
     if row["is_due"]:
         hints.due()
-    for lane in row["lanes"]:
-        hints.queued(Status.WAITING if lane else Status.SCHEDULED, lane)
+    for partition in row["partitions"]:
+        hints.queued(Status.WAITING if partition else Status.SCHEDULED, partition)
     return results
 
 
@@ -293,28 +296,30 @@ async def _write_effects(
     own = [settlement.claim.id for commit in commits for settlement in commit.settlements]
     own += [job.id for commit in commits for job in commit.jobs]
 
-    dropped = [(commit, key) for commit in commits if not commit.clears for key in commit.drops]
-    cleared = [commit for commit in commits if commit.clears]
-    closed = [(commit, key) for commit in commits for key in commit.closes]
+    dropped = [
+        (commit, key) for commit in commits if not commit.cancel_all for key in commit.cancel_keys
+    ]
+    cleared = [commit for commit in commits if commit.cancel_all]
+    closed = [(commit, key) for commit in commits for key in commit.close_waits]
     if dropped:
-        hints.taken(await fetch("drop_jobs", *_key_columns(dropped), own))
+        hints.taken(await fetch("cancel_jobs", *_key_columns(dropped), own))
     if cleared:
-        hints.taken(await fetch("clear_jobs", *_places(cleared), own))
+        hints.taken(await fetch("cancel_all_jobs", *_places(cleared), own))
     if closed:
         await fetch("close_waits", *_key_columns(closed))
     given_up = [*dropped, *((commit, None) for commit in cleared)]
-    if given_up and await fetch("drop_waits", now, *_key_columns(given_up)):
+    if given_up and await fetch("cancel_waits", now, *_key_columns(given_up)):
         hints.due()
 
-    held = [commit for commit in commits if commit.holds is True]
+    held = [commit for commit in commits if commit.suspend is True]
     if held:
-        hints.taken(await fetch("hold_jobs", *_places(held), own))
-        await fetch("hold_waits", *_places(held), True)
-    released = [commit for commit in commits if commit.holds is False]
+        hints.taken(await fetch("park_jobs", *_places(held), own))
+        await fetch("suspend_waits", *_places(held), True)
+    released = [commit for commit in commits if commit.suspend is False]
     if released:
-        for status, lane in await fetch("release_jobs", now, *_places(released)):
-            hints.queued(status, lane)
-        if any(has_time for (has_time,) in await fetch("hold_waits", *_places(released), False)):
+        for status, partition in await fetch("unpark_jobs", now, *_places(released)):
+            hints.queued(status, partition)
+        if any(has_time for (has_time,) in await fetch("suspend_waits", *_places(released), False)):
             hints.due()
 
     migrated = [commit for commit in commits if commit.version is not None]
@@ -323,14 +328,14 @@ async def _write_effects(
         found = await fetch("change_versions", *_places(migrated), versions)
         flows = {(namespace, run): flow for namespace, run, flow in found}
         renamed = []
-        for position, before in await fetch("lanes_of_runs", *_places(migrated)):
+        for position, before in await fetch("partitions_of_runs", *_places(migrated)):
             commit = migrated[position - 1]
             flow = flows[commit.namespace, commit.run]
-            after = replace(Lane.parse(before), flow=f"{flow}@{commit.version}")
+            after = replace(Partition.parse(before), flow=f"{flow}@{commit.version}")
             renamed.append((commit.namespace, commit.run, before, after.text))
-        for status, lane in await fetch("change_lanes", *_columns(renamed, 4)):
-            if status not in HELD:
-                hints.queued(status, lane)
+        for status, partition in await fetch("change_partitions", *_columns(renamed, 4)):
+            if status not in CLAIMED:
+                hints.queued(status, partition)
 
     snapshots = [
         (commit.namespace, commit.run, commit.snapshot.number, commit.snapshot.data)

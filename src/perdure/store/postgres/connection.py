@@ -334,7 +334,7 @@ class Transacting:
 
     async def __aexit__(
         self,
-        _kind: type[BaseException] | None,
+        _type: type[BaseException] | None,
         error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from perdure.clock import Clock
 from perdure.errors import FingerprintTaken
 from perdure.model.check import check_times
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
@@ -23,21 +23,21 @@ from perdure.model.outcome import Completed, Settlement
 from perdure.model.times import nearest_duration
 from perdure.model.worker import Renewal
 from perdure.store import admission
-from perdure.store.contract import ClaimRequest, JobStore, LaneRequest
+from perdure.store.contract import ClaimRequest, JobStore, PartitionClaim
 from perdure.store.contract.refusals import deadline_passed
 from perdure.store.failures import replaced_by
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.params import (
     ChosenColumns,
-    ClaimFromLanesParams,
-    ClaimFromOneLaneParams,
+    ClaimFromOnePartitionParams,
+    ClaimFromPartitionsParams,
     FindRivalsParams,
     FingerprintColumns,
     InsertParams,
-    LaneColumns,
     LimitCandidatesParams,
     OutputColumns,
+    PartitionColumns,
     ProgressColumns,
     ReplaceRivalsParams,
     ReplacingColumns,
@@ -167,7 +167,7 @@ def _insert_plain(
         yield from _insert(jobs, moment, moves)
     else:
         [(is_waiting,)] = yield "insert_like_jobs", arguments_of(params)
-        moves.queued(_status(is_waiting), jobs[0].lane.text)
+        moves.queued(_status(is_waiting), jobs[0].partition.text)
     return [Inserted(id=job.id, is_new=True) for job in jobs]
 
 
@@ -175,10 +175,10 @@ def _insert(
     jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints
 ) -> Generator[Step, Rows, set[str]]:
     """The ids of those that were inserted; the others met an id or a fingerprint."""
-    lanes = {job.id: job.lane.text for job in jobs}
+    partitions = {job.id: job.partition.text for job in jobs}
     new = yield "insert_jobs", arguments_of(InsertParams(now=moment, jobs=job_columns(jobs)))
     for id, is_waiting in new:
-        moves.queued(_status(is_waiting), lanes[id])
+        moves.queued(_status(is_waiting), partitions[id])
     return {row[0] for row in new}
 
 
@@ -210,7 +210,7 @@ def _runs(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
     run: list[NewJob] = []
     taken: set[tuple[str, str, str | None]] = set()
     for job in jobs:
-        place = (job.namespace, job.lane.queue, job.fingerprint)
+        place = (job.namespace, job.partition.queue, job.fingerprint)
         replaces = job.on_conflict == "replace"
         if run and (replaces != (run[0].on_conflict == "replace") or (replaces and place in taken)):
             yield run
@@ -246,7 +246,7 @@ def _find_rivals(jobs: Sequence[NewJob], found: dict[str, Inserted]) -> Generato
             found[job.id] = Inserted(id=JobId(rival), is_new=False)
         elif rival is not None and job.on_conflict == "raise":
             raise FingerprintTaken(
-                queue=job.lane.queue, fingerprint=job.fingerprint or "", job_id=rival
+                queue=job.partition.queue, fingerprint=job.fingerprint or "", job_id=rival
             )
 
 
@@ -254,26 +254,28 @@ def _fingerprints(jobs: Sequence[NewJob]) -> FingerprintColumns:
     return FingerprintColumns(
         id=[job.id for job in jobs],
         namespace=[job.namespace for job in jobs],
-        queue=[job.lane.queue for job in jobs],
+        queue=[job.partition.queue for job in jobs],
         fingerprint=[job.fingerprint for job in jobs],
     )
 
 
 class LimitedClaim:
-    """One claim from lanes of which some are governed by rules; one transaction."""
+    """One claim from partitions of which some are governed by rules; one transaction."""
 
     def __init__(
         self,
         statements: Mapping[str, str],
         request: ClaimRequest,
-        lanes: Sequence[LaneRequest],
+        partitions: Sequence[PartitionClaim],
         clock: Clock | None,
     ) -> None:
         self._statements = statements
         self._request = request
-        self._lanes = lanes
+        self._partitions = partitions
         self._clock = clock
-        self._rules = tuple(dict.fromkeys(rule for lane in lanes for rule in lane.rules))
+        self._rules = tuple(
+            dict.fromkeys(rule for partition in partitions for rule in partition.rules)
+        )
         self._keys = sorted({rule.key for rule in self._rules})
 
     async def run(self, connection: Connection, is_repeated: bool) -> Claimed:
@@ -285,21 +287,26 @@ class LimitedClaim:
 
     async def _claim(self, connection: Connection) -> Claimed:
         usages, paused, now = await self._usage(connection, await self._lock(connection))
-        lanes = [lane for lane in self._lanes if lane.queue not in paused]
-        rules = dict.fromkeys(rule for lane in lanes for rule in lane.rules)
+        partitions = [partition for partition in self._partitions if partition.queue not in paused]
+        rules = dict.fromkeys(rule for partition in partitions for rule in partition.rules)
         rooms = admission.rooms({rule: usages[rule] for rule in rules}, now)
         left = {key: room.count for key, room in rooms.items()}
 
-        candidates = await self._candidates(connection, lanes, left, now)
-        keys_of = {lane.lane: sorted({rule.key for rule in lane.rules}) for lane in lanes}
-        lane_of = {row[0]: row[1] for row in candidates}
+        candidates = await self._candidates(connection, partitions, left, now)
+        keys_of = {
+            partition.partition: sorted({rule.key for rule in partition.rules})
+            for partition in partitions
+        }
+        partition_of = {row[0]: row[1] for row in candidates}
         chosen = admission.share_out(
-            ((id, keys_of[lane]) for id, lane in lane_of.items()), left, self._request.limit
+            ((id, keys_of[partition]) for id, partition in partition_of.items()),
+            left,
+            self._request.limit,
         )
 
         windows = admission.windows(rules)
         rows = await self._start(
-            connection, {id: keys_of[lane_of[id]] for id in chosen}, windows, now
+            connection, {id: keys_of[partition_of[id]] for id in chosen}, windows, now
         )
         return Claimed(
             jobs=[claimed_job(row, self._request.namespace) for row in rows],
@@ -345,23 +352,23 @@ class LimitedClaim:
     async def _candidates(
         self,
         connection: Connection,
-        lanes: Sequence[LaneRequest],
+        partitions: Sequence[PartitionClaim],
         left: Mapping[str, int],
         now: datetime,
     ) -> list[Record]:
-        """What could start, lowest rank first; from no lane more than its keys have room for."""
+        """What could start, lowest rank first; from no partition more than its keys have room for."""
         wanted = {}
-        for lane in lanes:
-            room = min([self._request.limit, *(left[rule.key] for rule in lane.rules)])
+        for partition in partitions:
+            room = min([self._request.limit, *(left[rule.key] for rule in partition.rules)])
             if room > 0:
-                wanted[lane.lane] = room
+                wanted[partition.partition] = room
         if not wanted:
             return []
         params = LimitCandidatesParams(
             now=now,
             namespace=self._request.namespace,
             worker=self._request.worker,
-            wanted=RoomColumns(lane=list(wanted), room=list(wanted.values())),
+            wanted=RoomColumns(partition_key=list(wanted), room=list(wanted.values())),
         )
         rows: list[Record] = await connection.fetch(
             self._statements["limit_candidates"], *arguments_of(params)
@@ -459,14 +466,16 @@ class PostgresJobs(JobStore):
         return await carry_out(steps, execute)
 
     async def claim(self, request: ClaimRequest) -> Claimed:
-        lanes = list({lane.lane: lane for lane in request.lanes}.values())
-        if not lanes or request.limit < 1:
+        partitions = list(
+            {partition.partition: partition for partition in request.partitions}.values()
+        )
+        if not partitions or request.limit < 1:
             return Claimed(jobs=[], now=await self._session.present())
-        if any(lane.rules for lane in lanes):
+        if any(partition.rules for partition in partitions):
             return await self._session.connections.run(
-                LimitedClaim(self._session.statements, request, lanes, self._session.clock).run
+                LimitedClaim(self._session.statements, request, partitions, self._session.clock).run
             )
-        rows, is_repeated = await self._claim_unlimited(request, lanes)
+        rows, is_repeated = await self._claim_unlimited(request, partitions)
         if not rows:
             return Claimed(jobs=[], now=await self._session.present(), is_repeated=is_repeated)
         rows.sort(key=by_rank)
@@ -513,45 +522,47 @@ class PostgresJobs(JobStore):
         changed = await self._session.fetch("save_progress", *arguments_of(params))
         if changed:
             self._session.publish(
-                Hint(kind=HintKind.CHANGED, names=frozenset(row[0] for row in changed))
+                Hint(type=HintType.CHANGED, names=frozenset(row[0] for row in changed))
             )
 
     async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
         rows = await self._session.fetch(
-            "give_back_unknown", self._session.moment(), worker, list(known)
+            "requeue_unknown", self._session.moment(), worker, list(known)
         )
         self._publish_moved(rows)
         return len(rows)
 
     async def _claim_unlimited(
-        self, request: ClaimRequest, lanes: Sequence[LaneRequest]
+        self, request: ClaimRequest, partitions: Sequence[PartitionClaim]
     ) -> tuple[list[Record], bool]:
         """What was claimed, and whether an unanswered try may have claimed more."""
         now, lease = self._session.moment(), nearest_duration(request.lease)
-        if len(lanes) == 1:
-            params = ClaimFromOneLaneParams(
+        if len(partitions) == 1:
+            params = ClaimFromOnePartitionParams(
                 now=now,
                 namespace=request.namespace,
                 worker=request.worker,
                 lease=lease,
-                lane=lanes[0].lane,
-                queue=lanes[0].queue,
+                partition_key=partitions[0].partition,
+                queue=partitions[0].queue,
                 limit=request.limit,
             )
-            return await self._claim("claim_from_one_lane", params)
-        names = [lane.lane for lane in lanes]
-        # One more than a fair share of each lane: enough to bound what is worth locking.
-        share = -(-request.limit // len(lanes)) + 1
+            return await self._claim("claim_from_one_partition", params)
+        names = [partition.partition for partition in partitions]
+        # One more than a fair share of each partition: enough to bound what is worth locking.
+        share = -(-request.limit // len(partitions)) + 1
         is_any_repeated = False
         for front in (share, 0):
             rows, is_repeated = await self._claim(
-                "claim_from_lanes",
-                ClaimFromLanesParams(
+                "claim_from_partitions",
+                ClaimFromPartitionsParams(
                     now=now,
                     namespace=request.namespace,
                     worker=request.worker,
                     lease=lease,
-                    wanted=LaneColumns(lane=names, queue=[lane.queue for lane in lanes]),
+                    wanted=PartitionColumns(
+                        partition_key=names, queue=[partition.queue for partition in partitions]
+                    ),
                     limit=request.limit,
                     front=front,
                 ),
@@ -559,7 +570,7 @@ class PostgresJobs(JobStore):
             is_any_repeated |= is_repeated
             if rows:
                 if rows[0][LEFT_OVER]:
-                    self._session.publish(Hint(kind=HintKind.READY, names=frozenset(names)))
+                    self._session.publish(Hint(type=HintType.READY, names=frozenset(names)))
                 return rows, is_any_repeated
             # Other claimers may have locked all within the bound: look again without one.
         return [], is_any_repeated
@@ -582,7 +593,7 @@ class PostgresJobs(JobStore):
             output=[settlement.outcome.output for settlement in batch],  # type: ignore[union-attr]
         )
         params = SettleCompletedParams(
-            now=self._session.moment(), outcomes=outcomes, is_dropped=batch[0].is_dropped
+            now=self._session.moment(), outcomes=outcomes, is_hidden=batch[0].is_hidden
         )
         rows = await self._settle("settle_completed", batch, params)
         if rows:
@@ -621,16 +632,16 @@ class PostgresJobs(JobStore):
 
     def _publish_moved(self, rows: Sequence[Record]) -> None:
         moves = WriteHints()
-        for id, status, was_limited, lane in rows:
-            moves.moved(id, status, lane, frees_limit=was_limited)
+        for id, status, was_limited, partition in rows:
+            moves.moved(id, status, partition, frees_limit=was_limited)
         self._session.publish(*moves.hints())
 
 
 def _all_completed(batch: Sequence[Settlement]) -> bool:
     """Whether nothing but outputs is to be written: the common case, and a cheaper statement."""
-    is_dropped = batch[0].is_dropped
+    is_hidden = batch[0].is_hidden
     return all(
-        type(each.outcome) is Completed and each.progress is None and each.is_dropped is is_dropped
+        type(each.outcome) is Completed and each.progress is None and each.is_hidden is is_hidden
         for each in batch
     )
 

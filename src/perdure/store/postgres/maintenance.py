@@ -11,12 +11,12 @@ import msgspec
 from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
 from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, WorkerInfo
-from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
+from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Connection, Record, Transacting
@@ -39,13 +39,13 @@ class PostgresMaintenance(MaintenanceStore):
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def poll(self, namespace: str, after_lane: str = "") -> PollResult:
+    async def poll(self, namespace: str, after_partition: str = "") -> PollResult:
         (row,) = await self._session.fetch(
-            "survey", self._session.moment(), namespace, after_lane, SURVEY_LANES_MAX
+            "poll", self._session.moment(), namespace, after_partition, POLL_PARTITIONS_MAX
         )
         return PollResult(
             now=row[0],
-            lanes=tuple(row[1]),
+            partitions=tuple(row[1]),
             next_due_at=row[2],
             next_lease_end_at=row[3],
             next_deadline_at=row[4],
@@ -56,33 +56,35 @@ class PostgresMaintenance(MaintenanceStore):
 
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
         span = nearest_duration(lease)
-        return bool(await self._session.fetch("lead", self._session.moment(), duty, worker, span))
+        return bool(
+            await self._session.fetch("acquire_lease", self._session.moment(), duty, worker, span)
+        )
 
     async def promote_due(self, namespace: str, limit: int) -> int:
         rows = await self._session.fetch("promote_due", self._session.moment(), namespace, limit)
         moves = WriteHints()
-        for id, lane in rows:
-            moves.moved(id, Status.WAITING, lane)
+        for id, partition in rows:
+            moves.moved(id, Status.WAITING, partition)
         self._session.publish(*moves.hints())
         return len(rows)
 
     async def take_over_expired(
-        self, namespace: str, limit: int, deaths_max: int
+        self, namespace: str, limit: int, max_crashes: int
     ) -> list[TakenOver]:
         params = TakeOverParams(
-            now=self._session.moment(), namespace=namespace, limit=limit, deaths_max=deaths_max
+            now=self._session.moment(), namespace=namespace, limit=limit, max_crashes=max_crashes
         )
         taken, moves = [], WriteHints()
         for row, failure in await self._end_attempts(
             "take_over_expired", arguments_of(params), lambda row: lease_expired(row[2])
         ):
-            id, lane, holder, attempt, status, was_limited, _ = row
-            moves.moved(id, status, lane, frees_limit=was_limited)
+            id, partition, holder, attempt, status, was_limited, _ = row
+            moves.moved(id, status, partition, frees_limit=was_limited)
             taken.append(
                 TakenOver(
                     id=id,
                     namespace=namespace,
-                    lane=Lane.parse(lane),
+                    partition=Partition.parse(partition),
                     worker=holder,
                     attempt=attempt,
                     after=STATUS_OF[status],
@@ -98,13 +100,13 @@ class PostgresMaintenance(MaintenanceStore):
         for row, failure in await self._end_attempts(
             "expire_deadlines", arguments, lambda row: deadline_expired(row[4])
         ):
-            id, lane, _, attempt, _, _ = row
+            id, partition, _, attempt, _, _ = row
             moves.moved(id, Status.FAILED, None)
             expired.append(
                 Expired(
                     id=id,
                     namespace=namespace,
-                    lane=Lane.parse(lane),
+                    partition=Partition.parse(partition),
                     attempt=attempt,
                     failure=failure,
                 )
@@ -117,7 +119,7 @@ class PostgresMaintenance(MaintenanceStore):
     ) -> list[tuple[Record, Failure]]:
         """Run a statement that ends jobs by itself, and record in the same transaction of what.
 
-        Its rows begin with id, lane, worker and attempt, and end with the moment.
+        Its rows begin with id, partition, worker and attempt, and end with the moment.
         """
         statements = self._session.statements
 

@@ -21,7 +21,7 @@ _TABLES = (
     "limit_starts",
     "queues",
     "workers",
-    "duties",
+    "maintenance_leases",
     "runs",
     "events",
     "snapshots",

@@ -37,7 +37,7 @@ class JobColumns(NamedTuple):
     namespace: Text
     queue: Text
     task: Text
-    lane: Text
+    partition_key: Text
     job_group: Text
     fingerprint: Text
     policy: Bytea
@@ -73,7 +73,7 @@ class InsertLikeParams(NamedTuple):
     namespace: OneText
     queue: OneText
     task: OneText
-    lane: OneText
+    partition_key: OneText
     job_group: OneText
     policy: OneBytea
     priority: OneInteger
@@ -112,34 +112,34 @@ class ReplaceRivalsParams(NamedTuple):
     given: ReplacingColumns
 
 
-class ClaimFromOneLaneParams(NamedTuple):
+class ClaimFromOnePartitionParams(NamedTuple):
     now: Now
     namespace: OneText
     worker: OneText
     lease: OneInterval
-    lane: OneText
+    partition_key: OneText
     queue: OneText
     limit: OneBigint
 
 
-class LaneColumns(NamedTuple):
-    lane: Text
+class PartitionColumns(NamedTuple):
+    partition_key: Text
     queue: Text
 
 
-class ClaimFromLanesParams(NamedTuple):
+class ClaimFromPartitionsParams(NamedTuple):
     now: Now
     namespace: OneText
     worker: OneText
     lease: OneInterval
-    wanted: LaneColumns
+    wanted: PartitionColumns
     limit: OneBigint
     front: OneBigint
-    """How many of each lane are looked at to bound what is locked; with 0, nothing bounds it."""
+    """How many of each partition are looked at to bound what is locked; with 0, nothing bounds it."""
 
 
 class RoomColumns(NamedTuple):
-    lane: Text
+    partition_key: Text
     room: Integer
     """How many of its jobs could start, at most."""
 
@@ -188,7 +188,7 @@ class OutputColumns(NamedTuple):
 class SettleCompletedParams(NamedTuple):
     now: Now
     outcomes: OutputColumns
-    is_dropped: OneBoolean
+    is_hidden: OneBoolean
 
 
 class OutcomeColumns(NamedTuple):
@@ -200,13 +200,13 @@ class OutcomeColumns(NamedTuple):
     """The status it leads to; null: retried, at the time given by ``delay`` or ``until``."""
     output: Bytea
     is_refunded: Boolean
-    is_postponed: Boolean
+    is_snoozed: Boolean
     closes_limit: Text
     failure: Text
     percent: Double
     message: Text
     details: Bytea
-    is_dropped: Boolean
+    is_hidden: Boolean
     delay: Interval
     until: Moments
     hold_off: Interval
@@ -254,7 +254,7 @@ class NodeJobColumns(NamedTuple):
     namespace: Text
     queue: Text
     task: Text
-    lane: Text
+    partition_key: Text
     job_group: Text
     policy: Bytea
     input: Bytea
@@ -324,7 +324,7 @@ class WaitColumns(NamedTuple):
     namespace: Text
     run_id: Text
     key: Text
-    kind: Text
+    type: Text
     name: Text
     delay: Interval
     due_at: Moments
@@ -407,7 +407,7 @@ class SpecColumns(NamedTuple):
     namespace: Text
     queue: Text
     task: Text
-    lane: Text
+    partition_key: Text
     job_group: Text
     policy: Bytea
     input_hash: Bigint
@@ -429,7 +429,7 @@ class RetryColumns(NamedTuple):
     delay: Interval
     until: Moments
     hold_off: Interval
-    is_postponed: Boolean
+    is_snoozed: Boolean
     closes_limit: Text
 
 
@@ -442,7 +442,7 @@ class CommitParams(NamedTuple):
     specs: SpecColumns
     retries: RetryColumns
     namespaces: TextArray
-    lanes: TextArray
+    partitions: TextArray
 
 
 # Maintenance
@@ -452,7 +452,7 @@ class TakeOverParams(NamedTuple):
     now: Now
     namespace: OneText
     limit: OneBigint
-    deaths_max: OneInteger
+    max_crashes: OneInteger
 
 
 class FailureColumns(NamedTuple):
@@ -511,8 +511,8 @@ PARAMS: dict[str, type[Params]] = {
     "add_events": AddEventsParams,
     "add_failures": AddFailuresParams,
     "add_runs": AddRunsParams,
-    "claim_from_lanes": ClaimFromLanesParams,
-    "claim_from_one_lane": ClaimFromOneLaneParams,
+    "claim_from_partitions": ClaimFromPartitionsParams,
+    "claim_from_one_partition": ClaimFromOnePartitionParams,
     "commit_runs": CommitParams,
     "find_rivals": FindRivalsParams,
     "insert_jobs": InsertParams,

@@ -12,7 +12,7 @@ from perdure.model.facts import EXPLAINED_MAX, ExplainFacts, may_have_failed
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FailedAttempt, Job, JobFilter, JobState, Status
 from perdure.model.limit import LimitRule, LimitUse
-from perdure.model.run import Run, RunFilter, RunStatus, Wait, WaitFilter, WaitKind
+from perdure.model.run import Run, RunFilter, RunStatus, Wait, WaitFilter, WaitType
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.store.contract import QueryStore
 from perdure.store.postgres.connection import Connection, Record, Transacting
@@ -97,7 +97,7 @@ class PostgresQueries(QueryStore):
                     for row in await rows("load_runs", [namespace], [run], [None]):
                         loaded = loaded_from(row)
                     events = await rows("latest_events", [namespace], [run], [None], EXPLAINED_MAX)
-                children = [RunId(wait.name) for wait in waits if wait.kind is WaitKind.CHILD]
+                children = [RunId(wait.name) for wait in waits if wait.type is WaitType.CHILD]
                 found = await rows("run_states", [namespace] * len(children), children)
                 states = [run_from(row[1:]) for row in found]
                 failures = await rows("last_failures", may_have_failed(jobs))
@@ -159,7 +159,7 @@ class PostgresQueries(QueryStore):
         statement, arguments = filtered_waits(
             self._session.statements["list_waits"], filter, after=1
         )
-        is_indexed = filter.run is not None or filter.kind in _INDEXED
+        is_indexed = filter.run is not None or filter.type in _INDEXED
         fetch = self._session.connections.fetch if is_indexed else self._session.scan
         found = await fetch(statement, limit, *arguments)
         return [wait_from(row) for row in found]
@@ -188,7 +188,7 @@ def filtered_jobs(statement: str, filter: JobFilter, after: int = 0) -> tuple[st
     }
     given = [(test, value) for test, value in wanted.items() if value is not None]
     common = [f"{test} ${number}" for number, (test, _) in enumerate(given, after + 1)]
-    common.append("NOT dropped")
+    common.append("NOT hidden")
     with_status = without_index = common
     if filter.status is not None:
         status = Status(filter.status).value
@@ -227,7 +227,7 @@ def filtered_runs(statement: str, filter: RunFilter, after: int = 0) -> tuple[st
     return fill(statement, {"filter": " AND ".join(conditions) or "true"}), arguments
 
 
-_INDEXED = frozenset({WaitKind.SIGNAL, WaitKind.OUTSIDE, WaitKind.APPROVAL})
+_INDEXED = frozenset({WaitType.SIGNAL, WaitType.EXTERNAL, WaitType.APPROVAL})
 
 
 def filtered_waits(statement: str, filter: WaitFilter, after: int = 0) -> tuple[str, list[Any]]:
@@ -249,7 +249,7 @@ def filtered_waits(statement: str, filter: WaitFilter, after: int = 0) -> tuple[
         number = after + len(arguments) + 1
         conditions.append(f"(opened_at, run_id, key) > (${number}, ${number + 1}, ${number + 2})")
         arguments += filter.after
-    if filter.kind is not None:
-        kind = "kind" if filter.run is None else "kind || ''"
-        conditions.append(f"{kind} = '{WaitKind(filter.kind).value}'")
+    if filter.type is not None:
+        found_type = "type" if filter.run is None else "type || ''"
+        conditions.append(f"{found_type} = '{WaitType(filter.type).value}'")
     return fill(statement, {"filter": " AND ".join(conditions) or "true"}), arguments

@@ -13,7 +13,7 @@ from perdure.model.event import StoredEvent
 from perdure.model.failure import Cause, Failure
 from perdure.model.job import Claim, ClaimedJob, FailedAttempt, Job, NewJob, Progress, QueueInfo
 from perdure.model.outcome import Settlement
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.run import LoadedRun, Run, Snapshot, Wait
 from perdure.store.outcomes import written_by
 from perdure.store.postgres.connection import Record
@@ -33,25 +33,25 @@ STARTED_AT = 13
 """Where a row of a claim has the moment of the claim."""
 
 LEFT_OVER = 18
-"""Where a claim from several lanes says that it locked more than it took."""
+"""Where a claim from several partitions says that it locked more than it took."""
 
 
 def claimed_job(row: Record, namespace: str) -> ClaimedJob:
     return ClaimedJob(
         claim=Claim(id=row[0], epoch=row[1]),
         namespace=namespace,
-        lane=Lane.parse(row[2]),
+        partition=Partition.parse(row[2]),
         input=row[3],
         attempt=row[4],
         failures=row[5],
-        postpones=row[6],
+        snoozes=row[6],
         max_attempts=row[7],
         policy=row[8],
         group=row[9],
         deadline_at=row[10],
         created_at=row[11],
         priority=row[14],
-        deaths=row[15],
+        crashes=row[15],
         node=node_from(row[16], row[17]),
     )
 
@@ -60,9 +60,9 @@ def job_columns(jobs: Sequence[NewJob]) -> JobColumns:
     return JobColumns(
         id=[job.id for job in jobs],
         namespace=[job.namespace for job in jobs],
-        queue=[job.lane.queue for job in jobs],
-        task=[job.lane.task for job in jobs],
-        lane=[job.lane.text for job in jobs],
+        queue=[job.partition.queue for job in jobs],
+        task=[job.partition.task for job in jobs],
+        partition_key=[job.partition.text for job in jobs],
         job_group=[job.group for job in jobs],
         fingerprint=[job.fingerprint for job in jobs],
         policy=[job.policy for job in jobs],
@@ -95,9 +95,9 @@ def like_job_params(now: datetime | None, jobs: Sequence[NewJob]) -> InsertLikeP
             input_hash=[job.input_hash for job in jobs],
         ),
         namespace=first.namespace,
-        queue=first.lane.queue,
-        task=first.lane.task,
-        lane=first.lane.text,
+        queue=first.partition.queue,
+        task=first.partition.task,
+        partition_key=first.partition.text,
         job_group=first.group,
         policy=first.policy,
         priority=first.priority,
@@ -112,7 +112,7 @@ def like_job_params(now: datetime | None, jobs: Sequence[NewJob]) -> InsertLikeP
 
 def _beside_input(job: NewJob) -> tuple[Any, ...]:
     return (
-        job.lane,
+        job.partition,
         job.namespace,
         job.group,
         job.policy,
@@ -140,7 +140,7 @@ def outcome_columns(settlements: Sequence[Settlement]) -> OutcomeColumns:
         after=[each.status for each in written],
         output=[each.output for each in written],
         is_refunded=[each.attempts_back > 0 for each in written],
-        is_postponed=[each.postpones > 0 for each in written],
+        is_snoozed=[each.snoozes > 0 for each in written],
         closes_limit=[None if each is None else each.closes_limit for each in retried],
         failure=[
             None if each.failure is None else encode_failure(each.failure) for each in written
@@ -148,7 +148,7 @@ def outcome_columns(settlements: Sequence[Settlement]) -> OutcomeColumns:
         percent=[percent for percent, _, _ in progress],
         message=[message for _, message, _ in progress],
         details=[details for _, _, details in progress],
-        is_dropped=[settlement.is_dropped for settlement in settlements],
+        is_hidden=[settlement.is_hidden for settlement in settlements],
         delay=[None if each is None else each.delay for each in retried],
         until=[None if each is None else each.until for each in retried],
         hold_off=[None if each is None else each.hold_off for each in retried],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.errors import StaleClaim
+from perdure.errors import ClaimLost
 from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.job import Claim
@@ -68,7 +68,7 @@ class PostgresRuns(RunStore):
             id=claim.id, epoch=claim.epoch, owner=owner, name=step.name, value=step.value
         )
         if not await self._session.fetch("save_step", *arguments_of(params)):
-            raise StaleClaim(job_id=claim.id, epoch=claim.epoch)
+            raise ClaimLost(job_id=claim.id, epoch=claim.epoch)
 
     async def load_steps(self, owner: str) -> list[StoredStep]:
         return [
@@ -79,5 +79,7 @@ class PostgresRuns(RunStore):
     async def submit(self, run: NewRun) -> Submitted:
         return await submit_run(self._session, run)
 
-    async def commit(self, commits: Sequence[RunCommit], lanes: Sequence[str] = ()) -> CommitAnswer:
-        return await commit_runs(self._session, commits, lanes)
+    async def commit(
+        self, commits: Sequence[RunCommit], partitions: Sequence[str] = ()
+    ) -> CommitAnswer:
+        return await commit_runs(self._session, commits, partitions)

@@ -32,7 +32,7 @@ from perdure.store.postgres.runs import PostgresRuns
 from perdure.store.postgres.schedules import PostgresSchedules
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.transfer import PostgresTransfer
-from perdure.store.wakeups import Kinds, Listener
+from perdure.store.wakeups import HintTypes, Listener
 
 
 class PostgresStore(Store):
@@ -89,8 +89,8 @@ class PostgresStore(Store):
     async def now(self) -> datetime:
         return await self._session.present()
 
-    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
-        return self._session.wakeups.subscribe(listener, kinds)
+    def subscribe(self, listener: Listener, types: HintTypes = None) -> Callable[[], None]:
+        return self._session.wakeups.subscribe(listener, types)
 
     async def insert_in_transaction(
         self, connection: Any, jobs: Sequence[NewJob]

@@ -53,7 +53,7 @@ async def open_waits(
         namespace=[namespace for (_, namespace, _), _ in ordered],
         run_id=[run for (run, _, _), _ in ordered],
         key=[wait.key for _, wait in ordered],
-        kind=[wait.kind for _, wait in ordered],
+        type=[wait.type for _, wait in ordered],
         name=[wait.name for _, wait in ordered],
         delay=[None if wait.delay is None else nearest_duration(wait.delay) for _, wait in ordered],
         due_at=[

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 
 from perdure.errors import StoreError
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.store.contract.refusals import LOST, REFUSED
 from perdure.store.contract.transfer import (
     ROW_TYPES,
@@ -61,11 +61,11 @@ class PostgresDump:
         return self._contents
 
     async def batches(self) -> AsyncIterator[Sequence[TransferRow]]:
-        for kind in ROW_TYPES:
+        for row_type in ROW_TYPES:
             batch: list[TransferRow] = []
             size = 0
-            async for row in self._rows(kind):
-                batch.append(_kept(kind, row, self._contents.at))
+            async for row in self._rows(row_type):
+                batch.append(_kept(row_type, row, self._contents.at))
                 size += size_of(row)
                 if len(batch) == BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX:
                     yield batch
@@ -73,12 +73,12 @@ class PostgresDump:
             if batch:
                 yield batch
 
-    async def _rows(self, kind: type[TransferRow]) -> AsyncIterator[Record]:
-        columns = columns_of(kind)
-        if kind is JobRow:
+    async def _rows(self, row_type: type[TransferRow]) -> AsyncIterator[Record]:
+        columns = columns_of(row_type)
+        if row_type is JobRow:
             columns = (*columns, "lease_until")
         with _losses_told(self._url):
-            statement = selection(kind, self._place, columns)
+            statement = selection(row_type, self._place, columns)
             cursor = await self._connection.cursor(statement)
         while True:
             with _losses_told(self._url):
@@ -127,11 +127,11 @@ class PostgresTransfer(TransferStore):
                 with self._refusals():
                     await self._load_batch(connection, batch)
             with self._refusals():
-                await connection.execute(self._session.statements["go_on_numbering_runs"])
+                await connection.execute(self._session.statements["continue_run_numbers"])
                 await transaction.commit()
         finally:
             await close_gently(connection)  # which undoes what was not committed
-        self._session.publish(*(Hint(kind=kind) for kind in _NEWS))
+        self._session.publish(*(Hint(type=row_type) for row_type in _NEWS))
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -143,20 +143,20 @@ class PostgresTransfer(TransferStore):
             raise StoreError(fault) from error
 
     async def _check_nothing_kept(self, connection: Connection) -> None:
-        await connection.execute(self._session.statements["keep_others_from_writing"])
+        await connection.execute(self._session.statements["lock_tables"])
         place = f"{place_in_sql(self._session.address.schema)['schema']}."
         check_empty(await connection.fetchrow(emptiness(place)), self._session.address.url)
 
     async def _load_batch(self, connection: Connection, batch: Sequence[TransferRow]) -> None:
-        kind = type(batch[0])
-        rows = [_row(kind, each) for each in batch]
-        if kind is DefinitionRow:
+        row_type = type(batch[0])
+        rows = [_row(row_type, each) for each in batch]
+        if row_type is DefinitionRow:
             await connection.executemany(self._session.statements["load_definition"], rows)
             return
         await connection.copy_records_to_table(
-            TABLES[kind].name,
+            TABLES[row_type].name,
             schema_name=self._session.address.schema,
-            columns=columns_of(kind),
+            columns=columns_of(row_type),
             records=rows,
         )
 
@@ -171,17 +171,17 @@ def _losses_told(url: str) -> Iterator[None]:
         raise StoreError(LOST.fault(url=url, reason=reason)) from error
 
 
-def _kept(kind: type[TransferRow], row: Record, now: datetime) -> TransferRow:
-    if kind is JobRow:
+def _kept(row_type: type[TransferRow], row: Record, now: datetime) -> TransferRow:
+    if row_type is JobRow:
         *values, lease_until = row
         return release_lease(
-            JobRow(**dict(zip(columns_of(kind), values, strict=True))), lease_until, now
+            JobRow(**dict(zip(columns_of(row_type), values, strict=True))), lease_until, now
         )
-    values = converted(row, types_of(kind), _READ)
-    fields = dict(zip(columns_of(kind), values, strict=True))
-    if kind is FailureRow:
+    values = converted(row, types_of(row_type), _READ)
+    fields = dict(zip(columns_of(row_type), values, strict=True))
+    if row_type is FailureRow:
         fields["failure"] = fields["failure"].encode()
-    return kind(**fields)
+    return row_type(**fields)
 
 
 _WRITTEN: dict[Any, Convert] = {NAMES: list}
@@ -193,12 +193,12 @@ _REWRITTEN: dict[str, Convert] = {
 }
 """What people are shown and no row is found by: it may lose a character rather than be refused."""
 
-_NEWS = (HintKind.READY, HintKind.SCHEDULED, HintKind.DUE)
+_NEWS = (HintType.READY, HintType.SCHEDULED, HintType.DUE)
 
 
-def _row(kind: type[TransferRow], kept: TransferRow) -> list[Any]:
-    columns = columns_of(kind)
-    row = converted(attrgetter(*columns)(kept), types_of(kind), _WRITTEN)
+def _row(row_type: type[TransferRow], kept: TransferRow) -> list[Any]:
+    columns = columns_of(row_type)
+    row = converted(attrgetter(*columns)(kept), types_of(row_type), _WRITTEN)
     for at, column in enumerate(columns):
         if column in _REWRITTEN and row[at] is not None:
             row[at] = _REWRITTEN[column](row[at])

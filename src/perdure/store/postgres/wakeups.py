@@ -15,18 +15,18 @@ import asyncpg
 import msgspec
 
 from perdure.clock import monotonic
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.model.value import Value
 from perdure.store.postgres.address import Address, place_of
 from perdure.store.postgres.connection import Connection, close_gently, connect, growing_delays
-from perdure.store.wakeups import Hub, Kinds, Listener, hub_of
+from perdure.store.wakeups import HintTypes, Hub, Listener, hub_of
 
 NAMES_MAX = 50
 
 PAYLOAD_MAX_BYTES = 7000
 """PostgreSQL refuses 8000."""
 
-Merged = dict[HintKind, set[str] | None]
+Merged = dict[HintType, set[str] | None]
 """The names by kind; None means any."""
 
 _random = secrets.token_hex(6)
@@ -34,21 +34,23 @@ _random = secrets.token_hex(6)
 
 class Message(Value):
     sender: str
-    hints: dict[HintKind, list[str] | None]
+    hints: dict[HintType, list[str] | None]
 
 
 def merge(merged: Merged, hints: Iterable[Hint]) -> Merged:
     """Add hints to those already there; too many names become any."""
     for hint in hints:
-        known = merged.get(hint.kind, set())
+        known = merged.get(hint.type, set())
         if known is not None:
             names = known | hint.names
-            merged[hint.kind] = names if hint.names and len(names) <= NAMES_MAX else None
+            merged[hint.type] = names if hint.names and len(names) <= NAMES_MAX else None
     return merged
 
 
 def write_message(merged: Merged, sender: str) -> str:
-    hints = {kind: None if names is None else sorted(names) for kind, names in merged.items()}
+    hints = {
+        hint_type: None if names is None else sorted(names) for hint_type, names in merged.items()
+    }
     payload = msgspec.json.encode(Message(sender=sender, hints=hints))
     if len(payload) > PAYLOAD_MAX_BYTES:
         payload = msgspec.json.encode(Message(sender=sender, hints=dict.fromkeys(hints)))
@@ -63,7 +65,10 @@ def read_message(payload: str, own_signature: str) -> list[Hint]:
         return []
     if message.sender == own_signature:
         return []
-    return [Hint(kind=kind, names=frozenset(names or ())) for kind, names in message.hints.items()]
+    return [
+        Hint(type=hint_type, names=frozenset(names or ()))
+        for hint_type, names in message.hints.items()
+    ]
 
 
 def signature(place: str) -> str:
@@ -131,9 +136,9 @@ class Wakeups:
         for hint in hints:
             self._near.publish(hint)
 
-    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
-        stop_near = self._near.subscribe(listener, kinds)
-        stop_far = self._far.subscribe(listener, kinds)
+    def subscribe(self, listener: Listener, types: HintTypes = None) -> Callable[[], None]:
+        stop_near = self._near.subscribe(listener, types)
+        stop_far = self._far.subscribe(listener, types)
         if self._listener is None and self._address.is_listening:
             self._listener = asyncio.create_task(self._listen())
 
@@ -191,8 +196,8 @@ class Wakeups:
                     connection.add_termination_listener(lambda _, lost=is_lost: lost.set())
                     await connection.add_listener(self._channel, self._hear)
                 delays = growing_delays()
-                for kind in HintKind:
-                    self._far.publish(Hint(kind=kind))
+                for hint_type in HintType:
+                    self._far.publish(Hint(type=hint_type))
                 while not await _set_within(is_lost, HEARTBEAT_S):
                     async with self._turn:
                         if not is_lost.is_set():
@@ -227,8 +232,8 @@ class Wakeups:
 
 
 def _both(earlier: Merged, later: Merged) -> Merged:
-    for kind, names in later.items():
-        merge(earlier, [Hint(kind=kind, names=frozenset(names or ()))])
+    for hint_type, names in later.items():
+        merge(earlier, [Hint(type=hint_type, names=frozenset(names or ()))])
     return earlier
 
 

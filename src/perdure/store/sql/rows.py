@@ -17,8 +17,8 @@ from perdure.model.event import Parent
 from perdure.model.failure import Failure
 from perdure.model.ids import RunId, WorkerId
 from perdure.model.job import FailedAttempt, Job, JobState, NodeRef, Progress, QueueInfo, Status
-from perdure.model.partition import Lane
-from perdure.model.run import Run, RunStatus, Wait, WaitKind
+from perdure.model.partition import Partition
+from perdure.model.run import Run, RunStatus, Wait, WaitType
 from perdure.model.schedule import Schedule, UnreadableSchedule, decode_schedule
 from perdure.store.failures import UNREADABLE
 
@@ -28,20 +28,20 @@ Moment = Callable[[Any], datetime]
 # Cheaper than calling the enum for each row.
 STATUS_OF: dict[str, Status] = {status.value: status for status in Status}
 RUN_STATUS_OF: dict[str, RunStatus] = {status.value: status for status in RunStatus}
-_KIND_OF: dict[str, WaitKind] = {kind.value: kind for kind in WaitKind}
+_TYPE_OF: dict[str, WaitType] = {found_type.value: found_type for found_type in WaitType}
 _NO_PROGRESS = Progress(percent=0)
 
 JOB_COLUMNS = (
     "id",
     "namespace",
-    "lane",
+    "partition_key",
     "status",
     "priority",
     "job_group",
     "fingerprint",
     "attempt",
     "failures",
-    "deaths",
+    "crashes",
     "max_attempts",
     "worker",
     "epoch",
@@ -67,7 +67,7 @@ WAIT_COLUMNS = (
     "run_id",
     "namespace",
     "key",
-    "kind",
+    "type",
     "name",
     "opened_at",
     "due_at",
@@ -78,22 +78,22 @@ WAIT_COLUMNS = (
 
 def job_from(row: Row, moment: Moment) -> Job:
     """A job from ``JOB_COLUMNS``, and from input and output where they follow."""
-    lane = Lane.parse(row[2])
+    partition = Partition.parse(row[2])
     has_values = len(row) > len(JOB_COLUMNS)
     return Job(
         id=row[0],
         namespace=row[1],
-        queue=lane.queue,
-        task=lane.task,
-        tags=lane.tags,
-        limit_keys=lane.keys,
+        queue=partition.queue,
+        task=partition.task,
+        tags=partition.tags,
+        limit_keys=partition.keys,
         status=STATUS_OF[row[3]],
         priority=row[4],
         group=row[5],
         fingerprint=row[6],
         attempt=row[7],
         failures=row[8],
-        deaths=row[9],
+        crashes=row[9],
         max_attempts=row[10],
         worker=row[11],
         epoch=row[12],
@@ -165,7 +165,7 @@ def wait_from(row: Row, moment: Moment, names: Callable[[Any], tuple[str, ...]])
         run=row[0],
         namespace=row[1],
         key=row[2],
-        kind=_KIND_OF[row[3]],
+        type=_TYPE_OF[row[3]],
         name=row[4],
         opened_at=moment(row[5]),
         due_at=None if row[6] is None else moment(row[6]),

@@ -114,7 +114,7 @@ def expand(text: str, params: type[Params]) -> str:
     which colons mean something else.
     """
     numbered = enumerate(types_of(params).items(), 1)
-    values = {name: f"CAST(${number} AS {kind})" for number, (name, kind) in numbered}
+    values = {name: f"CAST(${number} AS {found_type})" for number, (name, found_type) in numbered}
 
     def replace(found: re.Match[str]) -> str:
         name, field, columns = found.group("name", "field", "columns")

@@ -56,18 +56,18 @@ TABLES: Mapping[type[TransferRow], Table] = {
 
 
 @cache
-def columns_of(kind: type[TransferRow]) -> tuple[str, ...]:
-    return kind.__struct_fields__
+def columns_of(row_type: type[TransferRow]) -> tuple[str, ...]:
+    return row_type.__struct_fields__
 
 
-def selection(kind: type[TransferRow], place: str, columns: Iterable[str]) -> str:
+def selection(row_type: type[TransferRow], place: str, columns: Iterable[str]) -> str:
     """The statement that reads a whole table, each row called what its kind is.
 
     ``place`` is what stands before the name of the table.
     """
-    table = TABLES[kind]
+    table = TABLES[row_type]
     listed = ", ".join(columns)
-    row = f'"{kind.__struct_config__.tag}"'  # quoted, since a limit is a word of SQL too
+    row = f'"{row_type.__struct_config__.tag}"'  # quoted, since a limit is a word of SQL too
     return f"SELECT {listed} FROM {place}{table.name} AS {row} ORDER BY {table.order}"
 
 
@@ -90,8 +90,8 @@ def check_empty(found: Iterable[Any], url: str) -> None:
     """
     full = [
         table.name
-        for (kind, table), has_rows in zip(TABLES.items(), found, strict=True)
-        if has_rows and kind is not DefinitionRow
+        for (row_type, table), has_rows in zip(TABLES.items(), found, strict=True)
+        if has_rows and row_type is not DefinitionRow
     ]
     if full:
         raise StoreNotEmpty(url=url, tables=full)
@@ -101,9 +101,9 @@ Convert = Callable[[Any], Any]
 
 
 @cache
-def types_of(kind: type[TransferRow]) -> tuple[Any, ...]:
+def types_of(row_type: type[TransferRow]) -> tuple[Any, ...]:
     """The type of each field, None left aside."""
-    return tuple(_without_none(field.type) for field in msgspec.structs.fields(kind))
+    return tuple(_without_none(field.type) for field in msgspec.structs.fields(row_type))
 
 
 def converted(

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
-from perdure.model.facts import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
+from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.ids import JobId
 from perdure.model.job import QueueDepth, QueueInfo, Status, StatusChange
 from perdure.model.run import FlowCount, RunStatus
 from perdure.store.contract import AdminStore
 from perdure.store.lifecycle import Operation, starts_from
 from perdure.store.sql.migrations import indexes_made, load_migrations
-from perdure.store.sqlite.jobs import Move, is_held, move
+from perdure.store.sqlite.jobs import Move, is_claimed, move
 from perdure.store.sqlite.rows import JobRow, as_json, micros_in, moment, queue_from
 from perdure.store.sqlite.session import Session
 from perdure.store.sqlite.transaction import PACKAGE, Transaction
@@ -86,14 +86,14 @@ class SqliteAdmin(AdminStore):
         def look(transaction: Transaction) -> StorageReport:
             present = {name for (name,) in transaction.rows("indexes_present")}
             damages = (text for (text,) in transaction.rows("damages"))
-            strays = transaction.rows("strays", limit=STRAYS_MAX)
+            orphaned_runs = transaction.rows("orphaned_runs", limit=ORPHANS_MAX)
             return StorageReport(
                 schema_version=transaction.rows("schema_version")[0][0],
                 damages=tuple(text for text in damages if text != _SOUND),
                 missing_indexes={name: wanted[name] for name in sorted(wanted.keys() - present)},
                 log_bytes=_size(f"{path}-wal"),
-                strays=tuple(
-                    OrphanedRun(run=run, namespace=namespace) for run, namespace in strays
+                orphaned_runs=tuple(
+                    OrphanedRun(run=run, namespace=namespace) for run, namespace in orphaned_runs
                 ),
             )
 
@@ -141,9 +141,9 @@ def _change(
     move(transaction, operation, moves)
     if operation is Operation.RETRY:
         numbers = as_json([job.number for job in movable])
-        transaction.write("start_anew", numbers=numbers, now=transaction.now)
+        transaction.write("restart_jobs", numbers=numbers, now=transaction.now)
     for job in movable:
-        if is_held(job):
+        if is_claimed(job):
             transaction.hints.stopped(job.id)
     after = {step.job.id: step.after for step in moves}
     return [
@@ -155,11 +155,11 @@ def _change(
 
 
 def _aborted(job: JobRow, now: int) -> Move:
-    return Move(job=job, after=Status.ABORTING if is_held(job) else Status.CANCELLED)
+    return Move(job=job, after=Status.ABORTING if is_claimed(job) else Status.CANCELLED)
 
 
 def _disabled(job: JobRow, now: int) -> Move:
-    return Move(job=job, after=Status.DISABLED, takes_claim=is_held(job))
+    return Move(job=job, after=Status.DISABLED, takes_claim=is_claimed(job))
 
 
 def _enabled(job: JobRow, now: int) -> Move:

@@ -79,13 +79,13 @@ class SqliteAudit(AuditStore):
 
 
 def _columns(row: tuple[Any, ...]) -> JobColumns:
-    _, status, epoch, queue, task, lane, rank, keys, policy, input = row
+    _, status, epoch, queue, task, partition, rank, keys, policy, input = row
     return JobColumns(
         status=status,
         epoch=epoch,
         queue=queue,
         task=task,
-        lane=lane,
+        partition=partition,
         rank=rank,
         limit_keys=() if keys is None else msgspec.json.decode(keys, type=tuple[str, ...]),
         policy=policy,

@@ -8,16 +8,16 @@ from msgspec.structs import replace
 
 from perdure.model.check import check_times
 from perdure.model.ids import JobId
-from perdure.model.job import HELD, NewJob, Status
+from perdure.model.job import CLAIMED, NewJob, Status
 from perdure.model.outcome import Settlement
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.run import (
     ENDED,
     CommitAnswer,
     CommitResult,
     CommitState,
     Continues,
-    Ends,
+    Finishes,
     RunCommit,
 )
 from perdure.store.admission import rank_of
@@ -43,16 +43,16 @@ from perdure.store.sqlite.transaction import Transaction
 _DONE = CommitResult(state=CommitState.DONE)
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
 _GONE = NodeJobRow(0, -1, "", 0, 0, 0)
-_HOLDABLE = HELD | {Status.WAITING, Status.SCHEDULED}
+_SUSPENDABLE = CLAIMED | {Status.WAITING, Status.SCHEDULED}
 
 
 def commit_runs(
-    transaction: Transaction, commits: Sequence[RunCommit], lanes: Sequence[str]
+    transaction: Transaction, commits: Sequence[RunCommit], partitions: Sequence[str]
 ) -> CommitAnswer:
     results = [_commit(transaction, commit) for commit in commits]
     rank = None
-    if lanes:
-        rank = _lowest_rank(transaction, {commit.namespace for commit in commits}, lanes)
+    if partitions:
+        rank = _lowest_rank(transaction, {commit.namespace for commit in commits}, partitions)
     return CommitAnswer(results=results, most_urgent_rank=rank, now=transaction.moment)
 
 
@@ -75,7 +75,7 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     stale = [
         settlement.claim
         for settlement, job in zip(settlements, jobs, strict=True)
-        if job.epoch != settlement.claim.epoch or job.status not in HELD
+        if job.epoch != settlement.claim.epoch or job.status not in CLAIMED
     ]
     if stale:
         return CommitResult(state=CommitState.STALE, stale=tuple(stale))
@@ -116,22 +116,25 @@ def _write(
             child_ended(transaction, commit.namespace, commit.run, run.parent_run, run.parent_key)
 
     # What ends comes before what the same step starts, which may have the same keys.
-    if commit.closes:
+    if commit.close_waits:
         transaction.write(
-            "close_waits", namespace=commit.namespace, run=commit.run, keys=as_json(commit.closes)
+            "close_waits",
+            namespace=commit.namespace,
+            run=commit.run,
+            keys=as_json(commit.close_waits),
         )
-    if commit.drops or commit.clears:
+    if commit.cancel_keys or commit.cancel_all:
         _give_up(transaction, commit)
-    if commit.holds is not None:
-        _hold(transaction, commit, is_held=commit.holds)
+    if commit.suspend is not None:
+        _hold(transaction, commit, is_suspended=commit.suspend)
     if commit.version is not None:
-        _change_lanes(transaction, commit, f"{run.flow}@{commit.version}")
+        _change_partitions(transaction, commit, f"{run.flow}@{commit.version}")
 
     for settlement, job in zip(commit.settlements, jobs, strict=True):
-        match settlement.then:
+        match settlement.job_outcome:
             case Continues(job=following):
                 _continue(transaction, settlement.claim.id, job, following)
-            case Ends():
+            case Finishes():
                 transaction.run("remove_node_job", (job.number,))
                 _forget(transaction, settlement.claim.id, job)
             case repeats:
@@ -158,14 +161,14 @@ def _write(
 def _continue(transaction: Transaction, id: JobId, job: NodeJobRow, following: NewJob) -> None:
     """Let the row be another job under the same claim, as if that had just been started."""
     check_times(following)
-    now, lane, node = transaction.now, following.lane, following.node
+    now, partition, node = transaction.now, following.partition, following.node
     is_large = len(following.input) > INLINE_MAX_BYTES
     transaction.run(
         "continue_job",
         (
-            lane.queue,
-            lane.task,
-            lane.text,
+            partition.queue,
+            partition.task,
+            partition.text,
             following.group,
             following.priority,
             rank_of(transaction.moment, following.priority, following.aging),
@@ -200,24 +203,28 @@ def _forget(transaction: Transaction, id: JobId, job: NodeJobRow) -> None:
 
 def _give_up(transaction: Transaction, commit: RunCommit) -> None:
     """Remove jobs and waits of some keys, or of all; a wait for a child becomes due instead."""
-    drops = set(commit.drops)
+    cancel_keys = set(commit.cancel_keys)
     given_up = [
-        job for job, key in _unsettled_jobs(transaction, commit) if commit.clears or key in drops
+        job
+        for job, key in _unsettled_jobs(transaction, commit)
+        if commit.cancel_all or key in cancel_keys
     ]
     take_away_jobs(transaction, given_up)
     place = {"namespace": commit.namespace, "run": commit.run}
-    keys = None if commit.clears else as_json(commit.drops)
+    keys = None if commit.cancel_all else as_json(commit.cancel_keys)
     transaction.write("end_waits", **place, keys=keys)
     if transaction.write("give_up_children", **place, keys=keys, now=transaction.now):
         transaction.hints.due()
 
 
-def _hold(transaction: Transaction, commit: RunCommit, *, is_held: bool) -> None:
+def _hold(transaction: Transaction, commit: RunCommit, *, is_suspended: bool) -> None:
     """Park the jobs and waits that a run has, or put them back in their place."""
-    transaction.write("hold_waits", namespace=commit.namespace, run=commit.run, is_held=is_held)
-    if is_held:
+    transaction.write(
+        "suspend_waits", namespace=commit.namespace, run=commit.run, suspended=is_suspended
+    )
+    if is_suspended:
         jobs = _unsettled_jobs(transaction, commit)
-        parked = [job for job, _ in jobs if job.status in _HOLDABLE]
+        parked = [job for job, _ in jobs if job.status in _SUSPENDABLE]
         transaction.write("park_jobs", numbers=as_json([job.number for job in parked]))
         hint_at_lost_claims(transaction, parked)
         return
@@ -231,16 +238,18 @@ def _hold(transaction: Transaction, commit: RunCommit, *, is_held: bool) -> None
     )
 
 
-def _change_lanes(transaction: Transaction, commit: RunCommit, flow: str) -> None:
+def _change_partitions(transaction: Transaction, commit: RunCommit, flow: str) -> None:
     """Let the jobs of a run be claimed by workers that have its new version."""
     changed = [
-        (job, replace(Lane.parse(job.lane), flow=flow).text)
+        (job, replace(Partition.parse(job.partition), flow=flow).text)
         for job, _ in _jobs(transaction, commit)
     ]
-    transaction.write_rows("change_lanes", [(job.number, lane) for job, lane in changed])
-    for job, lane in changed:
+    transaction.write_rows(
+        "change_partitions", [(job.number, partition) for job, partition in changed]
+    )
+    for job, partition in changed:
         if job.status == Status.WAITING:
-            transaction.hints.queued(Status.WAITING, lane)
+            transaction.hints.queued(Status.WAITING, partition)
 
 
 def _unsettled_jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[JobRow, str]]:
@@ -254,13 +263,13 @@ def _jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[JobRow, str
 
 
 def _lowest_rank(
-    transaction: Transaction, namespaces: Iterable[str], lanes: Sequence[str]
+    transaction: Transaction, namespaces: Iterable[str], partitions: Sequence[str]
 ) -> float | None:
     ranks: list[float] = []
     for namespace in namespaces:
-        # Where nothing waits at all, as in a chain of steps, there is no need to ask for each lane.
+        # Where nothing waits at all, as in a chain of steps, there is no need to ask for each partition.
         if transaction.run("is_any_waiting", (namespace,)):
-            wanted = as_json(list(lanes))
-            [(rank,)] = transaction.rows("lowest_rank", namespace=namespace, lanes=wanted)
+            wanted = as_json(list(partitions))
+            [(rank,)] = transaction.rows("lowest_rank", namespace=namespace, partitions=wanted)
             ranks += [] if rank is None else [rank]
     return min(ranks, default=None)

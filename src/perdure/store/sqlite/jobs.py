@@ -12,7 +12,7 @@ from perdure.errors import FingerprintTaken, IllegalTransition
 from perdure.model.check import check_times
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, WorkerId
-from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
+from perdure.model.job import CLAIMED, FINISHED, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.model.outcome import Retried, Settlement
 from perdure.model.value import Value
@@ -53,7 +53,7 @@ class Move(Value):
     takes_claim: bool = False
     """Its holder is stale from now on."""
     attempts_back: int = 0
-    deaths: int = 0
+    crashes: int = 0
 
 
 def move(transaction: Transaction, operation: Operation, moves: Sequence[Move]) -> None:
@@ -70,7 +70,7 @@ def move(transaction: Transaction, operation: Operation, moves: Sequence[Move]) 
                 step.after,
                 step.job.epoch + step.takes_claim,
                 step.job.attempt - step.attempts_back,
-                step.job.deaths + step.deaths,
+                step.job.crashes + step.crashes,
                 now if step.after in FINISHED else None,
             )
             for step in moves
@@ -95,17 +95,17 @@ def record_failures(transaction: Transaction, failed: Iterable[tuple[JobRow, Fai
 def hint_at_moves(transaction: Transaction, moved: Iterable[tuple[JobRow, Status]]) -> None:
     """Tell waiters, workers that look for jobs, and those that wait for room under a limit."""
     for job, after in moved:
-        frees_limit = bool(job.is_limited) and after not in HELD
-        transaction.hints.moved(job.id, after, job.lane, frees_limit=frees_limit)
+        frees_limit = bool(job.is_limited) and after not in CLAIMED
+        transaction.hints.moved(job.id, after, job.partition, frees_limit=frees_limit)
 
 
-def is_held(job: JobRow) -> bool:
-    return job.status in HELD
+def is_claimed(job: JobRow) -> bool:
+    return job.status in CLAIMED
 
 
 Fingerprint = tuple[str, str, str | None]
 
-_LANE, _STATUS = 4, 6  # of a new row
+_PARTITION, _STATUS = 4, 6  # of a new row
 
 
 class _Replace(Value):
@@ -128,8 +128,8 @@ def insert_jobs(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Insert
         return [Inserted(id=job.id, is_new=True) for job in jobs]
     transaction.write("take_write_lock")
     steps, answers = _plan(transaction, jobs)
-    for kind, group in groupby(steps, type):
-        if kind is _Replace:
+    for found_type, group in groupby(steps, type):
+        if found_type is _Replace:
             _cancel(transaction, [step for step in group if isinstance(step, _Replace)])
         else:
             _write(transaction, [step for step in group if isinstance(step, NewJob)])
@@ -155,7 +155,7 @@ def _plan(
             continue
         if rival is not None and job.on_conflict == "raise":
             raise FingerprintTaken(
-                queue=job.lane.queue, fingerprint=job.fingerprint or "", job_id=rival
+                queue=job.partition.queue, fingerprint=job.fingerprint or "", job_id=rival
             )
         if rival is not None:
             steps.append(_Replace(rival=rival, by=job.id))
@@ -173,7 +173,7 @@ def _write(transaction: Transaction, jobs: Sequence[NewJob]) -> None:
     large = [(job.id, job.input) for job in jobs if len(job.input) > INLINE_MAX_BYTES]
     transaction.write_rows("insert_large_inputs", large)
     for row in rows:
-        transaction.hints.queued(row[_STATUS], row[_LANE])
+        transaction.hints.queued(row[_STATUS], row[_PARTITION])
 
 
 def _cancel(transaction: Transaction, replaced: Iterable[_Replace]) -> None:
@@ -184,13 +184,13 @@ def _cancel(transaction: Transaction, replaced: Iterable[_Replace]) -> None:
             job=rival,
             after=Status.CANCELLED,
             failure=replaced_by(by[rival.id]),
-            takes_claim=is_held(rival),
+            takes_claim=is_claimed(rival),
         )
         for rival in rivals
     ]
     move(transaction, Operation.REPLACE, moves)
     for rival in rivals:
-        if is_held(rival):
+        if is_claimed(rival):
             transaction.hints.stopped(rival.id)
 
 
@@ -204,7 +204,7 @@ def _live_fingerprints(
 
 
 def _fingerprint_of(job: NewJob) -> Fingerprint:
-    return job.namespace, job.lane.queue, job.fingerprint
+    return job.namespace, job.partition.queue, job.fingerprint
 
 
 def _past(transaction: Transaction, jobs: Sequence[NewJob]) -> bool:
@@ -289,19 +289,23 @@ def _starts_in_window(
     return starts, oldest
 
 
-LaneRules = Mapping[str, tuple[LimitRule, ...]]
+PartitionRules = Mapping[str, tuple[LimitRule, ...]]
 
 
 def claim_jobs(transaction: Transaction, request: ClaimRequest) -> Claimed:
-    """Lease the most urgent jobs of the lanes, as many as the limits leave room for."""
+    """Lease the most urgent jobs of the partitions, as many as the limits leave room for."""
     paused = {name for (name,) in transaction.rows("paused_among", namespace=request.namespace)}
-    lanes = {lane.lane: lane.rules for lane in request.lanes if lane.queue not in paused}
-    if any(lanes.values()):
-        return _claim_limited(transaction, request, lanes)
+    partitions = {
+        partition.partition: partition.rules
+        for partition in request.partitions
+        if partition.queue not in paused
+    }
+    if any(partitions.values()):
+        return _claim_limited(transaction, request, partitions)
     rows = transaction.rows(
         "claim_jobs",
         namespace=request.namespace,
-        lanes=as_json(list(lanes)),
+        partitions=as_json(list(partitions)),
         worker=request.worker,
         lease_until=transaction.now + micros_in(request.lease),
         now=transaction.now,
@@ -310,30 +314,39 @@ def claim_jobs(transaction: Transaction, request: ClaimRequest) -> Claimed:
     return _claimed(transaction, rows)
 
 
-def _claim_limited(transaction: Transaction, request: ClaimRequest, lanes: LaneRules) -> Claimed:
-    rules = tuple(dict.fromkeys(rule for of_lane in lanes.values() for rule in of_lane))
+def _claim_limited(
+    transaction: Transaction, request: ClaimRequest, partitions: PartitionRules
+) -> Claimed:
+    rules = tuple(
+        dict.fromkeys(rule for of_partition in partitions.values() for rule in of_partition)
+    )
     usages = dict(zip(rules, _usages(transaction, request.namespace, rules), strict=True))
     rooms = admission.rooms(usages, transaction.moment)
-    open_lanes = [
-        lane for lane, of_lane in lanes.items() if all(rooms[rule.key].count for rule in of_lane)
+    open_partitions = [
+        partition
+        for partition, of_partition in partitions.items()
+        if all(rooms[rule.key].count for rule in of_partition)
     ]
-    keys = {lane: tuple(dict.fromkeys(rule.key for rule in lanes[lane])) for lane in open_lanes}
+    keys = {
+        partition: tuple(dict.fromkeys(rule.key for rule in partitions[partition]))
+        for partition in open_partitions
+    }
     front = transaction.rows(
-        "front_of_lanes",
+        "front_of_partitions",
         namespace=request.namespace,
-        lanes=as_json(open_lanes),
+        partitions=as_json(open_partitions),
         worker=request.worker,
         now=transaction.now,
         limit=request.limit,
     )
 
-    lane_of = {str(number): lane for number, lane in front}
-    candidates = ((number, keys[lane]) for number, lane in lane_of.items())
+    partition_of = {str(number): partition for number, partition in front}
+    candidates = ((number, keys[partition]) for number, partition in partition_of.items())
     left = {key: room.count for key, room in rooms.items()}
     chosen = admission.share_out(candidates, left, request.limit)
 
-    rows = _start(transaction, request, [(number, keys[lane_of[number]]) for number in chosen])
-    started = [keys[lane_of[number]] for number in chosen]
+    rows = _start(transaction, request, [(number, keys[partition_of[number]]) for number in chosen])
+    started = [keys[partition_of[number]] for number in chosen]
     record_starts(transaction, request.namespace, started, rules)
     claimed = _claimed(transaction, rows)
     return Claimed(jobs=claimed.jobs, now=claimed.now, opens_at=admission.opens_at(rooms))
@@ -429,7 +442,7 @@ def _completed_row(now: int, ending: _Ending) -> Row:
     return (
         job.number,
         now,
-        int(settlement.is_dropped),  # a bool costs the driver a search for an adapter
+        int(settlement.is_hidden),  # a bool costs the driver a search for an adapter
         None if progress is None else progress.message,
         None if progress is None else encode_details(progress),
         written.output,
@@ -449,12 +462,12 @@ def _row(now: int, ending: _Ending) -> Row:
         after,
         written.attempts_back if is_counted else 0,
         written.failures if is_counted else 0,
-        written.postpones if is_counted else 0,
+        written.snoozes if is_counted else 0,
         ready_at if is_counted else job.ready_at,
         None if retried is None else job.worker,
         None if retried is None else ready_at + micros_in(retried.hold_off),
         now if is_finished else None,
-        is_finished and settlement.is_dropped,
+        is_finished and settlement.is_hidden,
         None if progress is None else progress.percent,
         None if progress is None else progress.message,
         None if progress is None else encode_details(progress),
@@ -480,8 +493,8 @@ class SqliteJobs(JobStore):
         )
 
     async def claim(self, request: ClaimRequest) -> Claimed:
-        # What a claim finds may be more than it asks for: with many lanes it is not small.
-        size = request.limit + len(request.lanes)
+        # What a claim finds may be more than it asks for: with many partitions it is not small.
+        size = request.limit + len(request.partitions)
         return await self._session.write_small(
             lambda transaction: claim_jobs(transaction, request), size
         )
@@ -525,10 +538,12 @@ class SqliteJobs(JobStore):
 
     async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
         def give_back(transaction: Transaction) -> int:
-            held = [JobRow._make(row) for row in transaction.rows("held_by_worker", worker=worker)]
+            held = [
+                JobRow._make(row) for row in transaction.rows("claimed_by_worker", worker=worker)
+            ]
             kept = set(known)
             moves = [_returned(job) for job in held if job.id not in kept]
-            move(transaction, Operation.GIVE_BACK, moves)
+            move(transaction, Operation.REQUEUE, moves)
             return len(moves)
 
         return await self._session.write(give_back)

@@ -9,11 +9,11 @@ import msgspec
 
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
 from perdure.model.worker import PollResult, WorkerInfo
-from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
+from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.lifecycle import Operation, after_take_over
 from perdure.store.sql.rows import first_readable
@@ -37,9 +37,9 @@ class SqliteMaintenance(MaintenanceStore):
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def poll(self, namespace: str, after_lane: str = "") -> PollResult:
+    async def poll(self, namespace: str, after_partition: str = "") -> PollResult:
         return await self._session.read(
-            lambda transaction: _survey(transaction, namespace, after_lane)
+            lambda transaction: _poll(transaction, namespace, after_partition)
         )
 
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
@@ -47,7 +47,7 @@ class SqliteMaintenance(MaintenanceStore):
             now = transaction.now
             until = now + micros_in(lease)
             parameters = {"duty": duty, "worker": worker, "lease_until": until, "now": now}
-            return transaction.write("lead", **parameters) > 0
+            return transaction.write("acquire_lease", **parameters) > 0
 
         return await self._session.write(lead)
 
@@ -61,13 +61,13 @@ class SqliteMaintenance(MaintenanceStore):
         return await self._session.write(promote)
 
     async def take_over_expired(
-        self, namespace: str, limit: int, deaths_max: int
+        self, namespace: str, limit: int, max_crashes: int
     ) -> list[TakenOver]:
         def take_over(transaction: Transaction) -> list[TakenOver]:
             expired = _jobs(transaction, "expired_leases", namespace, limit)
-            taken = [_taken_over(job, deaths_max) for job in expired]
+            taken = [_taken_over(job, max_crashes) for job in expired]
             moves = [
-                Move(job=job, after=over.after, failure=over.failure, takes_claim=True, deaths=1)
+                Move(job=job, after=over.after, failure=over.failure, takes_claim=True, crashes=1)
                 for job, over in zip(expired, taken, strict=True)
             ]
             move(transaction, Operation.TAKE_OVER, moves)
@@ -171,13 +171,16 @@ class SqliteMaintenance(MaintenanceStore):
         return await first_readable(first, limit)
 
 
-def _survey(transaction: Transaction, namespace: str, after_lane: str) -> PollResult:
-    [(lanes, due_at, lease_end_at, deadline_at, wait_at, tick_at, paused)] = transaction.rows(
-        "survey", namespace=namespace, after_lane=after_lane, lanes_max=SURVEY_LANES_MAX
+def _poll(transaction: Transaction, namespace: str, after_partition: str) -> PollResult:
+    [(partitions, due_at, lease_end_at, deadline_at, wait_at, tick_at, paused)] = transaction.rows(
+        "poll",
+        namespace=namespace,
+        after_partition=after_partition,
+        partitions_max=POLL_PARTITIONS_MAX,
     )
     return PollResult(
         now=moment(transaction.now),
-        lanes=msgspec.json.decode(lanes, type=tuple[str, ...]),
+        partitions=msgspec.json.decode(partitions, type=tuple[str, ...]),
         next_due_at=moment_or_none(due_at),
         next_lease_end_at=moment_or_none(lease_end_at),
         next_deadline_at=moment_or_none(deadline_at),
@@ -192,14 +195,14 @@ def _jobs(transaction: Transaction, name: str, namespace: str, limit: int) -> li
     return [JobRow._make(row) for row in rows]
 
 
-def _taken_over(job: JobRow, deaths_max: int) -> TakenOver:
-    after = after_take_over(Status(job.status), job.deaths + 1, deaths_max)
+def _taken_over(job: JobRow, max_crashes: int) -> TakenOver:
+    after = after_take_over(Status(job.status), job.crashes + 1, max_crashes)
     if job.run_id is not None:  # what a death too many means is for its run to decide
         after = Status.WAITING
     return TakenOver(
         id=job.id,
         namespace=job.namespace,
-        lane=Lane.parse(job.lane),
+        partition=Partition.parse(job.partition),
         worker=job.worker,
         attempt=job.attempt,
         after=after,
@@ -212,7 +215,7 @@ def _expired(job: JobRow) -> Expired:
     return Expired(
         id=job.id,
         namespace=job.namespace,
-        lane=Lane.parse(job.lane),
+        partition=Partition.parse(job.partition),
         attempt=job.attempt,
         failure=deadline_expired(moment(job.deadline_at)),
     )

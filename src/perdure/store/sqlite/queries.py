@@ -12,7 +12,7 @@ from perdure.model.facts import EXPLAINED_MAX, ExplainFacts, may_have_failed
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, FailedAttempt, Job, JobFilter, JobState, Status
 from perdure.model.limit import LimitRule, LimitUse
-from perdure.model.run import Run, RunFilter, Wait, WaitFilter, WaitKind
+from perdure.model.run import Run, RunFilter, Wait, WaitFilter, WaitType
 from perdure.model.worker import WorkerState
 from perdure.store.contract import EventsAfter, EventsBefore, QueryStore
 from perdure.store.sql.rows import state_from
@@ -90,7 +90,7 @@ class SqliteQueries(QueryStore):
                 rows = transaction.rows("jobs_of_ids", namespace=namespace, ids=as_json([job]))
             jobs = [job_from(row) for row in rows]
             waits = [wait_from(row) for row in transaction.rows("run_waits", **place)]
-            children = [RunId(wait.name) for wait in waits if wait.kind is WaitKind.CHILD]
+            children = [RunId(wait.name) for wait in waits if wait.type is WaitType.CHILD]
             states = [transaction.rows("get_run", namespace=namespace, run=id) for id in children]
             failed = as_json(may_have_failed(jobs))
             before = EventsBefore(namespace=namespace, id=run or RunId(""))
@@ -186,7 +186,7 @@ def _counted(transaction: Transaction, text: str, filter: JobFilter) -> int:
 
 def _workers(transaction: Transaction, namespace: str | None) -> list[WorkerState]:
     running: dict[str, list[JobId]] = {}
-    for worker, id in transaction.rows("held_jobs"):
+    for worker, id in transaction.rows("claimed_jobs"):
         running.setdefault(worker, []).append(id)
     rows = transaction.rows("workers", namespace=namespace)
     return [worker_from(row, running.get(row[0], ())) for row in rows]
@@ -266,7 +266,7 @@ def _run_parameters(filter: RunFilter) -> dict[str, Any]:
 _CONDITIONS = {
     "namespace": "wait.namespace = :namespace",
     "run": "wait.run_id = :run",
-    "kind": "wait.kind = :kind",
+    "type": "wait.type = :type",
     "name": "wait.name = :name",
     "deciders": """\
 (wait.deciders = '[]' OR EXISTS (
@@ -277,12 +277,12 @@ _CONDITIONS = {
     "after": "(wait.opened_at, wait.run_id, wait.key) > (:after_at, :after_run, :after_key)",
 }
 
-_ASKING = ("asking", "wait.kind IN ('outside', 'approval') AND wait.kind = :kind")
+_ASKING = ("asking", "wait.type IN ('external', 'approval') AND wait.type = :type")
 
 _INDEXES = {
-    WaitKind.SIGNAL: ("signals", "wait.kind = 'signal'"),
-    WaitKind.OUTSIDE: _ASKING,
-    WaitKind.APPROVAL: _ASKING,
+    WaitType.SIGNAL: ("signals", "wait.type = 'signal'"),
+    WaitType.EXTERNAL: _ASKING,
+    WaitType.APPROVAL: _ASKING,
 }
 """What a kind is listed by, and how to ask for it so that SQLite sees that it may."""
 
@@ -291,8 +291,8 @@ def listing_of_waits(prefix: str, filter: WaitFilter) -> str:
     """The text of the listing statement, by the index that serves the filter best."""
     asked = {name: text for name, text in _CONDITIONS.items() if getattr(filter, name) is not None}
     index = ""
-    if filter.run is None and filter.kind in _INDEXES:
-        index, asked["kind"] = _INDEXES[filter.kind]
+    if filter.run is None and filter.type in _INDEXES:
+        index, asked["type"] = _INDEXES[filter.type]
     return _wait_statement(prefix, index, " AND ".join(asked.values()) or "TRUE")
 
 
@@ -306,7 +306,7 @@ def _wait_parameters(filter: WaitFilter) -> dict[str, Any]:
     parameters: dict[str, Any] = {
         "namespace": filter.namespace,
         "run": filter.run,
-        "kind": filter.kind,
+        "type": filter.type,
         "name": filter.name,
         "deciders": as_json(filter.deciders),
     }

@@ -11,7 +11,7 @@ import msgspec
 from perdure.model.event import StoredEvent
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import Claim, ClaimedJob, FailedAttempt, Job, NewJob, Progress, QueueInfo
-from perdure.model.partition import Lane
+from perdure.model.partition import Partition
 from perdure.model.run import ENDED, Run, Wait
 from perdure.model.times import nearest_duration
 from perdure.model.worker import WorkerInfo, WorkerState
@@ -29,13 +29,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 JOB_ROW = """\
-job.rowid, job.id, job.namespace, job.queue, job.lane, job.status, job.epoch, job.attempt,
-       job.deaths, job.worker, job.ready_at, job.deadline_at, job.fingerprint,
+job.rowid, job.id, job.namespace, job.queue, job.partition_key, job.status, job.epoch, job.attempt,
+       job.crashes, job.worker, job.ready_at, job.deadline_at, job.fingerprint,
        job.limit_keys IS NOT NULL, job.run_id"""
 
 CLAIMED_ROW = """\
-rank, id, epoch, namespace, lane, input, attempt, failures, postpones, max_attempts, policy,
-          job_group, deadline_at, created_at, priority, deaths, run_id, node_key"""
+rank, id, epoch, namespace, partition_key, input, attempt, failures, snoozes, max_attempts, policy,
+          job_group, deadline_at, created_at, priority, crashes, run_id, node_key"""
 
 encode = msgspec.json.encode
 
@@ -49,11 +49,11 @@ class JobRow(NamedTuple):
     id: JobId
     namespace: str
     queue: str
-    lane: str
+    partition: str
     status: str
     epoch: int
     attempt: int
-    deaths: int
+    crashes: int
     worker: WorkerId | None
     ready_at: int
     deadline_at: int | None
@@ -95,9 +95,9 @@ def new_row(job: NewJob, now: int) -> Row:
     return (
         job.id,
         job.namespace,
-        job.lane.queue,
-        job.lane.task,
-        job.lane.text,
+        job.partition.queue,
+        job.partition.task,
+        job.partition.text,
         job.group,
         status,
         job.priority,
@@ -128,36 +128,36 @@ def claimed_from(row: Row, large_inputs: dict[str, bytes]) -> ClaimedJob:
         id,
         epoch,
         namespace,
-        lane,
+        partition,
         input,
         attempt,
         failures,
-        postpones,
+        snoozes,
         max_attempts,
         policy,
         group,
         deadline_at,
         created_at,
         priority,
-        deaths,
+        crashes,
         run_id,
         node_key,
     ) = row
     return ClaimedJob(
         claim=Claim(id=id, epoch=epoch),
         namespace=namespace,
-        lane=Lane.parse(lane),
+        partition=Partition.parse(partition),
         input=large_inputs[id] if input is None else input,
         attempt=attempt,
         failures=failures,
-        postpones=postpones,
+        snoozes=snoozes,
         max_attempts=max_attempts,
         policy=policy,
         group=group,
         deadline_at=moment_or_none(deadline_at),
         created_at=moment(created_at),
         priority=priority,
-        deaths=deaths,
+        crashes=crashes,
         node=node_from(run_id, node_key),
     )
 
@@ -195,7 +195,7 @@ run.id, run.namespace, run.flow, run.version, run.status, {last_number}, run.par
 
 NODE_JOB_ROW = """\
 job.rowid, job.epoch, job.status, job.input IS NULL, job.limit_keys IS NOT NULL,
-       job.failures + job.postpones + job.deaths"""
+       job.failures + job.snoozes + job.crashes"""
 
 ENDED_TEXTS = frozenset(status.value for status in ENDED)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.errors import StaleClaim
+from perdure.errors import ClaimLost
 from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.job import Claim
@@ -50,10 +50,12 @@ class SqliteRuns(RunStore):
             lambda transaction: submit_run(transaction, run), size
         )
 
-    async def commit(self, commits: Sequence[RunCommit], lanes: Sequence[str] = ()) -> CommitAnswer:
-        size = len(lanes) + sum(_size_of(commit) for commit in commits)
+    async def commit(
+        self, commits: Sequence[RunCommit], partitions: Sequence[str] = ()
+    ) -> CommitAnswer:
+        size = len(partitions) + sum(_size_of(commit) for commit in commits)
         return await self._session.write_small(
-            lambda transaction: commit_runs(transaction, commits, lanes), size
+            lambda transaction: commit_runs(transaction, commits, partitions), size
         )
 
     async def load(self, runs: Sequence[EventsAfter]) -> list[LoadedRun | None]:
@@ -80,7 +82,7 @@ class SqliteRuns(RunStore):
         def save(transaction: Transaction) -> None:
             held = transaction.rows("claim_states", ids=as_json([claim.id]))
             if not any(epoch == claim.epoch for _, _, epoch, _ in held):
-                raise StaleClaim(job_id=claim.id, epoch=claim.epoch)
+                raise ClaimLost(job_id=claim.id, epoch=claim.epoch)
             transaction.write(
                 "save_step", id=claim.id, owner=owner, step=step.name, value=step.value
             )
@@ -124,10 +126,10 @@ def latest_events(transaction: Transaction, wanted: EventsBefore, limit: int) ->
 
 def _size_of(commit: RunCommit) -> int:
     """About how many rows it writes; whatever goes through all jobs of a run counts as many."""
-    if commit.clears or commit.drops or commit.children or commit.holds is not None:
+    if commit.cancel_all or commit.cancel_keys or commit.children or commit.suspend is not None:
         return SMALL_MAX + 1
     if commit.version is not None or commit.snapshot is not None:
         return SMALL_MAX + 1
     return max(
-        1, len(commit.events) + len(commit.jobs) + len(commit.waits) + len(commit.closes) - 1
+        1, len(commit.events) + len(commit.jobs) + len(commit.waits) + len(commit.close_waits) - 1
     )

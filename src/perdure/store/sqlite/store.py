@@ -26,7 +26,7 @@ from perdure.store.sqlite.session import Session
 from perdure.store.sqlite.submit import submit_with_definitions
 from perdure.store.sqlite.transaction import Transaction
 from perdure.store.sqlite.transfer import SqliteTransfer
-from perdure.store.wakeups import Kinds, Listener, hub_of
+from perdure.store.wakeups import HintTypes, Listener, hub_of
 
 T = TypeVar("T")
 
@@ -71,8 +71,8 @@ class SqliteStore(Store):
     async def now(self) -> datetime:
         return self._session.clock()
 
-    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
-        unsubscribe = self._hub.subscribe(listener, kinds)
+    def subscribe(self, listener: Listener, types: HintTypes = None) -> Callable[[], None]:
+        unsubscribe = self._hub.subscribe(listener, types)
         if self._session.database is not None:
             self._session.database.nudge()
         return unsubscribe

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from perdure.errors import RunExists
 from perdure.model.graph import Graph
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import HELD
+from perdure.model.job import CLAIMED
 from perdure.model.run import ENDED, NewRun, NewWait, Run, Submitted
 from perdure.model.times import nearest_storable
 from perdure.store.admission import LastRun, cooled
@@ -36,7 +36,7 @@ def take_away_jobs(transaction: Transaction, jobs: Iterable[JobRow]) -> None:
 
 def hint_at_lost_claims(transaction: Transaction, jobs: Iterable[JobRow]) -> None:
     """Tell the holders of these jobs, and those that wait for room under a limit."""
-    held = [job for job in jobs if job.status in HELD]
+    held = [job for job in jobs if job.status in CLAIMED]
     for job in held:
         transaction.hints.stopped(job.id)
     if any(job.is_limited for job in held):
@@ -65,7 +65,7 @@ def cooled_run(transaction: Transaction, run: NewRun) -> NewRun:
     place = {"namespace": run.namespace, "flow": run.flow}
     last = [
         LastRun(id=id, at=moment(at), is_completed=name == "last_completed")
-        for name in ("last_begun", "last_completed")
+        for name in ("last_started", "last_completed")
         for id, at in transaction.rows(name, **place)
     ]
     return cooled(run, transaction.moment, last)
@@ -114,7 +114,7 @@ def open_waits(
             namespace,
             run,
             wait.key,
-            wait.kind.value,
+            wait.type.value,
             wait.name,
             now,
             _due_at(wait, now),

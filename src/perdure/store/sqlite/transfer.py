@@ -140,16 +140,16 @@ class SqliteDump:
         return self._contents
 
     async def batches(self) -> AsyncIterator[Sequence[TransferRow]]:
-        for kind in ROW_TYPES:
-            batches = self._read(kind)
+        for row_type in ROW_TYPES:
+            batches = self._read(row_type)
             while batch := await self._thread.do(partial(next, batches, None)):
                 yield batch
 
-    def _read(self, kind: type[TransferRow]) -> Iterator[Sequence[TransferRow]]:
+    def _read(self, row_type: type[TransferRow]) -> Iterator[Sequence[TransferRow]]:
         batch: list[TransferRow] = []
         size = 0
-        for row in self._connection.execute(self._statement(kind)):
-            batch.append(self._kept(kind, row))
+        for row in self._connection.execute(self._statement(row_type)):
+            batch.append(self._kept(row_type, row))
             size += size_of(row)
             if len(batch) == BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX:
                 yield batch
@@ -157,23 +157,23 @@ class SqliteDump:
         if batch:
             yield batch
 
-    def _kept(self, kind: type[TransferRow], row: Row) -> TransferRow:
+    def _kept(self, row_type: type[TransferRow], row: Row) -> TransferRow:
         try:
-            return _kept(kind, row, self._contents.at)
+            return _kept(row_type, row, self._contents.at)
         except (ValueError, TypeError, OverflowError) as error:  # SQLite keeps anything anywhere
             fault = UNMOVABLE_ROW.fault(
-                table=TABLES[kind].name,
+                table=TABLES[row_type].name,
                 url=self._place.url,
                 row=str(row[:3]),
                 reason=str(error),
             )
             raise StoreError(fault) from error
 
-    def _statement(self, kind: type[TransferRow]) -> str:
-        columns = [_EXPRESSIONS.get((kind, column), column) for column in columns_of(kind)]
-        if kind is JobRow:
+    def _statement(self, row_type: type[TransferRow]) -> str:
+        columns = [_EXPRESSIONS.get((row_type, column), column) for column in columns_of(row_type)]
+        if row_type is JobRow:
             columns.append("lease_until")
-        return fill(selection(kind, "{prefix}", columns), {"prefix": self._place.prefix})
+        return fill(selection(row_type, "{prefix}", columns), {"prefix": self._place.prefix})
 
 
 class SqliteTransfer(TransferStore):
@@ -224,10 +224,10 @@ def _contents(connection: sqlite3.Connection, place: SqliteAddress, now: datetim
     )
 
 
-def _kept(kind: type[TransferRow], row: Row, now: datetime) -> TransferRow:
-    columns = columns_of(kind)
-    values = converted(row[: len(columns)], types_of(kind), _READ)
-    kept = convert(dict(zip(columns, values, strict=True)), kind, builtin_types=_AS_THEY_ARE)
+def _kept(row_type: type[TransferRow], row: Row, now: datetime) -> TransferRow:
+    columns = columns_of(row_type)
+    values = converted(row[: len(columns)], types_of(row_type), _READ)
+    kept = convert(dict(zip(columns, values, strict=True)), row_type, builtin_types=_AS_THEY_ARE)
     if isinstance(kept, JobRow):
         return release_lease(kept, moment_or_none(row[-1]), now)
     return kept
@@ -246,21 +246,21 @@ def _begin_writing(connection: sqlite3.Connection, place: SqliteAddress) -> None
 
 
 def _add(connection: sqlite3.Connection, prefix: str, batch: Sequence[TransferRow]) -> None:
-    kind = type(batch[0])
-    columns = [name for name in columns_of(kind) if name not in _NOT_KEPT.get(kind, ())]
+    row_type = type(batch[0])
+    columns = [name for name in columns_of(row_type) if name not in _NOT_KEPT.get(row_type, ())]
     # A worker that started here first has saved its own definitions; the same version is the same.
-    verb = "INSERT OR IGNORE" if kind is DefinitionRow else "INSERT"
+    verb = "INSERT OR IGNORE" if row_type is DefinitionRow else "INSERT"
     marks = ", ".join("?" * len(columns))
     connection.executemany(
-        f"{verb} INTO {prefix}{TABLES[kind].name} ({', '.join(columns)}) VALUES ({marks})",
-        [_row(kind, columns, each) for each in batch],
+        f"{verb} INTO {prefix}{TABLES[row_type].name} ({', '.join(columns)}) VALUES ({marks})",
+        [_row(row_type, columns, each) for each in batch],
     )
     large = [(job.id, job.input) for job in batch if isinstance(job, JobRow) and _is_large(job)]
     connection.executemany(f"INSERT INTO {prefix}large_inputs (job_id, input) VALUES (?, ?)", large)
 
 
-def _row(kind: type[TransferRow], columns: Sequence[str], kept: TransferRow) -> list[Any]:
-    types = dict(zip(columns_of(kind), types_of(kind), strict=True))
+def _row(row_type: type[TransferRow], columns: Sequence[str], kept: TransferRow) -> list[Any]:
+    types = dict(zip(columns_of(row_type), types_of(row_type), strict=True))
     row = converted(attrgetter(*columns)(kept), [types[name] for name in columns], _WRITTEN)
     if isinstance(kept, JobRow) and _is_large(kept):
         row[columns.index("input")] = None

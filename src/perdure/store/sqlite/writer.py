@@ -13,7 +13,7 @@ from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from perdure.clock import Clock, monotonic
-from perdure.model.hint import Hint, HintKind
+from perdure.model.hint import Hint, HintType
 from perdure.store.hints import WriteHints
 from perdure.store.sqlite.address import SqliteAddress
 from perdure.store.sqlite.connection import (
@@ -217,8 +217,8 @@ class Watch:
         self._looked_at = monotonic()
         if self._has_changed(connection):
             self.hurry()
-            for kind in HintKind:
-                self._hub.publish(Hint(kind=kind))
+            for hint_type in HintType:
+                self._hub.publish(Hint(type=hint_type))
         else:
             self._seconds = min(self._seconds * _GROWTH, _SECONDS_IDLE)
 

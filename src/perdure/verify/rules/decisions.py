@@ -10,8 +10,8 @@ import msgspec
 from perdure.diagnostics import Finding, declare
 from perdure.engine.plan import call_of
 from perdure.model.job import FINISHED
-from perdure.model.partition import Lane
-from perdure.model.run import LiveKind, Wait, WaitKind
+from perdure.model.partition import Partition
+from perdure.model.run import LiveType, Wait, WaitType
 from perdure.model.times import nearest_duration
 from perdure.store.admission import rank_of
 from perdure.verify.load import RunView, decoded, is_json
@@ -46,16 +46,16 @@ WAITS_AS_OPENED_DUE = declare(
 
 
 def waits_as_opened(view: RunView) -> Iterator[Finding]:
-    """An open wait is the one that was asked for: its kind, name, deciders, detail and time."""
+    """An open wait is the one that was asked for: its type, name, deciders, detail and time."""
     if view.jobs is None or view.redecided.fault:
         return
     for wait in view.waits:
         opened = view.redecided.opened.get(wait.key)
-        if opened is None or view.state.live.get(wait.key) in (None, LiveKind.JOB):
+        if opened is None or view.state.live.get(wait.key) in (None, LiveType.JOB):
             continue  # which is told elsewhere
         wanted = opened.wait
         pairs = (
-            ("kind", wait.kind, wanted.kind),
+            ("type", wait.type, wanted.type),
             ("name", wait.name, wanted.name),
             ("deciders", wait.deciders, wanted.deciders),
         )
@@ -66,7 +66,7 @@ def waits_as_opened(view: RunView) -> Iterator[Finding]:
                 )
         if not _same_json(view, wait.detail, wanted.detail):
             yield view.finding("I7", WAITS_AS_OPENED_DETAIL, key=wait.key, detail=wait.detail[:80])
-        if wanted.kind is not WaitKind.CHILD and not _is_due_in_time(wait, opened):
+        if wanted.type is not WaitType.CHILD and not _is_due_in_time(wait, opened):
             due_at, delay = wanted.due_at, wanted.delay
             yield view.finding(
                 "I7",
@@ -91,7 +91,7 @@ def _same_json(view: RunView, kept: bytes | None, asked: bytes) -> bool:
 
 def _is_due_in_time(wait: Wait, opened: Opened) -> bool:
     wanted = opened.wait
-    if wanted.kind is WaitKind.OUTSIDE:  # whose deadline is kept with the wait alone
+    if wanted.type is WaitType.EXTERNAL:  # whose deadline is kept with the wait alone
         return wait.due_at is None or wait.due_at >= wait.opened_at
     if wanted.due_at is not None:
         return wait.due_at is not None and abs(wait.due_at - wanted.due_at) <= ROUNDING
@@ -116,18 +116,18 @@ JOBS_AS_SCHEDULED_INPUT = declare(
 
 
 def jobs_as_scheduled(view: RunView) -> Iterator[Finding]:
-    """The job of a key is the one that was asked for: its lane, urgency, policy, input and rank."""
+    """The job of a key is the one that was asked for: its partition, urgency, policy, input and rank."""
     if view.jobs is None or view.redecided.fault:
         return
     for job in view.jobs:
         schedule = None if job.node is None else view.redecided.scheduled.get(job.node.key)
-        if schedule is None or view.state.live.get(schedule.key.text) is not LiveKind.JOB:
+        if schedule is None or view.state.live.get(schedule.key.text) is not LiveType.JOB:
             continue  # which is told elsewhere
         details = None if view.details is None else view.details.get(job.id)
         key, call = schedule.key.text, schedule.call
         pairs: list[tuple[str, object, object]] = [("priority", job.priority, call.priority)]
         if details is not None:
-            lane = Lane(
+            partition = Partition(
                 queue=call.queue,
                 task=call.task,
                 tags=call.tags,
@@ -137,7 +137,7 @@ def jobs_as_scheduled(view: RunView) -> Iterator[Finding]:
             pairs += [
                 ("queue", details.queue, call.queue),
                 ("task", details.task, call.task),
-                ("lane", details.lane, lane.text),
+                ("partition", details.partition, partition.text),
                 ("policy", details.policy, policy),
             ]
         for name, kept, asked in pairs:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from perdure.diagnostics import Finding, declare
 from perdure.model.event import Parent
-from perdure.model.run import ENDED, LiveKind, WaitKind
+from perdure.model.run import ENDED, LiveType, WaitType
 from perdure.verify.load import RunView
 
 PARENT_EXISTS = declare("verify.parent_exists", "a child of run {run_id!r}, which does not exist")
@@ -54,7 +54,7 @@ def awaited_children(view: RunView) -> Iterator[Finding]:
     if view.jobs is None:
         return
     for wait in view.waits:
-        if wait.kind is not WaitKind.CHILD:
+        if wait.type is not WaitType.CHILD:
             continue
         child = view.children.get(wait.name)
         is_due = wait.due_at is not None and wait.due_at <= view.now
@@ -71,9 +71,9 @@ CHILD_PARENT = declare("verify.child_parent", "waits for run {id!r}, whose paren
 
 def child_parent(view: RunView) -> Iterator[Finding]:
     """A child says that it belongs to the key that waits for it."""
-    for key, kind in view.state.live.items():
+    for key, live_type in view.state.live.items():
         child = view.children.get(view.state.children.get(key, ""))
-        if kind is not LiveKind.CHILD or child is None:
+        if live_type is not LiveType.CHILD or child is None:
             continue
         wanted = Parent(run=view.run.id, key=key)
         if child.parent != wanted:

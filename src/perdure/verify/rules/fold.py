@@ -10,7 +10,7 @@ from perdure.diagnostics import Finding, declare
 from perdure.engine.plan import summary_of
 from perdure.engine.snapshot import FORMAT, restore
 from perdure.model import event as events
-from perdure.model.run import LiveKind, RunStatus
+from perdure.model.run import LiveType, RunStatus
 from perdure.verify.load import RunView, is_json
 from perdure.verify.replay import Step
 
@@ -147,7 +147,7 @@ def key_started_once(view: RunView) -> Iterator[Finding]:
         if isinstance(step.event, _LETTING_GO):
             continue
         for key in started:
-            if step.before.live.get(key) is LiveKind.JOB:
+            if step.before.live.get(key) is LiveType.JOB:
                 yield view.finding(
                     "I2",
                     KEY_STARTED_ONCE_HAS_JOB,
@@ -173,7 +173,7 @@ LIVE_JOB_COUNT = declare(
 
 def live_job_count(view: RunView) -> Iterator[Finding]:
     """As many jobs were started and have not ended as keys with a job are live."""
-    live = sum(1 for kind in view.state.live.values() if kind is LiveKind.JOB)
+    live = sum(1 for live_type in view.state.live.values() if live_type is LiveType.JOB)
     if live != view.state.jobs:
         yield view.finding("I2", LIVE_JOB_COUNT, view.state.number, jobs=view.state.jobs, live=live)
 

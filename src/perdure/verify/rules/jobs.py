@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from perdure.diagnostics import Code, Finding, declare
-from perdure.model.job import FINISHED, HELD, Job, JobState, Status
-from perdure.model.partition import UNREADABLE, Lane
+from perdure.model.job import CLAIMED, FINISHED, Job, JobState, Status
+from perdure.model.partition import UNREADABLE, Partition
 from perdure.model.retry import decode_policy
 from perdure.model.times import DURATION_MAX
 from perdure.store.contract.audit import JobColumns
@@ -71,14 +71,14 @@ JOB_CONSISTENT_ATTEMPT = declare(
 def job_consistent(view: JobView) -> Iterator[Finding]:
     """Held jobs have a lease and a holder, finished ones an end, others neither."""
     job = view.job
-    is_held, is_finished = job.status in HELD, job.status in FINISHED
-    if is_held and job.lease_until is None:
+    is_claimed, is_finished = job.status in CLAIMED, job.status in FINISHED
+    if is_claimed and job.lease_until is None:
         yield view.finding("I7", JOB_CONSISTENT_NO_LEASE, status=job.status)
-    if not is_held and job.lease_until is not None:
+    if not is_claimed and job.lease_until is not None:
         yield view.finding(
             "I7", JOB_CONSISTENT_LEASE, status=job.status, lease_until=job.lease_until
         )
-    if is_held and job.worker is None:
+    if is_claimed and job.worker is None:
         yield view.finding("I7", JOB_CONSISTENT_NO_HOLDER, status=job.status)
     if is_finished and job.finished_at is None:
         yield view.finding("I8", JOB_CONSISTENT_NO_END, status=job.status)
@@ -107,7 +107,7 @@ def job_overdue(view: JobView) -> Iterator[Finding]:
     job = view.job
     if not view.is_plain:  # with its run
         return
-    if job.status in HELD and (late := view.late_by(job.lease_until)) is not None:
+    if job.status in CLAIMED and (late := view.late_by(job.lease_until)) is not None:
         yield view.finding("I7", JOB_OVERDUE_LEASE, worker=job.worker, late=late)
     if job.status is Status.SCHEDULED and (late := view.late_by(job.ready_at)) is not None:
         yield view.finding("I7", JOB_OVERDUE_SCHEDULED, late=late)
@@ -132,24 +132,24 @@ JOB_PARTITION_FLOW_WITHOUT_RUN = declare(
 
 
 def job_partition(view: JobView) -> Iterator[Finding]:
-    """The lane of a job is that of its queue and task; workers look for it nowhere else."""
+    """The partition of a job is that of its queue and task; workers look for it nowhere else."""
     details = view.details
     if details is None:
         return
-    lane = Lane.parse(details.lane)
-    if lane == UNREADABLE:
-        yield view.finding("I7", JOB_PARTITION_UNREADABLE, partition=details.lane)
-    elif (lane.queue, lane.task) != (details.queue, details.task):
+    partition = Partition.parse(details.partition)
+    if partition == UNREADABLE:
+        yield view.finding("I7", JOB_PARTITION_UNREADABLE, partition=details.partition)
+    elif (partition.queue, partition.task) != (details.queue, details.task):
         yield view.finding(
             "I7",
             JOB_PARTITION_OTHER_TASK,
-            task=lane.task,
-            queue=lane.queue,
+            task=partition.task,
+            queue=partition.queue,
             details_task=details.task,
             details_queue=details.queue,
         )
-    elif view.is_plain and lane.flow:
-        yield view.finding("I7", JOB_PARTITION_FLOW_WITHOUT_RUN, flow=lane.flow)
+    elif view.is_plain and partition.flow:
+        yield view.finding("I7", JOB_PARTITION_FLOW_WITHOUT_RUN, flow=partition.flow)
 
 
 JOB_RANK = declare("verify.job_rank", "its rank {rank} is impossible for a job ready at {ready_at}")

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from perdure.diagnostics import Finding, declare
-from perdure.model.job import FINISHED, HELD, Status
-from perdure.model.partition import UNREADABLE, Lane
-from perdure.model.run import ENDED, LiveKind, RunStatus, Wait, WaitKind
+from perdure.model.job import CLAIMED, FINISHED, Status
+from perdure.model.partition import UNREADABLE, Partition
+from perdure.model.run import ENDED, LiveType, RunStatus, Wait, WaitType
 from perdure.verify.load import NOT_STORED, RunView
 
 LIVE_JOBS_MISSING = declare("verify.live_jobs.missing", "live, but no job would execute it")
@@ -23,7 +23,7 @@ def live_jobs(view: RunView) -> Iterator[Finding]:
     """Each live key with a job has one, and no other key has any."""
     if view.jobs is None:
         return
-    wanted = {key for key, kind in view.state.live.items() if kind is LiveKind.JOB}
+    wanted = {key for key, live_type in view.state.live.items() if live_type is LiveType.JOB}
     counts = Counter(job.node.key for job in view.jobs if job.node is not None)
     for key in sorted(wanted - counts.keys()):
         yield view.finding("I7", LIVE_JOBS_MISSING, key=key)
@@ -49,7 +49,7 @@ LIVE_WAITS_MISSING = declare(
     "verify.live_waits.missing",
     "waits according to the log ({type}), but has no wait: nothing will wake it",
 )
-LIVE_WAITS_OTHER_KIND = declare(
+LIVE_WAITS_OTHER_TYPE = declare(
     "verify.live_waits.other_kind",
     "a {type} according to the log, but its wait is of type {wait_type}",
 )
@@ -71,16 +71,18 @@ def live_waits(view: RunView) -> Iterator[Finding]:
     if view.jobs is None:
         return
     waits = {wait.key: wait for wait in view.waits}
-    for key, kind in view.state.live.items():
+    for key, live_type in view.state.live.items():
         wait = waits.pop(key, None)
-        if kind is LiveKind.JOB:
-            if wait is not None and wait.kind is not WaitKind.CHILD:
-                yield view.finding("I7", LIVE_WAITS_BESIDE_JOB, key=key, type=wait.kind)
+        if live_type is LiveType.JOB:
+            if wait is not None and wait.type is not WaitType.CHILD:
+                yield view.finding("I7", LIVE_WAITS_BESIDE_JOB, key=key, type=wait.type)
         elif wait is None:
-            yield view.finding("I7", LIVE_WAITS_MISSING, key=key, type=kind)
-        elif (wait.kind is WaitKind.CHILD) is not (kind is LiveKind.CHILD):
-            yield view.finding("I7", LIVE_WAITS_OTHER_KIND, key=key, type=kind, wait_type=wait.kind)
-        elif kind is LiveKind.CHILD and wait.name != view.state.children.get(key):
+            yield view.finding("I7", LIVE_WAITS_MISSING, key=key, type=live_type)
+        elif (wait.type is WaitType.CHILD) is not (live_type is LiveType.CHILD):
+            yield view.finding(
+                "I7", LIVE_WAITS_OTHER_TYPE, key=key, type=live_type, wait_type=wait.type
+            )
+        elif live_type is LiveType.CHILD and wait.name != view.state.children.get(key):
             yield view.finding(
                 "I7",
                 LIVE_WAITS_OTHER_CHILD,
@@ -89,9 +91,9 @@ def live_waits(view: RunView) -> Iterator[Finding]:
                 name=wait.name,
             )
     for key, wait in waits.items():
-        if wait.kind is not WaitKind.CHILD:
+        if wait.type is not WaitType.CHILD:
             invariant = "I8" if view.state.is_ended else "I7"
-            yield view.finding(invariant, LIVE_WAITS_EXTRA, key=key, type=wait.kind)
+            yield view.finding(invariant, LIVE_WAITS_EXTRA, key=key, type=wait.type)
         elif wait.due_at is None:
             yield view.finding("I7", LIVE_WAITS_NEVER_DUE, key=key, name=wait.name)
 
@@ -106,7 +108,7 @@ def idle_run_holds_no_job(view: RunView) -> Iterator[Finding]:
     if view.jobs is None or view.run.status in (RunStatus.RUNNING, RunStatus.COMPENSATING):
         return
     for job in view.jobs:
-        if job.status in HELD:
+        if job.status in CLAIMED:
             key = "" if job.node is None else job.node.key
             yield view.finding(
                 "I6",
@@ -164,10 +166,10 @@ def paused_run_parked(view: RunView) -> Iterator[Finding]:
 def _is_given_up(view: RunView, wait: Wait) -> bool:
     """A wait for a child that is to be cancelled, which a pause does not keep back."""
     is_awaited = (
-        view.state.live.get(wait.key) is LiveKind.CHILD
+        view.state.live.get(wait.key) is LiveType.CHILD
         and view.state.children.get(wait.key) == wait.name
     )
-    return wait.kind is WaitKind.CHILD and not is_awaited
+    return wait.type is WaitType.CHILD and not is_awaited
 
 
 RUN_JOB_PARTITION_UNREADABLE = declare(
@@ -181,7 +183,7 @@ RUN_JOB_PARTITION_OTHER_FLOW = declare(
 
 
 def run_job_partition(view: RunView) -> Iterator[Finding]:
-    """The lane of a run's job is that of the run's version, so that workers who have it find it."""
+    """The partition of a run's job is that of the run's version, so that workers who have it find it."""
     if view.jobs is None or view.details is None:
         return
     for job in view.jobs:
@@ -190,18 +192,18 @@ def run_job_partition(view: RunView) -> Iterator[Finding]:
             continue
         key = "" if job.node is None else job.node.key
         wanted = f"{view.state.flow}@{view.state.version}"
-        lane = Lane.parse(details.lane)
-        if lane == UNREADABLE:
+        partition = Partition.parse(details.partition)
+        if partition == UNREADABLE:
             yield view.finding(
-                "I7", RUN_JOB_PARTITION_UNREADABLE, key=key, job=job.id, partition=details.lane
+                "I7", RUN_JOB_PARTITION_UNREADABLE, key=key, job=job.id, partition=details.partition
             )
-        elif lane.flow != wanted:
+        elif partition.flow != wanted:
             yield view.finding(
                 "I7",
                 RUN_JOB_PARTITION_OTHER_FLOW,
                 key=key,
                 job=job.id,
-                flow=lane.flow,
+                flow=partition.flow,
                 wanted=wanted,
             )
 
@@ -240,7 +242,7 @@ def run_overdue(view: RunView) -> Iterator[Finding]:
         return
     for job in view.jobs:
         key = "" if job.node is None else job.node.key
-        if job.status in HELD and (late := view.late_by(job.lease_until)) is not None:
+        if job.status in CLAIMED and (late := view.late_by(job.lease_until)) is not None:
             yield view.finding(
                 "I7", RUN_OVERDUE_LEASE, key=key, job=job.id, worker=job.worker, late=late
             )
@@ -251,13 +253,13 @@ def run_overdue(view: RunView) -> Iterator[Finding]:
         is_kept = view.state.is_paused and not _is_given_up(view, wait)
         if late is None or is_kept or _waits_for_a_live_child(view, wait):
             continue
-        yield view.finding("I7", RUN_OVERDUE_WAIT, key=wait.key, type=wait.kind, late=late)
+        yield view.finding("I7", RUN_OVERDUE_WAIT, key=wait.key, type=wait.type, late=late)
 
 
 def _waits_for_a_live_child(view: RunView, wait: Wait) -> bool:
     """One that was started anew before its parent heard of its end, or that is being undone."""
     child = view.children.get(wait.name)
-    if wait.kind is not WaitKind.CHILD or child is None or child.status in ENDED:
+    if wait.type is not WaitType.CHILD or child is None or child.status in ENDED:
         return False
     return not _is_given_up(view, wait) or child.status is RunStatus.COMPENSATING
 

@@ -9,7 +9,7 @@ from perdure.diagnostics import Finding, declare
 from perdure.model import event as events
 from perdure.model.event import Event
 from perdure.model.ids import Key
-from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
+from perdure.model.run import LiveType, NodeStatus, RunState, RunStatus
 from perdure.verify.load import RunView
 from perdure.verify.replay import Step
 
@@ -20,7 +20,7 @@ _IN_A_PAUSE = (
     events.NodeReported,
     events.ReportIgnored,
     events.ApprovalAnswered,
-    events.RunUnpaused,
+    events.RunResumed,
     events.RunMigrated,
     events.RunCancelled,
     events.CompensationStarted,
@@ -100,12 +100,12 @@ def key_was_live(view: RunView) -> Iterator[Finding]:
         find = _LIVE_KEYS.get(type(step.event))
         if find is None:
             continue
-        keys, kinds = find(step.event)
-        if any(step.before.live.get(key) in kinds for key in keys):
+        keys, types = find(step.event)
+        if any(step.before.live.get(key) in types for key in keys):
             continue
         if isinstance(step.event, events.NodeCompleted) and _is_gathered(step.before, step.event):
             continue
-        wanted = " or ".join(sorted(kinds))
+        wanted = " or ".join(sorted(types))
         was = step.before.live.get(keys[0])
         yield view.finding(
             "I2",
@@ -124,26 +124,26 @@ def _is_gathered(state: RunState, event: events.NodeCompleted) -> bool:
     return event.cause == "items" and progress is not None and len(progress.refs) == progress.count
 
 
-_ANY = frozenset(LiveKind)
-_JOB = frozenset({LiveKind.JOB})
-_WAIT = frozenset({LiveKind.WAIT})
-_WORK = frozenset({LiveKind.JOB, LiveKind.CHILD})
+_ANY = frozenset(LiveType)
+_JOB = frozenset({LiveType.JOB})
+_WAIT = frozenset({LiveType.WAIT})
+_WORK = frozenset({LiveType.JOB, LiveType.CHILD})
 
-Find = Callable[[Any], tuple[Keys, frozenset[LiveKind]]]
+Find = Callable[[Any], tuple[Keys, frozenset[LiveType]]]
 
 
-def _of_node(event: events.NodeCompleted) -> tuple[Keys, frozenset[LiveKind]]:
+def _of_node(event: events.NodeCompleted) -> tuple[Keys, frozenset[LiveType]]:
     text = Key(node=event.node, iteration=event.iteration).text
-    kinds = _ANY if not event.cause else _KINDS_OF_CAUSE.get(event.cause, _ANY)
-    return (text, f"check:{text}"), kinds
+    types = _ANY if not event.cause else _TYPES_OF_CAUSE.get(event.cause, _ANY)
+    return (text, f"check:{text}"), types
 
 
-_KINDS_OF_CAUSE = {
+_TYPES_OF_CAUSE = {
     "timer": _WAIT,
     "timeout": _WAIT,
     "signal": _WAIT,
     "approval": _WAIT,
-    "child": frozenset({LiveKind.CHILD}),
+    "child": frozenset({LiveType.CHILD}),
     "items": _WAIT,
 }
 
@@ -156,7 +156,7 @@ _LIVE_KEYS: dict[type, Find] = {
     events.NodeSkipped: lambda event: ((event.node,), _ANY),
     events.NodePaused: lambda event: ((event.key,), _JOB),
     events.NodeReported: lambda event: ((event.key,), _ANY),
-    events.NodeAsked: lambda event: ((f"poll:{event.key}",), _WAIT),
+    events.NodePollStarted: lambda event: ((f"poll:{event.key}",), _WAIT),
     events.NodePolled: lambda event: ((f"poll:{event.key}",), _JOB),
     events.ApprovalAnswered: lambda event: ((event.node,), _WAIT),
     events.ApprovalReminded: lambda event: ((f"remind:{event.node}",), _WAIT),
@@ -253,8 +253,8 @@ PAUSES_ALTERNATE = declare("verify.pauses_alternate", "{event} while the run was
 
 def pauses_alternate(view: RunView) -> Iterator[Finding]:
     for step in view.replay.steps:
-        if isinstance(step.event, events.RunPaused | events.RunUnpaused):
-            should_be = isinstance(step.event, events.RunUnpaused)
+        if isinstance(step.event, events.RunPaused | events.RunResumed):
+            should_be = isinstance(step.event, events.RunResumed)
             if step.before.is_paused is not should_be:
                 was = "paused already" if step.before.is_paused else "not paused"
                 yield view.finding(

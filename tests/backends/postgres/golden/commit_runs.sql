@@ -40,7 +40,7 @@ held AS MATERIALIZED (
            ) AS stale
     FROM unnest(CAST($9 AS integer[]), CAST($10 AS text[]), CAST($11 AS integer[])) AS claims (commit, id, epoch)
     LEFT JOIN LATERAL (
-        SELECT failures + postpones + deaths > 0 AS has_history,
+        SELECT failures + snoozes + crashes > 0 AS has_history,
                limit_keys IS NOT NULL AS is_limited
         FROM "perdure".jobs
         WHERE jobs.id = claims.id
@@ -100,7 +100,7 @@ woken AS (
     WHERE waits.run_id = ended.parent_run
       AND waits.namespace = ended.namespace
       AND waits.key = ended.parent_key
-      AND waits.kind = 'child'
+      AND waits.type = 'child'
       AND waits.name = ended.id
     RETURNING waits.key
 ),
@@ -122,14 +122,14 @@ forgotten AS (
 ),
 job_specs AS MATERIALIZED (
 
-    SELECT number, namespace, queue, task, lane, job_group, policy, input_hash, priority,
+    SELECT number, namespace, queue, task, partition_key, job_group, policy, input_hash, priority,
            max_attempts, now, ready_at,
            CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END AS status,
            coalesce(deadline_at, now + deadline) AS deadline_at,
            date_part('epoch', ready_at) + priority * aging AS rank
     FROM (
         SELECT specs.*, moment.now, coalesce(specs.run_at, moment.now + specs.delay) AS ready_at
-        FROM unnest(CAST($26 AS text[]), CAST($27 AS text[]), CAST($28 AS text[]), CAST($29 AS text[]), CAST($30 AS text[]), CAST($31 AS bytea[]), CAST($32 AS bigint[]), CAST($33 AS integer[]), CAST($34 AS double precision[]), CAST($35 AS integer[]), CAST($36 AS interval[]), CAST($37 AS timestamptz[]), CAST($38 AS interval[]), CAST($39 AS timestamptz[])) WITH ORDINALITY AS specs (namespace, queue, task, lane, job_group, policy, input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at, number)
+        FROM unnest(CAST($26 AS text[]), CAST($27 AS text[]), CAST($28 AS text[]), CAST($29 AS text[]), CAST($30 AS text[]), CAST($31 AS bytea[]), CAST($32 AS bigint[]), CAST($33 AS integer[]), CAST($34 AS double precision[]), CAST($35 AS integer[]), CAST($36 AS interval[]), CAST($37 AS timestamptz[]), CAST($38 AS interval[]), CAST($39 AS timestamptz[])) WITH ORDINALITY AS specs (namespace, queue, task, partition_key, job_group, policy, input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at, number)
         CROSS JOIN (SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp())) AS moment (now)
     ) AS specs
 ),
@@ -138,7 +138,7 @@ continued AS (
     UPDATE "perdure".jobs
     SET queue            = job_specs.queue,
         task             = job_specs.task,
-        lane             = job_specs.lane,
+        partition_key    = job_specs.partition_key,
         job_group        = job_specs.job_group,
         policy           = job_specs.policy,
         input            = claims.input,
@@ -153,8 +153,8 @@ continued AS (
         rank             = job_specs.rank,
         attempt          = 1,
         failures         = 0,
-        postpones        = 0,
-        deaths           = 0,
+        snoozes          = 0,
+        crashes          = 0,
         avoid_worker     = NULL,
         avoid_until      = NULL,
         limit_keys       = NULL,
@@ -174,20 +174,20 @@ retried AS (
         END,
         worker       = NULL,
         lease_until  = NULL,
-        failures     = jobs.failures + CASE WHEN retries.is_postponed THEN 0 ELSE 1 END,
-        postpones    = jobs.postpones + CASE WHEN retries.is_postponed THEN 1 ELSE 0 END,
+        failures     = jobs.failures + CASE WHEN retries.is_snoozed THEN 0 ELSE 1 END,
+        snoozes      = jobs.snoozes + CASE WHEN retries.is_snoozed THEN 1 ELSE 0 END,
         ready_at     = retries.ready_at,
         rank         = jobs.rank + date_part('epoch', retries.ready_at - jobs.ready_at),
         avoid_worker = jobs.worker,
         avoid_until  = retries.ready_at + retries.hold_off
     FROM (
-        SELECT id, failure, hold_off, is_postponed, closes_limit,
+        SELECT id, failure, hold_off, is_snoozed, closes_limit,
                coalesce(until, coalesce(CAST($1 AS timestamptz), statement_timestamp()) + delay) AS ready_at
-        FROM unnest(CAST($40 AS integer[]), CAST($41 AS text[]), CAST($42 AS text[]), CAST($43 AS interval[]), CAST($44 AS timestamptz[]), CAST($45 AS interval[]), CAST($46 AS boolean[]), CAST($47 AS text[])) AS retries (commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
+        FROM unnest(CAST($40 AS integer[]), CAST($41 AS text[]), CAST($42 AS text[]), CAST($43 AS interval[]), CAST($44 AS timestamptz[]), CAST($45 AS interval[]), CAST($46 AS boolean[]), CAST($47 AS text[])) AS retries (commit, id, failure, delay, until, hold_off, is_snoozed, closes_limit)
         WHERE (SELECT serials FROM good)[retries.commit] IS NOT NULL
     ) AS retries
     WHERE jobs.id = retries.id
-    RETURNING jobs.id, jobs.namespace, jobs.attempt, jobs.avoid_worker AS holder, jobs.lane,
+    RETURNING jobs.id, jobs.namespace, jobs.attempt, jobs.avoid_worker AS holder, jobs.partition_key,
               jobs.rank, jobs.status, jobs.ready_at, retries.failure, retries.closes_limit
 ),
 history AS (
@@ -208,16 +208,16 @@ closed AS (
 ),
 added AS (
     INSERT INTO "perdure".jobs (
-        id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+        id, namespace, queue, task, partition_key, job_group, policy, input, input_hash, priority,
         max_attempts, run_id, node_key, created_at, ready_at, deadline_at, rank, status
     )
-    SELECT jobs.id, namespace, queue, task, lane, job_group, policy, jobs.input, input_hash,
+    SELECT jobs.id, namespace, queue, task, partition_key, job_group, policy, jobs.input, input_hash,
            priority, max_attempts, jobs.run_id, jobs.node_key, now, ready_at, deadline_at, rank,
            status
     FROM unnest(CAST($20 AS integer[]), CAST($21 AS text[]), CAST($22 AS text[]), CAST($23 AS integer[]), CAST($24 AS bytea[]), CAST($25 AS text[])) AS jobs (commit, id, run_id, spec, input, node_key)
     JOIN job_specs ON job_specs.number = jobs.spec
     WHERE (SELECT serials FROM good)[jobs.commit] IS NOT NULL
-    RETURNING lane, rank, status
+    RETURNING partition_key, rank, status
 )
 SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp()) AS now,
        locked.verdicts,
@@ -225,20 +225,20 @@ SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp()) AS now,
        held.is_limited,
        EXISTS (SELECT FROM woken) AS is_due,
 
-       ARRAY (SELECT CASE status WHEN 'waiting' THEN lane ELSE '' END FROM retried) AS lanes,
+       ARRAY (SELECT CASE status WHEN 'waiting' THEN partition_key ELSE '' END FROM retried) AS partitions,
 
 
        least(
            (
                SELECT min(front.rank)
                FROM unnest(CAST($48 AS text[])) AS place (namespace)
-               CROSS JOIN unnest(CAST($49 AS text[])) AS wanted (lane)
+               CROSS JOIN unnest(CAST($49 AS text[])) AS wanted (partition_key)
                CROSS JOIN LATERAL (
                    SELECT rank
                    FROM "perdure".jobs
                    WHERE status = 'waiting'
                      AND namespace = place.namespace
-                     AND lane = wanted.lane
+                     AND partition_key = wanted.partition_key
                    ORDER BY rank
                    LIMIT 1
                ) AS front
@@ -246,12 +246,12 @@ SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp()) AS now,
            (
                SELECT min(rank)
                FROM (
-                   SELECT lane, rank, status FROM added
+                   SELECT partition_key, rank, status FROM added
                    UNION ALL
-                   SELECT lane, rank, status FROM retried
+                   SELECT partition_key, rank, status FROM retried
                ) AS own
                WHERE status = 'waiting'
-                 AND lane = ANY (CAST($49 AS text[]))
+                 AND partition_key = ANY (CAST($49 AS text[]))
            )
        ) AS most_urgent_rank
 FROM locked

@@ -12,7 +12,7 @@ JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
 JOIN pg_catalog.pg_namespace AS place ON place.oid = class.relnamespace
 WHERE place.nspname = $1;
 
--- name: strays
+-- name: orphaned_runs
 SELECT run.id, run.namespace
 FROM {schema}.runs AS run
 WHERE run.finished_at IS NULL
@@ -87,7 +87,7 @@ VALUES ($1, $2);
 
 -- name: change_jobs
 -- $1 is the namespace (null: any), $2 the ids or the group, $3 the moment that counts as now.
--- Answers: id, status before, status after, lane, whether it leaves a limit, and its run. A job of a
+-- Answers: id, status before, status after, partition_key, whether it leaves a limit, and its run. A job of a
 -- run keeps all from being changed.
 --
 -- First locks the rows it is about, waiting for whoever changes them just now, then moves those to
@@ -97,7 +97,7 @@ WITH found AS MATERIALIZED (
     SELECT id, status, run_id, limit_keys IS NOT NULL AND lease_until IS NOT NULL AS was_limited
     FROM {schema}.jobs
     WHERE {scope}
-      AND NOT dropped
+      AND NOT hidden
     ORDER BY id
     FOR UPDATE
 ),
@@ -109,9 +109,9 @@ moved AS (
     WHERE jobs.id = found.id
       AND found.status IN ({before})
       AND NOT EXISTS (SELECT FROM found WHERE run_id IS NOT NULL)
-    RETURNING jobs.id, jobs.status, jobs.lane, found.was_limited
+    RETURNING jobs.id, jobs.status, jobs.partition_key, found.was_limited
 )
-SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane,
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.partition_key,
        coalesce(moved.was_limited AND moved.status <> 'aborting', false), found.run_id
 FROM found
 LEFT JOIN moved ON moved.id = found.id;
@@ -168,7 +168,7 @@ RETURNING name;
 SELECT namespace, queue, status, count(*)
 FROM {schema}.jobs
 WHERE ($1::text IS NULL OR namespace = $1)
-  AND NOT dropped
+  AND NOT hidden
 GROUP BY namespace, queue, status
 ORDER BY namespace, queue, status;
 
@@ -189,7 +189,7 @@ WHERE finished_at IS NULL
 GROUP BY namespace, flow, version
 ORDER BY namespace, flow, version;
 
--- name: keep_others_from_writing
+-- name: lock_tables
 -- Whoever would fill the tables too, or adds work to them, waits; readers do not.
 LOCK TABLE {schema}.definitions, {schema}.runs, {schema}.events, {schema}.snapshots, {schema}.waits,
     {schema}.jobs, {schema}.failures, {schema}.steps, {schema}.limits, {schema}.limit_starts,
@@ -202,7 +202,7 @@ INSERT INTO {schema}.definitions (namespace, flow, version, data)
 VALUES ($1, $2, $3, $4)
 ON CONFLICT DO NOTHING;
 
--- name: go_on_numbering_runs
+-- name: continue_run_numbers
 SELECT setval(pg_get_serial_sequence('{schema}.runs', 'serial'), max(serial))
 FROM {schema}.runs
 HAVING max(serial) IS NOT NULL;

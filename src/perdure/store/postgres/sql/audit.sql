@@ -1,13 +1,13 @@
 -- What only the verifier reads. These may scan whole tables.
 
 -- name: audit_jobs
-SELECT id, status, epoch, queue, task, lane, rank, limit_keys, policy,
+SELECT id, status, epoch, queue, task, partition_key, rank, limit_keys, policy,
        CASE WHEN finished_at IS NULL THEN input END
 FROM {schema}.jobs
 WHERE id = ANY ($1::text[]);
 
 -- name: audit_jobs_of_run
-SELECT id, status, epoch, queue, task, lane, rank, limit_keys, policy,
+SELECT id, status, epoch, queue, task, partition_key, rank, limit_keys, policy,
        CASE WHEN finished_at IS NULL THEN input END
 FROM {schema}.jobs
 WHERE run_id = $1
@@ -16,14 +16,14 @@ WHERE run_id = $1
 -- name: job_before
 SELECT max(id)
 FROM {schema}.jobs
-WHERE NOT dropped
+WHERE NOT hidden
   AND ($1::text IS NULL OR namespace = $1)
   AND ($2::text IS NULL OR id < $2);
 
 -- name: hidden_jobs
 SELECT {job_columns}
 FROM {schema}.jobs
-WHERE dropped
+WHERE hidden
   AND ($1::text IS NULL OR namespace = $1)
   AND ($2::text IS NULL OR id < $2)
 ORDER BY id DESC
@@ -34,7 +34,7 @@ SELECT key
 FROM {schema}.waits
 WHERE run_id = $1
   AND namespace = $2
-  AND is_held;
+  AND suspended;
 
 -- name: shared_fingerprints
 SELECT namespace, queue, fingerprint, count(*)

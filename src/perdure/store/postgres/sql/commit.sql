@@ -49,7 +49,7 @@ held AS MATERIALIZED (
            ) AS stale
     FROM :claims(commit, id, epoch)
     LEFT JOIN LATERAL (
-        SELECT failures + postpones + deaths > 0 AS has_history,
+        SELECT failures + snoozes + crashes > 0 AS has_history,
                limit_keys IS NOT NULL AS is_limited
         FROM {schema}.jobs
         WHERE jobs.id = claims.id
@@ -109,7 +109,7 @@ woken AS (
     WHERE waits.run_id = ended.parent_run
       AND waits.namespace = ended.namespace
       AND waits.key = ended.parent_key
-      AND waits.kind = 'child'
+      AND waits.type = 'child'
       AND waits.name = ended.id
     RETURNING waits.key
 ),
@@ -131,14 +131,14 @@ forgotten AS (
 ),
 job_specs AS MATERIALIZED (
     -- What jobs have in common that are of the same task: there are few, whatever the batch.
-    SELECT number, namespace, queue, task, lane, job_group, policy, input_hash, priority,
+    SELECT number, namespace, queue, task, partition_key, job_group, policy, input_hash, priority,
            max_attempts, now, ready_at,
            CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END AS status,
            coalesce(deadline_at, now + deadline) AS deadline_at,
            date_part('epoch', ready_at) + priority * aging AS rank
     FROM (
         SELECT specs.*, moment.now, coalesce(specs.run_at, moment.now + specs.delay) AS ready_at
-        FROM :specs(namespace, queue, task, lane, job_group, policy, input_hash, priority, aging,
+        FROM :specs(namespace, queue, task, partition_key, job_group, policy, input_hash, priority, aging,
                     max_attempts, delay, run_at, deadline, deadline_at, #number)
         CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
     ) AS specs
@@ -148,7 +148,7 @@ continued AS (
     UPDATE {schema}.jobs
     SET queue            = job_specs.queue,
         task             = job_specs.task,
-        lane             = job_specs.lane,
+        partition_key    = job_specs.partition_key,
         job_group        = job_specs.job_group,
         policy           = job_specs.policy,
         input            = claims.input,
@@ -163,8 +163,8 @@ continued AS (
         rank             = job_specs.rank,
         attempt          = 1,
         failures         = 0,
-        postpones        = 0,
-        deaths           = 0,
+        snoozes          = 0,
+        crashes          = 0,
         avoid_worker     = NULL,
         avoid_until      = NULL,
         limit_keys       = NULL,
@@ -184,20 +184,20 @@ retried AS (
         END,
         worker       = NULL,
         lease_until  = NULL,
-        failures     = jobs.failures + CASE WHEN retries.is_postponed THEN 0 ELSE 1 END,
-        postpones    = jobs.postpones + CASE WHEN retries.is_postponed THEN 1 ELSE 0 END,
+        failures     = jobs.failures + CASE WHEN retries.is_snoozed THEN 0 ELSE 1 END,
+        snoozes      = jobs.snoozes + CASE WHEN retries.is_snoozed THEN 1 ELSE 0 END,
         ready_at     = retries.ready_at,
         rank         = jobs.rank + date_part('epoch', retries.ready_at - jobs.ready_at),
         avoid_worker = jobs.worker,
         avoid_until  = retries.ready_at + retries.hold_off
     FROM (
-        SELECT id, failure, hold_off, is_postponed, closes_limit,
+        SELECT id, failure, hold_off, is_snoozed, closes_limit,
                coalesce(until, coalesce(:now, statement_timestamp()) + delay) AS ready_at
-        FROM :retries(commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
+        FROM :retries(commit, id, failure, delay, until, hold_off, is_snoozed, closes_limit)
         WHERE (SELECT serials FROM good)[retries.commit] IS NOT NULL
     ) AS retries
     WHERE jobs.id = retries.id
-    RETURNING jobs.id, jobs.namespace, jobs.attempt, jobs.avoid_worker AS holder, jobs.lane,
+    RETURNING jobs.id, jobs.namespace, jobs.attempt, jobs.avoid_worker AS holder, jobs.partition_key,
               jobs.rank, jobs.status, jobs.ready_at, retries.failure, retries.closes_limit
 ),
 history AS (
@@ -218,37 +218,37 @@ closed AS (
 ),
 added AS (
     INSERT INTO {schema}.jobs (
-        id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+        id, namespace, queue, task, partition_key, job_group, policy, input, input_hash, priority,
         max_attempts, run_id, node_key, created_at, ready_at, deadline_at, rank, status
     )
-    SELECT jobs.id, namespace, queue, task, lane, job_group, policy, jobs.input, input_hash,
+    SELECT jobs.id, namespace, queue, task, partition_key, job_group, policy, jobs.input, input_hash,
            priority, max_attempts, jobs.run_id, jobs.node_key, now, ready_at, deadline_at, rank,
            status
     FROM :jobs(commit, id, run_id, spec, input, node_key)
     JOIN job_specs ON job_specs.number = jobs.spec
     WHERE (SELECT serials FROM good)[jobs.commit] IS NOT NULL
-    RETURNING lane, rank, status
+    RETURNING partition_key, rank, status
 )
 SELECT coalesce(:now, statement_timestamp()) AS now,
        locked.verdicts,
        locked.status_changed,
        held.is_limited,
        EXISTS (SELECT FROM woken) AS is_due,
-       -- The lanes of jobs that went back to the queue; empty for one that is ready later.
-       ARRAY (SELECT CASE status WHEN 'waiting' THEN lane ELSE '' END FROM retried) AS lanes,
-       -- What waits in the lanes that are asked about; this statement's own jobs are not among
+       -- The partitions of jobs that went back to the queue; empty for one that is ready later.
+       ARRAY (SELECT CASE status WHEN 'waiting' THEN partition_key ELSE '' END FROM retried) AS partitions,
+       -- What waits in the partitions that are asked about; this statement's own jobs are not among
        -- what it sees in the table.
        least(
            (
                SELECT min(front.rank)
                FROM unnest(:namespaces) AS place (namespace)
-               CROSS JOIN unnest(:lanes) AS wanted (lane)
+               CROSS JOIN unnest(:partitions) AS wanted (partition_key)
                CROSS JOIN LATERAL (
                    SELECT rank
                    FROM {schema}.jobs
                    WHERE status = 'waiting'
                      AND namespace = place.namespace
-                     AND lane = wanted.lane
+                     AND partition_key = wanted.partition_key
                    ORDER BY rank
                    LIMIT 1
                ) AS front
@@ -256,12 +256,12 @@ SELECT coalesce(:now, statement_timestamp()) AS now,
            (
                SELECT min(rank)
                FROM (
-                   SELECT lane, rank, status FROM added
+                   SELECT partition_key, rank, status FROM added
                    UNION ALL
-                   SELECT lane, rank, status FROM retried
+                   SELECT partition_key, rank, status FROM retried
                ) AS own
                WHERE status = 'waiting'
-                 AND lane = ANY (:lanes)
+                 AND partition_key = ANY (:partitions)
            )
        ) AS most_urgent_rank
 FROM locked
@@ -282,7 +282,7 @@ CROSS JOIN LATERAL (
     FOR UPDATE
 ) AS runs;
 
--- name: drop_jobs
+-- name: cancel_jobs
 -- Jobs of some keys ($1 namespaces, $2 runs, $3 keys), but for those of $4.
 WITH dropped AS (
     DELETE FROM {schema}.jobs
@@ -301,7 +301,7 @@ history AS (
 SELECT id, was_held, was_limited
 FROM dropped;
 
--- name: clear_jobs
+-- name: cancel_all_jobs
 -- All jobs of some runs ($1 namespaces, $2 runs), but for those of $3.
 WITH cleared AS (
     DELETE FROM {schema}.jobs
@@ -319,7 +319,7 @@ history AS (
 SELECT id, was_held, was_limited
 FROM cleared;
 
--- name: hold_jobs
+-- name: park_jobs
 -- Raising the epoch takes the claim from a holder, who gets no attempt counted.
 WITH found AS MATERIALIZED (
     SELECT jobs.id, jobs.lease_until IS NOT NULL AS was_held,
@@ -345,7 +345,7 @@ held AS (
 SELECT id, was_held, was_limited
 FROM found;
 
--- name: release_jobs
+-- name: unpark_jobs
 UPDATE {schema}.jobs
 SET status = CASE
         WHEN jobs.ready_at <= coalesce($1::timestamptz, statement_timestamp()) THEN 'waiting'
@@ -356,7 +356,7 @@ WHERE jobs.run_id = given.run_id
   AND jobs.namespace = given.namespace
   -- The status is hidden from the planner, which might look at all jobs that are paused.
   AND jobs.status || '' = 'paused'
-RETURNING jobs.status, jobs.lane;
+RETURNING jobs.status, jobs.partition_key;
 
 -- name: close_waits
 DELETE FROM {schema}.waits
@@ -365,14 +365,14 @@ WHERE waits.run_id = given.run_id
   AND waits.namespace = given.namespace
   AND waits.key = given.key;
 
--- name: drop_waits
+-- name: cancel_waits
 -- Those of a key, or of a whole run where the key is null. Whoever waits for a child has to look
 -- after it: that wait becomes due, the others end.
 WITH found AS MATERIALIZED (
-    SELECT wait.run_id, wait.namespace, wait.key, wait.kind
+    SELECT wait.run_id, wait.namespace, wait.key, wait.type
     FROM unnest($2::text[], $3::text[], $4::text[]) AS given (namespace, run_id, key)
     CROSS JOIN LATERAL (
-        SELECT run_id, namespace, key, kind
+        SELECT run_id, namespace, key, type
         FROM {schema}.waits
         WHERE waits.run_id = given.run_id
           AND waits.namespace = given.namespace
@@ -387,19 +387,19 @@ ended AS (
     WHERE waits.run_id = found.run_id
       AND waits.namespace = found.namespace
       AND waits.key = found.key
-      AND found.kind <> 'child'
+      AND found.type <> 'child'
 )
 UPDATE {schema}.waits
 SET due_at  = least(waits.due_at, coalesce($1::timestamptz, statement_timestamp())),
-    is_held = false
+    suspended = false
 FROM found
 WHERE waits.run_id = found.run_id
   AND waits.namespace = found.namespace
   AND waits.key = found.key
-  AND found.kind = 'child'
+  AND found.type = 'child'
 RETURNING waits.key;
 
--- name: hold_waits
+-- name: suspend_waits
 -- $3 says whether they are held from now on, or no longer.
 WITH found AS MATERIALIZED (
     SELECT wait.run_id, wait.namespace, wait.key
@@ -414,7 +414,7 @@ WITH found AS MATERIALIZED (
     ) AS wait
 )
 UPDATE {schema}.waits
-SET is_held = $3
+SET suspended = $3
 FROM found
 WHERE waits.run_id = found.run_id
   AND waits.namespace = found.namespace
@@ -429,22 +429,22 @@ WHERE runs.id = given.id
   AND runs.namespace = given.namespace
 RETURNING runs.namespace, runs.id, runs.flow;
 
--- name: lanes_of_runs
-SELECT DISTINCT given.number, jobs.lane
+-- name: partitions_of_runs
+SELECT DISTINCT given.number, jobs.partition_key
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (namespace, id, number)
 JOIN {schema}.jobs
     ON jobs.run_id = given.id
    AND jobs.namespace = given.namespace;
 
--- name: change_lanes
+-- name: change_partitions
 UPDATE {schema}.jobs
-SET lane = given.after
+SET partition_key = given.after
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
     AS given (namespace, run_id, before, after)
 WHERE jobs.run_id = given.run_id
   AND jobs.namespace = given.namespace
-  AND jobs.lane = given.before
-RETURNING jobs.status, jobs.lane;
+  AND jobs.partition_key = given.before
+RETURNING jobs.status, jobs.partition_key;
 
 -- name: put_snapshots
 INSERT INTO {schema}.snapshots (run_serial, number, data)

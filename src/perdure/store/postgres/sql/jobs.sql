@@ -1,7 +1,7 @@
 -- Jobs: how they are inserted, claimed and settled. ``:now``, or $1 where parameters are numbered, is
 -- the moment that counts as now (null: the database's own). Named parameters are in params.py.
 
--- name: claim_from_one_lane
+-- name: claim_from_one_partition
 -- Claiming without limits. The rows are found again by their place (ctid): they were locked in
 -- this very statement, so they cannot move, and no statistics can mislead the planner. A row that
 -- changed hands between the snapshot and the lock is missed, and still waits for the next claim.
@@ -11,7 +11,7 @@ WITH picked AS MATERIALIZED (
     FROM {schema}.jobs
     WHERE status = 'waiting'
       AND namespace = :namespace
-      AND lane = :lane
+      AND partition_key = :partition_key
       AND (avoid_worker IS NULL
            OR avoid_worker <> :worker
            OR avoid_until <= coalesce(:now, statement_timestamp()))
@@ -29,26 +29,26 @@ SET status      = 'active',
     lease_until = coalesce(:now, statement_timestamp()) + :lease,
     limit_keys  = NULL
 WHERE ctid = ANY (ARRAY (SELECT place FROM picked))
-RETURNING id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy, job_group,
-          deadline_at, created_at, rank, started_at, priority, deaths, run_id, node_key;
+RETURNING id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy, job_group,
+          deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key;
 
--- name: claim_from_lanes
-WITH open_lanes AS MATERIALIZED (
-    SELECT lane
-    FROM :wanted(lane, queue)
+-- name: claim_from_partitions
+WITH open_partitions AS MATERIALIZED (
+    SELECT partition_key
+    FROM :wanted(partition_key, queue)
     WHERE queue <> ALL (ARRAY (SELECT name FROM {schema}.queues WHERE namespace = :namespace))
 ),
--- A few from the front of each lane, without locks. The last of the best ones bounds what
--- is worth locking, so that many lanes do not mean many times as many locks.
+-- A few from the front of each partition_key, without locks. The last of the best ones bounds what
+-- is worth locking, so that many partitions do not mean many times as many locks.
 fronts AS MATERIALIZED (
     SELECT front.rank, front.id
-    FROM open_lanes
+    FROM open_partitions
     CROSS JOIN LATERAL (
         SELECT rank, id
         FROM {schema}.jobs
         WHERE status = 'waiting'
           AND namespace = :namespace
-          AND lane = open_lanes.lane
+          AND partition_key = open_partitions.partition_key
           AND (avoid_worker IS NULL
                OR avoid_worker <> :worker
                OR avoid_until <= coalesce(:now, statement_timestamp()))
@@ -64,14 +64,14 @@ bound AS MATERIALIZED (
     LIMIT 1
 ),
 picked AS MATERIALIZED (
-    SELECT candidate.place, candidate.rank, candidate.id, candidate.lane
-    FROM open_lanes
+    SELECT candidate.place, candidate.rank, candidate.id, candidate.partition_key
+    FROM open_partitions
     CROSS JOIN LATERAL (
-        SELECT ctid AS place, rank, id, lane
+        SELECT ctid AS place, rank, id, partition_key
         FROM {schema}.jobs
         WHERE status = 'waiting'
           AND namespace = :namespace
-          AND lane = open_lanes.lane
+          AND partition_key = open_partitions.partition_key
           AND (rank, id) <= (
               coalesce((SELECT rank FROM bound), 'infinity'), coalesce((SELECT id FROM bound), ''))
           AND (avoid_worker IS NULL
@@ -91,8 +91,8 @@ SET status      = 'active',
     lease_until = coalesce(:now, statement_timestamp()) + :lease,
     limit_keys  = NULL
 WHERE ctid = ANY (ARRAY (SELECT place FROM picked ORDER BY rank, id LIMIT :limit))
-RETURNING id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy, job_group,
-          deadline_at, created_at, rank, started_at, priority, deaths, run_id, node_key,
+RETURNING id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy, job_group,
+          deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key,
           -- Locked and not taken: others that looked meanwhile have to be told to look again.
           (SELECT count(*) FROM picked) > :limit;
 
@@ -100,19 +100,19 @@ RETURNING id, epoch, lane, input, attempt, failures, postpones, max_attempts, po
 -- This one and those up to ``notify`` take part in transactions of other drivers too, to some of
 -- which colons mean something else: parameters are cast by CAST.
 INSERT INTO {schema}.jobs (
-    id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
+    id, namespace, queue, task, partition_key, job_group, fingerprint, policy, input, input_hash,
     priority, max_attempts, run_id, node_key, created_at, ready_at, deadline_at, status, rank
 )
-SELECT id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
+SELECT id, namespace, queue, task, partition_key, job_group, fingerprint, policy, input, input_hash,
        priority, max_attempts, run_id, node_key, now, ready_at, deadline_at,
        CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END,
        date_part('epoch', ready_at) + priority * aging
 FROM (
-    SELECT id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
+    SELECT id, namespace, queue, task, partition_key, job_group, fingerprint, policy, input, input_hash,
            priority, aging, max_attempts, run_id, node_key, moment.now,
            coalesce(run_at, moment.now + delay) AS ready_at,
            coalesce(deadline_at, moment.now + deadline) AS deadline_at
-    FROM :jobs(id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
+    FROM :jobs(id, namespace, queue, task, partition_key, job_group, fingerprint, policy, input, input_hash,
                priority, aging, max_attempts, delay, run_at, deadline, deadline_at, run_id,
                node_key)
     CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
@@ -136,11 +136,11 @@ WITH shared AS MATERIALIZED (
 ),
 added AS (
     INSERT INTO {schema}.jobs (
-        id, input, input_hash, namespace, queue, task, lane, job_group, policy, priority,
+        id, input, input_hash, namespace, queue, task, partition_key, job_group, policy, priority,
         max_attempts, created_at, ready_at, deadline_at, status, rank
     )
     SELECT inputs.id, inputs.input, inputs.input_hash,
-           :namespace, :queue, :task, :lane, :job_group, :policy, :priority, :max_attempts,
+           :namespace, :queue, :task, :partition_key, :job_group, :policy, :priority, :max_attempts,
            shared.now, shared.ready_at, shared.deadline_at, shared.status, shared.rank
     FROM :inputs(id, input, input_hash)
     CROSS JOIN shared
@@ -224,7 +224,7 @@ SET status      = CASE jobs.status WHEN 'active' THEN 'completed' ELSE 'cancelle
     progress    = CASE jobs.status WHEN 'active' THEN 100 ELSE jobs.progress END,
     finished_at = coalesce(:now, statement_timestamp()),
     lease_until = NULL,
-    dropped     = :is_dropped
+    hidden      = :is_hidden
 FROM :outcomes(id, epoch, output)
 WHERE jobs.id = outcomes.id
   AND jobs.epoch = outcomes.epoch
@@ -234,13 +234,13 @@ RETURNING jobs.id, jobs.status, jobs.limit_keys IS NOT NULL;
 -- name: settle_jobs
 -- ``after`` is the status an outcome leads to, null for one that is retried at ``ready_at``.
 WITH given AS MATERIALIZED (
-    SELECT id, epoch, after, output, is_refunded, is_postponed, closes_limit, failure,
-           percent, message, details, is_dropped, moment.now,
+    SELECT id, epoch, after, output, is_refunded, is_snoozed, closes_limit, failure,
+           percent, message, details, is_hidden, moment.now,
            after IS NULL AS is_retried,
            coalesce(until, moment.now + delay) AS ready_at,
            coalesce(until, moment.now + delay) + hold_off AS avoid_until
-    FROM :outcomes(id, epoch, after, output, is_refunded, is_postponed, closes_limit, failure,
-                   percent, message, details, is_dropped, delay, until, hold_off)
+    FROM :outcomes(id, epoch, after, output, is_refunded, is_snoozed, closes_limit, failure,
+                   percent, message, details, is_hidden, delay, until, hold_off)
     CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
 ),
 settled AS (
@@ -255,7 +255,7 @@ settled AS (
             WHEN jobs.status = 'aborting' OR after IN ('completed', 'failed', 'dead', 'cancelled')
             THEN now
         END,
-        dropped = is_dropped
+        hidden  = is_hidden
             AND (jobs.status = 'aborting'
                  OR after IN ('completed', 'failed', 'dead', 'cancelled')) IS TRUE,
         worker = CASE
@@ -276,10 +276,10 @@ settled AS (
             - CASE WHEN jobs.status = 'active' AND is_refunded THEN 1 ELSE 0 END,
         failures = jobs.failures
             + CASE WHEN jobs.status = 'active'
-                    AND (is_retried AND NOT is_postponed OR after IN ('failed', 'dead'))
+                    AND (is_retried AND NOT is_snoozed OR after IN ('failed', 'dead'))
               THEN 1 ELSE 0 END,
-        postpones = jobs.postpones
-            + CASE WHEN jobs.status = 'active' AND is_retried AND is_postponed
+        snoozes   = jobs.snoozes
+            + CASE WHEN jobs.status = 'active' AND is_retried AND is_snoozed
               THEN 1 ELSE 0 END,
         ready_at = CASE
             WHEN jobs.status = 'active' AND is_retried THEN given.ready_at ELSE jobs.ready_at
@@ -301,7 +301,7 @@ settled AS (
       AND jobs.epoch = given.epoch
       AND jobs.lease_until IS NOT NULL
     RETURNING jobs.id, jobs.status, jobs.limit_keys IS NOT NULL AS was_limited,
-              jobs.lane, jobs.namespace, jobs.attempt,
+              jobs.partition_key, jobs.namespace, jobs.attempt,
               coalesce(jobs.worker, jobs.avoid_worker) AS holder,
               given.now, given.failure, given.closes_limit, given.ready_at AS reopens_at
 ),
@@ -322,13 +322,13 @@ closed AS (
     ON CONFLICT (namespace, key) DO UPDATE
     SET closed_until = greatest(known.closed_until, excluded.closed_until)
 )
-SELECT id, status, was_limited, lane
+SELECT id, status, was_limited, partition_key
 FROM settled;
 
 -- name: settled_already
 -- After an unclear commit: a row with our epoch that is no longer held was settled by ourselves,
 -- since whoever takes a claim away raises the epoch.
-SELECT jobs.id, jobs.status, jobs.limit_keys IS NOT NULL, jobs.lane
+SELECT jobs.id, jobs.status, jobs.limit_keys IS NOT NULL, jobs.partition_key
 FROM unnest($1::text[], $2::integer[]) AS given (id, epoch)
 JOIN {schema}.jobs ON jobs.id = given.id
 WHERE jobs.epoch = given.epoch
@@ -361,7 +361,7 @@ WHERE jobs.id = latest.id
   AND jobs.lease_until IS NOT NULL
 RETURNING jobs.id;
 
--- name: give_back_unknown
+-- name: requeue_unknown
 UPDATE {schema}.jobs
 SET status      = CASE status WHEN 'active' THEN 'waiting' ELSE 'cancelled' END,
     attempt     = attempt - CASE status WHEN 'active' THEN 1 ELSE 0 END,
@@ -374,7 +374,7 @@ SET status      = CASE status WHEN 'active' THEN 'waiting' ELSE 'cancelled' END,
 WHERE status IN ('active', 'aborting')
   AND worker = $2
   AND id <> ALL ($3::text[])
-RETURNING id, status, limit_keys IS NOT NULL, lane;
+RETURNING id, status, limit_keys IS NOT NULL, partition_key;
 
 -- name: lock_limits
 -- Claiming under limits, from here on: one transaction that holds the rows of all keys involved, so
@@ -431,14 +431,14 @@ SELECT (SELECT now FROM moment),
        ARRAY (SELECT oldest_at FROM rates);
 
 -- name: limit_candidates
-SELECT candidate.id, candidate.lane
-FROM :wanted(lane, room)
+SELECT candidate.id, candidate.partition_key
+FROM :wanted(partition_key, room)
 CROSS JOIN LATERAL (
-    SELECT id, lane, rank
+    SELECT id, partition_key, rank
     FROM {schema}.jobs
     WHERE status = 'waiting'
       AND namespace = :namespace
-      AND lane = wanted.lane
+      AND partition_key = wanted.partition_key
       AND (avoid_worker IS NULL
            OR avoid_worker <> :worker
            OR avoid_until <= :now)
@@ -483,5 +483,5 @@ SET status      = 'active',
     END
 FROM :chosen(id, keys)
 WHERE jobs.id = chosen.id
-RETURNING jobs.id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy,
-          job_group, deadline_at, created_at, rank, started_at, priority, deaths, run_id, node_key;
+RETURNING jobs.id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy,
+          job_group, deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key;

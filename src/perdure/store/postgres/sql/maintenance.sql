@@ -2,34 +2,34 @@
 -- skipped: the next pass gets them. ``:now``, or $1 where parameters are numbered, is the moment that
 -- counts as now (null: the database's own). Named parameters are in params.py.
 
--- name: survey
--- Lanes are found by hopping from each to the next one in the index, whatever number of jobs lies
+-- name: poll
+-- Partitions are found by hopping from each to the next one in the index, whatever number of jobs lies
 -- between.
-WITH RECURSIVE lanes AS (
+WITH RECURSIVE partitions AS (
     (
-        SELECT lane
+        SELECT partition_key
         FROM {schema}.jobs
         WHERE status = 'waiting'
           AND namespace = $2
-          AND lane > $3
-        ORDER BY lane
+          AND partition_key > $3
+        ORDER BY partition_key
         LIMIT 1
     )
     UNION ALL
     SELECT (
-        SELECT jobs.lane
+        SELECT jobs.partition_key
         FROM {schema}.jobs
         WHERE status = 'waiting'
           AND namespace = $2
-          AND jobs.lane > lanes.lane
-        ORDER BY jobs.lane
+          AND jobs.partition_key > partitions.partition_key
+        ORDER BY jobs.partition_key
         LIMIT 1
     )
-    FROM lanes
-    WHERE lanes.lane IS NOT NULL
+    FROM partitions
+    WHERE partitions.partition_key IS NOT NULL
 )
 SELECT coalesce($1::timestamptz, statement_timestamp()),
-       ARRAY (SELECT lane FROM lanes WHERE lane IS NOT NULL LIMIT $4),
+       ARRAY (SELECT partition_key FROM partitions WHERE partition_key IS NOT NULL LIMIT $4),
        -- Not min(): where few rows are expected, it is planned to look at all of them.
        (
            SELECT ready_at
@@ -60,7 +60,7 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
        (
            SELECT due_at
            FROM {schema}.waits
-           WHERE NOT is_held
+           WHERE NOT suspended
              AND due_at IS NOT NULL
              AND namespace = $2
            ORDER BY due_at
@@ -76,8 +76,8 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
        ),
        ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2 ORDER BY name);
 
--- name: lead
-INSERT INTO {schema}.duties AS held (name, worker, lease_until)
+-- name: acquire_lease
+INSERT INTO {schema}.maintenance_leases AS held (name, worker, lease_until)
 VALUES ($2, $3, coalesce($1::timestamptz, statement_timestamp()) + $4::interval)
 ON CONFLICT (name) DO UPDATE
 SET worker      = excluded.worker,
@@ -100,7 +100,7 @@ WITH due AS MATERIALIZED (
 UPDATE {schema}.jobs
 SET status = 'waiting'
 WHERE ctid = ANY (ARRAY (SELECT place FROM due))
-RETURNING id, lane;
+RETURNING id, partition_key;
 
 -- name: take_over_expired
 -- A job of a run goes back to the queue however often it killed its workers: whether that is the
@@ -118,22 +118,22 @@ WITH expired AS MATERIALIZED (
 UPDATE {schema}.jobs
 SET status = CASE
         WHEN status = 'aborting' THEN 'cancelled'
-        WHEN deaths + 1 >= :deaths_max AND run_id IS NULL THEN 'dead'
+        WHEN crashes + 1 >= :max_crashes AND run_id IS NULL THEN 'dead'
         ELSE 'waiting'
     END,
     finished_at = CASE
-        WHEN status = 'aborting' OR deaths + 1 >= :deaths_max AND run_id IS NULL
+        WHEN status = 'aborting' OR crashes + 1 >= :max_crashes AND run_id IS NULL
         THEN coalesce(:now, statement_timestamp())
     END,
     worker      = CASE
-        WHEN status = 'aborting' OR deaths + 1 >= :deaths_max AND run_id IS NULL THEN holder
+        WHEN status = 'aborting' OR crashes + 1 >= :max_crashes AND run_id IS NULL THEN holder
     END,
-    deaths      = deaths + 1,
+    crashes     = crashes + 1,
     epoch       = epoch + 1,
     lease_until = NULL
 FROM expired
 WHERE jobs.ctid = expired.place
-RETURNING id, lane, holder, attempt, status, limit_keys IS NOT NULL,
+RETURNING id, partition_key, holder, attempt, status, limit_keys IS NOT NULL,
           coalesce(:now, statement_timestamp());
 
 -- name: expire_deadlines
@@ -153,7 +153,7 @@ UPDATE {schema}.jobs
 SET status      = 'failed',
     finished_at = coalesce($1::timestamptz, statement_timestamp())
 WHERE ctid = ANY (ARRAY (SELECT place FROM late))
-RETURNING id, lane, worker, attempt, deadline_at, finished_at;
+RETURNING id, partition_key, worker, attempt, deadline_at, finished_at;
 
 -- name: add_failures
 -- Those of jobs that were taken over or have expired, in the same transaction.
@@ -265,7 +265,7 @@ LIMIT $3;
 -- name: due_waits
 SELECT {wait_columns}
 FROM {schema}.waits
-WHERE NOT is_held
+WHERE NOT suspended
   AND due_at IS NOT NULL
   AND namespace = $2
   AND due_at <= coalesce($1::timestamptz, statement_timestamp())

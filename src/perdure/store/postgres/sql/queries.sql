@@ -32,7 +32,7 @@ SELECT {job_columns}, input, output
 FROM {schema}.jobs
 WHERE id = $2
   AND ($1::text IS NULL OR namespace = $1)
-  AND NOT dropped;
+  AND NOT hidden;
 
 -- name: list_jobs
 -- {filter} is written by queries.py: only the conditions that are asked for, so that each
@@ -114,7 +114,7 @@ SELECT {job_columns}
 FROM {schema}.jobs
 WHERE id = ANY($2::text[])
   AND namespace = $1
-  AND NOT dropped
+  AND NOT hidden
 ORDER BY id;
 
 -- name: find_result
@@ -126,7 +126,7 @@ WHERE status = 'completed'
   AND namespace || '' = $1
   AND task = $2
   AND input = $4
-  AND NOT dropped
+  AND NOT hidden
 ORDER BY finished_at DESC, id DESC
 LIMIT 1;
 

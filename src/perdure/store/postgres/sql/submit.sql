@@ -21,19 +21,19 @@ FOR UPDATE;
 -- name: open_waits
 -- One that is open makes way, but for when it was opened.
 INSERT INTO {schema}.waits (
-    namespace, run_id, key, kind, name, opened_at, due_at, deciders, detail
+    namespace, run_id, key, type, name, opened_at, due_at, deciders, detail
 )
-SELECT namespace, run_id, key, kind, name, moment.now, coalesce(due_at, moment.now + delay),
+SELECT namespace, run_id, key, type, name, moment.now, coalesce(due_at, moment.now + delay),
        deciders::text[], detail
-FROM :opened(namespace, run_id, key, kind, name, delay, due_at, deciders, detail)
+FROM :opened(namespace, run_id, key, type, name, delay, due_at, deciders, detail)
 CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
 ON CONFLICT (run_id, namespace, key) DO UPDATE
-SET kind     = excluded.kind,
+SET type     = excluded.type,
     name     = excluded.name,
     due_at   = excluded.due_at,
     deciders = excluded.deciders,
     detail   = excluded.detail,
-    is_held  = false;
+    suspended = false;
 
 -- name: get_run
 SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
@@ -102,10 +102,10 @@ logged AS (
 ),
 queued AS (
     INSERT INTO {schema}.jobs (
-        id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+        id, namespace, queue, task, partition_key, job_group, policy, input, input_hash, priority,
         max_attempts, run_id, node_key, created_at, ready_at, deadline_at, rank, status
     )
-    SELECT id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+    SELECT id, namespace, queue, task, partition_key, job_group, policy, input, input_hash, priority,
            max_attempts, run_id, node_key, now, ready_at,
            coalesce(deadline_at, now + deadline),
            date_part('epoch', ready_at) + priority * aging,
@@ -114,7 +114,7 @@ queued AS (
         SELECT jobs.*, added.created_at AS now,
                coalesce(jobs.run_at, added.created_at + jobs.delay) AS ready_at
         FROM added
-        CROSS JOIN :jobs(id, namespace, queue, task, lane, job_group, policy, input, input_hash,
+        CROSS JOIN :jobs(id, namespace, queue, task, partition_key, job_group, policy, input, input_hash,
                          priority, aging, max_attempts, delay, run_at, deadline, deadline_at,
                          run_id, node_key)
     ) AS given
@@ -140,7 +140,7 @@ FROM :ended(namespace, run_id, key, child)
 WHERE waits.run_id = ended.run_id
   AND waits.namespace = ended.namespace
   AND waits.key = ended.key
-  AND waits.kind = 'child'
+  AND waits.type = 'child'
   AND waits.name = ended.child
 RETURNING waits.key;
 

@@ -14,7 +14,7 @@ WHERE type = 'index';
 -- It reads every page, and stops at the tenth fault.
 PRAGMA quick_check(10);
 
--- name: strays
+-- name: orphaned_runs
 SELECT run.id, run.namespace
 FROM {prefix}runs AS run
 WHERE run.finished_at IS NULL
@@ -66,7 +66,7 @@ GROUP BY status;
 SELECT {job_row}
 FROM json_each(:ids) AS wanted
 CROSS JOIN {prefix}jobs AS job ON job.id = wanted.value
-WHERE NOT job.dropped
+WHERE NOT job.hidden
   AND (:namespace IS NULL OR job.namespace = :namespace);
 
 -- name: unfinished_of_group
@@ -77,14 +77,14 @@ WHERE job.job_group = :group
   AND job.finished_at IS NULL
 ORDER BY job.id;
 
--- name: start_anew
+-- name: restart_jobs
 -- What a retried job forgets, besides that it was finished.
 UPDATE {prefix}jobs
 SET rank             = rank + (:now - ready_at) / 1e6,
     ready_at         = :now,
     failures         = 0,
-    postpones        = 0,
-    deaths           = 0,
+    snoozes          = 0,
+    crashes          = 0,
     avoid_worker     = NULL,
     avoid_until      = NULL,
     deadline_at      = NULL,
@@ -109,12 +109,12 @@ WHERE namespace = :namespace
 -- because the planner cares more for finding the status than for leaving the rows alone.
 SELECT namespace, queue, status, sum(number)
 FROM (
-    SELECT namespace, json_extract(lane, '$[0]') AS queue, 'waiting' AS status, number
+    SELECT namespace, json_extract(partition_key, '$[0]') AS queue, 'waiting' AS status, number
     FROM (
-        SELECT namespace, lane, count(*) AS number
+        SELECT namespace, partition_key, count(*) AS number
         FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
         WHERE status = 'waiting'
-        GROUP BY namespace, lane
+        GROUP BY namespace, partition_key
     )
     UNION ALL
     SELECT namespace, queue, 'scheduled', count(*)
@@ -123,7 +123,7 @@ FROM (
     GROUP BY namespace, queue
     UNION ALL
     SELECT namespace, queue, status, count(*)
-    FROM {prefix}jobs INDEXED BY {prefix}jobs_held
+    FROM {prefix}jobs INDEXED BY {prefix}jobs_claimed
     WHERE lease_until IS NOT NULL
     GROUP BY namespace, queue, status
     UNION ALL
@@ -135,7 +135,7 @@ FROM (
     SELECT namespace, queue, status, count(*)
     FROM {prefix}jobs INDEXED BY {prefix}jobs_finished
     WHERE finished_at IS NOT NULL
-      AND NOT dropped
+      AND NOT hidden
     GROUP BY namespace, queue, status
 )
 WHERE :namespace IS NULL OR namespace = :namespace

@@ -1,7 +1,7 @@
 -- What only the verifier reads. These may scan whole tables.
 
 -- name: audit_jobs
-SELECT job.id, job.status, job.epoch, job.queue, job.task, job.lane, job.rank, job.limit_keys,
+SELECT job.id, job.status, job.epoch, job.queue, job.task, job.partition_key, job.rank, job.limit_keys,
        job.policy,
        CASE WHEN job.finished_at IS NULL THEN coalesce(job.input, large.input) END
 FROM {prefix}jobs AS job
@@ -9,7 +9,7 @@ LEFT JOIN {prefix}large_inputs AS large ON large.job_id = job.id
 WHERE job.id IN (SELECT value FROM json_each(:ids));
 
 -- name: audit_jobs_of_run
-SELECT job.id, job.status, job.epoch, job.queue, job.task, job.lane, job.rank, job.limit_keys,
+SELECT job.id, job.status, job.epoch, job.queue, job.task, job.partition_key, job.rank, job.limit_keys,
        job.policy,
        CASE WHEN job.finished_at IS NULL THEN coalesce(job.input, large.input) END
 FROM {prefix}jobs AS job
@@ -20,14 +20,14 @@ WHERE job.run_id = :run
 -- name: job_before
 SELECT max(id)
 FROM {prefix}jobs
-WHERE NOT dropped
+WHERE NOT hidden
   AND (:namespace IS NULL OR namespace = :namespace)
   AND (:before IS NULL OR id < :before);
 
 -- name: hidden_jobs
 SELECT {record_row}
 FROM {prefix}jobs AS job
-WHERE job.dropped
+WHERE job.hidden
   AND (:namespace IS NULL OR job.namespace = :namespace)
   AND (:before IS NULL OR job.id < :before)
 ORDER BY job.id DESC
@@ -38,7 +38,7 @@ SELECT key
 FROM {prefix}waits
 WHERE run_id = :run
   AND namespace = :namespace
-  AND is_held = 1;
+  AND suspended = 1;
 
 -- name: shared_fingerprints
 SELECT namespace, queue, fingerprint, count(*)

@@ -47,7 +47,7 @@ WHERE serial = :serial;
 UPDATE {prefix}jobs
 SET queue            = ?,
     task             = ?,
-    lane             = ?,
+    partition_key    = ?,
     job_group        = ?,
     priority         = ?,
     rank             = ?,
@@ -61,8 +61,8 @@ SET queue            = ?,
     node_key         = ?,
     attempt          = 1,
     failures         = 0,
-    postpones        = 0,
-    deaths           = 0,
+    snoozes          = 0,
+    crashes          = 0,
     avoid_worker     = NULL,
     avoid_until      = NULL,
     limit_keys       = NULL,
@@ -96,9 +96,9 @@ SELECT min((
     FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_waiting
     WHERE job.status = 'waiting'
       AND job.namespace = :namespace
-      AND job.lane = wanted.value
+      AND job.partition_key = wanted.value
 ))
-FROM json_each(:lanes) AS wanted;
+FROM json_each(:partitions) AS wanted;
 
 -- name: park_jobs
 UPDATE {prefix}jobs
@@ -115,12 +115,12 @@ UPDATE {prefix}jobs
 SET status = CASE WHEN ready_at <= :now THEN 'waiting' ELSE 'scheduled' END
 WHERE rowid IN (SELECT value FROM json_each(:numbers));
 
--- name: change_lanes
+-- name: change_partitions
 UPDATE {prefix}jobs AS job
-SET lane = changed.lane
+SET partition_key = changed.partition_key
 FROM (
     SELECT column1 AS number,
-           column2 AS lane
+           column2 AS partition_key
     FROM (VALUES {rows})
 ) AS changed
 WHERE job.rowid = changed.number;
@@ -136,21 +136,21 @@ WHERE namespace = :namespace
 DELETE FROM {prefix}waits
 WHERE namespace = :namespace
   AND run_id = :run
-  AND kind <> 'child'
+  AND type <> 'child'
   AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)));
 
 -- name: give_up_children
 UPDATE {prefix}waits
 SET due_at  = min(coalesce(due_at, :now), :now),
-    is_held = 0
+    suspended = 0
 WHERE namespace = :namespace
   AND run_id = :run
-  AND kind = 'child'
+  AND type = 'child'
   AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)));
 
--- name: hold_waits
+-- name: suspend_waits
 UPDATE {prefix}waits
-SET is_held = :is_held
+SET suspended = :suspended
 WHERE namespace = :namespace
   AND run_id = :run;
 

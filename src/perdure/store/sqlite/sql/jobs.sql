@@ -7,7 +7,7 @@
 -- name: insert_jobs
 -- The same id again changes nothing: an insert may be repeated.
 INSERT INTO {prefix}jobs (
-    id, namespace, queue, task, lane, job_group, status, priority, rank, max_attempts, fingerprint,
+    id, namespace, queue, task, partition_key, job_group, status, priority, rank, max_attempts, fingerprint,
     created_at, ready_at, deadline_at, input_hash, policy, input, run_id, node_key
 )
 VALUES {rows}
@@ -60,14 +60,14 @@ SET status      = 'active',
     started_at  = :now
 WHERE rowid IN (
     SELECT job.rowid
-    FROM json_each(:lanes) AS wanted
-    -- The front of each lane, found by index; what lies behind it cannot be among the first.
+    FROM json_each(:partitions) AS wanted
+    -- The front of each partition_key, found by index; what lies behind it cannot be among the first.
     CROSS JOIN {prefix}jobs AS job ON job.rowid IN (
         SELECT rowid
         FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
         WHERE status = 'waiting'
           AND namespace = :namespace
-          AND lane = wanted.value
+          AND partition_key = wanted.value
           AND (avoid_until IS NULL OR avoid_until <= :now OR avoid_worker <> :worker)
         ORDER BY rank, id
         LIMIT :limit
@@ -77,16 +77,16 @@ WHERE rowid IN (
 )
 RETURNING {claimed_row};
 
--- name: front_of_lanes
+-- name: front_of_partitions
 -- The same jobs, and those a limit may leave over, in order; picked by the caller.
-SELECT job.rowid, job.lane
-FROM json_each(:lanes) AS wanted
+SELECT job.rowid, job.partition_key
+FROM json_each(:partitions) AS wanted
 CROSS JOIN {prefix}jobs AS job ON job.rowid IN (
     SELECT rowid
     FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
     WHERE status = 'waiting'
       AND namespace = :namespace
-      AND lane = wanted.value
+      AND partition_key = wanted.value
       AND (avoid_until IS NULL OR avoid_until <= :now OR avoid_worker <> :worker)
     ORDER BY rank, id
     LIMIT :limit
@@ -125,7 +125,7 @@ SET status           = 'completed',
     lease_until      = NULL,
     limit_keys       = NULL,
     finished_at      = done.finished_at,
-    dropped          = done.dropped,
+    hidden           = done.hidden,
     progress         = 100.0,
     -- A message is never NULL, so it tells whether there is progress to write.
     progress_message = coalesce(done.message, job.progress_message),
@@ -136,7 +136,7 @@ SET status           = 'completed',
 FROM (
     SELECT column1 AS number,
            column2 AS finished_at,
-           column3 AS dropped,
+           column3 AS hidden,
            column4 AS message,
            column5 AS details,
            column6 AS output
@@ -150,7 +150,7 @@ UPDATE {prefix}jobs AS job
 SET status           = ended.status,
     attempt          = job.attempt - ended.attempts_back,
     failures         = job.failures + ended.failures,
-    postpones        = job.postpones + ended.postpones,
+    snoozes          = job.snoozes + ended.snoozes,
     worker           = CASE WHEN ended.finished_at IS NOT NULL THEN job.worker END,
     lease_until      = NULL,
     limit_keys       = NULL,
@@ -159,7 +159,7 @@ SET status           = ended.status,
     avoid_worker     = coalesce(ended.avoid_worker, job.avoid_worker),
     avoid_until      = coalesce(ended.avoid_until, job.avoid_until),
     finished_at      = ended.finished_at,
-    dropped          = ended.dropped,
+    hidden           = ended.hidden,
     progress         = coalesce(ended.percent, job.progress),
     progress_message = coalesce(ended.message, job.progress_message),
     progress_details = CASE
@@ -170,12 +170,12 @@ FROM (
            column2  AS status,
            column3  AS attempts_back,
            column4  AS failures,
-           column5  AS postpones,
+           column5  AS snoozes,
            column6  AS ready_at,
            column7  AS avoid_worker,
            column8  AS avoid_until,
            column9  AS finished_at,
-           column10 AS dropped,
+           column10 AS hidden,
            column11 AS percent,
            column12 AS message,
            column13 AS details
@@ -190,7 +190,7 @@ UPDATE {prefix}jobs AS job
 SET status      = moved.status,
     epoch       = moved.epoch,
     attempt     = moved.attempt,
-    deaths      = moved.deaths,
+    crashes     = moved.crashes,
     finished_at = moved.finished_at,
     lease_until = CASE WHEN moved.status = 'aborting' THEN job.lease_until END,
     limit_keys  = CASE WHEN moved.status = 'aborting' THEN job.limit_keys END,
@@ -202,7 +202,7 @@ FROM (
            column2 AS status,
            column3 AS epoch,
            column4 AS attempt,
-           column5 AS deaths,
+           column5 AS crashes,
            column6 AS finished_at
     FROM (VALUES {rows})
 ) AS moved
@@ -233,9 +233,9 @@ FROM (
 ) AS latest
 WHERE job.rowid = latest.number;
 
--- name: held_by_worker
+-- name: claimed_by_worker
 SELECT {job_row}
-FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_held
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_claimed
 WHERE job.lease_until IS NOT NULL
   AND job.worker = :worker;
 

@@ -1,29 +1,29 @@
 -- What any worker may do. How jobs move is in jobs.sql. Indexes are named where another one would
 -- do as well on paper: without statistics the planner cannot know which one stays small.
 
--- name: survey
--- Each lane is found from the one before it by one step in the index, however many jobs wait.
-WITH RECURSIVE lanes (lane) AS (
+-- name: poll
+-- Each partition_key is found from the one before it by one step in the index, however many jobs wait.
+WITH RECURSIVE partitions (partition_key) AS (
     SELECT (
-        SELECT min(lane)
+        SELECT min(partition_key)
         FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
         WHERE status = 'waiting'
           AND namespace = :namespace
-          AND lane > :after_lane
+          AND partition_key > :after_partition
     )
     UNION ALL
     SELECT (
-        SELECT min(job.lane)
+        SELECT min(job.partition_key)
         FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_waiting
         WHERE job.status = 'waiting'
           AND job.namespace = :namespace
-          AND job.lane > lanes.lane
+          AND job.partition_key > partitions.partition_key
     )
-    FROM lanes
-    WHERE lanes.lane IS NOT NULL
-    LIMIT :lanes_max
+    FROM partitions
+    WHERE partitions.partition_key IS NOT NULL
+    LIMIT :partitions_max
 )
-SELECT (SELECT json_group_array(lane) FROM lanes WHERE lane IS NOT NULL),
+SELECT (SELECT json_group_array(partition_key) FROM partitions WHERE partition_key IS NOT NULL),
        (
            SELECT min(ready_at)
            FROM {prefix}jobs INDEXED BY {prefix}jobs_scheduled
@@ -32,7 +32,7 @@ SELECT (SELECT json_group_array(lane) FROM lanes WHERE lane IS NOT NULL),
        ),
        (
            SELECT min(lease_until)
-           FROM {prefix}jobs INDEXED BY {prefix}jobs_held
+           FROM {prefix}jobs INDEXED BY {prefix}jobs_claimed
            WHERE lease_until IS NOT NULL
              AND namespace = :namespace
        ),
@@ -48,7 +48,7 @@ SELECT (SELECT json_group_array(lane) FROM lanes WHERE lane IS NOT NULL),
            SELECT min(due_at)
            FROM {prefix}waits INDEXED BY {prefix}waits_due
            WHERE due_at IS NOT NULL
-             AND is_held = 0
+             AND suspended = 0
              AND namespace = :namespace
        ),
        (
@@ -67,8 +67,8 @@ SELECT (SELECT json_group_array(lane) FROM lanes WHERE lane IS NOT NULL),
            )
        );
 
--- name: lead
-INSERT INTO {prefix}duties (name, worker, lease_until)
+-- name: acquire_lease
+INSERT INTO {prefix}maintenance_leases (name, worker, lease_until)
 VALUES (:duty, :worker, :lease_until)
 ON CONFLICT (name) DO UPDATE
 SET worker      = excluded.worker,
@@ -87,7 +87,7 @@ LIMIT :limit;
 
 -- name: expired_leases
 SELECT {job_row}
-FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_held
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_claimed
 WHERE job.namespace = :namespace
   AND job.lease_until <= :now
 ORDER BY job.lease_until
@@ -190,6 +190,6 @@ SELECT {wait_row}
 FROM {prefix}waits AS wait INDEXED BY {prefix}waits_due
 WHERE wait.namespace = :namespace
   AND wait.due_at <= :now
-  AND wait.is_held = 0
+  AND wait.suspended = 0
 ORDER BY wait.due_at, wait.run_id, wait.key
 LIMIT :limit;

@@ -1,4 +1,4 @@
--- What can be seen. Readers do not see dropped jobs; their waiters do (job_states).
+-- What can be seen. Readers do not see hidden jobs; their waiters do (job_states).
 
 -- name: get_job
 SELECT {record_row},
@@ -9,7 +9,7 @@ SELECT {record_row},
        job.output
 FROM {prefix}jobs AS job
 WHERE job.id = :id
-  AND NOT job.dropped
+  AND NOT job.hidden
   AND (:namespace IS NULL OR job.namespace = :namespace);
 
 -- name: list_jobs
@@ -18,7 +18,7 @@ SELECT {record_row}
 FROM {prefix}jobs AS job
 WHERE {where}
   AND job.id < :before
-  AND NOT job.dropped
+  AND NOT job.hidden
   AND (:namespace IS NULL OR job.namespace = :namespace)
   AND (:status IS NULL OR job.status = :status)
   AND (:queue IS NULL OR job.queue = :queue)
@@ -31,27 +31,27 @@ SELECT count(*)
 FROM {prefix}jobs AS job
 WHERE {where}
   AND job.id < :before
-  AND NOT job.dropped
+  AND NOT job.hidden
   AND (:namespace IS NULL OR job.namespace = :namespace)
   AND (:status IS NULL OR job.status = :status)
   AND (:queue IS NULL OR job.queue = :queue)
   AND (:task IS NULL OR job.task = :task);
 
 -- name: count_waiting
--- The index has the lane, whose text begins with queue and task; so the rows need no look.
+-- The index has the partition_key, whose text begins with queue and task; so the rows need no look.
 SELECT count(*)
 FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
 WHERE status = 'waiting'
   AND (:namespace IS NULL OR namespace = :namespace)
-  AND (:queue IS NULL OR json_extract(lane, '$[0]') = :queue)
-  AND (:task IS NULL OR json_extract(lane, '$[1]') = :task);
+  AND (:queue IS NULL OR json_extract(partition_key, '$[0]') = :queue)
+  AND (:task IS NULL OR json_extract(partition_key, '$[1]') = :task);
 
 -- name: count_finished
 SELECT count(*)
 FROM {prefix}jobs INDEXED BY {prefix}jobs_finished
 WHERE status = :status
   AND finished_at IS NOT NULL
-  AND NOT dropped
+  AND NOT hidden
   AND (:namespace IS NULL OR namespace = :namespace)
   AND (:queue IS NULL OR queue = :queue)
   AND (:task IS NULL OR task = :task);
@@ -91,7 +91,7 @@ SELECT {record_row}
 FROM json_each(:ids) AS wanted
 CROSS JOIN {prefix}jobs AS job ON job.id = wanted.value
 WHERE job.namespace = :namespace
-  AND NOT job.dropped
+  AND NOT job.hidden
 ORDER BY job.id;
 
 -- name: find_result
@@ -101,7 +101,7 @@ WHERE job.status = 'completed'
   AND job.input_hash = :input_hash
   AND job.namespace = :namespace
   AND job.task = :task
-  AND NOT job.dropped
+  AND NOT job.hidden
   AND :input = coalesce(
       job.input, (SELECT large.input FROM {prefix}large_inputs AS large
                   WHERE large.job_id = job.id)
@@ -115,9 +115,9 @@ FROM {prefix}workers
 WHERE :namespace IS NULL OR namespace = :namespace
 ORDER BY started_at, id;
 
--- name: held_jobs
+-- name: claimed_jobs
 SELECT worker, id
-FROM {prefix}jobs INDEXED BY {prefix}jobs_held
+FROM {prefix}jobs INDEXED BY {prefix}jobs_claimed
 WHERE lease_until IS NOT NULL
 ORDER BY id;
 

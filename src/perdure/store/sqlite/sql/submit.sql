@@ -39,16 +39,16 @@ ORDER BY job.id;
 -- One that is open makes way, but for when it was opened: what a key waits for changed, or the key
 -- is started anew and still has the wait of a child that was given up.
 INSERT INTO {prefix}waits (
-    namespace, run_id, key, kind, name, opened_at, due_at, deciders, detail
+    namespace, run_id, key, type, name, opened_at, due_at, deciders, detail
 )
 VALUES {rows}
 ON CONFLICT (run_id, namespace, key) DO UPDATE
-SET kind     = excluded.kind,
+SET type     = excluded.type,
     name     = excluded.name,
     due_at   = excluded.due_at,
     deciders = excluded.deciders,
     detail   = excluded.detail,
-    is_held  = 0;
+    suspended = 0;
 
 -- name: child_ended
 UPDATE {prefix}waits
@@ -56,7 +56,7 @@ SET due_at = min(coalesce(due_at, :now), :now)
 WHERE namespace = :namespace
   AND run_id = :run
   AND key = :key
-  AND kind = 'child'
+  AND type = 'child'
   AND name = :child;
 
 -- name: get_run
@@ -105,9 +105,9 @@ WHERE run_serial IN (SELECT value FROM json_each(:serials));
 DELETE FROM {prefix}runs
 WHERE serial IN (SELECT value FROM json_each(:serials));
 
--- name: last_begun
+-- name: last_started
 SELECT id, created_at
-FROM {prefix}runs INDEXED BY {prefix}runs_begun
+FROM {prefix}runs INDEXED BY {prefix}runs_started
 WHERE has_cooldown = 1
   AND status <> 'skipped'
   AND namespace = :namespace

@@ -47,7 +47,7 @@ ACTS = (
     *(name for name, each in OPERATIONS.items() if each.writes and name not in REMOVES),
 )
 """Calls that write, but for those that remove what others are about."""
-OUTSIDE = ("http", "script")
+EXTERNAL = ("http", "script")
 """Kinds whose nodes would reach out of this process."""
 
 Try = Callable[[Any], Awaitable[bool]]
@@ -55,7 +55,7 @@ Try = Callable[[Any], Awaitable[bool]]
 
 
 @dataclass(frozen=True)
-class Kind:
+class NodeType:
     """``stage`` opens a place for many examples to be tried in, from the URL of an empty store."""
 
     examples: st.SearchStrategy[Any]
@@ -113,7 +113,7 @@ async def _flows(_: str) -> AsyncIterator[Try]:
 async def _execute(flow: BuiltFlow) -> None:
     """Whatever comes of it, it has an end and a name; and it is the same after a round trip."""
     assert Flow.from_yaml(flow.to_yaml(), tasks=[*work.TASKS, flow]).version == flow.version
-    if any(getattr(node, "kind", "") in OUTSIDE for node in flow.graph.nodes.values()):
+    if any(getattr(node, "kind", "") in EXTERNAL for node in flow.graph.nodes.values()):
         return
     with contextlib.suppress(PerdureError):
         await run_flow_async(
@@ -263,20 +263,20 @@ async def _secrets(url: str) -> AsyncIterator[Try]:
 
 _STORY = st.lists(st.sampled_from(ACTS).flatmap(calls), min_size=4, max_size=12)
 _SQL = ("sqlite", "postgres")
-KINDS: dict[str, Kind] = {
-    "calls": Kind(calls(), _calls, ("memory", *_SQL)),
-    "stories": Kind(_STORY, _stories, ("memory", *_SQL)),
-    "shown stories": Kind(_STORY, _shown_stories, ("sqlite",)),
-    "flows as data": Kind(any_flows([task.name for task in work.TASKS]), _flows),
-    "flows as text": Kind(flow_texts([task.name for task in work.TASKS]), _flows),
-    "forms": Kind(st.tuples(any_forms(), answers()), _forms),
-    "conditions": Kind(st.tuples(any_conditions(), json_values()), _conditions),
-    "templates": Kind(st.tuples(any_templates(), json_values()), _templates),
-    "store urls": Kind(store_urls(), _urls, ("sqlite",)),
-    "spoilt rows": Kind(
+KINDS: dict[str, NodeType] = {
+    "calls": NodeType(calls(), _calls, ("memory", *_SQL)),
+    "stories": NodeType(_STORY, _stories, ("memory", *_SQL)),
+    "shown stories": NodeType(_STORY, _shown_stories, ("sqlite",)),
+    "flows as data": NodeType(any_flows([task.name for task in work.TASKS]), _flows),
+    "flows as text": NodeType(flow_texts([task.name for task in work.TASKS]), _flows),
+    "forms": NodeType(st.tuples(any_forms(), answers()), _forms),
+    "conditions": NodeType(st.tuples(any_conditions(), json_values()), _conditions),
+    "templates": NodeType(st.tuples(any_templates(), json_values()), _templates),
+    "store urls": NodeType(store_urls(), _urls, ("sqlite",)),
+    "spoilt rows": NodeType(
         st.tuples(st.sampled_from(COLUMNS), st.sampled_from(list(JUNK))), _rows, _SQL
     ),
-    "secrets": Kind(
+    "secrets": NodeType(
         st.tuples(
             st.sampled_from(list(telling.FLOWS)),
             st.sampled_from(telling.WAYS),
@@ -285,5 +285,5 @@ KINDS: dict[str, Kind] = {
         _secrets,
         ("memory", *_SQL),
     ),
-    "command lines": Kind(command_lines(), _commands, ("sqlite",)),
+    "command lines": NodeType(command_lines(), _commands, ("sqlite",)),
 }
