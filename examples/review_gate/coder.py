@@ -29,7 +29,7 @@ def write(work: dict[str, Any]) -> dict[str, Any]:
 def look_for_work(store: str, stop: threading.Event) -> None:
     with Client(store) as client:
         while not stop.wait(PAUSE_SECONDS):
-            for wait in client.waits.list(type="outside", name="coder"):
+            for wait in client.waits.list(type="external", name="coder"):
                 client.runs.report(
                     wait.run,
                     wait.node,

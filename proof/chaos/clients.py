@@ -161,7 +161,7 @@ class Clients:
         )
 
     async def _report(self) -> None:
-        for wait in await self._client.waits.list(type="outside", limit=PAGE):
+        for wait in await self._client.waits.list(type="external", limit=PAGE):
             await self._report_on(wait)
 
     async def _report_on(self, wait: WaitRecord) -> None:

@@ -133,7 +133,7 @@ _DECLARED = """
 flow: {name}
 nodes:
   - id: ask
-    type: {kind}
+    type: {type}
     inputs: {{given: input}}
     config: {config}
 """

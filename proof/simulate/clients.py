@@ -222,7 +222,7 @@ class SimulatedClient:
     async def _report(self) -> None:
         """On what waits, or before it waits, or after."""
         draw = self._draw
-        waits = await self._client.waits.list(type="outside")
+        waits = await self._client.waits.list(type="external")
         if waits and draw.random() < 0.7:
             wait = draw.choice(waits)
             await self._report_on(wait.run, wait.key)

@@ -329,7 +329,7 @@ class UnknownNodeType(InvalidInput):
     """A node names a type that does not exist."""
 
     CODE = declare(
-        "flow.unknown_kind",
+        "flow.unknown_node_type",
         "unknown node type {name!r}[; did you mean {nearest:or}?]",
         "Known: {known}. Pass your own in `node_types`",
     )

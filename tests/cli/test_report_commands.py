@@ -112,7 +112,7 @@ class TestWaits:
         head, row = perdure("waits", "list").rows
 
         assert head == ["RUN", "NODE", "FOR", "NAME", "SINCE", "DUE", "DETAIL"]
-        assert row[:4] == ["job-1", "hand_over", "outside", "agent"]
+        assert row[:4] == ["job-1", "hand_over", "external", "agent"]
         assert row[-1] == '{"ticket":3}'
 
     def test_of_one_kind(self, perdure: Commands, client: Client) -> None:

@@ -287,7 +287,7 @@ class TestWaits:
     async def test_tell_what_outside_parties_need(
         self, client: AsyncClient, paused: AsyncRunHandle, clock: ManualClock
     ) -> None:
-        [wait] = await client.waits.list(type="outside")
+        [wait] = await client.waits.list(type="external")
 
         assert (wait.run, wait.node, wait.key) == ("order-7", "hand_over", "hand_over")
         assert (wait.type, wait.name) == (WaitType.EXTERNAL, "agent")

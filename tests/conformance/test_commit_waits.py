@@ -214,7 +214,7 @@ class TestWaitsOfACommit:
 
         assert (await waits_by_key(store))["check"].opened_at == clock()
 
-    @pytest.mark.parametrize("part", [{"drops": ("check",)}, {"clears": True}])
+    @pytest.mark.parametrize("part", [{"cancel_keys": ("check",)}, {"cancel_all": True}])
     async def test_are_new_ones_where_the_same_commit_gives_up_their_key(
         self, store: Store, clock: ManualClock, part: dict[str, object]
     ) -> None:
@@ -431,7 +431,7 @@ class TestClears:
 
         assert (await waits_by_key(store))["ship"].due_at == due_at
 
-    @pytest.mark.parametrize("part", [{"clears": True}, {"drops": ("pack", "delay")}])
+    @pytest.mark.parametrize("part", [{"cancel_all": True}, {"cancel_keys": ("pack", "delay")}])
     async def test_leave_other_runs_alone(self, store: Store, part: dict[str, object]) -> None:
         other = RunId("other")
         await submit(

@@ -339,7 +339,7 @@ PAIRS = {
             "Pay {{ id }}?",
             name="ok",
             message="of {{ input.customer }}",
-            inputs={"id": "load.output.id", "type": "load.output.kind"},
+            inputs={"id": "load.output.id", "kind": "load.output.kind"},
             form=_FORM,
             show=["kind"],
             data={"total": "{{ id }}"},
@@ -363,7 +363,7 @@ PAIRS = {
           - {id: load, task: load, next: ok}
           - id: ok
             type: approval
-            inputs: {id: load.output.id, type: load.output.kind}
+            inputs: {id: load.output.id, kind: load.output.kind}
             config:
               title: Pay {{ id }}?
               message: of {{ input.customer }}
@@ -498,7 +498,7 @@ PAIRS = {
         .use(
             "switch",
             {"value": "{{ kind }}", "cases": ["pay", "default"]},
-            inputs={"type": "load.output.kind"},
+            inputs={"kind": "load.output.kind"},
         )
         .then(ask)
         .then(pay, after="switch:pay"),
@@ -508,7 +508,7 @@ PAIRS = {
           - {id: load, task: load, next: switch}
           - id: switch
             type: switch
-            inputs: {type: load.output.kind}
+            inputs: {kind: load.output.kind}
             config: {value: "{{ kind }}"}
             next: {pay: pay, default: ask}
           - {id: pay, task: pay}
@@ -547,7 +547,13 @@ PAIRS = {
     ),
     "outside": pair(
         Flow("outside")
-        .use("outside", {"for": "carrier", "deadline": "2d"}, on_timeout="late", ports=["lost"])
+        .use(
+            "external",
+            {"for": "carrier", "deadline": "2d"},
+            on_timeout="late",
+            ports=["lost"],
+            name="outside",
+        )
         .then(pay)
         .then(ask, after="outside:late")
         .then(tell, after="outside:lost"),
@@ -567,7 +573,13 @@ PAIRS = {
     ),
     "ports of outside by next": pair(
         Flow("outside")
-        .use("outside", {"for": "carrier"}, on_error="failed", ports=["lost", "late"])
+        .use(
+            "external",
+            {"for": "carrier"},
+            on_error="failed",
+            ports=["lost", "late"],
+            name="outside",
+        )
         .then(pay)
         .then(ask, after="outside:failed")
         .then(tell, after="outside:lost"),

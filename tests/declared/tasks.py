@@ -12,7 +12,7 @@ from perdure.tasks.result import complete
 
 @task
 def load(order_id: int) -> dict[str, Any]:
-    return {"id": order_id, "type": "pay" if order_id % 2 else "ask", "rows": [1, 2, order_id]}
+    return {"id": order_id, "kind": "pay" if order_id % 2 else "ask", "rows": [1, 2, order_id]}
 
 
 @task(queue="slow", priority=1, tags=["gpu"])

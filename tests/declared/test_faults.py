@@ -224,8 +224,8 @@ class TestNodes:
 
         [found] = faults(HEAD + nodes)
 
-        assert (line_of(found), found.code) == (3, "flow.unknown_kind")
-        assert found.where == ("nodes", "a", "kind")
+        assert (line_of(found), found.code) == (3, "flow.unknown_node_type")
+        assert found.where == ("nodes", "a", "type")
         assert found.args["nearest"] == ("http",)
 
     def test_are_called_as_their_task_can_be(self) -> None:

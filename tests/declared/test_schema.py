@@ -38,7 +38,7 @@ def test_it_is_a_schema() -> None:
 
 
 def test_it_has_every_kind() -> None:
-    node_types = SCHEMA["$defs"]["node"]["properties"]["kind"]["anyOf"][0]["enum"]
+    node_types = SCHEMA["$defs"]["node"]["properties"]["type"]["anyOf"][0]["enum"]
 
     assert set(node_types) == {*STRUCTURAL, *NodeTypes()}
     assert set(FORMS) == set(STRUCTURAL)

@@ -44,7 +44,7 @@ async def up_to(number: int) -> list[int]:
 
 @task
 async def order(lines: int) -> dict[str, Any]:
-    return {"type": "pay" if lines % 2 else "reject", "lines": list(range(lines))}
+    return {"kind": "pay" if lines % 2 else "reject", "lines": list(range(lines))}
 
 
 @task

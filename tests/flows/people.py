@@ -265,7 +265,7 @@ PAUSES = {
     ),
     "outside work, with a port of the report": Case(
         Flow("outside_port")
-        .use("outside", {"for": "agent"}, name="work", ports=["bad"])
+        .use("external", {"for": "agent"}, name="work", ports=["bad"])
         .then(shown)
         .then(lambda result: f"bad {result}", name="bad", after="work:bad")
         .build(),

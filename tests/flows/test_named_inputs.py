@@ -67,9 +67,9 @@ def test_a_branch_that_was_not_taken_has_no_output(found_type: str, expected: An
 
     if expected is None:
         with pytest.raises(RunFailed, match="input 'text' is missing: node 'only-a' has no output"):
-            run_flow(flow, {"type": found_type})
+            run_flow(flow, {"kind": found_type})
     else:
-        assert run_flow(flow, {"type": found_type}) == expected
+        assert run_flow(flow, {"kind": found_type}) == expected
 
 
 def test_a_default_stands_in_for_what_is_missing() -> None:
@@ -167,7 +167,7 @@ def submitted(flow: BuiltFlow, input: Any) -> str:
 
 def test_versions_with_configs_and_forms_can_be_compared() -> None:
     def flow(text: str) -> BuiltFlow:
-        form: Any = {"type": "object", "properties": {}}
+        form: Any = {"kind": "object", "properties": {}}
         built = Flow("o").then(describe, config={"text": text}).approve("Go?", form=form)
         return built.then(keep).build()
 

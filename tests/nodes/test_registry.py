@@ -15,7 +15,7 @@ from perdure.nodes.registry import STRUCTURAL, NodeTypes
 from perdure.tasks.context import Context
 from perdure.tasks.node_type import NodeConfig, NodeType
 
-COME_WITH_IT = {"match", "switch", "check", "note", "outside", "http", "script"}
+COME_WITH_IT = {"match", "switch", "check", "note", "external", "http", "script"}
 
 
 class Translate(NodeType):
@@ -76,15 +76,15 @@ class TestKinds:
 
     @pytest.mark.parametrize("name", STRUCTURAL)
     def test_refuses_the_names_of_built_in_nodes(self, name: str) -> None:
-        with pytest.raises(InvalidInput, match="nodes of that kind are built in"):
+        with pytest.raises(InvalidInput, match="that type is built in"):
             NodeTypes([named(name)])
 
     def test_refuses_a_name_twice(self) -> None:
-        with pytest.raises(InvalidInput, match="a kind 'translate' already"):
+        with pytest.raises(InvalidInput, match="a node type 'translate' already"):
             NodeTypes([Translate(), Translate()])
 
     def test_refuses_another_kind_under_the_name_of_one_that_is_there(self) -> None:
-        with pytest.raises(InvalidInput, match="a kind 'http' already"):
+        with pytest.raises(InvalidInput, match="a node type 'http' already"):
             NodeTypes([named("http")])
 
     def test_lets_one_that_is_there_be_set_up_differently(self) -> None:
@@ -98,14 +98,14 @@ class TestKinds:
             NodeTypes([given])
 
     def test_refuses_one_kind_where_a_list_is_meant(self) -> None:
-        with pytest.raises(InvalidInput, match="must be a list of kinds"):
+        with pytest.raises(InvalidInput, match="must be a list of node types"):
             NodeTypes(Translate())  # type: ignore[arg-type]
 
     def test_refuses_a_kind_that_does_nothing(self) -> None:
         class Idle(NodeType):
             name = "idle"
 
-        with pytest.raises(InvalidInput, match=r"kind 'idle' has no execute\(\)"):
+        with pytest.raises(InvalidInput, match=r"node type 'idle' has no execute\(\)"):
             NodeTypes([Idle])
 
     def test_refuses_a_config_that_is_no_settings(self) -> None:
@@ -131,7 +131,7 @@ class TestKinds:
 
     def test_is_not_loaded_with_the_library(self) -> None:
         program = (
-            "import sys, perdure; import perdure.nodes.registry as r; r.Kinds(); "
+            "import sys, perdure; import perdure.nodes.registry as r; r.NodeTypes(); "
             "print([m for m in ('httpcore', 'h11', 'jsonschema') if m in sys.modules])"
         )
         done = subprocess.run(

@@ -101,7 +101,7 @@ def orders() -> Played:
     run.finish("fraud", 0.1)
     run.signal("approved", {"by": "ann"}, by="ann")
     run.finish("stock", True)
-    run.finish("decide", {"type": "pay"})
+    run.finish("decide", {"kind": "pay"})
     run.finish("kind", "pay")
     run.finish("charge", {"lines": ["x", "y", "z"]})
     for item in (1, 0, 2):

@@ -55,4 +55,4 @@ def without_codes(recorded: Any) -> Any:
 def test_every_kind_of_event_was_recorded() -> None:
     recorded = {msgspec.json.decode(data)["type"] for path in PATHS for data in read(path).events}
 
-    assert recorded == {found_type.__name__ for found_type in Event.__args__}
+    assert recorded == {each.__struct_config__.tag for each in Event.__args__}

@@ -106,7 +106,7 @@ class TestSteps:
     ) -> None:
         run = kit.submit(sending, 1)
         run.report("send", status="progress", progress=0.5)
-        run.assert_waiting("send", type="outside", name="supplier")
+        run.assert_waiting("send", type="external", name="supplier")
 
         run.report("send", **report)
 
@@ -258,7 +258,7 @@ class TestAssertions:
         "wanted, told",
         [
             ({"node": "answer"}, "does not wait at node 'answer'; it is waiting"),
-            ({"type": "signal"}, "does not wait, kind 'signal'"),
+            ({"type": "signal"}, "does not wait, type 'signal'"),
             ({"name": "x"}, "does not wait, name 'x'"),
         ],
     )

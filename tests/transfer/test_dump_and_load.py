@@ -53,7 +53,7 @@ def job(number: int, **fields: object) -> JobRow:
         "namespace": "default",
         "queue": "default",
         "task": "print",
-        "partition": '["default","print",[],[]]',
+        "partition_key": '["default","print",[],[]]',
         "status": "waiting",
         "priority": 3,
         "rank": 1.5,
@@ -115,7 +115,7 @@ class TestDump:
 class TestLoad:
     ROWS: Sequence[Sequence[TransferRow]] = (
         [SnapshotRow(run_serial=3, number=9, data=b"\x00\xff")],
-        [job(1, output=b"1", status="completed", finished_at=AT, dropped=True), job(2)],
+        [job(1, output=b"1", status="completed", finished_at=AT, hidden=True), job(2)],
         [LimitRow(namespace="default", key="api", closed_until=AT, last_start_at=AT)],
         [
             LimitStartRow(namespace="default", key="api", started_at=AT, count=2),

@@ -238,7 +238,7 @@ class TestRoute:
 
         node = flow.graph.nodes["route"]
         assert isinstance(node, RouteNode)
-        assert flow.tasks[node.call.task]({"type": "pay"}) == "pay"
+        assert flow.tasks[node.call.task]({"kind": "pay"}) == "pay"
 
     def test_takes_a_task_for_its_key(self) -> None:
         flow = Flow("orders").route(score, {"pay": charge}, retries=3).build()

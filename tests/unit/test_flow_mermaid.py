@@ -78,7 +78,7 @@ def test_shows_who_decides_and_what_a_node_is() -> None:
 
     assert flow.mermaid() == (
         "flowchart TD\n"
-        '    n1["begin<br/>kind note"]\n'
+        '    n1["begin<br/>type note"]\n'
         '    n2["note"]\n'
         '    n3[/"approve<br/>Pay?<br/>decided by anyone"\\]\n'
         '    n4[/"b<br/>Really?<br/>decided by lead, within 3d"\\]\n'

@@ -26,10 +26,12 @@ METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "flow": ("flow", {"flow": "body"}),
 }
 """The method of the builder for each form, and parameters that are called otherwise."""
-NO_OPTIONS = {"self", "name", "after", "kind", "default", "keys", "options"}
+NO_OPTIONS = {"self", "name", "after", "type", "node_type", "default", "keys", "options"}
 
 
-@pytest.mark.parametrize("form", [NODE_TYPE, *FORMS.values()], ids=lambda form: form.type or "kind")
+@pytest.mark.parametrize(
+    "form", [NODE_TYPE, *FORMS.values()], ids=lambda form: form.type or "node_type"
+)
 def test_signatures_of_the_builder_have_every_option_and_no_other(form: NodeForm) -> None:
     method, otherwise = METHODS[form.type]
     parameters = inspect.signature(getattr(Flow, method)).parameters
@@ -42,7 +44,9 @@ def test_signatures_of_the_builder_have_every_option_and_no_other(form: NodeForm
     }
 
 
-@pytest.mark.parametrize("form", [NODE_TYPE, *FORMS.values()], ids=lambda form: form.type or "kind")
+@pytest.mark.parametrize(
+    "form", [NODE_TYPE, *FORMS.values()], ids=lambda form: form.type or "node_type"
+)
 def test_every_option_has_one_place_in_a_file(form: NodeForm) -> None:
     places = [option.yaml for option in form.options]
 

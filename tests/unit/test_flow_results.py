@@ -102,7 +102,7 @@ def test_a_route_by_a_key_of_its_input() -> None:
     shown = Flow().then(show, name="show")
     flow = Flow("f").route("kind", {"a": shown, "b": collect}).build()
 
-    assert result_of(flow, {"type": "a"}) == {"shown": {"type": "a"}}
+    assert result_of(flow, {"kind": "a"}) == {"shown": {"kind": "a"}}
     assert Driven(flow, {"sort": "a"}).failure.message.startswith("key 'kind' not found")
 
 

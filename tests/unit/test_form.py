@@ -74,7 +74,7 @@ EXPENSE: dict[str, Any] = {
     "properties": {
         "amount": {"type": "number", "minimum": 1},
         "reason": {"type": "string", "minLength": 3},
-        "type": {"enum": ["travel", "meal"], "default": "travel"},
+        "kind": {"enum": ["travel", "meal"], "default": "travel"},
         "payer": {"$ref": "#/$defs/person"},
         "receipts": {"type": "array", "items": {"type": "object", "required": ["id"]}},
     },
@@ -95,12 +95,12 @@ class TestFaultsOf:
         assert field_faults(EXPENSE, answer) == {}
 
     def test_are_told_for_every_field_at_once(self) -> None:
-        answer = {"amount": 0, "type": "x", "payer": {}, "receipts": [{"id": 1}, {}], "tip": 2}
+        answer = {"amount": 0, "kind": "x", "payer": {}, "receipts": [{"id": 1}, {}], "tip": 2}
 
         assert field_faults(EXPENSE, answer) == {
             "amount": ["must be at least 1"],
             "reason": ["is required"],
-            "type": ['is not one of "travel", "meal"'],
+            "kind": ['is not one of "travel", "meal"'],
             "payer.name": ["is required"],
             "receipts.1.id": ["is required"],
             "tip": ["is not a field of this form"],
@@ -307,7 +307,7 @@ class TestWithDefaults:
 
         assert with_defaults(EXPENSE, answer) == {
             "amount": 3,
-            "type": "travel",
+            "kind": "travel",
             "payer": {"name": "Ann", "role": "staff"},
         }
         assert answer == {"amount": 3, "payer": {"name": "Ann"}}

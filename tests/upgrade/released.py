@@ -48,8 +48,14 @@ WRITTEN = (
     RunSummary,
 )
 """What is written as JSON into rows, and read by the code of later versions."""
-FORMER_NAMES = {"EdgeCounts": "Arrival", "Effects": "Then"}
-"""Classes without a tag that were renamed: their names are in no row."""
+FORMER_NAMES = {
+    "EdgeCounts": "Arrival",
+    "Effects": "Then",
+    "NodePollStarted": "NodeAsked",
+    "Partition": "Lane",
+    "RunResumed": "RunUnpaused",
+}
+"""Classes that were renamed: their names are in no row, or their tags say the former ones."""
 
 _CATALOGUE = """
 SELECT 'column ' || table_name || '.' || column_name || ' ' || data_type || ' '

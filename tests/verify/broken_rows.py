@@ -49,7 +49,7 @@ ROWS: list[Row] = [
     ),
     (
         "a wait of a paused run is let go",
-        "UPDATE perdure_waits SET is_held = 0 WHERE run_id = 'held'",
+        "UPDATE perdure_waits SET suspended = 0 WHERE run_id = 'held'",
         "I7",
         "paused_run_parked",
     ),
@@ -67,7 +67,7 @@ ROWS: list[Row] = [
     ),
     (
         "a job is in a partition that cannot be read",
-        'UPDATE perdure_jobs SET partition = \'["nobody", "never", [], [], "other@1"]\''
+        'UPDATE perdure_jobs SET partition_key = \'["nobody", "never", [], [], "other@1"]\''
         " WHERE run_id = 'queued'",
         "I7",
         "run_job_partition",
@@ -111,13 +111,13 @@ ROWS: list[Row] = [
     ),
     (
         "a timer waits for a signal",
-        "UPDATE perdure_waits SET kind = 'signal' WHERE run_id = 'sleeping'",
+        "UPDATE perdure_waits SET type = 'signal' WHERE run_id = 'sleeping'",
         "I7",
         "waits_as_opened",
     ),
     (
         "an approval is a timer",
-        "UPDATE perdure_waits SET kind = 'timer' WHERE run_id = 'open'",
+        "UPDATE perdure_waits SET type = 'timer' WHERE run_id = 'open'",
         "I7",
         "waits_as_opened",
     ),
@@ -147,14 +147,14 @@ ROWS: list[Row] = [
     ),
     (
         "a plain job is in a partition of nobody",
-        "UPDATE perdure_jobs SET partition = 'garbage' WHERE id = '{idle}'",
+        "UPDATE perdure_jobs SET partition_key = 'garbage' WHERE id = '{idle}'",
         "I7",
         "job_partition",
     ),
     (
         "a plain job is in another queue's partition",
-        "UPDATE perdure_jobs SET partition = replace(partition, '\"nobody\"', '\"other\"') WHERE id ="
-        " '{idle}'",
+        "UPDATE perdure_jobs SET partition_key = replace(partition_key, '\"nobody\"', '\"other\"')"
+        " WHERE id = '{idle}'",
         "I7",
         "job_partition",
     ),
@@ -172,7 +172,8 @@ ROWS: list[Row] = [
     ),
     (
         "a run's job is in another queue's partition",
-        "UPDATE perdure_jobs SET partition = replace(partition, 'nobody', 'x') WHERE run_id = 'queued'",
+        "UPDATE perdure_jobs SET partition_key = replace(partition_key, 'nobody', 'x')"
+        " WHERE run_id = 'queued'",
         "I7",
         "jobs_as_scheduled",
     ),
@@ -321,7 +322,7 @@ ROWS: list[Row] = [
     ),
     (
         "a stale output is hidden",
-        "UPDATE perdure_jobs SET dropped = 1, epoch = epoch + 1 WHERE id = '{done}'",
+        "UPDATE perdure_jobs SET hidden = 1, epoch = epoch + 1 WHERE id = '{done}'",
         "I3",
         "output_is_current",
     ),

@@ -251,7 +251,7 @@ class AsyncJobQueue:
     async def _partitions(
         self, store: Store, queues: Sequence[str], tasks: Sequence[str] | None
     ) -> list[PartitionClaim]:
-        """The partitions with waiting jobs that are asked for, once what is due has been seen to."""
+        """Partitions with waiting jobs to claim from, after due jobs were promoted."""
         wanted = check.optional(check.names, tasks, "tasks")
         poll = await store.maintenance.poll(self.namespace)
         if poll.next_deadline_at is not None and poll.next_deadline_at <= poll.now:

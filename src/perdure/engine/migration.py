@@ -46,7 +46,7 @@ OTHER_TYPE = declare(
     "migration.other_type", _NODE + "it was a {was} and is a {now} in the new version"
 )
 OTHER_NODE_TYPE = declare(
-    "migration.other_kind",
+    "migration.other_node_type",
     _NODE + "it was of node type {was!r} and is of node type {now!r} in the new version",
 )
 OTHER_CALL = declare(

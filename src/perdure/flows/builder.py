@@ -177,7 +177,7 @@ class Flow(Steps, Generic[I, O]):
         """Add a node of a node type: one that comes with it, by name, or one of yours.
 
         ``config`` are its settings, in which templates stand for inputs: ``{{ order.total }}``.
-        They see nothing but what ``inputs=`` names. The node is called like the node type. Options are
+        They see only what ``inputs=`` names. The node is named after its type. Options are
         those of :meth:`then`.
         """
         given = {"type": node_type, "config": config, **options}

@@ -91,7 +91,7 @@ FUNCTION_NAME = declare(
     "Decorate it with @task, or name the node with `name`",
 )
 NODE_TYPE_AS_TASK = declare(
-    "flow.node_type_as_task", "{value} is a node type", "Add it with .use(node type, config)"
+    "flow.node_type_as_task", "{value} is a node type", "Add it with .use(type, config)"
 )
 EMPTY_FORK = declare(
     "flow.empty_fork",
@@ -123,7 +123,7 @@ NOT_A_BRANCH = declare(
 )
 NOT_A_PART = declare("flow.not_a_part", "{value} is neither a task nor a flow")
 STRUCTURAL_TYPE = declare(
-    "flow.structural_kind",
+    "flow.structural_type",
     "node type {type!r} cannot be added with .use()",
     "It has a method of its own",
 )

@@ -543,7 +543,7 @@ _UNDO = _key("undo", as_given, NAME, "The task that takes back what this node di
 _PORTS = _key("ports", _names, NAMES, "The ports that a result may choose; else the keys of next.",
     default=())
 _GATHERS = _key("gathers", as_given, FLAG, "Takes the outputs before it in one object, by name.")
-_CONFIG = _key("config", _config, {}, "Settings of the node type; of a task, its arguments. Templates.",
+_CONFIG = _key("config", _config, {}, "Config of the type, or arguments of the task. Templates.",
     is_needed=True)
 _NODE_TYPE = (
     *_INPUTS,

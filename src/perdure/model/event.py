@@ -61,8 +61,10 @@ class Parent(Value):
 
 
 class _Event(Value, omit_defaults=True, rename={"effects": "then"}):
-    """Stored with its tag as ``type``, and its effects as ``then``. A tag never changes, so that old
-    logs read; a class may be renamed."""
+    """Stored with its tag as ``type``, and its effects as ``then``.
+
+    Tags never change, so that old logs read; classes may be renamed.
+    """
 
 
 class RunSubmitted(_Event, tag="RunSubmitted"):

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
+import msgspec
+
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.partition import Partition
@@ -50,7 +52,8 @@ class NewJob(Value):
 
     id: JobId
     namespace: str
-    partition: Partition
+    partition: Partition = msgspec.field(name="lane")
+    """Stored under its earlier name: a schedule has a job in it."""
     priority: int
     aging: timedelta
     input: bytes

@@ -50,5 +50,5 @@ def _parse(text: str) -> Partition:
 
 
 UNREADABLE = Partition(queue="", task="")
-"""What stands for a text that is no partition: nobody has code for it, so its jobs stay where they are,
-and others go on."""
+"""Stands for a key that does not parse: no worker has code for it, so its jobs stay queued and do
+not stop others."""

@@ -37,7 +37,7 @@ INVALID_POLL_RESULT = declare(
 
 
 def node_type_task(node_type: NodeType, name: str) -> Task[..., Any]:
-    """The task of a node of this node type. It is called with the rendered config and the context."""
+    """The task of a node of this type. It is called with the rendered config and the context."""
 
     for method in (node_type.execute, node_type.resume, node_type.poll):
         refuse_other_context(method, f"{method.__name__}() of node type {node_type.name!r}")

@@ -1,4 +1,4 @@
-"""The config of a node, held against the ``Config`` of its node type: before templates and after."""
+"""Check the config of a node against its type's ``Config``, before templates and after."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TEMPLATE_IN_PORT = declare(
 
 
 def as_config(node_type: NodeType, config: Any) -> Any:
-    """A rendered config as the node type's own type. What does not fit never will: ``Permanent``."""
+    """A rendered config as the ``Config`` of its type. What does not fit is ``Permanent``."""
     given = {} if config is None else config
     try:
         return as_type(given, node_type.Config)
@@ -131,7 +131,7 @@ def port_faults(port: Any, *place: str | int) -> list[Fault]:
 
 
 def _own_faults(node_type: NodeType, config: Any, wrong: set[Path]) -> list[Fault]:
-    """What the node type itself finds. Of a config whose types are wrong it is shown the rest, and of
+    """What the type itself finds. Of a config whose types are wrong it is shown the rest, and of
     what it says, only that counts which is about a single setting."""
     if not wrong:
         return [_own_fault(each) for each in node_type.faults_of(config)]

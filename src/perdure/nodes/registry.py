@@ -65,7 +65,7 @@ class NodeTypeDescription(Value):
 class NodeTypes(Mapping[str, NodeType]):
     """Kinds by name. Yours are given as instances or classes.
 
-    An instance of a node type that comes with it takes its place: ``NodeTypes([Http(allow=[...])])``.
+    An instance of a built-in type replaces it: ``NodeTypes([Http(allow=[...])])``.
     """
 
     def __init__(self, node_types: Iterable[NodeType | type[NodeType]] = ()) -> None:

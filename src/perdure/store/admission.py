@@ -138,7 +138,7 @@ def share_out(
 def governing_rules(
     partition: Partition, task_limits: Sequence[Limit], worker_limits: Sequence[Limit]
 ) -> tuple[LimitRule, ...]:
-    """The rules for jobs of ``partition``: one for each key, and one more for each further window."""
+    """The rules for jobs of a partition: one per key, and one more per further window."""
     under: dict[str, list[Limit]] = {}
     computed = iter(partition.keys)
     for limit in task_limits:

@@ -281,7 +281,7 @@ def _work_of(node: Node) -> Call | None:
 
 
 def _own_calls(flow: BuiltFlow) -> set[str]:
-    """What belongs to the flow itself: its plain functions, and node types that stay within the run."""
+    """What belongs to the flow itself: plain functions, and node types that stay within the run."""
     plain = {name for name, task in flow.tasks.items() if isinstance(task, PlainFunction)}
     nodes = flow.graph.nodes.values()
     inward = {

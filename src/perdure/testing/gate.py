@@ -49,7 +49,7 @@ class Gate:
     def __init__(self) -> None:
         self.is_open = False
         self.refused: set[str] = set()
-        """Partitions of which nothing could be claimed since something changed: they are at a limit."""
+        """Partitions at a limit: nothing could be claimed from them since something changed."""
         self.opens_at: datetime | None = None
         """When the first limit that refused something has room again."""
 

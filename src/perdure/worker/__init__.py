@@ -2,8 +2,8 @@
 
 The protocol, from claim to commit (``runner.py`` holds the story together):
 
-1. **Claim** (``claims``). While there is room and may be work, ask the store for jobs of the partitions
-   that have work for this worker. Each claim raises the job's epoch, which fences all that this
+1. **Claim** (``claims``). While there is room and may be work, claim jobs from the partitions that
+   have work for this worker. Each claim raises the job's epoch, which fences all that this
    worker writes about it, and starts a lease.
 2. **Run** (``attempt``, ``executors``, ``call``, ``outcome``). An attempt takes a slot and runs the
    body once: on the event loop, in a thread or in a child process. The first end counts, whether

@@ -51,7 +51,7 @@ class KnownPartitions:
         return any(request.rules for request in self._requests.values())
 
     def note(self, texts: Iterable[str]) -> bool:
-        """These partitions have work, as a hint or a poll tells; True if this worker can run any."""
+        """Note partitions that have work; True if this worker can run jobs of any."""
         ours = [text for text in texts if self._add(text)]
         self._fresh.update(ours)
         return bool(ours)

@@ -138,7 +138,7 @@ class JobRunner:
             self.commits.add(attempt, outcome)
 
     def may_continue(self, attempt: Attempt, priority: int, partition: Partition) -> bool:
-        """Whether the job may continue in place with a node of this partition, without another claim.
+        """Whether the job may continue in place with a node of this partition, without a claim.
 
         Not with one that is less urgent: the queue may have something before it.
         """

@@ -158,14 +158,14 @@ class TestCommit:
         await submit(store, waits=(child_wait(),), children=(new_child(),))
 
         async with admin.transaction():
-            await admin.execute(f"UPDATE {schema}.waits SET is_held = true")
+            await admin.execute(f"UPDATE {schema}.waits SET suspended = true")
             ending = commit(store, run=CHILD, status=RunStatus.COMPLETED)
             committing = asyncio.create_task(ending)
             await until_somebody_waits(admin, schema)
 
         assert (await committing).state is DONE
-        [(is_suspended, due_at)] = await admin.fetch(f"SELECT is_held, due_at FROM {schema}.waits")
-        assert is_suspended
+        [(suspended, due_at)] = await admin.fetch(f"SELECT suspended, due_at FROM {schema}.waits")
+        assert suspended
         assert due_at is not None
 
 

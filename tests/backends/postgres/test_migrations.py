@@ -51,7 +51,7 @@ asyncio.run(main())
 
 JOBS_OF_THE_FIRST_VERSION = """
 INSERT INTO {schema}.jobs (
-    id, namespace, queue, task, partition, status, priority, rank, input, input_hash, created_at,
+    id, namespace, queue, task, lane, status, priority, rank, input, input_hash, created_at,
     ready_at, deadline_at, finished_at
 )
 VALUES
@@ -322,7 +322,7 @@ class TestUpgradeOfWaits:
         self, upgraded: PostgresStore, schema: str, admin: Any
     ) -> None:
         with pytest.raises(asyncpg.CheckViolationError):
-            await admin.execute(f"UPDATE {schema}.waits SET kind = 'hope'")
+            await admin.execute(f"UPDATE {schema}.waits SET type = 'hope'")
 
 
 async def communicate_all(processes: list[Any]) -> list[Any]:

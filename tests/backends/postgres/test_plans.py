@@ -33,8 +33,8 @@ from tests.postgres_schemas import drop_schema, with_query
 ROWS = 20_000
 FILL = """
 INSERT INTO {schema}.jobs (
-    id, namespace, queue, task, partition, status, priority, rank, input, input_hash, created_at,
-    ready_at, finished_at, output
+    id, namespace, queue, task, partition_key, status, priority, rank, input, input_hash,
+    created_at, ready_at, finished_at, output
 )
 SELECT lpad(number::text, 26, '0'), 'default', 'mail', 'send',
        format('["mail","send-%s",[],[]]', number % 10),
@@ -50,8 +50,8 @@ WITH numbers AS (
 ),
 jobs_of_runs AS (
     INSERT INTO {schema}.jobs (
-        id, namespace, queue, task, partition, status, priority, rank, input, input_hash, created_at,
-        ready_at, run_id, node_key
+        id, namespace, queue, task, partition_key, status, priority, rank, input, input_hash,
+        created_at, ready_at, run_id, node_key
     )
     SELECT format('node-%s', number), 'default', 'mail', 'send', '["mail","send",[],[],"f@1"]',
            'waiting', 3, number, '{{}}', 0, now(), now(), id, 'send'
@@ -64,16 +64,16 @@ log AS (
     FROM numbers
 ),
 timers AS (
-    INSERT INTO {schema}.waits (namespace, run_id, key, kind, name, opened_at, due_at)
+    INSERT INTO {schema}.waits (namespace, run_id, key, type, name, opened_at, due_at)
     SELECT 'default', id, 'delay', 'timer', '', now(), now()
     FROM numbers
 ),
 asked AS (
-    INSERT INTO {schema}.waits (namespace, run_id, key, kind, name, opened_at, deciders)
-    SELECT 'default', id, kind, kind, format('name-%s', number % 100), now(),
-           CASE WHEN kind = 'approval' THEN ARRAY[format('person-%s', number % 100)] ELSE '{{}}' END
+    INSERT INTO {schema}.waits (namespace, run_id, key, type, name, opened_at, deciders)
+    SELECT 'default', id, type, type, format('name-%s', number % 100), now(),
+           CASE WHEN type = 'approval' THEN ARRAY[format('person-%s', number % 100)] ELSE '{{}}' END
     FROM numbers
-    CROSS JOIN (VALUES ('signal'), ('outside'), ('approval')) AS kinds (kind)
+    CROSS JOIN (VALUES ('signal'), ('external'), ('approval')) AS types (type)
 )
 INSERT INTO {schema}.runs (
     namespace, id, flow, version, status, number, created_at, updated_at, finished_at, summary,
@@ -228,7 +228,9 @@ class TestStatements:
 
         fronts = [node for node in nodes if node.get("Index Name") == "jobs_waiting"]
         assert fronts
-        assert all(re.search(r"namespace = .*partition = ", node["Index Cond"]) for node in fronts)
+        assert all(
+            re.search(r"namespace = .*partition_key = ", node["Index Cond"]) for node in fronts
+        )
         # The index is in the order of the queue: nothing is sorted but what was picked.
         sorts = [node for node in nodes if node["Node Type"] == "Sort"]
         assert all(child["Node Type"] != "Index Scan" for node in sorts for child in node["Plans"])
@@ -246,10 +248,10 @@ class TestStatements:
     @pytest.mark.parametrize(
         "name,index",
         [
-            ("survey", "jobs_waiting"),
-            ("survey", "jobs_scheduled"),
-            ("survey", "jobs_claimed"),
-            ("survey", "jobs_deadline"),
+            ("poll", "jobs_waiting"),
+            ("poll", "jobs_scheduled"),
+            ("poll", "jobs_claimed"),
+            ("poll", "jobs_deadline"),
             ("promote_due", "jobs_scheduled"),
             ("take_over_expired", "jobs_claimed"),
             ("expire_deadlines", "jobs_deadline"),
@@ -258,7 +260,7 @@ class TestStatements:
             ("find_result", "jobs_results"),
             ("find_rivals", "jobs_fingerprint"),
             ("limit_usage", "jobs_limited"),
-            ("survey", "waits_due"),
+            ("poll", "waits_due"),
             ("commit_runs", "runs_id"),
             ("commit_runs", "runs_pkey"),
             ("commit_runs", "jobs_pkey"),
@@ -435,17 +437,17 @@ class TestListsOfWaits:
     @pytest.mark.parametrize(
         "wanted,index,found_by",
         [
-            (WaitFilter(type=WaitType.APPROVAL), "waits_asking", "kind = .*namespace = "),
-            (WaitFilter(type=WaitType.EXTERNAL), "waits_asking", "kind = .*namespace = "),
+            (WaitFilter(type=WaitType.APPROVAL), "waits_asking", "type = .*namespace = "),
+            (WaitFilter(type=WaitType.EXTERNAL), "waits_asking", "type = .*namespace = "),
             (
                 WaitFilter(type=WaitType.APPROVAL, deciders=("ann", "bob")),
                 "waits_asking",
-                "kind = .*namespace = ",
+                "type = .*namespace = ",
             ),
             (
                 WaitFilter(type=WaitType.APPROVAL, deciders=("ann",), after=PAGE),
                 "waits_asking",
-                "kind = .*namespace = .*opened_at, .*run_id, .*key",
+                "type = .*namespace = .*opened_at, .*run_id, .*key",
             ),
             (
                 WaitFilter(type=WaitType.SIGNAL, name="paid"),

@@ -29,7 +29,7 @@ INSERT INTO {schema}.events (run_serial, number, at, data, value)
 SELECT serial, 1, now(), '{{"type":"submitted"}}', '"input"'
 FROM {schema}.runs;
 INSERT INTO {schema}.jobs (
-    id, namespace, queue, task, partition, status, priority, rank, input, input_hash, created_at,
+    id, namespace, queue, task, lane, status, priority, rank, input, input_hash, created_at,
     ready_at, run_id, node_key
 ) VALUES (
     'job-1', 'team-a', 'packing', 'pack_item', '["packing","pack_item",[],[],"orders@v1"]',

@@ -14,14 +14,14 @@ async def test_finds_an_index_that_was_dropped_and_how_to_make_it(
     store: SqliteStore, path: Path
 ) -> None:
     with connected(path) as connection:
-        connection.execute("DROP INDEX perdure_jobs_held")
+        connection.execute("DROP INDEX perdure_jobs_claimed")
         connection.commit()
 
     found = (await store.admin.inspect_storage()).missing_indexes
-    assert found.keys() == {"perdure_jobs_held"}
+    assert found.keys() == {"perdure_jobs_claimed"}
 
     with connected(path) as connection:
-        connection.execute(found["perdure_jobs_held"])
+        connection.execute(found["perdure_jobs_claimed"])
         connection.commit()
     assert (await store.admin.inspect_storage()).missing_indexes == {}
 

@@ -31,7 +31,7 @@ from tests.support.refusal import refused
 
 OLD_JOB = """
 INSERT INTO perdure_jobs (
-    id, namespace, queue, task, partition, status, priority, rank, created_at, ready_at, input_hash,
+    id, namespace, queue, task, lane, status, priority, rank, created_at, ready_at, input_hash,
     input
 ) VALUES (
     'old', 'default', 'mail', 'send', '["mail","send",[],[]]', 'waiting', 3, 0, 0, 0, 1, x'5b315d'
@@ -256,7 +256,7 @@ class TestInvariants:
             "lease_until = 1",
             "finished_at = 1",
             "limit_keys = '[]'",
-            "dropped = 1",
+            "hidden = 1",
             "attempt = -1",
         ],
     )
@@ -294,4 +294,4 @@ class TestInvariants:
             connected(path) as connection,
             pytest.raises(sqlite3.IntegrityError, match="CHECK"),
         ):
-            connection.execute("UPDATE perdure_waits SET kind = 'hope'")
+            connection.execute("UPDATE perdure_waits SET type = 'hope'")

@@ -79,7 +79,7 @@ def test_no_statement_scans_a_table(connection: sqlite3.Connection) -> None:
         ),
         (
             "expired_leases",
-            ["SEARCH job USING INDEX perdure_jobs_held (namespace=? AND lease_until<?)"],
+            ["SEARCH job USING INDEX perdure_jobs_claimed (namespace=? AND lease_until<?)"],
         ),
         (
             "past_deadlines",
@@ -105,14 +105,14 @@ def test_what_is_due_is_found_in_order(
 
 
 def test_a_survey_looks_at_the_first_entry_of_each_index(connection: sqlite3.Connection) -> None:
-    steps = plan(connection, statements_of(PREFIX)["survey"])
+    steps = plan(connection, statements_of(PREFIX)["poll"])
     found = [re.findall(r"perdure_jobs_\w+.*", step) for step in steps if "perdure_jobs_" in step]
 
     assert found == [
-        ["perdure_jobs_waiting (namespace=? AND partition>?)"],
-        ["perdure_jobs_waiting (namespace=? AND partition>?)"],
+        ["perdure_jobs_waiting (namespace=? AND partition_key>?)"],
+        ["perdure_jobs_waiting (namespace=? AND partition_key>?)"],
         ["perdure_jobs_scheduled (namespace=?)"],
-        ["perdure_jobs_held (namespace=? AND lease_until>?)"],
+        ["perdure_jobs_claimed (namespace=? AND lease_until>?)"],
         ["perdure_jobs_deadline (namespace=? AND deadline_at>?)"],
     ]
     assert [step for step in steps if "perdure_waits" in step] == [
@@ -128,7 +128,7 @@ def test_a_claim_reads_the_front_of_its_partitions(
     steps = plan(connection, statements_of(PREFIX)[name])
 
     assert (
-        "SEARCH perdure_jobs USING INDEX perdure_jobs_waiting (namespace=? AND partition=?)"
+        "SEARCH perdure_jobs USING INDEX perdure_jobs_waiting (namespace=? AND partition_key=?)"
         in steps
     )
     assert [step for step in steps if "ORDER BY" in step] == ["USE TEMP B-TREE FOR ORDER BY"]
@@ -147,7 +147,7 @@ def test_the_depth_looks_at_the_rows_only_of_what_is_held_or_parked(
     looking = [step for step in steps if "perdure_jobs" in step and "COVERING" not in step]
 
     assert [re.findall(r"perdure_jobs_\w+", step) for step in looking] == [
-        ["perdure_jobs_held"],
+        ["perdure_jobs_claimed"],
         ["perdure_jobs_status"],
     ]
 
@@ -259,15 +259,15 @@ ROW_OF_LISTED = "SEARCH wait USING PRIMARY KEY (run_id=? AND namespace=? AND key
 @pytest.mark.parametrize(
     "filter, found_by",
     [
-        (WaitFilter(namespace="a", type=WaitType.APPROVAL), "asking (kind=? AND namespace=?)"),
-        (WaitFilter(namespace="a", type=WaitType.EXTERNAL), "asking (kind=? AND namespace=?)"),
+        (WaitFilter(namespace="a", type=WaitType.APPROVAL), "asking (type=? AND namespace=?)"),
+        (WaitFilter(namespace="a", type=WaitType.EXTERNAL), "asking (type=? AND namespace=?)"),
         (
             WaitFilter(namespace="a", type=WaitType.APPROVAL, deciders=("ann", "bob")),
-            "asking (kind=? AND namespace=?)",
+            "asking (type=? AND namespace=?)",
         ),
         (
             WaitFilter(namespace="a", type=WaitType.APPROVAL, deciders=("ann",), after=PAGE),
-            "asking (kind=? AND namespace=? AND (opened_at,run_id,key)>(?,?,?))",
+            "asking (type=? AND namespace=? AND (opened_at,run_id,key)>(?,?,?))",
         ),
         (
             WaitFilter(namespace="a", type=WaitType.SIGNAL, name="paid"),
@@ -293,7 +293,7 @@ def test_waits_are_listed_in_order_by_an_index_alone(
 @pytest.mark.parametrize(
     "filter, found_by",
     [
-        (WaitFilter(type=WaitType.APPROVAL), "COVERING INDEX perdure_waits_asking (kind=?)"),
+        (WaitFilter(type=WaitType.APPROVAL), "COVERING INDEX perdure_waits_asking (type=?)"),
         (
             WaitFilter(type=WaitType.SIGNAL, name="paid"),
             "COVERING INDEX perdure_waits_signals (name=?)",

@@ -30,7 +30,7 @@ INSERT INTO perdure_events (run_serial, number, at, token, data, value) VALUES
     (7, 1, 1000, NULL, CAST('{"type":"first"}' AS BLOB), NULL),
     (9, 1, 4000, NULL, CAST('{"type":"submitted"}' AS BLOB), CAST('"input"' AS BLOB));
 INSERT INTO perdure_jobs (
-    id, namespace, queue, task, partition, status, priority, rank, created_at, ready_at, input_hash,
+    id, namespace, queue, task, lane, status, priority, rank, created_at, ready_at, input_hash,
     input, run_id, node_key
 ) VALUES (
     'job-1', 'team-a', 'packing', 'pack_item', '["packing","pack_item",[],[],"orders@v1"]',

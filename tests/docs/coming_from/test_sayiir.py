@@ -75,7 +75,7 @@ async def test_a_join_gets_an_object_by_the_names_of_the_branches() -> None:
 async def test_a_route_hands_on_the_value_itself() -> None:
     flow = Flow("routes").route("kind", {"a": keep, "b": None}).build()
 
-    assert await run_flow_async(flow, {"type": "a", "n": 1}) == {"type": "a", "n": 1}
+    assert await run_flow_async(flow, {"kind": "a", "n": 1}) == {"kind": "a", "n": 1}
 
 
 async def test_a_key_without_a_branch_is_refused() -> None:
@@ -84,7 +84,7 @@ async def test_a_key_without_a_branch_is_refused() -> None:
 
     flow = Flow("routes").route("kind", {"a": keep, "b": None}).build()
     with pytest.raises(RunFailed, match="'c'"):
-        await run_flow_async(flow, {"type": "c"})
+        await run_flow_async(flow, {"kind": "c"})
 
 
 async def test_a_loop_goes_on_until_its_condition_holds() -> None:

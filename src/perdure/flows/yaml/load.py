@@ -117,7 +117,7 @@ def load_flow(
 ) -> BuiltFlow:
     """The flow that a YAML or JSON file has.
 
-    ``tasks`` are those that it may name, or flows whose tasks it may; ``node_types`` are yours, besides
+    ``tasks`` are those that it may name, or flows whose tasks it may; ``node_types`` adds yours to
     those that come with it; ``flows`` are those that it may run as children. ``InvalidFlow`` has
     everything that is wrong, each fault with its line.
     """

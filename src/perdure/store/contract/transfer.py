@@ -1,6 +1,6 @@
 """What a store keeps, row by row, in the same words on every backend: for moving it to another.
 
-A part of backends whose contents outlive a process. Workers, maintenance_leases and leases are not in it: they
+A part of backends whose contents outlive a process. Workers and leases are not in it: they
 belong to the place, not the work.
 """
 
@@ -71,7 +71,7 @@ class WaitRow(TransferRow, tag="wait"):
     opened_at: datetime
     detail: bytes
     due_at: datetime | None = None
-    is_suspended: bool = False
+    suspended: bool = False
     deciders: tuple[str, ...] = ()
 
 
@@ -106,7 +106,7 @@ class JobRow(TransferRow, tag="job"):
     deadline_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    dropped: bool = False
+    hidden: bool = False
     progress: float = 0.0
     progress_message: str = ""
     progress_details: bytes | None = None

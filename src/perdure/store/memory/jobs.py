@@ -196,7 +196,7 @@ def _in_order(
             if not transaction.state.jobs[id].is_held_off(request.worker, transaction.now):
                 yield rank, id
 
-    # All jobs of a partition share its limits, so what lies behind the first ``limit`` cannot be chosen.
+    # Jobs of a partition share its limits: nothing behind the first ``limit`` can be chosen.
     fronts = [islice(startable(partition), request.limit) for partition in partitions]
     return (transaction.state.jobs[id] for _, id in merge(*fronts))
 

@@ -356,7 +356,7 @@ class LimitedClaim:
         left: Mapping[str, int],
         now: datetime,
     ) -> list[Record]:
-        """What could start, lowest rank first; from no partition more than its keys have room for."""
+        """What could start, lowest rank first; of each partition what its keys have room for."""
         wanted = {}
         for partition in partitions:
             room = min([self._request.limit, *(left[rule.key] for rule in partition.rules)])

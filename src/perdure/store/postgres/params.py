@@ -135,7 +135,7 @@ class ClaimFromPartitionsParams(NamedTuple):
     wanted: PartitionColumns
     limit: OneBigint
     front: OneBigint
-    """How many of each partition are looked at to bound what is locked; with 0, nothing bounds it."""
+    """How many of each partition are read to bound what is locked; 0: nothing bounds it."""
 
 
 class RoomColumns(NamedTuple):

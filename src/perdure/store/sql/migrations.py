@@ -35,7 +35,9 @@ FOREIGN_TABLES = declare(
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _INDEX = re.compile(
-    r"^(?P<act>CREATE|DROP)(?: UNIQUE)? INDEX (?:[^\s;]+\.)?(?P<name>\w+)[^;]*;", re.MULTILINE
+    r"^(?P<act>CREATE|DROP|ALTER)(?: UNIQUE)? INDEX (?:[^\s;]+\.)?(?P<name>\w+)"
+    r"(?: RENAME TO (?P<new_name>\w+))?[^;]*;",
+    re.MULTILINE,
 )
 
 
@@ -90,9 +92,12 @@ def indexes_made(steps: Sequence[Migration]) -> dict[str, str]:
     made: dict[str, str] = {}
     for step in steps:
         for found in _INDEX.finditer(step.text):
-            made.pop(found["name"], None)
+            name, new_name = found["name"], found["new_name"]
+            before = made.pop(name, "")
             if found["act"] == "CREATE":
-                made[found["name"]] = " ".join(found[0].split())
+                made[name] = " ".join(found[0].split())
+            elif new_name:
+                made[new_name] = before.replace(f" {name} ", f" {new_name} ", 1)
     return made
 
 

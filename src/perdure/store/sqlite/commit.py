@@ -267,7 +267,7 @@ def _lowest_rank(
 ) -> float | None:
     ranks: list[float] = []
     for namespace in namespaces:
-        # Where nothing waits at all, as in a chain of steps, there is no need to ask for each partition.
+        # Where nothing waits at all, as in a chain of steps, no partition need be asked for.
         if transaction.run("is_any_waiting", (namespace,)):
             wanted = as_json(list(partitions))
             [(rank,)] = transaction.rows("lowest_rank", namespace=namespace, partitions=wanted)

@@ -116,7 +116,7 @@ JOBS_AS_SCHEDULED_INPUT = declare(
 
 
 def jobs_as_scheduled(view: RunView) -> Iterator[Finding]:
-    """The job of a key is the one that was asked for: its partition, urgency, policy, input and rank."""
+    """The job of a key is the one that was asked for: partition, priority, policy, input, rank."""
     if view.jobs is None or view.redecided.fault:
         return
     for job in view.jobs:

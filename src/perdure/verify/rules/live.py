@@ -50,7 +50,7 @@ LIVE_WAITS_MISSING = declare(
     "waits according to the log ({type}), but has no wait: nothing will wake it",
 )
 LIVE_WAITS_OTHER_TYPE = declare(
-    "verify.live_waits.other_kind",
+    "verify.live_waits.other_type",
     "a {type} according to the log, but its wait is of type {wait_type}",
 )
 LIVE_WAITS_OTHER_CHILD = declare(
@@ -183,7 +183,7 @@ RUN_JOB_PARTITION_OTHER_FLOW = declare(
 
 
 def run_job_partition(view: RunView) -> Iterator[Finding]:
-    """The partition of a run's job is that of the run's version, so that workers who have it find it."""
+    """A run's job is in the partition of the run's version, where workers that have it look."""
     if view.jobs is None or view.details is None:
         return
     for job in view.jobs:

@@ -1,9 +1,7 @@
 -- The words that the rest of Perdure uses. Applied in one transaction, with all workers stopped.
--- Indexes whose text changes are created again, so that doctor can offer the statement of each.
+-- Indexes on renamed columns are created again, so that doctor can offer the statement of each.
 
 DROP INDEX {schema}.jobs_waiting;
-DROP INDEX {schema}.jobs_held;
-DROP INDEX {schema}.runs_begun;
 DROP INDEX {schema}.waits_due;
 DROP INDEX {schema}.waits_signals;
 DROP INDEX {schema}.waits_asking;
@@ -15,11 +13,9 @@ ALTER TABLE {schema}.jobs RENAME COLUMN dropped TO hidden;
 ALTER TABLE {schema}.jobs RENAME CONSTRAINT jobs_held_has_lease TO jobs_claimed_has_lease;
 CREATE INDEX jobs_waiting ON {schema}.jobs (namespace, partition_key, rank, id)
     WHERE status = 'waiting';
-CREATE INDEX jobs_claimed ON {schema}.jobs (namespace, lease_until)
-    WHERE status IN ('active', 'aborting');
+ALTER INDEX {schema}.jobs_held RENAME TO jobs_claimed;
 
-CREATE INDEX runs_started ON {schema}.runs (namespace, flow, created_at, id)
-    WHERE has_cooldown AND status <> 'skipped';
+ALTER INDEX {schema}.runs_begun RENAME TO runs_started;
 
 ALTER TABLE {schema}.waits DROP CONSTRAINT waits_kind_is_known;
 ALTER TABLE {schema}.waits RENAME COLUMN kind TO type;

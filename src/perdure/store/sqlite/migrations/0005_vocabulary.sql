@@ -1,5 +1,5 @@
 -- The words that the rest of Perdure uses. Applied in one transaction, with all workers stopped.
--- Indexes whose text changes are created again, so that doctor can offer the statement of each.
+-- Indexes with a new name or column are created again: doctor offers the statement of each.
 
 DROP INDEX {prefix}jobs_waiting;
 

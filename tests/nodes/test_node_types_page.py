@@ -12,7 +12,7 @@ from perdure.nodes.registry import NodeTypes
 from perdure.tasks.node_type import NodeType
 from tests.docs.pages import page
 
-PAGE = page("docs/howto/kinds.md")
+PAGE = page("docs/howto/node-types.md")
 KINDS = NodeTypes()
 REQUIRED = object()
 
@@ -61,7 +61,7 @@ def test_every_port_is_there(name: str) -> None:
 
 
 def test_every_member_of_a_kind_is_there() -> None:
-    rows = PAGE.table_under("What else a kind may say")
+    rows = PAGE.table_under("What else a node type may say")
 
     told = {cell.strip("`").partition("(")[0] for cell, _ in rows}
     public = {

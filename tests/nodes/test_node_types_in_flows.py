@@ -401,13 +401,13 @@ async def waiting(client: AsyncClient, run: str) -> None:
     """Until the run waits for somebody outside."""
 
     async def is_so() -> bool:
-        return bool(await client.waits.list(run=run, type="outside"))
+        return bool(await client.waits.list(run=run, type="external"))
 
     await until(is_so)
 
 
 async def offered(client: AsyncClient, run: str, offer: int) -> bool:
-    waits = await client.waits.list(run=run, type="outside")
+    waits = await client.waits.list(run=run, type="external")
     return [wait.detail for wait in waits] == [{"offer": offer}]
 
 
