@@ -41,6 +41,55 @@ def asked(client: Client) -> Client:
     return client
 
 
+class Sealing:
+    """A codec that the command line does not have."""
+
+    def encode(self, data: bytes) -> bytes:
+        return b"sealed " + data
+
+    def decode(self, data: bytes) -> bytes:
+        return data.removeprefix(b"sealed ")
+
+
+class TestWhatCannotBeReadHere:
+    @pytest.fixture(autouse=True)
+    def sealed(self, asked: Client, url: str) -> None:
+        with Client(url, codec=Sealing()) as other:
+            other.submit(refunds, ORDER, id="sealed")
+
+    def test_is_listed_with_the_rest(self, perdure: Commands) -> None:
+        shown = perdure("inbox")
+
+        assert shown.exit_code == 0
+        assert {row[0] for row in shown.rows[1:4]} == {
+            "order-7:review",
+            "order-8:review",
+            "sealed:review",
+        }
+        items = {each["id"]: each for each in perdure("inbox", "--json").items}
+        sealed = items.pop("sealed:review")
+        assert sealed["fault"]["code"] == "payload.unreadable"
+        assert "message" in sealed["fault"]
+        assert (sealed["flow"], sealed["deciders"]) == ("refunds", ["finance"])
+        assert {each["fault"] for each in items.values()} == {None}
+
+    def test_is_listed_by_its_flow(self, perdure: Commands) -> None:
+        ids = [each["id"] for each in perdure("inbox", "--flow", "refunds", "--json").items]
+
+        assert ids == ["order-7:review", "sealed:review"]
+
+    def test_is_shown_as_far_as_it_can_be(self, perdure: Commands) -> None:
+        shown = perdure("approvals", "get", "sealed:review")
+
+        assert shown.exit_code == 0
+        assert "finance" in shown.out
+        assert "cannot be read" in shown.out
+        assert perdure("waits", "list").exit_code == 0
+
+    def test_is_not_decided_without_a_decision(self, perdure: Commands) -> None:
+        assert perdure("decide", "sealed:review").exit_code == 2
+
+
 class TestInbox:
     @pytest.mark.usefixtures("asked")
     def test_lists_what_is_to_be_decided(self, perdure: Commands) -> None:

@@ -331,7 +331,7 @@ class TestDecide:
     ) -> None:
         run = await client.submit(refunds, ORDER, id="order-7")
         counted = CountedStore(store)
-        counted.after["runs.load"] = lambda: client.approvals.decide(
+        counted.after["queries.explain_facts"] = lambda: client.approvals.decide(
             "order-7:review", "approve", by="ann"
         )
 
@@ -520,3 +520,64 @@ class TestBlocking:
 
         assert run.approvals() == []
         assert blocking.approvals.get(record.id) == decided
+
+
+class Sealing:
+    """A codec that others do not have."""
+
+    def encode(self, data: bytes) -> bytes:
+        return b"sealed " + data
+
+    def decode(self, data: bytes) -> bytes:
+        return data.removeprefix(b"sealed ")
+
+
+class Hiding:
+    """A codec that shows a text in place of what it cannot read, as the command line's does."""
+
+    def encode(self, data: bytes) -> bytes:
+        return data
+
+    def decode(self, data: bytes) -> bytes:
+        return b'"hidden"' if data.startswith(b"sealed ") else data
+
+
+class TestWhatCannotBeReadHere:
+    @pytest.mark.parametrize(
+        "codec, code", [(None, "payload.unreadable"), (Hiding(), "approval.unreadable")]
+    )
+    async def test_does_not_hide_the_rest(
+        self, client: AsyncClient, store: Store, codec: Any, code: str
+    ) -> None:
+        await client.submit(anybody, ORDER, id="open")
+        async with AsyncClient(store, codec=Sealing()) as other:
+            await other.submit(refunds, ORDER, id="sealed")
+
+        async with AsyncClient(store, codec=codec) as ours:
+            records = {str(each.run): each for each in await ours.approvals.list()}
+            waits = await ours.waits.list()
+            alone = await ours.approvals.get("sealed:review")
+
+        assert records.keys() == {"open", "sealed"}
+        assert records["open"].fault is None
+        sealed = records["sealed"]
+        assert sealed.fault is not None
+        assert sealed.fault.code == code
+        assert (sealed.flow, sealed.deciders) == ("refunds", ("finance", "ann"))
+        assert (sealed.show, sealed.data, sealed.choices) == (None, None, ())
+        assert alone == sealed
+        assert {wait.run for wait in waits} == {"open", "sealed"}
+
+    async def test_may_be_an_answer(self, client: AsyncClient, store: Store) -> None:
+        for id in ("a", "b"):
+            await client.submit(both, ORDER, id=id)
+        async with AsyncClient(store, codec=Sealing()) as other:
+            await other.approvals.decide("a:review", "approve", data={"amount": 1}, by="ann")
+        await client.approvals.decide("b:review", "approve", by="ann")
+
+        a, b = await client.approvals.list()
+
+        assert a.fault is not None
+        assert (a.fault.code, a.answers) == ("payload.unreadable", ())
+        assert a.title == "Refund 7"
+        assert (b.fault, [each.by for each in b.answers]) == (None, ["ann"])

@@ -33,6 +33,7 @@ from perdure.model.worker import TaskLimits, WorkerInfo
 from perdure.operations.insight.explain import START_WORKER
 from perdure.store.admission import governing_rules
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
+from tests.client.counted_store import CountedStore
 from tests.client.flows import asking, keep, ordering
 from tests.client.played_worker import MINUTE, PlayedWorker
 from tests.client.runs import worker_at
@@ -345,6 +346,23 @@ class TestLimits:
             },
             actions=(Action("jobs.explain", {"id": holder.id}),),
         )
+
+    async def test_take_two_more_reads(self, client: AsyncClient, store: Store) -> None:
+        limits = [Concurrency(1, key="api")]
+        await register(store, task_limits=_of_task(limits))
+        await client.enqueue(call_api, 1)
+        job = await client.enqueue(call_api, 2)
+        await _claim(store, limits)
+
+        counted = CountedStore(store)
+        async with AsyncClient(counted.as_store()) as ours:
+            await ours.jobs.explain(job.id)
+
+        assert counted.calls == {
+            "queries.explain_facts": 1,
+            "queries.limit_usage": 1,
+            "queries.get_jobs": 1,
+        }
 
     async def test_a_full_one_of_a_worker(self, client: AsyncClient, store: Store) -> None:
         limits = [Concurrency(1, queue="default")]

@@ -93,10 +93,11 @@ class TestApprovals:
             answered_at = clock()
             clock.advance(timedelta(minutes=3))
             [asked] = await ours.approvals.list("bob")
-            assert watched.calls["runs.load"] == 1  # what the decision itself needs
+            assert watched.calls["queries.explain_facts"] == 1  # what the decision itself needs
 
             second = await ours.approvals.decide("long:review", "approve", by="bob")
-            assert watched.calls["runs.load"] == 2
+            assert watched.calls["queries.explain_facts"] == 2
+            assert watched.calls["runs.load"] == 0
             decided = await ours.approvals.get("long:review")
 
         assert unanswered == open_

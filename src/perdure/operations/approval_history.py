@@ -55,11 +55,21 @@ class ApprovalPlace(Value):
 
 
 async def read_histories(
-    store: Store, places: Sequence[ApprovalPlace], codec: Codec
+    store: Store,
+    places: Sequence[ApprovalPlace],
+    codec: Codec,
+    known: Sequence[StoredEvent] = (),
 ) -> dict[ApprovalPlace, ApprovalHistory]:
-    """Their histories; no more is read of a log than what came since they were opened."""
+    """Their histories; no more is read of a log than what came since they were opened.
+
+    ``known`` are the last events of the log of all of them, the latest first.
+    """
     tails: dict[ApprovalPlace, list[ReadEvent]] = {place: [] for place in places}
-    unopened = list(tails)
+    unopened = [
+        place
+        for place, tail in tails.items()
+        if not _reach_opening(place.run, place.node, known, tail)
+    ]
     while unopened:
         pages = await store.runs.latest_events(
             [_before(each, tails[each]) for each in unopened], LOG_PAGE

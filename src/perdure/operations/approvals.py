@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from perdure.diagnostics import declare, near, safe_repr
+from perdure.diagnostics import Fault, declare, near, safe_repr
+from perdure.engine.cached_run import CachedRun
 from perdure.engine.run_view import RunView
 from perdure.errors import (
     ApprovalDecided,
     ApprovalNotFound,
-    EventLogCorrupt,
+    PerdureError,
     RunNotFound,
+    StoreError,
     ValueMissing,
 )
 from perdure.model import check
-from perdure.model.event import decode_event
+from perdure.model.event import StoredEvent, decode_event
 from perdure.model.graph import ApprovalNode, Graph
 from perdure.model.ids import RunId
 from perdure.model.run import Wait, WaitFilter, WaitType
 from perdure.model.trigger import DecideApproval
+from perdure.model.value import Value
 from perdure.model.wait import ApprovalRequest, approval_id, parse_approval_id
 from perdure.operations.approval_history import (
     ApprovalHistory,
@@ -43,7 +45,6 @@ NOTE_MAX = 2_000
 """Characters of a note."""
 RUNS_AT_ONCE = 50
 """Logs that are read together to see who answered already."""
-_log = logging.getLogger("perdure.client")
 
 INVALID_ID = declare("approval.invalid_id", "the id of an approval is RUN:NODE")
 NO_SUCH_NODE = declare(
@@ -51,7 +52,20 @@ NO_SUCH_NODE = declare(
     "run {run_id!r} (flow {flow!r}) has no approval {node!r}[; did you mean {nearest:or}?]"
     "[; it has {known}]",
 )
+UNREADABLE = declare(
+    "approval.unreadable", "what approval {approval_id!r} asks cannot be read here: {reason}"
+)
 NOT_OPENED = declare("approval.not_opened", "run {run_id!r} has not reached it, or passed it by")
+
+
+class Asked(Value):
+    """What an approval asks, as far as it can be read here."""
+
+    request: ApprovalRequest
+    fault: Fault | None = None
+
+    def within(self, flow: str) -> Asked:
+        return replace(self, request=replace(self.request, flow=flow))
 
 
 class Approvals(Group):
@@ -83,28 +97,33 @@ class Approvals(Group):
             else decode_cursor("approvals.list", cursor, tuple[datetime, RunId, str]),
         )
         store = await self._backend.store()
-        found: dict[ApprovalPlace, tuple[Wait, ApprovalRequest]] = {}
+        found: dict[ApprovalPlace, tuple[Wait, Asked]] = {}
         async for page in pages_of(store, wanted, size + 1):
-            for wait in page:
-                try:
-                    request = self._request(wait)
-                except EventLogCorrupt as error:
-                    _log.error("approval %s is left out of the list: %s", wait.key, error)
-                    continue
-                if of in (None, request.flow):
-                    found[_place_of(wait)] = wait, request
+            asked = {_place_of(wait): (wait, self._asked(wait)) for wait in page}
+            hidden = [place for place, (_, each) in asked.items() if each.fault is not None]
+            places = [(place.namespace, place.run) for place in hidden]
+            runs = await store.queries.get_runs(places) if places else []
+            for place, of_place in zip(hidden, runs, strict=True):
+                wait, each = asked[place]
+                asked[place] = wait, each.within("" if of_place is None else of_place.flow)
+            found |= {
+                place: (wait, each)
+                for place, (wait, each) in asked.items()
+                if of in (None, each.request.flow)
+            }
             if len(found) > size:
                 break
         # Where the first answer decides, there are none while it is open.
-        several = [place for place, (_, request) in found.items() if request.quorum != 1]
-        histories: dict[ApprovalPlace, ApprovalHistory] = {}
+        several = [place for place, (_, each) in found.items() if each.request.quorum != 1]
+        histories: dict[ApprovalPlace, ApprovalHistory | Fault] = {}
         for first in range(0, len(several), RUNS_AT_ONCE):
-            chunk = several[first : first + RUNS_AT_ONCE]
-            histories |= await read_histories(store, chunk, self._backend.codec)
-        records = [
-            _open_record(wait, request, histories.get(place, ApprovalHistory()))
-            for place, (wait, request) in found.items()
-        ]
+            histories |= await self._histories(several[first : first + RUNS_AT_ONCE])
+        records = []
+        for place, (wait, each) in found.items():
+            history = histories.get(place, ApprovalHistory())
+            if isinstance(history, Fault):
+                each, history = replace(each, fault=history), ApprovalHistory()
+            records.append(_open_record(wait, each, history))
         return page_of(
             "approvals.list", records, size, lambda each: (each.opened_at, each.run, each.node)
         )
@@ -121,12 +140,12 @@ class Approvals(Group):
         except RunNotFound as error:
             raise ApprovalNotFound(*error.faults, approval_id=id) from None
         # Not loaded: the log of a long run is large, and its end has what is asked for.
-        graph = await self._backend.graphs.load(
-            await self._backend.store(), run.namespace, f"{run.flow}@{run.version}"
-        )
+        store = await self._backend.store()
+        graph = await self._backend.graphs.load(store, run.namespace, f"{run.flow}@{run.version}")
         node = _approval_node(graph, run.id, name, id)
         place = ApprovalPlace(namespace=run.namespace, run=run.id, node=node.id)
-        return await self._read(place, node, await self._wait(place))
+        waits = await store.queries.run_waits(run.namespace, run.id)
+        return await self._read(place, node, run.flow, _wait_at(waits, node.id))
 
     @operation("approvals.decide", role=Role.DECIDER, writes=True)
     def decide(
@@ -159,18 +178,23 @@ class Approvals(Group):
 
     async def _decide(self, id: str, answer: DecideApproval) -> ApprovalRecord:
         run_name, name = _parsed(id)
+        store, engine = await self._backend.store(), await self._backend.engine()
         try:
-            run = await self._backend.load_run(run_name)
+            namespace = await self._backend.namespace_of(run_name)
+            # All in one read: the run, its waits, the end of its log, and the store's time.
+            facts = await store.queries.explain_facts(namespace, run=run_name)
+            if facts.loaded is None:
+                raise RunNotFound(run_id=run_name)
         except RunNotFound as error:
             raise ApprovalNotFound(*error.faults, approval_id=id) from None
+        run = await engine.open_run(namespace, run_name, facts.loaded)
         node = _approval_node(run.graph, run.id, name, id)
         place = ApprovalPlace(namespace=run.namespace, run=run.id, node=node.id)
-        wait = await self._wait(place)
+        wait = _wait_at(facts.waits, node.id)
         # By the store's clock: that of the caller may be off.
-        store = await self._backend.store()
-        is_late = wait is not None and wait.due_at is not None and wait.due_at <= await store.now()
+        is_late = wait is not None and wait.due_at is not None and wait.due_at <= facts.now
         if run.state.approvals.get(node.id) is not None:  # there were answers or reminders
-            history = await self._history(place)
+            history = await self._history(place, facts.events)
         else:
             opened_at = None if wait is None else wait.opened_at
             history = ApprovalHistory(status=ApprovalStatus.OPEN, opened_at=opened_at)
@@ -178,58 +202,90 @@ class Approvals(Group):
         try:
             plan = await self._backend.command(run, replace(answer, node=node.id, is_late=is_late))
         except ApprovalDecided:
-            record = await self.get(id)
+            known = facts.events if run.state.number == loaded_number else ()
+            record = await self._read(place, node, run.graph.name, wait, known, run)
             if record.is_open:
                 raise
             raise ApprovalDecided(approval_id=id, outcome=outcome_of(record)) from None
         if wait is None:
-            return await self._read(place, node, wait)
+            return await self._read(place, node, run.graph.name, wait)
         if plan.first != loaded_number + 1:  # others wrote meanwhile
             now = await self._history(place)
             if now.status is not None:  # else the run ended by this, and was pruned at once
-                return _record(place, node, wait, self._request(wait), now)
+                return _record(place, node, wait, self._asked(wait, run.graph.name), now)
         for stored in plan.stored_events:
             event = decode_event(run.id, stored.number, stored.data)
             history = after_event(history, node.id, event, stored, self._backend.codec)
-        return _record(place, node, wait, self._request(wait), history)
+        return _record(place, node, wait, self._asked(wait, run.graph.name), history)
 
     async def _read(
-        self, place: ApprovalPlace, node: ApprovalNode, wait: Wait | None
+        self,
+        place: ApprovalPlace,
+        node: ApprovalNode,
+        flow: str,
+        wait: Wait | None,
+        known: Sequence[StoredEvent] = (),
+        run: CachedRun | None = None,
     ) -> ApprovalRecord:
-        history = await self._history(place)
+        """Read an approval; what is ``known`` of the end of its log, and of its run, is not."""
+        history = await self._history(place, known)
         if history.status is None:
             id = approval_id(place.run, node.id)
             raise ApprovalNotFound(NOT_OPENED.fault(run_id=place.run), approval_id=id)
         if wait is not None:
-            return _record(place, node, wait, self._request(wait), history)
+            return _record(place, node, wait, self._asked(wait, flow), history)
         # What was asked follows from the log.
         engine = await self._backend.engine()
-        run = await engine.load(place.namespace, place.run)
+        run = run or await engine.load(place.namespace, place.run)
         while True:
             try:
                 view = RunView(run.graph, run.id, run.state, run.values)
-                request = view.approval_request(node)
-                return _record(place, node, wait, request, history)
+                asked = Asked(request=view.approval_request(node))
+                return _record(place, node, wait, asked, history)
             except ValueMissing as error:
                 await engine.read_values(run, error.numbers)
 
-    async def _history(self, place: ApprovalPlace) -> ApprovalHistory:
+    async def _history(
+        self, place: ApprovalPlace, known: Sequence[StoredEvent] = ()
+    ) -> ApprovalHistory:
         store = await self._backend.store()
-        return (await read_histories(store, [place], self._backend.codec))[place]
+        return (await read_histories(store, [place], self._backend.codec, known))[place]
 
-    async def _wait(self, place: ApprovalPlace) -> Wait | None:
+    async def _histories(
+        self, places: Sequence[ApprovalPlace]
+    ) -> dict[ApprovalPlace, ApprovalHistory | Fault]:
+        """Their histories, with a fault for each that cannot be read here."""
         store = await self._backend.store()
-        for each in await store.queries.run_waits(place.namespace, place.run):
-            if each.type is WaitType.APPROVAL and each.key == place.node:
-                return each
-        return None
-
-    def _request(self, wait: Wait) -> ApprovalRequest:
         try:
-            return msgspec.convert(decoded(wait.detail, self._backend.codec), ApprovalRequest)
+            return {**await read_histories(store, places, self._backend.codec)}
+        except StoreError:
+            raise
+        except PerdureError as error:
+            if len(places) == 1:
+                return {places[0]: error.faults[0]}
+        found: dict[ApprovalPlace, ApprovalHistory | Fault] = {}
+        for place in places:
+            found |= await self._histories([place])
+        return found
+
+    def _asked(self, wait: Wait, flow: str = "") -> Asked:
+        """What is asked. If only another codec can read it, the rest is told all the same."""
+        try:
+            detail = decoded(wait.detail, self._backend.codec)
+            return Asked(request=msgspec.convert(detail, ApprovalRequest))
         except msgspec.ValidationError as error:
-            reason = f"what is stored of approval {wait.key!r} cannot be read: {error}"
-            raise EventLogCorrupt(run_id=wait.run, reason=reason) from error
+            fault = UNREADABLE.fault(approval_id=approval_id(wait.run, wait.key), reason=str(error))
+        except PerdureError as error:
+            fault = error.faults[0]
+        request = ApprovalRequest(node=wait.key, flow=flow, title=wait.name)
+        return Asked(request=request, fault=fault)
+
+
+def _wait_at(waits: Iterable[Wait], node: str) -> Wait | None:
+    for each in waits:
+        if each.type is WaitType.APPROVAL and each.key == node:
+            return each
+    return None
 
 
 def _parsed(id: Any) -> tuple[RunId, str]:
@@ -277,11 +333,12 @@ def _record(
     place: ApprovalPlace,
     node: ApprovalNode,
     wait: Wait | None,
-    request: ApprovalRequest,
+    asked: Asked,
     history: ApprovalHistory,
 ) -> ApprovalRecord:
     if wait is not None and history.status is ApprovalStatus.OPEN:
-        return _open_record(wait, request, history)
+        return _open_record(wait, asked, history)
+    request = asked.request
     assert history.status is not None
     assert history.opened_at is not None
     more = [name for each in history.reminders for name in each.deciders]
@@ -306,10 +363,12 @@ def _record(
         decision=history.decision,
         port=history.port,
         decided_at=history.ended_at,
+        fault=asked.fault,
     )
 
 
-def _open_record(wait: Wait, request: ApprovalRequest, history: ApprovalHistory) -> ApprovalRecord:
+def _open_record(wait: Wait, asked: Asked, history: ApprovalHistory) -> ApprovalRecord:
+    request = asked.request
     return ApprovalRecord(
         id=approval_id(wait.run, wait.key),
         run=wait.run,
@@ -329,6 +388,7 @@ def _open_record(wait: Wait, request: ApprovalRequest, history: ApprovalHistory)
         opened_at=wait.opened_at,
         due_at=wait.due_at,
         reminders=history.reminders,
+        fault=asked.fault,
     )
 
 

@@ -350,9 +350,16 @@ class WaitRecord(Value):
     deciders: tuple[str, ...] = ()
     detail: Any = None
     """What the other side needs to know, as plain values."""
+    fault: Fault | None = None
+    """Why the detail cannot be read here."""
 
 
 def wait_record(wait: Wait, codec: Codec) -> WaitRecord:
+    detail, fault = None, None
+    try:
+        detail = decoded(wait.detail, codec) if wait.detail else None
+    except PerdureError as error:  # of one codec among others, which must not hide the rest
+        fault = error.faults[0]
     return WaitRecord(
         run=wait.run,
         namespace=wait.namespace,
@@ -363,7 +370,8 @@ def wait_record(wait: Wait, codec: Codec) -> WaitRecord:
         opened_at=wait.opened_at,
         due_at=wait.due_at,
         deciders=wait.deciders,
-        detail=decoded(wait.detail, codec) if wait.detail else None,
+        detail=detail,
+        fault=fault,
     )
 
 
@@ -472,6 +480,8 @@ class ApprovalRecord(Value):
     port: str | None = None
     """The port on which its run continued; None if it is open, or its run failed by it."""
     decided_at: datetime | None = None
+    fault: Fault | None = None
+    """Why what is asked, or what was answered, cannot be read here; then those are left out."""
 
     @property
     def is_open(self) -> bool:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import msgspec
 
+from perdure.engine import snapshot
 from perdure.engine.fold import check_contiguous, fold_stored
+from perdure.errors import RunNotFound
 from perdure.model.event import Event, StoredEvent, decode_event
 from perdure.model.graph import Node, type_of
 from perdure.model.ids import Key, RunId
 from perdure.model.payload import Codec
-from perdure.model.run import NodeStatus, RunState
+from perdure.model.run import NodeStatus, Run, RunState, Snapshot
 from perdure.operations.records import EventRecord, NodeRecord, decoded
-from perdure.store.contract import EventsBefore, Store
+from perdure.store.contract import EventsAfter, EventsBefore, Store
 
 LOG_PAGE = 200
 """Events that are read at once from the end of a log."""
@@ -24,14 +27,20 @@ _INNER_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _OWN_FIELDS = frozenset({"type", "node", "key", "failure"})
 """What an event record has its own fields for."""
 
+NOTHING_YET = RunState()
+
+PACKED_MAX_BYTES = 2_200
+"""Of a state in a cursor, so that a cursor fits into a URL."""
+UNPACKED_MAX_BYTES = 256 * 1024
+
 ReadEvent = tuple[StoredEvent, Event]
 
 
 class RunLog:
-    """Takes the events of a run from the first one on, as they come."""
+    """Takes the events of a run as they come, from the first one on, or from a state."""
 
-    def __init__(self, run: RunId, codec: Codec) -> None:
-        self.state = RunState()
+    def __init__(self, run: RunId, codec: Codec, state: RunState = NOTHING_YET) -> None:
+        self.state = state
         self.values: dict[int, bytes] = {}
         """By event number, as stored."""
         self._run = run
@@ -40,6 +49,21 @@ class RunLog:
     def take(self, events: Iterable[StoredEvent]) -> list[EventRecord]:
         """Return the next events; raises ``EventLogCorrupt`` if they leave a gap."""
         return [self._record(stored) for stored in events]
+
+    async def read(self, store: Store, namespace: str, last: int) -> list[EventRecord]:
+        """Return the next events up to number ``last``, and read nothing else of the log."""
+        count = last - self.state.number
+        before = EventsBefore(namespace=namespace, id=self._run, number=last + 1)
+        [latest] = await store.runs.latest_events([before], count)
+        if not latest:  # pruned meanwhile
+            raise RunNotFound(run_id=self._run)
+        events = (decode_event(self._run, each.number, each.data) for each in latest)
+        numbers = {
+            getattr(event, "ref", 0) or stored.number
+            for stored, event in zip(latest, events, strict=True)
+        }
+        self.values |= await store.runs.event_values(namespace, self._run, sorted(numbers))
+        return self.take(reversed(latest))
 
     def _record(self, stored: StoredEvent) -> EventRecord:
         check_contiguous(self._run, self.state.number + 1, stored.number)
@@ -66,6 +90,35 @@ class RunLog:
         """The value of an event that was taken, as plain values; None if it has none."""
         value = self.values.get(number)
         return None if value is None else decoded(value, self._codec)
+
+
+def pack_state(state: RunState) -> bytes:
+    """A state for a cursor; nothing if it is too large, then the next page folds the log again."""
+    packed = zlib.compress(snapshot.take(state).data)
+    return packed if len(packed) <= PACKED_MAX_BYTES else b""
+
+
+def unpack_state(packed: bytes, number: int) -> RunState | None:
+    """The state after an event; None if it is not there, or is not to be trusted."""
+    if not number:
+        return NOTHING_YET
+    try:
+        data = zlib.decompressobj().decompress(packed, UNPACKED_MAX_BYTES)
+        return snapshot.restore(Snapshot(number=number, data=data))
+    except (zlib.error, TypeError, AttributeError, RecursionError):  # callers can make up cursors
+        return None
+
+
+async def state_at(store: Store, run: Run, number: int) -> RunState:
+    """Fold the log of a run up to an event."""
+    [loaded] = await store.runs.load([EventsAfter(namespace=run.namespace, id=run.id, number=0)])
+    if loaded is None:
+        raise RunNotFound(run_id=run.id)
+    state = NOTHING_YET
+    for stored in loaded.events[:number]:
+        check_contiguous(run.id, state.number + 1, stored.number)
+        state = fold_stored(run.id, state, decode_event(run.id, stored.number, stored.data))
+    return state
 
 
 def node_record(log: RunLog, node: Node) -> NodeRecord:

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from perdure.diagnostics import Fault, declare, near, safe_repr
 from perdure.engine.migration import differences
@@ -41,7 +43,7 @@ from perdure.operations.insight.explain import Explanation
 from perdure.operations.insight.lineage import Lineage, trace, with_values
 from perdure.operations.insight.timeline import timeline_of
 from perdure.operations.operation import Group, Role, operation
-from perdure.operations.page import Page, decode_cursor, page_of, page_size
+from perdure.operations.page import Page, decode_cursor, encode_cursor, page_of, page_size
 from perdure.operations.records import (
     BroadcastResult,
     ChildRun,
@@ -54,7 +56,7 @@ from perdure.operations.records import (
     RunStarted,
     run_record,
 )
-from perdure.operations.run_log import RunLog, node_record
+from perdure.operations.run_log import RunLog, node_record, pack_state, state_at, unpack_state
 from perdure.operations.submit import (
     Submission,
     new_run_id,
@@ -74,6 +76,8 @@ OBSERVE_SPACING_SECONDS = 0.1
 """Between looks that events cause."""
 OBSERVE_REST = 4
 """After a look, an observer rests this many times its duration, so that it is never a load."""
+
+EventNumber = Annotated[int, msgspec.Meta(ge=0)]
 
 UNKNOWN_SIGNAL = declare(
     "run.unknown_signal",
@@ -186,12 +190,22 @@ class Runs(Group):
     ) -> Page[EventRecord]:
         """List the events of a run, oldest first."""
         size = page_size(limit)
-        after = 0 if cursor is None else decode_cursor("runs.events", cursor, tuple[int])[0]
-        loaded = await self._load_log(id)
-        # From the first one on: the status after an event follows from all before it.
-        events = RunLog(loaded.run.id, self._backend.codec).take(loaded.events)
-        rest = [event for event in events if event.number > after]
-        return page_of("runs.events", rest, size, lambda event: (event.number,))
+        after, packed = 0, b""
+        if cursor is not None:
+            after, packed = decode_events_cursor(cursor)
+        run, store = await self._backend.find_run(run_id(id)), await self._backend.store()
+        if after >= run.number:
+            return Page(items=())
+        # The status after an event follows from all before it: the cursor has what they add up to.
+        state = unpack_state(packed, after)
+        if state is None:
+            state = await state_at(store, run, after)
+        log = RunLog(run.id, self._backend.codec, state)
+        last = min(run.number, after + size)
+        events = await log.read(store, run.namespace, last)
+        key = (last, pack_state(log.state))
+        cursor = encode_cursor("runs.events", key) if last < run.number else None
+        return Page(items=tuple(events), next=cursor)
 
     @operation("runs.timeline", role=Role.VIEWER)
     async def timeline(self, id: str) -> Timeline:
@@ -547,6 +561,11 @@ class _Following:
             workers=tuple(await store.queries.workers(self._namespace)),
             now=await store.now(),
         )
+
+
+def decode_events_cursor(cursor: str) -> tuple[int, bytes]:
+    """The last event before the page that it leads to, and the packed state after it."""
+    return decode_cursor("runs.events", cursor, tuple[EventNumber, bytes])
 
 
 def _child_run(key: str, id: RunId, run: Run | None) -> ChildRun:

@@ -10,7 +10,12 @@ import click
 
 from perdure.cli.command import Command, Output
 from perdure.cli.output import ExitCode, ask, echo, error_line
-from perdure.cli.views.approvals import answer_text, approval_table, print_approval
+from perdure.cli.views.approvals import (
+    answer_text,
+    approval_fields,
+    approval_table,
+    print_approval,
+)
 from perdure.cli.views.forms import FormAsking, given_fields, understood
 from perdure.diagnostics import declare
 from perdure.errors import InvalidAnswer, InvalidInput, NotDecider
@@ -59,6 +64,8 @@ def _decide(
     note: str | None,
 ) -> ApprovalRecord:
     record = client.approvals.get(id)
+    if record.fault is not None and decision is None:  # what would be asked cannot be shown
+        raise InvalidInput(record.fault)
     answer = Answer(decision, _data(record, data, field), by, roles, note)
     if record.is_open and _is_to_be_asked(record, answer, out):
         return _asked(client, record, answer, out)
@@ -149,11 +156,15 @@ def _with_form(client: Client, record: ApprovalRecord, answer: Answer) -> Approv
 
 COMMANDS: Mapping[str, Command] = {
     "approvals.list": Command(
-        view=approval_table, empty="no open approvals", spell={"deciders": "--for"}
+        view=approval_table,
+        fields=approval_fields,
+        empty="no open approvals",
+        spell={"deciders": "--for"},
     ),
-    "approvals.get": Command(view=print_approval),
+    "approvals.get": Command(view=print_approval, fields=approval_fields),
     "approvals.decide": Command(
         call=_decide,
+        fields=approval_fields,
         view=lambda record, _: echo(answer_text(record)),
         spell={"decision": "[DECISION]", "roles": "--role"},
         extra=(

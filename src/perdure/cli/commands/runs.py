@@ -204,9 +204,10 @@ def _events(
     if not follow:
         return client.runs.events(id, limit=limit, cursor=cursor)
     from perdure.cli.views.screen import exit_code_after
-    from perdure.operations.page import decode_cursor, page_size
+    from perdure.operations.page import page_size
+    from perdure.operations.runs import decode_events_cursor
 
-    after = 0 if cursor is None else decode_cursor("runs.events", cursor, tuple[int])[0]
+    after = 0 if cursor is None else decode_events_cursor(cursor)[0]
     source = click.get_current_context().get_parameter_source("limit")
     if source is not ParameterSource.DEFAULT:
         after = max(after, client.runs.get(id).number - page_size(limit))

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
 from rich.console import Console
 
 from perdure.cli.views.console import Column, json_line, moment, print_pairs, print_table, shortened
 from perdure.cli.views.runs import VALUE_LENGTH_MAX
+from perdure.diagnostics import as_data
+from perdure.errors import fault_text
 from perdure.model.text import visible
 from perdure.model.times import ago, ahead
 from perdure.operations.records import Answer, ApprovalRecord
@@ -21,6 +24,15 @@ if TYPE_CHECKING:
 
 def approval_table(records: Page[ApprovalRecord], out: Output) -> None:
     print_table(out.console, approval_columns(records, out.now, is_across=out.is_across))
+    for record in records:
+        if record.fault is not None:
+            text = fault_text(record.fault, out.renderer)
+            out.console.print(visible(f"{record.id}: {text}"), style="yellow", soft_wrap=True)
+
+
+def approval_fields(record: ApprovalRecord, out: Output) -> dict[str, Any]:
+    fault = record.fault and as_data(record.fault, out.renderer)
+    return {**asdict(record), "fault": fault}
 
 
 def approval_columns(
@@ -61,6 +73,11 @@ def print_approval(record: ApprovalRecord, out: Output) -> None:
         ("decided", moment(record.decided_at, now)),
     ]
     print_pairs(console, [(name, value) for name, value in pairs if value])
+    if record.fault is not None:
+        console.print()
+        console.print(
+            visible(fault_text(record.fault, out.renderer)), style="yellow", soft_wrap=True
+        )
     _print_values(console, "shown", record.show)
     if record.data != record.show:
         _print_values(console, "data", record.data)
