@@ -6,13 +6,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from perdure import Client, Worker
+from perdure import Client, JobQueue, Worker
+from perdure.cli.commands.jobs import COMMANDS
+from perdure.store.opening import store_at
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
 from tests.cli.commands import Commands
+from tests.client.counted_store import CountedStore
 
 
 def finish(url: str, client: Client, *ids: str) -> None:
@@ -129,6 +133,24 @@ class TestShow:
         [failed] = shown["failed_attempts"]
         assert failed["attempt"] == 1
         assert failed["failure"]["message"] == "not the first time"
+
+    @pytest.mark.parametrize("status", ["waiting", "completed"])
+    def test_reads_a_job_without_failures_once(self, memory_url: str, status: str) -> None:
+        counting = CountedStore(store_at(memory_url))
+        with Client(counting.as_store()) as ours:
+            job = ours.enqueue(sample.greet, "ann")
+            if status == "completed":
+                with JobQueue(counting.as_store()) as queue:
+                    held = queue.dequeue("worker", queues=["mail"])
+                    assert held is not None
+                    queue.ack(held, "hello ann")
+            counting.calls.clear()
+
+            call: Any = COMMANDS["jobs.get"].call
+            record, failures = call(ours, None, id=job.id)
+
+        assert (record.status, failures) == (status, [])
+        assert counting.calls == {"queries.get_job": 1}
 
     @pytest.mark.parametrize("value", [0, False, "", [], None], ids=repr)
     def test_shows_a_falsy_result_as_it_is(

@@ -21,7 +21,7 @@ from perdure.cli.views.jobs import (
     record_fields,
 )
 from perdure.diagnostics import Action
-from perdure.model.job import Status
+from perdure.model.job import CLAIMED, Status
 from perdure.model.text import visible
 from perdure.tasks.options import OnConflict
 
@@ -80,7 +80,11 @@ def _print_enqueued(job: Enqueued, out: Output) -> None:
 
 
 def _get(client: Client, out: Output, *, id: str) -> tuple[JobRecord, list[FailedAttempt]]:
-    return client.jobs.get(id), list(client.jobs.attempts(id))
+    job = client.jobs.get(id)
+    # No attempt can have failed if no claim is over but one that completed it.
+    claims_over = job.epoch - (job.status in (*CLAIMED, Status.COMPLETED))
+    may_have_failed = claims_over > 0 or job.status in (Status.FAILED, Status.DEAD)
+    return job, list(client.jobs.attempts(id)) if may_have_failed else []
 
 
 def _print_group(change: GroupChange, out: Output) -> None:
