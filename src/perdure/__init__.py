@@ -10,7 +10,6 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from perdure.public import *  # noqa: F403
-    from perdure.public import __all__ as __all__
 else:  # not seen by checkers of types, for whom a name that is not there must be a mistake
 
     def __getattr__(name: str) -> Any:
@@ -18,10 +17,10 @@ else:  # not seen by checkers of types, for whom a name that is not there must b
         if find_spec(f"{__name__}.{name}") is not None:
             # A part, which others import while the library is being loaded.
             return import_module(f"{__name__}.{name}")
-        public = import_module("perdure.public")
+        loaded = vars(import_module("perdure.public")).items()
+        public = {each: value for each, value in loaded if not each.startswith("_")}
         names = globals()
-        names["__all__"] = public.__all__
-        names.update({each: getattr(public, each) for each in public.__all__})
+        names.update(public, __all__=sorted(public))
         try:
             return names[name]
         except KeyError:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import perdure
 from perdure import errors
+from tests.support.public_names import PUBLIC
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_every_public_name_is_there() -> None:
-    assert [name for name in perdure.__all__ if not hasattr(perdure, name)] == []
+    assert [name for name in PUBLIC if not hasattr(perdure, name)] == []
+
+
+def test_only_classes_functions_and_constants_of_ours_are_public() -> None:
+    assert [name for name in PUBLIC if isinstance(getattr(perdure, name), ModuleType)] == []
+    assert {"Client", "task", "CONTEXT"} <= set(dir(perdure))
 
 
 def test_the_names_of_the_contract_are_public() -> None:
     named = "task Retry RetryLater Permanent Context Client AsyncClient Worker Concurrency Rate"
 
-    assert set(named.split()) <= set(perdure.__all__)
+    assert set(named.split()) <= set(PUBLIC)
 
 
 def test_only_these_errors_are_not_public() -> None:
@@ -32,7 +39,7 @@ def test_only_these_errors_are_not_public() -> None:
         and not name.startswith("_")
     }
 
-    assert tree - set(perdure.__all__) == raised_on_workers_only | raised_by_tools
+    assert tree - set(PUBLIC) == raised_on_workers_only | raised_by_tools
 
 
 def test_the_version_is_that_of_the_project() -> None:

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from itertools import groupby
 
 import perdure
-from perdure import errors, public
+from perdure import errors
 from perdure.cli.output import exit_code_of
 from perdure.diagnostics import Code, declared
 from perdure.errors import PerdureError
 from tests.docs.pages import ROOT
+from tests.support.public_names import PUBLIC
 
 PAGE = ROOT / "docs/reference/errors.md"
 
@@ -89,7 +90,7 @@ def exception_tables() -> Iterator[str]:
 def exception_row(found_type: type[PerdureError]) -> str:
     bases = ", ".join(f"`{each.__name__}`" for each in public_bases(found_type))
     fields = ", ".join(f"`{each}`" for each in found_type._fields)
-    where = "" if found_type.__name__ in public.__all__ else " (in `perdure.errors`)"
+    where = "" if found_type.__name__ in PUBLIC else " (in `perdure.errors`)"
     cells = (
         f"`{found_type.__name__}`",
         bases,

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 import perdure
-from perdure import public, testing
+from perdure import testing
 from tests.docs.pages import ROOT, all_pages, page
+from tests.support.public_names import PUBLIC
 
 API = [each for each in all_pages() if each.name.startswith("docs/reference/api/")]
 DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
@@ -55,7 +56,7 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
     assert "://" not in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", public.__all__)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_is_described_once(name: str) -> None:
     described_as = getattr(perdure, name)
     is_error = isinstance(described_as, type) and issubclass(described_as, BaseException)
@@ -69,13 +70,13 @@ def test_every_name_of_the_testing_kit_is_described_once(name: str) -> None:
 
 
 def test_errors_are_described_as_a_whole_and_nothing_that_is_not_there() -> None:
-    there = {f"perdure.{name}" for name in public.__all__}
+    there = {f"perdure.{name}" for name in PUBLIC}
     kit = {f"perdure.testing.{name}" for name in testing.__all__}
 
     assert set(described()) - there - kit == {"perdure.errors"}
 
 
-@pytest.mark.parametrize("name", public.__all__)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_says_what_it_is(name: str) -> None:
     assert inspect.getdoc(getattr(perdure, name)), f"perdure.{name} has no docstring"
 

@@ -31,7 +31,7 @@ from perdure.diagnostics import (
 )
 from perdure.errors import InvalidInput, NotDecider, RunNotFound, StoreNotEmpty
 
-assert public.__all__
+assert public.__doc__
 
 PLAIN = declare(
     "test.plain", "a {thing!r} of {size}[, until {until}][; try {nearest:or}]", "Pass `it`"
