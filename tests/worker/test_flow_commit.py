@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure import CONTEXT, AsyncClient, AsyncContext, Concurrency, Flow, RunFailed, task
 from perdure.flows.built import BuiltFlow
@@ -364,3 +366,53 @@ async def test_a_failing_node_frees_its_slot(
             await (await client.submit(flow)).result(10)
 
     assert worker.worker.stats().running == 0
+
+
+class TestAnErrorAfterTheCommit:
+    """Of a store whose answer is not what it should be: nothing of it may be lost."""
+
+    async def test_is_logged_if_all_outcomes_are_settled(
+        self,
+        client: AsyncClient,
+        start_worker: StartWorker,
+        watch: StoreWatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        flow = chain("two-results", 1)
+        watch.answers["runs.commit"] = lambda answer: replace(answer, results=answer.results * 2)
+        await start_worker(flows=[flow], store=watch.store)
+
+        run = await client.submit(flow, 7)
+
+        assert await run.result(10) == 7
+        await until(partial(has_errors, caplog))
+        [record] = errors(caplog)
+        assert "after its outcomes were settled" in record.msg
+        assert record.exc_info is not None
+        assert record.exc_info[0] is ValueError
+
+    async def test_frees_the_slot_of_the_attempt_that_it_is_about(
+        self,
+        client: AsyncClient,
+        start_worker: StartWorker,
+        watch: StoreWatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        flow = chain("unusable-rank", 2)
+        watch.answers["runs.commit"] = lambda answer: replace(answer, most_urgent_rank="soon")
+        await start_worker(nothing, flows=[flow], store=watch.store, concurrency=1)
+        await client.submit(flow, 7)
+        await until(partial(has_errors, caplog))
+
+        job = await client.enqueue(nothing, 8)
+
+        assert await job.result(10) == 8
+        assert {type(each.exc_info[1]) for each in errors(caplog) if each.exc_info} == {TypeError}
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [each for each in caplog.records if each.levelno == logging.ERROR]
+
+
+async def has_errors(caplog: pytest.LogCaptureFixture) -> bool:
+    return bool(errors(caplog))

@@ -16,12 +16,14 @@ Interleave = Callable[[], Awaitable[object]]
 
 class StoreWatch:
     """What the handles that are watched share. ``after[name]`` runs once, when that method has
-    done its work and before it answers. Methods in ``hangs`` never answer."""
+    done its work and before it answers. Methods in ``hangs`` never answer. ``answers[name]`` makes
+    another answer of that method's, once."""
 
     def __init__(self, url: str) -> None:
         self.calls: Counter[str] = Counter()
         self.arguments: dict[str, list[Any]] = {}
         self.after: dict[str, Interleave] = {}
+        self.answers: dict[str, Callable[[Any], Any]] = {}
         self.hangs: set[str] = set()
         self._url = url
 
@@ -38,7 +40,8 @@ class StoreWatch:
         answer = await method(*args, **kwargs)
         if (interleave := self.after.pop(name, None)) is not None:
             await interleave()
-        return answer
+        change = self.answers.pop(name, None)
+        return answer if change is None else change(answer)
 
 
 class _Given:

@@ -127,7 +127,13 @@ class Commits:
         try:
             await self._run_commits.write(items)
         except Exception as error:
-            await self._write_alone([item for item in items if not item[0].is_settled], error)
+            if left := [item for item in items if not item[0].is_settled]:
+                await self._write_alone(left, error)
+            else:
+                jobs = [attempt.claim.id for attempt, _ in items]
+                _log.error(
+                    "commit failed after its outcomes were settled: %s", jobs, exc_info=error
+                )
 
     async def _write_jobs(self, items: list[Item]) -> None:
         try:

@@ -149,7 +149,6 @@ class JobRunner:
     def settled(self, result: Settled) -> None:
         """The store answered: free the slot, or continue in place with the next node."""
         attempt, outcome = result.attempt, result.outcome
-        attempt.is_settled = True
         if result.next_job is None:
             self._free_slot(attempt)
             self._release(attempt)
@@ -159,20 +158,25 @@ class JobRunner:
                 # No hint announces the end of our own hold-off.
                 seconds = (outcome.delay + outcome.hold_off).total_seconds()
                 self.claims.look_in(seconds + LOOK_MARGIN_SECONDS)
-            return
-        assert result.answer is not None
-        self.events.settled(attempt, outcome, result.status)
-        id = attempt.claim.id
-        if self.claimed.get(id) is not attempt:  # lost since, and held under another claim
-            self._free_slot(attempt)
-            return
-        job = continued(attempt.job, result.next_job)
-        following = Attempt(job, self, result.answer.now or job.created_at)
-        self.claimed[id] = following  # before it starts, so that its lease is renewed without a gap
-        if id in self._suspect:
+        else:
+            assert result.answer is not None
+            self.events.settled(attempt, outcome, result.status)
+            if self.claimed.get(attempt.claim.id) is attempt:
+                self._continue(attempt, result.next_job, result.answer)
+            else:  # lost since, and held under another claim
+                self._free_slot(attempt)
+        attempt.is_settled = True  # last: an error on the way is that of an outcome still to settle
+
+    def _continue(self, attempt: Attempt, next_job: NewJob, answer: CommitAnswer) -> None:
+        """Go on with the next node in the slot of this attempt, or requeue the job."""
+        must_yield = yields(next_job, answer)
+        job = continued(attempt.job, next_job)
+        following = Attempt(job, self, answer.now or job.created_at)
+        self.claimed[job.claim.id] = following  # before it starts, so that its lease has no gap
+        if job.claim.id in self._suspect:
             self.claim_monitor.wake()  # the hint came while there was no body to stop
         can_continue = attempt.has_slot and self.running <= self.concurrency
-        if self.is_stopping or not can_continue or yields(result.next_job, result.answer):
+        if self.is_stopping or not can_continue or must_yield:
             # Requeued before the slot is free: whatever takes the slot must not find it held.
             following.finish(Requeued())
             self._free_slot(attempt)
