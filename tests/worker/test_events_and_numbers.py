@@ -122,7 +122,8 @@ class TestEvents:
         async def wait() -> None:
             await gate.pass_through()
 
-        worker = await start_worker(wait)
+        # With no slot to spare: a claim under way at the stop would requeue it once more.
+        worker = await start_worker(wait, concurrency=1)
         job = await client.enqueue(wait)
         await gate.reached()
         await worker.stop()

@@ -15,6 +15,7 @@ from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStar
 from tests.worker import process_tasks
 from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, Running, soon, stress_start_stop
+from tests.worker.watched_store import StoreWatch
 
 
 async def test_stop_returns_at_once_when_idle(start_worker: StartWorker) -> None:
@@ -27,6 +28,29 @@ async def test_stop_returns_at_once_when_idle(start_worker: StartWorker) -> None
     await worker.stop(grace=60)
 
     assert time.monotonic() - began < 1.5
+
+
+async def test_start_is_told_once_the_worker_is_in_the_list(
+    client: AsyncClient, watch: StoreWatch
+) -> None:
+    @task
+    async def nothing() -> None:
+        pass
+
+    started, before = asyncio.Event(), []
+
+    async def look() -> None:
+        before.append(started.is_set())
+
+    watch.after["maintenance.register_worker"] = look
+    worker = Worker(watch.store, tasks=[nothing])
+    serving = asyncio.create_task(worker.serve(started=started.set))
+    await soon(started.wait())
+
+    assert before == [False]
+    assert [each.info.id for each in await client.workers.list()] == [worker.id]
+    worker.shutdown()
+    await soon(serving)
 
 
 async def test_stop_lets_work_finish_within_its_grace(
@@ -70,7 +94,8 @@ async def test_stop_gives_back_what_remains_without_costing_an_attempt(
         return "done"
 
     wait = wait_async if found_type == "async" else wait_sync
-    worker = await start_worker(wait)
+    # With no slot to spare: a claim under way at the stop would take, and requeue, it once more.
+    worker = await start_worker(wait, concurrency=1)
     job = await client.enqueue(wait.options(max_attempts=1))
     await gate.reached()
     await worker.stop(grace=0.05)

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from perdure.engine.ticks import ScheduleTicker
 from perdure.model.hint import Hint, HintType
-from perdure.model.job import Claim
 from perdure.model.payload import Codec
-from perdure.model.worker import Renewal, WorkerInfo, WorkerSettings
+from perdure.model.worker import WorkerInfo, WorkerSettings
 from perdure.store.contract import Store
 from perdure.worker.code import Code
 from perdure.worker.due_work import DueSchedules, DueWaits
@@ -61,14 +60,21 @@ class Service:
             store, runner.partitions, settings, janitor, due_work, runner.claims.look
         )
         self._leases = LeaseRenewer(
-            store.clone(), self._current_info, runner.held_claims, settings.lease, self._renewed
+            store.clone(),
+            lambda: replace(info, concurrency=runner.concurrency),
+            runner.held_claims,
+            settings.lease,
+            # Called from the lease thread.
+            lambda claims, renewal: tell(runner.loop, runner.renewed, claims, renewal),
         )
 
-    async def run(self) -> None:
+    async def run(self, started: Callable[[], None] | None = None) -> None:
         """Work until asked to stop, then stop gracefully."""
         runner = self.runner
         runner.serving = asyncio.current_task()
         await self._store.maintenance.register_worker(self._info)
+        if started is not None:
+            started()  # not sooner: whoever waits for it looks for the worker in the store
         self._leases.start()
         unsubscribe = self._store.subscribe(self._on_hint, HINTS)
         self._events.emit(WorkerStarted(worker=self._info.id))
@@ -143,10 +149,3 @@ class Service:
                 self._poller.wake()
             case HintType.ABORTING:
                 runner.suspect(hint.names)
-
-    def _renewed(self, claims: Sequence[Claim], renewal: Renewal) -> None:
-        """Called from the lease thread."""
-        tell(self.runner.loop, self.runner.renewed, claims, renewal)
-
-    def _current_info(self) -> WorkerInfo:
-        return replace(self._info, concurrency=self.runner.concurrency)

@@ -241,7 +241,10 @@ class Worker:
             self.id = self._events.worker = WorkerId(check.name(id, "id", label="worker id"))
 
     async def serve(self, *, started: Callable[[], None] | None = None) -> None:
-        """Work on the running event loop until ``shutdown()``."""
+        """Work on the running event loop until ``shutdown()``.
+
+        ``started`` is called once the store is open and the worker is in its list.
+        """
         if self._service is not None:
             raise InvalidInput(RUNNING.fault(worker=self.id))
         # A handle of its own: a store that was passed in stays its owner's to close.
@@ -258,9 +261,7 @@ class Worker:
         try:
             await store.open()
             try:
-                if started is not None:
-                    started()
-                await self._service.run()
+                await self._service.run(started)
             finally:
                 await store.close()
         finally:
