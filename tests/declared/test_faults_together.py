@@ -54,6 +54,52 @@ def told(node: str) -> list[str]:
             "{id: n, task: nope, timeout: 5x, retry: {retries: 1, first: 1x}, undo: none}",
             ["flow.unknown_task", "argument.duration", "argument.duration", "flow.unknown_task"],
         ),
+        (
+            "{id: n, task: 5, timeout: 5x, undo: none, inputs: {v: nobody.output}, "
+            "config: {order: '{{ w }}'}}",
+            [
+                "yaml.type",
+                "argument.duration",
+                "flow.unknown_task",
+                "flow.unknown_node",
+                "flow.unused_input",
+                "template.undeclared_input",
+            ],
+        ),
+        (
+            "{id: n, type: map, config: {task: 5, concurrency: 0}, timeout: 5x, undo: none}",
+            ["yaml.type", "form.minimum", "argument.duration", "flow.unknown_task"],
+        ),
+        (
+            "{id: n, type: map, config: 5, retry: {retries: 1, first: 1x}, undo: none}",
+            ["yaml.type", "argument.duration", "flow.unknown_task"],
+        ),
+        (
+            "{id: n, type: loop, config: {task: load, until: done, on_max: 5}, timeout: 5x, "
+            "inputs: {v: nobody.output}}",
+            ["yaml.type", "argument.duration", "flow.unknown_node"],
+        ),
+        (
+            "{id: n, type: signal, config: {on_timeout: 5, timeout: 1x}, "
+            "inputs: {v: nobody.output}}",
+            ["yaml.type", "argument.duration", "flow.unknown_node"],
+        ),
+        (
+            "{id: n, type: approval, config: {title: x, answers: 5, deadline: foo, notify: none}}",
+            ["yaml.type", "argument.duration", "flow.unknown_task"],
+        ),
+        (
+            "{id: n, type: delay, config: {for: {}}, inputs: {v: nobody.output}}",
+            ["yaml.type", "flow.unknown_node"],
+        ),
+        (
+            "{id: n, type: flow, config: {flow: nobody}, undo: none, inputs: {v: nobody.output}}",
+            ["flow.unknown_child", "flow.unknown_task", "flow.unknown_node"],
+        ),
+        (
+            "{id: n, type: nope, timeout: 5x, undo: none}",
+            ["flow.unknown_node_type", "argument.duration", "flow.unknown_task"],
+        ),
     ],
 )
 def test_all_faults_of_a_node_are_told(node: str, codes: list[str]) -> None:
@@ -77,6 +123,14 @@ def test_all_faults_of_a_node_are_told(node: str, codes: list[str]) -> None:
         "{id: n, type: map, inputs: {v: first.output}, config: {taks: pay, over: v}}",
         "{id: n, type: delay, config: {util: '2030-01-01T00:00:00+00:00'}}",
         "{id: n, task: 5, next: {good: null}}",
+        "{id: n, type: map, config: {task: 5, over: v}, inputs: {v: first.output}}",
+        "{id: n, type: map, config: {flow: []}, inputs: {v: first.output}}",
+        "{id: n, type: loop, config: {task: load, until: done, on_max: 5}, "
+        "inputs: {v: first.output}}",
+        "{id: n, type: delay, config: {for: {}}, inputs: {v: first.output}}",
+        "{id: n, type: delay, config: 5}",
+        "{id: n, type: delay, config: {}}",
+        "{id: n, type: nope, config: {a: '{{ v }}'}, inputs: {v: first.output}}",
     ],
 )
 def test_a_fault_makes_no_others(node: str) -> None:

@@ -43,6 +43,7 @@ from perdure.flows.options import (
     NodeForm,
     Option,
     at_option,
+    read_options,
 )
 from perdure.flows.yaml.parse import (
     Document,
@@ -80,6 +81,7 @@ from perdure.model.graph import (
 )
 from perdure.model.text import type_name
 from perdure.nodes.config import config_faults
+from perdure.tasks.node_type import NodeType
 
 TIMEOUT = "timeout"
 """The port of an approval that nobody answered in time, where ``next`` names it."""
@@ -383,16 +385,18 @@ class _Loading:
         missing = None if is_config_lost else _missing(form, data, options)
         if missing:
             self._fault(missing, path, id)
+        lost = form.settings.values() if missing or is_config_lost else ()
         return _Node(
             id,
             type,
             left,
             path,
-            wrong={each.parameter for each in options},
+            wrong={each.parameter for each in (*options, *lost)},
             is_usable=not missing
             and not is_config_lost
             and all(each.where for each in others)
-            and not any(option.is_needed for option in options),
+            # Any function does for a task, while other faults are looked for.
+            and not any(option.is_needed and option.names != "task" for option in options),
             is_whole=not inside and not any(option.name in _PORT_OPTIONS for option in options),
         )
 
@@ -410,15 +414,18 @@ class _Loading:
     # Adding nodes
 
     def _add(self, node: _Node) -> None:
-        step = self._step(node) if node.is_usable else None
+        step = self._step(node) if node.type else None
         place = self._document.line_of(node.path)
         (step or self._stand_in(node)).add(self._assembly, Cursor(), place)
-        if step is not None and not node.is_whole:
+        if step is None or not node.is_whole:
             self._assembly.unread(node.id, node.data.get("inputs", ()))
 
     def _step(self, node: _Node) -> Step | None:
-        """What the builder would be told; None if that cannot be said, which is noted."""
-        form = node.form
+        """What the builder would be told; None if that cannot be said.
+
+        Then all that is wrong with its options is noted, for nothing else reads them.
+        """
+        form, is_usable = node.form, node.is_usable
         wrong = set(node.wrong)
         given: dict[str, Any] = {}
         for option in form.options:
@@ -436,15 +443,25 @@ class _Loading:
                     value = option.from_yaml(value)
             except InvalidInput as error:
                 self._refuse(node, option.yaml, error)
-                if option.is_needed and option.names != "task":
-                    return None
+                is_usable = is_usable and (option.names == "task" or not option.is_needed)
                 value = anything
                 if option.names != "task":
                     wrong.add(option.parameter)
             given[option.parameter] = value
+        node_type = self._node_type(node) if form is NODE_TYPE else None
+        if not is_usable or (form is NODE_TYPE and node_type is None):
+            found: list[Fault] = []
+            read_options(form, given, found, wrong=wrong, is_yaml=True)
+            for fault in found:
+                self._note(fault.under("nodes", node.id))
+            return None
+        for option in form.options:
+            if option.is_needed and option.parameter in wrong:  # a task, of any other shape
+                given[option.parameter] = anything
+                wrong.discard(option.parameter)
         followed = _keys_of_next(node.data.get("next"))
-        if form is NODE_TYPE:
-            return self._node_type_step(node, given, wrong)
+        if node_type is not None:
+            return self._node_type_step(node, node_type, given, wrong)
         if form is ROUTE:
             keys = dict.fromkeys((*followed, *given.pop("branches", ())))
             branches = {port: None for port in keys if port != given.get("on_error")}
@@ -465,13 +482,17 @@ class _Loading:
             wrong.discard("over")
         return Draft(form, given, node.id, wrong=wrong)
 
-    def _node_type_step(self, node: _Node, given: dict[str, Any], wrong: set[str]) -> Step | None:
+    def _node_type(self, node: _Node) -> NodeType | None:
         try:
-            node_type = self._library.node_types[node.type]
+            return self._library.node_types[node.type]
         except InvalidInput as error:
             self._library.missing.add(node.type)
             self._refuse(node, ("type",), error)
             return None
+
+    def _node_type_step(
+        self, node: _Node, node_type: NodeType, given: dict[str, Any], wrong: set[str]
+    ) -> Step:
         named = {given.get("on_error"), given.get("on_timeout")}
         followed = [key for key in _keys_of_next(node.data.get("next")) if key not in named]
         config = node_type.followed_by(given.get("config"), followed)
@@ -509,7 +530,10 @@ class _Loading:
             draft = Draft(ROUTE, {"key": "key"}, node.id)
             return RouteStep(draft, {**used, "stand-in": None})
         ports = [port for port in used if port not in RESERVED_PORTS]
-        return Draft(TASK, {"body": anything, "ports": ports}, node.id)
+        given: dict[str, Any] = {"body": anything, "ports": ports}
+        if "inputs" in node.data and "inputs" in node.form.parameters:
+            given |= {"inputs": node.data["inputs"], "on_missing": "default"}
+        return Draft(TASK, given, node.id)
 
     # Edges
 
