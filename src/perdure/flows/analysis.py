@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.model.graph import Call, Definition, Edge, Graph, Node, ports_of
+from perdure.model.graph import Call, Definition, Graph, ports_of
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
 
 
@@ -60,8 +60,13 @@ def place_functions(definition: Definition, functions: Mapping[str, Set[str]]) -
             call = getattr(node, part, None)
             if not isinstance(call, Call):
                 continue
-            if call.task in functions:
-                call = changes[part] = _moved(call, place, functions[call.task])
+            if (given := functions.get(call.task)) is not None:
+                priority, queue = place
+                call = changes[part] = replace(
+                    call,
+                    priority=call.priority if "priority" in given else priority,
+                    queue=call.queue if "queue" in given else queue,
+                )
             if part in ("call", "body"):
                 place = (call.priority, call.queue)
         places[id] = place
@@ -80,15 +85,6 @@ def places_before(graph: Graph) -> dict[str, Place]:
         own = [(call.priority, call.queue) for call in calls if isinstance(call, Call)]
         places[id] = own[0] if own else found[id]
     return found
-
-
-def _moved(call: Call, place: Place, given: Set[str]) -> Call:
-    priority, queue = place
-    return replace(
-        call,
-        priority=call.priority if "priority" in given else priority,
-        queue=call.queue if "queue" in given else queue,
-    )
 
 
 class Upstream:
@@ -235,7 +231,11 @@ class Exclusion:
         """Of a point right below a node: the ports of that node that lead to it."""
         self._exits: dict[Exit, int] = {}
         for id, node in graph.nodes.items():
-            self._add_node(id, node, graph.incoming[id])
+            before = [self._exits[edge.source, edge.port] for edge in graph.incoming[id]]
+            parent = reduce(self._last_common, before) if before else _ROOT
+            point = self._add_point(parent, self._ports_between(parent, before))
+            for port in ports_of(node):
+                self._exits[id, port] = self._add_point(point, frozenset((port,)))
 
     def are_exclusive(self, exits: Iterable[Exit]) -> bool:
         """Whether no run can pass two of these."""
@@ -260,13 +260,6 @@ class Exclusion:
                     taken[parent] |= ports
                 point = parent
         return True
-
-    def _add_node(self, id: str, node: Node, incoming: list[Edge]) -> None:
-        before = [self._exits[edge.source, edge.port] for edge in incoming]
-        parent = reduce(self._last_common, before) if before else _ROOT
-        point = self._add_point(parent, self._ports_between(parent, before))
-        for port in ports_of(node):
-            self._exits[id, port] = self._add_point(point, frozenset((port,)))
 
     def _ports_between(self, parent: int, before: list[int]) -> frozenset[str] | None:
         """The ports of the node ``parent`` on the ways to these; None if it is no node."""

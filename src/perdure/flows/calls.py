@@ -248,7 +248,9 @@ def given_inputs(sources: Mapping[Any, Any], on_missing: OnMissing, faults: list
 def resolved(reference: Reference, nodes: Container[str]) -> Input:
     """The input that is meant; one of a node that there is not is for the check of the graph."""
     name, text = reference.name, reference.text
-    sources = list(_sources(text))
+    # Everything that may be the id of a node: ids may have dots, the shortest comes first.
+    ends = [found.start() for found in _OUTPUT.finditer(text)]
+    sources = [text[:end] for end in ends if end]
     known = [source for source in sources if source in nodes]
     if not known and (text == _INPUT or text.startswith(f"{_INPUT}.")):
         return _input(reference, "", text.removeprefix(_INPUT))
@@ -275,13 +277,6 @@ def _reference(name: Any, source: Any, on_missing: OnMissing) -> Reference:
         raise InvalidInput(UNUSED_DEFAULT.fault(input=name))
     default = json_value(source.get("default"), f"the default of input {name!r}")
     return Reference(name, source["from"], default)
-
-
-def _sources(text: str) -> Iterator[str]:
-    """Everything that may be the id of a node: ids may have dots, the shortest comes first."""
-    for found in _OUTPUT.finditer(text):
-        if found.start():
-            yield text[: found.start()]
 
 
 def _input(reference: Reference, source: str, path: str) -> Input:

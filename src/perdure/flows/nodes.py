@@ -236,8 +236,11 @@ class Draft(Step):
     def id(self, assembly: Assembly, place: str, stem: str = "") -> str:
         """What the node was given, or else the name of what it calls, or of its type."""
         signal = self.given.get("signal")
+        if isinstance(self.name, str):
+            return assembly.own_id(self.name, place)
         if self.name is not None:
-            return _given_id(assembly, self.name, place)
+            assembly.fault_at(place, *check.wrong_type(self.name, "name", "a string").faults)
+            return assembly.made_up_id(UNNAMED, place)
         if self.form is SIGNAL and isinstance(signal, str) and NODE_ID.fullmatch(signal):
             return assembly.made_up_id(signal, place)
         if self.form in (SIGNAL, ROUTE, DELAY):
@@ -247,13 +250,6 @@ class Draft(Step):
         if stem:
             return assembly.made_up_id(stem, place)
         return _called_id(assembly, self.given["body"], place)
-
-
-def _given_id(assembly: Assembly, name: Any, place: str) -> str:
-    if isinstance(name, str):
-        return assembly.own_id(name, place)
-    assembly.fault_at(place, *check.wrong_type(name, "name", "a string").faults)
-    return assembly.made_up_id(UNNAMED, place)
 
 
 def _called_id(assembly: Assembly, body: Any, place: str) -> str:

@@ -166,7 +166,9 @@ class DueWaits(DueWork):
                 of_children, await ends_of_children(self._runs, of_children), strict=True
             )
         }
-        now = await self._time_if_it_matters([wait for _, waits in runs for wait in waits])
+        # Reminders of one approval follow on each other, however late one of them was.
+        reminds = any(Key.parse(wait.key).part == "remind" for _, waits in runs for wait in waits)
+        now = await self._store.now() if reminds else None
         ended: list[tuple[CachedRun, dict[str, Trigger]]] = []
         for run, waits in runs:
             triggers: dict[str, Trigger] = {}
@@ -194,11 +196,6 @@ class DueWaits(DueWork):
             for run, waits in runs
         ]
         return [(run, waits) for run, waits in kept if waits]
-
-    async def _time_if_it_matters(self, waits: Sequence[Wait]) -> datetime | None:
-        """Reminders of one approval follow on each other, however late one of them was."""
-        matters = any(Key.parse(wait.key).part == "remind" for wait in waits)
-        return await self._store.now() if matters else None
 
     def _leave(self, waits: Sequence[Wait], error: Exception | None = None) -> None:
         """Leave waits alone for a while."""

@@ -7,13 +7,13 @@ Every module that it imports delays the first body, so it imports no engine beyo
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import signal
 import threading
 from collections.abc import Coroutine
 from datetime import timedelta
 from functools import partial, reduce
+from importlib import import_module
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
@@ -114,7 +114,8 @@ class _Server:
         )
         scope.inputs = request.inputs
         try:
-            task = _find(request.module, request.name)
+            found: Any = reduce(getattr, request.name.split("."), import_module(request.module))
+            task = found if isinstance(found, Task) else as_task(found)
             report = partial(self._report, request)
             steps = _ParentSteps(self, limit)
             context = scope.context(task, request.worker_id, report, self._abort, steps)
@@ -182,11 +183,6 @@ def _masker(request: RunBody, scope: CallScope) -> Masker | None:
     """Masks every secret that this child was told: the parent masks only truncated texts."""
     known = (*request.masked, *scope.secret_values)
     return Masker(known) if known else None
-
-
-def _find(module: str, name: str) -> Task[..., Any]:
-    found = reduce(getattr, name.split("."), importlib.import_module(module))
-    return found if isinstance(found, Task) else as_task(found)  # type: ignore[call-overload]
 
 
 def _nothing() -> None:

@@ -150,12 +150,17 @@ class Secrets:
 
     def __init__(self, provider: Provider | None) -> None:
         self._ask: Callable[[str], Any]
+        given: object = provider  # from code without types it may be anything
         if isinstance(provider, Mapping):
             self._ask = provider.get
         elif provider is None:
-            self._ask = _from_environment
+            self._ask = lambda name: os.environ.get(variable_of(name))
+        elif callable(given) and not iscoroutinefunction(given):
+            self._ask = given
         else:
-            self._ask = _checked(provider)
+            # Only its type: the value may be a secret.
+            found_type = type(provider).__name__
+            raise InvalidInput(INVALID_SECRETS.fault(("secrets",), type=found_type))
         self.is_own = provider is not None
 
     def find(self, name: str) -> str:
@@ -196,15 +201,3 @@ class ResolvedSecrets:
     @property
     def values(self) -> tuple[str, ...]:
         return tuple(self._values.values())
-
-
-def _checked(provider: object) -> Callable[[str], Any]:
-    if not callable(provider) or iscoroutinefunction(provider):
-        # Only its type: the value may be a secret.
-        found_type = type(provider).__name__
-        raise InvalidInput(INVALID_SECRETS.fault(("secrets",), type=found_type))
-    return provider
-
-
-def _from_environment(name: str) -> str | None:
-    return os.environ.get(variable_of(name))

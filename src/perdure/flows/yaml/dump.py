@@ -145,7 +145,11 @@ class _Edges:
         if not isinstance(node, TaskNode | RouteNode):
             return None
         if isinstance(node, TaskNode) and node.type:
-            is_told = set(node.ports) == set(_own_ports(node))
+            node_types = (
+                NodeTypes()
+            )  # of others it is not known here which ports they have by themselves
+            own = node_types[node.type].ports_of(node.config) if node.type in node_types else ()
+            is_told = set(node.ports) == set(own)
         else:
             is_told = all(key_of_port(node, port) in self._next[node.id] for port in node.ports)
         return None if is_told else list(node.ports)
@@ -165,25 +169,18 @@ class _Edges:
 
     def _followers(self, id: str) -> dict[str, list[str]]:
         """The targets of a node by the keys of its ports in ``next``."""
-        node = self._graph.nodes[id]
-        elsewhere = {e.port for e in self._graph.outgoing[id] if e.target in self._by_after}
+        node, edges = self._graph.nodes[id], self._graph.outgoing[id]
+        elsewhere = {e.port for e in edges if e.target in self._by_after}
+        declared = node.ports if isinstance(node, TaskNode | RouteNode) else ()
         found: dict[str, list[str]] = {}
-        for port in self._ports_in_order(node):
+        for port in dict.fromkeys((ORDINARY, *declared, *ports_of(node))):
             if _is_hidden(node, port):
                 continue
-            targets = self._targets(id, port)
+            targets = [e.target for e in edges if e.port == port and e.target not in self._by_after]
             is_open = port != ORDINARY and port not in elsewhere
             if targets or is_open:
                 found[key_of_port(node, port)] = targets
         return found
-
-    def _ports_in_order(self, node: Node) -> tuple[str, ...]:
-        declared = node.ports if isinstance(node, TaskNode | RouteNode) else ()
-        return tuple(dict.fromkeys((ORDINARY, *declared, *ports_of(node))))
-
-    def _targets(self, id: str, port: str) -> list[str]:
-        edges = self._graph.outgoing[id]
-        return [e.target for e in edges if e.port == port and e.target not in self._by_after]
 
     def _sources(self, node: Node) -> Any:
         incoming = self._graph.incoming[node.id]
@@ -201,12 +198,6 @@ class _Edges:
         if node.id in self._by_after:
             return not isinstance(self._sources(node), str)
         return node.id in self._gathering
-
-
-def _own_ports(node: TaskNode) -> tuple[str, ...]:
-    """The ports that a node type has by itself, as far as that is known here."""
-    node_types = NodeTypes()
-    return tuple(node_types[node.type].ports_of(node.config)) if node.type in node_types else ()
 
 
 def _is_hidden(node: Node, port: str) -> bool:
