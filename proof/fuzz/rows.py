@@ -35,7 +35,7 @@ VICTIMS = {
 COLUMNS = [
     ("jobs", "input"),
     ("jobs", "policy"),
-    ("jobs", "partition"),
+    ("jobs", "partition_key"),
     ("jobs", "progress_details"),
     ("jobs", "output"),
     ("jobs", "node_key"),
@@ -67,7 +67,7 @@ JUNK = {
     "no encoding": b"\xff\xfe\x00",
     "too deep": b"[" * 100_000,
 }
-TEXTS = ("partition", "key", "name", "node_key", "deciders", "version")
+TEXTS = ("partition_key", "key", "name", "node_key", "deciders", "version")
 """Columns of texts; the others hold bytes."""
 JSON = ("failure",)
 """Columns that PostgreSQL has as JSON."""

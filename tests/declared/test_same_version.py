@@ -121,7 +121,7 @@ class TestRareShapes:
             Flow("f").then(load, on_error="a:b").then(tell, after="load:a:b"),
             Flow("f").then(load, timeout=0.0015, retries=0),
             Flow("f").route("k", {"a": None, "b": [load, pay]}),
-            Flow("f").use("external", {"for": "x"}, ports=["b", "a"]),
+            Flow("f").use("external", {"for": "x"}, ports=["b", "a"], name="outside"),
             Flow("f").use("check", {"condition": [], "value": 1}),
             Flow("f").then(load).then(pay, config={"order": "{{ input }}"}, after=["load"]),
             Flow("a: b # c").then(load, name="no").then(pay, name="1e3", undo=take_back),

@@ -49,7 +49,7 @@ def test_every_option_of_a_call_is_there_with_its_default(name: str) -> None:
         ("Options of a node", NodeOptions.__optional_keys__),
         ("Options of an approval", ApprovalOptions.__optional_keys__),
         (
-            "Options of tasks and kinds",
+            "Options of tasks and node types",
             TaskOptions.__optional_keys__ - NodeOptions.__optional_keys__,
         ),
     ],

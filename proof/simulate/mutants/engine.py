@@ -31,11 +31,11 @@ from proof.simulate.mutants.patch import Change, mutant, nothing
 
 @mutant("an outcome is written whatever the epoch of its claim")
 def _epoch_ignored() -> list[Change]:
-    def held(self: Transaction, claim: Any) -> Any:
+    def claimed(self: Transaction, claim: Any) -> Any:
         job = self.state.jobs.get(claim.id)
         return job if job is not None and job.status in CLAIMED else None
 
-    return [(Transaction, "held", held)]
+    return [(Transaction, "claimed", claimed)]
 
 
 @mutant("settling plain jobs has no fence at all")

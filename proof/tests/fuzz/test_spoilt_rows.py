@@ -20,7 +20,7 @@ LOOKS = 20
 
 @pytest.mark.parametrize(
     "table, column",
-    [("jobs", "partition"), ("events", "data"), ("waits", "key"), ("schedules", "state")],
+    [("jobs", "partition_key"), ("events", "data"), ("waits", "key"), ("schedules", "state")],
 )
 async def test_are_told_of_less_often_than_they_are_seen(
     table: str, column: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

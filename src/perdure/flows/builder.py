@@ -166,7 +166,7 @@ class Flow(Steps, Generic[I, O]):
 
     def use(
         self,
-        node_type: AnyNodeType,
+        type: AnyNodeType,
         config: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
@@ -180,7 +180,7 @@ class Flow(Steps, Generic[I, O]):
         They see only what ``inputs=`` names. The node is named after its type. Options are
         those of :meth:`then`.
         """
-        given = {"type": node_type, "config": config, **options}
+        given = {"type": type, "config": config, **options}
         return self._record("use", Draft(NODE_TYPE, given, name, after, gathers))
 
     def fork(self, branches: Mapping[str, Branch] | None = None, /, **more: Branch) -> Flow[I, Any]:
