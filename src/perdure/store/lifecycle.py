@@ -34,7 +34,7 @@ class Operation(StrEnum):
     COMPLETE = "complete"
     RETRY_LATER = "retry later"
     FAIL = "fail"
-    DEAD_LETTER = "dead-letter"
+    DEAD_LETTER = "dead letter"
     CANCEL = "cancel"
     REQUEUE = "requeue"
     PARK = "park"

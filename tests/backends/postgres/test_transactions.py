@@ -300,8 +300,6 @@ class TestSubmitInTransaction:
         assert [each.data for each in loaded.events] == [each.data for each in run.events]
         assert await store.queries.count_jobs(JobFilter()) == 1
         assert await store.queries.count_runs(RunFilter()) == 2
-        kept = await store.runs.get_definition(run.namespace, FLOW_GRAPH.name, FLOW_GRAPH.version)
-        assert kept == FLOW_GRAPH.data
 
     async def test_leaves_nothing_behind_on_rollback(
         self, store: PostgresStore, caller: tuple[Insert, End]
