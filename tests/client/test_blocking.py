@@ -80,7 +80,7 @@ def public_methods(face: type) -> dict[str, list[tuple[str, Any, Any]]]:
 
 
 class TestFaces:
-    @pytest.mark.parametrize("blocking, twin", [(Client, AsyncClient), (JobQueue, AsyncJobQueue)])
+    @pytest.mark.parametrize("blocking, target", [(Client, AsyncClient), (JobQueue, AsyncJobQueue)])
     def test_take_what_their_async_twins_take(self, blocking: type, target: type) -> None:
         assert public_methods(blocking) == public_methods(target)
         assert parameters(blocking) == parameters(target)
