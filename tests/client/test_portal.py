@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -60,6 +62,36 @@ class TestRun:
         with refused("client.own_loop", StoreError):
             portal.run(inside())
 
+        portal.close()
+
+    @pytest.mark.parametrize("moment", ["call", "return"])
+    def test_ends_the_coroutine_of_a_caller_that_is_interrupted_on_the_way(
+        self, moment: str
+    ) -> None:
+        """Before it is handed to the loop, or after that but before its future is known."""
+
+        async def hang() -> None:
+            await asyncio.Event().wait()
+
+        def interrupt(frame: FrameType, event: str, arg: Any) -> Any:
+            if frame.f_code is not asyncio.run_coroutine_threadsafe.__code__:
+                return None
+            if event == moment:
+                raise KeyboardInterrupt
+            return interrupt
+
+        portal = Portal(nothing)
+        portal.run(answer(1))
+        coroutine, before = hang(), sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                portal.run(coroutine)
+        finally:
+            sys.settrace(before)
+
+        portal.run(answer(1))  # what was asked for before this has been done
+        assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
         portal.close()
 
     def test_cancels_the_coroutine_of_a_caller_that_is_interrupted(self) -> None:

@@ -63,8 +63,10 @@ class Portal:
             # The call failed, or its caller was interrupted: it must not go on without it.
             if future is not None:
                 future.cancel()
-            elif loop is None:  # else it may run by now, and is not ours to close
+            elif loop is None:
                 coroutine.close()
+            else:  # interrupted on the way: it may run by now, and is the loop's to end
+                loop.call_soon_threadsafe(_end, coroutine)
             raise
 
     def close(self) -> None:
@@ -123,3 +125,11 @@ class Portal:
             await self._on_stop()
         except Exception:
             _log.exception("closing a client failed")
+
+
+def _end(coroutine: Coroutine[Any, Any, Any]) -> None:
+    for task in asyncio.all_tasks():
+        if task.get_coro() is coroutine:
+            task.cancel()
+            return
+    coroutine.close()
