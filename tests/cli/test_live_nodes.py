@@ -110,13 +110,13 @@ class TestRunningNode:
     def test_tells_which_try_it_is(self) -> None:
         found = line(snapshot({"fetch": NodeStatus.LIVE}, jobs=[job("fetch", attempt=3)]), "fetch")
 
-        assert found.note == "ann 3s, try 3"
+        assert found.note == "ann 3s, attempt 3"
 
     def test_tells_that_it_was_taken_over(self) -> None:
         again = job("fetch", attempt=2, crashes=1)
 
         assert line(snapshot({"fetch": NodeStatus.LIVE}, jobs=[again]), "fetch").note == (
-            "ann 3s, taken over, try 2"
+            "ann 3s, taken over, attempt 2"
         )
 
     def test_tells_that_its_worker_is_silent(self) -> None:

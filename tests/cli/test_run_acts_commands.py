@@ -21,7 +21,7 @@ class TestSubmit:
         done = perdure("runs", "submit", ORDERS, "5", "--id", "order-5")
 
         assert done.exit_code == 0
-        assert done.out == f"order-5 is started, a run of orders@{sample.orders.version}\n"
+        assert done.out == f"order-5 started, a run of orders@{sample.orders.version}\n"
         assert client.runs.handle("order-5").events()[0].value == 5
 
     def test_makes_up_an_id_and_tells_it(self, perdure: Commands, client: Client) -> None:

@@ -10,6 +10,7 @@ from perdure import Client
 from perdure.cli.views.schedules import schedule_columns
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
+from tests.cli.test_errors import assert_told
 
 FAR = datetime(2100, 1, 1, 3, tzinfo=UTC)
 
@@ -137,6 +138,16 @@ class TestActing:
         done = perdure("schedules", act, "nightly", "--json").json
 
         assert "nightly" in (done.get("name"), done.get("deleted"))
+
+    @pytest.mark.parametrize(
+        "option, text", [("--cron", "bad"), ("--cron", "0 0 31 2 *"), ("--timezone", "Mars")]
+    )
+    def test_refuses_an_option_by_its_name(
+        self, perdure: Commands, client: Client, option: str, text: str
+    ) -> None:
+        save = ("schedules", "save", "nightly", "tests.cli.sample_flows:orders", "--input", "1")
+
+        assert_told(perdure(*save, "--cron", "0 3 * * *", option, text), 2, f"perdure: {option} ")
 
     def test_of_all_namespaces_is_refused(self, perdure: Commands, nightly: str) -> None:
         done = perdure("schedules", "pause", "nightly", "--namespace", "*")

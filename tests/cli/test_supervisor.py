@@ -69,7 +69,7 @@ def test_sigterm_lets_every_process_finish_its_jobs(folder: Path, url: str, clie
         for _ in jobs:
             supervisor.next("job started")
         supervisor.signal(signal.SIGTERM)
-        supervisor.next("stop asked", grace=30.0)
+        supervisor.next("stop requested", grace=30.0)
         release.touch()
 
         assert supervisor.wait() == 0
@@ -85,10 +85,10 @@ def test_the_second_signal_gives_jobs_back_at_once(folder: Path, url: str, clien
     with two_processes(folder, url) as (supervisor, _):
         supervisor.next("job started", job=job.id)
         supervisor.signal(signal.SIGINT)
-        supervisor.next("stop asked", grace=30.0)
+        supervisor.next("stop requested", grace=30.0)
         supervisor.signal(signal.SIGINT)
-        supervisor.next("stop asked", grace=0.0)
-        supervisor.next("job released", job=job.id)
+        supervisor.next("stop requested", grace=0.0)
+        supervisor.next("job requeued", job=job.id)
 
         assert supervisor.wait() == 0
     assert client.jobs.get(job.id).attempt == 0
@@ -104,7 +104,7 @@ def test_a_signal_to_the_whole_group_counts_as_one(folder: Path, url: str, clien
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
         supervisor.signal(signal.SIGTERM)
-        supervisor.next("stop asked")
+        supervisor.next("stop requested")
         release.touch()
 
         assert supervisor.wait() == 0

@@ -102,7 +102,7 @@ class TestWorker:
             worker.next("job started", job=job.id)
             worker.signal(signal.SIGTERM)
             worker.signal(signal.SIGINT)
-            worker.next("job released", job=job.id)
+            worker.next("job requeued", job=job.id)
 
             assert worker.wait() == 0
         assert job.status == "waiting"

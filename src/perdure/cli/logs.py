@@ -62,7 +62,7 @@ _LEVELS: dict[type[WorkerEvent | SupervisorEvent], tuple[int, str]] = {
     AttemptDeadLettered: (logging.ERROR, "job dead"),
     JobTakenOver: (logging.WARNING, "job taken over"),
     AttemptLost: (logging.WARNING, "claim lost"),
-    StopRequested: (logging.INFO, "stop asked"),
+    StopRequested: (logging.INFO, "stop requested"),
     ProcessStarted: (logging.INFO, "process started"),
     ProcessEnded: (logging.WARNING, "process ended"),
     ProcessNotStarted: (logging.ERROR, "process not started"),

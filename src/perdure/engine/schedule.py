@@ -50,15 +50,15 @@ END_BEFORE_START = declare(
 )
 UNKNOWN_TIMEZONE = declare(
     "schedule.unknown_timezone",
-    "{name} {timezone!r} is not known",
+    "{name:parameter} {timezone!r} is not known",
     'Use a name such as "Europe/Berlin" or "UTC"',
 )
 INVALID_CRON = declare(
     "schedule.invalid_cron",
-    "{name} must be a cron expression (got {cron!r}): {reason}",
+    "{name:parameter} must be a cron expression (got {cron!r}): {reason}",
     'It takes five fields: minute, hour, day, month, weekday, as in "0 3 * * *"',
 )
-NEVER_DUE = declare("schedule.never_due", "{name} {cron!r} never comes due")
+NEVER_DUE = declare("schedule.never_due", "{name:parameter} {cron!r} never comes due")
 
 _INSTANT = timedelta(microseconds=1)
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)

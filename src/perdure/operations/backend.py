@@ -37,8 +37,8 @@ NAMED_MAX = 20
 
 NAMESPACE_REQUIRED = declare(
     "client.namespace_required",
-    "{operation} needs a single namespace, and this client uses '*'",
-    "Create a client with `namespace`",
+    "{operation} needs a single namespace (got '*')",
+    "Name one with `namespace`",
 )
 TWO_VERSIONS = declare(
     "flow.two_versions",

@@ -82,7 +82,7 @@ def _submit(
 def _print_submitted(found: tuple[RunStarted, BuiltFlow], out: Output) -> None:
     run, flow = found
     if run.is_new:
-        echo(f"{run.id} is started, a run of {flow.name}@{flow.version}")
+        echo(f"{run.id} started, a run of {flow.name}@{flow.version}")
     else:
         echo(f"{run.id} exists already")
 
@@ -343,7 +343,7 @@ def _fork(client: Client, out: Output, *, id: str, **given: Any) -> tuple[RunSta
 
 def _print_forked(found: tuple[RunStarted, str], out: Output) -> None:
     run, origin = found
-    echo(f"{run.id} is started, a fork of {origin}")
+    echo(f"{run.id} started, a fork of {origin}")
 
 
 def _to(target: str, given: dict[str, Any]) -> BuiltFlow:

@@ -54,7 +54,8 @@ def print_explanation(explanation: Explanation, out: Output) -> None:
     summary = one_line(explanation.summarize(renderer))
     line = Text()
     if not any(each.code in STATES_STATUS for each in explanation.headline):
-        line.append(visible(f"{explanation.job or explanation.run} is "))
+        verb = "has" if explanation.status.value == "failed" else "is"
+        line.append(visible(f"{explanation.job or explanation.run} {verb} "))
         line.append(explanation.status.value, style=STYLES[explanation.status])
         line.append(". ")
     console.print(line.append(summary), soft_wrap=True)

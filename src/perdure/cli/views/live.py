@@ -309,9 +309,9 @@ def _who(job: Job, now: datetime) -> str:
         since = "" if job.started_at is None else f" {ago(job.started_at, now)}"
         parts.append(f"{job.worker}{since}")
     if job.crashes:
-        parts.append("taken over" if job.status in CLAIMED else "its worker died")
+        parts.append("taken over" if job.status in CLAIMED else "its worker crashed")
     if job.attempt > 1:
-        parts.append(f"try {job.attempt}")
+        parts.append(f"attempt {job.attempt}")
     if job.status in CLAIMED and job.progress.message:
         parts.append(job.progress.message)
     return ", ".join(parts)

@@ -244,7 +244,9 @@ class EventLines:
         self._console = console
         self._time = "%H:%M:%S" if console.width < NARROW else "%Y-%m-%d %H:%M:%S"
         self._number_width = max((len(str(event.number)) for event in known), default=4)
-        self._type_width = max((len(event.type) for event in known), default=len("signal_received"))
+        self._type_width = max(
+            (len(event.type) for event in known), default=len("approval_answered")
+        )
         self._key_width = min(40, max((len(event.key or "") for event in known), default=16))
 
     def print(self, event: EventRecord) -> None:
