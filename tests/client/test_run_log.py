@@ -10,7 +10,14 @@ import pytest
 
 from perdure import AsyncClient, EventLogCorrupt, EventRecord, RunNotFound, RunStatus, Worker
 from perdure.clock import ManualClock
-from perdure.model.event import RunPaused, RunSubmitted, StoredEvent, encode_event
+from perdure.model.event import (
+    EdgeCounts,
+    Effects,
+    RunPaused,
+    RunSubmitted,
+    StoredEvent,
+    encode_event,
+)
 from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
 from perdure.operations.run_log import RunLog
@@ -148,6 +155,24 @@ class TestChildren:
         link = (await client.runs.get(child.id)).parent
         assert link is not None
         assert (link.run, link.key) == ("order-3", "asking")
+
+
+class TestDetails:
+    def test_have_effects_by_their_public_names(self) -> None:
+        log = RunLog(RunId("order-3"), PlainCodec())
+        effects = Effects(
+            started=("fetch",), edge_counts=(EdgeCounts(node="ship", decided=1, active=1),)
+        )
+
+        [record] = log.take(
+            [stored(1, RunSubmitted(flow="f", version="1", aging_ms=1, effects=effects))]
+        )
+
+        assert record.details["effects"] == {
+            "started": ("fetch",),
+            "edge_counts": (["ship", 1, 1, 0],),
+        }
+        assert set(record.details) == {"flow", "version", "aging_ms", "effects"}
 
 
 class TestALogWithAGap:

@@ -137,7 +137,7 @@ class TestEvents:
         rows = EVENTS.table_under("Events of a run")
 
         assert {unquoted(row[0]): NAME.findall(row[1]) for row in rows} == {
-            kind_of_type(found_type): list(found_type.__struct_encode_fields__)
+            kind_of_type(found_type): list(found_type.__struct_fields__)
             for found_type in get_args(Event)
         }
 
@@ -148,9 +148,9 @@ class TestEvents:
         assert named == set(EventRecord.__struct_fields__)
 
     def test_everything_that_may_follow_from_an_event_is_there(self) -> None:
-        [line] = [line for line in EVENTS.prose if line.startswith("`then` says")]
+        [line] = [line for line in EVENTS.prose if line.startswith("`effects` ")]
 
-        assert set(NAME.findall(line)) - {"then", "ref"} == set(Effects.__struct_encode_fields__)
+        assert set(NAME.findall(line)) - {"effects", "ref"} == set(Effects.__struct_fields__)
 
     def test_every_number_is_there(self) -> None:
         rows = EVENTS.table_under("Numbers")

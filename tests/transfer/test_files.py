@@ -61,9 +61,13 @@ BROKEN: dict[str, tuple[Callable[[Lines], Lines], str]] = {
         lambda lines: [lines[0], lines[1].replace(b"{", b'{"taste":1,', 1), *lines[2:]],
         "line 2 is cut off or damaged: Object contains unknown field `taste`",
     ),
-    "of another format": (
+    "of a newer format": (
         changed_header(format=FORMAT + 1, perdure="9.9"),
-        "Perdure 9.9 wrote it, in format 2",
+        f"Perdure 9.9 wrote it, in format {FORMAT + 1}",
+    ),
+    "of an older format": (
+        changed_header(format=FORMAT - 1, schema=SCHEMA - 1),
+        "(?s)format 1;.*export it again",
     ),
     "of newer tables": (changed_header(schema=SCHEMA + 1), "Upgrade Perdure here"),
     "with other counts": (changed_header(counts={"job": 1}), "as many rows as it says"),

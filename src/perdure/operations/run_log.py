@@ -26,6 +26,8 @@ LOG_PAGE = 200
 _INNER_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _OWN_FIELDS = frozenset({"type", "node", "key", "failure"})
 """What an event record has its own fields for."""
+_PUBLIC_NAMES = {"then": "effects", "arrived": "edge_counts"}
+"""Of fields that logs store under an older name."""
 
 NOTHING_YET = RunState()
 
@@ -72,7 +74,10 @@ class RunLog:
         if stored.value is not None:
             self.values[stored.number] = stored.value
         key: str | None = getattr(event, "key", None) or getattr(event, "node", None) or None
-        plain: dict[str, Any] = msgspec.to_builtins(event)
+        stored_fields: dict[str, Any] = msgspec.to_builtins(event)
+        details = _public({k: v for k, v in stored_fields.items() if k not in _OWN_FIELDS})
+        if "effects" in details:
+            details["effects"] = _public(details["effects"])
         # The event's own value, or that of the one it refers to: a route hands on what it got.
         return EventRecord(
             number=stored.number,
@@ -83,13 +88,17 @@ class RunLog:
             key=key,
             value=self.value(getattr(event, "ref", 0) or stored.number),
             failure=getattr(event, "failure", None),
-            details={name: value for name, value in plain.items() if name not in _OWN_FIELDS},
+            details=details,
         )
 
     def value(self, number: int) -> Any:
         """The value of an event that was taken, as plain values; None if it has none."""
         value = self.values.get(number)
         return None if value is None else decoded(value, self._codec)
+
+
+def _public(fields: dict[str, Any]) -> dict[str, Any]:
+    return {_PUBLIC_NAMES.get(name, name): value for name, value in fields.items()}
 
 
 def pack_state(state: RunState) -> bytes:

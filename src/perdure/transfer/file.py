@@ -94,6 +94,11 @@ class ExportFile:
                 f"version {header.schema}; this one knows format {FORMAT} and tables {SCHEMA}",
                 "Upgrade Perdure here",
             )
+        if header.format < FORMAT:
+            raise self._invalid(
+                f"it is an export of format {header.format}; this version reads format {FORMAT}",
+                "Open the original store with this version, which upgrades it, and export it again",
+            )
         return header
 
     def _row(self, line: bytes, number: int) -> TransferRow | Trailer:

@@ -201,7 +201,7 @@ def _print_failure(console: Console, record: RunRecord, failure: Failure) -> Non
     print_traceback(console, failure)
 
 
-_INNER = frozenset({"aging_ms", "has_progress", "poll_ms", "ref", "then", "token"})
+_INNER = frozenset({"aging_ms", "effects", "has_progress", "poll_ms", "ref", "token"})
 """What an event says for the engine, not for people."""
 _HAS_VALUE = frozenset(
     {
