@@ -20,7 +20,7 @@ from typing import Any
 
 from perdure import clock
 from perdure.worker import service
-from perdure.worker.leases import STOP_SECONDS, LeaseRenewer
+from perdure.worker.lease_renewal import STOP_SECONDS, LeaseRenewer
 from perdure.worker.steps import AttemptSteps
 
 

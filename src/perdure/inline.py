@@ -31,7 +31,7 @@ from perdure.operations.backend import checked_flow
 from perdure.operations.records import ApprovalRecord
 from perdure.store.contract import Store
 from perdure.store.memory.store import MemoryStore
-from perdure.worker.leases import set_within
+from perdure.worker.lease_renewal import set_within
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import Worker
 

@@ -44,6 +44,7 @@ DRIVERS = ("asyncpg", "sqlite3")
 LOADED = {
     "perdure.engine",
     "perdure.engine.failures",
+    "perdure.engine.retry",
     "perdure.tasks",
     "perdure.tasks.context",
     "perdure.tasks.options",

@@ -11,10 +11,10 @@ import pytest
 
 from perdure import InvalidFlow
 from perdure.flows.options import FORMS
+from perdure.flows.yaml.library import Library
 from perdure.flows.yaml.load import compiled
 from perdure.flows.yaml.parse import plain_document, read_yaml
 from perdure.flows.yaml.schema import NODE_KEYS, made_schema, published_schema
-from perdure.flows.yaml.sources import Library
 from perdure.nodes.registry import STRUCTURAL, NodeTypes
 from tests.declared.pairs import PAIRS
 from tests.declared.tasks import TASKS, Translate, child

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from perdure.engine.failures import MAX_SNOOZES, Budget, after_error, backoff
+from perdure.engine.retry import MAX_SNOOZES, Budget, after_error, backoff
 from perdure.errors import DeadlineExceeded, InvalidInput, Permanent, RetryLater
 from perdure.model.failure import Failure, type_name
 from perdure.model.ids import JobId

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from perdure.engine.schedule import (
     CATCH_UP_MAX,
-    COUNTED_MAX,
     GRACE,
     QUEUE_LOOK,
     QUEUE_LOOK_MAX,
@@ -21,19 +20,16 @@ from perdure.engine.schedule import (
     Step,
     cancelled,
     changed_state,
-    check_timetable,
-    due_ticks,
     ended,
     new_state,
     next_step,
-    next_tick,
     paused,
     resumed,
     tick_run_id,
-    ticks_after,
     ticks_due,
     triggered,
 )
+from perdure.engine.timetable import COUNTED_MAX, check_timetable, due_ticks, next_tick, ticks_after
 from perdure.errors import InvalidInput
 from perdure.model.ids import RunId
 from perdure.model.schedule import (

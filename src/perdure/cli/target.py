@@ -16,7 +16,7 @@ from perdure.diagnostics import declare, near
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.flows.builder import Flow
 from perdure.flows.built import BuiltFlow
-from perdure.flows.yaml.sources import FILE_ENDINGS, Library, node_types_among
+from perdure.flows.yaml.library import FILE_ENDINGS, Library, node_types_among
 from perdure.tasks.task import Task
 from perdure.worker.worker import Worker
 

@@ -9,7 +9,8 @@ from typing import Any, Self, Unpack
 
 from perdure.client.facade import OpenableFacade, sync
 from perdure.clock import new_id
-from perdure.engine.failures import Budget, after_error, describe
+from perdure.engine.failures import describe
+from perdure.engine.retry import Budget, after_error
 from perdure.errors import ClaimLost
 from perdure.model import check
 from perdure.model.ids import JobId, WorkerId

@@ -1,4 +1,4 @@
-"""Commands of operators: pause, resume, cancel, retry or migrate a run, and send it a signal."""
+"""Commands of operators: pause, resume, cancel, retry, reopen (retry, fork), migrate, signal."""
 
 from __future__ import annotations
 

@@ -23,6 +23,8 @@ class Retry:
 
     The n-th retry waits ``first * factor**(n-1)``, at most ``max``; with ``jitter`` it waits a
     random time between half of that and all of it, so that failures do not come back in step.
+    The delay is computed by ``engine.retry.backoff``.
+
     ``on`` retries only these exception types (and their subclasses), ``never_on`` all but these.
     """
 

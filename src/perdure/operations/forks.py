@@ -1,4 +1,7 @@
-"""Forks: a new run that shares the history of another one up to a point."""
+"""Forks: a new run that shares the history of another one up to a point.
+
+Which nodes start again is decided by ``engine.run_commands.reopen``.
+"""
 
 from __future__ import annotations
 

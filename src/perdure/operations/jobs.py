@@ -16,7 +16,7 @@ from perdure.model.job import FailedAttempt, Inserted, Job, JobFilter, NewJob, S
 from perdure.model.payload import input_hash
 from perdure.model.value import Value
 from perdure.operations.backend import AnyTask, Backend
-from perdure.operations.explaining import explain_job
+from perdure.operations.explain import explain_job
 from perdure.operations.insight.explain import Explanation
 from perdure.operations.operation import Group, Role, operation
 from perdure.operations.page import Page, decode_cursor, page_of, page_size

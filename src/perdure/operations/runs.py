@@ -36,7 +36,7 @@ from perdure.model.trigger import (
 )
 from perdure.operations.backend import AnyFlow, flow_name
 from perdure.operations.cancel import cancel_children, cancel_run
-from perdure.operations.explaining import explain_run
+from perdure.operations.explain import explain_run
 from perdure.operations.external import broadcast, report
 from perdure.operations.forks import fork
 from perdure.operations.insight.explain import Explanation

@@ -12,7 +12,6 @@ from perdure import clock
 from perdure.diagnostics import declare, near
 from perdure.engine.schedule import (
     changed_state,
-    check_timetable,
     manual_run_id,
     new_state,
     paused,
@@ -21,6 +20,7 @@ from perdure.engine.schedule import (
     triggered,
 )
 from perdure.engine.ticks import ScheduleTicker, Start, renewed
+from perdure.engine.timetable import check_timetable
 from perdure.errors import InvalidInput, ScheduleNotFound, ScheduleUnreadable
 from perdure.flows.built import BuiltFlow
 from perdure.model import check

@@ -1,6 +1,8 @@
-"""Maintenance that one worker per namespace does: take over, expire, prune; in batches.
+"""Maintenance, by one leading worker per namespace: take over expired leases, expire, prune.
 
-Promoting due jobs is here too, because it is the same loop, but every worker does it.
+What becomes of a job that is taken over is decided in the store: ``store.lifecycle`` has the
+transitions, ``take_over_expired`` of each backend the statement. Promoting due jobs is here too,
+because it is the same loop, but every worker does it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from perdure.diagnostics import declare
-from perdure.engine.failures import Budget, after_error, describe
+from perdure.engine.failures import describe
+from perdure.engine.retry import Budget, after_error
 from perdure.errors import InvalidInput, Permanent
 from perdure.model.ids import Key
 from perdure.model.job import ClaimedJob

@@ -19,7 +19,7 @@ from perdure.store.contract import POLL_PARTITIONS_MAX, Store
 from perdure.worker.claims import KnownPartitions
 from perdure.worker.due_work import DueWork
 from perdure.worker.janitor import Janitor, is_due, promote_jobs
-from perdure.worker.leases import RENEWALS_PER_LEASE, set_within
+from perdure.worker.lease_renewal import RENEWALS_PER_LEASE, set_within
 
 SPACING_SECONDS = 0.02
 """Hints in a row cause one poll in this time, not one each."""

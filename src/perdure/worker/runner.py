@@ -35,7 +35,7 @@ from perdure.worker.code import Code
 from perdure.worker.commits import Commits, Settled, moves_run
 from perdure.worker.events import AttemptAborting, WorkerEvents
 from perdure.worker.executors import Executors, Threads
-from perdure.worker.leases import ClaimMonitor
+from perdure.worker.lease_renewal import ClaimMonitor
 from perdure.worker.processes import Processes
 from perdure.worker.progress import ProgressWriter
 

@@ -20,7 +20,7 @@ from perdure.worker.due_work import DueSchedules, DueWaits
 from perdure.worker.events import WorkerEvents, WorkerStarted, WorkerStopped, WorkerStopping
 from perdure.worker.executors import tell
 from perdure.worker.janitor import Janitor
-from perdure.worker.leases import LeaseRenewer
+from perdure.worker.lease_renewal import LeaseRenewer
 from perdure.worker.poller import Poller
 from perdure.worker.runner import JobRunner
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from perdure import clock
 from perdure.model.value import Value
 from perdure.worker.events import WorkerStarted
-from perdure.worker.leases import set_within
+from perdure.worker.lease_renewal import set_within
 from perdure.worker.worker import Worker
 
 FIRST_DELAY = timedelta(seconds=0.5)

@@ -29,7 +29,7 @@ from perdure.model import check
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.run import RunStatus
 from perdure.operations.records import RunRecord
-from perdure.worker.leases import set_within
+from perdure.worker.lease_renewal import set_within
 from perdure.worker.supervisor import (
     ProcessEnded,
     ProcessKilled,

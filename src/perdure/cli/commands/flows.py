@@ -138,8 +138,8 @@ def validate(
     Each comes with its line. Exits with 0 if there is no error, else with 1.
     """
     from perdure.cli.target import library_at
+    from perdure.flows.yaml.library import Library
     from perdure.flows.yaml.schema import published_schema
-    from perdure.flows.yaml.sources import Library
     from perdure.flows.yaml.validate import Expectations, validate_file
 
     if schema:

@@ -45,6 +45,7 @@ from perdure.flows.options import (
     at_option,
     read_options,
 )
+from perdure.flows.yaml.library import AnyNodeTypes, Files, Library, LoadFile, Tasks
 from perdure.flows.yaml.parse import (
     Document,
     Faults,
@@ -60,7 +61,6 @@ from perdure.flows.yaml.schema import (
     flow_faults,
     node_faults,
 )
-from perdure.flows.yaml.sources import AnyNodeTypes, Files, Library, LoadFile, Tasks
 from perdure.model import check
 from perdure.model.graph import (
     APPROVE,

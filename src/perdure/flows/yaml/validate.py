@@ -10,9 +10,9 @@ from perdure.errors import InvalidFlow
 from perdure.expr.template import template_names
 from perdure.flows.built import BuiltFlow
 from perdure.flows.check import SECRET
+from perdure.flows.yaml.library import Library
 from perdure.flows.yaml.load import load_with
 from perdure.flows.yaml.parse import located
-from perdure.flows.yaml.sources import Library
 from perdure.model.graph import Call, Node, TaskNode, inputs_of
 from perdure.model.value import Value
 from perdure.tasks.secret import variable_of

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.diagnostics import Code, Finding, declare
-from perdure.engine.schedule import next_tick
+from perdure.engine.timetable import next_tick
 from perdure.model.schedule import Schedule, TickResult
 from perdure.store.contract.audit import LimitColumns
 from perdure.verify.finding import contradiction

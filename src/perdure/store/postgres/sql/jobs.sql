@@ -1,5 +1,6 @@
--- Jobs: how they are inserted, claimed and settled. ``:now``, or $1 where parameters are numbered, is
--- the moment that counts as now (null: the database's own). Named parameters are in params.py.
+-- Jobs: how they are inserted, claimed and settled, in order of rank (store/admission.py).
+-- ``:now``, or $1 where parameters are numbered, is the moment that counts as now (null: the
+-- database's own). Named parameters are in params.py.
 
 -- name: claim_from_one_partition
 -- Claiming without limits. The rows are found again by their place (ctid): they were locked in

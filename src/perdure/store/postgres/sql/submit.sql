@@ -222,38 +222,3 @@ history AS (
 )
 SELECT id, was_held, was_limited
 FROM live_jobs;
-
--- name: pick_old_runs
--- Children go with their parent, and a parent stays as long as one of them goes on.
-SELECT old.namespace, old.id
-FROM :kept(status, span)
-CROSS JOIN LATERAL (
-    SELECT namespace, id
-    FROM {schema}.runs
-    WHERE finished_at IS NOT NULL
-      AND parent_run IS NULL
-      AND status = kept.status
-      AND namespace = :namespace
-      AND finished_at <= coalesce(:now, statement_timestamp()) - kept.span
-      AND NOT EXISTS (
-          WITH RECURSIVE family AS (
-              SELECT child.namespace, child.id, child.finished_at
-              FROM {schema}.runs AS child
-              WHERE child.parent_run = runs.id
-                AND child.namespace = runs.namespace
-              UNION
-              SELECT child.namespace, child.id, child.finished_at
-              FROM family
-              JOIN {schema}.runs AS child
-                  ON child.parent_run = family.id
-                 AND child.namespace = family.namespace
-          )
-          SELECT
-          FROM family
-          WHERE finished_at IS NULL
-      )
-    ORDER BY finished_at
-    LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-) AS old
-LIMIT :limit;

@@ -1,4 +1,4 @@
--- Jobs: how they come in, are held, and end. {rows} stands for as many rows of parameters as a
+-- Jobs: how they are inserted, claimed in order of rank (store/admission.py) and settled. {rows} stands for as many rows of parameters as a
 -- statement is given at once. Statements start with INSERT or UPDATE, because that is how the
 -- sqlite3 module knows on a caller's connection that a transaction begins.
 --

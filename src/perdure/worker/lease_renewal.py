@@ -1,8 +1,10 @@
-"""Renew leases and check held claims.
+"""Renew leases and check claims.
 
-Leases of all jobs are renewed in one statement, from a thread with its own event loop and its own
+One statement renews the leases of all jobs, from a thread with its own event loop and its own
 handle on the store, so neither a busy event loop nor a blocking task can make a live worker look
 dead. It also keeps the worker's own row alive.
+
+A lease that expires is taken over by the leading worker: see ``worker.janitor``.
 """
 
 from __future__ import annotations
