@@ -13,7 +13,7 @@ SENDS_SIGINT = (
 )
 
 
-def test_a_test_that_interrupts_passes_where_sigint_is_ignored() -> None:
+def test_a_test_that_interrupts_passes_where_sigint_is_ignored():
     pytest = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", SENDS_SIGINT]
     done = subprocess.run(
         ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *pytest],

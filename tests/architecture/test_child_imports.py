@@ -67,18 +67,18 @@ def loaded() -> set[str]:
     return modules_after(f"import {CHILD}")
 
 
-def test_loads_neither_store_nor_engine_nor_driver(loaded: set[str]) -> None:
+def test_loads_neither_store_nor_engine_nor_driver(loaded):
     assert CHILD in loaded
     assert [name for name in loaded if is_below(name, NEVER_LOADED)] == []
 
 
-def test_loads_no_more_than_it_did(loaded: set[str]) -> None:
+def test_loads_no_more_than_it_did(loaded):
     ours = {name for name in loaded if name.startswith("perdure.")}
 
     assert {name for name in ours if not is_below(name, OF_THE_MODEL)} == LOADED
 
 
-def test_opens_no_driver_for_a_body_that_uses_the_library() -> None:
+def test_opens_no_driver_for_a_body_that_uses_the_library():
     """A module of tasks says ``from perdure import task``, which loads more, but no driver."""
     loaded = modules_after(f"import {CHILD}; from perdure import task")
 

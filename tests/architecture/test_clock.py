@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from tests.architecture.source_tree import ROOT, Module, dotted_references, modules
 
@@ -19,19 +18,19 @@ READS_THE_TIME = re.compile(
 READERS_ON_PURPOSE: dict[str, str] = {}
 
 
-def test_only_the_clock_reads_the_time() -> None:
+def test_only_the_clock_reads_the_time():
     readers = {reading.partition(":")[0]: reading for reading in readings(modules())}
     assert readers.pop(CLOCK, None), "the clock itself was not found reading the time"
 
     assert readers.keys() == READERS_ON_PURPOSE.keys(), readers  # stale excuses fail too
 
 
-def test_a_simulated_history_never_reads_the_time() -> None:
+def test_a_simulated_history_never_reads_the_time():
     assert readings(modules(ROOT / "proof" / "simulate")) == []
 
 
 class TestTheCheckItself:
-    def test_finds_every_way_to_read_the_time(self, tmp_path: Path) -> None:
+    def test_finds_every_way_to_read_the_time(self, tmp_path):
         for number, text in enumerate(
             [
                 "import time\nx = time.time()",
@@ -53,7 +52,7 @@ class TestTheCheckItself:
             "reader_5.py:2 datetime.datetime.utcnow",
         ]
 
-    def test_lets_others_wait_and_calculate(self, tmp_path: Path) -> None:
+    def test_lets_others_wait_and_calculate(self, tmp_path):
         (tmp_path / "waiter.py").write_text(
             "import time\nfrom datetime import UTC, datetime\n"
             "time.sleep(1)\nx = datetime.fromtimestamp(0, UTC)\nself.clock.now()"

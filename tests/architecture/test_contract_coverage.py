@@ -11,7 +11,7 @@ from perdure.store.contract import PARTS, AuditStore, Store
 CONFORMANCE = Path(__file__).parents[1] / "conformance"
 
 
-def test_every_contract_method_has_a_conformance_class() -> None:
+def test_every_contract_method_has_a_conformance_class():
     wanted = {_class_for(name) for name in abstract_methods(Store)}
     for part, protocol in {**PARTS, "audit": AuditStore}.items():
         wanted |= {_class_for(f"{part}_{name}") for name in abstract_methods(protocol)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from tests.architecture.source_tree import Module, modules
 from tests.architecture.test_layers import imports_inside_the_library, write
@@ -14,18 +13,18 @@ EXCEPTIONS: dict[str, str] = {
 }
 
 
-def test_no_packages_import_each_other() -> None:
+def test_no_packages_import_each_other():
     assert cycles(modules(), EXCEPTIONS) == set()
 
 
-def test_the_exceptions_are_needed() -> None:
+def test_the_exceptions_are_needed():
     # Each of them closes a cycle when only the others are excused.
     for excused in EXCEPTIONS:
         others = {each: why for each, why in EXCEPTIONS.items() if each != excused}
         assert excused in cycles(modules(), others)
 
 
-def test_late_and_indirect_imports_count(tmp_path: Path) -> None:
+def test_late_and_indirect_imports_count(tmp_path):
     write(tmp_path, "model/job.py", "def late():\n    from perdure.store.jobs import insert")
     write(tmp_path, "store/jobs.py", "from perdure.engine import decide")
     write(tmp_path, "engine/decide.py", "from perdure.model.job import Job")

@@ -25,7 +25,7 @@ EXECUTES_ON_PURPOSE: dict[str, str] = {}
 NOT_LOADED_AT_IMPORT = ["click", "rich", "psycopg", "sqlalchemy", "pydantic"]
 
 
-def test_no_tracked_file_names_a_path_of_one_machine() -> None:
+def test_no_tracked_file_names_a_path_of_one_machine():
     files = tracked_files()
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
@@ -39,16 +39,16 @@ def test_no_tracked_file_names_a_path_of_one_machine() -> None:
 
 
 @pytest.mark.parametrize("folder", ["work", "root", "home/ann", "Users/ann"])
-def test_a_machine_path_is_recognised(folder: str) -> None:
+def test_a_machine_path_is_recognised(folder):
     assert MACHINE_PATH.search(f'open("/{folder}/notes.txt")')
     assert not MACHINE_PATH.search(f"https://example.org/{folder}/notes.txt")
 
 
-def test_nothing_is_unpickled_or_evaluated() -> None:
+def test_nothing_is_unpickled_or_evaluated():
     assert set(executions(modules())) == set(EXECUTES_ON_PURPOSE)  # stale excuses fail too
 
 
-def test_an_execution_is_recognised(tmp_path: Path) -> None:
+def test_an_execution_is_recognised(tmp_path):
     (tmp_path / "bad.py").write_text(
         "import pickle\nfrom marshal import loads\nimport shelve as s\neval('1')\nexec('')\n"
     )
@@ -63,7 +63,7 @@ def test_an_execution_is_recognised(tmp_path: Path) -> None:
     ]
 
 
-def test_importing_the_library_loads_no_extras() -> None:
+def test_importing_the_library_loads_no_extras():
     program = f"""
 import json, sys
 import perdure

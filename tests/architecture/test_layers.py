@@ -136,18 +136,18 @@ EXCEPTIONS: dict[str, str] = {
 }
 
 
-def test_imports_follow_the_table() -> None:
+def test_imports_follow_the_table():
     assert set(violations(modules())) == set(EXCEPTIONS)  # equality: stale excuses fail too
 
 
-def test_the_table_names_only_what_exists() -> None:
+def test_the_table_names_only_what_exists():
     names = MAY_IMPORT.keys() | {each for parts in MAY_IMPORT.values() for each in parts}
 
     assert missing(names, modules()) == set()
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres"])
-def test_each_part_of_the_contract_has_its_namesake_in_a_backend(backend: str) -> None:
+def test_each_part_of_the_contract_has_its_namesake_in_a_backend(backend):
     folder = "store.contract."
     parts = {m.name.removeprefix(folder) for m in modules() if m.name.startswith(folder)}
     assert {"jobs", "runs", "queries"} <= parts
@@ -156,19 +156,19 @@ def test_each_part_of_the_contract_has_its_namesake_in_a_backend(backend: str) -
     assert missing({f"store.{backend}.{part}" for part in parts}, modules()) == set()
 
 
-def test_every_module_belongs_to_a_part() -> None:
+def test_every_module_belongs_to_a_part():
     homeless = [module.path for module in modules() if module.name and not part_of(module.name)]
 
     assert homeless == [], "add these to MAY_IMPORT"
 
 
-def test_the_parts_were_found() -> None:
+def test_the_parts_were_found():
     found = {part_of(module.name) for module in modules()}
 
     assert {"model", "engine", "errors", "clock", "store.contract"} <= found
 
 
-def test_the_library_knows_nothing_of_the_repository_around_it() -> None:
+def test_the_library_knows_nothing_of_the_repository_around_it():
     around = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"src"}
     assert {"bench", "proof", "tests"} <= around
 
@@ -182,13 +182,13 @@ def test_the_library_knows_nothing_of_the_repository_around_it() -> None:
 
 
 class TestTheCheckItself:
-    def test_reports_an_upward_import(self, tmp_path: Path) -> None:
+    def test_reports_an_upward_import(self, tmp_path):
         write(tmp_path, "model/job.py", "from perdure.store.contract import JobStore")
         write(tmp_path, "store/contract/jobs.py", "from perdure.model.job import Job")
 
         assert list(violations(modules(tmp_path))) == ["model.job -> store.contract"]
 
-    def test_sees_through_every_way_to_import(self, tmp_path: Path) -> None:
+    def test_sees_through_every_way_to_import(self, tmp_path):
         write(tmp_path, "worker/service.py", "")
         write(tmp_path, "model/plain.py", "import perdure.worker.service")
         write(tmp_path, "model/from_root.py", "from perdure import worker")
@@ -202,7 +202,7 @@ class TestTheCheckItself:
             "model.inside -> worker.service",
         }
 
-    def test_lets_a_store_use_only_the_named_rules(self, tmp_path: Path) -> None:
+    def test_lets_a_store_use_only_the_named_rules(self, tmp_path):
         write(tmp_path, "store/admission.py", "")
         write(tmp_path, "engine/failures.py", "")
         imports = "from perdure.store import admission\nfrom perdure.engine import failures"
@@ -210,12 +210,12 @@ class TestTheCheckItself:
 
         assert list(violations(modules(tmp_path))) == ["store.sqlite.jobs -> engine.failures"]
 
-    def test_reports_names_of_nothing(self, tmp_path: Path) -> None:
+    def test_reports_names_of_nothing(self, tmp_path):
         write(tmp_path, "store/kept.py", "")
 
         assert missing({"store", "store.kept", "store.gone"}, modules(tmp_path)) == {"store.gone"}
 
-    def test_keeps_testing_out_of_production(self, tmp_path: Path) -> None:
+    def test_keeps_testing_out_of_production(self, tmp_path):
         write(tmp_path, "testing/clock.py", "from perdure.store.memory.jobs import MemoryJobs")
         write(tmp_path, "cli/jobs.py", "from perdure.testing.clock import Clock")
         write(tmp_path, "__init__.py", "import perdure.testing")

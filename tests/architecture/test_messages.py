@@ -10,7 +10,6 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from tests.architecture.source_tree import Module, imported_names, modules
 
@@ -66,31 +65,31 @@ TEXT_METHODS = {
 }
 
 
-def test_who_parses_where_messages_are_shown() -> None:
+def test_who_parses_where_messages_are_shown():
     assert set(parsers(modules())) == PARSERS.keys()
 
 
-def test_who_marks_places_in_texts() -> None:
+def test_who_marks_places_in_texts():
     assert set(sentinels(modules())) == SENTINELS.keys()
 
 
-def test_who_makes_messages_of_messages() -> None:
+def test_who_makes_messages_of_messages():
     assert Counter(rendered_again(modules())) == RENDERED_AGAIN
 
 
-def test_who_takes_messages_apart() -> None:
+def test_who_takes_messages_apart():
     assert Counter(taken_apart(modules())) == TAKEN_APART
 
 
-def test_who_raises_errors_without_a_code() -> None:
+def test_who_raises_errors_without_a_code():
     assert Counter(worded_errors(modules())) == WORDED_ERRORS
 
 
-def test_who_words_faults_without_a_code() -> None:
+def test_who_words_faults_without_a_code():
     assert Counter(worded_faults(modules())) == WORDED_FAULTS
 
 
-def test_who_spells_advice() -> None:
+def test_who_spells_advice():
     assert set(spelled_advice(modules())) <= SPELLS_ADVICE.keys()
 
 
@@ -189,7 +188,7 @@ def _is_text_of_an_error(node: ast.expr) -> bool:
 
 
 class TestTheChecksThemselves:
-    def test_find_what_they_look_for(self, tmp_path: Path) -> None:
+    def test_find_what_they_look_for(self, tmp_path):
         (tmp_path / "cli").mkdir()
         (tmp_path / "cli" / "view.py").write_text("import re\nx = '\\x01'")
         (tmp_path / "cli" / "plain.py").write_text("import json\nx = 'a'")

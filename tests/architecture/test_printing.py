@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from tests.architecture.source_tree import Module, imported_names, modules
 
@@ -23,7 +22,7 @@ OF_PYTHON = {"print", "input"}
 OF_STREAMS = {"sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__"}
 
 
-def test_who_writes_to_the_terminal() -> None:
+def test_who_writes_to_the_terminal():
     found = [each for each in modules() if each.name.split(".")[0] in PRINTS]
 
     assert {module.name for module in found if any(writes(module))} == WRITERS.keys()
@@ -56,7 +55,7 @@ def _dotted(node: ast.expr, names: dict[str, str]) -> str:
     return ""
 
 
-def test_writing_is_recognised(tmp_path: Path) -> None:
+def test_writing_is_recognised(tmp_path):
     (tmp_path / "good.py").write_text("console.print('a')\nself.print('a')\necho('a')\n")
     (tmp_path / "bad.py").write_text(
         "import click, sys, traceback\n"

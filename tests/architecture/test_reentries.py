@@ -23,7 +23,7 @@ async def step(value: int) -> int:
     return value + 1
 
 
-async def test_a_step_of_a_chain_comes_back_three_times(memory_url: str) -> None:
+async def test_a_step_of_a_chain_comes_back_three_times(memory_url):
     short = await calls_into_the_runner(memory_url, SHORT)
     long = await calls_into_the_runner(memory_url, LONG)
 

@@ -28,17 +28,15 @@ SECRET = "hunter2"
         (f"postgresql://db/work?password={SECRET}", " --store 'postgresql://db/work?password=***'"),
     ],
 )
-def test_a_password_is_left_to_the_reader(
-    store: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_password_is_left_to_the_reader(store, told, monkeypatch):
     monkeypatch.delenv("PERDURE_STORE", raising=False)
 
     assert options_of(store, "default") == told
 
 
 def test_no_command_tells_the_password_of_its_store(
-    postgres_url: str,
-) -> None:
+    postgres_url,
+):
     secret = urlsplit(postgres_url).password
     assert secret
     with Client(postgres_url) as client:
@@ -78,7 +76,7 @@ PARSED = [
 
 
 @pytest.mark.parametrize("action", PARSED, ids=lambda action: action.operation)
-def test_every_command_that_findings_advise_is_understood(action: Action) -> None:
+def test_every_command_that_findings_advise_is_understood(action):
     program, *words = shlex.split(cli_command(action, " --store sqlite:///work.db"))
     command, rest = command_named(words)
 
@@ -86,7 +84,7 @@ def test_every_command_that_findings_advise_is_understood(action: Action) -> Non
     assert command.make_context("perdure", rest)
 
 
-def test_no_action_of_a_finding_is_left_out() -> None:
+def test_no_action_of_a_finding_is_left_out():
     advised = {
         node.args[0].value
         for name in ("explain", "health")

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from perdure import Client
-from perdure.client.sync import RunHandle
 from tests.cli import sample_flows as sample
-from tests.cli.commands import Commands
 
 MODULE = "tests.cli.sample_flows"
 
 
 class TestCheck:
-    def test_says_that_there_are_no_runs(self, perdure: Commands, client: Client) -> None:
+    def test_says_that_there_are_no_runs(self, perdure, client):
         done = perdure("flows", "unserved", f"{MODULE}:orders")
 
         assert (done.exit_code, done.out) == (0, "no unfinished runs\n")
         assert perdure("flows", "unserved", f"{MODULE}:orders", "--json").json == []
 
-    def test_is_content_with_runs_that_it_has_the_code_for(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_is_content_with_runs_that_it_has_the_code_for(self, perdure, client):
         client.submit(sample.orders, 5)
         client.submit(sample.shipping)
 
@@ -28,9 +24,7 @@ class TestCheck:
             assert done.exit_code == 0
             assert done.out == "this code can continue all 2 unfinished runs\n"
 
-    def test_lists_runs_by_version_with_the_nearest_one(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_lists_runs_by_version_with_the_nearest_one(self, perdure, client):
         for id in ("a", "b", "c", "d"):
             client.submit(sample.orders, 5, id=id)
         client.submit(sample.longer, 5, id="e")
@@ -44,9 +38,7 @@ class TestCheck:
         assert done.rows[1][4:] == ["d,", "c,", "b,", "…"]
         assert "cannot continue 4 of 5 unfinished runs" in done.out
 
-    def test_tells_why_a_run_could_not_be_migrated(
-        self, perdure: Commands, client: Client, waiting: RunHandle
-    ) -> None:
+    def test_tells_why_a_run_could_not_be_migrated(self, perdure, client, waiting):
         client.runs.pause("order-5")
         client.queues.pause("default")  # so that nobody begins with the next one
         client.submit(sample.orders, 5, id="fresh")
@@ -65,9 +57,7 @@ class TestCheck:
         assert (fault["code"], fault["where"]) == ("migration.node_missing", ["nodes", "fetch"])
         assert "does not have it" in fault["message"]
 
-    def test_knows_no_nearest_version_of_a_flow_that_is_gone(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_knows_no_nearest_version_of_a_flow_that_is_gone(self, perdure, client):
         client.submit(sample.orders, 5, id="a")
 
         done = perdure("flows", "unserved", f"{MODULE}:shipping")
@@ -77,9 +67,7 @@ class TestCheck:
         assert done.rows[1] == [f"orders@{sample.orders.version}", "1", "none", "a"]
         assert (version["nearest"], version["migratable"]) == (None, 0)
 
-    def test_leaves_ended_runs_and_other_namespaces_alone(
-        self, perdure: Commands, client: Client, url: str
-    ) -> None:
+    def test_leaves_ended_runs_and_other_namespaces_alone(self, perdure, client, url):
         client.submit(sample.orders, 5, id="a")
         client.runs.cancel("a")
         with Client(url, namespace="team-a") as other:
@@ -90,7 +78,7 @@ class TestCheck:
         assert everywhere.exit_code == 1
         assert "team-a" in everywhere.rows[1]
 
-    def test_finds_every_run_of_many(self, perdure: Commands, client: Client) -> None:
+    def test_finds_every_run_of_many(self, perdure, client):
         ids = {f"run-{number}" for number in range(230)}
         for id in ids:
             client.submit(sample.orders, 5, id=id)
@@ -100,7 +88,7 @@ class TestCheck:
         assert {run["id"] for run in version["runs"]} == ids
         assert version["count"] == version["migratable"] == 230
 
-    def test_wants_flows(self, perdure: Commands, client: Client) -> None:
+    def test_wants_flows(self, perdure, client):
         done = perdure("flows", "unserved", f"{MODULE}:pack")
 
         assert done.exit_code == 2

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure import Client
 from perdure.cli.app import ALIASES, SUMMARIES, command_named
 from perdure.operations.catalog import OPERATIONS
 from tests.cli.commands import Commands
@@ -64,7 +62,7 @@ NOT_ON_THE_COMMAND_LINE = {
 }
 
 
-def test_every_operation_is_a_command_with_the_same_summary() -> None:
+def test_every_operation_is_a_command_with_the_same_summary():
     left_out = NOT_ON_THE_COMMAND_LINE
     declared = {name: each.summary for name, each in OPERATIONS.items() if name not in left_out}
 
@@ -72,28 +70,28 @@ def test_every_operation_is_a_command_with_the_same_summary() -> None:
     assert left_out.keys() <= OPERATIONS.keys()
 
 
-def test_aliases_are_declared_of_operations_and_commands() -> None:
+def test_aliases_are_declared_of_operations_and_commands():
     assert set(ALIASES.values()) <= SUMMARIES.keys()
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_the_help_of_a_command_begins_with_its_summary(name: str) -> None:
+def test_the_help_of_a_command_begins_with_its_summary(name):
     assert (command_named(name).help or "").split("\n\n")[0] == SUMMARIES[name]
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_a_summary_is_short(name: str) -> None:
+def test_a_summary_is_short(name):
     assert len(SUMMARIES[name].split()) < 10
 
 
-def test_every_command_gives_json() -> None:
+def test_every_command_gives_json():
     assert [name for name in COMMANDS if "--json" not in options_of(name)] == []
 
 
 @pytest.mark.parametrize(
     "name", [*those_that_take("ID", "ID..."), "schedules get", "schedules pause"]
 )
-def test_an_unknown_id_is_refused_with_1(name: str, client: Client, perdure: Commands) -> None:
+def test_an_unknown_id_is_refused_with_1(name, client, perdure):
     client.open()
 
     assert_told(perdure(*arguments_of(name)), 1, "nope")
@@ -107,7 +105,7 @@ def test_an_unknown_id_is_refused_with_1(name: str, client: Client, perdure: Com
         if each not in ON_THEIR_OWN
     ],
 )
-def test_an_unknown_module_is_bad_usage(name: str, client: Client, perdure: Commands) -> None:
+def test_an_unknown_module_is_bad_usage(name, client, perdure):
     client.open()
 
     assert_told(perdure(*arguments_of(name)), 2, "module 'nope' not found")
@@ -122,9 +120,7 @@ def test_an_unknown_module_is_bad_usage(name: str, client: Client, perdure: Comm
         if each not in ON_THEIR_OWN | READS_FIRST | {"doctor", "store health"}
     ],
 )
-def test_a_store_that_cannot_be_reached_is_3(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_cannot_be_reached_is_3(name, tmp_path, monkeypatch):
     """For a doctor it is what was looked for: told on stdout, with the same exit code."""
     monkeypatch.chdir(tmp_path)
     arguments = arguments_of(name)
@@ -144,14 +140,14 @@ def test_a_store_that_cannot_be_reached_is_3(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_unknown_option_is_bad_usage(name: str) -> None:
+def test_an_unknown_option_is_bad_usage(name):
     answer = Commands(None)(*name.split(), "--colour")
 
     assert_told(answer, 2, "unknown option --colour", f"See perdure {name} --help")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_bad_usage_is_json_where_json_is_asked_for(name: str) -> None:
+def test_bad_usage_is_json_where_json_is_asked_for(name):
     answer = Commands(None)(*name.split(), "--json", "--colour")
 
     assert (answer.exit_code, answer.out) == (2, "")
@@ -161,5 +157,5 @@ def test_bad_usage_is_json_where_json_is_asked_for(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["jobz", "runs gte"])
-def test_an_unknown_command_is_bad_usage_with_the_nearest_names(name: str) -> None:
+def test_an_unknown_command_is_bad_usage_with_the_nearest_names(name):
     assert_told(Commands(None)(*name.split()), 2, "unknown command", "did you mean", "--help")

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,6 @@ from perdure.model.text import visible, visible_json, visible_lines
 from perdure.render.diagram import diagram_of
 from perdure.render.mermaid import mermaid
 from perdure.render.svg import svg
-from tests.cli.commands import Commands
 from tests.cli.keyboard import Keyboard
 from tests.cli.processes import run_cli
 from tests.cli.sights import event, job, snapshot, worker
@@ -118,9 +116,7 @@ def arguments(words: tuple[str, ...], job: str) -> list[str]:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
-def test_prints_no_character_that_acts(
-    perdure: Commands, hostile: str, words: tuple[str, ...]
-) -> None:
+def test_prints_no_character_that_acts(perdure, hostile, words):
     told = perdure(*arguments(words, hostile))
 
     assert acting(told.out) == set()
@@ -129,7 +125,7 @@ def test_prints_no_character_that_acts(
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
-def test_json_has_the_text_itself(perdure: Commands, hostile: str, words: tuple[str, ...]) -> None:
+def test_json_has_the_text_itself(perdure, hostile, words):
     told = perdure(*arguments(words, hostile), "--json")
 
     assert acting(told.out + told.error) == set()
@@ -140,7 +136,7 @@ def test_json_has_the_text_itself(perdure: Commands, hostile: str, words: tuple[
 @pytest.mark.parametrize(
     "words", COMMANDS[:2] + COMMANDS[9:14], ids=lambda words: " ".join(words[:2])
 )
-def test_prints_none_at_a_terminal_either(url: str, hostile: str, words: tuple[str, ...]) -> None:
+def test_prints_none_at_a_terminal_either(url, hostile, words):
     with Keyboard(80, *words, "--store", url) as keyboard:
         written = keyboard.rest()
 
@@ -148,7 +144,7 @@ def test_prints_none_at_a_terminal_either(url: str, hostile: str, words: tuple[s
     assert r"\x1b" in written
 
 
-def test_prompts_are_made_visible(url: str, client: Client) -> None:
+def test_prompts_are_made_visible(url, client):
     form = {"type": "object", "properties": {"sum": {"type": "string", "title": f"Sum{HOSTILE}"}}}
     flow = Flow("forms").approve("Pay?", name="review", form=form).then(odd, name="odd").build()
     client.submit(flow, 1, id="order-1")
@@ -162,7 +158,7 @@ def test_prompts_are_made_visible(url: str, client: Client) -> None:
     assert keyboard.exit_code == 0
 
 
-def test_progress_at_a_terminal(url: str, client: Client) -> None:
+def test_progress_at_a_terminal(url, client):
     lone = client.enqueue(fail, 1)
     with Keyboard(120, "jobs", "watch", lone.id, "--store", url) as keyboard:
         keyboard.expect("waiting")
@@ -175,7 +171,7 @@ def test_progress_at_a_terminal(url: str, client: Client) -> None:
     assert r"broken\x1b[1G" in written
 
 
-def test_a_module_that_cannot_be_imported(perdure: Commands, folder: Path) -> None:
+def test_a_module_that_cannot_be_imported(perdure, folder):
     (folder / "hostile.py").write_text(f"raise ValueError({HOSTILE!r})\n")
 
     done = run_cli("flows", "list", "hostile", cwd=folder)
@@ -185,7 +181,7 @@ def test_a_module_that_cannot_be_imported(perdure: Commands, folder: Path) -> No
     assert r"ValueError: \x1b[1G" in done.stderr
 
 
-def test_an_unexpected_error(folder: Path) -> None:
+def test_an_unexpected_error(folder):
     program = f"""
 import perdure.cli.app as cli
 def broken(*args, **settings): raise RuntimeError({HOSTILE!r})
@@ -203,7 +199,7 @@ main()
 
 
 class TestLogs:
-    def test_of_a_worker_are_one_line_each(self) -> None:
+    def test_of_a_worker_are_one_line_each(self):
         run = f"a\nb{HOSTILE}"
         line = PlainLines(is_coloured=False).format(record(run=run, task="fetch"))
 
@@ -211,14 +207,14 @@ class TestLogs:
         assert len(line.splitlines()) == 1
         assert line.endswith(f"run={visible(run)} task=fetch")
 
-    def test_as_json_have_the_text_itself(self) -> None:
+    def test_as_json_have_the_text_itself(self):
         line = JsonLines().format(record(run=HOSTILE))
 
         assert acting(line) == set()
         assert json.loads(line)["run"] == HOSTILE
 
     @pytest.mark.parametrize("lines", [PlainLines(is_coloured=False), JsonLines()])
-    def test_have_visible_tracebacks(self, lines: logging.Formatter) -> None:
+    def test_have_visible_tracebacks(self, lines):
         try:
             raise ValueError(HOSTILE)
         except ValueError:
@@ -228,7 +224,7 @@ class TestLogs:
         assert acting(lines.format(found)) == set()
 
 
-def test_a_live_picture_is_no_wider_for_it() -> None:
+def test_a_live_picture_is_no_wider_for_it():
     seen = snapshot(
         {"fetch": NodeStatus.LIVE},
         jobs=[job("fetch", progress=Progress(percent=50, message=HOSTILE * 9), worker=HOSTILE)],
@@ -240,7 +236,7 @@ def test_a_live_picture_is_no_wider_for_it() -> None:
         assert max(cell_len(line.plain) for line in lines) <= width
 
 
-def test_a_console_escapes_what_views_forget() -> None:
+def test_a_console_escapes_what_views_forget():
     written = io.StringIO()
     console = Terminal(file=written, width=200)
 
@@ -252,14 +248,14 @@ def test_a_console_escapes_what_views_forget() -> None:
     assert written.getvalue().count(r"\u202e") == 3
 
 
-def test_pictures_have_none() -> None:
+def test_pictures_have_none():
     diagram = diagram_of(asking.graph)
 
     assert acting(mermaid(diagram)) == set()
     assert acting(svg(diagram)) == set()
 
 
-def test_a_command_that_is_advised_can_be_copied() -> None:
+def test_a_command_that_is_advised_can_be_copied():
     for text in (RUN_ID, "it's\x85 a\\b\n", "plain", "two words"):
         command = f"printf %s {quoted(text)}"
         assert acting(command) == set()
@@ -267,7 +263,7 @@ def test_a_command_that_is_advised_can_be_copied() -> None:
         assert said.stdout.decode() == text
 
 
-def test_newlines_stay_only_in_texts_of_several_lines() -> None:
+def test_newlines_stay_only_in_texts_of_several_lines():
     assert visible("a\tb\nc\x1b\x9b\u2066") == r"a\tb\nc\x1b\u009b\u2066"
     assert visible_lines("a\tb\nc\r\n") == "a\tb\nc\\r\n"
     assert visible("Zoë ✓ 日本 👩‍🚀") == "Zoë ✓ 日本 👩‍🚀"

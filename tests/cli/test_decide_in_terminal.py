@@ -30,7 +30,7 @@ def asked(client: Client) -> Client:
     ],
 )
 @pytest.mark.usefixtures("asked")
-def test_what_is_shown_fits_the_terminal(url: str, columns: int, command: list[str]) -> None:
+def test_what_is_shown_fits_the_terminal(url, columns, command):
     with Keyboard(columns, *command, "--store", url) as keyboard:
         lines = _ESCAPES.sub("", keyboard.rest()).splitlines()
 
@@ -39,7 +39,7 @@ def test_what_is_shown_fits_the_terminal(url: str, columns: int, command: list[s
     assert any("order-8" in line or line.startswith("review") for line in lines)
 
 
-def test_asks_for_the_decision_and_every_field_until_they_fit(url: str, asked: Client) -> None:
+def test_asks_for_the_decision_and_every_field_until_they_fit(url, asked):
     with Keyboard(60, "decide", "order-8:review", "--store", url) as keyboard:
         keyboard.answer("Decision (approve, reject): ", "maybe")
         keyboard.answer("Decision (approve, reject): ", "approve")
@@ -59,7 +59,7 @@ def test_asks_for_the_decision_and_every_field_until_they_fit(url: str, asked: C
     assert answer.data == {"amount": 90, "paid": True}
 
 
-def test_asks_why_something_is_rejected_and_for_no_fields(url: str, asked: Client) -> None:
+def test_asks_why_something_is_rejected_and_for_no_fields(url, asked):
     with Keyboard(80, "decide", "order-8:review", "--store", url, "--by", "ann") as keyboard:
         keyboard.answer("Decision (approve, reject): ", "2")
         keyboard.answer("Why (may be empty): ", "too much")
@@ -70,7 +70,7 @@ def test_asks_why_something_is_rejected_and_for_no_fields(url: str, asked: Clien
     assert (answer.by, answer.note, answer.data) == ("ann", "too much", None)
 
 
-def test_decides_nothing_when_the_person_leaves(url: str, asked: Client) -> None:
+def test_decides_nothing_when_the_person_leaves(url, asked):
     with Keyboard(80, "decide", "order-8:review", "approve", "--store", url) as keyboard:
         keyboard.expect("amount (whole number) [120]: ")
         keyboard.leave()
@@ -81,7 +81,7 @@ def test_decides_nothing_when_the_person_leaves(url: str, asked: Client) -> None
     assert asked.approvals.get("order-8:review").is_open
 
 
-def test_asks_nothing_where_nothing_is_missing(url: str, client: Client) -> None:
+def test_asks_nothing_where_nothing_is_missing(url, client):
     client.submit(refunds, ORDER, id="order-7")
 
     with Keyboard(
@@ -92,7 +92,7 @@ def test_asks_nothing_where_nothing_is_missing(url: str, client: Client) -> None
     assert written == "order-7:review is decided: approve\n"
 
 
-def test_asks_nothing_of_somebody_who_may_not_decide(url: str, client: Client) -> None:
+def test_asks_nothing_of_somebody_who_may_not_decide(url, client):
     client.submit(refunds, ORDER, id="order-7")
 
     with Keyboard(80, "decide", "order-7:review", "--by", "eve", "--store", url) as keyboard:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from perdure import Client, Worker
+from perdure import Worker
 from tests.cli import sample_tasks as sample
-from tests.cli.commands import Commands
 from tests.cli.records import record_worker
 
 
 class TestDepth:
-    def test_counts_by_queue_and_status(self, perdure: Commands, client: Client) -> None:
+    def test_counts_by_queue_and_status(self, perdure, client):
         client.enqueue_many(sample.greet, ["a", "b"])
         client.enqueue(sample.add.options(delay="1h"), 1, 2)
 
@@ -23,9 +22,7 @@ class TestDepth:
             ["total", "2", "1"],
         ]
 
-    def test_marks_a_paused_queue_even_without_jobs(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_marks_a_paused_queue_even_without_jobs(self, perdure, client):
         client.queues.pause("mail", by="ann")
 
         shown = perdure("queues", "list")
@@ -34,13 +31,13 @@ class TestDepth:
         queues = perdure("queues", "list", "--json").items
         assert [(each["name"], each["paused_by"]) for each in queues] == [("mail", "ann")]
 
-    def test_says_that_there_is_nothing(self, perdure: Commands, client: Client) -> None:
+    def test_says_that_there_is_nothing(self, perdure, client):
         assert perdure("queues", "list").out == "no jobs\n"
         assert perdure("queues", "list", "--json").items == []
 
 
 class TestWorkers:
-    def test_lists_those_that_are_alive(self, perdure: Commands, client: Client, url: str) -> None:
+    def test_lists_those_that_are_alive(self, perdure, client, url):
         handle = Worker(url, tasks=[sample.add], concurrency=7, id="w-1", tags=["gpu"]).start()
         try:
             shown = perdure("workers", "list")
@@ -59,9 +56,7 @@ class TestWorkers:
         assert [(each["info"]["id"], each["state"]) for each in as_json] == [("w-1", "live")]
         assert perdure("workers", "list").out == "no workers\n"
 
-    def test_says_of_one_that_was_killed_that_it_is_silent(
-        self, perdure: Commands, client: Client, url: str
-    ) -> None:
+    def test_says_of_one_that_was_killed_that_it_is_silent(self, perdure, client, url):
         record_worker(url, id="w-2", lease=timedelta(microseconds=1))
 
         heads, row = perdure("workers", "list").rows

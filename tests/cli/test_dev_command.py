@@ -94,7 +94,7 @@ def developing(folder: Path) -> Iterator[Lines]:
         lines.close()
 
 
-def test_runs_what_it_finds_and_takes_up_changes(tmp_path: Path) -> None:
+def test_runs_what_it_finds_and_takes_up_changes(tmp_path):
     write_code(tmp_path, "'hello'")
     with developing(tmp_path) as lines, Client(f"sqlite:///{tmp_path}/perdure.db") as client:
         assert lines.next("store")["text"] == "store: sqlite:///perdure.db"
@@ -120,7 +120,7 @@ def test_runs_what_it_finds_and_takes_up_changes(tmp_path: Path) -> None:
         assert lines.stop() == 0
 
 
-def test_a_module_that_is_not_there_is_bad_usage(tmp_path: Path) -> None:
+def test_a_module_that_is_not_there_is_bad_usage(tmp_path):
     done = run_cli("dev", "nope", cwd=tmp_path)
 
     assert done.returncode == 2
@@ -129,5 +129,5 @@ def test_a_module_that_is_not_there_is_bad_usage(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_memory_cannot_be_shared() -> None:
+def test_memory_cannot_be_shared():
     assert_told(Commands("memory://x")("dev", "nope"), 2, "one process")

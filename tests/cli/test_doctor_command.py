@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from datetime import timedelta
-from pathlib import Path
 
 from rich.console import Console
 
@@ -19,7 +18,7 @@ from tests.cli.commands import Commands
 
 
 class TestExitCode:
-    def test_is_0_with_nothing_but_warnings(self, perdure: Commands, client: Client) -> None:
+    def test_is_0_with_nothing_but_warnings(self, perdure, client):
         client.queues.pause("mail", by="ann")
 
         shown = perdure("doctor")
@@ -27,16 +26,14 @@ class TestExitCode:
         assert ["2", "warnings"] in shown.rows
         assert "perdure queues resume mail" in shown.out
 
-    def test_is_1_with_an_error(self, perdure: Commands, client: Client) -> None:
+    def test_is_1_with_an_error(self, perdure, client):
         client.enqueue(sample.add, 1, 2)
 
         shown = perdure("doctor")
         assert shown.exit_code == 1
         assert ["1", "error"] in shown.rows
 
-    def test_looks_at_all_namespaces_unless_told_otherwise(
-        self, perdure: Commands, url: str
-    ) -> None:
+    def test_looks_at_all_namespaces_unless_told_otherwise(self, perdure, url):
         with Client(url, namespace="team-a") as client:
             client.enqueue(sample.add, 1, 2)
 
@@ -44,7 +41,7 @@ class TestExitCode:
         assert perdure("doctor", "--namespace", "default").exit_code == 0
 
 
-def test_advises_commands_that_find_the_same_store(url: str, client: Client) -> None:
+def test_advises_commands_that_find_the_same_store(url, client):
     client.queues.pause("mail")
     client.queues.pause("big mail")
     with Client(url, namespace="team-a") as other:
@@ -56,7 +53,7 @@ def test_advises_commands_that_find_the_same_store(url: str, client: Client) -> 
     assert f"perdure queues resume mail --namespace team-a --store {url}" in shown
 
 
-def test_gives_json(perdure: Commands, client: Client, url: str) -> None:
+def test_gives_json(perdure, client, url):
     client.enqueue(sample.add, 1, 2)
 
     shown = perdure("doctor", "--json")
@@ -81,7 +78,7 @@ def test_gives_json(perdure: Commands, client: Client, url: str) -> None:
     }
 
 
-def test_gives_a_store_that_cannot_be_used_as_a_finding(tmp_path: Path) -> None:
+def test_gives_a_store_that_cannot_be_used_as_a_finding(tmp_path):
     shown = Commands(None)("doctor", "--json", "--store", f"sqlite:///{tmp_path}/none/work.db")
 
     assert shown.exit_code == 3
@@ -114,7 +111,7 @@ def printed(width: int) -> list[str]:
 
 
 class TestPicture:
-    def test_in_a_wide_terminal(self) -> None:
+    def test_in_a_wide_terminal(self):
         assert printed(72) == [
             "sqlite:///work.db",
             "ok      store     the store answers in 0.3ms",
@@ -124,7 +121,7 @@ class TestPicture:
             "1 error",
         ]
 
-    def test_in_a_narrow_one(self) -> None:
+    def test_in_a_narrow_one(self):
         assert printed(40) == [
             "sqlite:///work.db",
             "ok      store",

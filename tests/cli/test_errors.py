@@ -27,9 +27,7 @@ def assert_told(answer: Answer, exit_code: int, *words: str) -> None:
 
 
 class TestJson:
-    def test_has_code_arguments_and_actions_with_their_commands(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_has_code_arguments_and_actions_with_their_commands(self, perdure, client):
         answer = perdure("runs", "get", "nope", "--json")
 
         assert (answer.exit_code, answer.out) == (1, "")
@@ -51,12 +49,12 @@ class TestJson:
             ],
         }
 
-    def test_of_one_command_does_not_outlast_it(self, perdure: Commands, client: Client) -> None:
+    def test_of_one_command_does_not_outlast_it(self, perdure, client):
         perdure("runs", "get", "nope", "--json")
 
         assert_told(perdure("runs", "get", "nope"), 1, "run 'nope' not found")
 
-    def test_suggests_commands(self, perdure: Commands, client: Client) -> None:
+    def test_suggests_commands(self, perdure, client):
         client.submit(sample_flows.orders, 5, id="order-5")
         client.runs.cancel("order-5")
 
@@ -71,18 +69,14 @@ class TestJson:
 
 
 class TestExitCodes:
-    def test_help_tells_all_of_them(self) -> None:
+    def test_help_tells_all_of_them(self):
         assert {int(each) for each in re.findall(r"\d+", EXIT_CODES)} == set(ExitCode)
 
-    def test_a_job_that_is_not_there_is_refused_with_1(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_a_job_that_is_not_there_is_refused_with_1(self, perdure, client):
         for command in ("get", "retry", "cancel", "watch"):
             assert_told(perdure("jobs", command, "nope"), 1, "job 'nope' not found")
 
-    def test_a_missing_store_is_bad_usage(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_missing_store_is_bad_usage(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
 
         assert_told(
@@ -93,9 +87,7 @@ class TestExitCodes:
             "perdure.db was not found",
         )
 
-    def test_without_a_store_the_one_in_the_current_folder_is_meant(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_without_a_store_the_one_in_the_current_folder_is_meant(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         with Client("sqlite:///perdure.db") as client:
             client.queues.pause("mail")
@@ -103,13 +95,13 @@ class TestExitCodes:
         assert "mail (paused)" in Commands(None)("queues", "list").out
 
     @pytest.mark.parametrize("url", ["mysql://host/db", "work.db", "sqlite://work.db"])
-    def test_a_wrong_url_is_bad_usage(self, url: str) -> None:
+    def test_a_wrong_url_is_bad_usage(self, url):
         assert_told(Commands(url)("queues", "list"), 2, url, "sqlite:///")
 
-    def test_memory_cannot_be_looked_into(self) -> None:
+    def test_memory_cannot_be_looked_into(self):
         assert_told(Commands("memory://x")("queues", "list"), 2, "one process")
 
-    def test_an_unreachable_server_is_3(self) -> None:
+    def test_an_unreachable_server_is_3(self):
         answer = Commands("postgresql://nobody:secret@127.0.0.1:1/none")("queues", "list")
 
         assert_told(answer, 3, "cannot open the store", "Is the server running")
@@ -126,7 +118,7 @@ class TestExitCodes:
             "postgresql://127.0.0.1:1/x?PASSWORD=hunter2",
         ],
     )
-    def test_no_error_shows_the_password_of_a_url(self, url: str) -> None:
+    def test_no_error_shows_the_password_of_a_url(self, url):
         for answer in (
             Commands(url)("queues", "list"),
             Commands(None)("queues", "list", "--store", url),
@@ -135,35 +127,33 @@ class TestExitCodes:
             assert answer.exit_code > 1
             assert "hunter2" not in answer.error
 
-    def test_a_missing_file_is_3_and_is_not_created(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_3_and_is_not_created(self, tmp_path):
         file = tmp_path / "typo.db"
 
         assert_told(Commands(f"sqlite:///{file}")("queues", "list"), 3, "no file", "typo.db")
         assert not file.exists()
 
     @pytest.mark.parametrize("command", ["run", "submit"])
-    def test_a_flow_that_is_not_there_makes_no_store(self, command: str, tmp_path: Path) -> None:
+    def test_a_flow_that_is_not_there_makes_no_store(self, command, tmp_path):
         file = tmp_path / "new.db"
 
         assert_told(Commands(f"sqlite:///{file}")(command, "nope"), 2, "module 'nope' not found")
         assert not file.exists()
 
-    def test_a_file_of_another_kind_is_3(self, tmp_path: Path) -> None:
+    def test_a_file_of_another_kind_is_3(self, tmp_path):
         file = tmp_path / "notes.txt"
         file.write_text("dear diary " * 1000)
 
         assert_told(Commands(f"sqlite:///{file}")("queues", "list"), 3, "notes.txt")
 
-    def test_bad_options_are_bad_usage(self, perdure: Commands, client: Client) -> None:
+    def test_bad_options_are_bad_usage(self, perdure, client):
         client.open()
         for bad in (["--status", "lost"], ["--limit", "0"], ["--limit", "x"], ["--colour"]):
             answer = perdure("jobs", "list", *bad)
             assert answer.exit_code == 2
             assert "Traceback" not in answer.error
 
-    def test_a_namespace_that_is_no_name_is_bad_usage(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_a_namespace_that_is_no_name_is_bad_usage(self, perdure, client):
         assert_told(perdure("queues", "list", "--namespace", ""), 2, "namespace")
 
 
@@ -181,16 +171,14 @@ class TestBadUsage:
             (["jobs", "get", "a", "b"], "cli.usage", None),
         ],
     )
-    def test_is_json_with_a_code_where_json_is_asked_for(
-        self, words: list[str], code: str, name: str | None, perdure: Commands
-    ) -> None:
+    def test_is_json_with_a_code_where_json_is_asked_for(self, words, code, name, perdure):
         answer = perdure(*words, *([] if "--json" in words else ["--json"]))
 
         assert (answer.exit_code, answer.out) == (2, "")
         error = json.loads(answer.error)["error"]
         assert (error["code"], error["args"].get("name"), error["actions"]) == (code, name, [])
 
-    def test_is_text_where_json_is_an_argument(self, perdure: Commands) -> None:
+    def test_is_text_where_json_is_an_argument(self, perdure):
         assert_told(perdure("jobs", "get", "a", "b", "--", "--json"), 2, "extra argument")
 
     @pytest.mark.parametrize(
@@ -201,28 +189,26 @@ class TestBadUsage:
             (["waits", "list", "--name", ""], "--name"),
         ],
     )
-    def test_of_an_argument_names_it_as_the_command_does(
-        self, words: list[str], name: str, perdure: Commands, client: Client
-    ) -> None:
+    def test_of_an_argument_names_it_as_the_command_does(self, words, name, perdure, client):
         client.open()
 
         assert_told(perdure(*words), 2, f"perdure: {name} must be")
 
 
 class TestOptions:
-    def test_a_value_that_is_none_of_those_there_are(self, perdure: Commands) -> None:
+    def test_a_value_that_is_none_of_those_there_are(self, perdure):
         told = perdure("runs", "list", "--status", "bogus")
 
         assert_told(told, 2, "--status must be one of 'running'", "(got 'bogus')")
 
     @pytest.mark.parametrize("before", [[], ["runs"]])
-    def test_of_a_command_that_stand_before_it(self, before: list[str], perdure: Commands) -> None:
+    def test_of_a_command_that_stand_before_it(self, before, perdure):
         told = perdure(*before, "--store", "sqlite:///work.db", "list")
 
         path = " ".join(["perdure", *before])
         assert_told(told, 2, f"--store goes after the command. Write {path} COMMAND --store")
 
-    def test_an_id_of_no_approval_is_quoted_once(self, perdure: Commands, client: Client) -> None:
+    def test_an_id_of_no_approval_is_quoted_once(self, perdure, client):
         client.open()
 
         assert_told(
@@ -234,7 +220,7 @@ class TestOptions:
 
 class TestOutput:
     @pytest.mark.parametrize("flags", [[], ["--json"]])
-    def test_without_room_is_one_line(self, flags: list[str], client: Client, url: str) -> None:
+    def test_without_room_is_one_line(self, flags, client, url):
         client.queues.pause("mail")
 
         with open("/dev/full", "w") as full:
@@ -251,9 +237,7 @@ class TestOutput:
         [line] = done.stderr.splitlines()
         assert line.startswith("perdure: cannot write: No space left on device")
 
-    def test_of_an_export_needs_a_file(
-        self, perdure: Commands, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_an_export_needs_a_file(self, perdure, client, tmp_path, monkeypatch):
         client.open()
         monkeypatch.chdir(tmp_path)
 
@@ -261,7 +245,7 @@ class TestOutput:
         assert not Path("-").exists()
 
 
-def test_the_package_runs_as_a_program(tmp_path: Path) -> None:
+def test_the_package_runs_as_a_program(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "perdure", "--version"],
         cwd=tmp_path,
@@ -275,7 +259,7 @@ def test_the_package_runs_as_a_program(tmp_path: Path) -> None:
 
 
 class TestWithoutTheExtra:
-    def test_says_what_to_install(self, tmp_path: Path) -> None:
+    def test_says_what_to_install(self, tmp_path):
         (tmp_path / "run.py").write_text(
             "import sys\n"
             "import importlib.util as util\n"
@@ -295,7 +279,7 @@ class TestWithoutTheExtra:
 
 
 class TestHelp:
-    def test_names_every_command(self, tmp_path: Path) -> None:
+    def test_names_every_command(self, tmp_path):
         shown = run_cli("--help", cwd=tmp_path)
 
         assert shown.returncode == 0
@@ -304,5 +288,5 @@ class TestHelp:
         )
         assert "Exit codes" in shown.stdout
 
-    def test_says_its_version(self, tmp_path: Path) -> None:
+    def test_says_its_version(self, tmp_path):
         assert run_cli("--version", cwd=tmp_path).stdout.startswith("perdure 0.")

@@ -28,7 +28,7 @@ def file(folder: Path) -> str:
 
 
 class TestShow:
-    def test_has_version_nodes_and_picture(self) -> None:
+    def test_has_version_nodes_and_picture(self):
         shown = Commands(None)("flows", "show", f"{MODULE}:orders")
 
         assert shown.exit_code == 0
@@ -38,7 +38,7 @@ class TestShow:
         assert "waits for approval, 3d at most" in shown.out
         assert shown.out.endswith(sample.orders.mermaid())
 
-    def test_says_what_nodes_do_and_who_decides(self) -> None:
+    def test_says_what_nodes_do_and_who_decides(self):
         flow = (
             Flow("refunds")
             .then(sample.fetch)
@@ -59,14 +59,14 @@ class TestShow:
         ]
         assert columns["QUEUE"] == ["default", "notes", "", "", ""]
 
-    def test_gives_the_definition_as_json(self) -> None:
+    def test_gives_the_definition_as_json(self):
         shown = Commands(None)("flows", "show", f"{MODULE}:orders", "--json").json
 
         assert (shown["name"], shown["version"]) == ("orders", sample.orders.version)
         nodes = [node["id"] for node in shown["definition"]["nodes"]]
         assert nodes == list(sample.orders.graph.nodes)
 
-    def test_says_what_is_no_flow(self) -> None:
+    def test_says_what_is_no_flow(self):
         shown = Commands(None)("flows", "show", f"{MODULE}:pack")
 
         assert shown.exit_code == 2
@@ -74,41 +74,41 @@ class TestShow:
 
 
 class TestOfAFile:
-    def test_is_shown(self, file: str) -> None:
+    def test_is_shown(self, file):
         shown = Commands(None)("flows", "show", file, "--app", MODULE)
 
         assert shown.exit_code == 0
         assert ["flow", "labels"] in shown.rows
         assert ["stick", "task", "label", "default"] in shown.rows
 
-    def test_is_drawn(self, file: str) -> None:
+    def test_is_drawn(self, file):
         flow = Flow.from_yaml(YAML, tasks=[sample.label])
 
         drawn = Commands(None)("flows", "graph", file, "--app", MODULE)
 
         assert drawn.out == flow.mermaid()
 
-    def test_is_listed(self, file: str) -> None:
+    def test_is_listed(self, file):
         [listed] = Commands(None)("flows", "list", file, "--app", MODULE, "--json").json
 
         assert (listed["name"], listed["nodes"]) == ("labels", 1)
 
     @pytest.mark.parametrize("command", ["show", "graph", "list"])
-    def test_without_an_app_says_that_one_is_needed(self, file: str, command: str) -> None:
+    def test_without_an_app_says_that_one_is_needed(self, file, command):
         refused = Commands(None)("flows", command, file)
 
         assert refused.exit_code == 2
         assert "unknown task 'label'" in refused.error
         assert "Pass --app MODULE" in refused.error
 
-    def test_without_an_app_has_no_more_faults_for_it(self, file: str) -> None:
+    def test_without_an_app_has_no_more_faults_for_it(self, file):
         error = Commands(None)("flows", "show", file, "--json").error
 
         told = json.loads(error)["error"]
         assert {each["code"] for each in told["faults"]} == {"flow.unknown_task"}
         assert "Pass --app MODULE" in told["message"]
 
-    def test_that_names_no_code_is_not_told_of_an_app(self, folder: Path) -> None:
+    def test_that_names_no_code_is_not_told_of_an_app(self, folder):
         (folder / "odd.yaml").write_text("flow: odd\nodd: 1\nnodes: []\n", encoding="utf-8")
 
         refused = Commands(None)("flows", "show", str(folder / "odd.yaml"))
@@ -116,7 +116,7 @@ class TestOfAFile:
         assert refused.exit_code == 2
         assert "--app" not in refused.error
 
-    def test_an_app_alone_is_refused(self) -> None:
+    def test_an_app_alone_is_refused(self):
         refused = Commands(None)("flows", "list", "--app", MODULE)
 
         assert refused.exit_code == 2

@@ -60,9 +60,7 @@ def answers(person: Person, form: Any, given: Any = None) -> Any:
         ({}, "text", "text"),
     ],
 )
-def test_what_is_typed_is_read_by_the_type_of_its_field(
-    field: dict[str, Any], typed: str, value: Any
-) -> None:
+def test_what_is_typed_is_read_by_the_type_of_its_field(field, typed, value):
     read = understood(typed, field)
 
     assert (read, type(read)) == (value, type(value))
@@ -80,22 +78,20 @@ def test_what_is_typed_is_read_by_the_type_of_its_field(
         ({"type": "string"}, "", "form.nothing_entered"),
     ],
 )
-def test_what_cannot_be_read_is_told_and_asked_for_again(
-    field: dict[str, Any], typed: str, code: str
-) -> None:
+def test_what_cannot_be_read_is_told_and_asked_for_again(field, typed, code):
     with refused(code, InvalidInput):
         understood(typed, field)
 
 
 class TestAsking:
-    def test_goes_through_the_fields_in_their_order(self) -> None:
+    def test_goes_through_the_fields_in_their_order(self):
         person = Person("5", "y")
         fields = form("amount", "paid", amount={"type": "integer"}, paid={"type": "boolean"})
 
         assert answers(person, fields) == {"amount": 5, "paid": True}
         assert person.prompts == ["amount (whole number): ", "paid (y/n): "]
 
-    def test_shows_title_description_and_choices(self) -> None:
+    def test_shows_title_description_and_choices(self):
         person = Person("2")
         size = {"title": "Size", "description": "How much.", "enum": ["small", "large"]}
 
@@ -103,7 +99,7 @@ class TestAsking:
         assert person.told == ["How much.", "  1) small", "  2) large"]
         assert person.prompts == ["Size: "]
 
-    def test_takes_what_is_there_or_the_default_for_nothing_typed(self) -> None:
+    def test_takes_what_is_there_or_the_default_for_nothing_typed(self):
         person = Person("", "", "")
         fields = form(
             "amount",
@@ -121,19 +117,19 @@ class TestAsking:
             "paid (y/n) [n]: ",
         ]
 
-    def test_leaves_out_what_may_be_empty(self) -> None:
+    def test_leaves_out_what_may_be_empty(self):
         person = Person("")
 
         assert answers(person, form(why={"type": "string"})) == {}
         assert person.prompts == ["why (may be empty): "]
 
-    def test_asks_again_until_it_understands(self) -> None:
+    def test_asks_again_until_it_understands(self):
         person = Person("", "much", "5")
 
         assert answers(person, form("amount", amount={"type": "integer"})) == {"amount": 5}
         assert person.told == ["enter a whole number", "enter a whole number"]
 
-    def test_asks_again_for_what_did_not_fit_with_the_reason(self) -> None:
+    def test_asks_again_for_what_did_not_fit_with_the_reason(self):
         person = Person("0", "fine", "7")
         fields = form("amount", amount={"type": "integer"}, why={"type": "string"})
         asking = FormAsking(fields, None, person.ask, person.tell)
@@ -152,18 +148,18 @@ class TestAsking:
         assert person.told == ["amount: is required"]
         assert person.prompts[-1] == "amount (whole number) [0]: "
 
-    def test_follows_references_within_the_form(self) -> None:
+    def test_follows_references_within_the_form(self):
         person = Person("3")
         fields = {**form("n", n={"$ref": "#/$defs/n"}), "$defs": {"n": {"type": "integer"}}}
 
         assert answers(person, fields) == {"n": 3}
 
-    def test_of_a_form_without_fields_asks_nothing(self) -> None:
+    def test_of_a_form_without_fields_asks_nothing(self):
         assert answers(Person(), {"type": "object"}) == {}
         assert answers(Person(), True) == {}
 
 
-def test_fields_on_the_command_line_are_read_by_type_too() -> None:
+def test_fields_on_the_command_line_are_read_by_type_too():
     fields = form(amount={"type": "integer"}, why={"type": "string"})
 
     given = given_fields(["amount=5", "why=a=b", "other=[1]"], fields)

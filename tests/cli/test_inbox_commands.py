@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from perdure import Client, Flow
-from tests.cli.commands import Commands
 from tests.cli.test_errors import assert_told
 
 FORM: dict[str, Any] = {
@@ -57,7 +56,7 @@ class TestWhatCannotBeReadHere:
         with Client(url, codec=Sealing()) as other:
             other.submit(refunds, ORDER, id="sealed")
 
-    def test_is_listed_with_the_rest(self, perdure: Commands) -> None:
+    def test_is_listed_with_the_rest(self, perdure):
         shown = perdure("inbox")
 
         assert shown.exit_code == 0
@@ -73,12 +72,12 @@ class TestWhatCannotBeReadHere:
         assert (sealed["flow"], sealed["deciders"]) == ("refunds", ["finance"])
         assert {each["fault"] for each in items.values()} == {None}
 
-    def test_is_listed_by_its_flow(self, perdure: Commands) -> None:
+    def test_is_listed_by_its_flow(self, perdure):
         ids = [each["id"] for each in perdure("inbox", "--flow", "refunds", "--json").items]
 
         assert ids == ["order-7:review", "sealed:review"]
 
-    def test_is_shown_as_far_as_it_can_be(self, perdure: Commands) -> None:
+    def test_is_shown_as_far_as_it_can_be(self, perdure):
         shown = perdure("approvals", "get", "sealed:review")
 
         assert shown.exit_code == 0
@@ -86,13 +85,13 @@ class TestWhatCannotBeReadHere:
         assert "cannot be read" in shown.out
         assert perdure("waits", "list").exit_code == 0
 
-    def test_is_not_decided_without_a_decision(self, perdure: Commands) -> None:
+    def test_is_not_decided_without_a_decision(self, perdure):
         assert perdure("decide", "sealed:review").exit_code == 2
 
 
 class TestInbox:
     @pytest.mark.usefixtures("asked")
-    def test_lists_what_is_to_be_decided(self, perdure: Commands) -> None:
+    def test_lists_what_is_to_be_decided(self, perdure):
         head, first, second = perdure("inbox").rows
 
         assert head == ["APPROVAL", "TITLE", "FOR", "OPEN", "FLOW"]
@@ -100,7 +99,7 @@ class TestInbox:
         assert second[0] == "order-8:review"
 
     @pytest.mark.usefixtures("asked")
-    def test_is_of_somebody(self, perdure: Commands) -> None:
+    def test_is_of_somebody(self, perdure):
         ids = [each["id"] for each in perdure("inbox", "--for", "ann", "--json").items]
         of_two = perdure("inbox", "--for", "ann", "--for", "finance", "--json").items
 
@@ -108,7 +107,7 @@ class TestInbox:
         assert len(of_two) == 2
 
     @pytest.mark.usefixtures("asked")
-    def test_pages_on(self, perdure: Commands) -> None:
+    def test_pages_on(self, perdure):
         first = perdure("inbox", "--limit", "1")
         cursor = first.error.partition("--cursor ")[2].partition(",")[0]
         second = perdure("inbox", "--limit", "5", "--cursor", cursor)
@@ -116,14 +115,14 @@ class TestInbox:
         assert [row[0] for row in first.rows[1:]] == ["order-7:review"]
         assert [row[0] for row in second.rows[1:]] == ["order-8:review"]
 
-    def test_may_be_empty(self, perdure: Commands, client: Client) -> None:
+    def test_may_be_empty(self, perdure, client):
         client.open()
 
         assert perdure("inbox").out == "no open approvals\n"
         assert perdure("inbox", "--json").items == []
 
     @pytest.mark.usefixtures("asked")
-    def test_shows_one_in_full(self, perdure: Commands) -> None:
+    def test_shows_one_in_full(self, perdure):
         shown = perdure("approvals", "get", "order-7:review").out
 
         assert shown.startswith("Refund 7?\nPlease look.\n")
@@ -135,9 +134,7 @@ class TestInbox:
         ):
             assert text in shown
 
-    def test_shows_one_that_is_decided_with_who_said_what(
-        self, perdure: Commands, asked: Client
-    ) -> None:
+    def test_shows_one_that_is_decided_with_who_said_what(self, perdure, asked):
         asked.approvals.decide(
             "order-7:review", "approve", roles=["finance"], by="lea", note="fine"
         )
@@ -150,7 +147,7 @@ class TestInbox:
         assert (fields["decision"], fields["answers"][0]["by"]) == ("approve", "lea")
 
     @pytest.mark.usefixtures("asked")
-    def test_of_one_that_there_is_not_says_so(self, perdure: Commands) -> None:
+    def test_of_one_that_there_is_not_says_so(self, perdure):
         done = perdure("approvals", "get", "order-7:reviw")
 
         assert done.exit_code == 1
@@ -158,7 +155,7 @@ class TestInbox:
 
 
 class TestDecide:
-    def test_takes_everything_from_the_command_line(self, perdure: Commands, asked: Client) -> None:
+    def test_takes_everything_from_the_command_line(self, perdure, asked):
         done = perdure(
             "decide",
             "order-7:review",
@@ -175,12 +172,12 @@ class TestDecide:
         [answer] = asked.approvals.get("order-7:review").answers
         assert (answer.by, answer.note, answer.stands_for) == ("lea", "ok", ("finance",))
 
-    def test_is_by_the_one_who_is_logged_in(self, perdure: Commands, asked: Client) -> None:
+    def test_is_by_the_one_who_is_logged_in(self, perdure, asked):
         perdure("decide", "order-8:review", "approve")
 
         assert asked.approvals.get("order-8:review").answers[0].by == getpass.getuser()
 
-    def test_takes_data_as_json_and_fields_by_name(self, perdure: Commands, asked: Client) -> None:
+    def test_takes_data_as_json_and_fields_by_name(self, perdure, asked):
         done = perdure(
             "decide", "order-8:review", "approve", "--data", '{"amount": 5, "paid": false}',
             "--field", "paid=y", "--field", "reason=12", "--json",
@@ -190,7 +187,7 @@ class TestDecide:
         [answer] = asked.approvals.get("order-8:review").answers
         assert answer.data == {"amount": 5, "paid": True, "reason": "12"}
 
-    def test_says_what_is_wrong_with_each_field(self, perdure: Commands, asked: Client) -> None:
+    def test_says_what_is_wrong_with_each_field(self, perdure, asked):
         done = perdure("decide", "order-8:review", "approve", "--field", "amount=0")
 
         assert done.exit_code == 2
@@ -207,22 +204,20 @@ class TestDecide:
         ],
     )
     @pytest.mark.usefixtures("asked")
-    def test_refuses_data_that_it_does_not_understand(
-        self, perdure: Commands, arguments: list[str], reason: str
-    ) -> None:
+    def test_refuses_data_that_it_does_not_understand(self, perdure, arguments, reason):
         done = perdure("decide", "order-8:review", "approve", *arguments)
 
         assert done.exit_code == 2
         assert reason in done.error
 
     @pytest.mark.usefixtures("asked")
-    def test_without_a_decision_says_which_there_are(self, perdure: Commands) -> None:
+    def test_without_a_decision_says_which_there_are(self, perdure):
         done = perdure("decide", "order-7:review")
 
         assert_told(done, 2, "order-7:review", "'approve' or 'reject'")
 
     @pytest.mark.usefixtures("asked")
-    def test_is_refused_to_who_may_not(self, perdure: Commands) -> None:
+    def test_is_refused_to_who_may_not(self, perdure):
         done = perdure("decide", "order-7:review", "approve", "--by", "eve")
 
         assert done.exit_code == 1
@@ -230,7 +225,7 @@ class TestDecide:
         assert "with --by, and in which roles with --role" in done.error
 
     @pytest.mark.usefixtures("asked")
-    def test_twice_says_who_was_first(self, perdure: Commands) -> None:
+    def test_twice_says_who_was_first(self, perdure):
         perdure("decide", "order-8:review", "approve", "--by", "ann")
 
         done = perdure("decide", "order-8:review", "reject", "--by", "bob")
@@ -238,7 +233,7 @@ class TestDecide:
         assert done.exit_code == 1
         assert "is closed: approve by ann" in done.error
 
-    def test_of_several_says_what_is_missing(self, perdure: Commands, client: Client) -> None:
+    def test_of_several_says_what_is_missing(self, perdure, client):
         client.submit(several, ORDER, id="order-9")
 
         done = perdure("decide", "order-9:review", "approve", "--by", "ann")

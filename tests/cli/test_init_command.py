@@ -7,8 +7,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from perdure.cli.commands.init import FILES
 from tests.cli.commands import Commands
 from tests.cli.processes import clean_environment
@@ -20,9 +18,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(file.relative_to(folder)): file.read_text() for file in files}
 
 
-def test_lays_out_all_files_and_says_what_is_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lays_out_all_files_and_says_what_is_next(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = Commands(None)("init", "My Shop")
 
@@ -38,7 +34,7 @@ def test_lays_out_all_files_and_says_what_is_next(
     assert project["project"]["name"] == "my-shop"
 
 
-def test_lays_out_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lays_out_in_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = Commands(None)("init", "--json").json
 
@@ -46,7 +42,7 @@ def test_lays_out_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.Monk
     assert shown["next"][0] == "perdure dev orders"
 
 
-def test_overwrites_nothing(tmp_path: Path) -> None:
+def test_overwrites_nothing(tmp_path):
     (tmp_path / "README.md").write_text("mine")
 
     assert_told(
@@ -55,13 +51,13 @@ def test_overwrites_nothing(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"README.md": "mine"}
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "shop").write_text("mine")
 
     assert_told(Commands(None)("init", str(tmp_path / "shop")), 1, "is a file")
 
 
-def test_the_tests_of_the_project_pass(tmp_path: Path) -> None:
+def test_the_tests_of_the_project_pass(tmp_path):
     Commands(None)("init", str(tmp_path))
     plugins = ["asyncio", "cacheprovider", "randomly", "xdist"]
     done = subprocess.run(
@@ -76,7 +72,7 @@ def test_the_tests_of_the_project_pass(tmp_path: Path) -> None:
     assert "4 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_its_flow_runs_and_waits_for_a_person(tmp_path: Path) -> None:
+def test_its_flow_runs_and_waits_for_a_person(tmp_path):
     Commands(None)("init", str(tmp_path))
     program = (
         "from perdure import Client, Worker\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from perdure.cli.commands.jobs import COMMANDS
 from perdure.store.opening import store_at
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
-from tests.cli.commands import Commands
 from tests.client.counted_store import CountedStore
 
 
@@ -38,7 +36,7 @@ class Reversed:
 
 
 class TestList:
-    def test_shows_the_newest_first(self, perdure: Commands, client: Client) -> None:
+    def test_shows_the_newest_first(self, perdure, client):
         first = client.enqueue(sample.add, 1, 2)
         second = client.enqueue(sample.greet.options(delay="1h", group="night"), "ann")
 
@@ -56,7 +54,7 @@ class TestList:
         "option",
         [("--status", "scheduled"), ("--queue", "mail"), ("--task", "greet"), ("--group", "night")],
     )
-    def test_filters(self, perdure: Commands, client: Client, option: tuple[str, str]) -> None:
+    def test_filters(self, perdure, client, option):
         client.enqueue(sample.add, 1, 2)
         wanted = client.enqueue(sample.greet.options(delay="1h", group="night"), "ann")
 
@@ -64,7 +62,7 @@ class TestList:
 
         assert [job["id"] for job in shown.items] == [wanted.id]
 
-    def test_pages_with_limit_and_cursor(self, perdure: Commands, client: Client) -> None:
+    def test_pages_with_limit_and_cursor(self, perdure, client):
         ids = [job.id for job in client.enqueue_many(sample.greet, ["a", "b", "c"])]
 
         page = perdure("jobs", "list", "--limit", "2")
@@ -75,13 +73,11 @@ class TestList:
         assert [row[0] for row in following.rows[1:]] == [ids[0]]
         assert following.error == ""
 
-    def test_says_that_there_is_nothing(self, perdure: Commands, client: Client) -> None:
+    def test_says_that_there_is_nothing(self, perdure, client):
         assert perdure("jobs", "list").out == "no jobs\n"
         assert perdure("jobs", "list", "--json").items == []
 
-    def test_looks_at_one_namespace_or_at_all(
-        self, perdure: Commands, client: Client, url: str
-    ) -> None:
+    def test_looks_at_one_namespace_or_at_all(self, perdure, client, url):
         client.enqueue(sample.add, 1, 2)
         with Client(url, namespace="team-a") as other:
             theirs = other.enqueue(sample.add, 3, 4)
@@ -94,7 +90,7 @@ class TestList:
 
 
 class TestShow:
-    def test_shows_input_and_result(self, perdure: Commands, client: Client, url: str) -> None:
+    def test_shows_input_and_result(self, perdure, client, url):
         job = client.enqueue(sample.greet.options(group="night", fingerprint="ann-1"), "ann")
         finish(url, client, job.id)
 
@@ -109,9 +105,7 @@ class TestShow:
         assert pairs["fingerprint"].strip() == "ann-1"
         assert pairs["progress"].startswith("100%")
 
-    def test_shows_every_failure_with_its_cause_and_place(
-        self, perdure: Commands, client: Client, url: str
-    ) -> None:
+    def test_shows_every_failure_with_its_cause_and_place(self, perdure, client, url):
         job = client.enqueue(sample.fail, "boom")
         finish(url, client, job.id)
 
@@ -122,7 +116,7 @@ class TestShow:
         assert "caused by  KeyError: 'inner'" in shown.out
         assert "sample_tasks.py" in shown.out
 
-    def test_gives_all_of_it_as_json(self, perdure: Commands, client: Client, url: str) -> None:
+    def test_gives_all_of_it_as_json(self, perdure, client, url):
         job = client.enqueue(sample.fail_once)
         finish(url, client, job.id)
 
@@ -135,7 +129,7 @@ class TestShow:
         assert failed["failure"]["message"] == "not the first time"
 
     @pytest.mark.parametrize("status", ["waiting", "completed"])
-    def test_reads_a_job_without_failures_once(self, memory_url: str, status: str) -> None:
+    def test_reads_a_job_without_failures_once(self, memory_url, status):
         counting = CountedStore(store_at(memory_url))
         with Client(counting.as_store()) as ours:
             job = ours.enqueue(sample.greet, "ann")
@@ -153,9 +147,7 @@ class TestShow:
         assert counting.calls == {"queries.get_job": 1}
 
     @pytest.mark.parametrize("value", [0, False, "", [], None], ids=repr)
-    def test_shows_a_falsy_result_as_it_is(
-        self, perdure: Commands, client: Client, url: str, value: object
-    ) -> None:
+    def test_shows_a_falsy_result_as_it_is(self, perdure, client, url, value):
         job = client.enqueue(sample.echo, value)
         finish(url, client, job.id)
 
@@ -163,9 +155,7 @@ class TestShow:
 
         assert ["result", json.dumps(value)] in shown.rows
 
-    def test_says_when_values_cannot_be_read_here(
-        self, perdure: Commands, client: Client, url: str
-    ) -> None:
+    def test_says_when_values_cannot_be_read_here(self, perdure, client, url):
         with Client(url, codec=Reversed()) as other:
             job = other.enqueue(sample.echo, "secret")
 
@@ -177,7 +167,7 @@ class TestShow:
 
 
 class TestRetry:
-    def test_starts_a_failed_job_anew(self, perdure: Commands, client: Client, url: str) -> None:
+    def test_starts_a_failed_job_anew(self, perdure, client, url):
         job = client.enqueue(sample.fail, "boom")
         finish(url, client, job.id)
 
@@ -187,9 +177,7 @@ class TestRetry:
         assert done.out == f"{job.id} is waiting, was failed\n"
         assert job.status == "waiting"
 
-    def test_refuses_what_cannot_be_retried_and_does_the_rest(
-        self, perdure: Commands, client: Client, url: str
-    ) -> None:
+    def test_refuses_what_cannot_be_retried_and_does_the_rest(self, perdure, client, url):
         waiting = client.enqueue(sample.add.options(delay="1h"), 1, 2)
         failed = client.enqueue(sample.fail, "boom")
         finish(url, client, failed.id)
@@ -204,12 +192,12 @@ class TestRetry:
             ("job.not_found", "no-such-job"),
         ]
 
-    def test_wants_to_know_which(self, perdure: Commands, client: Client) -> None:
+    def test_wants_to_know_which(self, perdure, client):
         assert perdure("jobs", "retry").exit_code == 2
 
 
 class TestAbort:
-    def test_cancels_waiting_jobs(self, perdure: Commands, client: Client) -> None:
+    def test_cancels_waiting_jobs(self, perdure, client):
         jobs = client.enqueue_many(sample.greet, ["a", "b"])
 
         done = perdure("jobs", "cancel", *(job.id for job in jobs))
@@ -217,9 +205,7 @@ class TestAbort:
         assert done.exit_code == 0
         assert [job.status for job in jobs] == ["cancelled", "cancelled"]
 
-    def test_says_that_a_finished_job_stays_as_it_is(
-        self, perdure: Commands, client: Client, url: str
-    ) -> None:
+    def test_says_that_a_finished_job_stays_as_it_is(self, perdure, client, url):
         job = client.enqueue(sample.add, 1, 2)
         finish(url, client, job.id)
 
@@ -228,7 +214,7 @@ class TestAbort:
         assert done.exit_code == 0
         assert done.out == f"{job.id} was completed already\n"
 
-    def test_aborts_one_group_and_no_other(self, perdure: Commands, client: Client) -> None:
+    def test_aborts_one_group_and_no_other(self, perdure, client):
         ours = client.enqueue_many(sample.greet.options(group="night"), ["a", "b"])
         other = client.enqueue(sample.greet.options(group="day"), "c")
 
@@ -237,14 +223,12 @@ class TestAbort:
         assert done.out == "group night: 2 cancelled, 0 told to stop\n"
         assert [job.status for job in [*ours, other]] == ["cancelled", "cancelled", "waiting"]
 
-    def test_takes_at_least_one_id(self, perdure: Commands, client: Client) -> None:
+    def test_takes_at_least_one_id(self, perdure, client):
         assert perdure("jobs", "cancel").exit_code == 2
 
 
 class TestJobsOfRuns:
-    def test_are_listed_and_shown_with_run_and_node(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_are_listed_and_shown_with_run_and_node(self, perdure, client):
         client.submit(sample_flows.orders, 5, id="order-5")
         [job] = client.jobs.list()
 
@@ -260,7 +244,7 @@ class TestJobsOfRuns:
             "key": "fetch",
         }
 
-    def test_are_not_acted_upon(self, perdure: Commands, client: Client) -> None:
+    def test_are_not_acted_upon(self, perdure, client):
         client.submit(sample_flows.orders, 5, id="order-5")
         [job] = client.jobs.list()
 
@@ -270,9 +254,7 @@ class TestJobsOfRuns:
             assert "executes a node of run 'order-5'" in done.error
         assert client.jobs.get(job.id).status == "waiting"
 
-    def test_retrying_jobs_does_not_retry_a_run_of_that_id(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_retrying_jobs_does_not_retry_a_run_of_that_id(self, perdure, client):
         client.submit(sample_flows.orders, 5, id="order-5")
         client.runs.cancel("order-5")
 
@@ -284,9 +266,7 @@ class TestJobsOfRuns:
 
 
 class TestWatch:
-    def test_follows_a_job_from_another_process(
-        self, client: Client, url: str, folder: Path
-    ) -> None:
+    def test_follows_a_job_from_another_process(self, client, url, folder):
         release = folder / "release"
         job = client.enqueue(sample.hold, str(release))
         command = [sys.executable, "-m", "perdure.cli", "jobs", "watch", job.id, "--store", url]
@@ -303,9 +283,7 @@ class TestWatch:
         assert seen == ["waiting", "active", "completed"]
         assert watching.returncode == 0
 
-    def test_exits_with_one_and_the_reason_when_it_failed(
-        self, perdure: Commands, client: Client, url: str
-    ) -> None:
+    def test_exits_with_one_and_the_reason_when_it_failed(self, perdure, client, url):
         job = client.enqueue(sample.fail, "boom")
         finish(url, client, job.id)
 
@@ -315,7 +293,7 @@ class TestWatch:
         assert shown.rows[-1][0] == "failed"
         assert "RuntimeError: boom" in shown.error
 
-    def test_prints_json_lines(self, perdure: Commands, client: Client, url: str) -> None:
+    def test_prints_json_lines(self, perdure, client, url):
         job = client.enqueue(sample.add, 1, 2)
         finish(url, client, job.id)
 
@@ -330,8 +308,8 @@ class TestEnqueue:
         "policy,exit_code,live", [("use_existing", 0, 1), ("fail", 1, 1), ("replace", 0, 1)]
     )
     def test_takes_every_policy_for_a_fingerprint_that_is_taken(
-        self, perdure: Commands, client: Client, policy: str, exit_code: int, live: int
-    ) -> None:
+        self, perdure, client, policy, exit_code, live
+    ):
         options = ("--fingerprint", "same", "--on-conflict", policy)
         target = "tests.cli.sample_tasks:add"
         assert perdure("jobs", "enqueue", target, "1", "2", *options).exit_code == 0

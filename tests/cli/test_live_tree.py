@@ -22,7 +22,7 @@ def graph_of(count: int, edges: list[tuple[int, int]]) -> Graph:
     return Graph(Definition(name="made", nodes=nodes, edges=lines))
 
 
-def test_sets_in_branches_and_brings_joins_back() -> None:
+def test_sets_in_branches_and_brings_joins_back():
     assert drawn(shop().graph) == [
         "fetch",
         "├ pack",
@@ -35,13 +35,13 @@ def test_sets_in_branches_and_brings_joins_back() -> None:
     ]
 
 
-def test_keeps_a_chain_in_one_column() -> None:
+def test_keeps_a_chain_in_one_column():
     flow = Flow("chain").then(work, name="a").then(work, name="b").then(work, name="c").build()
 
     assert drawn(flow.graph) == ["a", "b", "c"]
 
 
-def test_sets_in_forks_within_forks() -> None:
+def test_sets_in_forks_within_forks():
     inner = Flow().then(work, name="b").fork(x=_named("c"), y=_named("d")).join(work, name="e")
     flow = (
         Flow("nested")
@@ -54,14 +54,14 @@ def test_sets_in_forks_within_forks() -> None:
     assert drawn(flow.graph) == ["a", "├ b", "│ ├ c", "│ ╰ d", "│ e", "╰ f", "g"]
 
 
-def test_puts_a_join_below_what_all_ways_to_it_lead_through() -> None:
+def test_puts_a_join_below_what_all_ways_to_it_lead_through():
     # 0 forks into 1, 2, 3; 4 joins 1 and 2, 5 joins 2 and 3, and 6 those two.
     edges = [(0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (2, 5), (3, 5), (4, 6), (5, 6)]
 
     assert drawn(graph_of(7, edges)) == ["n0", "├ n1", "├ n2", "╰ n3", "n4", "n5", "n6"]
 
 
-def test_takes_several_starts() -> None:
+def test_takes_several_starts():
     assert drawn(graph_of(3, [(0, 2), (1, 2)])) == ["n0", "n1", "n2"]
 
 
@@ -74,7 +74,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @given(graphs())
-def test_has_every_node_once_and_behind_those_it_follows(graph: Graph) -> None:
+def test_has_every_node_once_and_behind_those_it_follows(graph):
     order = [place.node for place in places(graph)]
 
     assert sorted(order) == sorted(graph.nodes)

@@ -57,14 +57,14 @@ class TestScreen:
     @pytest.mark.parametrize("signs", [UNICODE, ASCII])
     @pytest.mark.parametrize("height", [8, 14, 24, 60])
     @pytest.mark.parametrize("width", [20, 40, 69, 70, 80, 200])
-    def test_fits(self, width: int, height: int, signs: Signs) -> None:
+    def test_fits(self, width, height, signs):
         for seen in (busy(), long_chain(50)):
             lines = drawn(seen, width, height, signs)
 
             assert len(lines) <= height
             assert max(map(cell_len, lines)) <= width
 
-    def test_has_everything_where_there_is_room(self) -> None:
+    def test_has_everything_where_there_is_room(self):
         assert drawn(busy(), 80, 24) == [
             "order-7 of shop running 12s, 1/8 nodes",
             "● ann 1 job  ✗ bob silent 6s",
@@ -84,13 +84,13 @@ class TestScreen:
             *[f'{NOON} node completed fetch {{"number":{number}}}' for number in range(4, 9)],
         ]
 
-    def test_says_states_in_words_in_a_narrow_terminal_too(self) -> None:
+    def test_says_states_in_words_in_a_narrow_terminal_too(self):
         lines = drawn(busy(), 40, 24)
 
         assert "├ ● pack      running       2/8" in lines
         assert "╰ ↻ price     retrying" in lines
 
-    def test_shows_a_question_with_the_command_in_full(self) -> None:
+    def test_shows_a_question_with_the_command_in_full(self):
         seen = snapshot({"review": LIVE}, waits=[wait("review", WaitType.APPROVAL, "Refund 120?")])
         lines = drawn(seen, 24, 30)
         at = lines.index("  asks anyone: Refund")
@@ -101,7 +101,7 @@ class TestScreen:
             "    -7:review",
         ]
 
-    def test_has_colours_for_states_and_not_for_names(self) -> None:
+    def test_has_colours_for_states_and_not_for_names(self):
         [line] = [each for each in _screen(busy()) if "price" in each.plain]
         styles = {line.plain[span.start : span.end].strip(): span.style for span in line.spans}
 
@@ -109,55 +109,55 @@ class TestScreen:
         assert "price" not in styles
         assert line.style == ""
 
-    def test_counts_what_it_hides(self) -> None:
+    def test_counts_what_it_hides(self):
         lines = drawn(long_chain(50), 80, 14)
 
         assert any(line.startswith("● node25 running") for line in lines)
         assert "… and 21 to come, 22 completed" in lines
 
-    def test_says_that_nobody_works(self) -> None:
+    def test_says_that_nobody_works(self):
         assert "no live worker" in drawn(snapshot({"fetch": LIVE}), 80, 24)
 
-    def test_counts_workers_that_are_too_many_to_name(self) -> None:
+    def test_counts_workers_that_are_too_many_to_name(self):
         crew = [worker(f"w{number}") for number in range(30)]
         seen = snapshot({"fetch": LIVE}, jobs=[job("fetch", worker="w3")], workers=crew)
 
         assert drawn(seen, 80, 24)[1] == "30 workers, 1 of them at this run"
 
-    def test_of_an_ended_run_has_no_workers(self) -> None:
+    def test_of_an_ended_run_has_no_workers(self):
         seen = snapshot({"fetch": COMPLETED}, workers=[worker("ann")], status=RunStatus.COMPLETED)
 
         assert drawn(seen, 80, 24)[:2] == ["order-7 of shop completed 12s, 1/8 nodes", ""]
 
-    def test_draws_in_ascii(self) -> None:
+    def test_draws_in_ascii(self):
         assert all(line.replace("…", "").isascii() for line in drawn(busy(), 80, 24, ASCII))
 
 
 class TestFitting:
-    def test_gives_up_items_before_nodes(self) -> None:
+    def test_gives_up_items_before_nodes(self):
         lines = lines_of(busy())
         kept = fit_lines(lines, 9, 80)
 
         assert [each.name for each in kept] == [each.name for each in lines if not each.is_part]
 
-    def test_keeps_what_is_nearest_to_the_work(self) -> None:
+    def test_keeps_what_is_nearest_to_the_work(self):
         kept = fit_lines(lines_of(long_chain(20)), 6, 80)
 
         assert [each.name for each in kept] == ["node8", "node9", "node10", "node11", "node12"]
 
-    def test_keeps_all_if_they_fit(self) -> None:
+    def test_keeps_all_if_they_fit(self):
         lines = lines_of(busy())
 
         assert fit_lines(lines, 12, 80) == lines
 
 
-def test_every_look_has_its_own_sign() -> None:
+def test_every_look_has_its_own_sign():
     for signs in (UNICODE, ASCII):
         assert set(signs.looks) == set(Look)
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_is_drawn_by_rich_with_what_stands_below_it(width: int) -> None:
+def test_is_drawn_by_rich_with_what_stands_below_it(width):
     console = Console(file=io.StringIO(), width=width, height=20, force_terminal=True, record=True)
     console.print(LiveView(busy(), [event(1)], footer=[Text("told by the demo")]))
     lines = console.export_text().splitlines()

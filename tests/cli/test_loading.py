@@ -31,44 +31,44 @@ def loaded_names(target: str) -> list[str]:
 
 
 class TestLoad:
-    def test_a_worker(self) -> None:
+    def test_a_worker(self):
         found = load("sample:worker")
 
         assert isinstance(found, Worker)
         assert found.settings.concurrency == 3
 
-    def test_a_task(self) -> None:
+    def test_a_task(self):
         assert loaded_names("sample:add") == ["add"]
 
-    def test_a_list_of_tasks(self) -> None:
+    def test_a_list_of_tasks(self):
         assert loaded_names("sample:some_tasks") == ["add", "greet"]
 
-    def test_every_task_of_a_module_once(self) -> None:
+    def test_every_task_of_a_module_once(self):
         names = loaded_names("sample")
 
         assert {"add", "greet", "hold"} <= set(names)
         assert len(names) == len(set(names))
 
-    def test_a_worker_with_flows(self) -> None:
+    def test_a_worker_with_flows(self):
         found = load("shop:worker")
 
         assert isinstance(found, Worker)
         assert [flow.name for flow in found.flows] == ["orders", "shipping"]
 
-    def test_a_flow(self) -> None:
+    def test_a_flow(self):
         assert loaded_names("shop:orders") == ["orders"]
 
-    def test_a_list_of_tasks_and_flows(self) -> None:
+    def test_a_list_of_tasks_and_flows(self):
         assert loaded_names("shop:several") == ["pack", "orders", "shipping"]
 
-    def test_every_task_and_flow_of_a_module(self) -> None:
+    def test_every_task_and_flow_of_a_module(self):
         found = load("shop")
 
         assert not isinstance(found, Worker)
         assert {"fetch", "bill"} <= {task.name for task in found.tasks}
         assert [flow.name for flow in found.flows] == ["shipping", "orders", "orders", "orders"]
 
-    def test_a_name_inside_something_and_a_module_inside_a_package(self, here: Path) -> None:
+    def test_a_name_inside_something_and_a_module_inside_a_package(self, here):
         (here / "package").mkdir()
         (here / "package" / "jobs.py").write_text(
             "from perdure import task\n"
@@ -82,15 +82,15 @@ class TestLoad:
 
 
 class TestLoadFlow:
-    def test_one_by_name(self) -> None:
+    def test_one_by_name(self):
         assert load_flow("shop:longer").name == "orders"
 
-    def test_the_only_one_of_a_module_whatever_its_names(self, here: Path) -> None:
+    def test_the_only_one_of_a_module_whatever_its_names(self, here):
         (here / "single.py").write_text("from shop import orders\nsame = orders\n")
 
         assert load_flow("single").name == "orders"
 
-    def test_all_that_something_has_with_those_that_they_start(self) -> None:
+    def test_all_that_something_has_with_those_that_they_start(self):
         for target in ("shop:orders", "shop:worker"):
             assert [flow.name for flow in load_flows(target)] == ["orders", "shipping"]
 
@@ -110,21 +110,19 @@ class TestWhatCannotBeLoaded:
             (":worker", "must name a module"),
         ],
     )
-    def test_is_named_with_what_to_do(self, target: str, told: str) -> None:
+    def test_is_named_with_what_to_do(self, target, told):
         with pytest.raises(InvalidInput) as raised:
             load(target)
 
         assert told in str(raised.value)
 
-    def test_a_module_without_tasks(self, here: Path) -> None:
+    def test_a_module_without_tasks(self, here):
         (here / "bare.py").write_text("x = 1\n")
 
         with refused("cli.no_code", InvalidInput, module="bare"):
             load("bare")
 
-    def test_a_module_that_fails_shows_its_author_where(
-        self, here: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_module_that_fails_shows_its_author_where(self, here, capsys):
         (here / "broken.py").write_text("import sample\nvalue = {}['missing']\n")
 
         with refused(
@@ -136,7 +134,7 @@ class TestWhatCannotBeLoaded:
         assert 'broken.py", line 2' in shown
         assert "importlib" not in shown
 
-    def test_a_module_that_misses_another_is_not_missing_itself(self, here: Path) -> None:
+    def test_a_module_that_misses_another_is_not_missing_itself(self, here):
         (here / "needy.py").write_text("import no_such_library\n")
 
         with refused("cli.import_failed", InvalidInput, module="needy"):

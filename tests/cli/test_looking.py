@@ -40,14 +40,14 @@ def tables_in(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("look", LOOKS)
 class TestASqliteFile:
-    def test_of_somebody_else_gets_no_tables(self, look: list[str], foreign: Path) -> None:
+    def test_of_somebody_else_gets_no_tables(self, look, foreign):
         words = [word.format(folder=foreign.parent) for word in look]
         answer = Commands(f"sqlite:///{foreign}")(*words)
 
         assert_told(answer, 3, "app.db has no tables of Perdure", "The first worker")
         assert tables_in(foreign) == ["mine"]
 
-    def test_that_is_empty_stays_so(self, look: list[str], tmp_path: Path) -> None:
+    def test_that_is_empty_stays_so(self, look, tmp_path):
         path = tmp_path / "empty.db"
         path.touch()
         words = [word.format(folder=tmp_path) for word in look]
@@ -56,7 +56,7 @@ class TestASqliteFile:
         assert path.stat().st_size == 0
 
 
-def test_a_schema_of_postgresql_is_not_created(bare_postgres_url: str) -> None:
+def test_a_schema_of_postgresql_is_not_created(bare_postgres_url):
     asked = Commands(bare_postgres_url)
     for look in (["runs", "list"], ["queues", "list"]):
         assert_told(asked(*look), 3, "no tables of Perdure")
@@ -77,9 +77,7 @@ async def _schemas(url: str) -> int:
 
 
 @pytest.mark.parametrize("found_type", ["sqlite", "postgres"])
-def test_older_tables_are_left_as_they_are(
-    found_type: str, bare_sqlite_url: str, bare_postgres_url: str
-) -> None:
+def test_older_tables_are_left_as_they_are(found_type, bare_sqlite_url, bare_postgres_url):
     url = bare_sqlite_url if found_type == "sqlite" else bare_postgres_url
     asyncio.run(restore(url, 2))
 
@@ -88,7 +86,7 @@ def test_older_tables_are_left_as_they_are(
 
 
 class TestDoctor:
-    def test_reports_missing_tables_and_makes_none(self, foreign: Path) -> None:
+    def test_reports_missing_tables_and_makes_none(self, foreign):
         shown = Commands(f"sqlite:///{foreign}")("doctor")
 
         assert shown.exit_code == 3
@@ -96,7 +94,7 @@ class TestDoctor:
         assert ["1", "error"] in shown.rows
         assert tables_in(foreign) == ["mine"]
 
-    def test_reports_a_server_that_is_not_there_as_json(self) -> None:
+    def test_reports_a_server_that_is_not_there_as_json(self):
         shown = Commands("postgresql://ann:hunter2@127.0.0.1:1/none")("doctor", "--json")
 
         assert (shown.exit_code, shown.json["is_well"]) == (3, False)
@@ -105,5 +103,5 @@ class TestDoctor:
         assert finding["code"] == "store.unreachable"
         assert "hunter2" not in shown.out + shown.error
 
-    def test_refuses_a_wrong_url_as_bad_usage(self) -> None:
+    def test_refuses_a_wrong_url_as_bad_usage(self):
         assert_told(Commands("mysql://host/db")("doctor"), 2, "'mysql' is not a store")

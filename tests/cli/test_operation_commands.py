@@ -8,17 +8,15 @@ from datetime import datetime
 import pytest
 from click.shell_completion import ShellComplete
 
-from perdure import Client
 from perdure.cli.app import app
 from tests.cli import sample_flows, sample_tasks
-from tests.cli.commands import Commands
 from tests.cli.test_errors import assert_told
 
 TASKS = "tests.cli.sample_tasks"
 
 
 class TestEnqueue:
-    def test_takes_arguments_as_json_and_options(self, perdure: Commands, client: Client) -> None:
+    def test_takes_arguments_as_json_and_options(self, perdure, client):
         done = perdure(
             "enqueue", f"{TASKS}:add", "1", "2", "--queue", "slow", "--delay", "1h", "--tag", "gpu"
         )
@@ -28,13 +26,13 @@ class TestEnqueue:
         assert (job.queue, job.status, job.tags) == ("slow", "scheduled", ("gpu",))
         assert client.jobs.get(job.id).args == [1, 2]
 
-    def test_takes_arguments_by_name(self, perdure: Commands, client: Client) -> None:
+    def test_takes_arguments_by_name(self, perdure, client):
         perdure("jobs", "enqueue", f"{TASKS}:greet", "--kwargs", '{"name": "ann"}')
 
         [job] = client.jobs.list()
         assert client.jobs.get(job.id).args == ["ann"]
 
-    def test_says_that_the_fingerprint_is_taken(self, perdure: Commands, client: Client) -> None:
+    def test_says_that_the_fingerprint_is_taken(self, perdure, client):
         again = ("enqueue", f"{TASKS}:add", "1", "2", "--fingerprint", "once")
 
         first = perdure(*again, "--json").json
@@ -52,16 +50,14 @@ class TestEnqueue:
             ([f"{TASKS}:add", "1", "2", "--delay", "soon"], "--delay must be a duration"),
         ],
     )
-    def test_tells_what_cannot_be_understood(
-        self, words: list[str], told: str, perdure: Commands, client: Client
-    ) -> None:
+    def test_tells_what_cannot_be_understood(self, words, told, perdure, client):
         client.open()
 
         assert_told(perdure("enqueue", *words), 2, told)
 
 
 class TestSchedules:
-    def test_are_saved_of_flows_and_of_tasks(self, perdure: Commands, client: Client) -> None:
+    def test_are_saved_of_flows_and_of_tasks(self, perdure, client):
         flow = ("nightly", "tests.cli.sample_flows:orders", "--cron", "0 3 * * *", "--input", "5")
         task = ("adding", f"{TASKS}:add", "--every", "1h", "--args", "[1, 2]", "--paused")
 
@@ -70,9 +66,7 @@ class TestSchedules:
         assert client.schedules.get("nightly").flow == "orders"
         assert client.schedules.get("adding").is_paused
 
-    def test_times_are_local_unless_they_say_otherwise(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_times_are_local_unless_they_say_otherwise(self, perdure, client):
         words = ("x", f"{TASKS}:add", "--every", "1h", "--args", "[1, 2]")
         perdure("schedules", "save", *words, "--start-at", "2100-01-01T12:00")
 
@@ -80,13 +74,13 @@ class TestSchedules:
 
 
 class TestReading:
-    def test_counts(self, perdure: Commands, client: Client) -> None:
+    def test_counts(self, perdure, client):
         client.enqueue(sample_tasks.add, 1, 2)
 
         assert perdure("jobs", "count", "--status", "waiting").out == "1\n"
         assert perdure("runs", "count", "--json").json == 0
 
-    def test_pages_as_json(self, perdure: Commands, client: Client) -> None:
+    def test_pages_as_json(self, perdure, client):
         ids = [job.id for job in client.enqueue_many(sample_tasks.greet, ["a", "b", "c"])]
 
         first = perdure("jobs", "list", "--limit", "2", "--json")
@@ -95,12 +89,12 @@ class TestReading:
         assert [each["id"] for each in (*first.items, *rest.items)] == ids[::-1]
         assert rest.json["next"] is None
 
-    def test_attempts_of_a_job_that_has_not_failed(self, perdure: Commands, client: Client) -> None:
+    def test_attempts_of_a_job_that_has_not_failed(self, perdure, client):
         job = client.enqueue(sample_tasks.add, 1, 2)
 
         assert perdure("jobs", "attempts", job.id).out == "no failed attempts\n"
 
-    def test_a_cursor_of_another_list_is_refused(self, perdure: Commands, client: Client) -> None:
+    def test_a_cursor_of_another_list_is_refused(self, perdure, client):
         for id in ("a", "b"):
             client.submit(sample_flows.orders, 5, id=id)
         cursor = perdure("runs", "list", "--limit", "1", "--json").json["next"]
@@ -108,9 +102,7 @@ class TestReading:
         assert_told(perdure("jobs", "list", "--cursor", cursor), 2, "is not a cursor of jobs.list")
 
 
-def test_who_does_it_is_the_login_name_unless_another_is_given(
-    perdure: Commands, client: Client
-) -> None:
+def test_who_does_it_is_the_login_name_unless_another_is_given(perdure, client):
     client.submit(sample_flows.orders, 5, id="a")
 
     perdure("runs", "pause", "a")
@@ -128,7 +120,7 @@ def test_who_does_it_is_the_login_name_unless_another_is_given(
         (["submit", "--on-conflict"], "f", ["fail"]),
     ],
 )
-def test_shells_complete(words: list[str], incomplete: str, completed: list[str]) -> None:
+def test_shells_complete(words, incomplete, completed):
     found = ShellComplete(app, {}, "perdure", "_PERDURE_COMPLETE").get_completions(
         words, incomplete
     )

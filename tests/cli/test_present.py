@@ -33,38 +33,38 @@ def titles(columns: list[Column]) -> list[str]:
 
 
 class TestFitting:
-    def test_keeps_everything_where_there_is_room(self) -> None:
+    def test_keeps_everything_where_there_is_room(self):
         assert titles(fit_columns([ID, NAME, EXTRA], 80)) == ["ID", "NAME", "EXTRA"]
 
-    def test_shortens_before_leaving_out(self) -> None:
+    def test_shortens_before_leaving_out(self):
         assert titles(fit_columns([ID, NAME, EXTRA], 25)) == ["ID", "NAME", "EXTRA"]
 
-    def test_leaves_out_the_least_important_first(self) -> None:
+    def test_leaves_out_the_least_important_first(self):
         assert titles(fit_columns([ID, NAME, EXTRA], 24)) == ["ID", "NAME"]
         assert titles(fit_columns([ID, NAME, EXTRA], 17)) == ["ID"]
 
-    def test_never_leaves_out_what_identifies(self) -> None:
+    def test_never_leaves_out_what_identifies(self):
         assert titles(fit_columns([ID, NAME, EXTRA], 1)) == ["ID"]
 
-    def test_leaves_out_what_says_nothing(self) -> None:
+    def test_leaves_out_what_says_nothing(self):
         assert titles(fit_columns([ID, EMPTY], 80)) == ["ID"]
 
 
 class TestWidths:
-    def test_are_those_of_the_cells_where_there_is_room(self) -> None:
+    def test_are_those_of_the_cells_where_there_is_room(self):
         assert column_widths([ID, NAME, EXTRA], 80) == [10, 18, 5]
 
-    def test_take_from_the_widest_first(self) -> None:
+    def test_take_from_the_widest_first(self):
         short = Column(title="N", cells=["123"], room_min=1)
 
         assert column_widths([ID, NAME, short], 29) == [10, 12, 3]
 
-    def test_take_no_more_than_may_be_taken(self) -> None:
+    def test_take_no_more_than_may_be_taken(self):
         assert column_widths([ID, NAME], 10) == [10, 6]
 
 
 class TestTable:
-    def test_leaves_short_columns_whole_beside_long_ones(self) -> None:
+    def test_leaves_short_columns_whole_beside_long_ones(self):
         console = Console(file=io.StringIO(), width=40)
         age = Column(title="AGE", cells=["10m"], rank=2)
         why = Column(title="WHY", cells=["because " * 20], rank=3, room_min=12)
@@ -75,7 +75,7 @@ class TestTable:
         assert console.file.getvalue().rstrip().endswith("…")
 
     @pytest.mark.parametrize("width", [18, 25, 30, 80])
-    def test_fits_the_width(self, width: int) -> None:
+    def test_fits_the_width(self, width):
         console = Console(file=io.StringIO(), width=width)
         print_table(console, [ID, NAME, EXTRA])
 
@@ -92,7 +92,7 @@ class TestDepthColumns:
         "mail": {Status.WAITING: 1, Status.COMPLETED: 10_000},
     }
 
-    def test_crosses_queues_and_statuses_with_sums(self) -> None:
+    def test_crosses_queues_and_statuses_with_sums(self):
         columns = queue_columns(self.QUEUES, {"mail"}, 80)
 
         assert [(column.title, list(column.cells)) for column in columns] == [
@@ -102,7 +102,7 @@ class TestDepthColumns:
             ("FAILED", ["3", "", "3"]),
         ]
 
-    def test_lists_them_where_it_is_narrow(self) -> None:
+    def test_lists_them_where_it_is_narrow(self):
         columns = queue_columns(self.QUEUES, set(), 30)
 
         assert [list(column.cells) for column in columns] == [
@@ -113,17 +113,17 @@ class TestDepthColumns:
 
 
 class TestWords:
-    def test_moment_says_how_far_away_it_is(self) -> None:
+    def test_moment_says_how_far_away_it_is(self):
         assert moment(NOW - timedelta(minutes=5), NOW).endswith("(5m ago)")
         assert moment(NOW + timedelta(minutes=5), NOW).endswith("(in 5m)")
         assert moment(NOW + timedelta(days=3, seconds=-1), NOW).endswith("(in 3d)")
         assert moment(None, NOW) == ""
 
-    def test_percent_is_silent_before_the_first_report(self) -> None:
+    def test_percent_is_silent_before_the_first_report(self):
         assert percent(Progress(percent=0)) == ""
         assert percent(Progress(percent=49.6)) == "50%"
 
-    def test_shortened_is_one_line_of_that_length(self) -> None:
+    def test_shortened_is_one_line_of_that_length(self):
         assert shortened("two\n  lines", 80) == "two lines"
         assert shortened("0123456789", 10) == "0123456789"
         assert shortened("0123456789", 9) == "01234567…"

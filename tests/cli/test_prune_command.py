@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from perdure import Client
-from perdure.client.sync import RunHandle
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
 from tests.cli.commands import Commands
@@ -13,9 +9,7 @@ from tests.cli.test_errors import assert_told
 
 
 class TestPrune:
-    def test_counts_first_and_removes_when_told_to(
-        self, perdure: Commands, client: Client, failed: RunHandle
-    ) -> None:
+    def test_counts_first_and_removes_when_told_to(self, perdure, client, failed):
         client.enqueue(sample.add, 1, 2).cancel()
 
         counted = perdure("store", "prune", "--older-than", "0s")
@@ -29,9 +23,7 @@ class TestPrune:
         assert list(client.runs.list()) == []
         assert perdure("store", "prune", "--older-than", "0s").out == "0 jobs and 0 runs\n"
 
-    def test_leaves_what_is_younger_or_ended_otherwise(
-        self, perdure: Commands, client: Client, failed: RunHandle
-    ) -> None:
+    def test_leaves_what_is_younger_or_ended_otherwise(self, perdure, client, failed):
         assert perdure("store", "prune", "--older-than", "1h", "-y", "--json").json["removed"] == 0
         only = ("--older-than", "0s", "--status", "completed", "--yes")
         assert perdure("store", "prune", *only, "--json").json == {
@@ -41,7 +33,7 @@ class TestPrune:
         }
         assert len(client.runs.list()) == 1
 
-    def test_refuses_what_it_does_not_know(self, perdure: Commands, client: Client) -> None:
+    def test_refuses_what_it_does_not_know(self, perdure, client):
         client.open()
 
         assert_told(
@@ -59,7 +51,7 @@ class TestPrune:
 
 
 class TestQueues:
-    def test_are_paused_and_resumed(self, perdure: Commands, client: Client) -> None:
+    def test_are_paused_and_resumed(self, perdure, client):
         client.open()
 
         assert perdure("queues", "pause", "mail", "--by", "ann").out == "queue mail is paused\n"
@@ -72,25 +64,25 @@ class TestQueues:
 
 
 class TestFlowsList:
-    def test_counts_the_runs_of_a_store(self, perdure: Commands, failed: RunHandle) -> None:
+    def test_counts_the_runs_of_a_store(self, perdure, failed):
         heads, row, child = perdure("flows", "list").rows
 
         assert heads[:4] == ["FLOW", "VERSION", "LIVE", "ENDED"]
         assert row[:4] == ["orders", sample_flows.orders.version, "0", "1"]
         assert child == ["shipping", sample_flows.shipping.version, "0", "0"]
 
-    def test_gives_json(self, perdure: Commands, failed: RunHandle) -> None:
+    def test_gives_json(self, perdure, failed):
         flows = perdure("flows", "list", "--json").items
 
         found = {each["flow"]: (each["live"], each["ended"]) for each in flows}
         assert found == {"orders": (0, 1), "shipping": (0, 0)}
 
-    def test_says_that_there_is_none(self, perdure: Commands, client: Client) -> None:
+    def test_says_that_there_is_none(self, perdure, client):
         client.open()
 
         assert perdure("flows", "list").out == "no flows\n"
 
-    def test_lists_those_of_a_module(self) -> None:
+    def test_lists_those_of_a_module(self):
         shown = Commands(None)("flows", "list", "tests.cli.sample_flows:orders")
 
         assert ["orders", sample_flows.orders.version] in [row[:2] for row in shown.rows]
@@ -98,9 +90,7 @@ class TestFlowsList:
         assert {each["name"] for each in as_json} == {"orders", "shipping"}
 
 
-def test_a_flow_in_a_file_is_submitted_too(
-    perdure: Commands, client: Client, tmp_path: Path
-) -> None:
+def test_a_flow_in_a_file_is_submitted_too(perdure, client, tmp_path):
     file = tmp_path / "wait.yaml"
     file.write_text("flow: wait\nnodes:\n  - id: pause\n    type: delay\n    config: {for: 1h}\n")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from perdure import Client
 from perdure.cli.output import ExitCode, error_line, exit_code_of
 from perdure.cli.renderer import _OPTIONS, CliRenderer
 from perdure.diagnostics import Action, declare
@@ -14,7 +13,6 @@ from perdure.errors import (
     InvalidStoreUrl,
     NotDecider,
     NotFound,
-    PerdureError,
     RunEnded,
     StoreError,
     UnknownTask,
@@ -26,32 +24,32 @@ from tests.cli.test_command_tree import COMMANDS, options_of
 TOO_DEEP = declare("test.too_deep", "too deep")
 
 
-def test_parameters_are_options() -> None:
+def test_parameters_are_options():
     error = NotDecider(approval_id="o:ask", by="eve", deciders=("ann",))
 
     assert error_line(error, CliRenderer()).endswith("with --by, and in which roles with --role")
 
 
-def test_parameters_without_an_option_are_those_of_the_application() -> None:
+def test_parameters_without_an_option_are_those_of_the_application():
     assert error_line(UnknownTask(name="mail"), CliRenderer()).endswith(
         "Pass the task in tasks=..."
     )
 
 
-def test_every_option_exists() -> None:
+def test_every_option_exists():
     existing = set().union(*map(options_of, COMMANDS))
 
     assert set(_OPTIONS.values()) <= existing
 
 
-def test_actions_are_commands_on_the_same_store() -> None:
+def test_actions_are_commands_on_the_same_store():
     assert (
         CliRenderer(" --store b.db").action(Action("runs.retry", {"id": "a b"}))
         == "perdure runs retry 'a b' --store b.db"
     )
 
 
-def test_faults_are_on_one_line() -> None:
+def test_faults_are_on_one_line():
     error = InvalidFlow(TOO_DEEP.fault(("a", 1)), TOO_DEEP.fault(("b",)), flow="ship")
 
     assert (
@@ -59,7 +57,7 @@ def test_faults_are_on_one_line() -> None:
     )
 
 
-def test_messages_of_several_lines_are_joined() -> None:
+def test_messages_of_several_lines_are_joined():
     assert error_line(StoreError("disk full\n\tat 3"), CliRenderer()) == "disk full at 3"
 
 
@@ -74,14 +72,12 @@ def test_messages_of_several_lines_are_joined() -> None:
         (RunEnded(run_id="r", operation="pause", status="failed"), ExitCode.REFUSED),
     ],
 )
-def test_the_base_of_an_error_decides_the_exit_code(error: PerdureError, code: ExitCode) -> None:
+def test_the_base_of_an_error_decides_the_exit_code(error, code):
     assert exit_code_of(error) is code
 
 
 @pytest.mark.parametrize("command", [["runs", "cancel", "a"], ["signal", "a", "approval"]])
-def test_a_command_suggests_others_on_its_store(
-    command: list[str], url: str, client: Client
-) -> None:
+def test_a_command_suggests_others_on_its_store(command, url, client):
     client.submit(sample_flows.orders, 5, id="a")
     client.runs.cancel("a")
 

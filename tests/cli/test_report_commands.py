@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from perdure import CONTEXT, Client, Context, Flow, Worker, task
-from tests.cli.commands import Commands
 
 
 @task
@@ -54,7 +53,7 @@ def paused(url: str, client: Client) -> Iterator[str]:
 
 
 class TestReport:
-    def test_lets_the_run_go_on(self, perdure: Commands, client: Client, paused: str) -> None:
+    def test_lets_the_run_go_on(self, perdure, client, paused):
         done = perdure(
             "runs", "report", paused, "hand_over",
             "--status", "completed", "--result", '{"ok":true}', "--by", "agent-3",
@@ -64,9 +63,7 @@ class TestReport:
         assert done.out.startswith("accepted: job-1, node hand_over; the run is ")
         assert client.runs.handle(paused).result(timeout=30) == "signed 40"
 
-    def test_says_what_was_there_and_what_comes_too_late(
-        self, perdure: Commands, client: Client, paused: str
-    ) -> None:
+    def test_says_what_was_there_and_what_comes_too_late(self, perdure, client, paused):
         completed = ("runs", "report", paused, "hand_over", "--status", "completed", "--key", "a")
         perdure(*completed)
         client.runs.handle(paused).result(timeout=30)
@@ -80,9 +77,7 @@ class TestReport:
         assert other.out.startswith("ignored: job-1, node hand_over: completed came first")
         assert perdure(*completed, "--json").json["outcome"] == "repeated"
 
-    def test_of_a_node_that_there_is_not_names_the_nearest(
-        self, perdure: Commands, paused: str
-    ) -> None:
+    def test_of_a_node_that_there_is_not_names_the_nearest(self, perdure, paused):
         done = perdure("runs", "report", paused, "handover")
 
         assert done.exit_code == 1
@@ -90,7 +85,7 @@ class TestReport:
 
 
 class TestBroadcast:
-    def test_says_whom_it_reached(self, perdure: Commands, client: Client) -> None:
+    def test_says_whom_it_reached(self, perdure, client):
         for id, flow in (("a", paying), ("b", paying), ("c", choosy)):
             client.submit(flow, 1, id=id)
 
@@ -103,19 +98,19 @@ class TestBroadcast:
         ).json
         assert (again["runs"], again["unmatched"]) == (["c"], 0)
 
-    def test_says_that_it_reached_nobody(self, perdure: Commands, client: Client) -> None:
+    def test_says_that_it_reached_nobody(self, perdure, client):
         assert perdure("runs", "broadcast", "paid").out == "no run waits for the signal paid\n"
 
 
 class TestWaits:
-    def test_are_listed_with_what_they_are_for(self, perdure: Commands, paused: str) -> None:
+    def test_are_listed_with_what_they_are_for(self, perdure, paused):
         head, row = perdure("waits", "list").rows
 
         assert head == ["RUN", "NODE", "FOR", "NAME", "SINCE", "DUE", "DETAIL"]
         assert row[:4] == ["job-1", "hand_over", "external", "agent"]
         assert row[-1] == '{"ticket":3}'
 
-    def test_of_one_kind(self, perdure: Commands, client: Client) -> None:
+    def test_of_one_kind(self, perdure, client):
         client.submit(paying, 1, id="a")
 
         assert perdure("waits", "list", "--type", "timer").out == "no waits\n"
@@ -124,9 +119,7 @@ class TestWaits:
 
 
 class TestLineage:
-    def test_shows_what_each_node_used(
-        self, perdure: Commands, client: Client, paused: str
-    ) -> None:
+    def test_shows_what_each_node_used(self, perdure, client, paused):
         client.runs.report(paused, "hand_over", status="completed", result=1, by="agent-3")
         client.runs.handle(paused).result(timeout=30)
 
@@ -140,7 +133,7 @@ class TestLineage:
 
 
 class TestExplain:
-    def test_an_approval_says_who_and_how(self, perdure: Commands, client: Client) -> None:
+    def test_an_approval_says_who_and_how(self, perdure, client):
         client.submit(asking, 1, id="a")
 
         told = perdure("runs", "explain", "a").out
@@ -149,13 +142,13 @@ class TestExplain:
         assert "waiting for a decision on 'Ship it?' by 'ann' since 20" in told
         assert "→ perdure decide a:review approve --role ann" in told
 
-    def test_a_report_says_since_when_and_how(self, perdure: Commands, paused: str) -> None:
+    def test_a_report_says_since_when_and_how(self, perdure, paused):
         told = perdure("runs", "explain", paused).out
 
         assert "waiting for a report at 'agent' since 20" in told
         assert "→ perdure runs report job-1 hand_over --status completed --result null" in told
 
-    def test_a_signal_says_which_one_it_must_be(self, perdure: Commands, client: Client) -> None:
+    def test_a_signal_says_which_one_it_must_be(self, perdure, client):
         client.submit(choosy, 1, id="a")
 
         told = perdure("runs", "explain", "a").out
@@ -165,7 +158,7 @@ class TestExplain:
 
 
 class TestEvents:
-    def test_of_people_are_told(self, perdure: Commands, client: Client) -> None:
+    def test_of_people_are_told(self, perdure, client):
         client.submit(asking, 1, id="a")
         client.approvals.decide("a:review", "approve", by="ann", data={"x": 1}, note="go on")
 
@@ -174,7 +167,7 @@ class TestEvents:
         assert lines[1].split()[3:5] == ["approval_answered", "review"]
         assert 'decision=approve by=ann stands_for=ann note="go on" {"x":1}' in lines[1]
 
-    def test_of_outside_parties_are_told(self, perdure: Commands, paused: str) -> None:
+    def test_of_outside_parties_are_told(self, perdure, paused):
         perdure(
             "runs", "report", paused, "hand_over", "--progress", "5", "--key", "k", "--by", "agent"
         )

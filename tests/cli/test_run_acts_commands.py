@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from perdure import Client
-from perdure.client.sync import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli import sample_tasks
 from tests.cli.commands import Commands
@@ -17,20 +13,20 @@ ORDERS = f"{MODULE}:orders"
 
 
 class TestSubmit:
-    def test_begins_a_run_under_an_id_of_ones_own(self, perdure: Commands, client: Client) -> None:
+    def test_begins_a_run_under_an_id_of_ones_own(self, perdure, client):
         done = perdure("runs", "submit", ORDERS, "5", "--id", "order-5")
 
         assert done.exit_code == 0
         assert done.out == f"order-5 started, a run of orders@{sample.orders.version}\n"
         assert client.runs.handle("order-5").events()[0].value == 5
 
-    def test_makes_up_an_id_and_tells_it(self, perdure: Commands, client: Client) -> None:
+    def test_makes_up_an_id_and_tells_it(self, perdure, client):
         done = perdure("runs", "submit", f"{MODULE}:shipping", "--json").json
 
         assert done["is_new"] is True
         assert client.runs.get(done["id"]).flow == "shipping"
 
-    def test_may_be_the_first_to_use_a_store(self, tmp_path: Path) -> None:
+    def test_may_be_the_first_to_use_a_store(self, tmp_path):
         file = tmp_path / "new.db"
 
         done = Commands(f"sqlite:///{file}")("runs", "submit", ORDERS, "5")
@@ -47,8 +43,8 @@ class TestSubmit:
         ],
     )
     def test_of_an_id_that_is_taken_does_as_it_is_told(
-        self, perdure: Commands, client: Client, policy: str, exit_code: int, status: str
-    ) -> None:
+        self, perdure, client, policy, exit_code, status
+    ):
         client.submit(sample.orders, 5, id="order-5")
         client.runs.pause("order-5")
 
@@ -57,7 +53,7 @@ class TestSubmit:
         assert done.exit_code == exit_code
         assert client.runs.get("order-5").status == status
 
-    def test_says_that_it_found_the_run(self, perdure: Commands, client: Client) -> None:
+    def test_says_that_it_found_the_run(self, perdure, client):
         client.submit(sample.orders, 5, id="order-5")
         again = ("runs", "submit", ORDERS, "5", "--id", "order-5", "--on-conflict", "use_existing")
 
@@ -66,7 +62,7 @@ class TestSubmit:
 
 
 class TestSignal:
-    def test_is_brought_with_payload_and_name(self, perdure: Commands, waiting: RunHandle) -> None:
+    def test_is_brought_with_payload_and_name(self, perdure, waiting):
         done = perdure("runs", "signal", "order-5", "approval", '{"ok":true}', "--by", "ann")
 
         assert done.exit_code == 0
@@ -75,7 +71,7 @@ class TestSignal:
         [event] = [each for each in waiting.events() if each.type == "signal_received"]
         assert (event.value, event.details["by"]) == ({"ok": True}, "ann")
 
-    def test_that_no_node_waits_for_is_refused(self, perdure: Commands, client: Client) -> None:
+    def test_that_no_node_waits_for_is_refused(self, perdure, client):
         client.submit(sample.orders, 5, id="order-5")
 
         done = perdure("runs", "signal", "order-5", "aproval")
@@ -85,7 +81,7 @@ class TestSignal:
 
 
 class TestPauseAndUnpause:
-    def test_apply_to_each_with_reason_and_name(self, perdure: Commands, client: Client) -> None:
+    def test_apply_to_each_with_reason_and_name(self, perdure, client):
         for id in ("a", "b"):
             client.submit(sample.orders, 5, id=id)
 
@@ -100,15 +96,13 @@ class TestPauseAndUnpause:
             ("paused", "running"),
         ]
 
-    def test_pausing_again_says_so(self, perdure: Commands, client: Client) -> None:
+    def test_pausing_again_says_so(self, perdure, client):
         client.submit(sample.orders, 5, id="a")
         client.runs.pause("a")
 
         assert perdure("runs", "pause", "a").out == "a was paused already\n"
 
-    def test_one_that_refuses_does_not_keep_the_others_from_it(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_one_that_refuses_does_not_keep_the_others_from_it(self, perdure, client):
         client.submit(sample.orders, 5, id="a")
         client.submit(sample.orders, 5, id="b")
         client.runs.pause("b")
@@ -120,7 +114,7 @@ class TestPauseAndUnpause:
         assert "run 'a': it is running, not paused" in done.error
         assert "run 'nope' not found" in done.error
 
-    def test_want_to_know_which(self, perdure: Commands, client: Client) -> None:
+    def test_want_to_know_which(self, perdure, client):
         for command in ("pause", "resume", "cancel", "retry"):
             answer = perdure("runs", command)
             assert answer.exit_code == 2
@@ -128,7 +122,7 @@ class TestPauseAndUnpause:
 
 
 class TestCancel:
-    def test_ends_a_run_with_reason_and_name(self, perdure: Commands, client: Client) -> None:
+    def test_ends_a_run_with_reason_and_name(self, perdure, client):
         client.submit(sample.orders, 5, id="a")
 
         done = perdure("runs", "cancel", "a", "--reason", "out of stock", "--by", "ann")
@@ -137,16 +131,14 @@ class TestCancel:
         assert done.out == "a is cancelled, was running\n"
         assert (record.status, record.reason, record.by) == ("cancelled", "out of stock", "ann")
 
-    def test_undoes_what_was_completed_where_asked(
-        self, perdure: Commands, waiting: RunHandle
-    ) -> None:
+    def test_undoes_what_was_completed_where_asked(self, perdure, waiting):
         done = perdure("runs", "cancel", "order-5", "--compensate")
 
         assert done.out == "order-5 is compensating, was waiting\n"
         node_types = [event.type for event in waiting.watch()]
         assert node_types[-2:] == ["node_undone", "run_cancelled"]
 
-    def test_of_an_ended_run_is_refused(self, perdure: Commands, client: Client) -> None:
+    def test_of_an_ended_run_is_refused(self, perdure, client):
         client.submit(sample.orders, 5, id="a")
         client.runs.cancel("a")
 
@@ -158,7 +150,7 @@ class TestCancel:
 
 
 class TestRetry:
-    def test_lets_a_failed_run_go_on(self, perdure: Commands, client: Client) -> None:
+    def test_lets_a_failed_run_go_on(self, perdure, client):
         client.submit(sample.orders, 5, id="a")
         client.runs.cancel("a")
 
@@ -167,7 +159,7 @@ class TestRetry:
         assert done.out == "a is running, was cancelled\n"
         assert client.runs.handle("a").events()[-1].details["by"] == "ann"
 
-    def test_of_a_live_run_is_refused(self, perdure: Commands, client: Client) -> None:
+    def test_of_a_live_run_is_refused(self, perdure, client):
         client.submit(sample.orders, 5, id="a")
 
         done = perdure("runs", "retry", "a")
@@ -175,12 +167,10 @@ class TestRetry:
         assert done.exit_code == 1
         assert "cannot retry run 'a': it is running" in done.error
 
-    def test_of_an_unknown_run_speaks_of_runs(self, perdure: Commands, client: Client) -> None:
+    def test_of_an_unknown_run_speaks_of_runs(self, perdure, client):
         assert "run 'nope' not found" in perdure("runs", "retry", "nope").error
 
-    def test_is_never_of_a_job_that_has_the_same_id(
-        self, perdure: Commands, client: Client
-    ) -> None:
+    def test_is_never_of_a_job_that_has_the_same_id(self, perdure, client):
         job = client.enqueue(sample_tasks.add, 1, 2)
         job.cancel()
         client.submit(sample.orders, 5, id=job.id)
@@ -191,9 +181,7 @@ class TestRetry:
 
 
 class TestFork:
-    def test_parts_after_a_node_with_another_output(
-        self, perdure: Commands, client: Client, waiting: RunHandle
-    ) -> None:
+    def test_parts_after_a_node_with_another_output(self, perdure, client, waiting):
         patch = '{"fetch":{"number":6,"lines":["cup"]}}'
         done = perdure("runs", "fork", "order-5", "--after", "fetch", "--patch", patch, "--id", "b")
 
@@ -205,17 +193,13 @@ class TestFork:
         assert fork.outputs()["pack"] == ["packed cup"]
         assert waiting.status == "waiting"
 
-    def test_parts_after_an_event(
-        self, perdure: Commands, client: Client, waiting: RunHandle
-    ) -> None:
+    def test_parts_after_an_event(self, perdure, client, waiting):
         done = perdure("runs", "fork", "order-5", "--after", "1", "--json", "--by", "ann").json
 
         events = client.runs.handle(done["id"]).events()
         assert [event.type for event in events[:2]] == ["run_submitted", "run_forked"]
 
-    def test_after_a_node_that_has_not_completed_is_refused(
-        self, perdure: Commands, waiting: RunHandle
-    ) -> None:
+    def test_after_a_node_that_has_not_completed_is_refused(self, perdure, waiting):
         done = perdure("runs", "fork", "order-5", "--after", "bill")
 
         assert done.exit_code == 2
@@ -223,7 +207,7 @@ class TestFork:
 
 
 class TestMigrate:
-    def test_moves_a_run_to_another_version(self, perdure: Commands, waiting: RunHandle) -> None:
+    def test_moves_a_run_to_another_version(self, perdure, waiting):
         to = ("runs", "migrate", "order-5", "--to", f"{MODULE}:longer")
         new = sample.longer.version
 
@@ -231,9 +215,7 @@ class TestMigrate:
         assert perdure(*to, "--json").json["after"] == "waiting"
         assert waiting.record().version == new
 
-    def test_says_in_one_line_what_stands_against_it(
-        self, perdure: Commands, waiting: RunHandle
-    ) -> None:
+    def test_says_in_one_line_what_stands_against_it(self, perdure, waiting):
         done = perdure("runs", "migrate", "order-5", "--to", f"{MODULE}:renamed")
 
         assert done.exit_code == 1
@@ -268,9 +250,7 @@ class TestWhatCannotBeUnderstood:
             (["cancel", "a", "--by", ""], "by"),
         ],
     )
-    def test_is_told_in_one_line_and_changes_nothing(
-        self, perdure: Commands, client: Client, arguments: list[str], told: str
-    ) -> None:
+    def test_is_told_in_one_line_and_changes_nothing(self, perdure, client, arguments, told):
         client.submit(sample.orders, 5, id="a")
 
         done = perdure("runs", *arguments)
@@ -280,7 +260,7 @@ class TestWhatCannotBeUnderstood:
         assert len(done.error.splitlines()) == 1
         assert len(client.runs.list()) == client.runs.get("a").number == 1
 
-    def test_includes_a_policy_that_does_not_exist(self, perdure: Commands) -> None:
+    def test_includes_a_policy_that_does_not_exist(self, perdure):
         done = perdure("runs", "submit", ORDERS, "5", "--on-conflict", "shrug")
 
         assert done.exit_code == 2
@@ -289,9 +269,7 @@ class TestWhatCannotBeUnderstood:
     @pytest.mark.parametrize(
         "command", ["get", "events", "explain", "pause", "resume", "cancel", "fork"]
     )
-    def test_an_unknown_run_is_told_with_1(
-        self, perdure: Commands, client: Client, command: str
-    ) -> None:
+    def test_an_unknown_run_is_told_with_1(self, perdure, client, command):
         done = perdure("runs", command, "nope")
 
         assert (done.exit_code, done.out) == (1, "")

@@ -13,7 +13,6 @@ import pytest
 from perdure import Client, Flow, Worker, task
 from perdure.cli.command import LOCAL_STORE, STORE_VARIABLE, options_of
 from perdure.cli.commands.runs import _working
-from perdure.client.sync import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
 from tests.cli.keyboard import Keyboard
@@ -74,7 +73,7 @@ def note(value: object) -> object:
 
 
 class TestRun:
-    def test_works_with_nothing_else_running(self, perdure: Commands) -> None:
+    def test_works_with_nothing_else_running(self, perdure):
         shown = perdure("run", "shop:shipping", "5", "--id", "parcel-5")
 
         assert shown.exit_code == 0
@@ -88,7 +87,7 @@ class TestRun:
         assert lines[-1] == 'result "L-1"'
         assert shown.error == ""
 
-    def test_exits_with_1_if_the_run_failed(self, perdure: Commands) -> None:
+    def test_exits_with_1_if_the_run_failed(self, perdure):
         shown = perdure("run", "shop:orders", "13", "--id", "order-13")
 
         assert shown.exit_code == 1
@@ -97,16 +96,14 @@ class TestRun:
             "See perdure runs get order-13\n"
         )
 
-    def test_prints_the_ended_run_as_json(self, perdure: Commands) -> None:
+    def test_prints_the_ended_run_as_json(self, perdure):
         shown = perdure("run", "shop:shipping", "5", "--json")
 
         assert shown.exit_code == 0
         assert (shown.json["status"], shown.json["result"]) == ("completed", "L-1")
         assert [node["id"] for node in shown.json["nodes"]] == ["label"]
 
-    def test_works_beside_a_worker_that_was_killed_a_moment_ago(
-        self, perdure: Commands, url: str
-    ) -> None:
+    def test_works_beside_a_worker_that_was_killed_a_moment_ago(self, perdure, url):
         record_worker(url, sample.shipping)
 
         shown = perdure("run", "shop:shipping", "5")
@@ -114,9 +111,7 @@ class TestRun:
         assert shown.exit_code == 0
         assert shown.out.splitlines()[-1] == 'result "L-1"'
 
-    def test_serves_queues_of_child_flows_that_live_workers_do_not(
-        self, perdure: Commands, url: str, relay: ModuleType
-    ) -> None:
+    def test_serves_queues_of_child_flows_that_live_workers_do_not(self, perdure, url, relay):
         elsewhere = Worker(url, flows=[relay.relay], queues=["default"]).start()
         try:
             shown = perdure("run", "relay:relay", "5")
@@ -127,9 +122,7 @@ class TestRun:
         assert shown.exit_code == 0
         assert shown.out.splitlines()[-1] == 'result "packed here"'
 
-    def test_leaves_the_work_to_others_if_told_to(
-        self, perdure: Commands, working: Worker, relay: ModuleType
-    ) -> None:
+    def test_leaves_the_work_to_others_if_told_to(self, perdure, working, relay):
         assert relay.shipping.graph.text in {flow.graph.text for flow in working.flows}
 
         shown = perdure("run", "relay:shipping", "5", "--no-worker")
@@ -137,14 +130,14 @@ class TestRun:
         assert shown.exit_code == 0
         assert shown.out.splitlines()[-1] == 'result "L-1"'
 
-    def test_keeps_runs_in_a_file_here_unless_told_otherwise(self, folder: Path) -> None:
+    def test_keeps_runs_in_a_file_here_unless_told_otherwise(self, folder):
         shown = Commands(None)("run", "shop:shipping", "5", "--id", "parcel-5")
 
         assert shown.exit_code == 0
         with Client(f"sqlite:///{folder}/perdure.db") as client:
             assert client.runs.get("parcel-5").status == "completed"
 
-    def test_takes_a_flow_in_a_file(self, perdure: Commands, folder: Path) -> None:
+    def test_takes_a_flow_in_a_file(self, perdure, folder):
         (folder / "labels.yaml").write_text(YAML)
 
         shown = perdure("run", "labels.yaml", "--app", "shop", "--json")
@@ -152,7 +145,7 @@ class TestRun:
         assert shown.exit_code == 0
         assert (shown.json["flow"], shown.json["result"]) == ("labels", "L-1")
 
-    def test_follows_the_run_that_has_the_id_already(self, perdure: Commands) -> None:
+    def test_follows_the_run_that_has_the_id_already(self, perdure):
         arguments = ("run", "shop:shipping", "5", "--id", "parcel-5")
         perdure(*arguments)
 
@@ -171,9 +164,7 @@ class TestRun:
             (("shop:orders", "5", "--id", ""), "id"),
         ],
     )
-    def test_refuses_what_it_cannot_understand(
-        self, perdure: Commands, client: Client, arguments: tuple[str, ...], error: str
-    ) -> None:
+    def test_refuses_what_it_cannot_understand(self, perdure, client, arguments, error):
         shown = perdure("run", *arguments)
 
         assert shown.exit_code == 2
@@ -183,19 +174,17 @@ class TestRun:
 
 
 class TestWatch:
-    def test_shows_what_happened_and_how_it_ended(
-        self, perdure: Commands, completed: RunHandle
-    ) -> None:
+    def test_shows_what_happened_and_how_it_ended(self, perdure, completed):
         shown = perdure("runs", "watch", completed.id)
 
         assert shown.exit_code == 0
         assert [line.split()[0] for line in shown.out.splitlines()[:3]] == ["1", "2", "3"]
         assert shown.out.splitlines()[-1].startswith("result ")
 
-    def test_exits_with_1_if_the_run_failed(self, perdure: Commands, failed: RunHandle) -> None:
+    def test_exits_with_1_if_the_run_failed(self, perdure, failed):
         assert perdure("runs", "watch", failed.id).exit_code == 1
 
-    def test_exits_with_4_if_the_run_was_cancelled(self, perdure: Commands, client: Client) -> None:
+    def test_exits_with_4_if_the_run_was_cancelled(self, perdure, client):
         client.submit(sample.orders, 5, id="order-5").cancel(reason="out of stock", by="ann")
 
         shown = perdure("runs", "watch", "order-5")
@@ -203,7 +192,7 @@ class TestWatch:
         assert shown.exit_code == 4
         assert "run 'order-5' was cancelled by 'ann': out of stock" in shown.error
 
-    def test_exits_with_5_if_the_run_was_skipped(self, perdure: Commands, client: Client) -> None:
+    def test_exits_with_5_if_the_run_was_skipped(self, perdure, client):
         digest = Flow("digest", cooldown="1h").then(note).build()
         client.submit(digest, 1)
         client.submit(digest, 2, id="too-soon")
@@ -213,12 +202,12 @@ class TestWatch:
         assert shown.exit_code == 5
         assert "was skipped" in shown.error
 
-    def test_prints_the_ended_run_as_json(self, perdure: Commands, completed: RunHandle) -> None:
+    def test_prints_the_ended_run_as_json(self, perdure, completed):
         shown = perdure("runs", "watch", completed.id, "--json")
 
         assert shown.json["status"] == "completed"
 
-    def test_refuses_an_unknown_run(self, perdure: Commands, client: Client) -> None:
+    def test_refuses_an_unknown_run(self, perdure, client):
         shown = perdure("runs", "watch", "nobody")
 
         assert shown.exit_code == 1
@@ -227,9 +216,7 @@ class TestWatch:
 
 class TestInTerminal:
     @pytest.mark.parametrize("columns", [40, 80])
-    def test_draws_the_run_and_says_how_to_come_back(
-        self, url: str, client: Client, columns: int
-    ) -> None:
+    def test_draws_the_run_and_says_how_to_come_back(self, url, client, columns):
         store = ("--store", url)
         with Keyboard(columns, "run", "shop:orders", "5", "--id", "o5", *store) as keyboard:
             keyboard.expect("waits for the signal approval")
@@ -242,9 +229,7 @@ class TestInTerminal:
         assert f"perdure runs cancel o5 --store {url}" in rest
         assert client.runs.get("o5").status == "waiting"
 
-    def test_gives_back_what_it_was_at_when_interrupted_twice(
-        self, url: str, client: Client, folder: Path
-    ) -> None:
+    def test_gives_back_what_it_was_at_when_interrupted_twice(self, url, client, folder):
         (folder / "naps.py").write_text(NAPS)
         with Keyboard(80, "run", "naps", "--id", "nap-1", "--store", url) as keyboard:
             keyboard.expect("fast asleep")
@@ -266,8 +251,8 @@ class ImpatientReader(io.StringIO):
 
 
 def test_gives_back_what_it_was_at_when_interrupted_while_it_tells_so(
-    url: str, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    url, client, folder, monkeypatch
+):
     (folder / "naps.py").write_text(NAPS)
     monkeypatch.delitem(sys.modules, "naps", raising=False)
     naps = importlib.import_module("naps").naps
@@ -283,8 +268,8 @@ def test_gives_back_what_it_was_at_when_interrupted_while_it_tells_so(
 
 
 def test_commands_need_no_options_for_what_they_find_by_themselves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.delenv(STORE_VARIABLE, raising=False)
     assert options_of(LOCAL_STORE, "default") == ""
     assert options_of("sqlite:///b c.db", "team") == " --store 'sqlite:///b c.db' --namespace team"

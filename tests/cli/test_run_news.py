@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from perdure import Client
 from perdure.cli.commands.dev import RunWatch, news_text
-from perdure.client.sync import RunHandle
 from tests.cli import sample_flows as sample
 
 VERSION = sample.orders.version
@@ -14,7 +13,7 @@ def news(watch: RunWatch, client: Client) -> list[str]:
     return [news_text(each) for each in watch.news(client.runs.list())]
 
 
-def test_runs_that_were_there_before_are_not_news(client: Client) -> None:
+def test_runs_that_were_there_before_are_not_news(client):
     client.submit(sample.orders, 5, id="old")
     watch = RunWatch()
 
@@ -22,7 +21,7 @@ def test_runs_that_were_there_before_are_not_news(client: Client) -> None:
     assert news(watch, client) == []
 
 
-def test_tells_of_each_change_once_in_the_order_of_beginning(client: Client) -> None:
+def test_tells_of_each_change_once_in_the_order_of_beginning(client):
     watch = RunWatch()
     news(watch, client)
 
@@ -42,7 +41,7 @@ def test_tells_of_each_change_once_in_the_order_of_beginning(client: Client) -> 
     assert news(watch, client) == []
 
 
-def test_a_run_that_ended_between_two_looks_began_and_ended(client: Client) -> None:
+def test_a_run_that_ended_between_two_looks_began_and_ended(client):
     watch = RunWatch()
     news(watch, client)
     client.submit(sample.orders, 5, id="quick")
@@ -54,9 +53,7 @@ def test_a_run_that_ended_between_two_looks_began_and_ended(client: Client) -> N
     ]
 
 
-def test_says_why_a_run_failed_and_how_to_see_what_one_waits_for(
-    client: Client, failed: RunHandle, waiting: RunHandle
-) -> None:
+def test_says_why_a_run_failed_and_how_to_see_what_one_waits_for(client, failed, waiting):
     watch = RunWatch()
     list(watch.news([]))
 

@@ -15,7 +15,7 @@ def write(folder: Path, name: str, text: str = "") -> Path:
     return file
 
 
-def test_tells_what_came_changed_and_went_once(tmp_path: Path) -> None:
+def test_tells_what_came_changed_and_went_once(tmp_path):
     changed, gone = write(tmp_path, "a.py"), write(tmp_path, "flows/b.yaml")
     write(tmp_path, "same.py")
     files = SourceFiles(tmp_path)
@@ -30,7 +30,7 @@ def test_tells_what_came_changed_and_went_once(tmp_path: Path) -> None:
     assert len(files) == 3
 
 
-def test_a_later_time_is_a_change_though_the_size_is_the_same(tmp_path: Path) -> None:
+def test_a_later_time_is_a_change_though_the_size_is_the_same(tmp_path):
     file = write(tmp_path, "a.py", "x = 1")
     files = SourceFiles(tmp_path)
     state = file.stat()
@@ -39,7 +39,7 @@ def test_a_later_time_is_a_change_though_the_size_is_the_same(tmp_path: Path) ->
     assert files.changed() == ["a.py"]
 
 
-def test_leaves_out_what_is_no_source(tmp_path: Path) -> None:
+def test_leaves_out_what_is_no_source(tmp_path):
     files = SourceFiles(tmp_path)
     write(tmp_path, "perdure.db")
     write(tmp_path, "notes.txt")

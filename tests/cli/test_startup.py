@@ -57,7 +57,7 @@ TRIES_MAX = 8
 HELP = "from perdure.cli import main; main()"
 
 
-def test_help_loads_nothing_that_only_commands_need() -> None:
+def test_help_loads_nothing_that_only_commands_need():
     program = (
         "import atexit, sys\n"
         f"heavy = {HEAVY}\n"
@@ -68,17 +68,17 @@ def test_help_loads_nothing_that_only_commands_need() -> None:
     assert run_python(program, "--help").splitlines()[-1] == "LOADED []"
 
 
-def test_help_takes_a_fifth_of_a_second() -> None:
+def test_help_takes_a_fifth_of_a_second():
     assert seconds_for(HELP, "--help", goal=0.2) < 0.2
 
 
-def test_help_takes_little_longer_than_to_load_click() -> None:
+def test_help_takes_little_longer_than_to_load_click():
     most = 2.5 * seconds_for("import click")
 
     assert seconds_for(HELP, "--help", goal=most) < most
 
 
-def test_completing_a_command_loads_none_of_them() -> None:
+def test_completing_a_command_loads_none_of_them():
     asked = {"_PERDURE_COMPLETE": "zsh_complete", "COMP_WORDS": "perdure do", "COMP_CWORD": "1"}
     program = (
         "import atexit, os, sys\n"
@@ -93,7 +93,7 @@ def test_completing_a_command_loads_none_of_them() -> None:
     assert "perdure.cli.commands" not in loaded
 
 
-def test_parts_of_the_library_can_be_imported_first() -> None:
+def test_parts_of_the_library_can_be_imported_first():
     program = (
         "import perdure.worker.worker, perdure\n"
         "from perdure import Client, clock\n"

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from perdure import Client
 from tests.cli import sample_tasks as sample
 from tests.cli.processes import PATIENCE_SECONDS, WorkerProcess, killed_at_the_end
 
@@ -26,7 +25,7 @@ def two_processes(folder: Path, url: str) -> Iterator[tuple[WorkerProcess, list[
             yield supervisor, pids
 
 
-def test_a_killed_process_is_started_again(folder: Path, url: str, client: Client) -> None:
+def test_a_killed_process_is_started_again(folder, url, client):
     with two_processes(folder, url) as (supervisor, pids):
         os.kill(pids[0], signal.SIGKILL)
 
@@ -42,9 +41,7 @@ def test_a_killed_process_is_started_again(folder: Path, url: str, client: Clien
         assert supervisor.wait() == 0
 
 
-def test_a_process_that_keeps_dying_is_started_less_often(
-    folder: Path, url: str, client: Client
-) -> None:
+def test_a_process_that_keeps_dying_is_started_less_often(folder, url, client):
     (folder / "dying.py").write_text(
         "import os\n"
         "from sample import add\n"
@@ -61,7 +58,7 @@ def test_a_process_that_keeps_dying_is_started_less_often(
     assert delays == [0.5, 1.0, 2.0]
 
 
-def test_sigterm_lets_every_process_finish_its_jobs(folder: Path, url: str, client: Client) -> None:
+def test_sigterm_lets_every_process_finish_its_jobs(folder, url, client):
     release = folder / "release"
     jobs = client.enqueue_many(sample.hold, [str(release)] * 4)
 
@@ -79,7 +76,7 @@ def test_sigterm_lets_every_process_finish_its_jobs(folder: Path, url: str, clie
     assert list(client.workers.list()) == []
 
 
-def test_the_second_signal_gives_jobs_back_at_once(folder: Path, url: str, client: Client) -> None:
+def test_the_second_signal_gives_jobs_back_at_once(folder, url, client):
     job = client.enqueue(sample.hold, str(folder / "never"))
 
     with two_processes(folder, url) as (supervisor, _):
@@ -94,7 +91,7 @@ def test_the_second_signal_gives_jobs_back_at_once(folder: Path, url: str, clien
     assert client.jobs.get(job.id).attempt == 0
 
 
-def test_a_signal_to_the_whole_group_counts_as_one(folder: Path, url: str, client: Client) -> None:
+def test_a_signal_to_the_whole_group_counts_as_one(folder, url, client):
     """A terminal and most service managers signal supervisor and children alike."""
     release = folder / "release"
     job = client.enqueue(sample.hold, str(release))
@@ -111,9 +108,7 @@ def test_a_signal_to_the_whole_group_counts_as_one(folder: Path, url: str, clien
     assert job.result(timeout=1) == 1
 
 
-def test_processes_stop_gracefully_when_their_supervisor_is_killed(
-    folder: Path, url: str, client: Client
-) -> None:
+def test_processes_stop_gracefully_when_their_supervisor_is_killed(folder, url, client):
     release = folder / "release"
     job = client.enqueue(sample.hold, str(release))
 
@@ -129,9 +124,7 @@ def test_processes_stop_gracefully_when_their_supervisor_is_killed(
     assert list(client.workers.list()) == []
 
 
-def test_a_password_is_not_among_the_arguments_of_the_processes(
-    folder: Path, url: str, client: Client
-) -> None:
+def test_a_password_is_not_among_the_arguments_of_the_processes(folder, url, client):
     (folder / "noting.py").write_text(
         "import pathlib, sys\n"
         "from sample import add\n"
@@ -150,13 +143,13 @@ def test_a_password_is_not_among_the_arguments_of_the_processes(
     assert "--concurrency=7" in arguments
 
 
-def test_a_process_that_does_not_stop_in_time_is_killed(folder: Path) -> None:
+def test_a_process_that_does_not_stop_in_time_is_killed(folder):
     done = supervised(folder, [sys.executable, "-c", "import time; time.sleep(1000)"])
 
     assert done == ["ProcessStarted", "StopRequested", "ProcessKilled", "ProcessEnded", "False"]
 
 
-def test_a_process_that_cannot_be_started_is_tried_again(folder: Path) -> None:
+def test_a_process_that_cannot_be_started_is_tried_again(folder):
     done = supervised(folder, ["./no-such-program"])
 
     assert done == ["ProcessNotStarted", "StopRequested", "True"]

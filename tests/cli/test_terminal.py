@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import termios
-from pathlib import Path
 
 import pytest
 
@@ -66,7 +65,7 @@ def finished(url: str, client: Client) -> str:
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 160])
-def test_a_table_fits_the_terminal(url: str, finished: str, columns: int) -> None:
+def test_a_table_fits_the_terminal(url, finished, columns):
     written = in_terminal(columns, "jobs", "list", "--store", url)
 
     lines = _ESCAPES.sub("", written).splitlines()
@@ -74,12 +73,12 @@ def test_a_table_fits_the_terminal(url: str, finished: str, columns: int) -> Non
     assert lines[1].startswith(finished)
 
 
-def test_a_terminal_has_colours_unless_they_are_not_wanted(url: str, finished: str) -> None:
+def test_a_terminal_has_colours_unless_they_are_not_wanted(url, finished):
     assert "\x1b[32mcompleted" in in_terminal(80, "jobs", "list", "--store", url)
     assert "\x1b[32m" not in in_terminal(80, "jobs", "list", "--store", url, NO_COLOR="1")
 
 
-def test_a_pipe_gets_whole_lines_without_colours(url: str, finished: str, folder: Path) -> None:
+def test_a_pipe_gets_whole_lines_without_colours(url, finished, folder):
     listed = run_cli("jobs", "list", "--store", url, cwd=folder, environment={"COLUMNS": "40"})
     shown = run_cli("jobs", "get", finished, "--store", url, cwd=folder)
 
@@ -88,7 +87,7 @@ def test_a_pipe_gets_whole_lines_without_colours(url: str, finished: str, folder
     assert "\x1b" not in listed.stdout + shown.stdout
 
 
-def test_watching_in_a_terminal_shows_a_bar(url: str, finished: str) -> None:
+def test_watching_in_a_terminal_shows_a_bar(url, finished):
     written = in_terminal(60, "jobs", "watch", finished, "--store", url)
 
     last = _ESCAPES.sub("", written).splitlines()[-1]
@@ -97,7 +96,7 @@ def test_watching_in_a_terminal_shows_a_bar(url: str, finished: str) -> None:
     assert "100%" in last
 
 
-def test_a_reader_that_leaves_early_is_no_error(url: str, finished: str, folder: Path) -> None:
+def test_a_reader_that_leaves_early_is_no_error(url, finished, folder):
     program = f"{sys.executable} -m perdure.cli jobs get {finished} --json --store {url}"
     done = subprocess.run(
         ["/bin/sh", "-c", f"{program} | head -n 1"],
@@ -114,8 +113,8 @@ def test_a_reader_that_leaves_early_is_no_error(url: str, finished: str, folder:
 
 
 def test_writes_what_the_terminal_cannot_show_in_another_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
 

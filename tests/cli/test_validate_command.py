@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from perdure import Client, Flow, Worker
+from perdure import Flow, Worker
 from perdure.flows.yaml.schema import published_schema
 from perdure.model.ids import WorkerId
 from perdure.model.worker import WorkerInfo
 from perdure.operations.page import PAGE_MAX
 from perdure.store.opening import store_at
 from tests.cli import sample_flows
-from tests.cli.commands import Commands
 from tests.cli.test_errors import assert_told
 
 MODULE = "tests.cli.sample_flows"
@@ -52,7 +51,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_good_file_is_told_with_what_it_needs(perdure: Commands, here: Path) -> None:
+def test_a_good_file_is_told_with_what_it_needs(perdure, here):
     done = perdure("flows", "validate", "good.yaml")
 
     assert done.exit_code == 0
@@ -65,7 +64,7 @@ def test_a_good_file_is_told_with_what_it_needs(perdure: Commands, here: Path) -
     ]
 
 
-def test_with_the_code_at_hand_the_version_is_known(perdure: Commands, here: Path) -> None:
+def test_with_the_code_at_hand_the_version_is_known(perdure, here):
     done = perdure("flows", "validate", "good.yaml", "--app", MODULE)
 
     version = Flow.from_yaml(GOOD, tasks=[sample_flows.fetch, sample_flows.pack]).version
@@ -75,7 +74,7 @@ def test_with_the_code_at_hand_the_version_is_known(perdure: Commands, here: Pat
     assert "not checked" not in done.out
 
 
-def test_every_fault_has_its_line_and_column(perdure: Commands, here: Path) -> None:
+def test_every_fault_has_its_line_and_column(perdure, here):
     done = perdure("flows", "validate", "bad.yaml", "good.yaml", "--app", MODULE)
 
     assert done.exit_code == 1
@@ -87,16 +86,14 @@ def test_every_fault_has_its_line_and_column(perdure: Commands, here: Path) -> N
     assert done.out.splitlines()[-1] == "2 files, 3 errors, 1 warning"
 
 
-def test_without_the_code_arguments_are_not_checked(perdure: Commands, here: Path) -> None:
+def test_without_the_code_arguments_are_not_checked(perdure, here):
     done = perdure("flows", "validate", "bad.yaml")
 
     assert done.exit_code == 1
     assert done.out.splitlines()[-1] == "1 file, 1 error"
 
 
-def test_tasks_that_are_not_there_are_errors_with_the_code_at_hand(
-    perdure: Commands, here: Path
-) -> None:
+def test_tasks_that_are_not_there_are_errors_with_the_code_at_hand(perdure, here):
     (here / "f.yaml").write_text("{flow: f, nodes: [{id: a, task: fetsh}]}", encoding="utf-8")
 
     done = perdure("flows", "validate", "f.yaml", "--app", MODULE)
@@ -105,7 +102,7 @@ def test_tasks_that_are_not_there_are_errors_with_the_code_at_hand(
     assert "f.yaml:1:27 error node 'a': unknown task 'fetsh'; did you mean 'fetch'?" in done.out
 
 
-def test_flows_that_it_starts_are_those_of_the_code(perdure: Commands, here: Path) -> None:
+def test_flows_that_it_starts_are_those_of_the_code(perdure, here):
     text = "{flow: f, nodes: [{id: a, type: flow, config: {flow: shipping}}]}"
     (here / "f.yaml").write_text(text, encoding="utf-8")
 
@@ -119,7 +116,7 @@ def test_flows_that_it_starts_are_those_of_the_code(perdure: Commands, here: Pat
     assert "  not checked: shipping" in unknown.out
 
 
-def test_kinds_are_those_of_the_module(perdure: Commands, here: Path) -> None:
+def test_kinds_are_those_of_the_module(perdure, here):
     (here / "own_kinds.py").write_text(
         "from perdure import task\n"
         "from perdure.tasks.node_type import Kind, Settings\n"
@@ -141,9 +138,7 @@ def test_kinds_are_those_of_the_module(perdure: Commands, here: Path) -> None:
 
 
 class TestSecrets:
-    def test_that_are_set_are_not_told(
-        self, perdure: Commands, here: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_that_are_set_are_not_told(self, perdure, here, monkeypatch):
         monkeypatch.setenv("PERDURE_SECRET_API", "12345")
 
         done = perdure("flows", "validate", "good.yaml", "--strict")
@@ -152,9 +147,7 @@ class TestSecrets:
         assert "warning" not in done.out
         assert "12345" not in done.out
 
-    def test_that_are_missing_are_errors_if_one_is_strict(
-        self, perdure: Commands, here: Path
-    ) -> None:
+    def test_that_are_missing_are_errors_if_one_is_strict(self, perdure, here):
         done = perdure("flows", "validate", "good.yaml", "--strict")
 
         assert done.exit_code == 1
@@ -162,9 +155,7 @@ class TestSecrets:
 
 
 class TestWorkers:
-    def test_that_have_not_the_tasks_make_errors(
-        self, perdure: Commands, here: Path, url: str, client: Client
-    ) -> None:
+    def test_that_have_not_the_tasks_make_errors(self, perdure, here, url, client):
         client.queues.list()  # so that there is a store
 
         done = perdure("flows", "validate", "good.yaml", "--store", url)
@@ -172,9 +163,7 @@ class TestWorkers:
         assert done.exit_code == 1
         assert "good.yaml error no live worker registers task 'fetch'" in done.out
 
-    def test_that_have_the_tasks_make_none(
-        self, perdure: Commands, here: Path, url: str, client: Client
-    ) -> None:
+    def test_that_have_the_tasks_make_none(self, perdure, here, url, client):
         handle = Worker(url, tasks=[sample_flows.fetch, sample_flows.pack]).start()
         try:
             done = perdure("flows", "validate", "good.yaml", "--store", url)
@@ -184,7 +173,7 @@ class TestWorkers:
 
         assert done.exit_code == 0
 
-    def test_are_all_asked(self, perdure: Commands, here: Path, url: str, client: Client) -> None:
+    def test_are_all_asked(self, perdure, here, url, client):
         asyncio.run(register(url, [*(info(f"w{n}") for n in range(PAGE_MAX)), info("z", TASKS)]))
 
         done = perdure("flows", "validate", "good.yaml", "--store", url)
@@ -192,9 +181,7 @@ class TestWorkers:
         assert client.workers.list().next is not None
         assert done.exit_code == 0
 
-    def test_that_are_silent_do_not_count(
-        self, perdure: Commands, here: Path, url: str, client: Client
-    ) -> None:
+    def test_that_are_silent_do_not_count(self, perdure, here, url, client):
         asyncio.run(register(url, [info("killed", TASKS, lease=timedelta(microseconds=1))]))
 
         done = perdure("flows", "validate", "good.yaml", "--store", url)
@@ -202,9 +189,7 @@ class TestWorkers:
         assert done.exit_code == 1
         assert "no live worker registers task 'fetch'" in done.out
 
-    def test_that_have_the_flow_make_none(
-        self, perdure: Commands, here: Path, url: str, working: Worker
-    ) -> None:
+    def test_that_have_the_flow_make_none(self, perdure, here, url, working):
         (here / "orders.yaml").write_text(sample_flows.orders.to_yaml(), encoding="utf-8")
 
         known = perdure("flows", "validate", "orders.yaml", "--store", url, "--app", MODULE)
@@ -213,13 +198,13 @@ class TestWorkers:
         assert (known.exit_code, unknown.exit_code) == (0, 0)
         assert "warning workers have flow 'orders'" in unknown.out
 
-    def test_cannot_be_asked_where_there_is_no_store(self, perdure: Commands, here: Path) -> None:
+    def test_cannot_be_asked_where_there_is_no_store(self, perdure, here):
         done = perdure("flows", "validate", "good.yaml", "--store", "sqlite:///nowhere.db")
 
         assert done.exit_code == 3
 
 
-def test_json_has_everything(perdure: Commands, here: Path) -> None:
+def test_json_has_everything(perdure, here):
     good, bad = perdure("flows", "validate", "good.yaml", "bad.yaml", "--json").json
 
     assert good == {
@@ -255,9 +240,7 @@ def test_json_has_everything(perdure: Commands, here: Path) -> None:
         (b"a: [", "empty.yaml:1:1 error not valid YAML"),
     ],
 )
-def test_files_that_are_no_flows_are_errors(
-    perdure: Commands, here: Path, content: bytes, told: str
-) -> None:
+def test_files_that_are_no_flows_are_errors(perdure, here, content, told):
     (here / "empty.yaml").write_bytes(content)
 
     done = perdure("flows", "validate", "empty.yaml")
@@ -266,20 +249,20 @@ def test_files_that_are_no_flows_are_errors(
     assert done.out.startswith(told)
 
 
-def test_a_file_that_is_not_there_is_an_error(perdure: Commands, here: Path) -> None:
+def test_a_file_that_is_not_there_is_an_error(perdure, here):
     done = perdure("flows", "validate", "none.yaml")
 
     assert done.exit_code == 1
     assert done.out.startswith("none.yaml error cannot be read: No such file")
 
 
-def test_no_file_at_all_cannot_be_understood(perdure: Commands, here: Path) -> None:
+def test_no_file_at_all_cannot_be_understood(perdure, here):
     done = perdure("flows", "validate")
 
     assert_told(done, 2, "FILE is required")
 
 
-def test_the_schema_is_printed_for_editors(perdure: Commands) -> None:
+def test_the_schema_is_printed_for_editors(perdure):
     done = perdure("flows", "validate", "--schema")
 
     assert done.exit_code == 0

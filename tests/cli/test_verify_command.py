@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -38,13 +37,13 @@ def break_it(url: str) -> None:
 
 
 class TestFindings:
-    def test_nothing_found_is_0(self, waiting: str) -> None:
+    def test_nothing_found_is_0(self, waiting):
         shown = verify(waiting)
 
         assert shown.exit_code == 0, shown
         assert shown.out.startswith("no findings in 2 runs")
 
-    def test_a_finding_is_1(self, waiting: str) -> None:
+    def test_a_finding_is_1(self, waiting):
         break_it(waiting)
 
         shown = verify(waiting)
@@ -53,14 +52,14 @@ class TestFindings:
         assert "I7 verify.live_waits.missing: run 'r', key 'go': waits" in shown.out
         assert "1 finding in 2 runs" in shown.out
 
-    def test_looks_at_one_namespace_if_asked_to(self, waiting: str) -> None:
+    def test_looks_at_one_namespace_if_asked_to(self, waiting):
         break_it(waiting)
 
         assert verify(waiting, "--namespace", "default").exit_code == 1
         shown = verify(waiting, "--namespace", "team-a")
         assert (shown.exit_code, shown.out.startswith("no findings in 1 run,")) == (0, True)
 
-    def test_gives_json(self, waiting: str) -> None:
+    def test_gives_json(self, waiting):
         break_it(waiting)
 
         shown = verify(waiting, "--json")
@@ -78,24 +77,24 @@ class TestFindings:
         assert finding["message"].startswith("waits according to the log")
         assert shown.json["counts"]["runs"] == 2
 
-    def test_takes_the_store_of_the_environment(self, waiting: str) -> None:
+    def test_takes_the_store_of_the_environment(self, waiting):
         assert Commands(waiting)("verify").exit_code == 0
 
-    def test_how_late_things_may_be_can_be_set(self, waiting: str) -> None:
+    def test_how_late_things_may_be_can_be_set(self, waiting):
         assert verify(waiting, "--grace", "1h").exit_code == 0
         assert_told(verify(waiting, "--grace", "-5s"), 2, "--grace")
 
 
 class TestOnlyReads:
-    def test_refuses_what_is_no_store(self) -> None:
+    def test_refuses_what_is_no_store(self):
         assert_told(verify("nowhere://x"), 2, "'nowhere' is not a store")
 
-    def test_refuses_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_refuses_a_file_that_is_not_there(self, tmp_path):
         assert_told(verify(f"sqlite:///{tmp_path}/mistyped.db"), 3, "there is no file")
 
         assert list(tmp_path.iterdir()) == []
 
-    def test_refuses_a_file_without_its_tables(self, waiting: str) -> None:
+    def test_refuses_a_file_without_its_tables(self, waiting):
         assert_told(verify(f"{waiting}?prefix=mistyped_"), 3, "has no tables of Perdure")
 
         connection = sqlite3.connect(waiting.removeprefix("sqlite:///"))
@@ -103,7 +102,7 @@ class TestOnlyReads:
         assert found.fetchall() == []
         connection.close()
 
-    def test_refuses_what_is_no_database(self, tmp_path: Path) -> None:
+    def test_refuses_what_is_no_database(self, tmp_path):
         path = tmp_path / "letter.db"
         path.write_text("Dear Ann, " * 100)
 
@@ -111,22 +110,20 @@ class TestOnlyReads:
 
         assert path.read_text() == "Dear Ann, " * 100
 
-    def test_refuses_a_store_in_memory(self) -> None:
+    def test_refuses_a_store_in_memory(self):
         assert_told(verify("memory://mine"), 2, "in the memory of one process")
 
-    def test_refuses_a_schema_without_tables(self, bare_postgres_url: str) -> None:
+    def test_refuses_a_schema_without_tables(self, bare_postgres_url):
         assert_told(verify(bare_postgres_url), 3, "has no tables of Perdure")
 
-    def test_refuses_a_server_that_is_not_there(self) -> None:
+    def test_refuses_a_server_that_is_not_there(self):
         shown = verify("postgresql://ann:secret@localhost:1/work")
 
         assert shown.exit_code == 3
         assert "secret" not in shown.error
 
     @pytest.mark.parametrize("live_type", ["sqlite", "postgres"])
-    def test_leaves_an_older_store_as_it_is(
-        self, live_type: str, bare_sqlite_url: str, bare_postgres_url: str
-    ) -> None:
+    def test_leaves_an_older_store_as_it_is(self, live_type, bare_sqlite_url, bare_postgres_url):
         url = bare_sqlite_url if live_type == "sqlite" else bare_postgres_url
         asyncio.run(restore(url, 2))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,7 @@ from tests.cli.processes import WorkerProcess, run_cli
 
 
 class TestWorker:
-    def test_runs_the_tasks_of_a_module_in_the_current_directory(
-        self, folder: Path, url: str, client: Client
-    ) -> None:
+    def test_runs_the_tasks_of_a_module_in_the_current_directory(self, folder, url, client):
         job = client.enqueue(sample.add, 1, 2)
 
         with WorkerProcess("sample", "--store", url, cwd=folder) as worker:
@@ -30,7 +27,7 @@ class TestWorker:
         assert (completed["task"], completed["attempt"]) == ("add", 1)
         assert job.result() == 3
 
-    def test_uses_a_worker_of_the_module_with_its_own_store(self, folder: Path) -> None:
+    def test_uses_a_worker_of_the_module_with_its_own_store(self, folder):
         with WorkerProcess("sample:worker", cwd=folder) as worker:
             started = worker.next("worker started")
             with Client(f"sqlite:///{folder}/own.db") as client:
@@ -43,9 +40,7 @@ class TestWorker:
         assert started["queues"] == ["default", "mail"]
         assert state.info.concurrency == 3
 
-    def test_options_override_a_worker_of_the_module(
-        self, folder: Path, url: str, client: Client
-    ) -> None:
+    def test_options_override_a_worker_of_the_module(self, folder, url, client):
         options = ("--store", url, "--queues", "mail,post", "--concurrency", "5")
         more = ("--namespace", "team-a", "--tags", "gpu,big", "--grace", "7s")
         with WorkerProcess("sample:worker", *options, *more, cwd=folder) as worker:
@@ -58,7 +53,7 @@ class TestWorker:
         assert state.info.tags == ("big", "gpu")
         assert not (folder / "own.db").exists()
 
-    def test_logs_every_outcome_at_its_level(self, folder: Path, url: str, client: Client) -> None:
+    def test_logs_every_outcome_at_its_level(self, folder, url, client):
         failing = client.enqueue(sample.fail, "boom")
         retried = client.enqueue(sample.fail_once)
         speaking = client.enqueue(sample.speak)
@@ -79,9 +74,7 @@ class TestWorker:
         [failed] = [line for line in lines if line["message"] == "job failed"]
         assert failed["error"] == "RuntimeError: boom"
 
-    def test_the_first_signal_lets_work_finish(
-        self, folder: Path, url: str, client: Client
-    ) -> None:
+    def test_the_first_signal_lets_work_finish(self, folder, url, client):
         release = folder / "release"
         job = client.enqueue(sample.hold, str(release))
 
@@ -93,9 +86,7 @@ class TestWorker:
             assert worker.wait() == 0
         assert job.result() == 1
 
-    def test_the_second_signal_gives_work_back_at_once(
-        self, folder: Path, url: str, client: Client
-    ) -> None:
+    def test_the_second_signal_gives_work_back_at_once(self, folder, url, client):
         job = client.enqueue(sample.hold, str(folder / "never"))
 
         with WorkerProcess("sample", "--store", url, cwd=folder) as worker:
@@ -108,7 +99,7 @@ class TestWorker:
         assert job.status == "waiting"
         assert client.jobs.get(job.id).attempt == 0
 
-    def test_works_on_postgresql(self, folder: Path, postgres_url: str) -> None:
+    def test_works_on_postgresql(self, folder, postgres_url):
         with Client(postgres_url) as client:
             job = client.enqueue(sample.greet, "ann")
             with WorkerProcess("sample:worker", "--store", postgres_url, cwd=folder) as worker:
@@ -121,9 +112,7 @@ class TestWorker:
 
 
 class TestFlows:
-    def test_a_run_is_begun_signalled_and_followed_by_commands_alone(
-        self, folder: Path, url: str
-    ) -> None:
+    def test_a_run_is_begun_signalled_and_followed_by_commands_alone(self, folder, url):
         def perdure(*arguments: str) -> str:
             done = run_cli(*arguments, cwd=folder, environment={"PERDURE_STORE": url})
             assert done.returncode == 0, done.stderr
@@ -146,15 +135,13 @@ class TestFlows:
         assert perdure("flows", "unserved", "shop:longer") == "no unfinished runs\n"
 
     @pytest.mark.parametrize("target", ["shop:orders", "shop:several", "shop"])
-    def test_need_no_worker_in_the_module(
-        self, folder: Path, url: str, client: Client, target: str
-    ) -> None:
+    def test_need_no_worker_in_the_module(self, folder, url, client, target):
         run = client.submit(sample_flows.shipping)
 
         with WorkerProcess(target, "--store", url, cwd=folder):
             assert run.result(timeout=30) == "L-1"
 
-    def test_work_on_postgresql(self, folder: Path, postgres_url: str) -> None:
+    def test_work_on_postgresql(self, folder, postgres_url):
         store = ("--store", postgres_url)
         begun = run_cli("runs", "submit", "shop:shipping", "--id", "s-1", *store, cwd=folder)
         with WorkerProcess("shop:worker", *store, cwd=folder) as worker:
@@ -188,16 +175,14 @@ class TestWhatCannotRun:
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else None,
     )
-    def test_is_told_before_anything_starts(
-        self, folder: Path, arguments: list[str], exit_code: int, told: str
-    ) -> None:
+    def test_is_told_before_anything_starts(self, folder, arguments, exit_code, told):
         done = run_cli("worker", *arguments, cwd=folder)
 
         assert done.returncode == exit_code, done.stderr
         assert told in done.stderr
         assert "Traceback" not in done.stderr
 
-    def test_is_told_as_json_where_logs_are(self, folder: Path) -> None:
+    def test_is_told_as_json_where_logs_are(self, folder):
         done = run_cli("worker", "sample:worker", "--grace", "soon", "--json", cwd=folder)
 
         [line] = [json.loads(line) for line in done.stderr.splitlines()]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from perdure import CONTEXT, Client, Context, Flow, RunFailed, task
@@ -30,8 +28,8 @@ asking = Flow("asking").then(ask).build()
 
 @pytest.mark.parametrize("options", [(), ("--processes", "2")])
 def test_workers_have_what_the_command_line_and_its_environment_give_them(
-    folder: Path, url: str, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, url, options, monkeypatch
+):
     (folder / "asking.py").write_text(MODULE)
     monkeypatch.setenv("PERDURE_SECRET_API_KEY", "0123456789")
 
@@ -42,7 +40,7 @@ def test_workers_have_what_the_command_line_and_its_environment_give_them(
         assert client.submit(asking, "x").result(timeout=30) == [True, 10]
 
 
-def test_workers_allow_no_scripts_and_know_no_secrets_by_themselves(folder: Path, url: str) -> None:
+def test_workers_allow_no_scripts_and_know_no_secrets_by_themselves(folder, url):
     (folder / "asking.py").write_text(MODULE)
 
     with Client(url) as client, WorkerProcess("asking", "--store", url, cwd=folder):

@@ -41,18 +41,14 @@ def worker_process(shared_url: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.usefixtures("worker_process")
 class TestAcrossProcesses:
-    async def test_a_result_wakes_its_waiter(
-        self, shared_url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_result_wakes_its_waiter(self, shared_url, monkeypatch):
         monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
         async with AsyncClient(shared_url) as client:
             for number in range(5):
                 handle = await client.enqueue(add, number)
                 assert await handle.result(timeout=30) == number + 1
 
-    async def test_progress_is_seen_live_and_an_abort_reaches_the_body(
-        self, shared_url: str
-    ) -> None:
+    async def test_progress_is_seen_live_and_an_abort_reaches_the_body(self, shared_url):
         async with AsyncClient(shared_url) as client:
             handle = await client.enqueue(until_aborted)
 
@@ -66,9 +62,7 @@ class TestAcrossProcesses:
             with pytest.raises(JobCancelled):
                 await handle.result(timeout=10)
 
-    async def test_a_run_is_followed_live_and_a_signal_reaches_it(
-        self, shared_url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_run_is_followed_live_and_a_signal_reaches_it(self, shared_url, monkeypatch):
         monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
         monkeypatch.setattr(waiting, "CLOSE_POLL_SECONDS", 3600.0)
         async with AsyncClient(shared_url) as client:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -23,8 +22,6 @@ from perdure import (
     PayloadTooLarge,
     RunStatus,
 )
-from perdure.clock import ManualClock
-from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from tests.client.counted_store import CountedStore
 from tests.client.flows import asking
@@ -47,9 +44,7 @@ ORDER = {"id": 7, "amount": 120}
 
 
 class TestInbox:
-    async def test_tells_everything_that_a_decider_needs(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_tells_everything_that_a_decider_needs(self, client, clock):
         await client.submit(paying, ORDER, id="order-7")
 
         [record] = await client.approvals.list("finance")
@@ -63,9 +58,7 @@ class TestInbox:
         assert (record.status, record.is_open) == (ApprovalStatus.OPEN, True)
         assert (record.opened_at, record.due_at) == (clock(), None)
 
-    async def test_has_what_one_of_the_names_may_decide_and_what_everybody_may(
-        self, client: AsyncClient
-    ) -> None:
+    async def test_has_what_one_of_the_names_may_decide_and_what_everybody_may(self, client):
         for id, flow in (("a", refunds), ("b", paying), ("c", both), ("d", anybody)):
             await client.submit(flow, ORDER, id=id)
 
@@ -78,9 +71,7 @@ class TestInbox:
         assert await runs(["bob", "finance"]) == {"a", "b", "c", "d"}
         assert await runs("nobody") == {"d"}
 
-    async def test_has_the_longest_open_first_page_by_page(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_has_the_longest_open_first_page_by_page(self, client, clock):
         for id in ("e", "d", "c", "b", "a"):
             await client.submit(refunds, ORDER, id=id)
             if id != "c":  # two were opened at the same moment
@@ -93,7 +84,7 @@ class TestInbox:
 
         assert [record.run for record in (*first, *second, *third)] == ["e", "d", "b", "c", "a"]
 
-    async def test_can_be_of_one_flow_wherever_it_is_in_the_list(self, client: AsyncClient) -> None:
+    async def test_can_be_of_one_flow_wherever_it_is_in_the_list(self, client):
         for number in range(5):
             await client.submit(refunds, ORDER, id=f"refund-{number}")
         await client.submit(paying, ORDER, id="pay")
@@ -104,9 +95,7 @@ class TestInbox:
         assert [record.run for record in await client.approvals.list(flow=paying)] == ["pay"]
         assert list(await client.approvals.list(flow="other")) == []
 
-    async def test_tells_who_answered_already(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_tells_who_answered_already(self, client, clock):
         await client.submit(both, ORDER, id="order-7")
         clock.advance(timedelta(minutes=3))
         await client.approvals.decide("order-7:review", "approve", by="ann", note="fine by me")
@@ -117,13 +106,13 @@ class TestInbox:
         assert (answer.by, answer.decision, answer.note) == ("ann", "approve", "fine by me")
         assert (answer.at, answer.stands_for) == (clock(), ("ann",))
 
-    async def test_of_a_run_has_its_own_only(self, client: AsyncClient) -> None:
+    async def test_of_a_run_has_its_own_only(self, client):
         run = await client.submit(refunds, ORDER, id="order-7")
         await client.submit(refunds, ORDER, id="order-8")
 
         assert [record.id for record in await run.approvals()] == ["order-7:review"]
 
-    async def test_has_nothing_that_is_decided_or_given_up(self, client: AsyncClient) -> None:
+    async def test_has_nothing_that_is_decided_or_given_up(self, client):
         await client.submit(refunds, ORDER, id="decided")
         await client.submit(refunds, ORDER, id="cancelled")
 
@@ -133,19 +122,17 @@ class TestInbox:
         assert list(await client.approvals.list()) == []
 
     @pytest.mark.parametrize("deciders", [3, {"a": 1}, [""], [None]])
-    async def test_refuses_what_is_no_name(self, client: AsyncClient, deciders: object) -> None:
+    async def test_refuses_what_is_no_name(self, client, deciders):
         with pytest.raises(InvalidInput, match="deciders"):
             await client.approvals.list(deciders)  # type: ignore[arg-type]  # as callers without types may
 
-    async def test_refuses_pages_without_a_size(self, client: AsyncClient) -> None:
+    async def test_refuses_pages_without_a_size(self, client):
         with refused("argument.range", InvalidInput, name="limit"):
             await client.approvals.list(limit=0)
 
 
 class TestDecide:
-    async def test_lets_the_run_go_on_with_who_decided_what(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_lets_the_run_go_on_with_who_decided_what(self, client, store, clock):
         run = await client.submit(refunds, ORDER, id="order-7")
         clock.advance(timedelta(minutes=5))
 
@@ -161,7 +148,7 @@ class TestDecide:
             result = await run.result(timeout=20)
         assert (result["decision"], result["by"], result["data"]) == ("approve", ["lea"], ORDER)
 
-    async def test_may_change_the_data(self, client: AsyncClient, store: Store) -> None:
+    async def test_may_change_the_data(self, client, store):
         run = await client.submit(paying, ORDER, id="order-7")
 
         await client.approvals.decide(
@@ -172,9 +159,7 @@ class TestDecide:
             result = await run.result(timeout=20)
         assert result["data"] == {"id": 7, "amount": 90, "reason": "as asked"}
 
-    async def test_goes_on_from_the_port_of_the_answer(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_goes_on_from_the_port_of_the_answer(self, client, store):
         run = await client.submit(sorting, ORDER, id="order-7")
 
         record = await client.approvals.decide("order-7:review", "hold")
@@ -184,7 +169,7 @@ class TestDecide:
             await run.result(timeout=20)
         assert set(await run.outputs()) == {"review", "parked"}
 
-    async def test_of_several_says_that_it_is_still_open(self, client: AsyncClient) -> None:
+    async def test_of_several_says_that_it_is_still_open(self, client):
         await client.submit(two, ORDER, id="order-7")
 
         one = await client.approvals.decide("order-7:review", "approve", by="ann")
@@ -193,9 +178,7 @@ class TestDecide:
         assert (one.status, len(one.answers), one.quorum) == ("open", 1, 2)
         assert (another.status, len(another.answers)) == ("decided", 2)
 
-    async def test_to_reject_where_there_is_no_way_on_fails_the_run(
-        self, client: AsyncClient
-    ) -> None:
+    async def test_to_reject_where_there_is_no_way_on_fails_the_run(self, client):
         await client.submit(refunds, ORDER, id="order-7")
 
         record = await client.approvals.decide(
@@ -205,7 +188,7 @@ class TestDecide:
         assert (record.status, record.decision, record.port) == ("decided", "reject", None)
         assert (await client.runs.get("order-7")).status is RunStatus.FAILED
 
-    async def test_is_refused_with_the_faults_of_each_field(self, client: AsyncClient) -> None:
+    async def test_is_refused_with_the_faults_of_each_field(self, client):
         run = await client.submit(paying, ORDER, id="order-7")
         data = {"amount": 900, "color": "red"}
 
@@ -215,15 +198,13 @@ class TestDecide:
         assert {each.where for each in caught.value.faults} == {("amount",), ("color",)}
         assert len(await run.events()) == 1
 
-    async def test_is_refused_with_a_decision_that_it_does_not_offer(
-        self, client: AsyncClient
-    ) -> None:
+    async def test_is_refused_with_a_decision_that_it_does_not_offer(self, client):
         await client.submit(sorting, ORDER, id="order-7")
 
         with pytest.raises(InvalidAnswer, match=r"'reject'.*'approve', 'hold'"):
             await client.approvals.decide("order-7:review", "reject")
 
-    async def test_is_refused_from_who_may_not(self, client: AsyncClient) -> None:
+    async def test_is_refused_from_who_may_not(self, client):
         run = await client.submit(refunds, ORDER, id="order-7")
 
         with pytest.raises(NotDecider, match=r"'eve'.*'finance', 'ann'") as caught:
@@ -232,16 +213,14 @@ class TestDecide:
         assert caught.value.deciders == ("finance", "ann")
         assert len(await run.events()) == 1
 
-    async def test_is_refused_from_who_has_answered(self, client: AsyncClient) -> None:
+    async def test_is_refused_from_who_has_answered(self, client):
         await client.submit(both, ORDER, id="order-7")
         await client.approvals.decide("order-7:review", "approve", by="ann")
 
         with refused("approval.already_answered", AlreadyAnswered, by="ann"):
             await client.approvals.decide("order-7:review", "approve", by="ann")
 
-    async def test_is_refused_once_it_is_decided_with_by_whom(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_is_refused_once_it_is_decided_with_by_whom(self, client, clock):
         run = await client.submit(refunds, ORDER, id="order-7")
         await client.approvals.decide("order-7:review", "approve", by="ann")
         count = len(await run.events())
@@ -252,9 +231,7 @@ class TestDecide:
         assert f"{clock():%Y-%m-%d %H:%M:%S}" in caught.value.outcome
         assert len(await run.events()) == count
 
-    async def test_is_refused_when_its_time_is_over(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_is_refused_when_its_time_is_over(self, client, clock):
         """Also while no worker has been around to end it."""
         run = await client.submit(failing, ORDER, id="order-7")
         clock.advance(timedelta(hours=1))
@@ -263,14 +240,14 @@ class TestDecide:
             await client.approvals.decide("order-7:review", "approve")
         assert len(await run.events()) == 1
 
-    async def test_is_refused_of_a_run_that_was_cancelled(self, client: AsyncClient) -> None:
+    async def test_is_refused_of_a_run_that_was_cancelled(self, client):
         await client.submit(refunds, ORDER, id="order-7")
         await client.runs.cancel("order-7")
 
         with pytest.raises(ApprovalDecided, match="its run ended"):
             await client.approvals.decide("order-7:review", "approve", by="ann")
 
-    async def test_is_refused_with_data_that_is_too_large(self, store: Store) -> None:
+    async def test_is_refused_with_data_that_is_too_large(self, store):
         async with AsyncClient(store, payload_max_bytes=1000) as client:
             await client.submit(anybody, ORDER, id="order-7")
 
@@ -290,9 +267,7 @@ class TestDecide:
             {"note": "x" * 3000},
         ],
     )
-    async def test_is_refused_with_what_is_no_answer(
-        self, client: AsyncClient, wrong: dict[str, object]
-    ) -> None:
+    async def test_is_refused_with_what_is_no_answer(self, client, wrong):
         run = await client.submit(anybody, ORDER, id="order-7")
         options = {"decision": "approve", **wrong}
 
@@ -300,9 +275,7 @@ class TestDecide:
             await client.approvals.decide("order-7:review", **options)  # type: ignore[arg-type]
         assert len(await run.events()) == 1
 
-    async def test_by_several_at_once_one_wins(
-        self, store_url: str, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_by_several_at_once_one_wins(self, store_url, client, clock):
         """Through clients of their own, as in several processes."""
         run = await client.submit(refunds, ORDER, id="order-7")
         stores = [store_at(store_url, clock=clock) for _ in range(4)]
@@ -326,9 +299,7 @@ class TestDecide:
         answers = [each for each in await run.events() if each.type == "approval_answered"]
         assert [each.details["decision"] for each in answers] == [won.decision]
 
-    async def test_loses_to_one_that_came_between_its_look_and_its_write(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_loses_to_one_that_came_between_its_look_and_its_write(self, client, store):
         run = await client.submit(refunds, ORDER, id="order-7")
         counted = CountedStore(store)
         counted.after["queries.explain_facts"] = lambda: client.approvals.decide(
@@ -341,9 +312,7 @@ class TestDecide:
         node_types = [event.type for event in await run.events()]
         assert node_types.count("approval_answered") == 1
 
-    async def test_counts_though_its_run_was_removed_at_once(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_counts_though_its_run_was_removed_at_once(self, client, store, clock):
         await client.submit(refunds, ORDER, id="order-7")
         counted = CountedStore(store)
         keep_nothing = {RunStatus.FAILED: timedelta(0)}
@@ -358,9 +327,7 @@ class TestDecide:
 
         assert (record.status, record.decision) == ("decided", "reject")
 
-    async def test_while_the_run_is_paused_counts_once_it_goes_on(
-        self, client: AsyncClient
-    ) -> None:
+    async def test_while_the_run_is_paused_counts_once_it_goes_on(self, client):
         run = await client.submit(refunds, ORDER, id="order-7")
         await run.pause()
 
@@ -372,14 +339,12 @@ class TestDecide:
 
 
 class TestApproval:
-    async def test_tells_of_an_open_one_what_the_inbox_tells(self, client: AsyncClient) -> None:
+    async def test_tells_of_an_open_one_what_the_inbox_tells(self, client):
         await client.submit(refunds, ORDER, id="order-7")
 
         assert [await client.approvals.get("order-7:review")] == list(await client.approvals.list())
 
-    async def test_tells_when_nobody_decided_in_time(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_tells_when_nobody_decided_in_time(self, client, store, clock):
         run = await client.submit(timed, ORDER, id="order-7")
         assert (await client.approvals.get("order-7:review")).due_at == clock() + timedelta(hours=1)
         clock.advance(timedelta(hours=2))
@@ -391,7 +356,7 @@ class TestApproval:
         assert (record.status, record.decision, record.port) == ("timed out", None, "")
         assert (record.answers, record.decided_at) == ((), clock())
 
-    async def test_is_cancelled_with_its_run(self, client: AsyncClient) -> None:
+    async def test_is_cancelled_with_its_run(self, client):
         await client.submit(both, ORDER, id="order-7")
         await client.approvals.decide("order-7:review", "approve", by="ann")
         await client.runs.cancel("order-7")
@@ -400,9 +365,7 @@ class TestApproval:
 
         assert (record.status, len(record.answers)) == ("cancelled", 1)
 
-    async def test_is_asked_anew_when_its_run_is_retried(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_is_asked_anew_when_its_run_is_retried(self, client, clock):
         run = await client.submit(refunds, ORDER, id="order-7")
         await client.approvals.decide("order-7:review", "reject", by="ann")
         clock.advance(timedelta(minutes=1))
@@ -424,9 +387,7 @@ class TestApproval:
             ("order-7:keep", "approval.no_such_node", {"nearest": (), "known": ("review",)}),
         ],
     )
-    async def test_that_there_is_not_is_told_with_what_there_is(
-        self, client: AsyncClient, id: str, code: str, args: dict[str, Any]
-    ) -> None:
+    async def test_that_there_is_not_is_told_with_what_there_is(self, client, id, code, args):
         await client.submit(refunds, ORDER, id="order-7")
 
         with refused(code, ApprovalNotFound, **args):
@@ -434,15 +395,13 @@ class TestApproval:
         with refused(code, ApprovalNotFound, **args):
             await client.approvals.decide(id, "approve", by="ann")
 
-    async def test_of_a_flow_without_any_says_so(self, client: AsyncClient) -> None:
+    async def test_of_a_flow_without_any_says_so(self, client):
         await client.submit(asking, 3, id="order-3")
 
         with refused("approval.no_such_node", ApprovalNotFound, node="answer", known=()):
             await client.approvals.get("order-3:answer")
 
-    async def test_that_its_run_has_not_come_to_is_not_there(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_that_its_run_has_not_come_to_is_not_there(self, client, store):
         from perdure import Flow
         from tests.client.people import keep
 
@@ -458,16 +417,14 @@ class TestApproval:
             await until(run, RunStatus.WAITING)
         assert (await client.approvals.get("order-3:review")).data == 3
 
-    async def test_of_a_run_whose_id_has_colons_is_found(self, client: AsyncClient) -> None:
+    async def test_of_a_run_whose_id_has_colons_is_found(self, client):
         await client.submit(refunds, ORDER, id="eu:order:7")
 
         assert (await client.approvals.get("eu:order:7:review")).run == "eu:order:7"
 
 
 class TestAcrossNamespaces:
-    async def test_an_operator_sees_all_and_acts_by_id(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_an_operator_sees_all_and_acts_by_id(self, client, store):
         async with (
             AsyncClient(store, namespace="team") as team,
             AsyncClient(store, namespace="*") as operator,
@@ -482,9 +439,7 @@ class TestAcrossNamespaces:
             assert list(await team.approvals.list()) == []
             assert len(await client.approvals.list()) == 1
 
-    async def test_an_id_that_several_have_is_ambiguous(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_an_id_that_several_have_is_ambiguous(self, client, store):
         async with (
             AsyncClient(store, namespace="team") as team,
             AsyncClient(store, namespace="*") as operator,
@@ -496,9 +451,7 @@ class TestAcrossNamespaces:
                 await operator.approvals.decide("order-7:review", "approve", by="ann")
             assert len(await operator.approvals.list()) == 2
 
-    async def test_one_namespace_has_nothing_of_another(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_one_namespace_has_nothing_of_another(self, client, store):
         await client.submit(refunds, ORDER, id="order-7")
         async with AsyncClient(store, namespace="team") as team:
             assert list(await team.approvals.list()) == []
@@ -512,7 +465,7 @@ class TestBlocking:
         with Client(store_url) as client:
             yield client
 
-    def test_it_is_the_same_without_an_event_loop(self, blocking: Client) -> None:
+    def test_it_is_the_same_without_an_event_loop(self, blocking):
         run = blocking.submit(refunds, ORDER, id="order-7")
 
         [record] = blocking.approvals.list("ann")
@@ -546,9 +499,7 @@ class TestWhatCannotBeReadHere:
     @pytest.mark.parametrize(
         "codec, code", [(None, "payload.unreadable"), (Hiding(), "approval.unreadable")]
     )
-    async def test_does_not_hide_the_rest(
-        self, client: AsyncClient, store: Store, codec: Any, code: str
-    ) -> None:
+    async def test_does_not_hide_the_rest(self, client, store, codec, code):
         await client.submit(anybody, ORDER, id="open")
         async with AsyncClient(store, codec=Sealing()) as other:
             await other.submit(refunds, ORDER, id="sealed")
@@ -568,7 +519,7 @@ class TestWhatCannotBeReadHere:
         assert alone == sealed
         assert {wait.run for wait in waits} == {"open", "sealed"}
 
-    async def test_may_be_an_answer(self, client: AsyncClient, store: Store) -> None:
+    async def test_may_be_an_answer(self, client, store):
         for id in ("a", "b"):
             await client.submit(both, ORDER, id=id)
         async with AsyncClient(store, codec=Sealing()) as other:

@@ -113,33 +113,27 @@ async def client(memory_url: str) -> AsyncIterator[AsyncClient]:
 
 class TestEnqueueRefuses:
     @pytest.mark.parametrize("options, code, name", OPTIONS)
-    async def test_a_bad_option(
-        self, client: AsyncClient, options: dict[str, Any], code: str, name: str
-    ) -> None:
+    async def test_a_bad_option(self, client, options, code, name):
         with refused(code, InvalidInput, name=name, where=(name,)):
             await client.enqueue(add.options(**options), 1)
 
         assert await client.jobs.count() == 0
 
-    async def test_options_that_exclude_each_other(self, client: AsyncClient) -> None:
+    async def test_options_that_exclude_each_other(self, client):
         with refused("argument.exclusive", InvalidInput, names=("delay", "run_at")):
             await client.enqueue(add.options(run_at=NOON, delay="1s"), 1)
 
         assert await client.jobs.count() == 0
 
     @pytest.mark.parametrize("options, code, args", CALLS)
-    async def test_a_bad_call(
-        self, client: AsyncClient, options: dict[str, Any], code: str, args: dict[str, Any]
-    ) -> None:
+    async def test_a_bad_call(self, client, options, code, args):
         with refused(code, InvalidInput, **args):
             await client.enqueue(add.options(**options), 1)
 
         assert await client.jobs.count() == 0
 
     @pytest.mark.parametrize("keywords, code, args", ARGUMENTS)
-    async def test_a_keyword_that_is_no_parameter(
-        self, client: AsyncClient, keywords: dict[str, Any], code: str, args: dict[str, Any]
-    ) -> None:
+    async def test_a_keyword_that_is_no_parameter(self, client, keywords, code, args):
         with refused(code, InvalidInput, **args):
             await client.enqueue(add, 1, **keywords)
         with refused(code, InvalidInput, **args):
@@ -147,19 +141,19 @@ class TestEnqueueRefuses:
 
         assert await client.jobs.count() == 0
 
-    async def test_a_context(self, client: AsyncClient) -> None:
+    async def test_a_context(self, client):
         with refused("task.context_given", InvalidInput, name="ctx", task="embed"):
             await client.enqueue(embed, "x", ctx=None)  # type: ignore[arg-type]
 
-    async def test_an_unknown_task_name(self, client: AsyncClient) -> None:
+    async def test_an_unknown_task_name(self, client):
         with refused("task.unknown", UnknownTask, name="ad", known=("add", "echo")):
             await client.enqueue("ad", 1)
 
-    async def test_what_is_not_a_task(self, client: AsyncClient) -> None:
+    async def test_what_is_not_a_task(self, client):
         with refused("task.not_a_task", InvalidInput, value=repr(print)):
             await client.enqueue(print, 1)  # type: ignore[call-overload]
 
-    async def test_another_task_of_a_registered_name(self, client: AsyncClient) -> None:
+    async def test_another_task_of_a_registered_name(self, client):
         with refused("task.duplicate", DuplicateTask, name="add"):
             await client.enqueue(another_add, 1)
 
@@ -171,32 +165,30 @@ class TestEnqueueRefuses:
             (("one",), "argument 'a' of task 'add': Expected `int`, got `str`"),
         ],
     )
-    async def test_arguments_that_do_not_fit(
-        self, client: AsyncClient, args: tuple[Any, ...], message: str
-    ) -> None:
+    async def test_arguments_that_do_not_fit(self, client, args, message):
         with pytest.raises(InvalidInput, match=message):
             await client.enqueue(add, *args)
 
-    async def test_a_value_that_is_not_the_declared_type(self, client: AsyncClient) -> None:
+    async def test_a_value_that_is_not_the_declared_type(self, client):
         with pytest.raises(InvalidInput, match="argument 'point' of task 'mirror'"):
             await client.enqueue(mirror, {"x": 1})  # type: ignore[call-overload]
 
-    async def test_a_missing_keyword(self, client: AsyncClient) -> None:
+    async def test_a_missing_keyword(self, client):
         with pytest.raises(InvalidInput, match=r"missing a required .*'queue'"):
             await client.enqueue(named.options(queue="an option"))  # type: ignore[call-overload]
 
     @pytest.mark.parametrize("value", [object(), float("nan"), {1: {2: object()}}, "\ud800"])
-    async def test_what_cannot_be_serialised(self, client: AsyncClient, value: Any) -> None:
+    async def test_what_cannot_be_serialised(self, client, value):
         with pytest.raises(PayloadNotSerializable, match="the input of task 'echo' cannot be"):
             await client.enqueue(echo, value)
 
         assert await client.jobs.count() == 0
 
-    async def test_a_payload_over_a_mebibyte(self, client: AsyncClient) -> None:
+    async def test_a_payload_over_a_mebibyte(self, client):
         with pytest.raises(PayloadTooLarge, match="more than the 1048576 allowed"):
             await client.enqueue(echo, "x" * 1024 * 1024)
 
-    async def test_a_limit_key_that_is_no_text(self, client: AsyncClient) -> None:
+    async def test_a_limit_key_that_is_no_text(self, client):
         with pytest.raises(InvalidInput, match="the key function of Rate returned 7"):
             await client.enqueue(keyed, {"user": 7})
         with refused("job.function_failed", InvalidInput, function="key function of Rate"):
@@ -207,20 +199,20 @@ class TestEnqueueRefuses:
 
 class TestEnqueueManyRefuses:
     @pytest.mark.parametrize("inputs", ["abc", b"abc", {"a": 1}, 5])
-    async def test_what_is_not_a_list_of_inputs(self, client: AsyncClient, inputs: Any) -> None:
+    async def test_what_is_not_a_list_of_inputs(self, client, inputs):
         with refused("argument.type", InvalidInput, name="inputs"):
             await client.enqueue_many(echo, inputs)
 
-    async def test_an_unknown_option(self, client: AsyncClient) -> None:
+    async def test_an_unknown_option(self, client):
         with refused("argument.unknown", InvalidInput, name="prioriti", nearest=("priority",)):
             await client.enqueue_many(echo.options(prioriti=1), [1])
 
     @pytest.mark.parametrize("kwargs", [[1], {1: 1}])
-    async def test_what_is_no_keyword_arguments(self, client: AsyncClient, kwargs: Any) -> None:
+    async def test_what_is_no_keyword_arguments(self, client, kwargs):
         with refused("argument.type", InvalidInput, name="kwargs", where=("kwargs",)):
             await client.enqueue_many(add, [1], kwargs=kwargs)
 
-    async def test_one_fingerprint_for_several_inputs(self, client: AsyncClient) -> None:
+    async def test_one_fingerprint_for_several_inputs(self, client):
         with refused("job.shared_fingerprint", InvalidInput):
             await client.enqueue_many(echo.options(fingerprint="same"), [1, 2])
 
@@ -228,21 +220,21 @@ class TestEnqueueManyRefuses:
 
 
 class TestReadsRefuse:
-    async def test_an_unknown_status(self, client: AsyncClient) -> None:
+    async def test_an_unknown_status(self, client):
         with refused("argument.choice", InvalidInput, name="status", choices=tuple(Status)):
             await client.jobs.list(status="done")
 
     @pytest.mark.parametrize("limit", [0, -1, 1001, "all", True])
-    async def test_a_bad_limit(self, client: AsyncClient, limit: Any) -> None:
+    async def test_a_bad_limit(self, client, limit):
         code = "argument.range" if type(limit) is int else "argument.type"
         with refused(code, InvalidInput, name="limit"):
             await client.jobs.list(limit=limit)
 
-    async def test_what_is_not_an_id(self, client: AsyncClient) -> None:
+    async def test_what_is_not_an_id(self, client):
         with refused("argument.name", InvalidInput, name="job id", value="7"):
             await client.jobs.get(7)  # type: ignore[arg-type]
 
-    async def test_each_with_the_path_to_it(self, client: AsyncClient) -> None:
+    async def test_each_with_the_path_to_it(self, client):
         for refuse, where, label in (
             (client.jobs.get(""), ("id",), "job id"),
             (client.runs.get(""), ("id",), "run id"),
@@ -255,13 +247,13 @@ class TestReadsRefuse:
         with refused("argument.name", InvalidInput, where=("tags", 1), name="tags[1]"):
             add.options(tags=["a", ""])
 
-    async def test_what_no_page_ends_with(self, client: AsyncClient) -> None:
+    async def test_what_no_page_ends_with(self, client):
         with refused("argument.cursor", InvalidInput, list="waits.list", value="7"):
             await client.waits.list(cursor=7)  # type: ignore[arg-type]
         with refused("argument.cursor", InvalidInput, list="approvals.list", value="'x'"):
             await client.approvals.list(cursor="x")
 
-    async def test_in_few_words_what_is_long_or_deep(self, client: AsyncClient) -> None:
+    async def test_in_few_words_what_is_long_or_deep(self, client):
         deep: Any = 0
         for _ in range(10_000):
             deep = [deep]
@@ -272,7 +264,7 @@ class TestReadsRefuse:
             await client.runs.get("x\x00" * 1_000_000)
         assert len(str(caught.value)) < 1_000
 
-    async def test_a_bad_timeout(self, client: AsyncClient) -> None:
+    async def test_a_bad_timeout(self, client):
         handle = await client.enqueue(add, 1)
 
         with refused("argument.negative", InvalidInput, name="timeout"):
@@ -292,16 +284,16 @@ class TestATaskRefuses:
             ({"isolation": "cgroup"}, "argument.choice"),
         ],
     )
-    def test_a_bad_setting(self, settings: dict[str, Any], code: str) -> None:
+    def test_a_bad_setting(self, settings, code):
         [name] = settings
         with refused(code, InvalidInput, name=name, where=(name,)):
             task(**settings)(lambda: None)
 
-    def test_what_is_not_a_limit(self) -> None:
+    def test_what_is_not_a_limit(self):
         with refused("argument.type", InvalidInput, name="limits[1]", value="5"):
             task(limits=[Rate(1, per="1s"), 5])(lambda: None)  # type: ignore[list-item]
 
-    def test_what_is_not_a_function(self) -> None:
+    def test_what_is_not_a_function(self):
         with refused("task.not_a_function", InvalidInput, value="5"):
             task()(5)  # type: ignore[call-overload]
 
@@ -314,16 +306,16 @@ class TestATaskRefuses:
             ({"limits": Rate(1, per="1s")}, "limits"),
         ],
     )
-    def test_what_is_not_a_list(self, settings: dict[str, Any], name: str) -> None:
+    def test_what_is_not_a_list(self, settings, name):
         with refused("argument.type", InvalidInput, name=name):
             task(**settings)(lambda: None)
 
-    def test_a_function_without_a_name(self) -> None:
+    def test_a_function_without_a_name(self):
         with refused("argument.name", InvalidInput, name="task name", value="None"):
             task(partial(print, "x"))
 
     @pytest.mark.parametrize("retries", [0, 5])
-    def test_no_number_of_retries(self, retries: int) -> None:
+    def test_no_number_of_retries(self, retries):
         made = task(retries=retries)(lambda: None).retry
 
         assert made is not None
@@ -338,7 +330,7 @@ class TestAClientRefuses:
             ({"tasks": [add, another_add]}, "task.duplicate", {"name": "add"}),
         ],
     )
-    def test_a_bad_task(self, settings: dict[str, Any], code: str, args: dict[str, Any]) -> None:
+    def test_a_bad_task(self, settings, code, args):
         for client in (AsyncClient, Client):
             with refused(code, InvalidInput, **args):
                 client("memory://bad", **settings)
@@ -356,9 +348,7 @@ class TestAClientRefuses:
             ({"tasks": add}, "argument.type", "tasks"),
         ],
     )
-    def test_a_setting_of_the_wrong_shape(
-        self, settings: dict[str, Any], code: str, name: str
-    ) -> None:
+    def test_a_setting_of_the_wrong_shape(self, settings, code, name):
         for client in (AsyncClient, Client):
             with refused(code, InvalidInput, name=name, where=(name,)):
                 client("memory://bad", **settings)
@@ -366,15 +356,15 @@ class TestAClientRefuses:
     @pytest.mark.parametrize(
         "url", ["work.db", "mysql://host/db", "", "memory://a?b=c", "mysql://[::1"]
     )
-    def test_a_wrong_url(self, url: str) -> None:
+    def test_a_wrong_url(self, url):
         with pytest.raises(InvalidStoreUrl, match="Use memory://name"):
             AsyncClient(url)
 
-    def test_what_is_not_a_store(self) -> None:
+    def test_what_is_not_a_store(self):
         with refused("argument.type", InvalidInput, name="store", value="5"):
             AsyncClient(5)  # type: ignore[arg-type]
 
-    def test_to_be_used_on_two_event_loops(self, memory_url: str) -> None:
+    def test_to_be_used_on_two_event_loops(self, memory_url):
         client = AsyncClient(memory_url)
         asyncio.run(client.enqueue(add, 1))
 
@@ -382,5 +372,5 @@ class TestAClientRefuses:
             asyncio.run(client.enqueue(add, 1))
 
 
-def test_typed_values_are_equal_after_a_round_trip() -> None:
+def test_typed_values_are_equal_after_a_round_trip():
     assert mirror(Point(1, 2)) == Point(2, 1)

@@ -81,15 +81,15 @@ def public_methods(face: type) -> dict[str, list[tuple[str, Any, Any]]]:
 
 class TestFaces:
     @pytest.mark.parametrize("blocking, target", [(Client, AsyncClient), (JobQueue, AsyncJobQueue)])
-    def test_take_what_their_async_twins_take(self, blocking: type, target: type) -> None:
+    def test_take_what_their_async_twins_take(self, blocking, target):
         assert public_methods(blocking) == public_methods(target)
         assert parameters(blocking) == parameters(target)
 
-    def test_in_transactions_take_what_their_async_twins_take(self) -> None:
+    def test_in_transactions_take_what_their_async_twins_take(self):
         assert public_methods(TransactionClient) == public_methods(AsyncTransactionClient)
         assert parameters(TransactionClient) == parameters(AsyncTransactionClient)
 
-    def test_of_handles_have_what_their_twins_have(self) -> None:
+    def test_of_handles_have_what_their_twins_have(self):
         asked = {"status", "progress"}  # properties here, methods without arguments there
         blocking, target = public_methods(JobHandle), public_methods(AsyncJobHandle)
 
@@ -97,21 +97,21 @@ class TestFaces:
         assert blocking == {name: each for name, each in target.items() if name not in asked}
         assert all(isinstance(getattr(JobHandle, name), property) for name in asked)
 
-    def test_of_runs_have_what_their_twins_have(self) -> None:
+    def test_of_runs_have_what_their_twins_have(self):
         blocking, target = public_methods(RunHandle), public_methods(AsyncRunHandle)
 
         assert target.pop("status") == parameters(lambda self: None)
         assert blocking == target
         assert isinstance(RunHandle.status, property)
 
-    def test_carry_the_documentation_of_their_twins(self) -> None:
+    def test_carry_the_documentation_of_their_twins(self):
         assert Client.enqueue.__doc__ == AsyncClient.enqueue.__doc__
         assert SyncJobs.list.__doc__ == Jobs.list.__doc__
 
 
 @pytest.mark.usefixtures("working")
 class TestClient:
-    def test_waits_for_results(self, client: Client) -> None:
+    def test_waits_for_results(self, client):
         job = client.enqueue(client.task("add").options(group="run-1"), 1, b=2)
 
         assert job.result(timeout=30) == 3
@@ -120,12 +120,12 @@ class TestClient:
         assert client.jobs.get(job.id).result == 3
         assert client.jobs.count(status="completed", group="run-1") == 1
 
-    def test_enqueues_many(self, client: Client) -> None:
+    def test_enqueues_many(self, client):
         jobs = client.enqueue_many(add, [1, (2, 3)])
 
         assert client.jobs.results(jobs, timeout=30) == [2, 5]
 
-    def test_reads_inputs_on_the_thread_of_the_caller(self, client: Client) -> None:
+    def test_reads_inputs_on_the_thread_of_the_caller(self, client):
         threads: list[threading.Thread] = []
 
         def inputs() -> Iterator[int]:
@@ -136,7 +136,7 @@ class TestClient:
 
         assert threads == [threading.current_thread()]
 
-    def test_raises_typed_errors(self, client: Client) -> None:
+    def test_raises_typed_errors(self, client):
         job = client.enqueue(fail)
 
         with pytest.raises(JobFailed, match="ValueError: no"):
@@ -145,7 +145,7 @@ class TestClient:
         with pytest.raises(NoResult):
             client.jobs.find_result(fail)
 
-    def test_watches(self, client: Client) -> None:
+    def test_watches(self, client):
         job = client.enqueue(embed, "hello")
 
         updates = list(job.watch())
@@ -153,7 +153,7 @@ class TestClient:
         assert updates[-1].status is Status.COMPLETED
         assert job.progress.percent == 100
 
-    def test_serves_many_threads_at_once(self, client: Client) -> None:
+    def test_serves_many_threads_at_once(self, client):
         def one(number: int) -> Any:
             return client.enqueue(echo, number).result(timeout=60)
 
@@ -169,7 +169,7 @@ class TestRuns:
         running.shutdown()
         running.join()
 
-    def test_give_results(self, client: Client) -> None:
+    def test_give_results(self, client):
         run = client.submit(ordering, 3, id="order-3")
 
         assert run.result(timeout=30) == 6
@@ -178,7 +178,7 @@ class TestRuns:
         assert list(run.watch()) == run.events()
         assert [each.id for each in client.runs.list(flow=ordering)] == ["order-3"]
 
-    def test_are_acted_on(self, client: Client) -> None:
+    def test_are_acted_on(self, client):
         run = client.submit(asking, 3)
 
         assert client.runs.pause(run.id, reason="maintenance", by="ann").after is RunStatus.PAUSED
@@ -189,14 +189,14 @@ class TestRuns:
         assert client.runs.handle(run.id).fork(after="keep", patch={"keep": 1}).is_new
         assert client.runs.handle(run.id).children() == []
 
-    def test_raise_typed_errors(self, client: Client) -> None:
+    def test_raise_typed_errors(self, client):
         run = client.submit(failing, 3)
 
         with pytest.raises(RunFailed, match="out of paper"):
             run.result(timeout=30)
         assert client.runs.retry(run.id).after is RunStatus.RUNNING
 
-    def test_are_written_as_json_on_the_thread_of_the_caller(self, client: Client) -> None:
+    def test_are_written_as_json_on_the_thread_of_the_caller(self, client):
         threads: list[threading.Thread] = []
 
         class Model:
@@ -210,7 +210,7 @@ class TestRuns:
 
 
 class TestOperating:
-    def test_reaches_everything(self, client: Client) -> None:
+    def test_reaches_everything(self, client):
         job = client.enqueue(add.options(group="run-1"), 1)
 
         assert client.jobs.disable(job.id).after is Status.DISABLED
@@ -227,7 +227,7 @@ class TestOperating:
         assert client.jobs.handle(job.id).record().status is Status.CANCELLED
         assert list(client.workers.list()) == []
 
-    def test_times_out(self, client: Client) -> None:
+    def test_times_out(self, client):
         job = client.enqueue(add, 1)
 
         with pytest.raises(ResultTimeout):
@@ -235,7 +235,7 @@ class TestOperating:
 
 
 class TestWatch:
-    def test_may_be_left_early(self, client: Client) -> None:
+    def test_may_be_left_early(self, client):
         job = client.enqueue(add, 1)
 
         for update in job.watch():
@@ -244,7 +244,7 @@ class TestWatch:
 
         assert job.cancel().after is Status.CANCELLED
 
-    def test_may_outlive_its_client(self, client: Client) -> None:
+    def test_may_outlive_its_client(self, client):
         updates = client.enqueue(add, 1).watch()
         next(updates)
         client.close()
@@ -252,7 +252,7 @@ class TestWatch:
         with pytest.raises(StoreError, match="closed"):
             next(updates)
 
-    def test_can_be_interrupted_while_it_takes_its_time_to_end(self) -> None:
+    def test_can_be_interrupted_while_it_takes_its_time_to_end(self):
         async def updates() -> AsyncGenerator[int, None]:
             try:
                 os.kill(os.getpid(), signal.SIGINT)
@@ -272,7 +272,7 @@ class TestWatch:
 
 
 class TestLifetime:
-    def test_opens_on_first_use_and_starts_no_thread_before(self, memory_url: str) -> None:
+    def test_opens_on_first_use_and_starts_no_thread_before(self, memory_url):
         before = threading.active_count()
         client = Client(memory_url)
         assert threading.active_count() == before
@@ -283,7 +283,7 @@ class TestLifetime:
         client.close()
         assert threading.active_count() == before
 
-    def test_ends_with_close_for_good(self, memory_url: str) -> None:
+    def test_ends_with_close_for_good(self, memory_url):
         client = Client(memory_url)
         client.enqueue(add, 1)
         client.close()
@@ -292,7 +292,7 @@ class TestLifetime:
         with refused("client.closed", StoreError):
             client.enqueue(add, 1)
 
-    def test_ends_when_nobody_has_the_client_any_more(self, memory_url: str) -> None:
+    def test_ends_when_nobody_has_the_client_any_more(self, memory_url):
         client = Client(memory_url)
         client.enqueue(add, 1)
         [thread] = [each for each in threading.enumerate() if each.name == "perdure-client"]
@@ -303,13 +303,13 @@ class TestLifetime:
         thread.join(10)
         assert not thread.is_alive()
 
-    def test_goes_on_while_a_handle_is_left(self, memory_url: str) -> None:
+    def test_goes_on_while_a_handle_is_left(self, memory_url):
         job = Client(memory_url).enqueue(add, 1)
         gc.collect()
 
         assert job.status is Status.WAITING
 
-    def test_ends_those_who_wait_when_another_thread_closes(self, memory_url: str) -> None:
+    def test_ends_those_who_wait_when_another_thread_closes(self, memory_url):
         client = Client(memory_url)
         job = client.enqueue(add, 1)
         updates = job.watch()
@@ -321,10 +321,10 @@ class TestLifetime:
             with pytest.raises(StoreError):
                 waiting.result(10)
 
-    def test_leaves_an_unused_client_silent(self) -> None:
+    def test_leaves_an_unused_client_silent(self):
         assert run_program("Client('memory://unused')") == (0, "")
 
-    def test_closes_at_exit_without_a_word(self, sqlite_url: str) -> None:
+    def test_closes_at_exit_without_a_word(self, sqlite_url):
         program = f"""
             client = Client({sqlite_url!r})
             job = client.enqueue(add, 1)
@@ -335,7 +335,7 @@ class TestLifetime:
         with Client(sqlite_url) as client:
             assert client.jobs.count() == 1
 
-    def test_says_so_in_a_forked_child(self, memory_url: str) -> None:
+    def test_says_so_in_a_forked_child(self, memory_url):
         program = """
             import os, warnings
             warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
@@ -353,7 +353,7 @@ class TestLifetime:
         """
         assert run_program(program) == (0, "")
 
-    def test_lets_an_interrupt_through(self) -> None:
+    def test_lets_an_interrupt_through(self):
         program = """
             import threading, signal, os
             client = Client('memory://interrupt')
@@ -367,7 +367,7 @@ class TestLifetime:
         """
         assert run_program(program) == (0, "")
 
-    async def test_works_inside_a_running_event_loop(self, memory_url: str) -> None:
+    async def test_works_inside_a_running_event_loop(self, memory_url):
         with Client(memory_url) as client:
             assert client.enqueue(add, 1).status is Status.WAITING
 

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, Flow, InvalidInput, PayloadTooLarge, RunStatus
-from perdure.clock import ManualClock
 from perdure.operations import external
-from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
 from tests.client.people import PEOPLE_FLOWS, answering, filtered, keep
 from tests.client.runs import worker_at
@@ -36,9 +34,7 @@ async def signals(client: AsyncClient, id: str) -> list[Any]:
 
 
 class TestBroadcast:
-    async def test_reaches_all_that_wait_and_nobody_else(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_reaches_all_that_wait_and_nobody_else(self, client, store):
         for id, flow in (("a", answering), ("b", answering), ("c", other), ("d", later)):
             await client.submit(flow, {"id": 1}, id=id)
 
@@ -55,7 +51,7 @@ class TestBroadcast:
         ]
         assert event.details["by"] == "till"
 
-    async def test_reaches_only_those_whose_filter_it_passes(self, client: AsyncClient) -> None:
+    async def test_reaches_only_those_whose_filter_it_passes(self, client):
         for id in (1, 2):
             await client.submit(filtered, {"id": id}, id=f"order-{id}")
         await client.submit(answering, {"id": 3}, id="order-3")
@@ -66,16 +62,14 @@ class TestBroadcast:
         assert await signals(client, "order-1") == []
         assert (await client.runs.get("order-1")).status is RunStatus.WAITING
 
-    async def test_passes_no_filter_without_an_object(self, client: AsyncClient) -> None:
+    async def test_passes_no_filter_without_an_object(self, client):
         await client.submit(filtered, {"id": 1}, id="order-1")
 
         done = await client.runs.broadcast("paid", [1])
 
         assert (done.runs, done.unmatched) == ((), 1)
 
-    async def test_reaches_a_run_by_that_of_its_nodes_that_wants_it(
-        self, client: AsyncClient
-    ) -> None:
+    async def test_reaches_a_run_by_that_of_its_nodes_that_wants_it(self, client):
         run = await client.submit(choosy, 1, id="a")
 
         right = await client.runs.broadcast("paid", {"side": "right"})
@@ -85,16 +79,14 @@ class TestBroadcast:
         assert (again.runs, again.unmatched) == ((), 1)
         assert list(await run.outputs()) == ["right"]
 
-    async def test_can_be_for_one_flow(self, client: AsyncClient) -> None:
+    async def test_can_be_for_one_flow(self, client):
         await client.submit(answering, {"id": 1}, id="a")
         await client.submit(filtered, {"id": 1}, id="b")
 
         assert (await client.runs.broadcast("paid", {"order": 1}, flow="filtered")).runs == ("b",)
         assert (await client.runs.broadcast("paid", {"order": 1}, flow=answering)).runs == ("a",)
 
-    async def test_is_brought_once_to_a_run_that_waits_again_at_once(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_is_brought_once_to_a_run_that_waits_again_at_once(self, client, clock):
         """It opens its next wait in the broadcast itself, at the same moment or later."""
         await client.submit(twice, 1, id="a")
 
@@ -106,9 +98,7 @@ class TestBroadcast:
         assert (await client.runs.broadcast("paid", 2)).runs == ("a",)
         assert (await client.runs.get("a")).status is RunStatus.COMPLETED
 
-    async def test_pages_through_all_of_them(
-        self, client: AsyncClient, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_pages_through_all_of_them(self, client, monkeypatch):
         monkeypatch.setattr(external, "RUNS_AT_ONCE", 3)
         ids = [f"order-{number}" for number in range(8)]
         for id in ids:
@@ -119,9 +109,7 @@ class TestBroadcast:
         assert sorted(done.runs) == ids
         assert [await signals(client, id) for id in ids] == [[None]] * 8
 
-    async def test_of_several_at_once_each_run_takes_one(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_of_several_at_once_each_run_takes_one(self, client, store):
         for number in range(5):
             await client.submit(answering, 1, id=f"order-{number}")
 
@@ -135,9 +123,7 @@ class TestBroadcast:
         assert [len(each) for each in taken] == [1] * 5
 
     @pytest.mark.parametrize("act", ["cancel", "signal"])
-    async def test_passes_by_who_stopped_waiting_meanwhile(
-        self, client: AsyncClient, store: Store, act: str
-    ) -> None:
+    async def test_passes_by_who_stopped_waiting_meanwhile(self, client, store, act):
         """After it was listed, and again after its log was read."""
         for step in ("queries.list_waits", "runs.load"):
             run = await client.submit(answering, 1, id=f"before-{step}")
@@ -151,7 +137,7 @@ class TestBroadcast:
             assert done.runs == ()
             assert 1 not in await signals(client, run.id)
 
-    async def test_is_kept_for_a_run_that_is_paused(self, client: AsyncClient) -> None:
+    async def test_is_kept_for_a_run_that_is_paused(self, client):
         run = await client.submit(answering, 1, id="a")
         await run.pause()
 
@@ -160,7 +146,7 @@ class TestBroadcast:
         await run.resume()
         assert "node_completed" in [each.type for each in await run.events()]
 
-    async def test_without_anybody_who_waits_writes_nothing(self, client: AsyncClient) -> None:
+    async def test_without_anybody_who_waits_writes_nothing(self, client):
         run = await client.submit(answering, 1, id="a")
 
         done = await client.runs.broadcast("shipped")
@@ -168,7 +154,7 @@ class TestBroadcast:
         assert (done.runs, done.unmatched) == ((), 0)
         assert len(await run.events()) == 1
 
-    async def test_stays_in_its_namespace(self, client: AsyncClient, store: Store) -> None:
+    async def test_stays_in_its_namespace(self, client, store):
         async with (
             AsyncClient(store, namespace="team") as team,
             AsyncClient(store, namespace="*") as operator,
@@ -180,7 +166,7 @@ class TestBroadcast:
             with refused("client.namespace_required", InvalidInput, operation="runs.broadcast"):
                 await operator.runs.broadcast("paid")
 
-    async def test_is_refused_with_what_is_too_large(self, store: Store) -> None:
+    async def test_is_refused_with_what_is_too_large(self, store):
         async with AsyncClient(store, payload_max_bytes=1000) as client:
             await client.submit(answering, 1, id="a")
 
@@ -191,8 +177,6 @@ class TestBroadcast:
             assert await signals(client, "a") == []
 
     @pytest.mark.parametrize("wrong", [{"signal": ""}, {"flow": 3}, {"by": ""}])
-    async def test_is_refused_with_what_is_no_name(
-        self, client: AsyncClient, wrong: dict[str, Any]
-    ) -> None:
+    async def test_is_refused_with_what_is_no_name(self, client, wrong):
         with pytest.raises(InvalidInput):
             await client.runs.broadcast(**{"signal": "paid", **wrong})

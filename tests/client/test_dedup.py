@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from perdure import AsyncClient, FingerprintTaken, JobCancelled, Status
-from tests.client.played_worker import PlayedWorker
+from perdure import FingerprintTaken, JobCancelled, Status
 from tests.client.tasks import add
 
 
 class TestFingerprint:
-    async def test_returns_the_live_job_by_default(self, client: AsyncClient) -> None:
+    async def test_returns_the_live_job_by_default(self, client):
         first = await client.enqueue(add.options(fingerprint="one"), 1)
         second = await client.enqueue(add.options(fingerprint="one"), 1)
 
@@ -18,7 +17,7 @@ class TestFingerprint:
         assert (first.is_new, second.is_new) == (True, False)
         assert await client.jobs.count() == 1
 
-    async def test_raises_when_asked_to(self, client: AsyncClient) -> None:
+    async def test_raises_when_asked_to(self, client):
         first = await client.enqueue(add.options(fingerprint="one"), 1)
 
         with pytest.raises(FingerprintTaken) as taken:
@@ -27,7 +26,7 @@ class TestFingerprint:
         assert (taken.value.job_id, taken.value.queue) == (first.id, "default")
         assert await client.jobs.count() == 1
 
-    async def test_replaces_when_asked_to(self, client: AsyncClient) -> None:
+    async def test_replaces_when_asked_to(self, client):
         first = await client.enqueue(add.options(fingerprint="one"), 1)
         second = await client.enqueue(add.options(fingerprint="one", on_conflict="replace"), 2)
 
@@ -36,9 +35,7 @@ class TestFingerprint:
         with pytest.raises(JobCancelled, match=f"replaced by {second.id}"):
             await first.result(timeout=10)
 
-    async def test_of_a_replaced_active_job_leaves_its_holder_stale(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_of_a_replaced_active_job_leaves_its_holder_stale(self, client, worker):
         await client.enqueue(add.options(fingerprint="one"), 1)
         job = await worker.claim()
         second = await client.enqueue(add.options(fingerprint="one", on_conflict="replace"), 2)
@@ -46,9 +43,7 @@ class TestFingerprint:
         assert await worker.complete(job, "too late") is None
         assert await second.status() is Status.WAITING
 
-    async def test_is_free_again_once_the_job_is_finished(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_is_free_again_once_the_job_is_finished(self, client, worker):
         first = await client.enqueue(add.options(fingerprint="one"), 1)
         await worker.complete(await worker.claim())
 
@@ -56,13 +51,13 @@ class TestFingerprint:
 
         assert second.id != first.id
 
-    async def test_is_of_one_queue(self, client: AsyncClient) -> None:
+    async def test_is_of_one_queue(self, client):
         first = await client.enqueue(add.options(fingerprint="one"), 1)
         second = await client.enqueue(add.options(fingerprint="one", queue="other"), 1)
 
         assert second.id != first.id
 
-    async def test_may_be_made_from_the_input(self, client: AsyncClient) -> None:
+    async def test_may_be_made_from_the_input(self, client):
         handle = await client.enqueue(add.options(fingerprint=lambda a, b: f"{a}+{b}"), 1, b=2)
 
         assert (await client.jobs.get(handle.id)).fingerprint == "1+2"

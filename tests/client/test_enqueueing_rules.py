@@ -39,22 +39,22 @@ def made(task: Task[..., Any], *args: Any, kwargs: dict[str, Any] | None = None)
 
 
 class TestJobTemplate:
-    def test_takes_what_the_task_says(self) -> None:
+    def test_takes_what_the_task_says(self):
         job = template(embed)
 
         assert job.partition == Partition(queue="embeddings", task="embed", tags=("gpu",))
         assert (job.namespace, job.aging, job.priority) == ("team-a", MINUTE, 2)
         assert job.policy is None
 
-    def test_prefers_what_the_options_say(self) -> None:
+    def test_prefers_what_the_options_say(self):
         job = template(embed, queue="other", priority=5, tags=[])
 
         assert (job.partition.queue, job.partition.tags, job.priority) == ("other", (), 5)
 
-    def test_takes_none_for_not_given(self) -> None:
+    def test_takes_none_for_not_given(self):
         assert template(embed, queue=None, priority=None, tags=None, delay=None) == template(embed)
 
-    def test_reads_moments_as_utc(self) -> None:
+    def test_reads_moments_as_utc(self):
         elsewhere = NOON.astimezone(timezone(timedelta(hours=9)))
         job = template(run_at=elsewhere, deadline=elsewhere + MINUTE)
 
@@ -62,19 +62,19 @@ class TestJobTemplate:
         assert job.run_at is not None
         assert job.run_at.tzinfo is UTC
 
-    def test_refuses_a_moment_that_utc_cannot_tell(self) -> None:
+    def test_refuses_a_moment_that_utc_cannot_tell(self):
         edge = datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))
 
         with refused("argument.range", InvalidInput, name="run_at"):
             template(run_at=edge)
 
-    def test_names_the_nearest_option(self) -> None:
+    def test_names_the_nearest_option(self):
         with refused("argument.unknown", InvalidInput, name="que", nearest=("queue",)):
             template(que="x")
 
 
 class TestJobMaker:
-    def test_stores_equal_calls_equally(self) -> None:
+    def test_stores_equal_calls_equally(self):
         calls = [
             made(add, 1, 2),
             made(add, 1, kwargs={"b": 2}),
@@ -85,19 +85,19 @@ class TestJobMaker:
             (b"[[1,2],{}]", calls[0].input_hash)
         }
 
-    def test_tells_tasks_and_inputs_apart(self) -> None:
+    def test_tells_tasks_and_inputs_apart(self):
         hashes = {made(add, 1).input_hash, made(add, 2).input_hash, made(embed, "1").input_hash}
 
         assert len(hashes) == 3
         assert all(0 <= each < 2**63 for each in hashes)
 
-    def test_leaves_the_context_to_the_worker(self) -> None:
+    def test_leaves_the_context_to_the_worker(self):
         assert made(embed, "hello").input == b'[["hello"],{}]'
 
-    def test_keeps_keyword_only_arguments_by_name(self) -> None:
+    def test_keeps_keyword_only_arguments_by_name(self):
         assert made(named, kwargs={"queue": "q"}).input == b'[[],{"queue":"q"}]'
 
-    def test_gives_equal_keys_one_partition(self) -> None:
+    def test_gives_equal_keys_one_partition(self):
         maker = JobMaker(for_user, template(for_user))
         jobs = [maker.job(JobId("x"), (user,), {}, Storing()) for user in ("ann", "bob", "ann")]
 
@@ -106,7 +106,7 @@ class TestJobMaker:
 
 
 class TestPayloadJob:
-    def test_is_a_call_with_one_argument(self) -> None:
+    def test_is_a_call_with_one_argument(self):
         defaults = JobDefaults(namespace="n", aging=MINUTE, task="start", max_attempts=3)
         job = payload_job(JobId("x"), defaults, {"run": 1}, {"priority": 1}, Storing())
 
@@ -127,7 +127,5 @@ class TestMayBeRefused:
             ({"deadline": NOON}, True),
         ],
     )
-    def test_by_reasons_that_neighbours_do_not_share(
-        self, options: dict[str, Any], expected: bool
-    ) -> None:
+    def test_by_reasons_that_neighbours_do_not_share(self, options, expected):
         assert may_be_refused(template(**options)) is expected

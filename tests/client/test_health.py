@@ -49,23 +49,21 @@ def wrong(health: Health) -> list[str]:
 
 
 class TestHealth:
-    def test_a_new_store_is_well_and_has_no_worker(self, client: Client) -> None:
+    def test_a_new_store_is_well_and_has_no_worker(self, client):
         health = client.store.health()
 
         assert health.is_well
         assert wrong(health) == ["warning workers"]
         assert health.url == client.store_url
 
-    def test_work_without_a_worker_is_an_error_wherever_it_is(
-        self, client: Client, everywhere: Client, store_url: str
-    ) -> None:
+    def test_work_without_a_worker_is_an_error_wherever_it_is(self, client, everywhere, store_url):
         with Client(store_url, namespace="team-a") as other:
             other.enqueue(add, 1, 2)
 
         assert client.store.health().is_well
         assert wrong(everywhere.store.health()) == ["error workers"]
 
-    async def test_jobs_that_a_live_worker_has_no_code_for(self, store_url: str) -> None:
+    async def test_jobs_that_a_live_worker_has_no_code_for(self, store_url):
         store = store_at(store_url)
         await store.open()
         async with AsyncClient(store_url) as client:
@@ -83,7 +81,7 @@ class TestHealth:
             "health.flow_unserved": {"flow": f"asks@{asks.version}"},
         }
 
-    def test_a_waiting_run_is_well(self, client: Client, store_url: str) -> None:
+    def test_a_waiting_run_is_well(self, client, store_url):
         run = client.submit(asks, None)
         with_it = Worker(store_url, flows=[asks]).start()
         try:
@@ -93,14 +91,14 @@ class TestHealth:
             with_it.shutdown()
             with_it.join()
 
-    def test_paused_queues_are_told_of(self, client: Client) -> None:
+    def test_paused_queues_are_told_of(self, client):
         client.queues.pause("mail", by="ann")
 
         assert "warning queues" in wrong(client.store.health())
 
 
 class TestFlows:
-    def test_counts_runs_by_version(self, client: Client, everywhere: Client) -> None:
+    def test_counts_runs_by_version(self, client, everywhere):
         client.submit(asks, None, id="a")
         client.submit(asks, None, id="b")
         client.runs.cancel("b")
@@ -112,7 +110,7 @@ class TestFlows:
 
 
 class TestPrune:
-    def test_removes_what_was_counted(self, client: Client) -> None:
+    def test_removes_what_was_counted(self, client):
         client.submit(asks, None, id="live")
         client.submit(asks, None, id="over")
         client.runs.cancel("over")
@@ -128,9 +126,7 @@ class TestPrune:
         assert [run.id for run in client.runs.list()] == ["live"]
         assert client.store.count_finished(older_than=0).jobs == {}
 
-    def test_takes_more_than_one_batch(
-        self, store_url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_takes_more_than_one_batch(self, store_url, monkeypatch):
         monkeypatch.setattr("perdure.operations.store.PRUNE_BATCH", 2)
         with Client(store_url) as client:
             client.enqueue_many(add.options(group="all"), [(1, 2)] * 5)
@@ -138,7 +134,7 @@ class TestPrune:
 
             assert client.store.prune(older_than=0) == 5
 
-    def test_refuses_what_is_no_end(self, client: Client, everywhere: Client) -> None:
+    def test_refuses_what_is_no_end(self, client, everywhere):
         ends = ("cancelled", "completed", "dead", "failed", "skipped")
         with refused("argument.choice", InvalidInput, name="status", choices=ends):
             client.store.prune(older_than=0, status="running")
@@ -148,6 +144,6 @@ class TestPrune:
             everywhere.store.prune(older_than=0)
 
 
-def test_a_clock_that_goes_wrong_is_noticed(store_url: str) -> None:
+def test_a_clock_that_goes_wrong_is_noticed(store_url):
     with Client(store_at(store_url, clock=ManualClock(datetime(2020, 1, 1, tzinfo=UTC)))) as client:
         assert "warning clock" in wrong(client.store.health())

@@ -22,7 +22,6 @@ from perdure import (
     Spacing,
     task,
 )
-from perdure.clock import ManualClock
 from perdure.engine.failures import describe
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Status
@@ -35,7 +34,7 @@ from perdure.store.admission import governing_rules
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from tests.client.counted_store import CountedStore
 from tests.client.flows import asking, keep, ordering
-from tests.client.played_worker import MINUTE, PlayedWorker
+from tests.client.played_worker import MINUTE
 from tests.client.runs import worker_at
 from tests.client.tasks import add, embed
 from tests.conformance.builders import close_limit
@@ -67,7 +66,7 @@ async def register(store: Store, **fields: Any) -> None:
 
 
 class TestAJob:
-    async def test_waits_for_a_worker(self, client: AsyncClient, clock: ManualClock) -> None:
+    async def test_waits_for_a_worker(self, client, clock):
         job = await client.enqueue(add, 1)
 
         told = await job.explain()
@@ -80,16 +79,14 @@ class TestAJob:
             actions=(START_WORKER,),
         )
 
-    async def test_is_never_taken_for_a_run(self, client: AsyncClient) -> None:
+    async def test_is_never_taken_for_a_run(self, client):
         job = await client.enqueue(add, 1)
 
         assert await client.jobs.explain(job.id) == await job.explain()
         with refused("run.not_found", RunNotFound, run_id=job.id):
             await client.runs.explain(job.id)
 
-    async def test_has_no_worker_with_its_task(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_has_no_worker_with_its_task(self, client, store, clock):
         await register(store, tasks=("other",))
         job = await client.enqueue(add, 1)
 
@@ -99,9 +96,7 @@ class TestAJob:
             actions=(START_WORKER,),
         )
 
-    async def test_has_no_worker_in_its_queue(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_has_no_worker_in_its_queue(self, client, store, clock):
         await register(store, tasks=("embed",))
         job = await client.enqueue(embed, "text")
 
@@ -110,7 +105,7 @@ class TestAJob:
         assert finding.code == "explain.no_queue"
         assert finding.args == {"task": "embed", "queue": "embeddings", "since": clock()}
 
-    async def test_has_no_worker_with_its_tags(self, client: AsyncClient, store: Store) -> None:
+    async def test_has_no_worker_with_its_tags(self, client, store):
         await register(store, tasks=("embed",), queues=("embeddings",), tags=("cpu",))
         job = await client.enqueue(embed, "text")
 
@@ -120,7 +115,7 @@ class TestAJob:
         start = {"queues": ("embeddings",), "tags": ("gpu",)}
         assert finding.actions == (Action("worker.run", start, ("module",)),)
 
-    async def test_is_in_a_paused_queue(self, client: AsyncClient, clock: ManualClock) -> None:
+    async def test_is_in_a_paused_queue(self, client, clock):
         job = await client.enqueue(add, 1)
         await client.queues.pause("default", by="ann")
         paused_at = clock()
@@ -131,7 +126,7 @@ class TestAJob:
         assert finding.args == {"queue": "default", "by": "ann", "since": paused_at}
         assert finding.actions == (Action("queues.resume", {"name": "default"}),)
 
-    async def test_can_be_taken(self, client: AsyncClient, store: Store) -> None:
+    async def test_can_be_taken(self, client, store):
         await register(store)
         job = await client.enqueue(add, 1)
 
@@ -141,9 +136,7 @@ class TestAJob:
         assert (only(told).args["workers"], only(told).args["busy"]) == (1, None)
         assert told.headline == told.findings
 
-    async def test_could_be_taken_if_anybody_had_time(
-        self, client: AsyncClient, store: Store, worker: PlayedWorker
-    ) -> None:
+    async def test_could_be_taken_if_anybody_had_time(self, client, store, worker):
         await register(store, concurrency=1)
         await client.enqueue(add, 1)
         await worker.claim()
@@ -153,7 +146,7 @@ class TestAJob:
 
         assert (finding.code, finding.args["busy"]) == ("explain.queued", 1)
 
-    async def test_runs(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_runs(self, client, worker):
         job = await client.enqueue(add, 1)
         await worker.claim()
 
@@ -163,16 +156,14 @@ class TestAJob:
         assert only(told).code == "explain.running"
         assert only(told).args["worker"] == "played-worker"
 
-    async def test_was_asked_to_stop(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_was_asked_to_stop(self, client, worker):
         job = await client.enqueue(add, 1)
         await worker.claim()
         await job.cancel()
 
         assert only(await job.explain()).code == "explain.stopping"
 
-    async def test_lost_its_worker(
-        self, client: AsyncClient, worker: PlayedWorker, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_lost_its_worker(self, client, worker, store, clock):
         job = await client.enqueue(add, 1)
         await worker.claim()
         clock.advance(HOUR)
@@ -185,9 +176,7 @@ class TestAJob:
         assert (found.code, found.actions) == ("explain.lease_expired", ())
         assert found.args["lease_until"] < clock()
 
-    async def test_backs_off_after_an_error(
-        self, client: AsyncClient, worker: PlayedWorker, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_backs_off_after_an_error(self, client, worker, store, clock):
         job = await client.enqueue(add, 1)
         claimed = await worker.claim()
         failure = describe(ValueError("no route"))
@@ -207,9 +196,7 @@ class TestAJob:
             },
         )
 
-    async def test_has_its_time_ahead(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_has_its_time_ahead(self, client, store, clock):
         job = await client.enqueue(add.options(delay="1h"), 1)
         due = clock() + HOUR
 
@@ -224,7 +211,7 @@ class TestAJob:
             code="explain.scheduled", severity=Severity.OK, args={"task": "add", "at": due}
         )
 
-    async def test_is_disabled(self, client: AsyncClient) -> None:
+    async def test_is_disabled(self, client):
         job = await client.enqueue(add, 1)
         await client.jobs.disable(job.id)
 
@@ -234,7 +221,7 @@ class TestAJob:
         assert (only(told).code, only(told).args) == ("explain.disabled", {"task": "add"})
         assert only(told).actions == (Action("jobs.enable", {"id": job.id}),)
 
-    async def test_is_parked(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_is_parked(self, client, worker):
         job = await client.enqueue(add, 1)
         await worker.settle(await worker.claim(), Parked())
 
@@ -243,7 +230,7 @@ class TestAJob:
         assert (finding.code, finding.args) == ("explain.job_paused", {"task": "add"})
         assert finding.actions == (Action("jobs.resume", {"id": job.id}),)
 
-    async def test_failed(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_failed(self, client, worker):
         job = await client.enqueue(add, 1)
         await worker.fail(await worker.claim(), ValueError("no money"))
 
@@ -254,7 +241,7 @@ class TestAJob:
         assert (finding.args["error"], finding.args["reason"]) == ("ValueError", "no money")
         assert finding.actions == (Action("jobs.retry", {"id": job.id}),)
 
-    async def test_is_in_the_dead_letter(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_is_in_the_dead_letter(self, client, worker):
         job = await client.enqueue(add, 1)
         await worker.bury(await worker.claim(), ValueError("no money"))
 
@@ -263,13 +250,13 @@ class TestAJob:
         assert finding.code == "explain.dead_letter"
         assert finding.args["at"] is not None
 
-    async def test_was_cancelled(self, client: AsyncClient) -> None:
+    async def test_was_cancelled(self, client):
         job = await client.enqueue(add, 1)
         await job.cancel()
 
         assert only(await job.explain()).code == "explain.job_cancelled"
 
-    async def test_is_completed(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_is_completed(self, client, worker):
         job = await client.enqueue(add, 1)
         await worker.complete(await worker.claim(), 2)
 
@@ -280,7 +267,7 @@ class TestAJob:
         assert headline.args == {"job": job.id, "status": Status.COMPLETED}
         assert told.findings == ()
 
-    async def test_is_not_there(self, client: AsyncClient) -> None:
+    async def test_is_not_there(self, client):
         with pytest.raises(JobNotFound):
             await client.jobs.handle("nobody").explain()
         with pytest.raises(RunNotFound):
@@ -288,9 +275,7 @@ class TestAJob:
 
 
 class TestAJobOfARun:
-    async def test_tells_its_part_of_the_run(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_tells_its_part_of_the_run(self, client, worker):
         await client.submit(ordering, 3, id="order-3")
         claimed = await worker.claim()
 
@@ -300,9 +285,7 @@ class TestAJobOfARun:
         assert told.headline == told.findings
         assert only(told).code == "explain.running"
 
-    async def test_tells_that_its_run_is_paused(
-        self, client: AsyncClient, worker: PlayedWorker, clock: ManualClock
-    ) -> None:
+    async def test_tells_that_its_run_is_paused(self, client, worker, clock):
         await client.submit(ordering, 3, id="order-3")
         [job] = await client.jobs.list()
         await client.runs.pause("order-3", by="ann")
@@ -318,9 +301,7 @@ class TestAJobOfARun:
 class TestLimits:
     """Jobs that limits hold back: which, until when, and who holds what they allow."""
 
-    async def test_a_full_one_is_told_with_its_holders(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_a_full_one_is_told_with_its_holders(self, client, store, clock):
         limits = [Concurrency(1, key="api")]
         await register(store, task_limits=_of_task(limits))
         holder = await client.enqueue(call_api, 1)
@@ -347,7 +328,7 @@ class TestLimits:
             actions=(Action("jobs.explain", {"id": holder.id}),),
         )
 
-    async def test_take_two_more_reads(self, client: AsyncClient, store: Store) -> None:
+    async def test_take_two_more_reads(self, client, store):
         limits = [Concurrency(1, key="api")]
         await register(store, task_limits=_of_task(limits))
         await client.enqueue(call_api, 1)
@@ -364,7 +345,7 @@ class TestLimits:
             "queries.get_jobs": 1,
         }
 
-    async def test_a_full_one_of_a_worker(self, client: AsyncClient, store: Store) -> None:
+    async def test_a_full_one_of_a_worker(self, client, store):
         limits = [Concurrency(1, queue="default")]
         await register(store, limits=tuple(map(info_of, limits)))
         await client.enqueue(call_api, 1)
@@ -375,9 +356,7 @@ class TestLimits:
 
         assert (finding.code, finding.args["limit"]) == ("explain.limit_full", "queue:default")
 
-    async def test_a_full_one_whose_key_is_computed(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_a_full_one_whose_key_is_computed(self, client, store):
         limits = _of_task(call_tenant.limits, "call_tenant")
         await register(store, tasks=("call_tenant",), task_limits=limits)
         await client.enqueue(call_tenant, "a")
@@ -388,9 +367,7 @@ class TestLimits:
         assert only(await same.explain()).code == "explain.limit_full"
         assert only(await other.explain()).code == "explain.queued"
 
-    async def test_one_that_is_used_up_tells_when_it_opens(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_one_that_is_used_up_tells_when_it_opens(self, client, store, clock):
         limits = [Rate(1, per="1m", key="api")]
         await register(store, task_limits=_of_task(limits))
         await client.enqueue(call_api, 1)
@@ -408,9 +385,7 @@ class TestLimits:
             "since": clock(),
         }
 
-    async def test_one_that_spaces_starts_tells_when_the_next_is(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_one_that_spaces_starts_tells_when_the_next_is(self, client, store, clock):
         limits = [Spacing("1m", key="api")]
         await register(store, task_limits=_of_task(limits))
         await client.enqueue(call_api, 1)
@@ -427,9 +402,7 @@ class TestLimits:
             "since": clock(),
         }
 
-    async def test_a_closed_one_tells_until_when(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_a_closed_one_tells_until_when(self, client, store, clock):
         await register(store, task_limits=_of_task([Concurrency(1, key="api")]))
         job = await client.enqueue(call_api, 1)
         await close_limit(store, "default", "api", clock() + HOUR)
@@ -439,9 +412,7 @@ class TestLimits:
         assert finding.code == "explain.limit_closed"
         assert finding.args == {"limit": "api", "until": clock() + HOUR, "since": clock()}
 
-    async def test_one_with_room_holds_nothing_back(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_one_with_room_holds_nothing_back(self, client, store):
         limits = [Concurrency(2, key="api")]
         await register(store, task_limits=_of_task(limits))
         await client.enqueue(call_api, 1)
@@ -450,9 +421,7 @@ class TestLimits:
 
         assert only(await job.explain()).code == "explain.queued"
 
-    async def test_one_worker_without_the_limit_is_enough(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_one_worker_without_the_limit_is_enough(self, client, store):
         limits = [Concurrency(1, key="api")]
         await register(store, task_limits=_of_task(limits))
         await register(store, id=WorkerId("free"))
@@ -462,9 +431,7 @@ class TestLimits:
 
         assert only(await job.explain()).code == "explain.queued"
 
-    async def test_of_a_run_are_told_with_the_run_that_holds_them(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_of_a_run_are_told_with_the_run_that_holds_them(self, client, store):
         flow = Flow("calling").then(call_api).build()
         of_flow = _of_task([Concurrency(1, key="api")], flow=flow.graph.text)
         await register(store, flows=(flow.graph.text,), task_limits=of_flow)
@@ -482,7 +449,7 @@ class TestLimits:
 
 
 class TestWorkersTell:
-    async def test_which_limits_they_keep(self, client: AsyncClient, store: Store) -> None:
+    async def test_which_limits_they_keep(self, client, store):
         """A real one, whose word explaining goes by."""
         flow = Flow("calling").then(keep).then(limited).build()
 

@@ -70,9 +70,7 @@ def told(node: NodeLineage) -> list[tuple[str, str, int, Any]]:
 
 
 class TestInputs:
-    async def test_by_name_tell_source_path_event_and_value(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_by_name_tell_source_path_event_and_value(self, client, store):
         flow = (
             Flow("named")
             .then(load)
@@ -92,9 +90,7 @@ class TestInputs:
         assert (lineage["load"].output, lineage["price"].output) == (2, 3)
         assert (lineage["price"].type, lineage["price"].status) == ("task", "completed")
 
-    async def test_that_were_missing_say_that_the_default_was_taken(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_that_were_missing_say_that_the_default_was_taken(self, client, store):
         flow = (
             Flow("lacking")
             .then(load)
@@ -112,9 +108,7 @@ class TestInputs:
         assert (total.is_default, total.value) == (True, 7)
         assert id.is_default is False
 
-    async def test_that_are_secret_are_told_by_name_only(
-        self, client: AsyncClient, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_that_are_secret_are_told_by_name_only(self, client, store, monkeypatch):
         monkeypatch.setenv("PERDURE_SECRET_TOKEN", SECRET)
         flow = (
             Flow("secretive")
@@ -137,7 +131,7 @@ class TestInputs:
 
 
 class TestEdges:
-    async def test_hand_on_the_output_before(self, client: AsyncClient, store: Store) -> None:
+    async def test_hand_on_the_output_before(self, client, store):
         flow = Flow("edges").then(load).then(keep).build()
 
         lineage = await traced(client, store, flow, 3)
@@ -146,9 +140,7 @@ class TestEdges:
         assert (use.origin, use.source, use.port, use.path) == ("node", "load", "", ())
         assert use.value["total"] == 40
 
-    async def test_of_a_route_name_the_port_and_leave_out_what_was_not_reached(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_of_a_route_name_the_port_and_leave_out_what_was_not_reached(self, client, store):
         flow = (
             Flow("routed")
             .route(lambda value: "big" if value > 5 else "small", {"big": keep, "small": nothing})
@@ -163,9 +155,7 @@ class TestEdges:
         assert (use.port, use.number, use.value) == ("big", 1, 9)
         assert use.text.endswith(":big.output")
 
-    async def test_that_are_gathered_are_told_by_branch(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_that_are_gathered_are_told_by_branch(self, client, store):
         flow = Flow("gathering").fork(one=half, other=nothing).join(keep).build()
 
         lineage = await traced(client, store, flow, 8)
@@ -176,7 +166,7 @@ class TestEdges:
 
 
 class TestParts:
-    async def test_of_a_map_are_its_items(self, client: AsyncClient, store: Store) -> None:
+    async def test_of_a_map_are_its_items(self, client, store):
         flow = Flow("mapping").then(load).map(name_of, over="lines").build()
 
         lineage = await traced(client, store, flow, 3)
@@ -187,7 +177,7 @@ class TestParts:
         assert (use.text, use.value) == ("load.output.lines.1", {"sku": "ink"})
         assert second.output > 0
 
-    async def test_of_a_map_over_a_named_input(self, client: AsyncClient, store: Store) -> None:
+    async def test_of_a_map_over_a_named_input(self, client, store):
         flow = (
             Flow("named mapping")
             .then(load)
@@ -201,7 +191,7 @@ class TestParts:
         [use] = lineage["name_of"].parts[0].uses
         assert (use.text, use.value) == ("load.output.lines.0", {"sku": "pen"})
 
-    async def test_of_a_loop_are_its_iterations(self, client: AsyncClient, store: Store) -> None:
+    async def test_of_a_loop_are_its_iterations(self, client, store):
         flow = Flow("looping").loop(half, until=lambda number: number <= 1, name="halve").build()
 
         lineage = await traced(client, store, flow, 4)
@@ -214,7 +204,7 @@ class TestParts:
 
 
 class TestFromOutside:
-    async def test_a_signal_tells_who_sent_it(self, client: AsyncClient, store: Store) -> None:
+    async def test_a_signal_tells_who_sent_it(self, client, store):
         run = await client.submit(answering, 1, id="a")
         await run.signal("paid", {"sum": 5}, by="till")
 
@@ -224,7 +214,7 @@ class TestFromOutside:
         assert (use.origin, use.source, use.by) == (UseOrigin.SIGNAL, "paid", "till")
         assert (use.value, use.text) == ({"sum": 5}, "signal paid by till")
 
-    async def test_an_approval_tells_who_answered(self, client: AsyncClient) -> None:
+    async def test_an_approval_tells_who_answered(self, client):
         await client.submit(both, {"id": 1}, id="a")
         for name in ("ann", "bob"):
             await client.approvals.decide("a:review", "approve", by=name)
@@ -235,7 +225,7 @@ class TestFromOutside:
         assert asked == Use(origin=UseOrigin.INPUT, number=1, value={"id": 1})
         assert [(use.origin, use.by) for use in answers] == [("answer", "ann"), ("answer", "bob")]
 
-    async def test_a_report_tells_who_gave_it(self, client: AsyncClient, store: Store) -> None:
+    async def test_a_report_tells_who_gave_it(self, client, store):
         run = await client.submit(outside, 7, id="a")
         async with worker_at(store, [outside]):
             await until(run, RunStatus.WAITING)
@@ -249,7 +239,7 @@ class TestFromOutside:
         ]
         assert lineage["hand_over"].status == "live"
 
-    async def test_a_child_is_named(self, client: AsyncClient) -> None:
+    async def test_a_child_is_named(self, client):
         parent = Flow("parent").flow(answering, name="below").build()
         run = await client.submit(parent, 1, id="a")
 
@@ -259,11 +249,11 @@ class TestFromOutside:
 
 
 class TestRuns:
-    async def test_that_are_not_there_have_none(self, client: AsyncClient) -> None:
+    async def test_that_are_not_there_have_none(self, client):
         with pytest.raises(RunNotFound, match="'nope'"):
             await client.runs.lineage("nope")
 
-    async def test_a_node_that_was_not_reached_is_no_part_of_it(self, client: AsyncClient) -> None:
+    async def test_a_node_that_was_not_reached_is_no_part_of_it(self, client):
         await client.submit(outside, 1, id="a")
 
         lineage = await client.runs.lineage("a")

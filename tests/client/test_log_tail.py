@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 from perdure import AsyncClient, Flow, ReportOutcome, RunStatus, task
-from perdure.clock import ManualClock
 from perdure.model.event import StoredEvent
 from perdure.model.run import LoadedRun
 from perdure.operations.run_log import LOG_PAGE
@@ -71,9 +70,7 @@ def _size(answer: Any) -> int:
 
 
 class TestApprovals:
-    async def test_of_a_long_run_are_read_from_the_end_of_its_log(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_of_a_long_run_are_read_from_the_end_of_its_log(self, client, store, clock):
         """Who answered what and when is there all the same, open and decided."""
         run = await client.submit(long, list(range(ITEMS)), id="long")
         async with worker_at(store, [long]):
@@ -111,9 +108,7 @@ class TestApprovals:
         assert (decided.status, decided.decision) == ("decided", "approve")
         assert (decided.opened_at, decided.decided_at) == (opened_at, clock())
 
-    async def test_are_found_however_much_came_after(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_are_found_however_much_came_after(self, client, store):
         """Further back in the log than one page."""
         flow = (
             Flow("after").approve("Fine?", name="review").delay("1d").wait_for_signal("go").build()
@@ -133,8 +128,8 @@ class TestApprovals:
 
 class TestReports:
     async def test_that_come_too_late_find_the_one_that_counts_without_values_of_others(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+        self, client, store
+    ):
         run = await client.submit(reported, 7, id="long")
         async with worker_at(store, [reported]):
             await until(run, RunStatus.WAITING)

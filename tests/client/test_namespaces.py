@@ -59,9 +59,7 @@ async def operator(store: Store) -> AsyncIterator[AsyncClient]:
 
 class TestANamespace:
     @pytest.mark.parametrize("act", BY_ID.values(), ids=BY_ID)
-    async def test_hides_its_jobs_from_others(
-        self, team_a: AsyncClient, team_b: AsyncClient, act: Act
-    ) -> None:
+    async def test_hides_its_jobs_from_others(self, team_a, team_b, act):
         handle = await team_a.enqueue(add, 1)
 
         with pytest.raises(JobNotFound):
@@ -69,9 +67,7 @@ class TestANamespace:
 
         assert await handle.status() is Status.WAITING
 
-    async def test_is_listed_and_counted_alone(
-        self, team_a: AsyncClient, team_b: AsyncClient
-    ) -> None:
+    async def test_is_listed_and_counted_alone(self, team_a, team_b):
         await team_a.enqueue_many(add.options(group="run-1"), [1, 2])
         mine = await team_b.enqueue(add.options(group="run-1"), 1)
 
@@ -79,33 +75,27 @@ class TestANamespace:
         assert await team_b.jobs.count(group="run-1") == 1
         assert [each.total for each in await team_b.queues.list()] == [1]
 
-    async def test_has_fingerprints_of_its_own(
-        self, team_a: AsyncClient, team_b: AsyncClient
-    ) -> None:
+    async def test_has_fingerprints_of_its_own(self, team_a, team_b):
         first = await team_a.enqueue(add.options(fingerprint="one"), 1)
         second = await team_b.enqueue(add.options(fingerprint="one", on_conflict="fail"), 1)
 
         assert second.id != first.id
 
-    async def test_aborts_its_own_group(self, team_a: AsyncClient, team_b: AsyncClient) -> None:
+    async def test_aborts_its_own_group(self, team_a, team_b):
         other = await team_a.enqueue(add.options(group="run-1"), 1)
         await team_b.enqueue(add.options(group="run-1"), 1)
 
         assert (await team_b.jobs.cancel_group("run-1")).cancelled == 1
         assert await other.status() is Status.WAITING
 
-    async def test_pauses_its_own_queue(
-        self, store: Store, team_a: AsyncClient, team_b: AsyncClient
-    ) -> None:
+    async def test_pauses_its_own_queue(self, store, team_a, team_b):
         await team_a.enqueue(add, 1)
         await team_b.queues.pause("default")
 
         assert len(await PlayedWorker(store, "team-a").claim_all()) == 1
         assert not any(each.is_paused for each in await team_a.queues.list())
 
-    async def test_finds_its_own_results(
-        self, store: Store, team_a: AsyncClient, team_b: AsyncClient
-    ) -> None:
+    async def test_finds_its_own_results(self, store, team_a, team_b):
         await team_a.enqueue(add, 1)
         worker = PlayedWorker(store, "team-a")
         await worker.complete(await worker.claim(), 2)
@@ -116,9 +106,7 @@ class TestANamespace:
 
 
 class TestAnOperator:
-    async def test_looks_across_all(
-        self, operator: AsyncClient, team_a: AsyncClient, team_b: AsyncClient
-    ) -> None:
+    async def test_looks_across_all(self, operator, team_a, team_b):
         first = await team_a.enqueue(add, 1)
         second = await team_b.enqueue(add, 2)
         await team_b.queues.pause("default")
@@ -133,9 +121,7 @@ class TestAnOperator:
         assert queues == {("team-a", "default"): (1, False), ("team-b", "default"): (1, True)}
         assert (await operator.jobs.get(first.id)).args == [1]
 
-    async def test_acts_on_any_job_by_id(
-        self, store: Store, operator: AsyncClient, team_a: AsyncClient
-    ) -> None:
+    async def test_acts_on_any_job_by_id(self, store, operator, team_a):
         handle = await team_a.enqueue(add, 1)
 
         assert (await operator.jobs.disable(handle.id)).after is Status.DISABLED
@@ -149,9 +135,7 @@ class TestAnOperator:
         assert await operator.jobs.handle(handle.id).result(timeout=10) == 5
 
     @pytest.mark.parametrize("act", OF_ONE_NAMESPACE.values(), ids=OF_ONE_NAMESPACE)
-    async def test_is_refused_what_needs_one_namespace(
-        self, operator: AsyncClient, act: Callable[[AsyncClient], Awaitable[Any]]
-    ) -> None:
+    async def test_is_refused_what_needs_one_namespace(self, operator, act):
         with refused("client.namespace_required", InvalidInput):
             await act(operator)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from perdure import AsyncClient, FingerprintTaken, IllegalTransition, JobNotFound, Status
+from perdure import FingerprintTaken, IllegalTransition, JobNotFound, Status
 from perdure.model.outcome import Parked
-from tests.client.played_worker import PlayedWorker
 from tests.client.tasks import add, echo, embed
 
 
 class TestAbort:
-    async def test_cancels_a_waiting_job_at_once(self, client: AsyncClient) -> None:
+    async def test_cancels_a_waiting_job_at_once(self, client):
         handle = await client.enqueue(add, 1)
 
         outcome = await handle.cancel()
@@ -20,9 +19,7 @@ class TestAbort:
         assert not outcome.was_finished
         assert await handle.status() is Status.CANCELLED
 
-    async def test_asks_an_active_job_to_stop(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_asks_an_active_job_to_stop(self, client, worker):
         handle = await client.enqueue(add, 1)
         job = await worker.claim()
 
@@ -32,9 +29,7 @@ class TestAbort:
         assert await worker.complete(job, "too late") is Status.CANCELLED
         assert await handle.status() is Status.CANCELLED
 
-    async def test_of_a_finished_job_does_nothing_and_says_so(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_of_a_finished_job_does_nothing_and_says_so(self, client, worker):
         handle = await client.enqueue(add, 1)
         await worker.complete(await worker.claim(), 2)
 
@@ -44,13 +39,13 @@ class TestAbort:
         assert outcome.before is outcome.after is Status.COMPLETED
         assert await handle.result(timeout=10) == 2
 
-    async def test_of_an_unknown_job_says_so(self, client: AsyncClient) -> None:
+    async def test_of_an_unknown_job_says_so(self, client):
         with pytest.raises(JobNotFound):
             await client.jobs.cancel("nobody")
 
 
 class TestAbortGroup:
-    async def test_touches_only_that_group(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_touches_only_that_group(self, client, worker):
         await client.enqueue(add.options(group="run-1"), 1)
         await worker.claim()
         mine = await client.enqueue_many(add.options(group="run-1"), [2, 3])
@@ -63,9 +58,7 @@ class TestAbortGroup:
         assert {await handle.status() for handle in mine} == {Status.CANCELLED}
         assert {await handle.status() for handle in (other, alone)} == {Status.WAITING}
 
-    async def test_leaves_finished_jobs_alone(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_leaves_finished_jobs_alone(self, client, worker):
         handle = await client.enqueue(add.options(group="run-1"), 1)
         await worker.complete(await worker.claim(), 2)
 
@@ -76,9 +69,7 @@ class TestAbortGroup:
 
 
 class TestDisableAndEnable:
-    async def test_keep_a_job_from_running_until_enabled(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_keep_a_job_from_running_until_enabled(self, client, worker):
         handle = await client.enqueue(add, 1)
 
         moved = await client.jobs.disable(handle.id)
@@ -88,7 +79,7 @@ class TestDisableAndEnable:
         await client.jobs.enable(handle.id)
         assert (await worker.claim()).claim.id == handle.id
 
-    async def test_refuse_a_status_they_do_not_apply_to(self, client: AsyncClient) -> None:
+    async def test_refuse_a_status_they_do_not_apply_to(self, client):
         handle = await client.enqueue(add, 1)
 
         with pytest.raises(IllegalTransition, match=f"cannot enable job {handle.id}: it is wait"):
@@ -97,7 +88,7 @@ class TestDisableAndEnable:
         with pytest.raises(IllegalTransition, match=r"cannot disable job .*: it is cancelled"):
             await client.jobs.disable(handle.id)
 
-    async def test_say_so_when_there_is_no_such_job(self, client: AsyncClient) -> None:
+    async def test_say_so_when_there_is_no_such_job(self, client):
         with pytest.raises(JobNotFound):
             await client.jobs.disable("nobody")
         with pytest.raises(JobNotFound):
@@ -105,9 +96,7 @@ class TestDisableAndEnable:
 
 
 class TestRetry:
-    async def test_starts_a_failed_job_anew(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_starts_a_failed_job_anew(self, client, worker):
         handle = await client.enqueue(add, 1)
         await worker.fail(await worker.claim(), ValueError("no"))
 
@@ -118,13 +107,13 @@ class TestRetry:
         assert await handle.result(timeout=10) == 2
         assert len(await handle.attempts()) == 1
 
-    async def test_refuses_a_job_that_is_not_over(self, client: AsyncClient) -> None:
+    async def test_refuses_a_job_that_is_not_over(self, client):
         handle = await client.enqueue(add, 1)
 
         with pytest.raises(IllegalTransition, match="cannot retry"):
             await client.jobs.retry(handle.id)
 
-    async def test_refuses_when_its_fingerprint_is_taken_by_now(self, client: AsyncClient) -> None:
+    async def test_refuses_when_its_fingerprint_is_taken_by_now(self, client):
         handle = await client.enqueue(add.options(fingerprint="one"), 1)
         await handle.cancel()
         await client.enqueue(add.options(fingerprint="one"), 1)
@@ -134,9 +123,7 @@ class TestRetry:
 
 
 class TestResume:
-    async def test_puts_a_released_job_back(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_puts_a_released_job_back(self, client, worker):
         handle = await client.enqueue(add, 1)
         assert await worker.settle(await worker.claim(), Parked()) is Status.PAUSED
 
@@ -145,7 +132,7 @@ class TestResume:
         assert (moved.before, moved.after) == (Status.PAUSED, Status.WAITING)
         assert (await worker.claim()).attempt == 1
 
-    async def test_refuses_a_job_that_is_not_paused(self, client: AsyncClient) -> None:
+    async def test_refuses_a_job_that_is_not_paused(self, client):
         handle = await client.enqueue(add, 1)
 
         with pytest.raises(IllegalTransition, match="cannot resume"):
@@ -153,9 +140,7 @@ class TestResume:
 
 
 class TestPauseQueue:
-    async def test_lets_nothing_start_until_resumed(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_lets_nothing_start_until_resumed(self, client, worker):
         await client.enqueue(embed, "hello")
         plain = await client.enqueue(add, 1)
 
@@ -170,9 +155,7 @@ class TestPauseQueue:
 
 
 class TestJobs:
-    async def test_are_found_by_what_they_are(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_are_found_by_what_they_are(self, client, worker):
         failed = await client.enqueue(add.options(group="run-1"), 1)
         await worker.fail(await worker.claim(), ValueError())
         other = await client.enqueue(embed.options(group="run-1"), "x")
@@ -186,7 +169,7 @@ class TestJobs:
         assert await client.jobs.count(group="run-1") == 2
         assert await client.jobs.count(status=Status.WAITING, group="run-1") == 1
 
-    async def test_come_in_pages(self, client: AsyncClient) -> None:
+    async def test_come_in_pages(self, client):
         handles = await client.enqueue_many(add, range(5))
         newest_first = [handle.id for handle in reversed(handles)]
 
@@ -198,9 +181,7 @@ class TestJobs:
 
 
 class TestQueues:
-    async def test_counts_by_status_and_queue(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_counts_by_status_and_queue(self, client, worker):
         await client.enqueue(add, 1)
         await worker.complete(await worker.claim())
         await client.enqueue_many(add, [2, 3])

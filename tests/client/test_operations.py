@@ -17,7 +17,7 @@ from perdure import AsyncClient, Client, Job
 from perdure.client import sync
 from perdure.diagnostics import Action
 from perdure.operations.catalog import GROUPS, LOCAL, OPERATIONS
-from perdure.operations.operation import Operation, Role, parameter_help
+from perdure.operations.operation import Role, parameter_help
 
 SYNC = {
     name: next(
@@ -37,38 +37,38 @@ def parameters(method: Any) -> list[tuple[str, Any, Any]]:
 
 
 class TestDeclarations:
-    def test_are_grouped_as_they_are_named(self) -> None:
+    def test_are_grouped_as_they_are_named(self):
         for operation in OPERATIONS.values():
             method = vars(GROUPS[operation.group])[operation.verb]
             assert method.operation is operation
 
-    def test_are_complete(self) -> None:
+    def test_are_complete(self):
         """Everything public of a group is an operation."""
         for name, group in GROUPS.items():
             public = {each for each in vars(group) if not each.startswith("_")}
             assert {f"{name}.{each}" for each in public} <= OPERATIONS.keys()
 
     @every_operation
-    def test_have_a_summary_of_one_line(self, operation: Operation) -> None:
+    def test_have_a_summary_of_one_line(self, operation):
         assert operation.summary.endswith(".")
         assert "\n" not in operation.summary
 
     @every_operation
-    def test_explain_every_parameter(self, operation: Operation) -> None:
+    def test_explain_every_parameter(self, operation):
         for name in operation.parameters:
             assert parameter_help(operation, name)
 
     @every_operation
-    def test_have_arguments_that_json_can_carry(self, operation: Operation) -> None:
+    def test_have_arguments_that_json_can_carry(self, operation):
         assert msgspec.json.schema(operation.arguments())
         with pytest.raises(msgspec.ValidationError):
             msgspec.json.decode(b'{"misspelled":1}', type=operation.arguments())
 
     @every_operation
-    def test_that_write_are_not_for_viewers(self, operation: Operation) -> None:
+    def test_that_write_are_not_for_viewers(self, operation):
         assert not (operation.writes and operation.role is Role.VIEWER)
 
-    def test_decode_arguments_by_name(self) -> None:
+    def test_decode_arguments_by_name(self):
         arguments = OPERATIONS["runs.cancel"].arguments()
 
         decoded: Any = msgspec.json.decode(b'{"id":"a","reason":"late"}', type=arguments)
@@ -76,13 +76,13 @@ class TestDeclarations:
         assert (decoded.id, decoded.reason, decoded.compensate) == ("a", "late", False)
 
     @every_operation
-    def test_do_not_let_callers_say_who_they_are(self, operation: Operation) -> None:
+    def test_do_not_let_callers_say_who_they_are(self, operation):
         names = operation.arguments().__struct_fields__
 
         assert {"by", "roles"}.isdisjoint(names)
         assert {*names, *operation.principal} == operation.parameters.keys()
 
-    def test_of_a_decision_get_who_decides_from_the_caller(self) -> None:
+    def test_of_a_decision_get_who_decides_from_the_caller(self):
         assert OPERATIONS["approvals.decide"].principal == ("by", "roles")
         with pytest.raises(msgspec.ValidationError):
             msgspec.json.decode(
@@ -90,7 +90,7 @@ class TestDeclarations:
                 type=OPERATIONS["approvals.decide"].arguments(),
             )
 
-    def test_need_an_operator_where_they_replace_the_work_of_others(self) -> None:
+    def test_need_an_operator_where_they_replace_the_work_of_others(self):
         submit = OPERATIONS["runs.submit"]
         assert submit.role_of({"flow": "orders"}) is Role.SUBMITTER
         assert submit.role_of({"flow": "orders", "on_conflict": "use_existing"}) is Role.SUBMITTER
@@ -103,7 +103,7 @@ class TestDeclarations:
             assert enqueue.role_of(replacing) is Role.OPERATOR
 
     @every_operation
-    def test_declare_a_role_for_every_way_to_replace(self, operation: Operation) -> None:
+    def test_declare_a_role_for_every_way_to_replace(self, operation):
         """Whatever a parameter is called: a value "replace" or "cancel" ends work of others."""
         if operation.role in (Role.OPERATOR, Role.ADMIN):
             return
@@ -118,18 +118,18 @@ class TestDeclarations:
             for word in words & {"replace", "cancel"}:
                 assert operation.role_by_value[path][word] is Role.OPERATOR
 
-    def test_name_what_streams_yield(self) -> None:
+    def test_name_what_streams_yield(self):
         assert OPERATIONS["jobs.list"].result == perdure.Page[Job]
         assert OPERATIONS["runs.watch"].result is perdure.EventRecord
 
-    def test_have_one_name_on_every_interface(self) -> None:
+    def test_have_one_name_on_every_interface(self):
         cancel = OPERATIONS["runs.cancel"]
         assert (cancel.route, cancel.tool) == ("POST /runs/{id}/cancel", "runs_cancel")
         assert OPERATIONS["runs.list"].route == "GET /runs"
         assert OPERATIONS["schedules.get"].route == "GET /schedules/{name}"
         assert OPERATIONS["runs.count"].route == "GET /runs:count"
 
-    def test_have_routes_of_which_one_matches_a_path(self) -> None:
+    def test_have_routes_of_which_one_matches_a_path(self):
         """Whatever an id is: percent-encoded, it is one segment that is not empty."""
         for one, other in combinations(OPERATIONS.values(), 2):
             assert not overlaps(one.route, other.route), (one.route, other.route)
@@ -157,26 +157,26 @@ def overlaps(one: str, other: str) -> bool:
 
 class TestSync:
     @every_operation
-    def test_takes_what_its_async_counterpart_takes(self, operation: Operation) -> None:
+    def test_takes_what_its_async_counterpart_takes(self, operation):
         method = getattr(SYNC[operation.group], operation.verb)
 
         assert parameters(method) == parameters(operation.method)
         assert method.__doc__ == operation.method.__doc__
         assert not inspect.iscoroutinefunction(method)
 
-    def test_has_all_groups(self) -> None:
+    def test_has_all_groups(self):
         client = AsyncClient("memory://groups")
 
         for name, group in GROUPS.items():
             assert isinstance(getattr(client, name), group)
             assert isinstance(getattr(Client, name), property)
 
-    def test_group_keeps_the_client_open(self, store_url: str) -> None:
+    def test_group_keeps_the_client_open(self, store_url):
         jobs = Client(store_url).jobs
 
         assert list(jobs.list()) == []
 
-    def test_refuses_misspelled_options(self, store_url: str) -> None:
+    def test_refuses_misspelled_options(self, store_url):
         with Client(store_url) as client:
             for call in (
                 lambda: client.jobs.list(statuss="failed"),  # type: ignore[call-arg]
@@ -189,7 +189,7 @@ class TestSync:
 
 
 class TestActions:
-    def test_name_operations_and_their_parameters(self) -> None:
+    def test_name_operations_and_their_parameters(self):
         known: Mapping[str, set[str]] = {
             **{name: {*each.parameters, "namespace"} for name, each in OPERATIONS.items()},
             **{name: set(each) for name, each in LOCAL.items()},

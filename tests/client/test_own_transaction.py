@@ -70,7 +70,7 @@ def blocking(place: tuple[str, Connect]) -> Iterator[tuple[Client, Connect]]:
 
 
 class TestABlockingClient:
-    def test_enqueues_when_the_caller_commits(self, blocking: tuple[Client, Connect]) -> None:
+    def test_enqueues_when_the_caller_commits(self, blocking):
         client, connect = blocking
         with connect() as connection:
             job = client.using(connection).enqueue(add.options(group="run-1"), 1)
@@ -80,9 +80,7 @@ class TestABlockingClient:
         assert job.status is Status.WAITING
         assert client.jobs.get(job.id).group == "run-1"
 
-    def test_enqueues_nothing_when_the_caller_rolls_back(
-        self, blocking: tuple[Client, Connect]
-    ) -> None:
+    def test_enqueues_nothing_when_the_caller_rolls_back(self, blocking):
         client, connect = blocking
         with connect() as connection:
             jobs = client.using(connection).enqueue_many(add, [1, 2])
@@ -92,7 +90,7 @@ class TestABlockingClient:
         with pytest.raises(JobNotFound):
             jobs[0].result(timeout=10)
 
-    def test_tells_options_from_arguments_there_too(self, blocking: tuple[Client, Connect]) -> None:
+    def test_tells_options_from_arguments_there_too(self, blocking):
         client, connect = blocking
         with connect() as connection:
             job = client.using(connection).enqueue(
@@ -105,7 +103,7 @@ class TestABlockingClient:
         record = client.jobs.get(job.id)
         assert (record.queue, record.kwargs) == ("other", {"queue": "mine", "text": "t"})
 
-    def test_starts_a_run_when_the_caller_commits(self, blocking: tuple[Client, Connect]) -> None:
+    def test_starts_a_run_when_the_caller_commits(self, blocking):
         client, connect = blocking
         with connect() as connection:
             gone = client.using(connection).submit(ordering, 1)
@@ -119,9 +117,7 @@ class TestABlockingClient:
         with pytest.raises(RunNotFound):
             gone.status  # noqa: B018
 
-    def test_runs_what_was_submitted_so(
-        self, place: tuple[str, Connect], blocking: tuple[Client, Connect]
-    ) -> None:
+    def test_runs_what_was_submitted_so(self, place, blocking):
         client, connect = blocking
         with connect() as connection:
             run = client.using(connection).submit(doubling, 4)
@@ -134,9 +130,7 @@ class TestABlockingClient:
             handle.shutdown()
             assert handle.join(30)
 
-    def test_lets_others_submit_a_new_flow_meanwhile(
-        self, postgres_url: str, postgres_server_url: str
-    ) -> None:
+    def test_lets_others_submit_a_new_flow_meanwhile(self, postgres_url, postgres_server_url):
         with (
             Client(postgres_url) as client,
             psycopg.connect(postgres_server_url) as ours,
@@ -151,7 +145,7 @@ class TestABlockingClient:
 
             assert [run.id for run in client.runs.list()] == ["a"]
 
-    def test_tells_of_a_run_that_has_the_id(self, blocking: tuple[Client, Connect]) -> None:
+    def test_tells_of_a_run_that_has_the_id(self, blocking):
         client, connect = blocking
         client.submit(ordering, 1, id="taken")
         with connect() as connection:
@@ -168,9 +162,7 @@ class TestABlockingClient:
         assert found.is_new is False
         assert client.runs.count() == 1
 
-    def test_encodes_the_input_on_the_thread_of_the_caller(
-        self, blocking: tuple[Client, Connect]
-    ) -> None:
+    def test_encodes_the_input_on_the_thread_of_the_caller(self, blocking):
         client, connect = blocking
         threads: list[threading.Thread] = []
 
@@ -186,7 +178,7 @@ class TestABlockingClient:
 
         assert set(threads) == {threading.current_thread()}
 
-    def test_refuses_what_is_not_a_connection(self, store_url: str) -> None:
+    def test_refuses_what_is_not_a_connection(self, store_url):
         with Client(store_url) as client:
             with pytest.raises(InvalidInput, match="connection="):
                 client.using("a connection").enqueue(add, 1)
@@ -201,9 +193,7 @@ class TestAnAsyncClient:
         yield connection
         await connection.close()
 
-    async def test_enqueues_when_the_caller_commits(
-        self, postgres_url: str, connection: asyncpg.Connection
-    ) -> None:
+    async def test_enqueues_when_the_caller_commits(self, postgres_url, connection):
         async with AsyncClient(postgres_url) as client:
             async with connection.transaction():
                 handle = await client.using(connection).enqueue(add, 1)
@@ -211,9 +201,7 @@ class TestAnAsyncClient:
 
             assert await handle.status() is Status.WAITING
 
-    async def test_enqueues_nothing_when_the_caller_rolls_back(
-        self, postgres_url: str, connection: asyncpg.Connection
-    ) -> None:
+    async def test_enqueues_nothing_when_the_caller_rolls_back(self, postgres_url, connection):
         async with AsyncClient(postgres_url) as client:
             transaction = connection.transaction()
             await transaction.start()
@@ -222,9 +210,7 @@ class TestAnAsyncClient:
 
             assert await client.jobs.count() == 0
 
-    async def test_starts_a_run_when_the_caller_commits(
-        self, postgres_url: str, connection: asyncpg.Connection
-    ) -> None:
+    async def test_starts_a_run_when_the_caller_commits(self, postgres_url, connection):
         async with AsyncClient(postgres_url) as client:
             transaction = connection.transaction()
             await transaction.start()
@@ -238,8 +224,8 @@ class TestAnAsyncClient:
             assert await client.runs.count() == 1
 
     async def test_lets_others_submit_a_new_flow_meanwhile(
-        self, postgres_url: str, postgres_server_url: str, connection: asyncpg.Connection
-    ) -> None:
+        self, postgres_url, postgres_server_url, connection
+    ):
         other = await asyncpg.connect(postgres_server_url)
         # A submission that waits for the other transaction fails instead of hanging.
         for each in (connection, other):
@@ -259,7 +245,7 @@ class TestAnAsyncClient:
             assert {run.id for run in await ours.runs.list()} == {"b", "c"}
         await other.close()
 
-    async def test_takes_part_in_a_transaction_of_sqlite3(self, sqlite_url: str) -> None:
+    async def test_takes_part_in_a_transaction_of_sqlite3(self, sqlite_url):
         async with AsyncClient(sqlite_url) as client:
             with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
                 await client.using(connection).enqueue(add, 1)

@@ -34,14 +34,14 @@ async def answer(value: Any) -> Any:
 
 
 class TestRun:
-    def test_returns_what_the_coroutine_returns(self) -> None:
+    def test_returns_what_the_coroutine_returns(self):
         portal = Portal(nothing)
 
         assert portal.run(answer(42)) == 42
 
         portal.close()
 
-    def test_raises_what_the_coroutine_raises(self) -> None:
+    def test_raises_what_the_coroutine_raises(self):
         async def fail() -> None:
             raise KeyError("x")
 
@@ -53,7 +53,7 @@ class TestRun:
 
         portal.close()
 
-    def test_refuses_to_wait_for_itself(self) -> None:
+    def test_refuses_to_wait_for_itself(self):
         portal = Portal(nothing)
 
         async def inside() -> None:
@@ -65,9 +65,7 @@ class TestRun:
         portal.close()
 
     @pytest.mark.parametrize("moment", ["call", "return"])
-    def test_ends_the_coroutine_of_a_caller_that_is_interrupted_on_the_way(
-        self, moment: str
-    ) -> None:
+    def test_ends_the_coroutine_of_a_caller_that_is_interrupted_on_the_way(self, moment):
         """Before it is handed to the loop, or after that but before its future is known."""
 
         async def hang() -> None:
@@ -94,7 +92,7 @@ class TestRun:
         assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
         portal.close()
 
-    def test_cancels_the_coroutine_of_a_caller_that_is_interrupted(self) -> None:
+    def test_cancels_the_coroutine_of_a_caller_that_is_interrupted(self):
         portal = Portal(nothing)
         cancelled = threading.Event()
 
@@ -117,7 +115,7 @@ class TestRun:
 
 
 class TestClose:
-    def test_awaits_the_last_act_on_the_same_loop(self) -> None:
+    def test_awaits_the_last_act_on_the_same_loop(self):
         loops: list[asyncio.AbstractEventLoop] = []
 
         async def note() -> None:
@@ -130,9 +128,7 @@ class TestClose:
         assert len(loops) == 2
         assert loops[0] is loops[1]
 
-    def test_ends_the_thread_even_if_the_last_act_fails(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_ends_the_thread_even_if_the_last_act_fails(self, caplog):
         async def fail() -> None:
             raise OSError("gone")
 
@@ -143,14 +139,14 @@ class TestClose:
         assert [record.getMessage() for record in caplog.records] == ["closing a client failed"]
         assert "perdure-client" not in {thread.name for thread in threading.enumerate()}
 
-    def test_of_a_portal_that_was_never_used_does_nothing(self) -> None:
+    def test_of_a_portal_that_was_never_used_does_nothing(self):
         portal = Portal(nothing)
         portal.close()
 
         with refused("client.closed", StoreError):
             portal.run(answer(1))
 
-    def test_cancels_what_is_under_way(self) -> None:
+    def test_cancels_what_is_under_way(self):
         portal = Portal(nothing)
         entered = threading.Event()
 
@@ -166,7 +162,7 @@ class TestClose:
             with refused("client.closed_meanwhile", StoreError):
                 waiting.result(10)
 
-    def test_leaves_nobody_hanging_who_comes_at_that_moment(self) -> None:
+    def test_leaves_nobody_hanging_who_comes_at_that_moment(self):
         for _ in range(20):
             portal = Portal(nothing)
             portal.run(answer(0))

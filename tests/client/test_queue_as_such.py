@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from perdure import (
-    AsyncClient,
     AsyncJobQueue,
     ClaimLost,
     IllegalTransition,
@@ -22,7 +21,6 @@ from perdure import (
     RetryLater,
     Status,
 )
-from perdure.clock import ManualClock
 from perdure.store.contract import Store
 from tests.client.tasks import add
 from tests.support.refusal import refused
@@ -44,7 +42,7 @@ async def held(queue: AsyncJobQueue, **options: Any) -> QueuedJob:
 
 
 class TestDequeue:
-    async def test_claims_the_most_urgent_waiting_job(self, queue: AsyncJobQueue) -> None:
+    async def test_claims_the_most_urgent_waiting_job(self, queue):
         await queue.enqueue("start", {"run": 1})
         urgent = await queue.enqueue("resume", {"run": 2}, priority=1)
 
@@ -54,15 +52,15 @@ class TestDequeue:
         assert (job.id, job.task, job.payload) == (urgent, "resume", {"run": 2})
         assert (job.queue, job.attempt, job.claim_epoch) == ("default", 1, 1)
 
-    async def test_returns_none_when_nothing_waits(self, queue: AsyncJobQueue) -> None:
+    async def test_returns_none_when_nothing_waits(self, queue):
         assert await queue.dequeue("worker-1") is None
 
-    async def test_hands_a_job_to_one_worker(self, queue: AsyncJobQueue) -> None:
+    async def test_hands_a_job_to_one_worker(self, queue):
         await held(queue)
 
         assert await queue.dequeue("worker-2") is None
 
-    async def test_takes_only_the_queues_and_kinds_asked_for(self, queue: AsyncJobQueue) -> None:
+    async def test_takes_only_the_queues_and_kinds_asked_for(self, queue):
         await queue.enqueue("start", 1, queue="other")
         await queue.enqueue("stop", 2)
 
@@ -71,9 +69,7 @@ class TestDequeue:
         assert job is not None
         assert job.payload == 1
 
-    async def test_takes_a_delayed_job_once_it_is_due(
-        self, queue: AsyncJobQueue, clock: ManualClock
-    ) -> None:
+    async def test_takes_a_delayed_job_once_it_is_due(self, queue, clock):
         await queue.enqueue("start", 1, delay="10s")
         assert await queue.dequeue("worker-1") is None
 
@@ -81,18 +77,14 @@ class TestDequeue:
 
         assert await queue.dequeue("worker-1") is not None
 
-    async def test_fails_a_job_past_its_deadline_instead(
-        self, queue: AsyncJobQueue, clock: ManualClock
-    ) -> None:
+    async def test_fails_a_job_past_its_deadline_instead(self, queue, clock):
         id = await queue.enqueue("start", 1, deadline="10s")
         clock.advance(timedelta(seconds=10))
 
         assert await queue.dequeue("worker-1") is None
         assert (await queue.get_job(id)).status is Status.FAILED
 
-    async def test_takes_the_call_of_a_task_too(
-        self, queue: AsyncJobQueue, client: AsyncClient
-    ) -> None:
+    async def test_takes_the_call_of_a_task_too(self, queue, client):
         handle = await client.enqueue(add, 4)
 
         job = await queue.dequeue("worker-1")
@@ -104,7 +96,7 @@ class TestDequeue:
 
 
 class TestAck:
-    async def test_completes_the_job_with_its_result(self, queue: AsyncJobQueue) -> None:
+    async def test_completes_the_job_with_its_result(self, queue):
         job = await held(queue)
 
         assert await queue.ack(job, {"ok": True}) is Status.COMPLETED
@@ -112,9 +104,7 @@ class TestAck:
         record = await queue.get_job(job.id)
         assert (record.status, record.result) == (Status.COMPLETED, {"ok": True})
 
-    async def test_of_an_aborted_job_says_that_it_is_cancelled(
-        self, queue: AsyncJobQueue, client: AsyncClient
-    ) -> None:
+    async def test_of_an_aborted_job_says_that_it_is_cancelled(self, queue, client):
         job = await held(queue)
         await client.jobs.cancel(job.id)
 
@@ -122,9 +112,7 @@ class TestAck:
 
 
 class TestNack:
-    async def test_tries_again_with_growing_delays_until_attempts_are_used_up(
-        self, queue: AsyncJobQueue, clock: ManualClock
-    ) -> None:
+    async def test_tries_again_with_growing_delays_until_attempts_are_used_up(self, queue, clock):
         job = await held(queue, max_attempts=3)
 
         assert await queue.nack(job, "no luck") is Status.SCHEDULED
@@ -140,9 +128,7 @@ class TestNack:
         assert last.attempt == 3
         assert await queue.nack(last, "over") is Status.DEAD
 
-    async def test_waits_five_minutes_at_most(
-        self, queue: AsyncJobQueue, clock: ManualClock
-    ) -> None:
+    async def test_waits_five_minutes_at_most(self, queue, clock):
         id = await queue.enqueue("start", 1, max_attempts=20)
         for _ in range(10):
             job = await queue.dequeue("worker-1")
@@ -151,9 +137,7 @@ class TestNack:
             assert (await queue.get_job(id)).ready_at <= clock() + MINUTES_5
             clock.advance(MINUTES_5)
 
-    async def test_keeps_the_error_in_the_history(
-        self, queue: AsyncJobQueue, client: AsyncClient
-    ) -> None:
+    async def test_keeps_the_error_in_the_history(self, queue, client):
         job = await held(queue, max_attempts=1)
 
         assert await queue.nack(job, ValueError("no luck")) is Status.DEAD
@@ -161,12 +145,10 @@ class TestNack:
         [entry] = await client.jobs.attempts(job.id)
         assert (entry.failure.type, entry.failure.message) == ("ValueError", "no luck")
 
-    async def test_of_a_permanent_error_fails_at_once(self, queue: AsyncJobQueue) -> None:
+    async def test_of_a_permanent_error_fails_at_once(self, queue):
         assert await queue.nack(await held(queue), Permanent("never")) is Status.FAILED
 
-    async def test_of_retry_later_waits_as_long_as_it_says(
-        self, queue: AsyncJobQueue, clock: ManualClock
-    ) -> None:
+    async def test_of_retry_later_waits_as_long_as_it_says(self, queue, clock):
         job = await held(queue, max_attempts=1)
 
         assert await queue.nack(job, RetryLater(after="1h")) is Status.SCHEDULED
@@ -174,9 +156,7 @@ class TestNack:
 
 
 class TestHeartbeat:
-    async def test_holds_the_job_for_another_lease(
-        self, queue: AsyncJobQueue, clock: ManualClock
-    ) -> None:
+    async def test_holds_the_job_for_another_lease(self, queue, clock):
         job = await held(queue)
         clock.advance(timedelta(minutes=4))
 
@@ -184,16 +164,14 @@ class TestHeartbeat:
 
         assert (await queue.get_job(job.id)).lease_until == clock() + MINUTES_5
 
-    async def test_extends_by_what_is_asked(self, queue: AsyncJobQueue, clock: ManualClock) -> None:
+    async def test_extends_by_what_is_asked(self, queue, clock):
         job = await held(queue)
 
         await queue.heartbeat(job, extend="1h")
 
         assert (await queue.get_job(job.id)).lease_until == clock() + timedelta(hours=1)
 
-    async def test_says_when_the_job_should_stop(
-        self, queue: AsyncJobQueue, client: AsyncClient
-    ) -> None:
+    async def test_says_when_the_job_should_stop(self, queue, client):
         job = await held(queue)
         await client.jobs.cancel(job.id)
 
@@ -201,7 +179,7 @@ class TestHeartbeat:
 
 
 class TestRelease:
-    async def test_parks_the_job_without_costing_an_attempt(self, queue: AsyncJobQueue) -> None:
+    async def test_parks_the_job_without_costing_an_attempt(self, queue):
         job = await held(queue)
 
         assert await queue.release(job) is Status.PAUSED
@@ -212,7 +190,7 @@ class TestRelease:
         assert again is not None
         assert (again.id, again.attempt) == (job.id, 1)
 
-    async def test_is_what_resume_undoes_and_nothing_else(self, queue: AsyncJobQueue) -> None:
+    async def test_is_what_resume_undoes_and_nothing_else(self, queue):
         job = await held(queue)
 
         with pytest.raises(IllegalTransition, match=r"cannot resume job .*: it is active"):
@@ -222,9 +200,7 @@ class TestRelease:
 
 
 class TestReclaimExpired:
-    async def test_gives_the_jobs_of_dead_workers_to_others(
-        self, queue: AsyncJobQueue, clock: ManualClock
-    ) -> None:
+    async def test_gives_the_jobs_of_dead_workers_to_others(self, queue, clock):
         job = await held(queue)
         assert await queue.reclaim_expired() == 0
         clock.advance(MINUTES_5)
@@ -235,9 +211,7 @@ class TestReclaimExpired:
         assert again is not None
         assert (again.id, again.claim_epoch > job.claim_epoch) == (job.id, True)
 
-    async def test_sends_a_job_that_kills_its_workers_to_the_dead_letter(
-        self, queue: AsyncJobQueue, clock: ManualClock
-    ) -> None:
+    async def test_sends_a_job_that_kills_its_workers_to_the_dead_letter(self, queue, clock):
         id = await queue.enqueue("start", 1)
         for _ in range(3):
             assert await queue.dequeue("worker-1") is not None
@@ -250,9 +224,7 @@ class TestReclaimExpired:
 
 
 class TestFencing:
-    async def test_refuses_everything_under_a_stale_claim(
-        self, queue: AsyncJobQueue, clock: ManualClock
-    ) -> None:
+    async def test_refuses_everything_under_a_stale_claim(self, queue, clock):
         stale = await held(queue)
         clock.advance(MINUTES_5)
         await queue.reclaim_expired()
@@ -272,7 +244,7 @@ class TestFencing:
         assert await queue.get_job(stale.id) == before
         assert await queue.ack(current, "theirs") is Status.COMPLETED
 
-    async def test_refuses_a_second_settle(self, queue: AsyncJobQueue) -> None:
+    async def test_refuses_a_second_settle(self, queue):
         job = await held(queue)
         await queue.release(job)
 
@@ -281,7 +253,7 @@ class TestFencing:
 
 
 class TestDepth:
-    async def test_counts_by_status(self, queue: AsyncJobQueue) -> None:
+    async def test_counts_by_status(self, queue):
         await held(queue)
         await queue.enqueue("start", 2)
 
@@ -291,7 +263,7 @@ class TestDepth:
 
 
 class TestBadInput:
-    async def test_is_refused_before_anything_is_written(self, store: Store) -> None:
+    async def test_is_refused_before_anything_is_written(self, store):
         async with AsyncJobQueue(store, payload_max_bytes=20) as queue:
             calls: tuple[Callable[[], Awaitable[Any]], ...] = (
                 lambda: queue.enqueue("", 1),
@@ -311,13 +283,13 @@ class TestBadInput:
 
             assert await queue.stats() == []
 
-    def test_includes_the_operators_namespace(self) -> None:
+    def test_includes_the_operators_namespace(self):
         with refused("client.namespace_required", InvalidInput, operation="JobQueue"):
             AsyncJobQueue("memory://all", namespace="*")
 
 
 class TestBlockingFace:
-    def test_does_the_same(self, store_url: str) -> None:
+    def test_does_the_same(self, store_url):
         with JobQueue(store_url) as queue:
             queue.enqueue("start", {"run": 1}, fingerprint="one")
             job = queue.dequeue("worker-1")

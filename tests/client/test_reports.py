@@ -27,7 +27,6 @@ from perdure import (
     Worker,
     task,
 )
-from perdure.clock import ManualClock
 from perdure.model.wait import Report
 from perdure.store.contract import Store
 from tests.client.people import PEOPLE_FLOWS, answering, hand_over, outside, refunds
@@ -61,9 +60,7 @@ async def paused(client: AsyncClient, working: Worker) -> AsyncRunHandle:
 
 
 class TestReport:
-    async def test_completed_lets_the_run_go_on_with_the_result(
-        self, client: AsyncClient, paused: AsyncRunHandle
-    ) -> None:
+    async def test_completed_lets_the_run_go_on_with_the_result(self, client, paused):
         answer = await client.runs.report(
             "order-7", "hand_over", status="completed", result={"ok": True}, by="agent-3"
         )
@@ -75,17 +72,13 @@ class TestReport:
         assert (event.details["status"], event.details["by"]) == ("completed", "agent-3")
         assert event.value == {"status": "completed", "result": {"ok": True}}
 
-    async def test_failed_reaches_the_body_with_why(
-        self, client: AsyncClient, paused: AsyncRunHandle
-    ) -> None:
+    async def test_failed_reaches_the_body_with_why(self, client, paused):
         await client.runs.report("order-7", "hand_over", status="failed", error="out of paper")
 
         events = await until(paused, RunStatus.FAILED)
         assert next(each.failure.message for each in events if each.failure) == "out of paper"
 
-    async def test_progress_is_kept_and_the_run_goes_on_waiting(
-        self, client: AsyncClient, paused: AsyncRunHandle
-    ) -> None:
+    async def test_progress_is_kept_and_the_run_goes_on_waiting(self, client, paused):
         one = await client.runs.report("order-7", "hand_over", progress={"pages": 1})
         two = await client.runs.report("order-7", "hand_over", progress={"pages": 2})
 
@@ -94,9 +87,7 @@ class TestReport:
         values = [each.value for each in await paused.events() if each.type == "node_reported"]
         assert [value["progress"] for value in values] == [{"pages": 1}, {"pages": 2}]
 
-    async def test_repeated_with_its_key_counts_once(
-        self, client: AsyncClient, paused: AsyncRunHandle
-    ) -> None:
+    async def test_repeated_with_its_key_counts_once(self, client, paused):
         first = await client.runs.report("order-7", "hand_over", progress=1, key="a")
         count = len(await paused.events())
 
@@ -107,9 +98,7 @@ class TestReport:
         assert receptions == ["accepted", "repeated", "accepted"]
         assert len(await paused.events()) == count + 1
 
-    async def test_of_two_last_ones_the_first_counts(
-        self, client: AsyncClient, working: Worker
-    ) -> None:
+    async def test_of_two_last_ones_the_first_counts(self, client, working):
         run = await client.submit(slow, 7, id="order-8")
         await until(run, RunStatus.WAITING)
         await client.runs.report("order-8", "hand_over", status="completed", result=1, key="a")
@@ -133,9 +122,7 @@ class TestReport:
             ("hand_over", "failed")
         ]
 
-    async def test_of_two_last_ones_the_first_counts_before_the_body_goes_on(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_of_two_last_ones_the_first_counts_before_the_body_goes_on(self, client, store):
         run = await client.submit(outside, 7, id="order-7")
         async with worker_at(store, FLOWS):
             await until(run, RunStatus.WAITING)
@@ -146,9 +133,7 @@ class TestReport:
         async with worker_at(store, FLOWS):
             assert await run.result(timeout=20) == 1
 
-    async def test_after_the_run_has_ended_is_answered_as_before(
-        self, client: AsyncClient, paused: AsyncRunHandle
-    ) -> None:
+    async def test_after_the_run_has_ended_is_answered_as_before(self, client, paused):
         await client.runs.report("order-7", "hand_over", status="completed", result=1, key="a")
         await paused.result(timeout=20)
         count = len(await paused.events())
@@ -163,9 +148,7 @@ class TestReport:
         assert (other.first.result, other.status) == (1, "completed")
         assert len(await paused.events()) == count
 
-    async def test_of_several_last_ones_at_once_one_counts(
-        self, client: AsyncClient, paused: AsyncRunHandle
-    ) -> None:
+    async def test_of_several_last_ones_at_once_one_counts(self, client, paused):
         answers = await asyncio.gather(
             *(
                 client.runs.report("order-7", "hand_over", status="completed", result=1, key="same")
@@ -176,9 +159,7 @@ class TestReport:
         receptions = sorted(answer.outcome for answer in answers)
         assert receptions == ["accepted", "repeated", "repeated", "repeated"]
 
-    async def test_before_the_body_has_paused_is_kept(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_before_the_body_has_paused_is_kept(self, client, store):
         run = await client.submit(outside, 7, id="order-7")
 
         answer = await client.runs.report(
@@ -189,9 +170,7 @@ class TestReport:
         async with worker_at(store, FLOWS):
             assert await run.result(timeout=20) == "early"
 
-    async def test_may_name_the_part_of_a_loop_or_leave_it_to_the_run(
-        self, client: AsyncClient, working: Worker
-    ) -> None:
+    async def test_may_name_the_part_of_a_loop_or_leave_it_to_the_run(self, client, working):
         run = await client.submit(again, 7, id="loop")
         await until(run, RunStatus.WAITING)
 
@@ -206,7 +185,7 @@ class TestReport:
         assert (first.node, second.node) == ("ask#1", "ask#2")
         assert await run.result(timeout=20) == {"done": True}
 
-    async def test_names_the_item_of_a_map(self, client: AsyncClient, working: Worker) -> None:
+    async def test_names_the_item_of_a_map(self, client, working):
         run = await client.submit(many, ["a", "b"], id="map")
         await until(run, RunStatus.WAITING)
 
@@ -217,7 +196,7 @@ class TestReport:
 
 
 class TestRefusals:
-    async def test_of_a_node_that_there_is_not_names_the_nearest(self, client: AsyncClient) -> None:
+    async def test_of_a_node_that_there_is_not_names_the_nearest(self, client):
         run = await client.submit(outside, 7, id="order-7")
 
         for node in ("hand_ovr", "hand over", "poll:hand_over"):
@@ -225,9 +204,7 @@ class TestRefusals:
                 await client.runs.report("order-7", node)
         assert len(await run.events()) == 1
 
-    async def test_of_a_node_that_waits_for_no_report(
-        self, client: AsyncClient, paused: AsyncRunHandle
-    ) -> None:
+    async def test_of_a_node_that_waits_for_no_report(self, client, paused):
         await client.submit(answering, 7, id="signal")
         await client.submit(refunds, {"id": 1, "amount": 2}, id="refund")
         count = len(await paused.events())
@@ -237,14 +214,14 @@ class TestRefusals:
                 await client.runs.report(run, node, status="completed")
         assert len(await paused.events()) == count
 
-    async def test_of_a_run_that_ended_without_any(self, client: AsyncClient) -> None:
+    async def test_of_a_run_that_ended_without_any(self, client):
         await client.submit(outside, 7, id="order-7")
         await client.runs.cancel("order-7")
 
         with pytest.raises(RunEnded, match=r"node 'hand_over'.*'order-7': it is cancelled"):
             await client.runs.report("order-7", "hand_over", status="completed")
 
-    async def test_of_a_run_that_there_is_not(self, client: AsyncClient) -> None:
+    async def test_of_a_run_that_there_is_not(self, client):
         with pytest.raises(RunNotFound, match="'order-9'"):
             await client.runs.report("order-9", "hand_over")
 
@@ -266,16 +243,14 @@ class TestRefusals:
             ({"progress": object()}, "payload.not_serializable", {"what": "the report"}),
         ],
     )
-    async def test_of_what_is_no_report(
-        self, client: AsyncClient, wrong: dict[str, Any], code: str, args: dict[str, Any]
-    ) -> None:
+    async def test_of_what_is_no_report(self, client, wrong, code, args):
         run = await client.submit(outside, 7, id="order-7")
 
         with refused(code, InvalidInput, **args):
             await client.runs.report("order-7", "hand_over", **wrong)
         assert len(await run.events()) == 1
 
-    async def test_of_what_is_too_large(self, store: Store) -> None:
+    async def test_of_what_is_too_large(self, store):
         async with AsyncClient(store, payload_max_bytes=1000) as client:
             await client.submit(outside, 7, id="order-7")
 
@@ -284,9 +259,7 @@ class TestRefusals:
 
 
 class TestWaits:
-    async def test_tell_what_outside_parties_need(
-        self, client: AsyncClient, paused: AsyncRunHandle, clock: ManualClock
-    ) -> None:
+    async def test_tell_what_outside_parties_need(self, client, paused, clock):
         [wait] = await client.waits.list(type="external")
 
         assert (wait.run, wait.node, wait.key) == ("order-7", "hand_over", "hand_over")
@@ -294,9 +267,7 @@ class TestWaits:
         assert wait.detail == {"ticket": "T-7"}
         assert (wait.opened_at, wait.due_at) == (clock(), clock() + timedelta(hours=2))
 
-    async def test_are_listed_by_kind_run_and_name_page_by_page(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_are_listed_by_kind_run_and_name_page_by_page(self, client, clock):
         for number in range(3):
             await client.submit(answering, 7, id=f"signal-{number}")
             clock.advance(timedelta(seconds=1))
@@ -316,6 +287,6 @@ class TestWaits:
         assert len(await client.waits.list(name="paid")) == 3
         assert list(await client.waits.list(type="timer")) == []
 
-    async def test_are_not_of_a_kind_that_there_is_not(self, client: AsyncClient) -> None:
+    async def test_are_not_of_a_kind_that_there_is_not(self, client):
         with refused("argument.choice", InvalidInput, name="type", nearest=("timer",)):
             await client.waits.list(type="timers")

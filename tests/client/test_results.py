@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from perdure import (
-    AsyncClient,
     AsyncJobHandle,
     JobCancelled,
     JobDead,
@@ -21,7 +20,7 @@ from perdure import (
 from perdure.engine.failures import describe
 from perdure.model.outcome import Retried
 from perdure.model.payload import from_json
-from tests.client.played_worker import MINUTE, PlayedWorker
+from tests.client.played_worker import MINUTE
 from tests.client.tasks import Point, add, echo, mirror
 from tests.support.refusal import refused
 
@@ -37,9 +36,7 @@ def chained() -> Exception:
 
 
 class TestResult:
-    async def test_comes_back_as_it_went_in(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_comes_back_as_it_went_in(self, client, worker):
         values = [0, False, "", [], {}, None, 1.5, "x", {"a": [None]}]
         handles = await client.enqueue_many(echo, values)
         for job in await worker.claim_all():
@@ -50,18 +47,14 @@ class TestResult:
 
         assert [(type(each), each) for each in results] == [(type(each), each) for each in values]
 
-    async def test_has_the_type_that_the_task_declares(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_has_the_type_that_the_task_declares(self, client, worker):
         handle = await client.enqueue(mirror, Point(1, 2))
         await worker.complete(await worker.claim(), {"x": 2, "y": 1})
 
         assert await handle.result(timeout=10) == Point(2, 1)
         assert await client.jobs.handle(handle.id, mirror).result(timeout=10) == Point(2, 1)
 
-    async def test_is_plain_values_where_no_type_is_known_or_fits(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_is_plain_values_where_no_type_is_known_or_fits(self, client, worker):
         handle: AsyncJobHandle[Any] = await client.enqueue(mirror, Point(1, 2))
         await worker.complete(await worker.claim(), "not a point")
 
@@ -70,9 +63,7 @@ class TestResult:
 
 
 class TestFailure:
-    async def test_comes_back_with_type_message_traceback_and_causes(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_comes_back_with_type_message_traceback_and_causes(self, client, worker):
         handle = await client.enqueue(add, 1)
         await worker.fail(await worker.claim(), chained())
 
@@ -86,9 +77,7 @@ class TestFailure:
         assert 'raise ValueError("shallow")' in caught.value.__notes__[0]
         assert caught.value.job_id == handle.id
 
-    async def test_of_the_last_attempt_says_that_it_is_dead(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_of_the_last_attempt_says_that_it_is_dead(self, client, worker):
         handle = await client.enqueue(add.options(max_attempts=2), 1)
         await worker.settle(await worker.claim(), Retried(failure=describe(OSError("first"))))
         await worker.bury(await worker.claim(), OSError("second"))
@@ -103,34 +92,32 @@ class TestFailure:
         ]
         assert {each.worker for each in history} == {worker.id}
 
-    async def test_of_an_unknown_job_has_no_history(self, client: AsyncClient) -> None:
+    async def test_of_an_unknown_job_has_no_history(self, client):
         with pytest.raises(JobNotFound):
             await client.jobs.attempts("nobody")
 
-    async def test_of_a_cancelled_job_is_typed(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_of_a_cancelled_job_is_typed(self, client, worker):
         handle = await client.enqueue(add, 1)
         await handle.cancel()
 
         with pytest.raises(JobCancelled, match="was cancelled"):
             await handle.result(timeout=10)
 
-    async def test_of_a_disabled_job_says_how_to_go_on(self, client: AsyncClient) -> None:
+    async def test_of_a_disabled_job_says_how_to_go_on(self, client):
         handle = await client.enqueue(add, 1)
         await client.jobs.disable(handle.id)
 
         with pytest.raises(JobDisabled, match=r"client\.jobs\.enable\("):
             await handle.result(timeout=10)
 
-    async def test_is_caught_by_its_base(self) -> None:
+    async def test_is_caught_by_its_base(self):
         assert issubclass(JobDead, JobFailed)
         assert issubclass(JobFailed, JobUnsuccessful)
         assert issubclass(JobUnsuccessful, PerdureError)
 
 
 class TestResults:
-    async def test_raise_the_first_error(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_raise_the_first_error(self, client, worker):
         handles = await client.enqueue_many(echo, [1, 2])
         good, bad = await worker.claim_all()
         await worker.complete(good, 1)
@@ -139,9 +126,7 @@ class TestResults:
         with pytest.raises(JobFailed):
             await client.jobs.results(handles, timeout=10)
 
-    async def test_hold_errors_when_asked_to(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_hold_errors_when_asked_to(self, client, worker):
         handles = await client.enqueue_many(echo, [1, 2])
         good, bad = await worker.claim_all()
         await worker.complete(good, 1)
@@ -154,25 +139,21 @@ class TestResults:
 
 
 class TestResultOf:
-    async def test_returns_a_completed_result_for_the_same_task_and_input(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_returns_a_completed_result_for_the_same_task_and_input(self, client, worker):
         await client.enqueue(mirror, Point(1, 2))
         await worker.complete(await worker.claim(), {"x": 2, "y": 1})
 
         assert await client.jobs.find_result(mirror, [Point(1, 2)]) == Point(2, 1)
         assert await client.jobs.find_result(mirror, [], {"point": Point(1, 2)}) == Point(2, 1)
 
-    async def test_returns_the_latest(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_returns_the_latest(self, client, worker):
         for value in ("old", "new"):
             await client.enqueue(echo, 1)
             await worker.complete(await worker.claim(), value)
 
         assert await client.jobs.find_result(echo, [1]) == "new"
 
-    async def test_raises_when_there_is_none(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_raises_when_there_is_none(self, client, worker):
         await client.enqueue(echo, 1)
         await worker.fail(await worker.claim(), ValueError())
 
@@ -181,9 +162,7 @@ class TestResultOf:
         assert await client.jobs.find_result(echo, [1], default="nothing") == "nothing"
         assert await client.jobs.find_result(echo, [1], default=None) is None
 
-    async def test_tells_a_result_of_none_from_no_result(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_tells_a_result_of_none_from_no_result(self, client, worker):
         await client.enqueue(echo, 1)
         await worker.complete(await worker.claim(), None)
 
@@ -191,7 +170,7 @@ class TestResultOf:
 
 
 class TestRecord:
-    async def test_shows_input_and_result(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_shows_input_and_result(self, client, worker):
         handle = await client.enqueue(add, 1, b=2)
         with refused("job.not_completed", NoResult, job_id=handle.id, status="waiting"):
             _ = (await client.jobs.get(handle.id)).result
@@ -202,7 +181,7 @@ class TestRecord:
         assert (record.args, record.kwargs, record.result) == ([1, 2], {}, 3)
         assert (record.worker, record.attempt) == (worker.id, 1)
 
-    async def test_shows_who_holds_it(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_shows_who_holds_it(self, client, worker):
         handle = await client.enqueue(add, 1)
         await worker.claim()
 

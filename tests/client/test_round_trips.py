@@ -12,7 +12,6 @@ import pytest
 
 import perdure
 from perdure import AsyncClient, Worker
-from perdure.clock import ManualClock
 from perdure.operations.page import encode_cursor
 from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
@@ -40,7 +39,7 @@ def reads(counting: CountedStore) -> dict[str, int]:
 
 
 class TestRuns:
-    async def test_get_reads_the_log_once(self, client: AsyncClient, store: Store) -> None:
+    async def test_get_reads_the_log_once(self, client, store):
         await client.submit(asking, 1, id="a")
 
         async with counted(store) as (ours, counting):
@@ -50,7 +49,7 @@ class TestRuns:
         assert reads(counting) == {"runs.load": 1}
         assert counting.calls[DEFINITION] == 1
 
-    async def test_get_reads_child_runs_together(self, client: AsyncClient, store: Store) -> None:
+    async def test_get_reads_child_runs_together(self, client, store):
         await client.submit(parent, 1, id="a")
         worker = Worker(store, flows=[parent], poll="10ms").start()
         try:
@@ -67,7 +66,7 @@ class TestRuns:
         assert [child.id for child in run.children] == ["a/asking"]
         assert reads(counting) == {"runs.load": 1, "queries.get_runs": 1}
 
-    async def test_explain_reads_all_facts_at_once(self, client: AsyncClient, store: Store) -> None:
+    async def test_explain_reads_all_facts_at_once(self, client, store):
         await client.submit(asking, 1, id="a")
 
         async with counted(store) as (ours, counting):
@@ -76,9 +75,7 @@ class TestRuns:
         assert reads(counting) == {"queries.explain_facts": 1}
 
     @pytest.mark.parametrize("act", ["pause", "cancel"])
-    async def test_commands_load_and_commit(
-        self, client: AsyncClient, store: Store, act: str
-    ) -> None:
+    async def test_commands_load_and_commit(self, client, store, act):
         await client.submit(asking, 1, id="a")
 
         async with counted(store) as (ours, counting):
@@ -86,7 +83,7 @@ class TestRuns:
 
         assert reads(counting) == {"runs.load": 1, "runs.commit": 1}
 
-    async def test_signal_loads_and_commits(self, client: AsyncClient, store: Store) -> None:
+    async def test_signal_loads_and_commits(self, client, store):
         await client.submit(asking, 1, id="a")
 
         async with counted(store) as (ours, counting):
@@ -94,7 +91,7 @@ class TestRuns:
 
         assert reads(counting) == {"runs.load": 1, "runs.commit": 1}
 
-    async def test_lists_and_counts_take_one(self, client: AsyncClient, store: Store) -> None:
+    async def test_lists_and_counts_take_one(self, client, store):
         await client.submit(ordering, 1, id="a")
 
         async with counted(store) as (ours, counting):
@@ -110,9 +107,7 @@ class TestRuns:
 
 
 class TestApprovals:
-    async def test_decide_reads_the_record_from_what_it_wrote(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_decide_reads_the_record_from_what_it_wrote(self, client, store, clock):
         await client.submit(one_of_two, ORDER, id="a")
 
         async with counted(store) as (ours, counting):
@@ -124,8 +119,8 @@ class TestApprovals:
 
     @pytest.mark.parametrize("namespace, most", [("default", 3), ("*", 4)])
     async def test_decide_reads_earlier_answers_where_several_must_agree(
-        self, client: AsyncClient, store: Store, namespace: str, most: int
-    ) -> None:
+        self, client, store, namespace, most
+    ):
         await client.submit(both_in_time, ORDER, id="a")
 
         counting = CountedStore(store)
@@ -139,9 +134,7 @@ class TestApprovals:
         assert second == await client.approvals.get("a:review")
         assert [answer.by for answer in second.answers] == ["ann", "bob"]
 
-    async def test_decide_is_refused_by_what_it_read(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_decide_is_refused_by_what_it_read(self, client, store):
         await client.submit(both_in_time, ORDER, id="a")
         for by in ("ann", "bob"):
             await client.approvals.decide("a:review", "approve", by=by)
@@ -154,9 +147,7 @@ class TestApprovals:
 
 
 class TestEvents:
-    async def test_of_a_later_page_read_no_earlier_ones(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_of_a_later_page_read_no_earlier_ones(self, client, store):
         await client.submit(asking, 0, id="a")
         for number in range(6):
             await client.runs.signal("a", "answer", number)
@@ -178,9 +169,7 @@ class TestEvents:
         assert (*first, *second, *rest) == whole
         assert rest.next is None
 
-    async def test_have_their_status_on_pages_of_any_size(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_have_their_status_on_pages_of_any_size(self, client, store):
         await client.submit(parent, 1, id="a")
         worker = Worker(store, flows=[parent], poll="10ms").start()
         try:
@@ -207,9 +196,7 @@ class TestEvents:
         assert {event.status for event in found} >= {"running", "waiting", "paused", "cancelled"}
 
     @pytest.mark.parametrize("packed", [b"", b"x", zlib.compress(b"[]"), zlib.compress(b"{" * 9)])
-    async def test_follow_a_cursor_without_a_usable_state(
-        self, client: AsyncClient, packed: bytes
-    ) -> None:
+    async def test_follow_a_cursor_without_a_usable_state(self, client, packed):
         """As that of a state that is too large for a cursor."""
         await client.submit(asking, 0, id="a")
         await client.runs.pause("a")
@@ -219,7 +206,7 @@ class TestEvents:
 
         assert tuple(page) == whole[1:]
 
-    async def test_refuse_a_cursor_before_the_first(self, client: AsyncClient) -> None:
+    async def test_refuse_a_cursor_before_the_first(self, client):
         await client.submit(asking, 0, id="a")
 
         with pytest.raises(perdure.InvalidInput) as caught:
@@ -229,7 +216,7 @@ class TestEvents:
 
 
 class TestJobs:
-    async def test_get_takes_one(self, client: AsyncClient, store: Store) -> None:
+    async def test_get_takes_one(self, client, store):
         job = await client.enqueue(add, 1)
 
         async with counted(store) as (ours, counting):
@@ -237,9 +224,7 @@ class TestJobs:
 
         assert reads(counting) == {"queries.get_job": 1}
 
-    async def test_explain_takes_one_without_limits(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_explain_takes_one_without_limits(self, client, store):
         job = await client.enqueue(add, 1)
 
         async with counted(store) as (ours, counting):
@@ -248,7 +233,7 @@ class TestJobs:
         assert reads(counting) == {"queries.explain_facts": 1}
 
     @pytest.mark.parametrize("act", ["cancel", "disable"])
-    async def test_changes_take_one(self, client: AsyncClient, store: Store, act: str) -> None:
+    async def test_changes_take_one(self, client, store, act):
         job = await client.enqueue(add, 1)
 
         async with counted(store) as (ours, counting):
@@ -258,9 +243,7 @@ class TestJobs:
 
 
 class TestCursors:
-    async def test_survive_that_what_they_point_at_is_pruned(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_survive_that_what_they_point_at_is_pruned(self, client, store, clock):
         enqueued = []
         for number in range(4):
             clock.advance(SECOND)
@@ -278,7 +261,7 @@ class TestCursors:
         later = await client.jobs.list(limit=5, cursor=jobs.next, task=add)
         assert [job.id for job in (*jobs, *later)] == [job.id for job in reversed(enqueued)]
 
-    async def test_go_through_every_list(self, client: AsyncClient, clock: ManualClock) -> None:
+    async def test_go_through_every_list(self, client, clock):
         for number in range(3):
             clock.advance(SECOND)
             await client.submit(one_of_two, ORDER, id=f"run-{number}")
@@ -304,7 +287,7 @@ class TestCursors:
             assert found == list(await list_(limit=1000)), name
             assert len(found) == count, name
 
-    async def test_of_another_list_or_of_nowhere_are_refused(self, client: AsyncClient) -> None:
+    async def test_of_another_list_or_of_nowhere_are_refused(self, client):
         for number in range(2):
             await client.submit(asking, 1, id=f"run-{number}")
         cursor = (await client.runs.list(limit=1)).next

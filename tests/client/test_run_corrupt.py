@@ -6,14 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import AsyncClient, EventLogCorrupt, RunStatus, UnknownEvent
-from perdure.clock import ManualClock
+from perdure import EventLogCorrupt, RunStatus, UnknownEvent
 from perdure.model.event import NewEvent
 from perdure.model.ids import RunId
 from perdure.model.run import CommitState, RunCommit
 from perdure.store.contract import Store
 from tests.client.flows import asking, grandparent, ordering
-from tests.client.played_worker import PlayedWorker
 
 
 async def spoil(
@@ -32,7 +30,7 @@ async def spoil(
     assert answer.results[0].state is CommitState.DONE
 
 
-async def test_is_refused_by_acts(client: AsyncClient, store: Store) -> None:
+async def test_is_refused_by_acts(client, store):
     await client.submit(ordering, 3, id="order-3")
     await spoil(store, "order-3")
 
@@ -40,9 +38,7 @@ async def test_is_refused_by_acts(client: AsyncClient, store: Store) -> None:
         await client.runs.cancel("order-3")
 
 
-async def test_with_an_event_that_does_not_follow_is_refused_by_whoever_reads(
-    client: AsyncClient, store: Store
-) -> None:
+async def test_with_an_event_that_does_not_follow_is_refused_by_whoever_reads(client, store):
     handle = await client.submit(ordering, 3, id="order-3")
     await spoil(
         store, "order-3", b'{"type":"NodeCompleted","node":"x","then":{"started":["y[7]"]}}'
@@ -56,11 +52,11 @@ async def test_with_an_event_that_does_not_follow_is_refused_by_whoever_reads(
 
 
 async def test_makes_room_for_a_new_one(
-    client: AsyncClient,
-    store: Store,
-    worker: PlayedWorker,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    client,
+    store,
+    worker,
+    caplog,
+):
     await client.submit(ordering, 3, id="order-3")
     await spoil(store, "order-3")
 
@@ -72,7 +68,7 @@ async def test_makes_room_for_a_new_one(
     assert "run 'order-3' is replaced without being cancelled: the event log" in caplog.text
 
 
-async def test_makes_room_with_all_below_it(client: AsyncClient, store: Store) -> None:
+async def test_makes_room_with_all_below_it(client, store):
     await client.submit(grandparent, 3, id="order-3")
     await spoil(store, "order-3/parent")
 
@@ -81,9 +77,7 @@ async def test_makes_room_with_all_below_it(client: AsyncClient, store: Store) -
     assert [run.id for run in await client.runs.list()] == ["order-3"]
 
 
-async def test_of_a_newer_version_is_left_to_newer_clients(
-    client: AsyncClient, store: Store
-) -> None:
+async def test_of_a_newer_version_is_left_to_newer_clients(client, store):
     await client.submit(ordering, 3, id="order-3")
     await spoil(store, "order-3", b'{"type":"NodeDreamt"}')
 
@@ -91,9 +85,7 @@ async def test_of_a_newer_version_is_left_to_newer_clients(
         await client.submit(ordering, 4, id="order-3", on_conflict="replace")
 
 
-async def test_is_removed_in_time_once_it_has_ended(
-    client: AsyncClient, store: Store, clock: ManualClock
-) -> None:
+async def test_is_removed_in_time_once_it_has_ended(client, store, clock):
     for id in ("live", "ended"):
         await client.submit(ordering, 3, id=id)
     await spoil(store, "live")

@@ -7,10 +7,7 @@ from datetime import timedelta
 import pytest
 
 from perdure import Action, AsyncClient, Finding, Flow, RunNotFound, RunStatus
-from perdure.clock import ManualClock
-from perdure.store.contract import Store
 from tests.client.flows import asking, failing, keep, late, ordering, parent
-from tests.client.played_worker import PlayedWorker
 from tests.client.runs import until, worker_at
 
 
@@ -20,9 +17,7 @@ async def only(client: AsyncClient, id: str) -> Finding:
 
 
 class TestExplain:
-    async def test_says_that_there_is_no_worker(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_says_that_there_is_no_worker(self, client, clock):
         since = clock()
         await client.submit(ordering, 3, id="order-3")
         clock.advance(timedelta(hours=1))
@@ -34,9 +29,7 @@ class TestExplain:
         assert finding.args["since"] == since
         assert explanation.headline == (finding,)
 
-    async def test_names_the_version_that_workers_have(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_names_the_version_that_workers_have(self, client, store):
         newer = Flow("ordering").then(keep).build()
         async with worker_at(store):
             await client.submit(newer, 3, id="order-3")
@@ -47,7 +40,7 @@ class TestExplain:
         assert finding.args["flow"] == newer.graph.text
         assert finding.args["nearest"] == ordering.graph.text
 
-    async def test_tells_who_executes_what(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_tells_who_executes_what(self, client, worker):
         await client.submit(ordering, 3, id="order-3")
         await worker.claim()
 
@@ -57,7 +50,7 @@ class TestExplain:
         assert (finding.args["task"], finding.args["attempt"]) == ("read_order", 1)
         assert finding.args["worker"] == "played-worker"
 
-    async def test_tells_that_a_queue_is_paused(self, client: AsyncClient) -> None:
+    async def test_tells_that_a_queue_is_paused(self, client):
         await client.submit(ordering, 3, id="order-3")
         await client.queues.pause("default", by="ann")
 
@@ -66,7 +59,7 @@ class TestExplain:
         assert finding.code == "explain.queue_paused"
         assert (finding.args["queue"], finding.args["by"]) == ("default", "ann")
 
-    async def test_tells_what_is_waited_for(self, client: AsyncClient, store: Store) -> None:
+    async def test_tells_what_is_waited_for(self, client, store):
         asked = await client.submit(asking, 3, id="asked")
         above = await client.submit(parent, 3, id="above")
         await client.submit(late, 3, id="late")
@@ -82,7 +75,7 @@ class TestExplain:
         assert (child.code, child.args["child"]) == ("explain.child", "above/asking")
         assert timer.code == "explain.timer"
 
-    async def test_tells_why_it_is_paused(self, client: AsyncClient, clock: ManualClock) -> None:
+    async def test_tells_why_it_is_paused(self, client, clock):
         await client.submit(ordering, 3, id="order-3")
         clock.advance(timedelta(hours=1))
         since = clock()
@@ -95,7 +88,7 @@ class TestExplain:
             actions=(Action("runs.resume", {"id": "order-3"}),),
         )
 
-    async def test_tells_what_it_failed_with(self, client: AsyncClient, store: Store) -> None:
+    async def test_tells_what_it_failed_with(self, client, store):
         async with worker_at(store):
             run = await client.submit(failing, 3)
             await until(run, RunStatus.FAILED)
@@ -110,6 +103,6 @@ class TestExplain:
             "reason": "out of paper",
         }
 
-    async def test_of_no_run(self, client: AsyncClient) -> None:
+    async def test_of_no_run(self, client):
         with pytest.raises(RunNotFound):
             await client.runs.explain("order-3")

@@ -40,11 +40,11 @@ TIMEOUT = 20
 
 
 class TestRunFlow:
-    def test_gives_the_result_with_its_type(self) -> None:
+    def test_gives_the_result_with_its_type(self):
         assert run_flow(ordering, 3, timeout=TIMEOUT) == 6
         assert run_flow(reading, 3, timeout=TIMEOUT) == Order(id=3, lines=["book", "pen"])
 
-    def test_runs_items_side_by_side(self) -> None:
+    def test_runs_items_side_by_side(self):
         together = threading.Barrier(20)
 
         @task
@@ -56,27 +56,27 @@ class TestRunFlow:
 
         assert run_flow(meeting, list(range(20)), timeout=TIMEOUT) == list(range(20))
 
-    def test_needs_no_work_for_an_empty_map(self) -> None:
+    def test_needs_no_work_for_an_empty_map(self):
         assert run_flow(shouting, [], timeout=TIMEOUT) == []
 
-    def test_raises_what_a_node_failed_with(self) -> None:
+    def test_raises_what_a_node_failed_with(self):
         with pytest.raises(RunFailed, match="out of paper"):
             run_flow(failing, 3, timeout=TIMEOUT)
 
-    def test_raises_after_its_timeout(self) -> None:
+    def test_raises_after_its_timeout(self):
         with pytest.raises(RunTimeout, match="it is waiting"):
             run_flow(late, 3, timeout=0.1)
 
     @pytest.mark.parametrize("flow", [None, "ordering", Flow("raw").then(keep)])
-    def test_refuses_what_is_no_flow(self, flow: Any) -> None:
+    def test_refuses_what_is_no_flow(self, flow):
         with refused("flow.not_built", InvalidInput, value=repr(flow)):
             run_flow(flow)
 
-    def test_refuses_an_input_of_the_wrong_type(self) -> None:
+    def test_refuses_an_input_of_the_wrong_type(self):
         with pytest.raises(InvalidInput, match="'id' of task 'read_order'"):
             run_flow(ordering, "three", timeout=TIMEOUT)  # type: ignore[misc]
 
-    def test_leaves_no_thread_behind(self) -> None:
+    def test_leaves_no_thread_behind(self):
         before = set(threading.enumerate())
 
         run_flow(ordering, 3, timeout=TIMEOUT)
@@ -85,7 +85,7 @@ class TestRunFlow:
 
 
 class TestOnAnEventLoop:
-    async def test_runs_tasks_on_the_loop_of_the_caller(self) -> None:
+    async def test_runs_tasks_on_the_loop_of_the_caller(self):
         @task
         async def loop_of(value: Any) -> bool:
             return asyncio.get_running_loop() is loop
@@ -95,10 +95,10 @@ class TestOnAnEventLoop:
 
         assert await run_flow_async(flow, timeout=TIMEOUT) is True
 
-    async def test_blocks_it_where_that_is_asked_for(self) -> None:
+    async def test_blocks_it_where_that_is_asked_for(self):
         assert run_flow(ordering, 3, timeout=TIMEOUT) == 6
 
-    async def test_stops_when_it_is_cancelled(self) -> None:
+    async def test_stops_when_it_is_cancelled(self):
         running = asyncio.create_task(run_flow_async(late, 3))
         await asyncio.sleep(0)
 
@@ -109,28 +109,28 @@ class TestOnAnEventLoop:
 
 
 class TestSignals:
-    def test_are_delivered(self) -> None:
+    def test_are_delivered(self):
         answer = {"approved": False}
 
         assert run_flow(asking, 3, signals={"answer": answer}, timeout=TIMEOUT) == answer
 
-    def test_are_several_in_a_list(self) -> None:
+    def test_are_several_in_a_list(self):
         twice = Flow("twice").wait_for_signal("answer").wait_for_signal("answer", name="again")
 
         result = run_flow(twice.build(), signals={"answer": [1, 2]}, timeout=TIMEOUT)
 
         assert result == 2
 
-    def test_reach_child_flows(self) -> None:
+    def test_reach_child_flows(self):
         assert run_flow(parent, 3, signals={"answer": 5}, timeout=TIMEOUT) == 5
 
     @pytest.mark.parametrize("flow", [asking, parent])
-    def test_that_nobody_brings_are_named(self, flow: Any) -> None:
+    def test_that_nobody_brings_are_named(self, flow):
         place: dict[str, Any] = {"node": "answer", "flow": "asking"}
         with refused("run.needs_signal", RunStuck, signal="answer", **place):
             run_flow(flow, 3, timeout=TIMEOUT)
 
-    def test_that_nothing_waits_for_are_refused(self) -> None:
+    def test_that_nothing_waits_for_are_refused(self):
         with refused("flow.unknown_signal", flow="parent", name="question"):
             run_flow(parent, 3, signals={"question": 1})
 
@@ -146,14 +146,14 @@ deciding = Flow("deciding").approve("Order {{ input }}?", name="boss", deciders=
 
 
 class TestAnswers:
-    def test_decide_approvals(self) -> None:
+    def test_decide_approvals(self):
         flow = deciding.build()
 
         found = run_flow(flow, 3, answers={"boss": "approve"}, timeout=TIMEOUT)
 
         assert [found["decision"], found["by"]] == ["approve", ["ann"]]
 
-    def test_say_who_decides_and_with_what(self) -> None:
+    def test_say_who_decides_and_with_what(self):
         flow = deciding.build()
         answer = {"decision": "approve", "by": "bob", "note": "fine"}
 
@@ -162,7 +162,7 @@ class TestAnswers:
         assert [each["by"] for each in found["answers"]] == ["bob"]
         assert found["answers"][0]["note"] == "fine"
 
-    def test_are_several_in_a_list(self) -> None:
+    def test_are_several_in_a_list(self):
         flow = Flow("both").approve("Go?", name="ok", deciders=["ann", "bob"], policy="all").build()
 
         found = run_flow(flow, 3, answers={"ok": ["approve", "approve"]}, timeout=TIMEOUT)
@@ -171,14 +171,14 @@ class TestAnswers:
         with refused("run.needs_answer", RunStuck, title="Go?", node="ok", flow="both"):
             run_flow(flow, 3, answers={"ok": "approve"}, timeout=TIMEOUT)
 
-    def test_reach_child_flows(self) -> None:
+    def test_reach_child_flows(self):
         outer = Flow("outer").flow(deciding.build()).build()
 
         found = run_flow(outer, 3, answers={"boss": "approve"}, timeout=TIMEOUT)
 
         assert found["decision"] == "approve"
 
-    def test_that_cannot_be_are_refused(self) -> None:
+    def test_that_cannot_be_are_refused(self):
         flow = deciding.build()
         from_eve = {"decision": "approve", "by": "eve"}
 
@@ -193,12 +193,12 @@ class TestAnswers:
 
 
 class TestReports:
-    def test_are_results(self) -> None:
+    def test_are_results(self):
         found = run_flow(sending, 3, reports={"send": {"sent": True}}, timeout=TIMEOUT)
 
         assert found == [3, "completed", {"sent": True}, None]
 
-    def test_may_be_more_than_a_result(self) -> None:
+    def test_may_be_more_than_a_result(self):
         reports = [
             Report(status=ReportStatus.PROGRESS, progress=50),
             Report(status=ReportStatus.FAILED, error="no paper"),
@@ -208,7 +208,7 @@ class TestReports:
 
         assert found == [3, "failed", None, "no paper"]
 
-    def test_reach_items_of_a_map(self) -> None:
+    def test_reach_items_of_a_map(self):
         flow = Flow("items").map(send).build()
 
         reports = {"send": [["a"]], "send[1]": [["b"]]}
@@ -216,7 +216,7 @@ class TestReports:
 
         assert [each[2] for each in found] == [["a"], ["b"]]
 
-    def test_can_be_given_to_another_run_as_well(self) -> None:
+    def test_can_be_given_to_another_run_as_well(self):
         reports = {"send": ["sent"]}
 
         found = [run_flow(sending, 3, reports=reports, timeout=TIMEOUT) for _ in range(2)]
@@ -224,16 +224,16 @@ class TestReports:
         assert found[0] == found[1]
         assert reports == {"send": ["sent"]}
 
-    def test_that_nobody_brings_are_named(self) -> None:
+    def test_that_nobody_brings_are_named(self):
         with refused("run.needs_report", RunStuck, step="supplier", node="send"):
             run_flow(sending, 3, timeout=TIMEOUT)
 
-    def test_that_nothing_waits_for_are_refused(self) -> None:
+    def test_that_nothing_waits_for_are_refused(self):
         with refused("flow.node_waits_for_none", node="sned", what="reports"):
             run_flow(sending, 3, reports={"sned": 1})
 
 
-def test_secrets_are_those_that_are_given() -> None:
+def test_secrets_are_those_that_are_given():
     @task
     def length(text: str) -> int:
         return len(text)
@@ -244,10 +244,10 @@ def test_secrets_are_those_that_are_given() -> None:
 
 
 class TestSkipDelays:
-    def test_makes_timers_fire_at_once(self) -> None:
+    def test_makes_timers_fire_at_once(self):
         assert run_flow(late, 3, skip_delays=True, timeout=TIMEOUT) == 3
 
-    def test_lets_the_time_for_a_signal_run_out(self) -> None:
+    def test_lets_the_time_for_a_signal_run_out(self):
         hoping = (
             Flow("hoping")
             .wait_for_signal("answer", timeout="3d", on_timeout="continue")
@@ -258,7 +258,7 @@ class TestSkipDelays:
         assert run_flow(hoping, skip_delays=True, timeout=TIMEOUT) is None
         assert run_flow(hoping, signals={"answer": 1}, skip_delays=True, timeout=TIMEOUT) == 1
 
-    def test_lets_the_next_attempt_come_at_once(self) -> None:
+    def test_lets_the_next_attempt_come_at_once(self):
         attempts: list[int] = []
 
         @task(retries=Retry(3, first="1h", max="1h"))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from perdure import (
-    AsyncClient,
     AsyncRunHandle,
     EventRecord,
     Flow,
@@ -23,7 +22,6 @@ from perdure import (
 )
 from perdure.store.contract import Store
 from tests.client.flows import asking, failing, keep, ordering, parent
-from tests.client.played_worker import PlayedWorker
 from tests.client.runs import until, worker_at
 from tests.support.refusal import refused
 
@@ -41,7 +39,7 @@ async def until_ended(run: AsyncRunHandle) -> list[EventRecord]:
 
 @pytest.mark.usefixtures("working")
 class TestFork:
-    async def test_goes_on_after_a_node_with_its_output_changed(self, client: AsyncClient) -> None:
+    async def test_goes_on_after_a_node_with_its_output_changed(self, client):
         run = await client.submit(ordering, 3, id="order-3")
         await run.result(timeout=20)
         before = await run.events()
@@ -55,7 +53,7 @@ class TestFork:
         assert await run.events() == before
         assert await run.result() == 6
 
-    async def test_says_where_it_came_from(self, client: AsyncClient) -> None:
+    async def test_says_where_it_came_from(self, client):
         run = await client.submit(ordering, 3, id="order-3")
         await run.result(timeout=20)
 
@@ -67,7 +65,7 @@ class TestFork:
         assert events[2].type == "run_forked"
         assert events[2].details["origin"] == {"run": "order-3", "number": 2, "by": "ann"}
 
-    async def test_of_a_failed_run_tries_again(self, client: AsyncClient) -> None:
+    async def test_of_a_failed_run_tries_again(self, client):
         run = await client.submit(failing, 3)
         await until(run, RunStatus.FAILED)
 
@@ -78,7 +76,7 @@ class TestFork:
         assert node_types[-2:] == ["node_failed", "run_failed"]
         assert node_types.count("run_failed") == 2
 
-    async def test_of_a_completed_run_at_its_end_is_completed(self, client: AsyncClient) -> None:
+    async def test_of_a_completed_run_at_its_end_is_completed(self, client):
         run = await client.submit(ordering, 3)
         await run.result(timeout=20)
 
@@ -86,7 +84,7 @@ class TestFork:
 
         assert await fork.result(timeout=20) == 6
 
-    async def test_waits_for_a_signal_of_its_own(self, client: AsyncClient) -> None:
+    async def test_waits_for_a_signal_of_its_own(self, client):
         run = await client.submit(asking, 3)
         await until(run, RunStatus.WAITING)
 
@@ -96,7 +94,7 @@ class TestFork:
         assert await fork.result(timeout=20) == "mine"
         assert await run.status() is RunStatus.WAITING
 
-    async def test_has_children_of_its_own(self, client: AsyncClient) -> None:
+    async def test_has_children_of_its_own(self, client):
         run = await client.submit(parent, 3, id="order-3")
         await until(run, RunStatus.WAITING)
 
@@ -108,7 +106,7 @@ class TestFork:
         assert await fork.result(timeout=20) == "yes"
         assert [each.status for each in await run.children()] == [RunStatus.WAITING]
 
-    async def test_of_a_child_is_no_child(self, client: AsyncClient) -> None:
+    async def test_of_a_child_is_no_child(self, client):
         run = await client.submit(parent, 3, id="order-3")
         await until(run, RunStatus.WAITING)
 
@@ -137,9 +135,7 @@ class TestFork:
             ({"new_id": "a/b"}, "run.id_reserved", {"id": "a/b", "mark": "/"}),
         ],
     )
-    async def test_is_refused_where_it_cannot_begin(
-        self, client: AsyncClient, options: dict[str, Any], code: str, args: dict[str, Any]
-    ) -> None:
+    async def test_is_refused_where_it_cannot_begin(self, client, options, code, args):
         unserved = Flow("unserved").then(keep, name="total").build()
         await client.submit(unserved, 3, id="order-3")
 
@@ -147,7 +143,7 @@ class TestFork:
             await client.runs.handle("order-3").fork(**options)
         assert await client.runs.count() == 1
 
-    async def test_is_refused_where_its_id_is_taken(self, client: AsyncClient) -> None:
+    async def test_is_refused_where_its_id_is_taken(self, client):
         run = await client.submit(ordering, 3, id="order-3")
 
         with refused("run.exists", RunExists, run_id="order-3", flow="ordering"):
@@ -164,7 +160,7 @@ different = Flow("asking").then(keep_anew).wait_for_signal("answer").build()
 
 
 class TestMigrate:
-    async def test_goes_on_in_the_new_version(self, client: AsyncClient, store: Store) -> None:
+    async def test_goes_on_in_the_new_version(self, client, store):
         run = await client.submit(asking, 3)
         async with worker_at(store):
             await until(run, RunStatus.WAITING)
@@ -179,16 +175,14 @@ class TestMigrate:
         [job] = await store.queries.run_jobs("default", run.id)
         assert job.task == "keep_anew"
 
-    async def test_lets_workers_of_the_new_version_have_what_waits(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_lets_workers_of_the_new_version_have_what_waits(self, client, worker):
         run = await client.submit(asking, 3)
 
         await client.runs.migrate(run.id, to=extended)
 
         assert (await worker.claim()).partition.flow == extended.graph.text
 
-    async def test_is_refused_with_what_differs(self, client: AsyncClient) -> None:
+    async def test_is_refused_with_what_differs(self, client):
         run = await client.submit(asking, 3)
 
         with pytest.raises(MigrationRefused, match="node 'keep'") as refused:
@@ -197,15 +191,13 @@ class TestMigrate:
         assert refused.value.differences
         assert (await run.record()).version == asking.version
 
-    async def test_is_refused_to_another_flow(self, client: AsyncClient) -> None:
+    async def test_is_refused_to_another_flow(self, client):
         run = await client.submit(asking, 3)
 
         with pytest.raises(MigrationRefused, match="flow 'asking', not of 'ordering'"):
             await client.runs.migrate(run.id, to=ordering)
 
-    async def test_is_refused_while_a_job_is_held_and_done_once_it_is_paused(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_is_refused_while_a_job_is_held_and_done_once_it_is_paused(self, client, worker):
         run = await client.submit(asking, 3)
         await worker.claim()
 
@@ -216,14 +208,14 @@ class TestMigrate:
         await client.runs.migrate(run.id, to=extended)
         assert (await run.record()).version == extended.version
 
-    async def test_is_refused_by_a_run_that_has_ended(self, client: AsyncClient) -> None:
+    async def test_is_refused_by_a_run_that_has_ended(self, client):
         run = await client.submit(asking, 3)
         await run.cancel()
 
         with pytest.raises(RunEnded, match="cannot migrate"):
             await client.runs.migrate(run.id, to=extended)
 
-    async def test_to_the_version_it_has_changes_nothing(self, client: AsyncClient) -> None:
+    async def test_to_the_version_it_has_changes_nothing(self, client):
         run = await client.submit(asking, 3)
 
         await client.runs.migrate(run.id, to=asking)

@@ -11,7 +11,7 @@ from perdure.store.contract import Store
 from tests.client.runs import worker_at
 
 
-async def test_are_made_of_run_node_iteration_and_item(client: AsyncClient, store: Store) -> None:
+async def test_are_made_of_run_node_iteration_and_item(client, store):
     keys = await keys_of(client, store, "default")
 
     assert keys == [
@@ -26,7 +26,7 @@ async def test_are_made_of_run_node_iteration_and_item(client: AsyncClient, stor
     ]
 
 
-async def test_are_those_of_a_run_of_the_same_id(client: AsyncClient, store: Store) -> None:
+async def test_are_those_of_a_run_of_the_same_id(client, store):
     keys = await keys_of(client, store, "default")
     replacing = await keys_of(client, store, "default")
     async with AsyncClient(store, namespace="other") as other:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import AsyncClient, EventLogCorrupt, EventRecord, RunNotFound, RunStatus, Worker
+from perdure import EventLogCorrupt, EventRecord, RunNotFound, RunStatus, Worker
 from perdure.clock import ManualClock
 from perdure.model.event import (
     EdgeCounts,
@@ -38,7 +38,7 @@ def told(events: list[EventRecord]) -> list[tuple[int, str, str | None, RunStatu
 
 @pytest.mark.usefixtures("working")
 class TestEvents:
-    async def test_tell_everything_in_order(self, client: AsyncClient) -> None:
+    async def test_tell_everything_in_order(self, client):
         run = await client.submit(ordering, 3)
         await run.result(timeout=20)
 
@@ -53,7 +53,7 @@ class TestEvents:
         assert [event.value for event in events] == [3, {"id": 3, "lines": ["book", "pen"]}, 6, 6]
         assert events[0].details["flow"] == "ordering"
 
-    async def test_tell_items_and_signals(self, client: AsyncClient) -> None:
+    async def test_tell_items_and_signals(self, client):
         mapped = await client.submit(shouting, ["a", "b"])
         asked = await client.submit(asking, 1)
         await mapped.result(timeout=20)
@@ -66,7 +66,7 @@ class TestEvents:
         assert items == {"shout[0]": "A", "shout[1]": "B", "shout": ["A", "B"]}
         assert (signal.value, signal.details) == ("yes", {"name": "answer", "by": "ann"})
 
-    async def test_tell_what_a_node_failed_with(self, client: AsyncClient) -> None:
+    async def test_tell_what_a_node_failed_with(self, client):
         run = await client.submit(failing, 3)
         events = await until(run, RunStatus.FAILED)
 
@@ -76,14 +76,14 @@ class TestEvents:
         assert failed.failure.message == "out of paper"
         assert "failure" not in failed.details
 
-    async def test_of_no_run(self, client: AsyncClient) -> None:
+    async def test_of_no_run(self, client):
         with pytest.raises(RunNotFound):
             await client.runs.handle("order-3").events()
 
 
 @pytest.mark.usefixtures("working")
 class TestWatch:
-    async def test_tells_what_was_there_and_what_comes(self, client: AsyncClient) -> None:
+    async def test_tells_what_was_there_and_what_comes(self, client):
         run = await client.submit(asking, 3)
         seen = []
 
@@ -96,19 +96,19 @@ class TestWatch:
         assert seen == await run.events()
         assert seen[-1].is_final
 
-    async def test_of_an_ended_run_tells_it_all(self, client: AsyncClient) -> None:
+    async def test_of_an_ended_run_tells_it_all(self, client):
         run = await client.submit(ordering, 3)
         await run.result(timeout=20)
 
         assert [event async for event in run.watch()] == await run.events()
 
-    async def test_of_no_run(self, client: AsyncClient) -> None:
+    async def test_of_no_run(self, client):
         with pytest.raises(RunNotFound):
             await anext(client.runs.handle("order-3").watch())
 
 
 class TestWatchOfAReplacedRun:
-    async def test_ends_with_an_error(self, client: AsyncClient, clock: ManualClock) -> None:
+    async def test_ends_with_an_error(self, client, clock):
         run = await client.submit(asking, 3, id="order-3")
         watching = run.watch()
         first = await anext(watching)
@@ -124,13 +124,13 @@ class TestWatchOfAReplacedRun:
 
 @pytest.mark.usefixtures("working")
 class TestOutputs:
-    async def test_are_those_of_completed_nodes(self, client: AsyncClient) -> None:
+    async def test_are_those_of_completed_nodes(self, client):
         run = await client.submit(failing, [0, False, None, ""])
         await until(run, RunStatus.FAILED)
 
         assert await run.outputs() == {"keep": [0, False, None, ""]}
 
-    async def test_are_in_the_order_of_the_flow(self, client: AsyncClient) -> None:
+    async def test_are_in_the_order_of_the_flow(self, client):
         run = await client.submit(long, 3)
         await run.result(timeout=20)
 
@@ -142,7 +142,7 @@ class TestOutputs:
 
 @pytest.mark.usefixtures("working")
 class TestChildren:
-    async def test_are_listed_with_what_became_of_them(self, client: AsyncClient) -> None:
+    async def test_are_listed_with_what_became_of_them(self, client):
         run = await client.submit(parent, 3, id="order-3")
         await until(run, RunStatus.WAITING)
 
@@ -158,7 +158,7 @@ class TestChildren:
 
 
 class TestDetails:
-    def test_have_effects_by_their_public_names(self) -> None:
+    def test_have_effects_by_their_public_names(self):
         log = RunLog(RunId("order-3"), PlainCodec())
         effects = Effects(
             started=("fetch",), edge_counts=(EdgeCounts(node="ship", decided=1, active=1),)
@@ -176,7 +176,7 @@ class TestDetails:
 
 
 class TestALogWithAGap:
-    def test_is_refused(self) -> None:
+    def test_is_refused(self):
         log = RunLog(RunId("order-3"), PlainCodec())
         submitted = RunSubmitted(flow="f", version="1", aging_ms=1)
 

@@ -31,7 +31,6 @@ from perdure.model.trigger import CancelRun
 from perdure.store.contract import Store
 from perdure.worker.events import AttemptLost, AttemptStarted
 from tests.client.flows import asking, failing, grandparent, hanging, ordering, parent, undoing
-from tests.client.played_worker import PlayedWorker
 from tests.client.runs import until, worker_at
 from tests.client.tasks import add
 from tests.support.refusal import refused
@@ -44,7 +43,7 @@ async def working(store: Store) -> AsyncIterator[Worker]:
 
 
 class TestUnserved:
-    async def test_takes_flows_and_names_and_gives_faults(self, store: Store) -> None:
+    async def test_takes_flows_and_names_and_gives_faults(self, store):
         renamed = Flow("asking").then(add, name="other").build()
         async with AsyncClient(store, flows=[renamed]) as client:
             await client.submit(asking, 3, id="a")
@@ -63,7 +62,7 @@ class TestUnserved:
 
 
 class TestSignal:
-    async def test_is_kept_until_a_node_takes_it(self, client: AsyncClient, store: Store) -> None:
+    async def test_is_kept_until_a_node_takes_it(self, client, store):
         run = await client.submit(asking, 3)
 
         moved = await client.runs.signal(run.id, "answer", "yes", by="ann")
@@ -72,7 +71,7 @@ class TestSignal:
         async with worker_at(store):
             assert await run.result(timeout=20) == "yes"
 
-    async def test_is_refused_where_no_node_waits_for_it(self, client: AsyncClient) -> None:
+    async def test_is_refused_where_no_node_waits_for_it(self, client):
         run = await client.submit(asking, 3, id="order-3")
 
         known: dict[str, Any] = {"signal": "question", "nearest": (), "known": ("answer",)}
@@ -80,14 +79,14 @@ class TestSignal:
             await client.runs.signal("order-3", "question")
         assert len(await run.events()) == 1
 
-    async def test_is_refused_by_a_run_that_has_ended(self, client: AsyncClient) -> None:
+    async def test_is_refused_by_a_run_that_has_ended(self, client):
         await client.submit(asking, 3, id="order-3")
         await client.runs.cancel("order-3")
 
         with pytest.raises(RunEnded, match="cannot signal run 'order-3': it is cancelled"):
             await client.runs.signal("order-3", "answer")
 
-    async def test_is_refused_with_what_cannot_be_stored(self, client: AsyncClient) -> None:
+    async def test_is_refused_with_what_cannot_be_stored(self, client):
         await client.submit(asking, 3, id="order-3")
 
         with pytest.raises(PayloadNotSerializable, match="the payload of signal 'answer'"):
@@ -95,7 +94,7 @@ class TestSignal:
 
 
 class TestPause:
-    async def test_says_why_and_by_whom(self, client: AsyncClient) -> None:
+    async def test_says_why_and_by_whom(self, client):
         await client.submit(ordering, 3, id="order-3")
 
         moved = await client.runs.pause("order-3", reason="maintenance", by="ann")
@@ -104,9 +103,7 @@ class TestPause:
         assert (moved.before, moved.after) == (RunStatus.RUNNING, RunStatus.PAUSED)
         assert (record.status, record.reason, record.by) == ("paused", "maintenance", "ann")
 
-    async def test_keeps_the_run_where_it_is_until_it_ends(
-        self, client: AsyncClient, store: Store, worker: PlayedWorker
-    ) -> None:
+    async def test_keeps_the_run_where_it_is_until_it_ends(self, client, store, worker):
         run = await client.submit(ordering, 3)
         await run.pause()
 
@@ -115,7 +112,7 @@ class TestPause:
         async with worker_at(store):
             assert await run.result(timeout=20) == 6
 
-    async def test_cannot_end_where_there_is_none(self, client: AsyncClient) -> None:
+    async def test_cannot_end_where_there_is_none(self, client):
         await client.submit(ordering, 3, id="order-3")
 
         with pytest.raises(RunNotPaused, match="it is running"):
@@ -123,7 +120,7 @@ class TestPause:
 
 
 class TestCancel:
-    async def test_says_why_and_by_whom(self, client: AsyncClient) -> None:
+    async def test_says_why_and_by_whom(self, client):
         await client.submit(ordering, 3, id="order-3")
 
         moved = await client.runs.cancel("order-3", reason="out of stock", by="ann")
@@ -133,9 +130,7 @@ class TestCancel:
         assert (record.reason, record.by, record.is_ended) == ("out of stock", "ann", True)
         assert record.finished_at is not None
 
-    async def test_takes_the_jobs_of_the_run_out_of_the_queue(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_takes_the_jobs_of_the_run_out_of_the_queue(self, client, worker):
         run = await client.submit(ordering, 3)
 
         await run.cancel()
@@ -143,7 +138,7 @@ class TestCancel:
         assert await worker.claim_all() == []
 
     @pytest.mark.usefixtures("working")
-    async def test_ends_everything_below(self, client: AsyncClient) -> None:
+    async def test_ends_everything_below(self, client):
         run = await client.submit(grandparent, 3, id="order-3")
         below = client.runs.handle("order-3/parent")
         await until(run, RunStatus.WAITING)
@@ -156,7 +151,7 @@ class TestCancel:
         assert {record.status for record in records} == {RunStatus.CANCELLED}
         assert {(record.reason, record.by) for record in records} == {("out of stock", "ann")}
 
-    async def test_stops_a_task_that_runs(self, client: AsyncClient, working: Worker) -> None:
+    async def test_stops_a_task_that_runs(self, client, working):
         started, stopped = asyncio.Event(), asyncio.Event()
         working.on(AttemptStarted, lambda event: started.set())
         working.on(AttemptLost, lambda event: stopped.set())
@@ -168,7 +163,7 @@ class TestCancel:
         await asyncio.wait_for(stopped.wait(), 20)
 
     @pytest.mark.usefixtures("working")
-    async def test_undoes_what_was_completed_if_asked_to(self, client: AsyncClient) -> None:
+    async def test_undoes_what_was_completed_if_asked_to(self, client):
         run = await client.submit(undoing, 3)
         await until(run, RunStatus.WAITING)
 
@@ -178,14 +173,14 @@ class TestCancel:
         assert moved.after is RunStatus.COMPENSATING
         assert "node_undone" in [event.type for event in events]
 
-    async def test_of_an_ended_run_is_refused(self, client: AsyncClient) -> None:
+    async def test_of_an_ended_run_is_refused(self, client):
         await client.submit(ordering, 3, id="order-3")
         await client.runs.cancel("order-3")
 
         with pytest.raises(RunEnded, match=r"cannot cancel run 'order-3'.*client\.runs\.retry"):
             await client.runs.cancel("order-3")
 
-    async def test_leaves_no_child_of_a_replaced_run_behind(self, client: AsyncClient) -> None:
+    async def test_leaves_no_child_of_a_replaced_run_behind(self, client):
         await client.submit(grandparent, 3, id="order-3")
 
         await client.submit(ordering, 3, id="order-3", on_conflict="replace")
@@ -195,7 +190,7 @@ class TestCancel:
 
 class TestRetry:
     @pytest.mark.usefixtures("working")
-    async def test_goes_on_from_the_node_that_failed(self, client: AsyncClient) -> None:
+    async def test_goes_on_from_the_node_that_failed(self, client):
         run = await client.submit(failing, 3)
         await until(run, RunStatus.FAILED)
 
@@ -209,7 +204,7 @@ class TestRetry:
         assert completed == ["keep"]
 
     @pytest.mark.usefixtures("working")
-    async def test_of_a_cancelled_run_goes_on_where_it_was(self, client: AsyncClient) -> None:
+    async def test_of_a_cancelled_run_goes_on_where_it_was(self, client):
         run = await client.submit(asking, 3)
         await until(run, RunStatus.WAITING)
         await run.cancel()
@@ -220,15 +215,13 @@ class TestRetry:
         assert await run.result(timeout=20) == "yes"
         assert (await run.outputs())["keep"] == 3
 
-    async def test_of_a_run_that_did_not_fail_is_refused(self, client: AsyncClient) -> None:
+    async def test_of_a_run_that_did_not_fail_is_refused(self, client):
         await client.submit(ordering, 3, id="order-3")
 
         with pytest.raises(RunNotRetryable, match="it is running"):
             await client.runs.retry("order-3")
 
-    async def test_leaves_no_child_behind_that_the_run_gave_up(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_leaves_no_child_behind_that_the_run_gave_up(self, client, store):
         run = await client.submit(grandparent, 3, id="order-3")
         [former] = await run.children()
         # As when its worker fails it, and dies before it sees to the children.
@@ -243,7 +236,7 @@ class TestRetry:
         assert child.id != former.id
         assert (await client.runs.get(child.id)).status is RunStatus.RUNNING
 
-    async def test_is_never_about_a_job(self, client: AsyncClient, worker: PlayedWorker) -> None:
+    async def test_is_never_about_a_job(self, client, worker):
         job = await client.enqueue(add, 1)
         await worker.fail(await worker.claim(), ValueError("no"))
 
@@ -251,7 +244,7 @@ class TestRetry:
             await client.runs.retry(job.id)
         assert (await client.jobs.retry(job.id)).after is Status.WAITING
 
-    async def test_of_nothing_at_all(self, client: AsyncClient) -> None:
+    async def test_of_nothing_at_all(self, client):
         with refused("job.not_found", JobNotFound, job_id="order-3"):
             await client.jobs.retry("order-3")
         with refused("run.not_found", RunNotFound, run_id="order-3"):
@@ -271,15 +264,13 @@ class TestUnknownRun:
             ("explain", []),
         ],
     )
-    async def test_is_refused_by_every_act(
-        self, client: AsyncClient, act: str, args: list[Any]
-    ) -> None:
+    async def test_is_refused_by_every_act(self, client, act, args):
         with pytest.raises(RunNotFound, match="'order-3'"):
             await getattr(client.runs, act)("order-3", *args)
 
 
 class TestLists:
-    async def test_runs_newest_first_in_pages(self, client: AsyncClient) -> None:
+    async def test_runs_newest_first_in_pages(self, client):
         for number in range(5):
             await client.submit(ordering, number, id=f"order-{number}")
 
@@ -289,7 +280,7 @@ class TestLists:
         assert rest.next is None
         assert [run.id for run in (*first, *rest)] == [f"order-{n}" for n in (4, 3, 2, 1, 0)]
 
-    async def test_by_status_and_flow(self, client: AsyncClient) -> None:
+    async def test_by_status_and_flow(self, client):
         await client.submit(ordering, 1, id="a")
         await client.submit(ordering, 1, id="b")
         await client.submit(asking, 1, id="c")
@@ -300,13 +291,13 @@ class TestLists:
         assert await client.runs.count(flow="ordering") == 2
         assert await client.runs.count(flow="ordering", status="running") == 1
 
-    async def test_of_no_such_status(self, client: AsyncClient) -> None:
+    async def test_of_no_such_status(self, client):
         with refused("argument.choice", InvalidInput, name="status", choices=tuple(RunStatus)):
             await client.runs.list(status="dead")
 
 
 class TestNamespaces:
-    async def test_keep_runs_of_one_id_apart(self, client: AsyncClient, store: Store) -> None:
+    async def test_keep_runs_of_one_id_apart(self, client, store):
         async with AsyncClient(store, namespace="other") as other:
             await client.submit(ordering, 1, id="order-3")
             await other.submit(asking, 2, id="order-3")
@@ -316,7 +307,7 @@ class TestNamespaces:
             assert (await client.runs.get("order-3")).status is RunStatus.RUNNING
             assert await other.runs.count() == 1
 
-    async def test_are_all_seen_by_an_operator(self, store: Store) -> None:
+    async def test_are_all_seen_by_an_operator(self, store):
         async with (
             AsyncClient(store, namespace="other") as other,
             AsyncClient(store, namespace="*") as operator,
@@ -329,9 +320,7 @@ class TestNamespaces:
             assert len(await operator.runs.handle("order-3").events()) == 2
             assert await operator.runs.count() == 1
 
-    async def test_that_have_a_run_of_one_id_are_told_to_an_operator(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_that_have_a_run_of_one_id_are_told_to_an_operator(self, client, store):
         async with (
             AsyncClient(store, namespace="other") as other,
             AsyncClient(store, namespace="*") as operator,

@@ -8,18 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import AsyncClient, RunNotFound, RunStatus
-from perdure.clock import ManualClock
+from perdure import RunNotFound, RunStatus
 from perdure.model.job import CLAIMED, NodeRef
 from perdure.model.run import WaitType
-from perdure.store.contract import Store
 from tests.client.flows import asking, failing, hanging, ordering
 from tests.client.runs import worker_at
 
 
-async def test_end_with_the_run_and_have_every_event_once(
-    client: AsyncClient, store: Store
-) -> None:
+async def test_end_with_the_run_and_have_every_event_once(client, store):
     run = await client.submit(ordering, 3)
     async with worker_at(store), asyncio.timeout(20):
         seen = [snapshot async for snapshot in run.observe()]
@@ -29,7 +25,7 @@ async def test_end_with_the_run_and_have_every_event_once(
     assert list(seen[-1].graph.nodes) == ["read_order", "total"]
 
 
-async def test_show_who_works_on_what(client: AsyncClient, store: Store) -> None:
+async def test_show_who_works_on_what(client, store):
     run = await client.submit(hanging, 1)
     async with worker_at(store) as worker, asyncio.timeout(20), aclosing(run.observe()) as sights:
         async for snapshot in sights:
@@ -42,7 +38,7 @@ async def test_show_who_works_on_what(client: AsyncClient, store: Store) -> None
     assert [each.info.id for each in snapshot.workers] == [worker.id]
 
 
-async def test_show_what_is_waited_for(client: AsyncClient, store: Store) -> None:
+async def test_show_what_is_waited_for(client, store):
     run = await client.submit(asking, 1)
     async with worker_at(store), asyncio.timeout(20), aclosing(run.observe()) as sights:
         async for snapshot in sights:
@@ -54,7 +50,7 @@ async def test_show_what_is_waited_for(client: AsyncClient, store: Store) -> Non
     ]
 
 
-async def test_keep_what_nodes_failed_with(client: AsyncClient, store: Store) -> None:
+async def test_keep_what_nodes_failed_with(client, store):
     run = await client.submit(failing, 1)
     async with worker_at(store), asyncio.timeout(20):
         seen = [snapshot async for snapshot in run.observe()]
@@ -62,7 +58,7 @@ async def test_keep_what_nodes_failed_with(client: AsyncClient, store: Store) ->
     assert seen[-1].failures["refuse"].message == "out of paper"
 
 
-async def test_of_an_ended_run_are_one(client: AsyncClient) -> None:
+async def test_of_an_ended_run_are_one(client):
     run = await client.submit(asking, 1)
     await run.cancel()
 
@@ -71,14 +67,12 @@ async def test_of_an_ended_run_are_one(client: AsyncClient) -> None:
     assert statuses == [RunStatus.CANCELLED]
 
 
-async def test_of_an_unknown_run_are_refused(client: AsyncClient) -> None:
+async def test_of_an_unknown_run_are_refused(client):
     with pytest.raises(RunNotFound):
         await anext(client.runs.handle("nobody").observe())
 
 
-async def test_of_a_run_that_was_replaced_are_refused(
-    client: AsyncClient, clock: ManualClock
-) -> None:
+async def test_of_a_run_that_was_replaced_are_refused(client, clock):
     run = await client.submit(asking, 1, id="taken")
     async with asyncio.timeout(20), aclosing(run.observe()) as sights:
         await anext(sights)

@@ -54,7 +54,7 @@ async def client(store: Store) -> AsyncIterator[AsyncClient]:
 
 
 class TestSchedule:
-    async def test_tells_what_it_made(self, client: AsyncClient) -> None:
+    async def test_tells_what_it_made(self, client):
         made = await client.schedules.save(
             "nightly",
             ordering,
@@ -80,7 +80,7 @@ class TestSchedule:
         assert await client.schedules.get("nightly") == made
         assert list(await client.schedules.list()) == [made]
 
-    async def test_takes_flows_and_tasks_by_name(self, client: AsyncClient) -> None:
+    async def test_takes_flows_and_tasks_by_name(self, client):
         of_flow = await client.schedules.save("a", "ordering", every="15m", input=1)
         of_task = await client.schedules.save("b", "add", every=timedelta(minutes=15), args=(1, 2))
 
@@ -89,9 +89,7 @@ class TestSchedule:
         assert of_flow.every == of_task.every == timedelta(minutes=15)
         assert of_flow.next_at == MIDNIGHT + timedelta(minutes=15)
 
-    async def test_said_again_keeps_its_next_time(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_said_again_keeps_its_next_time(self, client, clock):
         first = await client.schedules.save("often", ordering, every="1h", input=1)
         clock.advance(HOUR / 2)
         again = await client.schedules.save("often", ordering, every="1h", input=1)
@@ -101,9 +99,7 @@ class TestSchedule:
         assert other_input.next_at == first.next_at == MIDNIGHT + HOUR
         assert other_input.changed_at == MIDNIGHT + HOUR / 2
 
-    async def test_with_other_times_keeps_its_past(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_with_other_times_keeps_its_past(self, client, store, clock):
         await client.schedules.save("often", ordering, every="1h", input=1)
         clock.advance(HOUR)
         await tick(store)
@@ -113,7 +109,7 @@ class TestSchedule:
         assert (changed.task, changed.started, changed.last_at) == ("add", 1, MIDNIGHT + HOUR)
         assert changed.created_at == MIDNIGHT
 
-    async def test_leaves_the_pause_of_an_operator_alone(self, client: AsyncClient) -> None:
+    async def test_leaves_the_pause_of_an_operator_alone(self, client):
         await client.schedules.save("often", ordering, every="1h", input=1)
         await client.schedules.pause("often", by="ann")
         again = await client.schedules.save("often", ordering, every="2h", input=1)
@@ -121,18 +117,14 @@ class TestSchedule:
         assert again.is_paused
         assert (again.paused_by, again.next_at) == ("ann", None)
 
-    async def test_may_begin_paused(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_may_begin_paused(self, client, store, clock):
         made = await client.schedules.save("often", ordering, every="1h", input=1, paused=True)
         clock.advance(5 * HOUR)
 
         assert made.is_paused
         assert await tick(store) == 0
 
-    async def test_keeps_between_its_start_and_its_end(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_keeps_between_its_start_and_its_end(self, client, store, clock):
         await client.schedules.save(
             "often",
             add,
@@ -150,7 +142,7 @@ class TestSchedule:
         assert outcomes(record) == [(2, "started"), (3, "started")]
         assert record.next_at is None
 
-    async def test_many_at_once_make_one(self, client: AsyncClient) -> None:
+    async def test_many_at_once_make_one(self, client):
         made = await asyncio.gather(
             *(client.schedules.save("often", ordering, every="1h", input=n % 2) for n in range(8))
         )
@@ -165,9 +157,7 @@ class TestSchedule:
             ({"every": "1h", "input": "seven"}, "input of flow 'ordering'|argument 'id'"),
         ],
     )
-    async def test_refuses_what_cannot_be(
-        self, client: AsyncClient, options: dict[str, Any], complaint: str
-    ) -> None:
+    async def test_refuses_what_cannot_be(self, client, options, complaint):
         options = {"input": 7, **options}
         with pytest.raises(InvalidInput, match=complaint):
             await client.schedules.save("nightly", ordering, **options)
@@ -189,9 +179,7 @@ class TestSchedule:
             ),
         ],
     )
-    async def test_refuses_what_has_no_times(
-        self, client: AsyncClient, options: dict[str, Any], code: str
-    ) -> None:
+    async def test_refuses_what_has_no_times(self, client, options, code):
         with refused(code, InvalidInput):
             await client.schedules.save("nightly", ordering, input=7, **options)
 
@@ -217,13 +205,13 @@ class TestSchedule:
     )
     async def test_refuses_an_unusable_argument(
         self,
-        client: AsyncClient,
-        name: Any,
-        target: Any,
-        options: dict[str, Any],
-        code: str,
-        parameter: str,
-    ) -> None:
+        client,
+        name,
+        target,
+        options,
+        code,
+        parameter,
+    ):
         options = {"every": "1h", **options}
         if target is ordering:
             options["input"] = 7
@@ -274,25 +262,25 @@ class TestSchedule:
     )
     async def test_refuses_what_cannot_be_started(
         self,
-        client: AsyncClient,
-        name: Any,
-        target: Any,
-        options: dict[str, Any],
-        code: str,
-        args: dict[str, Any],
-    ) -> None:
+        client,
+        name,
+        target,
+        options,
+        code,
+        args,
+    ):
         with refused(code, InvalidInput, **args):
             await client.schedules.save(name, target, every="1h", **options)
 
         assert list(await client.schedules.list()) == []
 
-    async def test_refuses_arguments_that_do_not_fit(self, client: AsyncClient) -> None:
+    async def test_refuses_arguments_that_do_not_fit(self, client):
         with pytest.raises(InvalidInput, match="argument 'a'"):
             await client.schedules.save("nightly", add, every="1h", args=["one", 2])
 
         assert list(await client.schedules.list()) == []
 
-    async def test_refuses_a_name_that_is_of_both(self, store: Store) -> None:
+    async def test_refuses_a_name_that_is_of_both(self, store):
         @task(name="ordering")
         def other(id: int) -> int:
             return id
@@ -301,14 +289,14 @@ class TestSchedule:
             with refused("schedule.ambiguous_target", InvalidInput, name="ordering"):
                 await client.schedules.save("nightly", "ordering", every="1h")
 
-    async def test_refuses_a_client_of_all_namespaces(self, store: Store) -> None:
+    async def test_refuses_a_client_of_all_namespaces(self, store):
         async with AsyncClient(store, namespace="*") as operator:
             with refused("client.namespace_required", InvalidInput, operation="schedules.save"):
                 await operator.schedules.save("nightly", ordering, every="1h", input=1)
 
 
 class TestReading:
-    async def test_a_namespace_has_its_own_and_an_operator_sees_all(self, store: Store) -> None:
+    async def test_a_namespace_has_its_own_and_an_operator_sees_all(self, store):
         for namespace in ("team-a", "team-b"):
             async with AsyncClient(store, namespace=namespace) as client:
                 await client.schedules.save("nightly", ordering, every="1h", input=1)
@@ -322,9 +310,7 @@ class TestReading:
         "act",
         ["get", "pause", "resume", "trigger", "delete"],
     )
-    async def test_an_unknown_name_is_told_with_the_nearest(
-        self, client: AsyncClient, act: str
-    ) -> None:
+    async def test_an_unknown_name_is_told_with_the_nearest(self, client, act):
         await client.schedules.save("nightly", ordering, every="1h", input=1)
 
         with pytest.raises(ScheduleNotFound, match=r"'nigthly'.*did you mean 'nightly'") as error:
@@ -333,9 +319,7 @@ class TestReading:
 
 
 class TestPausing:
-    async def test_starts_nothing_and_catches_up_with_nothing(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_starts_nothing_and_catches_up_with_nothing(self, client, store, clock):
         await client.schedules.save("often", ordering, every="1h", input=1, catch_up="all")
         paused = await client.schedules.pause("often", by="ann")
         clock.advance(5.5 * HOUR)
@@ -350,9 +334,7 @@ class TestPausing:
         await tick(store)
         assert await ids_of_runs(client) == ["often@2030-01-01T06:00:00Z"]
 
-    async def test_twice_keeps_the_first_and_resuming_what_goes_on_changes_nothing(
-        self, client: AsyncClient
-    ) -> None:
+    async def test_twice_keeps_the_first_and_resuming_what_goes_on_changes_nothing(self, client):
         made = await client.schedules.save("often", ordering, every="1h", input=1)
 
         assert await client.schedules.resume("often") == made
@@ -361,9 +343,7 @@ class TestPausing:
 
 
 class TestTrigger:
-    async def test_starts_a_run_at_once_and_leaves_the_times_alone(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_starts_a_run_at_once_and_leaves_the_times_alone(self, client, store):
         made = await client.schedules.save("often", ordering, every="1h", input=7)
         started = await client.schedules.trigger("often", by="ann")
 
@@ -379,7 +359,7 @@ class TestTrigger:
         assert (tick.at, tick.result, tick.run) == (MIDNIGHT, TickResult.STARTED, handle.id)
         assert tick.reason == "triggered by ann"
 
-    async def test_starts_a_job(self, client: AsyncClient) -> None:
+    async def test_starts_a_job(self, client):
         await client.schedules.save("sums", add, every="1h", args=[2, 3])
         started = await client.schedules.trigger("sums")
 
@@ -387,9 +367,7 @@ class TestTrigger:
         assert (await client.jobs.get(started.job)).task == "add"
 
     @pytest.mark.parametrize("by_name", [False, True])
-    async def test_starts_a_job_with_what_was_said_of_it(
-        self, client: AsyncClient, store: Store, by_name: bool
-    ) -> None:
+    async def test_starts_a_job_with_what_was_said_of_it(self, client, store, by_name):
         said: dict[str, Any] = {
             "queue": "slow",
             "priority": 1,
@@ -413,8 +391,8 @@ class TestTrigger:
         assert triggered == same
 
     async def test_said_again_without_settings_starts_a_job_of_the_task_as_it_is(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+        self, client, store
+    ):
         await client.schedules.save(
             "sums", add.options(queue="slow", retries=3), every="1h", args=[2, 3]
         )
@@ -425,7 +403,7 @@ class TestTrigger:
         [job] = await PlayedWorker(store).claim_all()
         assert (job.partition, job.policy) == (Partition(queue="default", task="add"), None)
 
-    async def test_starts_even_while_paused_or_busy(self, client: AsyncClient) -> None:
+    async def test_starts_even_while_paused_or_busy(self, client):
         await client.schedules.save("ask", asking, every="1h", paused=True)
         first, second = await client.schedules.trigger("ask"), await client.schedules.trigger("ask")
 
@@ -433,7 +411,7 @@ class TestTrigger:
         assert len(await ids_of_runs(client)) == 2
         assert (await client.schedules.get("ask")).is_paused
 
-    async def test_many_at_once_start_each(self, client: AsyncClient) -> None:
+    async def test_many_at_once_start_each(self, client):
         await client.schedules.save("ask", asking, every="1h")
         handles = await asyncio.gather(*(client.schedules.trigger("ask") for _ in range(5)))
 
@@ -441,9 +419,7 @@ class TestTrigger:
         assert (await client.schedules.get("ask")).started == 5
         assert len(await ids_of_runs(client)) == 5
 
-    async def test_a_tick_does_not_mind_what_was_triggered(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_a_tick_does_not_mind_what_was_triggered(self, client, store, clock):
         await client.schedules.save("ask", asking, every="1h")
         await client.schedules.trigger("ask")
         clock.advance(HOUR)
@@ -452,7 +428,7 @@ class TestTrigger:
         record = await client.schedules.get("ask")
         assert (record.started, record.skipped) == (2, 0)
 
-    async def test_within_a_cooldown_gives_the_skipped_run(self, client: AsyncClient) -> None:
+    async def test_within_a_cooldown_gives_the_skipped_run(self, client):
         await client.schedules.save("cool", cooling, every="1h", input=1)
         await client.schedules.trigger("cool")
         started = await client.schedules.trigger("cool")
@@ -464,9 +440,7 @@ class TestTrigger:
 
 
 class TestDelete:
-    async def test_lets_nothing_tick_any_more_and_what_runs_go_on(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_lets_nothing_tick_any_more_and_what_runs_go_on(self, client, store, clock):
         await client.schedules.save("ask", asking, every="1h")
         handle = await client.schedules.trigger("ask")
         await client.schedules.delete("ask")
@@ -479,9 +453,7 @@ class TestDelete:
 
 
 class TestCooldown:
-    async def test_a_second_submit_is_skipped_and_says_until_when(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_a_second_submit_is_skipped_and_says_until_when(self, client, clock):
         first = await client.submit(cooling, 1)
         clock.advance(HOUR / 2)
         second = await client.submit(cooling, 2)
@@ -494,9 +466,7 @@ class TestCooldown:
         assert (record.status, record.is_ended) == (RunStatus.SKIPPED, True)
         assert [run.id for run in await client.runs.list(status="skipped")] == [second.id]
 
-    async def test_its_log_says_what_happened_and_keeps_the_input(
-        self, client: AsyncClient
-    ) -> None:
+    async def test_its_log_says_what_happened_and_keeps_the_input(self, client):
         first = await client.submit(cooling, 1)
         second = await client.submit(cooling, 2)
 
@@ -509,7 +479,7 @@ class TestCooldown:
         assert [each.code for each in explanation.headline] == ["explain.skipped"]
         assert explanation.headline[0].args["reason"].startswith("flow 'cooling' is cooling down")
 
-    async def test_is_final_but_may_be_forked(self, client: AsyncClient, store: Store) -> None:
+    async def test_is_final_but_may_be_forked(self, client, store):
         await client.submit(cooling, 1)
         skipped = await client.submit(cooling, 2)
 
@@ -521,21 +491,19 @@ class TestCooldown:
         async with worker_at(store, [cooling]):
             assert await forked.result(20) == 2
 
-    async def test_after_it_the_next_one_runs(
-        self, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_after_it_the_next_one_runs(self, client, clock):
         await client.submit(cooling, 1)
         clock.advance(HOUR)
 
         assert await (await client.submit(cooling, 2)).status() is RunStatus.RUNNING
 
-    async def test_of_many_at_once_one_runs(self, client: AsyncClient) -> None:
+    async def test_of_many_at_once_one_runs(self, client):
         handles = await asyncio.gather(*(client.submit(cooling, n) for n in range(10)))
 
         statuses = [await handle.status() for handle in handles]
         assert statuses.count(RunStatus.SKIPPED) == 9
 
-    async def test_runs_of_other_runs_do_not_mind(self, client: AsyncClient, store: Store) -> None:
+    async def test_runs_of_other_runs_do_not_mind(self, client, store):
         outer = Flow("outer").flow(cooling).build()
         first = await client.submit(outer, 1)
         second = await client.submit(outer, 2)
@@ -543,20 +511,20 @@ class TestCooldown:
         async with worker_at(store, [outer]):
             assert [await first.result(20), await second.result(20)] == [1, 2]
 
-    async def test_is_a_part_of_the_version(self) -> None:
+    async def test_is_a_part_of_the_version(self):
         without = Flow("cooling").then(keep).build()
         longer = Flow("cooling", cooldown="2h").then(keep).build()
 
         assert len({without.version, cooling.version, longer.version}) == 3
 
     @pytest.mark.parametrize("cooldown", ["never", 0, -1])
-    def test_what_is_no_duration_is_refused(self, cooldown: Any) -> None:
+    def test_what_is_no_duration_is_refused(self, cooldown):
         with pytest.raises(InvalidFlow, match="cooldown"):
             Flow("cooling", cooldown=cooldown).then(keep).build()
 
 
 class TestBlockingClient:
-    def test_does_the_same(self, sqlite_url: str) -> None:
+    def test_does_the_same(self, sqlite_url):
         with Client(sqlite_url, flows=[asking]) as client:
             made = client.schedules.save(
                 "ask", "asking", cron="0 3 * * *", timezone="Europe/Berlin"
@@ -574,7 +542,7 @@ class TestBlockingClient:
 
 
 class TestAnOutageWhileAScheduleIsChanged:
-    async def test_makes_no_tick_due_again_that_has_been(self, clock: ManualClock) -> None:
+    async def test_makes_no_tick_due_again_that_has_been(self, clock):
         store = OutWhileRead("memory://", clock)
         async with AsyncClient(store, tasks=[add]) as client:
             await client.schedules.save("often", add, args=[1, 2], every="4s")

@@ -102,14 +102,14 @@ def with_timeout(client: Client, value: Any) -> None:
 
 class TestCallersThread:
     @pytest.mark.parametrize("name", ENCODING)
-    def test_encodes_values(self, client: Client, name: str) -> None:
+    def test_encodes_values(self, client, name):
         value = Watched()
 
         ENCODING[name](client, value)
 
         assert value.threads == {threading.current_thread()}
 
-    def test_encodes_payloads_and_results_of_the_queue(self, queue: JobQueue) -> None:
+    def test_encodes_payloads_and_results_of_the_queue(self, queue):
         payload, result = Watched(), Watched()
 
         queue.enqueue("convert", payload)
@@ -117,7 +117,7 @@ class TestCallersThread:
 
         assert payload.threads == result.threads == {threading.current_thread()}
 
-    def test_is_where_every_operation_encodes_that_takes_values(self) -> None:
+    def test_is_where_every_operation_encodes_that_takes_values(self):
         """One that is new here and takes values has to be listed above."""
         values = {"args", "data", "input", "inputs", "kwargs", "patch", "payload", "progress"}
         taking = {
@@ -131,7 +131,7 @@ class TestCallersThread:
 class TestArguments:
     """Of the methods that are written by hand; the others pass on whatever they are given."""
 
-    def test_of_clients_reach_the_client(self, memory_url: str) -> None:
+    def test_of_clients_reach_the_client(self, memory_url):
         with Client(
             memory_url,
             namespace="shop",
@@ -153,7 +153,7 @@ class TestArguments:
         with Client(memory_url, namespace="shop") as plain:
             assert plain.runs.get("a").events[0].value == 21  # without the codec
 
-    def test_of_queues_reach_the_queue(self, memory_url: str) -> None:
+    def test_of_queues_reach_the_queue(self, memory_url):
         with JobQueue(
             memory_url, namespace="shop", payload_max_bytes=10, codec=Reversed()
         ) as queue:
@@ -164,7 +164,7 @@ class TestArguments:
             with pytest.raises(PayloadTooLarge):
                 queue.enqueue("convert", "x" * 10)
 
-    def test_of_submissions_reach_the_run(self, client: Client) -> None:
+    def test_of_submissions_reach_the_run(self, client):
         first = client.submit(asking, {"n": 1}, id="a")
 
         assert first.events()[0].value == {"n": 1}
@@ -175,7 +175,7 @@ class TestArguments:
             client.run(asking, 2, id="b", timeout=0.001)
         assert client.runs.get("b").events[0].value == 2
 
-    def test_of_many_calls_reach_each_job(self, client: Client) -> None:
+    def test_of_many_calls_reach_each_job(self, client):
         [one] = client.enqueue_many(add, [1], kwargs={"b": 2})
         [two] = client.jobs.enqueue_many("add", [1], {"b": 3}, {"queue": "slow"})
 
@@ -183,7 +183,7 @@ class TestArguments:
         record = client.jobs.get(two.id)
         assert (record.args, record.queue) == ([1, 3], "slow")
 
-    def test_of_forks_reach_the_new_run(self, client: Client) -> None:
+    def test_of_forks_reach_the_new_run(self, client):
         forked = answered(client).fork(after="answer", patch={"answer": "no"}, new_id="b", by="ann")
 
         assert (forked.id, forked.is_new) == ("b", True)
@@ -191,7 +191,7 @@ class TestArguments:
         origins = [each.details.get("origin") for each in forked.events()]
         assert [each["by"] for each in origins if each is not None] == ["ann"]
 
-    def test_of_waits_end_them(self, client: Client) -> None:
+    def test_of_waits_end_them(self, client):
         job = client.enqueue(add, 1)
 
         with pytest.raises(ResultTimeout):
@@ -203,7 +203,7 @@ class TestArguments:
         with pytest.raises(RunTimeout):
             client.submit(asking).result(0.001)
 
-    def test_of_handles_give_results_their_type(self, client: Client, queue: JobQueue) -> None:
+    def test_of_handles_give_results_their_type(self, client, queue):
         id = client.enqueue(mirror, Point(1, 2)).id
         queue.ack(claimed(queue), {"x": 2, "y": 1})
 

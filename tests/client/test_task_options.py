@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,26 +18,26 @@ def fetch(delay: int, queue: str = "own") -> str:
 
 
 class TestATaskWithOptions:
-    def test_leaves_the_task_as_it_is(self) -> None:
+    def test_leaves_the_task_as_it_is(self):
         later = fetch.options(delay="5m")
 
         assert fetch.settings.delay == timedelta(0)
         assert later.settings.delay == timedelta(minutes=5)
         assert (later.base, later.name, fetch.base) == (fetch, "fetch", fetch)
 
-    def test_is_called_as_the_task(self) -> None:
+    def test_is_called_as_the_task(self):
         assert fetch.options(delay="5m")(3) == "3 own"
 
-    def test_adds_to_the_options_that_it_has(self) -> None:
+    def test_adds_to_the_options_that_it_has(self):
         settings = fetch.options(delay="5m", priority=1).options(priority=4).settings
 
         assert (settings.delay, settings.priority) == (timedelta(minutes=5), 4)
 
-    def test_checks_options_together(self) -> None:
+    def test_checks_options_together(self):
         with refused("job.due_after_deadline", InvalidInput):
             fetch.options(delay="5m").options(deadline="1m")
 
-    def test_refuses_a_misspelled_option(self) -> None:
+    def test_refuses_a_misspelled_option(self):
         with refused("argument.unknown", InvalidInput, name="prioriti", nearest=("priority",)):
             fetch.options(prioriti=1)  # type: ignore[call-arg]
 
@@ -56,23 +53,23 @@ class TestIsRefused:
         ],
         ids=["worker", "async client", "client", "yaml"],
     )
-    def test_where_no_job_is_made_of_it(self, place: Callable[[Any], Any]) -> None:
+    def test_where_no_job_is_made_of_it(self, place):
         with refused("task.has_options", InvalidInput, task="fetch", options=("delay",)):
             place(fetch.options(delay="5m"))
 
-    def test_as_a_node(self) -> None:
+    def test_as_a_node(self):
         with pytest.raises(InvalidFlow) as caught:
             Flow("order").then(fetch.options(delay="5m")).build()
 
         assert "task.has_options" in [fault.code for fault in caught.value.faults]
 
-    def test_by_result_of(self, memory_url: str) -> None:
+    def test_by_result_of(self, memory_url):
         with Client(memory_url) as client, refused("task.has_options", InvalidInput, task="add"):
             client.jobs.find_result(add.options(queue="slow"), [1])
 
 
 class TestDiscovery:
-    def test_takes_it_for_the_task(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_takes_it_for_the_task(self, tmp_path, monkeypatch):
         source = (
             "from perdure import task\n"
             "@task\ndef fetch(): ...\n"
@@ -89,14 +86,14 @@ class TestDiscovery:
 
 
 class TestByName:
-    async def test_a_task_that_the_client_has_gets_options(self, memory_url: str) -> None:
+    async def test_a_task_that_the_client_has_gets_options(self, memory_url):
         async with AsyncClient(memory_url, tasks=[add]) as client:
             job = await client.enqueue(client.task("add").options(queue="slow"), 1)
 
             assert (await client.jobs.get(job.id)).queue == "slow"
 
 
-def test_the_blocking_schedule_refuses_a_misspelled_option(memory_url: str) -> None:
+def test_the_blocking_schedule_refuses_a_misspelled_option(memory_url):
     with Client(memory_url) as client:
         with pytest.raises(TypeError, match="timezon"):
             client.schedules.save("often", add, every="5m", timezon="UTC")  # type: ignore[call-arg]

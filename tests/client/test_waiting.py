@@ -62,17 +62,13 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("patient")
 class TestNeverMissesAResult:
-    async def test_that_was_there_before_the_wait(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_that_was_there_before_the_wait(self, client, worker):
         handle = await client.enqueue(add, 1)
         await worker.complete(await worker.claim(), 2)
 
         assert await handle.result(timeout=10) == 2
 
-    async def test_that_comes_during_the_wait(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_that_comes_during_the_wait(self, client, worker):
         handle = await client.enqueue(add, 1)
         result = asyncio.create_task(handle.result(timeout=10))
         await asyncio.sleep(0)
@@ -81,18 +77,14 @@ class TestNeverMissesAResult:
 
         assert await result == 2
 
-    async def test_that_comes_while_the_state_is_being_read(
-        self, counted: CountedStore, counting_client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_that_comes_while_the_state_is_being_read(self, counted, counting_client, worker):
         handle = await counting_client.enqueue(add, 1)
         job = await worker.claim()
         counted.after["queries.job_states"] = lambda: worker.complete(job, 2)
 
         assert await handle.result(timeout=10) == 2
 
-    async def test_that_another_handle_on_the_place_writes(
-        self, store: Store, client: AsyncClient
-    ) -> None:
+    async def test_that_another_handle_on_the_place_writes(self, store, client):
         handle = await client.enqueue(add, 1)
         result = asyncio.create_task(handle.result(timeout=10))
         elsewhere = store.clone()
@@ -104,9 +96,7 @@ class TestNeverMissesAResult:
         assert await result == 2
         await elsewhere.close()
 
-    async def test_for_any_of_a_thousand_waiters(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_for_any_of_a_thousand_waiters(self, client, worker):
         handles = await client.enqueue_many(echo, range(1_000))
         results = asyncio.create_task(client.jobs.results(handles, timeout=30))
 
@@ -118,9 +108,7 @@ class TestNeverMissesAResult:
 
 @pytest.mark.usefixtures("patient")
 class TestNeverTellsThePast:
-    async def test_to_one_who_comes_during_a_read(
-        self, counted: CountedStore, counting_client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_to_one_who_comes_during_a_read(self, counted, counting_client, worker):
         handle = await counting_client.enqueue(add, 1)
         await worker.fail(await worker.claim(), ValueError("the first time"))
         later: list[asyncio.Task[Any]] = []
@@ -139,9 +127,7 @@ class TestNeverTellsThePast:
 
 
 class TestNeverBusyPolls:
-    async def test_reads_once_for_all_that_wait(
-        self, counted: CountedStore, counting_client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_reads_once_for_all_that_wait(self, counted, counting_client, worker):
         handles = await counting_client.enqueue_many(echo, range(500))
         for job in await worker.claim_all():
             await worker.complete(job)
@@ -151,7 +137,7 @@ class TestNeverBusyPolls:
         assert counted.calls["queries.job_states"] == 1
 
     @pytest.mark.usefixtures("patient")
-    async def test_ignores_hints_about_other_jobs(self, store: Store) -> None:
+    async def test_ignores_hints_about_other_jobs(self, store):
         hinted = HintedStore(store)
         async with AsyncClient(hinted.as_store()) as client:
             handle = await client.enqueue(add, 1)
@@ -165,7 +151,7 @@ class TestNeverBusyPolls:
             await stop(watching)
 
     @pytest.mark.usefixtures("patient")
-    async def test_reads_only_what_a_hint_names(self, store: Store) -> None:
+    async def test_reads_only_what_a_hint_names(self, store):
         hinted = HintedStore(store)
         async with AsyncClient(hinted.as_store()) as client:
             first, second = await client.enqueue_many(add, [1, 2])
@@ -180,8 +166,8 @@ class TestNeverBusyPolls:
 
     @pytest.mark.usefixtures("patient")
     async def test_reads_a_few_times_a_second_at_most_on_hints_without_names(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, store, monkeypatch
+    ):
         monkeypatch.setattr(waiting, "SPACING_SECONDS", 3600.0)
         hinted = HintedStore(store)
         async with AsyncClient(hinted.as_store()) as client:
@@ -195,7 +181,7 @@ class TestNeverBusyPolls:
             assert hinted.calls["queries.job_states"] == 1
             await stop(watching)
 
-    async def test_reads_on_a_hint_without_names(self, store: Store) -> None:
+    async def test_reads_on_a_hint_without_names(self, store):
         hinted = HintedStore(store)
         async with AsyncClient(hinted.as_store()) as client:
             handle = await client.enqueue(add, 1)
@@ -210,11 +196,11 @@ class TestNeverBusyPolls:
 
     async def test_reads_nothing_while_nobody_waits(
         self,
-        counted: CountedStore,
-        counting_client: AsyncClient,
-        worker: PlayedWorker,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+        counted,
+        counting_client,
+        worker,
+        monkeypatch,
+    ):
         monkeypatch.setattr(waiting, "POLL_SECONDS", 0.001)
         handle = await counting_client.enqueue(add, 1)
         await worker.complete(await worker.claim(), 2)
@@ -227,9 +213,7 @@ class TestNeverBusyPolls:
 
         assert counted.calls["queries.job_states"] == reads
 
-    async def test_drops_its_subscription_after_the_last_waiter(
-        self, store: Store, worker: PlayedWorker, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_drops_its_subscription_after_the_last_waiter(self, store, worker, monkeypatch):
         monkeypatch.setattr(waiting, "LINGER_SECONDS", 0.0)
         hinted = HintedStore(store)
         async with AsyncClient(hinted.as_store()) as client:
@@ -243,9 +227,7 @@ class TestNeverBusyPolls:
 
 
 class TestWithoutHints:
-    async def test_polls_behind_them(
-        self, store: Store, worker: PlayedWorker, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_polls_behind_them(self, store, worker, monkeypatch):
         monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
         async with AsyncClient(DeafStore(store).as_store()) as client:
             handle = await client.enqueue(add, 1)
@@ -258,21 +240,19 @@ class TestWithoutHints:
 
 
 class TestTimeout:
-    async def test_says_what_the_job_is_doing(self, client: AsyncClient) -> None:
+    async def test_says_what_the_job_is_doing(self, client):
         handle = await client.enqueue(add.options(delay="1h"), 1)
 
         with refused("job.result_timeout", ResultTimeout, timeout=0.01, status="scheduled"):
             await handle.result(timeout=0.01)
 
-    async def test_is_a_timeout_error(self, client: AsyncClient) -> None:
+    async def test_is_a_timeout_error(self, client):
         handle = await client.enqueue(add, 1)
 
         with pytest.raises(TimeoutError):
             await handle.result(timeout="10ms")
 
-    async def test_of_zero_still_returns_a_result_that_is_there(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_of_zero_still_returns_a_result_that_is_there(self, client, worker):
         handle = await client.enqueue(add, 1)
         await worker.complete(await worker.claim(), 2)
 
@@ -280,10 +260,10 @@ class TestTimeout:
 
     async def test_is_kept_when_the_store_does_not_answer(
         self,
-        counted: CountedStore,
-        counting_client: AsyncClient,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+        counted,
+        counting_client,
+        monkeypatch,
+    ):
         monkeypatch.setattr(handles, "LAST_LOOK_SECONDS", 0.01)
         handle = await counting_client.enqueue(add, 1)
         counted.hangs.add("queries.job_states")
@@ -293,7 +273,7 @@ class TestTimeout:
 
 
 class TestClosing:
-    async def test_tells_those_who_still_wait(self, store: Store) -> None:
+    async def test_tells_those_who_still_wait(self, store):
         client = await AsyncClient(store).open()
         handle = await client.enqueue(add, 1)
         result = asyncio.create_task(handle.result())
@@ -306,9 +286,7 @@ class TestClosing:
 
 
 class TestFailingReads:
-    async def test_reach_those_who_wait(
-        self, counted: CountedStore, counting_client: AsyncClient
-    ) -> None:
+    async def test_reach_those_who_wait(self, counted, counting_client):
         async def break_down() -> None:
             raise StoreError("the disk is gone")
 
@@ -320,7 +298,7 @@ class TestFailingReads:
 
 
 class TestUnknownJob:
-    async def test_is_not_waited_for(self, client: AsyncClient) -> None:
+    async def test_is_not_waited_for(self, client):
         with pytest.raises(JobNotFound):
             await client.jobs.handle("nobody").result(timeout=10)
 

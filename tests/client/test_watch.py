@@ -7,16 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from perdure import AsyncClient, JobNotFound, JobUpdate, Progress, Status
-from perdure.store.contract import Store
+from perdure import JobNotFound, JobUpdate, Progress, Status
 from tests.client.played_worker import PlayedWorker
 from tests.client.tasks import add
 
 
 class TestWatch:
-    async def test_yields_the_state_now_and_after_each_change(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_yields_the_state_now_and_after_each_change(self, client, worker):
         handle = await client.enqueue(add, 1)
         updates = handle.watch()
 
@@ -32,9 +29,7 @@ class TestWatch:
         with pytest.raises(StopAsyncIteration):
             await anext(updates)
 
-    async def test_tells_that_a_job_was_claimed(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_tells_that_a_job_was_claimed(self, client, worker):
         handle = await client.enqueue(add, 1)
         updates = handle.watch()
         await anext(updates)
@@ -44,17 +39,13 @@ class TestWatch:
         assert (await anext(updates)).status is Status.ACTIVE
         await updates.aclose()
 
-    async def test_of_a_finished_job_yields_once(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_of_a_finished_job_yields_once(self, client, worker):
         handle = await client.enqueue(add, 1)
         await worker.fail(await worker.claim(), ValueError("no"))
 
         assert [update.status async for update in handle.watch()] == [Status.FAILED]
 
-    async def test_tells_changes_that_come_too_fast_as_one(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_tells_changes_that_come_too_fast_as_one(self, client, worker):
         handle = await client.enqueue(add, 1)
         updates = handle.watch()
         await anext(updates)
@@ -68,9 +59,7 @@ class TestWatch:
         assert seen[-1].status is Status.COMPLETED
         assert_each_differs(seen)
 
-    async def test_serves_several_watchers_of_one_job(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_serves_several_watchers_of_one_job(self, client, worker):
         handle = await client.enqueue(add, 1)
         watchers = [handle.watch(), client.jobs.handle(handle.id).watch()]
         for updates in watchers:
@@ -81,9 +70,7 @@ class TestWatch:
         for updates in watchers:
             await first_that(updates, lambda update: update.is_final)
 
-    async def test_sees_what_another_handle_on_the_place_reports(
-        self, store: Store, client: AsyncClient
-    ) -> None:
+    async def test_sees_what_another_handle_on_the_place_reports(self, store, client):
         handle = await client.enqueue(add, 1)
         updates = handle.watch()
         await anext(updates)
@@ -98,15 +85,13 @@ class TestWatch:
         await updates.aclose()
         await elsewhere.close()
 
-    async def test_of_an_unknown_job_says_so(self, client: AsyncClient) -> None:
+    async def test_of_an_unknown_job_says_so(self, client):
         with pytest.raises(JobNotFound):
             await anext(client.jobs.handle("nobody").watch())
 
 
 class TestProgress:
-    async def test_is_what_was_reported_last(
-        self, client: AsyncClient, worker: PlayedWorker
-    ) -> None:
+    async def test_is_what_was_reported_last(self, client, worker):
         handle = await client.enqueue(add, 1)
         assert await handle.progress() == Progress(percent=0)
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
 import pytest
 
-from perdure import AsyncClient, JobCancelled, Status
-from tests.crash.conftest import Launch
+from perdure import JobCancelled, Status
 from tests.crash.crash_tasks import count, hang_once, report
 
 
-async def test_abort_fires_within_a_second_in_another_process(
-    client: AsyncClient, shared_url: str, launch: Launch
-) -> None:
+async def test_abort_fires_within_a_second_in_another_process(client, shared_url, launch):
     worker = await launch(shared_url, abort_grace="50ms", lease="1h", poll="1m")
     took = []
     for _ in range(3):
@@ -31,9 +27,7 @@ async def test_abort_fires_within_a_second_in_another_process(
     assert sorted(took)[1] < 1
 
 
-async def test_progress_is_seen_live_from_another_process(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
-) -> None:
+async def test_progress_is_seen_live_from_another_process(client, shared_url, launch, tmp_path):
     go = tmp_path / "go"
     await launch(shared_url)
     job = await client.enqueue(report, str(go))
@@ -49,8 +43,8 @@ async def test_progress_is_seen_live_from_another_process(
 
 
 async def test_waiting_jobs_start_at_once_on_an_idle_worker_of_another_process(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
-) -> None:
+    client, shared_url, launch, tmp_path
+):
     log = str(tmp_path / "log")
     await launch(shared_url, poll="1m")
     took = []

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from perdure import AsyncClient, AsyncRunHandle
-from tests.crash.conftest import Launch
 from tests.crash.flow_tasks import busy
 from tests.crash.test_flow_recovery import committed
 from tests.crash.test_reconnect import cut
@@ -35,9 +34,7 @@ async def client(url: str) -> AsyncIterator[AsyncClient]:
         yield client
 
 
-async def test_runs_survive_a_crash_of_postgresql_and_cut_connections(
-    client: AsyncClient, url: str, server: PostgresServer, launch: Launch
-) -> None:
+async def test_runs_survive_a_crash_of_postgresql_and_cut_connections(client, url, server, launch):
     settings = {"flows": "tests.crash.flow_tasks:BUSY", "concurrency": 8}
     workers = await asyncio.gather(
         *(launch(url, lease="3s", poll="300ms", **settings) for _ in range(2))

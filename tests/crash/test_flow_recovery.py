@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure import AsyncClient, AsyncRunHandle, RunFailed, RunStatus
+from perdure import AsyncRunHandle, RunFailed, RunStatus
 from perdure.operations.records import EventRecord
-from tests.crash.conftest import Launch
 from tests.crash.flow_tasks import (
     DEADLY,
     POINTS,
@@ -30,9 +29,7 @@ def committed(events: list[EventRecord]) -> list[str]:
     return sorted(str(event.key) for event in events if event.type in node_types)
 
 
-async def test_recovery_from_a_kill_at_each_point(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
-) -> None:
+async def test_recovery_from_a_kill_at_each_point(client, shared_url, launch, tmp_path):
     flows = "tests.crash.flow_tasks:DEADLY"
     nodes = {"claimed": "a", "executing": "b", "executed": "d", "committed": "b2"}
 
@@ -65,8 +62,8 @@ async def test_recovery_from_a_kill_at_each_point(
 
 
 async def test_recovery_from_a_node_that_kills_its_workers_fails_the_run(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
-) -> None:
+    client, shared_url, launch, tmp_path
+):
     told = {"log": str(tmp_path / "log")}
     failing = await client.submit(poison, told)
     going_on = await client.submit(survivable, told)
@@ -90,8 +87,8 @@ async def test_recovery_from_a_node_that_kills_its_workers_fails_the_run(
 
 
 async def test_recovery_does_not_repeat_a_step_that_was_stored(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
-) -> None:
+    client, shared_url, launch, tmp_path
+):
     log = tmp_path / "log"
     run = await client.submit(stepping, {"log": str(log), "victim": "first"})
     settings = {"flows": "tests.crash.flow_tasks:STEPPING", **QUICK}
@@ -104,8 +101,8 @@ async def test_recovery_does_not_repeat_a_step_that_was_stored(
 
 
 async def test_pause_and_cancel_reach_bodies_in_another_process_within_a_second(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
-) -> None:
+    client, shared_url, launch, tmp_path
+):
     settings = {"flows": "tests.crash.flow_tasks:HOLDING", "lease": "1h", "poll": "1m"}
     await launch(shared_url, **settings)
     log, go = tmp_path / "log", tmp_path / "go"

@@ -6,17 +6,13 @@ import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perdure import (
-    AsyncClient,
     JobDead,
     Status,
-    Task,
 )
-from tests.crash.conftest import Launch
 from tests.crash.crash_tasks import (
     die,
     hang_in_process,
@@ -29,8 +25,8 @@ BRISK = {"lease": "1s", "poll": "200ms"}
 
 
 async def test_leases_of_a_killed_worker_are_taken_over_and_the_job_completed_once(
-    client: AsyncClient, shared_url: str, launch: Launch
-) -> None:
+    client, shared_url, launch
+):
     first = await launch(shared_url, **BRISK)
     job = await client.enqueue(hang_once.options(max_attempts=1))
     await first.told("AttemptStarted", job.id)
@@ -47,8 +43,8 @@ async def test_leases_of_a_killed_worker_are_taken_over_and_the_job_completed_on
 
 @pytest.mark.parametrize("wait", [wait_for_file, wait_for_file_in_thread], ids=["async", "sync"])
 async def test_fencing_a_frozen_worker_that_comes_back_changes_nothing(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path, wait: Task[[str], Any]
-) -> None:
+    client, shared_url, launch, tmp_path, wait
+):
     go = tmp_path / "go"
     frozen = await launch(shared_url, **BRISK)
     job = await client.enqueue(wait, str(go))
@@ -70,9 +66,7 @@ async def test_fencing_a_frozen_worker_that_comes_back_changes_nothing(
     assert frozen.count("AttemptCompleted") == 0
 
 
-async def test_leases_a_job_that_kills_its_workers_is_dead_lettered(
-    client: AsyncClient, shared_url: str, launch: Launch
-) -> None:
+async def test_leases_a_job_that_kills_its_workers_is_dead_lettered(client, shared_url, launch):
     job = await client.enqueue(die)
     for _ in range(2):
         victim = await launch(shared_url, **BRISK, max_crashes=2)
@@ -84,9 +78,7 @@ async def test_leases_a_job_that_kills_its_workers_is_dead_lettered(
     assert (await job.record()).crashes == 2
 
 
-async def test_time_the_processes_of_a_killed_worker_end_with_it(
-    client: AsyncClient, shared_url: str, launch: Launch
-) -> None:
+async def test_time_the_processes_of_a_killed_worker_end_with_it(client, shared_url, launch):
     worker = await launch(shared_url)
     job = await client.enqueue(hang_in_process)
     await worker.told("AttemptProgressed", job.id)
@@ -98,9 +90,7 @@ async def test_time_the_processes_of_a_killed_worker_end_with_it(
             await asyncio.sleep(0.02)
 
 
-async def test_stop_that_reaches_child_processes_too_fails_no_job(
-    client: AsyncClient, shared_url: str, launch: Launch
-) -> None:
+async def test_stop_that_reaches_child_processes_too_fails_no_job(client, shared_url, launch):
     """As a service manager does that signals every process of a service."""
     worker = await launch(shared_url)
     job = await client.enqueue(hang_in_process)
@@ -114,9 +104,7 @@ async def test_stop_that_reaches_child_processes_too_fails_no_job(
     assert (record.status, record.attempt, record.failures) == (Status.WAITING, 0, 0)
 
 
-async def test_stop_on_sigterm_lets_work_finish(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
-) -> None:
+async def test_stop_on_sigterm_lets_work_finish(client, shared_url, launch, tmp_path):
     go = tmp_path / "go"
     worker = await launch(shared_url, concurrency=1)
     job = await client.enqueue(wait_for_file, str(go))
@@ -133,8 +121,8 @@ async def test_stop_on_sigterm_lets_work_finish(
 
 
 async def test_stop_on_a_second_signal_gives_work_back_at_once(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
-) -> None:
+    client, shared_url, launch, tmp_path
+):
     worker = await launch(shared_url)
     job = await client.enqueue(wait_for_file, str(tmp_path / "never"))
     await worker.told("AttemptStarted", job.id)
@@ -147,7 +135,7 @@ async def test_stop_on_a_second_signal_gives_work_back_at_once(
     assert worker.told_so_far[-2:] == [("AttemptRequeued", job.id), ("WorkerStopped", None)]
 
 
-async def test_stop_on_sigint_is_at_once_when_idle(shared_url: str, launch: Launch) -> None:
+async def test_stop_on_sigint_is_at_once_when_idle(shared_url, launch):
     worker = await launch(shared_url)
     worker.send(signal.SIGINT)
 

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,7 +15,6 @@ from perdure import CONTEXT, AsyncClient, AsyncContext, AsyncJobHandle, Status, 
 from perdure.worker import service
 from perdure.worker.events import WorkerStarted
 from tests.backends.postgres.line import Line
-from tests.crash.conftest import Launch
 from tests.crash.crash_tasks import count
 from tests.postgres_schemas import with_query
 from tests.postgres_server import PostgresServer
@@ -47,8 +45,8 @@ async def client(url: str) -> AsyncIterator[AsyncClient]:
 
 
 async def test_reconnect_after_a_crash_of_postgresql_under_load(
-    client: AsyncClient, url: str, server: PostgresServer, launch: Launch, tmp_path: Path
-) -> None:
+    client, url, server, launch, tmp_path
+):
     log = tmp_path / "log"
     settings = {"concurrency": 8, "lease": "2s", "poll": "500ms"}
     workers = [await launch(url, **settings) for _ in range(2)]
@@ -69,7 +67,7 @@ async def test_reconnect_after_a_crash_of_postgresql_under_load(
     assert {job.failures for job in await client.jobs.list(limit=1000)} == {0}
 
 
-async def test_reconnect_after_all_connections_were_cut(client: AsyncClient, url: str) -> None:
+async def test_reconnect_after_all_connections_were_cut(client, url):
     @task
     async def double(number: int) -> int:
         await asyncio.sleep(0.01)
@@ -95,9 +93,7 @@ async def test_reconnect_after_all_connections_were_cut(client: AsyncClient, url
     await asyncio.wait_for(serving, 20)
 
 
-async def test_reconnect_when_connections_stay_open_and_nothing_comes_through(
-    client: AsyncClient, url: str
-) -> None:
+async def test_reconnect_when_connections_stay_open_and_nothing_comes_through(client, url):
     inside, opened = asyncio.Event(), asyncio.Event()
 
     @task
@@ -123,8 +119,8 @@ async def test_reconnect_when_connections_stay_open_and_nothing_comes_through(
 
 
 async def test_reconnect_does_not_hold_up_a_stop_while_the_store_is_down(
-    client: AsyncClient, url: str, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    client, url, server, monkeypatch
+):
     monkeypatch.setattr(service, "FLUSH_SECONDS", 1.0)
     monkeypatch.setattr(service, "SIGN_OFF_SECONDS", 0.5)
     inside = asyncio.Event()
@@ -154,8 +150,8 @@ def cut(url: str) -> None:
 
 
 async def test_reconnect_after_an_outage_longer_than_the_lease_takes_nothing_from_live_workers(
-    client: AsyncClient, url: str, server: PostgresServer
-) -> None:
+    client, url, server
+):
     opened = asyncio.Event()
     running: set[int] = set()
     all_run = asyncio.Event()

@@ -7,7 +7,6 @@ from datetime import timedelta
 from itertools import pairwise
 
 from perdure import AsyncClient, ScheduleRecord
-from tests.crash.conftest import Launch
 from tests.crash.crash_tasks import hang_once
 
 WAIT_SECONDS = 40.0
@@ -23,9 +22,7 @@ async def ticked(client: AsyncClient, count: int) -> ScheduleRecord:
     return record
 
 
-async def test_each_tick_starts_one_job_whoever_is_killed(
-    client: AsyncClient, shared_url: str, launch: Launch
-) -> None:
+async def test_each_tick_starts_one_job_whoever_is_killed(client, shared_url, launch):
     first, _ = [await launch(shared_url, **BRISK) for _ in range(2)]
     # Cancelling, each tick starts something, whatever became of the last one.
     await client.schedules.save("often", hang_once, every="1s", overlap="cancel", catch_up="all")

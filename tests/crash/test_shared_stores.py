@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from pathlib import Path
 
-from perdure import AsyncClient
-from tests.crash.conftest import Launch
 from tests.crash.crash_tasks import count
 
 JOBS = 600
 
 
 async def test_claim_two_processes_drain_one_queue_without_running_a_job_twice(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
-) -> None:
+    client, shared_url, launch, tmp_path
+):
     log = tmp_path / "log"
     workers = [await launch(shared_url, concurrency=8) for _ in range(2)]
     batches = await asyncio.gather(
@@ -36,8 +33,8 @@ async def test_claim_two_processes_drain_one_queue_without_running_a_job_twice(
 
 
 async def test_claim_of_two_processes_survives_that_one_is_killed_under_load(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
-) -> None:
+    client, shared_url, launch, tmp_path
+):
     log = tmp_path / "log"
     settings = {"concurrency": 8, "lease": "1s", "poll": "200ms"}
     jobs = await client.enqueue_many(count, [(number, str(log)) for number in range(JOBS)])

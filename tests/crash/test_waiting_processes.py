@@ -55,8 +55,8 @@ async def store(shared_url: str) -> AsyncIterator[Store]:
 
 @pytest.mark.timeout(180)
 async def test_a_thousand_waiting_runs_end_right_though_all_workers_were_gone(
-    client: AsyncClient, store: Store, shared_url: str, launch: Launch
-) -> None:
+    client, store, shared_url, launch
+):
     first, *others = await launch_some(launch, 3, shared_url, queues=["default"])
     await submit(client, PATIENT)
     await first.kill()
@@ -92,9 +92,7 @@ async def test_a_thousand_waiting_runs_end_right_though_all_workers_were_gone(
     await check_nothing_is_left(client, store)
 
 
-async def test_a_thousand_runs_that_wait_for_people_hold_nothing(
-    client: AsyncClient, store: Store, shared_url: str
-) -> None:
+async def test_a_thousand_runs_that_wait_for_people_hold_nothing(client, store, shared_url):
     watch = StoreWatch(shared_url)
     worker = Running(Worker(watch.store, flows=[question], poll="20ms"))
     await worker.start()

@@ -66,17 +66,17 @@ class TestTheWhole:
             ),
         ],
     )
-    def test_of_a_wrong_shape_is_refused(self, text: str, code: str) -> None:
+    def test_of_a_wrong_shape_is_refused(self, text, code):
         assert [each.code for each in faults(text)] == [code]
 
-    def test_fault_has_its_place_apart_and_is_told_with_it(self) -> None:
+    def test_fault_has_its_place_apart_and_is_told_with_it(self):
         [found] = faults("flow: f\nnodes:\n  - {id: a, task: pay, next: b}")
 
         assert found.source == Source(line=3, column=24)
         assert found.where == ("nodes", "a", "next")
         assert flow_fault_text(found) == "line 3: node 'a': unknown node 'b'; known: 'a'"
 
-    def test_of_many_faults_only_so_many_are_told(self) -> None:
+    def test_of_many_faults_only_so_many_are_told(self):
         nodes = "\n".join(f"  - {{id: n{at}, task: pay, colour: red}}" for at in range(500))
 
         found = faults(f"flow: f\nnodes:\n{nodes}")
@@ -197,12 +197,12 @@ class TestNodes:
             ),
         ],
     )
-    def test_of_a_wrong_shape_are_refused_where_they_are(self, text: str, code: str) -> None:
+    def test_of_a_wrong_shape_are_refused_where_they_are(self, text, code):
         found = faults(f"flow: f\nnodes:\n  - {{id: first, task: tick}}\n  {text}")
 
         assert [(line_of(each), each.code) for each in found] == [(4, code)]
 
-    def test_of_one_id_are_told_with_the_line_of_the_other(self) -> None:
+    def test_of_one_id_are_told_with_the_line_of_the_other(self):
         [found] = faults(
             HEAD + "  - {id: a, task: pay}\n  - {id: b, task: pay}\n  - {id: a, task: ask}"
         )
@@ -211,15 +211,15 @@ class TestNodes:
         assert found.args["there"] == "line 3"
 
     @pytest.mark.parametrize("id", ["a b", "-a", "", "ä", "a" * 129])
-    def test_have_ids_that_can_be_stored(self, id: str) -> None:
+    def test_have_ids_that_can_be_stored(self, id):
         assert fault(f'- {{id: "{id}", task: pay}}') == (1, "", "flow.node_id")
 
-    def test_by_id_cannot_be_given_another(self) -> None:
+    def test_by_id_cannot_be_given_another(self):
         [found] = faults("{flow: f, nodes: {a: {id: b, task: pay}}}")
 
         assert (found.where, found.code) == (("nodes", "a", "id"), "flow.two_ids")
 
-    def test_of_an_unknown_kind_name_the_nearest(self) -> None:
+    def test_of_an_unknown_kind_name_the_nearest(self):
         nodes = "  - {id: a, type: htp, config: {url: 1}, next: {bad: a2}}\n  - {id: a2, task: pay}"
 
         [found] = faults(HEAD + nodes)
@@ -228,7 +228,7 @@ class TestNodes:
         assert found.where == ("nodes", "a", "type")
         assert found.args["nearest"] == ("http",)
 
-    def test_are_called_as_their_task_can_be(self) -> None:
+    def test_are_called_as_their_task_can_be(self):
         two = task(name="two")(lambda a, b: a)
 
         with pytest.raises(InvalidFlow) as caught:
@@ -286,7 +286,7 @@ class TestEdges:
             ),
         ],
     )
-    def test_that_lead_nowhere_are_refused(self, text: str, told: tuple[int, str, str]) -> None:
+    def test_that_lead_nowhere_are_refused(self, text, told):
         assert fault(text) == told
 
     @pytest.mark.parametrize(
@@ -302,10 +302,10 @@ class TestEdges:
             ),
         ],
     )
-    def test_that_cannot_be_gathered_are_refused(self, node: str, code: str) -> None:
+    def test_that_cannot_be_gathered_are_refused(self, node, code):
         assert fault(f"- {node}") == (1, "a", code)
 
-    def test_from_a_misspelt_port_name_the_nearest(self) -> None:
+    def test_from_a_misspelt_port_name_the_nearest(self):
         node = "{id: a, type: check, config: {schema: true}, next: {pas: b, fail: null}}"
 
         found = faults(f"{HEAD}  - {node}\n  - {{id: b, task: pay}}")
@@ -313,7 +313,7 @@ class TestEdges:
         assert [each.code for each in found] == ["flow.port_unmentioned", "flow.unknown_port"]
         assert found[1].args["nearest"] == ("pass",)
 
-    def test_from_a_port_that_only_a_result_could_choose_tell_how_to_declare_it(self) -> None:
+    def test_from_a_port_that_only_a_result_could_choose_tell_how_to_declare_it(self):
         note = "- {id: a, type: note, config: {text: x}, next: {alt: b}}\n- {id: b, task: pay}"
 
         [found] = faults(HEAD + textwrap.indent(note, "  "))
@@ -323,14 +323,14 @@ class TestEdges:
             HEAD + textwrap.indent(note.replace("next:", "ports: [alt], next:"), "  "), tasks=TASKS
         )
 
-    def test_in_a_circle_are_refused_with_all_lines(self) -> None:
+    def test_in_a_circle_are_refused_with_all_lines(self):
         [found] = faults(HEAD + "  - {id: a, task: pay, next: b}\n  - {id: b, task: pay, next: a}")
 
         assert (line_of(found), found.code) == (3, "flow.cycle")
         assert found.args["ids"] == ("a", "b")
         assert found.args["nodes"] == "node 'a' (line 3), node 'b' (line 4)"
 
-    def test_may_end_where_an_option_leads(self) -> None:
+    def test_may_end_where_an_option_leads(self):
         flow = Flow.from_yaml(
             "{flow: f, nodes: [{id: a, task: pay, on_error: x, next: {x: null}},"
             "{id: ok, type: approval, config: {title: x}, next: {reject: null}, after: a}]}",
@@ -397,12 +397,12 @@ class TestInputsAndTemplates:
             ),
         ],
     )
-    def test_that_are_wrong_are_refused_at_their_key(self, text: str, line: int, code: str) -> None:
+    def test_that_are_wrong_are_refused_at_their_key(self, text, line, code):
         found = faults(HEAD + textwrap.indent(text, "  "))
 
         assert (line, code) in [(line_of(each) - 2, each.code) for each in found]
 
-    def test_of_a_broken_input_do_not_make_more_faults(self) -> None:
+    def test_of_a_broken_input_do_not_make_more_faults(self):
         found = faults(
             HEAD + "  - {id: a, type: note, inputs: {x: 5}, config: {text: '{{ x.y }}'}}"
         )
@@ -410,7 +410,7 @@ class TestInputsAndTemplates:
         assert [(each.code, each.where[2:]) for each in found] == [("yaml.type", ("inputs", "x"))]
 
 
-def test_everything_is_told_at_once() -> None:
+def test_everything_is_told_at_once():
     found = faults(
         """
         flow: f
@@ -430,7 +430,7 @@ def test_everything_is_told_at_once() -> None:
 
 class TestWhatIsGiven:
     @pytest.mark.parametrize("data", [None, 5, "x", [], object()])
-    def test_that_is_no_object_is_refused(self, data: object) -> None:
+    def test_that_is_no_object_is_refused(self, data):
         with pytest.raises(InvalidFlow):
             flow_from_dict(data)
 
@@ -447,11 +447,11 @@ class TestWhatIsGiven:
             {"a": {1, 2}},
         ],
     )
-    def test_that_is_not_json_is_refused(self, config: object) -> None:
+    def test_that_is_not_json_is_refused(self, config):
         with pytest.raises(InvalidFlow, match=r"nodes\.0\.config"):
             flow_from_dict({"flow": "f", "nodes": [{"id": "a", "task": "a", "config": config}]})
 
-    def test_that_contains_itself_is_refused(self) -> None:
+    def test_that_contains_itself_is_refused(self):
         data: dict[str, object] = {"flow": "f"}
         data["nodes"] = [data]
 
@@ -461,27 +461,27 @@ class TestWhatIsGiven:
         assert [each.code for each in caught.value.faults] == ["yaml.too_deep"]
 
     @pytest.mark.parametrize("tasks", [5, "x", ["x"], [lambda x: x], [Flow("f")]])
-    def test_as_tasks_must_be_tasks(self, tasks: object) -> None:
+    def test_as_tasks_must_be_tasks(self, tasks):
         with pytest.raises(InvalidInput, match=r"^tasks"):
             flow_from_dict({"flow": "f", "nodes": []}, tasks=tasks)  # type: ignore[arg-type]
 
-    def test_as_flows_must_be_built(self) -> None:
+    def test_as_flows_must_be_built(self):
         with pytest.raises(InvalidInput, match="is not a built flow"):
             flow_from_dict({"flow": "f", "nodes": []}, flows=[Flow("x")])  # type: ignore[list-item]
 
-    def test_as_two_tasks_of_one_name_is_refused_where_it_is_used(self) -> None:
+    def test_as_two_tasks_of_one_name_is_refused_where_it_is_used(self):
         first, second = (task(name="same")(lambda x: x) for _ in range(2))
         data = {"flow": "f", "nodes": [{"id": "a", "task": "same"}]}
 
         with pytest.raises(InvalidFlow, match="two different tasks"):
             flow_from_dict(data, tasks=[first, second])
 
-    def test_as_text_must_be_a_text(self) -> None:
+    def test_as_text_must_be_a_text(self):
         with pytest.raises(InvalidInput, match="text must be a string"):
             Flow.from_yaml(b"flow: f")  # type: ignore[arg-type]
 
 
-def test_faults_are_data_with_code_place_and_line() -> None:
+def test_faults_are_data_with_code_place_and_line():
     found = faults(
         """
         flow: f
@@ -506,7 +506,7 @@ def test_faults_are_data_with_code_place_and_line() -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_what_a_text_says_does_not_move_its_fault() -> None:
+def test_what_a_text_says_does_not_move_its_fault():
     node = """
     - id: ask
       type: approval

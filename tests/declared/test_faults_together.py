@@ -102,7 +102,7 @@ def told(node: str) -> list[str]:
         ),
     ],
 )
-def test_all_faults_of_a_node_are_told(node: str, codes: list[str]) -> None:
+def test_all_faults_of_a_node_are_told(node, codes):
     assert sorted(told(node)) == sorted(codes)
 
 
@@ -133,7 +133,7 @@ def test_all_faults_of_a_node_are_told(node: str, codes: list[str]) -> None:
         "{id: n, type: nope, config: {a: '{{ v }}'}, inputs: {v: first.output}}",
     ],
 )
-def test_a_fault_makes_no_others(node: str) -> None:
+def test_a_fault_makes_no_others(node):
     assert len(told(node)) == 1
 
 
@@ -147,14 +147,14 @@ def test_a_fault_makes_no_others(node: str) -> None:
         "{id: n, task: pay, on_error: 5}",
     ],
 )
-def test_what_follows_a_port_that_could_not_be_read_is_not_blamed(node: str) -> None:
+def test_what_follows_a_port_that_could_not_be_read_is_not_blamed(node):
     after = "{id: b, task: pay, after: 'n:b', inputs: {order: n.output}}"
     found = faults(f"{HEAD}  - {{id: first, task: load, next: n}}\n  - {node}\n  - {after}")
 
     assert [(line_of(each), node_of(each)) for each in found] == [(4, "n")], found
 
 
-def test_a_config_that_cannot_be_read_makes_no_more_faults() -> None:
+def test_a_config_that_cannot_be_read_makes_no_more_faults():
     node = """
     - {id: a, task: load, next: m}
     - id: m
@@ -170,7 +170,7 @@ def test_a_config_that_cannot_be_read_makes_no_more_faults() -> None:
     assert fault(node) == (6, "m", "condition.unknown_operator")
 
 
-def test_a_template_as_a_key_is_told_to_be_none() -> None:
+def test_a_template_as_a_key_is_told_to_be_none():
     node = '{id: b, task: pay, after: a, inputs: {k: a.output}, config: {order: {"{{ k }}": 1}}}'
 
     [found] = faults(f"{HEAD}  - {{id: a, task: load}}\n  - {node}")

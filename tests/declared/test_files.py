@@ -24,7 +24,7 @@ def refused(file: Path) -> list[str]:
     return [str(error).replace(str(file.parent), "") for error in caught.value.errors]
 
 
-def test_yaml_and_json_make_the_same_flow(tmp_path: Path) -> None:
+def test_yaml_and_json_make_the_same_flow(tmp_path):
     built = Flow("f").then(load).then(double, inputs={"number": "load.output.id"}).build()
     yaml = write(tmp_path, "f.yaml", built.to_yaml())
     data = write(tmp_path, "f.json", json.dumps(built.to_dict(), indent="\t"))
@@ -34,7 +34,7 @@ def test_yaml_and_json_make_the_same_flow(tmp_path: Path) -> None:
     assert run_flow(load_flow(yaml, tasks=TASKS), 21) == 42
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path):
     file = tmp_path / "f.yaml"
     file.write_bytes(b"\xef\xbb\xbfflow: f\r\nnodes:\r\n  - {id: load, task: load}\r\n")
 
@@ -42,7 +42,7 @@ def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
 
 
 class TestUnreadable:
-    def test_files_are_named_with_the_reason(self, tmp_path: Path) -> None:
+    def test_files_are_named_with_the_reason(self, tmp_path):
         assert refused(tmp_path / "none.yaml") == [
             "/none.yaml: cannot be read: No such file or directory"
         ]
@@ -50,21 +50,21 @@ class TestUnreadable:
         (tmp_path / "folder.yaml").mkdir()
         assert refused(tmp_path / "folder.yaml") == ["/folder.yaml: cannot be read: Is a directory"]
 
-    def test_bytes_are_refused(self, tmp_path: Path) -> None:
+    def test_bytes_are_refused(self, tmp_path):
         (tmp_path / "f.yaml").write_bytes(b"flow: \xff\xfe")
 
         assert refused(tmp_path / "f.yaml") == [
             "/f.yaml: is not UTF-8: invalid start byte at byte 6"
         ]
 
-    def test_files_say_their_name_in_every_fault(self, tmp_path: Path) -> None:
+    def test_files_say_their_name_in_every_fault(self, tmp_path):
         file = write(tmp_path, "f.yaml", "flow: f\nnodes:\n  - {id: a, task: lod}\n")
 
         assert refused(file) == ["/f.yaml:3: node 'a': unknown task 'lod'; did you mean 'load'?"]
 
 
 class TestChildren:
-    def test_can_be_files_beside(self, tmp_path: Path) -> None:
+    def test_can_be_files_beside(self, tmp_path):
         write(tmp_path, "parts/child.yaml", child.to_yaml())
         parent = write(
             tmp_path,
@@ -87,7 +87,7 @@ class TestChildren:
         assert found.version == python.build().version
         assert run_flow(found, 3) == 12
 
-    def test_are_found_beside_the_file_that_names_them(self, tmp_path: Path) -> None:
+    def test_are_found_beside_the_file_that_names_them(self, tmp_path):
         write(tmp_path, "a/b/inner.yaml", child.to_yaml())
         write(tmp_path, "a/mid.yml", nested("mid", "b/inner.yaml"))
         top = write(tmp_path, "top.yaml", nested("top", "a/mid.yml"))
@@ -96,7 +96,7 @@ class TestChildren:
             f"mid@{load_flow(tmp_path / 'a/mid.yml', tasks=TASKS).version}"
         }
 
-    def test_cannot_run_each_other_in_a_circle(self, tmp_path: Path) -> None:
+    def test_cannot_run_each_other_in_a_circle(self, tmp_path):
         write(tmp_path, "b.yaml", nested("b", "a.yaml"))
         top = write(tmp_path, "a.yaml", nested("a", "b.yaml"))
 
@@ -105,7 +105,7 @@ class TestChildren:
         assert any("in a circle: a.yaml → b.yaml → a.yaml" in fault for fault in faults)
         assert faults[0].startswith("/a.yaml:1: node 'child'")
 
-    def test_cannot_be_outside_of_the_folder(self, tmp_path: Path) -> None:
+    def test_cannot_be_outside_of_the_folder(self, tmp_path):
         write(tmp_path, "secret.yaml", child.to_yaml())
         outside = write(tmp_path, "in/f.yaml", nested("f", "../secret.yaml"))
         absolute = write(tmp_path, "in/g.yaml", nested("g", str(tmp_path / "secret.yaml")))
@@ -116,7 +116,7 @@ class TestChildren:
             [fault] = refused(file)
             assert "is outside of the folder of this flow" in fault
 
-    def test_tell_their_own_faults(self, tmp_path: Path) -> None:
+    def test_tell_their_own_faults(self, tmp_path):
         write(tmp_path, "inner.yaml", "flow: i\nnodes:\n  - {id: x, task: lod}\n")
         top = write(tmp_path, "top.yaml", nested("top", "inner.yaml"))
 

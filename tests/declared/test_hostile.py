@@ -75,7 +75,7 @@ def check_round_trip(flow: BuiltFlow | None) -> None:
 @given(st.text() | YAML_PIECES)
 @example("flow: f\nnodes: &n\n  - *n")
 @example("a: &a\n  b: *a")
-def test_any_text(text: str) -> None:
+def test_any_text(text):
     check_round_trip(from_yaml(text))
 
 
@@ -83,7 +83,7 @@ def test_any_text(text: str) -> None:
 @example({"flow": "f", "nodes": [{"id": "a", "type": "route", "ports": None}]})
 @example({"flow": "f", "nodes": [{"id": "a", "type": "task", "ports": None}]})
 @settings(max_examples=100)
-def test_any_data(data: Any) -> None:
+def test_any_data(data):
     check_round_trip(from_dict(data))
 
 
@@ -103,7 +103,7 @@ def nearly_right(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(nearly_right())
 @settings(max_examples=100)
-def test_any_change_of_a_right_flow(data: dict[str, Any]) -> None:
+def test_any_change_of_a_right_flow(data):
     check_round_trip(from_dict(data))
 
 
@@ -123,7 +123,7 @@ class TestManyFaults:
         ],
         ids=str,
     )
-    def test_come_to_an_end(self, node: dict[str, Any]) -> None:
+    def test_come_to_an_end(self, node):
         nodes = [{"id": f"n{at}", **node} for at in range(1_500)]
 
         with pytest.raises(InvalidFlow) as caught:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
 
 import pytest
 
@@ -45,7 +44,7 @@ class TestScalars:
             ("-1.5E-2", -0.015),
         ],
     )
-    def test_are_those_of_yaml_1_2(self, text: str, value: Any) -> None:
+    def test_are_those_of_yaml_1_2(self, text, value):
         found = read_yaml(f"a: {text}").data["a"]
 
         assert found == value
@@ -77,28 +76,28 @@ class TestScalars:
             "tRue",
         ],
     )
-    def test_that_yaml_1_1_takes_for_something_else_are_texts(self, text: str) -> None:
+    def test_that_yaml_1_1_takes_for_something_else_are_texts(self, text):
         assert read_yaml(f"a: {text}").data == {"a": text}
 
     @pytest.mark.parametrize("text", ['"12"', "'12'", '"true"', "'~'", "|-\n  12"])
-    def test_in_quotes_are_texts(self, text: str) -> None:
+    def test_in_quotes_are_texts(self, text):
         assert read_yaml(f"a: {text}").data["a"] in ("12", "true", "~")
 
     @pytest.mark.parametrize("text", [".inf", "-.INF", ".nan", "1e999", str(2**64), str(-(2**70))])
-    def test_that_json_cannot_carry_are_refused(self, text: str) -> None:
+    def test_that_json_cannot_carry_are_refused(self, text):
         assert refused(f"a: 1\nb: {text}") == [(2, "yaml.number")]
 
-    def test_of_very_many_digits_are_texts(self) -> None:
+    def test_of_very_many_digits_are_texts(self):
         assert read_yaml(f"a: {'9' * 10_000}").data == {"a": "9" * 10_000}
 
 
 class TestKeys:
-    def test_are_texts_as_they_are_written(self) -> None:
+    def test_are_texts_as_they_are_written(self):
         data = read_yaml("{no: 1, on: 2, 404: 3, true: 4, 1.50: 5, 2031-05-17: 6, ~: 7}").data
 
         assert list(data) == ["no", "on", "404", "true", "1.50", "2031-05-17", "~"]
 
-    def test_may_be_there_once(self) -> None:
+    def test_may_be_there_once(self):
         with pytest.raises(InvalidFlow) as caught:
             read_yaml("a: 1\nb: 2\na: 3", "f.yaml")
 
@@ -118,28 +117,28 @@ class TestKeys:
             ('"a\\0": 1', "yaml.unstorable"),
         ],
     )
-    def test_of_other_shapes_are_refused(self, text: str, code: str) -> None:
+    def test_of_other_shapes_are_refused(self, text, code):
         assert refused(text)[0][1] == code
 
-    def test_may_be_empty_where_that_is_said(self) -> None:
+    def test_may_be_empty_where_that_is_said(self):
         assert read_yaml('{"": 1}').data == {"": 1}
 
 
 class TestAnchors:
-    def test_stand_for_what_they_name(self) -> None:
+    def test_stand_for_what_they_name(self):
         assert read_yaml("a: &x [1, {b: 2}]\nc: *x").data["c"] == [1, {"b": 2}]
 
     @pytest.mark.parametrize("text", ["a: *x", "a: &x [*x]", "a: *x\nb: &x 1"])
-    def test_that_are_not_there_before_are_refused(self, text: str) -> None:
+    def test_that_are_not_there_before_are_refused(self, text):
         assert [code for _, code in refused(text)] == ["yaml.no_anchor"]
 
-    def test_cannot_grow_without_bound(self) -> None:
+    def test_cannot_grow_without_bound(self):
         lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
         lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
 
         assert [code for _, code in refused("\n".join(lines))] == ["yaml.too_many_values"]
 
-    def test_cannot_nest_without_bound(self) -> None:
+    def test_cannot_nest_without_bound(self):
         deep = "[" * 90 + "]" * 90
         lines = [f"a0: &a0 {deep}", f"a1: {'[' * 20}*a0{']' * 20}"]
 
@@ -166,15 +165,13 @@ class TestFiles:
             ("- " * 2_000 + "x", 1, "yaml.too_deep"),
         ],
     )
-    def test_that_cannot_be_read_are_refused_with_the_line(
-        self, text: str, line: int, code: str
-    ) -> None:
+    def test_that_cannot_be_read_are_refused_with_the_line(self, text, line, code):
         assert refused(text)[0] == (line, code)
 
-    def test_that_are_too_long_are_not_looked_at(self) -> None:
+    def test_that_are_too_long_are_not_looked_at(self):
         assert refused("a" * (parse.TEXT_MAX + 1)) == [(0, "yaml.too_long")]
 
-    def test_tell_all_that_is_wrong_at_once(self) -> None:
+    def test_tell_all_that_is_wrong_at_once(self):
         text = """
             a: .inf
             a: 2
@@ -185,7 +182,7 @@ class TestFiles:
 
         assert [line for line, _ in refused(text)[:4]] == [2, 3, 4, 5]
 
-    def test_know_where_everything_is(self) -> None:
+    def test_know_where_everything_is(self):
         text = "flow: x\nnodes:\n  - id: a\n    next:\n      no: b\n      yes: [c,\n        d]\n"
 
         document = read_yaml(text)
@@ -198,7 +195,7 @@ class TestFiles:
 
 
 class TestJson:
-    def test_is_read_with_tabs_and_escapes(self) -> None:
+    def test_is_read_with_tabs_and_escapes(self):
         text = '{\n\t"a": "\\ud83d\\ude00 \\\\ud83d\\u00e9\\/",\n\t"b": [1, null, true]\n}'
 
         document = read_json(text)

@@ -19,20 +19,20 @@ def names_under(heading: str) -> set[str]:
     return {NAME.findall(row[0])[0] for row in PAGE.table_under(heading)}
 
 
-def test_every_key_of_a_flow_is_there() -> None:
+def test_every_key_of_a_flow_is_there():
     assert names_under("The flow") == {*FLOW_KEYS, "nodes"}
 
 
-def test_every_key_of_a_node_is_there() -> None:
+def test_every_key_of_a_node_is_there():
     assert names_under("A node") == set(NODE_KEYS)
 
 
 @pytest.mark.parametrize("found_type", [found_type for found_type in FORMS if found_type != "task"])
-def test_every_key_of_a_config_is_there(found_type: str) -> None:
+def test_every_key_of_a_config_is_there(found_type):
     assert names_under(found_type) == set(FORMS[found_type].settings)
 
 
-def test_every_key_of_a_retry_is_there_with_its_default() -> None:
+def test_every_key_of_a_retry_is_there_with_its_default():
     keys: dict[str, Any] = RETRY["anyOf"][1]["properties"]
 
     shown = {NAME.findall(row[0])[0]: NAME.findall(row[1]) for row in PAGE.table_under("Retry")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -34,18 +33,18 @@ def definition(flow: BuiltFlow) -> Definition:
 
 @pytest.mark.parametrize("name", PAIRS)
 class TestPairs:
-    def test_have_the_same_version(self, name: str) -> None:
+    def test_have_the_same_version(self, name):
         found = in_yaml(PAIRS[name].yaml)
 
         assert definition(found) == definition(PAIRS[name].python)
         assert found.version == PAIRS[name].python.version
 
-    def test_come_back_from_what_they_write(self, name: str) -> None:
+    def test_come_back_from_what_they_write(self, name):
         for found in again(PAIRS[name].python):
             assert definition(found) == definition(PAIRS[name].python)
             assert found.version == PAIRS[name].python.version
 
-    def test_write_the_same_again(self, name: str) -> None:
+    def test_write_the_same_again(self, name):
         python = PAIRS[name].python
 
         [from_yaml, from_data] = again(python)
@@ -54,7 +53,7 @@ class TestPairs:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_flow_of_the_catalogue_comes_back(name: str) -> None:
+def test_every_flow_of_the_catalogue_comes_back(name):
     flow = CASES[name].flow
 
     assert {found.version for found in again(flow)} == {flow.version}
@@ -65,11 +64,11 @@ def test_every_flow_of_the_catalogue_comes_back(name: str) -> None:
     [*PARALLEL, sample_flows.orders, sample_flows.longer, sample_flows.shipping],
     ids=lambda flow: str(flow.name),
 )
-def test_other_flows_come_back(flow: BuiltFlow) -> None:
+def test_other_flows_come_back(flow):
     assert {found.version for found in again(flow)} == {flow.version}
 
 
-def test_several_flows_can_give_the_tasks_of_one(tmp_path: Path) -> None:
+def test_several_flows_can_give_the_tasks_of_one(tmp_path):
     """Even where they use plain functions, or kinds, under names that others have too."""
     for flow in FLOWS:
         file = tmp_path / "flow.yaml"
@@ -79,7 +78,7 @@ def test_several_flows_can_give_the_tasks_of_one(tmp_path: Path) -> None:
 
 
 class TestPlainFunctions:
-    def test_run_where_their_node_does(self) -> None:
+    def test_run_where_their_node_does(self):
         flow = (
             Flow("placed")
             .then(price)
@@ -95,13 +94,13 @@ class TestPlainFunctions:
         assert "queue: fast" in flow.to_yaml()
         assert "queue: slow" not in flow.to_yaml()
 
-    def test_are_told_from_tasks_of_the_same_name(self) -> None:
+    def test_are_told_from_tasks_of_the_same_name(self):
         looks_so = task(name="placed.same")(lambda order: order)
         flow = Flow("placed").then(price).then(looks_so, name="same").build()
 
         assert {found.version for found in again(flow)} == {flow.version}
 
-    def test_of_a_kind_run_where_their_node_does(self) -> None:
+    def test_of_a_kind_run_where_their_node_does(self):
         flow = Flow("placed").then(price).use("note", {"text": "x"}, priority=3).build()
 
         assert {found.version for found in again(flow)} == {flow.version}
@@ -127,12 +126,12 @@ class TestRareShapes:
             Flow("a: b # c").then(load, name="no").then(pay, name="1e3", undo=take_back),
         ],
     )
-    def test_come_back(self, flow: Flow) -> None:
+    def test_come_back(self, flow):
         built = flow.build()
 
         assert {found.version for found in again(built)} == {built.version}
 
-    def test_of_one_name_and_two_versions(self) -> None:
+    def test_of_one_name_and_two_versions(self):
         other = Flow("child").then(pay).build()
         flow = Flow("f").flow(child, name="a").flow(other, name="b").build()
 

@@ -28,30 +28,30 @@ def faults(data: Any) -> list[str]:
     return [error.message for error in VALIDATOR.iter_errors(data)]
 
 
-def test_the_published_schema_is_current() -> None:
+def test_the_published_schema_is_current():
     """Write it anew with ``python -m perdure.flows.yaml.schema``."""
     assert made_schema() == SCHEMA
 
 
-def test_it_is_a_schema() -> None:
+def test_it_is_a_schema():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-def test_it_has_every_kind() -> None:
+def test_it_has_every_kind():
     node_types = SCHEMA["$defs"]["node"]["properties"]["type"]["anyOf"][0]["enum"]
 
     assert set(node_types) == {*STRUCTURAL, *NodeTypes()}
     assert set(FORMS) == set(STRUCTURAL)
 
 
-def test_it_describes_every_key() -> None:
+def test_it_describes_every_key():
     node = SCHEMA["$defs"]["node"]["properties"]
 
     assert all(each.get("description") for each in node.values())
     assert set(node) == set(NODE_KEYS)
 
 
-def test_kinds_of_ones_own_can_be_added() -> None:
+def test_kinds_of_ones_own_can_be_added():
     schema = made_schema(NodeTypes([Translate]))
     data = {"flow": "f", "nodes": [{"id": "a", "type": "translate", "config": {"txt": 1}}]}
 
@@ -60,12 +60,12 @@ def test_kinds_of_ones_own_can_be_added() -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_it_takes_flows_that_are_right(name: str) -> None:
+def test_it_takes_flows_that_are_right(name):
     assert faults(read_yaml(textwrap.dedent(PAIRS[name].yaml)).data) == []
 
 
 @pytest.mark.parametrize("name", [*PAIRS, *CASES])
-def test_it_takes_what_flows_write(name: str) -> None:
+def test_it_takes_what_flows_write(name):
     flow = PAIRS[name].python if name in PAIRS else CASES[name].flow
 
     assert faults(flow.to_dict()) == []
@@ -107,7 +107,7 @@ WRONG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("node", WRONG, ids=str)
-def test_it_refuses_what_the_reader_refuses(node: dict[str, Any]) -> None:
+def test_it_refuses_what_the_reader_refuses(node):
     data = {"flow": "f", "nodes": [node]}
 
     with pytest.raises(InvalidFlow):

@@ -33,7 +33,7 @@ DATA: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(DATA)
-def test_all_data_is_read_back_as_it_was(data: Any) -> None:
+def test_all_data_is_read_back_as_it_was(data):
     found = read_yaml(dumped({"data": data})).data["data"]
 
     assert found == data
@@ -41,7 +41,7 @@ def test_all_data_is_read_back_as_it_was(data: Any) -> None:
 
 
 @given(st.timedeltas(timedelta(0), timedelta(days=3650)))
-def test_durations_are_read_back_as_they_were(duration: timedelta) -> None:
+def test_durations_are_read_back_as_they_were(duration):
     assert check.span(duration_text(duration), "x") == duration
 
 
@@ -49,11 +49,11 @@ def test_durations_are_read_back_as_they_were(duration: timedelta) -> None:
     "seconds, text",
     [(0, "0s"), (90, "1m30s"), (3600, "1h"), (0.25, "250ms"), (694_861.5, "8d1h1m1s500ms")],
 )
-def test_durations_are_written_as_people_do(seconds: float, text: str) -> None:
+def test_durations_are_written_as_people_do(seconds, text):
     assert duration_text(timedelta(seconds=seconds)) == text
 
 
-def test_a_flow_is_short_and_in_the_order_of_the_work() -> None:
+def test_a_flow_is_short_and_in_the_order_of_the_work():
     flow = (
         Flow("ship", on_failure="finish")
         .then(load, retries=Retry(3, first="2s"), timeout="1m")
@@ -122,7 +122,7 @@ nodes:
     )
 
 
-def test_what_is_written_is_ones_own() -> None:
+def test_what_is_written_is_ones_own():
     flow = Flow("f").then(pay, config={"order": {"id": 1}}).build()
 
     flow.to_dict()["nodes"][0]["config"]["order"]["id"] = 2
@@ -130,7 +130,7 @@ def test_what_is_written_is_ones_own() -> None:
     assert flow.to_dict()["nodes"][0]["config"] == {"order": {"id": 1}}
 
 
-def test_what_is_written_is_always_the_same() -> None:
+def test_what_is_written_is_always_the_same():
     forwards = Flow("f").node("a", load).node("b", pay, after="a").node("c", ask, after="a")
     backwards = Flow("f").node("c", ask, after="a").node("b", pay, after="a").node("a", load)
 

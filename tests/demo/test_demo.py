@@ -6,9 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +22,7 @@ EXPECTED = Expected(items=["count_words[0]", "count_words[1]"], words=10)
 
 
 @pytest.mark.timeout(150)
-def test_ends_by_itself_with_a_good_result(tmp_path: Path) -> None:
+def test_ends_by_itself_with_a_good_result(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "perdure.demo", "--fast"],
         cwd=tmp_path,
@@ -63,7 +61,7 @@ def _look_where_it_says(said: str) -> None:
 
 
 class TestFlow:
-    def test_counts_the_words_of_all_books(self, tmp_path: Path) -> None:
+    def test_counts_the_words_of_all_books(self, tmp_path):
         library = Library(tmp_path, count=3, pages=2)
 
         result = run_flow(
@@ -100,7 +98,7 @@ class TestJudge:
     SECOND = ("item_completed", "count_words[1]", {"attempt": 2})
     END = ("run_completed", "", {"words": 10})
 
-    def test_is_content_when_everything_was_committed_once(self) -> None:
+    def test_is_content_when_everything_was_committed_once(self):
         failed = ("node_retried", "fetch_prices", None)
         prices = ("node_completed", "fetch_prices", {"attempt": 2})
 
@@ -123,5 +121,5 @@ class TestJudge:
             ),
         ],
     )
-    def test_names_what_is_wrong(self, events: Sequence[EventRecord], problem: str) -> None:
+    def test_names_what_is_wrong(self, events, problem):
         assert problem in judge(events, EXPECTED).problems

@@ -48,9 +48,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_the_examples_of_a_page_run_as_they_stand(
-    name: str, tmp_path: Path, database: str | None
-) -> None:
+def test_the_examples_of_a_page_run_as_they_stand(name, tmp_path, database):
     page = PAGES[name]
     script = write_script(page, tmp_path, database)
 
@@ -62,14 +60,14 @@ def test_the_examples_of_a_page_run_as_they_stand(
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_block_of_a_page_is_either_run_or_only_shown(name: str) -> None:
+def test_every_block_of_a_page_is_either_run_or_only_shown(name):
     languages = {block.language for block in PAGES[name].blocks}
 
     assert languages <= RUN | SHOWN
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_no_python_hides_in_blocks_that_are_only_shown(name: str) -> None:
+def test_no_python_hides_in_blocks_that_are_only_shown(name):
     page = PAGES[name]
     shown = [block.code for block in page.blocks if block.language in SHOWN]
     indented = [line for line in page.prose if line.startswith("    ")]
@@ -79,7 +77,7 @@ def test_no_python_hides_in_blocks_that_are_only_shown(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_saved_file_is_used_further_down(name: str) -> None:
+def test_every_saved_file_is_used_further_down(name):
     page = PAGES[name]
 
     unused = [

@@ -36,7 +36,7 @@ def default_in(cell: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["Flow", *OWN])
-def test_every_option_of_a_call_is_there_with_its_default(name: str) -> None:
+def test_every_option_of_a_call_is_there_with_its_default(name):
     described = Flow.__init__ if name == "Flow" else getattr(Flow, name)
 
     shown = {NAME.findall(row[0])[0]: default_in(row[1]) for row in PAGE.table_under(name)}
@@ -54,13 +54,13 @@ def test_every_option_of_a_call_is_there_with_its_default(name: str) -> None:
         ),
     ],
 )
-def test_every_option_of_a_node_is_there(heading: str, options: frozenset[str]) -> None:
+def test_every_option_of_a_node_is_there(heading, options):
     rows = PAGE.table_under(heading)
 
     assert {NAME.findall(row[0])[0] for row in rows} == options
 
 
-def test_every_name_on_a_built_flow_is_there() -> None:
+def test_every_name_on_a_built_flow_is_there():
     rows = PAGE.table_under("build")
     built = Flow("any").then(lambda value: value, name="node").build()
 
@@ -69,7 +69,7 @@ def test_every_name_on_a_built_flow_is_there() -> None:
     assert shown == {name for name in dir(built) if not name.startswith("_")}
 
 
-def test_the_limits_are_right() -> None:
+def test_the_limits_are_right():
     [line] = [line for line in PAGE.prose if line.startswith("- A flow has at most")]
 
     assert re.findall(r"[\d,]+", line)[:2] == [f"{NODES_MAX:,}", str(NESTING_MAX)]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from perdure.engine.fold import fold
 from perdure.errors import PerdureError
 from perdure.model.event import RunForked, RunSubmitted
-from perdure.model.graph import Graph
 from perdure.model.run import RunState
 from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, RetryRun, Trigger
 from perdure.model.wait import Report, ReportStatus
@@ -34,7 +33,6 @@ from tests.engine.graphs import (
     task,
 )
 from tests.engine.played import Played
-from tests.engine.worlds import World
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "lifecycle.md"
 JOBS, RUNS = PAGE.read_text().split("\n## The life of a run\n")
@@ -54,13 +52,13 @@ class TestJobs:
             for after in afters
         }
 
-    def test_the_table_on_the_page_is_the_transition_table(self) -> None:
+    def test_the_table_on_the_page_is_the_transition_table(self):
         rows = self.ROW.findall(JOBS)
 
         shown = {(op, before, after) for op, before, to in rows for after in to.split(", ")}
         assert shown - {("operation", "from", "to")} == self.wanted()
 
-    def test_the_picture_shows_every_transition_but_replace(self) -> None:
+    def test_the_picture_shows_every_transition_but_replace(self):
         edges = self.EDGE.findall(JOBS)
 
         shown = {(operation, before, after) for before, after, operation in edges}
@@ -79,21 +77,19 @@ class TestRuns:
             for after in afters.split(", ")
         }
 
-    def test_every_row_of_the_table_can_happen_and_no_other_does(self) -> None:
+    def test_every_row_of_the_table_can_happen_and_no_other_does(self):
         seen = {each for run in lives() for each in transitions(run)}
 
         assert seen == self.shown()
 
-    def test_the_picture_shows_what_the_table_says(self) -> None:
+    def test_the_picture_shows_what_the_table_says(self):
         drawn = {(before.replace("[*]", NEW), after) for before, after in self.EDGE.findall(RUNS)}
 
         assert drawn == {(before, after) for _, before, after in self.shown()}
 
     @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
     @given(graphs(has_undo=True), worlds(failures=30), st.integers(0, 2**31), st.data())
-    def test_nothing_else_happens_in_any_flow(
-        self, graph: Graph, world: World, seed: int, data: st.DataObject
-    ) -> None:
+    def test_nothing_else_happens_in_any_flow(self, graph, world, seed, data):
         run = Played(graph, [1, 2], checks=False)
         driver = Driver(run, world, seed)
         asks: list[Trigger | None] = [

@@ -13,13 +13,13 @@ NAMES = [page.name for page in LINKING]
 
 
 @pytest.mark.parametrize("page", LINKING, ids=NAMES)
-def test_every_link_of_a_page_leads_somewhere(page: Page) -> None:
+def test_every_link_of_a_page_leads_somewhere(page):
     broken = [link for link in page.links if not leads_somewhere(page, link)]
 
     assert broken == []
 
 
-def test_the_index_links_every_page() -> None:
+def test_the_index_links_every_page():
     index = Page(ROOT / "docs" / "index.md")
     linked = {target_of(index, link) for link in index.links}
 

@@ -60,26 +60,24 @@ class TestSettings:
             ("JobQueue", perdure.AsyncJobQueue),
         ],
     )
-    def test_every_option_is_there_with_its_default(
-        self, heading: str, described: Callable[..., Any]
-    ) -> None:
+    def test_every_option_is_there_with_its_default(self, heading, described):
         rows = SETTINGS.table_under(heading)
 
         assert {unquoted(name): default_in(cell) for name, cell, _ in rows} == options_of(described)
 
-    def test_every_option_of_a_task_is_there(self) -> None:
+    def test_every_option_of_a_task_is_there(self):
         from perdure.tasks.options import CallOptions
 
         assert names_in(SETTINGS.table_under("Options")) == CallOptions.__optional_keys__
 
-    def test_every_call_of_a_client_is_there(self) -> None:
+    def test_every_call_of_a_client_is_there(self):
         rows = SETTINGS.table_under("Other calls of a client")
 
         others = {"enqueue", "enqueue_many", "submit", "namespace", "store_url", *GROUPS}
         of_groups = {"jobs.handle", "jobs.results", "runs.handle"}
         assert names_in(rows) == (public_names(perdure.Client) - others) | of_groups
 
-    def test_the_signatures_of_a_clients_calls_are_right(self) -> None:
+    def test_the_signatures_of_a_clients_calls_are_right(self):
         shown = [
             call
             for row in SETTINGS.table_under("Other calls of a client")
@@ -92,21 +90,21 @@ class TestSettings:
             own = call.removeprefix(f"{group}.")
             assert is_signature_of(groups.get(group, perdure.AsyncClient), own)
 
-    def test_every_name_on_a_handle_is_there(self) -> None:
+    def test_every_name_on_a_handle_is_there(self):
         assert names_in(SETTINGS.table_under("Handles")) == public_names(perdure.JobHandle)
 
-    def test_every_name_on_a_run_handle_is_there(self) -> None:
+    def test_every_name_on_a_run_handle_is_there(self):
         assert names_in(SETTINGS.table_under("Run handles")) == public_names(perdure.RunHandle)
 
-    def test_everything_that_is_known_of_a_node_is_there(self) -> None:
+    def test_everything_that_is_known_of_a_node_is_there(self):
         [row] = [row for row in SETTINGS.table_under("Run handles") if row[0] == "`nodes()`"]
 
         assert NAME.findall(row[1]) == list(NodeRecord.__struct_fields__)
 
-    def test_every_name_on_a_context_is_there(self) -> None:
+    def test_every_name_on_a_context_is_there(self):
         assert names_in(SETTINGS.table_under("Context")) == public_names(AsyncContext)
 
-    def test_every_method_of_a_worker_is_named(self) -> None:
+    def test_every_method_of_a_worker_is_named(self):
         attributes = {"tasks", "flows", "settings", "store_url"}
         methods = public_names(perdure.Worker) - attributes
 
@@ -115,25 +113,25 @@ class TestSettings:
 
 
 class TestOperations:
-    def test_are_listed_as_they_are_declared(self) -> None:
+    def test_are_listed_as_they_are_declared(self):
         found = page("docs/reference/operations.md").text
         assert found == operations_page.page(), "python -m tests.docs.operations_page --write"
 
 
 class TestErrors:
-    def test_are_listed_as_they_are_declared(self) -> None:
+    def test_are_listed_as_they_are_declared(self):
         assert ERRORS.text == errors_page.page(), "python -m tests.docs.errors_page --write"
 
 
 class TestEvents:
-    def test_every_event_is_there_with_its_fields(self) -> None:
+    def test_every_event_is_there_with_its_fields(self):
         shown = {unquoted(row[0]): NAME.findall(row[1]) for row in EVENTS.table_under("Events")}
 
         assert shown == {
             found_type.__name__: own_fields(found_type) for found_type in event_types()
         }
 
-    def test_every_event_of_a_run_is_there_with_its_fields(self) -> None:
+    def test_every_event_of_a_run_is_there_with_its_fields(self):
         rows = EVENTS.table_under("Events of a run")
 
         assert {unquoted(row[0]): NAME.findall(row[1]) for row in rows} == {
@@ -141,23 +139,23 @@ class TestEvents:
             for found_type in get_args(Event)
         }
 
-    def test_everything_on_the_record_of_an_event_is_there(self) -> None:
+    def test_everything_on_the_record_of_an_event_is_there(self):
         [line] = [line for line in EVENTS.prose if line.startswith("Every record has")]
 
         named = set(NAME.findall(line))
         assert named == set(EventRecord.__struct_fields__)
 
-    def test_everything_that_may_follow_from_an_event_is_there(self) -> None:
+    def test_everything_that_may_follow_from_an_event_is_there(self):
         [line] = [line for line in EVENTS.prose if line.startswith("`effects` ")]
 
         assert set(NAME.findall(line)) - {"effects", "ref"} == set(Effects.__struct_fields__)
 
-    def test_every_number_is_there(self) -> None:
+    def test_every_number_is_there(self):
         rows = EVENTS.table_under("Numbers")
 
         assert [unquoted(row[0]) for row in rows] == list(WorkerStats.__struct_fields__)
 
-    def test_every_log_line_is_there_with_its_level(self) -> None:
+    def test_every_log_line_is_there_with_its_level(self):
         shown = {
             unquoted(message): level.partition(" ")[0]
             for message, level, _ in EVENTS.table_under("Log lines")
@@ -169,22 +167,22 @@ class TestEvents:
 
 
 class TestCommandLine:
-    def test_is_listed_as_it_is_declared(self) -> None:
+    def test_is_listed_as_it_is_declared(self):
         found = cli_page.PAGE.read_text(encoding="utf-8")
 
         assert found == cli_page.page(found), "python -m tests.docs.cli_page --write"
 
-    def test_every_exit_code_is_there(self) -> None:
+    def test_every_exit_code_is_there(self):
         assert [int(row[0]) for row in CLI.table_under("Exit codes")] == list(ExitCode)
 
 
 class TestStoreUrls:
-    def test_every_option_of_sqlite_is_there_with_its_default(self) -> None:
+    def test_every_option_of_sqlite_is_there_with_its_default(self):
         rows = URLS.table_under("SQLite")
 
         assert {unquoted(row[0]): unquoted(row[1]) for row in rows} == sqlite_address._OPTIONS
 
-    def test_every_option_of_postgresql_is_there_with_its_default(self) -> None:
+    def test_every_option_of_postgresql_is_there_with_its_default(self):
         rows = URLS.table_under("PostgreSQL")
         plain = address.parse_address("postgresql://localhost/app")
 
@@ -198,14 +196,14 @@ class TestStoreUrls:
         }
         assert {unquoted(row[0]) for row in rows} == set(address._OURS)
 
-    def test_every_option_that_is_passed_on_is_there(self) -> None:
+    def test_every_option_that_is_passed_on_is_there(self):
         [line] = [line for line in URLS.prose if line.startswith("These are passed on")]
 
         assert set(NAME.findall(line)) - {"perdure"} == set(address._OF_THE_SERVER)
 
 
 class TestDependencies:
-    def test_every_dependency_is_there_with_its_reason(self) -> None:
+    def test_every_dependency_is_there_with_its_reason(self):
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         extras = [name for extra in project["optional-dependencies"].values() for name in extra]
         wanted = {

@@ -43,13 +43,13 @@ def described() -> list[str]:
     return [name for each in API for name in DIRECTIVE.findall(each.text)]
 
 
-def test_the_navigation_has_every_page_once() -> None:
+def test_the_navigation_has_every_page_once():
     pages = [each.name.removeprefix("docs/") for each in all_pages() if each.name != "README.md"]
 
     assert sorted(leaves(settings()["nav"])) == sorted(pages)
 
 
-def test_nothing_is_fetched_from_elsewhere() -> None:
+def test_nothing_is_fetched_from_elsewhere():
     made_from = settings()
 
     assert made_from["theme"]["font"] is False
@@ -57,7 +57,7 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_name_is_described_once(name: str) -> None:
+def test_every_public_name_is_described_once(name):
     described_as = getattr(perdure, name)
     is_error = isinstance(described_as, type) and issubclass(described_as, BaseException)
 
@@ -65,11 +65,11 @@ def test_every_public_name_is_described_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", testing.__all__)
-def test_every_name_of_the_testing_kit_is_described_once(name: str) -> None:
+def test_every_name_of_the_testing_kit_is_described_once(name):
     assert described().count(f"perdure.testing.{name}") == 1
 
 
-def test_errors_are_described_as_a_whole_and_nothing_that_is_not_there() -> None:
+def test_errors_are_described_as_a_whole_and_nothing_that_is_not_there():
     there = {f"perdure.{name}" for name in PUBLIC}
     kit = {f"perdure.testing.{name}" for name in testing.__all__}
 
@@ -77,11 +77,11 @@ def test_errors_are_described_as_a_whole_and_nothing_that_is_not_there() -> None
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_name_says_what_it_is(name: str) -> None:
+def test_every_public_name_says_what_it_is(name):
     assert inspect.getdoc(getattr(perdure, name)), f"perdure.{name} has no docstring"
 
 
-def test_the_picture_of_a_run_is_there() -> None:
+def test_the_picture_of_a_run_is_there():
     pictures = re.findall(r'<img src="([^"]+)"', page("README.md").text)
 
     assert pictures != []

@@ -44,7 +44,7 @@ def request_of(run: Played) -> ApprovalRequest:
 
 
 class TestAsking:
-    def test_opens_a_wait_in_the_inbox_of_its_deciders_and_holds_nothing(self) -> None:
+    def test_opens_a_wait_in_the_inbox_of_its_deciders_and_holds_nothing(self):
         run = asked(deciders=("finance", "ann"), timeout_ms=1000)
 
         [wait] = run.decision.waits
@@ -52,7 +52,7 @@ class TestAsking:
         assert (wait.deciders, wait.delay) == (("finance", "ann"), timedelta(seconds=1))
         assert (run.live, run.status) == ({"ok": WAIT}, RunStatus.WAITING)
 
-    def test_fills_in_texts_and_shows_what_it_is_told_to(self) -> None:
+    def test_fills_in_texts_and_shows_what_it_is_told_to(self):
         run = Played(
             chain(
                 task("load"),
@@ -72,19 +72,19 @@ class TestAsking:
         assert (request.title, request.message) == ("Pay 30?", "For Ann, run run")
         assert (request.show, request.data) == ({"who": "Ann"}, {"amount": 30})
 
-    def test_without_inputs_it_is_about_the_value_before_it(self) -> None:
+    def test_without_inputs_it_is_about_the_value_before_it(self):
         run = asked({"draft": "Dear"}, title="Send {{ value.draft }}?")
 
         request = request_of(run)
         assert request.title == "Send Dear?"
         assert request.show == request.data == {"draft": "Dear"}
 
-    def test_data_is_never_taken_for_a_template(self) -> None:
+    def test_data_is_never_taken_for_a_template(self):
         run = asked({"draft": "{{ secret.KEY }} {{ value.draft }}"}, title="{{ value.draft }}")
 
         assert request_of(run).title == "{{ secret.KEY }} {{ value.draft }}"
 
-    def test_a_missing_key_fails_the_node(self) -> None:
+    def test_a_missing_key_fails_the_node(self):
         run = asked({}, title="{{ value.draft }}")
 
         assert run.state.failure is not None
@@ -92,7 +92,7 @@ class TestAsking:
 
 
 class TestAnswering:
-    def test_approving_goes_on_with_who_decided_what(self) -> None:
+    def test_approving_goes_on_with_who_decided_what(self):
         run = asked({"draft": "Dear"})
         run.answer("ok", by="ann", note="fine")
 
@@ -106,7 +106,7 @@ class TestAnswering:
         assert run.decision.close_waits == ["ok"]
         assert not run.state.approvals
 
-    def test_an_answer_may_change_the_data(self) -> None:
+    def test_an_answer_may_change_the_data(self):
         run = asked({"amount": 30, "to": "Bob"}, form=FORM)
         run.answer("ok", data={"amount": 20})
 
@@ -116,7 +116,7 @@ class TestAnswering:
             "reason": "none given",
         }
 
-    def test_the_form_is_prefilled_by_the_data(self) -> None:
+    def test_the_form_is_prefilled_by_the_data(self):
         run = asked({"amount": 30}, form=FORM)
         run.answer("ok")
 
@@ -126,9 +126,7 @@ class TestAnswering:
         "data, field",
         [({"amount": 0}, "amount"), ({"amount": "x"}, "amount"), ({"reason": 1}, "reason")],
     )
-    def test_data_that_does_not_fit_the_form_changes_nothing(
-        self, data: dict[str, Any], field: str
-    ) -> None:
+    def test_data_that_does_not_fit_the_form_changes_nothing(self, data, field):
         run = asked({}, form=FORM)
         before = run.state
 
@@ -137,7 +135,7 @@ class TestAnswering:
         assert field in by_field(refused.value.faults)
         assert run.state is before
 
-    def test_only_what_the_form_offers_can_be_changed(self) -> None:
+    def test_only_what_the_form_offers_can_be_changed(self):
         run = asked({"amount": 30, "iban": "DE1"}, form=FORM)
 
         with pytest.raises(InvalidAnswer) as refused:
@@ -149,11 +147,11 @@ class TestAnswering:
         run.answer("ok", data={"amount": 5, "iban": "DE99"})
         assert run.inputs["end"]["data"]["iban"] == "DE99"
 
-    def test_data_must_be_an_object_where_there_is_a_form(self) -> None:
+    def test_data_must_be_an_object_where_there_is_a_form(self):
         with pytest.raises(InvalidAnswer, match="object"):
             asked({}, form=FORM).answer("ok", data=[1])
 
-    def test_to_reject_needs_no_form_but_data_that_comes_with_it_must_fit(self) -> None:
+    def test_to_reject_needs_no_form_but_data_that_comes_with_it_must_fit(self):
         run = asked({}, form=FORM, on_reject="continue")
 
         with pytest.raises(InvalidAnswer, match="amount"):
@@ -161,11 +159,11 @@ class TestAnswering:
         run.answer("ok", "reject")
         assert (run.inputs["end"]["decision"], run.inputs["end"]["data"]) == ("reject", {})
 
-    def test_an_answer_that_it_does_not_have_is_refused(self) -> None:
+    def test_an_answer_that_it_does_not_have_is_refused(self):
         with pytest.raises(InvalidAnswer, match="'approve', 'reject'"):
             asked().answer("ok", "approved")
 
-    def test_deciding_twice_is_refused(self) -> None:
+    def test_deciding_twice_is_refused(self):
         run = asked()
         run.answer("ok", by="ann")
 
@@ -173,11 +171,11 @@ class TestAnswering:
             run.answer("ok", "reject", by="bob")
         assert run.live == {"end": JOB}
 
-    def test_late_is_refused_though_nobody_has_seen_to_it_yet(self) -> None:
+    def test_late_is_refused_though_nobody_has_seen_to_it_yet(self):
         with pytest.raises(ApprovalDecided, match="time"):
             asked(timeout_ms=10).answer("ok", is_late=True)
 
-    def test_before_its_time_and_of_other_nodes_there_is_none(self) -> None:
+    def test_before_its_time_and_of_other_nodes_there_is_none(self):
         run = Played(chain(task("a"), approval(), task("end")))
 
         with pytest.raises(ApprovalNotFound, match="not come to it"):
@@ -185,7 +183,7 @@ class TestAnswering:
         with pytest.raises(ApprovalNotFound, match="'run:ok'"):
             run.answer("end")
 
-    def test_after_the_run_was_cancelled_it_is_closed(self) -> None:
+    def test_after_the_run_was_cancelled_it_is_closed(self):
         run = asked()
         run.cancel()
 
@@ -194,7 +192,7 @@ class TestAnswering:
 
 
 class TestDeciders:
-    def test_only_those_named_may_decide_by_name_or_role(self) -> None:
+    def test_only_those_named_may_decide_by_name_or_role(self):
         run = asked(deciders=("finance", "ann"))
 
         with pytest.raises(NotDecider, match="'finance', 'ann'"):
@@ -204,13 +202,13 @@ class TestDeciders:
         run.answer("ok", by="bob", roles=("sales", "finance"))
         assert run.inputs["end"]["by"] == ["bob"]
 
-    def test_any_one_of_them_decides(self) -> None:
+    def test_any_one_of_them_decides(self):
         run = asked(deciders=("ann", "bob"), on_reject="continue")
         run.answer("ok", "reject", by="bob")
 
         assert run.inputs["end"]["decision"] == "reject"
 
-    def test_all_must_approve_and_one_may_reject(self) -> None:
+    def test_all_must_approve_and_one_may_reject(self):
         run = asked(deciders=("ann", "bob"), quorum=0)
         run.answer("ok", by="ann")
         assert run.live == {"ok": WAIT}
@@ -224,7 +222,7 @@ class TestDeciders:
         run.answer("ok", "reject", by="bob")
         assert run.inputs["end"]["decision"] == "reject"
 
-    def test_at_least_n_must_agree(self) -> None:
+    def test_at_least_n_must_agree(self):
         run = asked(deciders=("board",), quorum=2)
         run.answer("ok", by="ann", roles=("board",))
         run.answer("ok", "reject", by="bob", roles=("board",))
@@ -234,11 +232,11 @@ class TestDeciders:
         assert run.inputs["end"]["decision"] == "approve"
         assert [each["by"] for each in run.inputs["end"]["answers"]] == ["ann", "bob", "cid"]
 
-    def test_several_answers_need_names(self) -> None:
+    def test_several_answers_need_names(self):
         with pytest.raises(InvalidInput, match="by="):
             asked(quorum=2).answer("ok")
 
-    def test_edits_add_up_in_the_order_of_the_answers(self) -> None:
+    def test_edits_add_up_in_the_order_of_the_answers(self):
         run = asked({"a": 0, "b": 0, "c": 0}, quorum=2)
         run.answer("ok", data={"a": 1, "b": 1}, by="ann")
         run.answer("ok", data={"b": 2}, by="bob")
@@ -260,7 +258,7 @@ def ported(**options: Any) -> Played:
 
 
 class TestWhatFollows:
-    def test_rejecting_fails_the_run(self) -> None:
+    def test_rejecting_fails_the_run(self):
         run = asked()
         run.answer("ok", "reject", by="ann")
 
@@ -269,20 +267,20 @@ class TestWhatFollows:
         assert run.state.failure.type == "perdure.errors.Rejected"
         assert "ann" in run.state.failure.message
 
-    def test_rejecting_may_have_a_port(self) -> None:
+    def test_rejecting_may_have_a_port(self):
         run = ported(on_reject="no", answers=("approve", "reject", "later"))
         run.answer("ok", "reject", by="ann")
 
         assert run.live == {"no": JOB}
         assert run.inputs["no"]["decision"] == "reject"
 
-    def test_other_answers_are_ports(self) -> None:
+    def test_other_answers_are_ports(self):
         run = ported(on_reject="no", answers=("approve", "reject", "later"))
         run.answer("ok", "later", by="ann")
 
         assert run.live == {"later": JOB}
 
-    def test_a_retry_asks_anew(self) -> None:
+    def test_a_retry_asks_anew(self):
         run = asked(deciders=("ann",))
         run.answer("ok", "reject", by="ann")
         run.retry()
@@ -293,21 +291,21 @@ class TestWhatFollows:
 
 
 class TestNobody:
-    def test_fails_the_run_when_the_time_is_over(self) -> None:
+    def test_fails_the_run_when_the_time_is_over(self):
         run = asked(timeout_ms=10)
         run.due("ok")
 
         assert run.state.failure is not None
         assert run.state.failure.type == "perdure.errors.WaitTimedOut"
 
-    def test_may_have_a_port(self) -> None:
+    def test_may_have_a_port(self):
         run = ported(timeout_ms=10, on_timeout="later", on_reject="no")
         run.due("ok")
 
         assert run.inputs["later"]["timed_out"] is True
         assert run.inputs["later"]["decision"] is None
 
-    def test_may_have_a_default_answer(self) -> None:
+    def test_may_have_a_default_answer(self):
         default = DefaultAnswer(decision="reject", data={"amount": 0})
         run = ported(timeout_ms=10, default_answer=default, on_reject="no", on_timeout="later")
         run.due("ok")
@@ -316,7 +314,7 @@ class TestNobody:
         assert run.inputs["no"]["data"] == {"amount": 0}
         assert run.inputs["no"]["timed_out"] is True
 
-    def test_answers_so_far_are_in_the_output(self) -> None:
+    def test_answers_so_far_are_in_the_output(self):
         run = asked({"a": 1}, timeout_ms=10, on_timeout="continue", quorum=2)
         run.answer("ok", data={"a": 2}, by="ann")
         run.due("ok")
@@ -344,7 +342,7 @@ def delays(run: Played) -> dict[str, timedelta | None]:
 
 
 class TestReminders:
-    def test_people_are_told_when_it_opens(self) -> None:
+    def test_people_are_told_when_it_opens(self):
         run = reminded()
 
         assert run.live == {"ok": WAIT, "remind:ok": WAIT, "notify:ok": JOB}
@@ -359,13 +357,13 @@ class TestReminders:
         run.finish("notify:ok")
         assert run.status == RunStatus.WAITING
 
-    def test_telling_may_fail_and_the_approval_stays_open(self) -> None:
+    def test_telling_may_fail_and_the_approval_stays_open(self):
         run = reminded()
         run.fail("notify:ok", "no mail server")
 
         assert (run.types[-1], run.status) == ("NodeNotified", RunStatus.WAITING)
 
-    def test_come_one_after_the_other_and_escalations_let_others_decide(self) -> None:
+    def test_come_one_after_the_other_and_escalations_let_others_decide(self):
         run = reminded()
         run.finish("notify:ok")
         run.due("remind:ok")
@@ -385,7 +383,7 @@ class TestReminders:
         run.answer("ok", by="boss")
         assert run.inputs["end"]["by"] == ["boss"]
 
-    def test_who_may_decide_since_an_escalation_may_after_the_next_one_too(self) -> None:
+    def test_who_may_decide_since_an_escalation_may_after_the_next_one_too(self):
         later = Escalation(after_ms=4 * MINUTE, deciders=("owner",))
         first = Escalation(after_ms=2 * MINUTE, deciders=("boss",))
         run = reminded(reminders_ms=(), escalations=(first, later))
@@ -398,7 +396,7 @@ class TestReminders:
         run.answer("ok", by="boss")
         assert run.inputs["end"]["by"] == ["boss"]
 
-    def test_one_that_comes_late_does_not_delay_those_after_it(self) -> None:
+    def test_one_that_comes_late_does_not_delay_those_after_it(self):
         run = reminded()
         run.due("remind:ok", late_ms=90_000)  # at 2:30, half a minute after the escalation's time
         assert delays(run) == {"remind:ok": timedelta(0)}
@@ -406,11 +404,11 @@ class TestReminders:
 
         assert delays(run) == {"remind:ok": timedelta(seconds=30), "ok": timedelta(minutes=7.5)}
 
-    def test_before_the_escalation_others_may_not_decide(self) -> None:
+    def test_before_the_escalation_others_may_not_decide(self):
         with pytest.raises(NotDecider):
             reminded().answer("ok", by="boss")
 
-    def test_where_all_must_agree_one_by_escalation_is_enough(self) -> None:
+    def test_where_all_must_agree_one_by_escalation_is_enough(self):
         run = reminded(deciders=("ann", "bob"), quorum=0)
         run.due("remind:ok")
         run.due("remind:ok")
@@ -418,7 +416,7 @@ class TestReminders:
 
         assert run.inputs["end"]["decision"] == "approve"
 
-    def test_end_with_the_approval(self) -> None:
+    def test_end_with_the_approval(self):
         run = reminded()
         run.due("remind:ok")
         run.answer("ok", by="ann")
@@ -431,7 +429,7 @@ class TestReminders:
 
 
 class TestPausedRuns:
-    def test_answers_are_recorded_and_count_when_the_pause_ends(self) -> None:
+    def test_answers_are_recorded_and_count_when_the_pause_ends(self):
         run = asked()
         run.pause()
         run.answer("ok", by="ann")
@@ -442,7 +440,7 @@ class TestPausedRuns:
 
         assert run.inputs["end"]["by"] == ["ann"]
 
-    def test_all_that_were_decided_meanwhile_go_on(self) -> None:
+    def test_all_that_were_decided_meanwhile_go_on(self):
         run = Played(graph(approval("x"), approval("y"), approval("z"), edges=""))
         run.pause()
         run.answer("z", by="ann")
@@ -451,14 +449,14 @@ class TestPausedRuns:
 
         assert run.live == {"y": WAIT}
 
-    def test_the_time_does_not_run_out_in_a_pause(self) -> None:
+    def test_the_time_does_not_run_out_in_a_pause(self):
         run = asked(timeout_ms=10)
         run.pause()
 
         assert run.due("ok").events == []
 
 
-def test_approvals_side_by_side_are_decided_each_for_itself() -> None:
+def test_approvals_side_by_side_are_decided_each_for_itself():
     nodes: list[ApprovalNode] = [approval("x"), approval("y")]
     run = Played(graph(*nodes, task("end", gathers=True), edges="x end, y end"))
     run.answer("y", by="ann")

@@ -116,7 +116,7 @@ def known(finding: Finding) -> dict[str, Any]:
 
 
 class TestJobs:
-    def test_running(self) -> None:
+    def test_running(self):
         running = job(
             status=Status.ACTIVE, attempt=2, worker=WorkerId("w1"), started_at=NOW - MINUTE
         )
@@ -131,14 +131,14 @@ class TestJobs:
             args={"task": "charge", "attempt": 2, "worker": "w1", "since": NOW - MINUTE},
         )
 
-    def test_waiting_for_room(self) -> None:
+    def test_waiting_for_room(self):
         told = explain(Played(GRAPH), jobs=(job(),), workers=(worker(GRAPH.text),))
 
         assert counts(told) == {"queued": 1}
         assert only(told).code == "explain.queued"
         assert known(only(told)) == {**READY, "workers": 1}
 
-    def test_waiting_for_another_attempt(self) -> None:
+    def test_waiting_for_another_attempt(self):
         again = job(status=Status.SCHEDULED, attempt=1, ready_at=NOW + MINUTE)
         failure = Failure(type="OSError", message="no route")
         failed = FailedAttempt(attempt=1, worker=None, at=NOW - MINUTE, failure=failure)
@@ -160,7 +160,7 @@ class TestJobs:
         assert (alone.severity, alone.actions) == (Severity.WARNING, (START_WORKER,))
         assert only(explain(Played(GRAPH), workers=(worker("other@1"),), **around)) == alone
 
-    def test_the_queue_is_paused(self) -> None:
+    def test_the_queue_is_paused(self):
         pause = QueueInfo(namespace="default", queue="default", paused_at=NOW, paused_by="ann")
         told = explain(Played(GRAPH), jobs=(job(),), paused_queues=(pause,))
 
@@ -172,7 +172,7 @@ class TestJobs:
         )
         assert told.headline == told.findings
 
-    def test_no_worker_is_live(self) -> None:
+    def test_no_worker_is_live(self):
         dead = worker(GRAPH.text, seen_at=NOW - MINUTE)
         told = explain(Played(GRAPH), jobs=(job(),), workers=(dead,))
 
@@ -184,7 +184,7 @@ class TestJobs:
         )
         assert told.headline == told.findings
 
-    def test_no_live_worker_has_the_version_and_the_nearest_is_named(self) -> None:
+    def test_no_live_worker_has_the_version_and_the_nearest_is_named(self):
         workers = worker("orders@old", "orders@new"), worker("orders@new"), worker("other@1")
         told = explain(Played(GRAPH), jobs=(job(),), workers=workers)
 
@@ -196,14 +196,14 @@ class TestJobs:
         )
         assert told.headline == told.findings
 
-    def test_no_live_worker_has_any_version(self) -> None:
+    def test_no_live_worker_has_any_version(self):
         told = explain(Played(GRAPH), jobs=(job(),), workers=(worker("other@1"),))
 
         assert only(told).code == "explain.no_version"
         assert only(told).args["nearest"] is None
         assert only(told).actions == (START_WORKER,)
 
-    def test_no_live_worker_serves_the_queue(self) -> None:
+    def test_no_live_worker_serves_the_queue(self):
         workers = worker(GRAPH.text), worker("other@1", queues=("mail",))
         told = explain(Played(GRAPH), jobs=(job(queue="mail"),), workers=workers)
 
@@ -214,7 +214,7 @@ class TestJobs:
             actions=(Action("worker.run", {"queues": ("mail",)}, ("module",)),),
         )
 
-    def test_no_live_worker_has_the_tags(self) -> None:
+    def test_no_live_worker_has_the_tags(self):
         workers = (worker(GRAPH.text, tags=("cpu",)),)
         told = explain(Played(GRAPH), jobs=(job(tags=("gpu",)),), workers=workers)
 
@@ -224,14 +224,14 @@ class TestJobs:
         able = explain(Played(GRAPH), jobs=(job(tags=("gpu",)),), workers=(worker(GRAPH.text),))
         assert only(able).code == "explain.queued"
 
-    def test_of_several_what_holds_back_is_counted(self) -> None:
+    def test_of_several_what_holds_back_is_counted(self):
         run = Played(graph(task("a"), task("b")))
         jobs = job("a", Status.ACTIVE), job("b", queue="mail")
         told = explain(run, jobs=jobs, workers=(worker(run.graph.text),))
 
         assert counts(told) == {"running": 1, "held_back": 1}
 
-    def test_no_more_than_can_be_read(self) -> None:
+    def test_no_more_than_can_be_read(self):
         jobs = tuple(job(f"n{number}") for number in range(FINDINGS_MAX + 5))
         told = explain(Played(GRAPH), jobs=jobs, workers=(worker(GRAPH.text),))
 
@@ -241,7 +241,7 @@ class TestJobs:
 
 
 class TestWaits:
-    def test_a_signal(self) -> None:
+    def test_a_signal(self):
         run = Played(chain(signal("s")))
         told = explain(run, waits=(wait("s", WaitType.SIGNAL, "go", NOW + MINUTE),))
 
@@ -255,14 +255,14 @@ class TestWaits:
         forever = explain(run, waits=(wait("s", WaitType.SIGNAL, "go"),))
         assert known(only(forever)) == since
 
-    def test_a_signal_with_a_filter(self) -> None:
+    def test_a_signal_with_a_filter(self):
         where = {"property": "sum", "op": "gt", "value": 5}
         waits = (wait("charge", WaitType.SIGNAL, "paid"),)
         told = explain(Played(GRAPH), waits=waits, details={"charge": {"where": where}})
 
         assert only(told).args["where"] == where
 
-    def test_an_approval(self) -> None:
+    def test_an_approval(self):
         open_one = wait(
             "charge", WaitType.APPROVAL, "Pay 5?", NOW + MINUTE, deciders=("finance", "ann")
         )
@@ -279,7 +279,7 @@ class TestWaits:
         decide = {"id": "run:charge", "decision": "pay", "roles": ("finance",)}
         assert only(told).actions == (Action("approvals.decide", decide, ("by",)),)
 
-    def test_an_approval_that_some_have_answered(self) -> None:
+    def test_an_approval_that_some_have_answered(self):
         run = Played(GRAPH)
         answer = AnswerState(decision="approve", by="ann", stands_for=("ann",), ref=2)
         approvals = run.state.approvals.set("charge", ApprovalState(answers=(answer,)))
@@ -295,13 +295,13 @@ class TestWaits:
         decide = {"id": "run:charge", "decision": "approve"}
         assert only(told).actions == (Action("approvals.decide", decide, ("by",)),)
 
-    def test_an_approval_whose_choices_cannot_be_read_leaves_the_decision_open(self) -> None:
+    def test_an_approval_whose_choices_cannot_be_read_leaves_the_decision_open(self):
         told = explain(Played(GRAPH), waits=(wait("charge", WaitType.APPROVAL, "Pay?"),))
 
         decide = Action("approvals.decide", {"id": "run:charge"}, ("decision", "by"))
         assert only(told).actions == (decide,)
 
-    def test_a_report(self) -> None:
+    def test_a_report(self):
         waits = (
             wait("charge", WaitType.EXTERNAL, "agent", NOW + MINUTE),
             wait("poll:charge", WaitType.TIMER, due_at=NOW + 2 * MINUTE),
@@ -318,7 +318,7 @@ class TestWaits:
         }
         assert only(told).actions == (REPORT,)
 
-    def test_external_work_is_polled(self) -> None:
+    def test_external_work_is_polled(self):
         timer = wait("poll:charge", WaitType.TIMER, due_at=NOW + MINUTE)
         told = explain(Played(GRAPH), waits=(timer,))
 
@@ -331,7 +331,7 @@ class TestWaits:
             actions=(REPORT,),
         )
 
-    def test_people_are_reminded(self) -> None:
+    def test_people_are_reminded(self):
         timer = wait("remind:charge", WaitType.TIMER, due_at=NOW + MINUTE)
         told = explain(Played(GRAPH), waits=(timer,))
 
@@ -340,7 +340,7 @@ class TestWaits:
         assert only(told).args == {"node": "charge", "at": NOW + MINUTE}
         assert only(told).actions == (Action("approvals.get", {"id": "run:charge"}),)
 
-    def test_what_stands_beside_a_node_as_its_state_says(self) -> None:
+    def test_what_stands_beside_a_node_as_its_state_says(self):
         """The rows around it may be gone by the time they are read."""
         run = Played(GRAPH)
         live = dict.fromkeys(("poll:charge#2", "notify:ship#1"), LiveType.JOB)
@@ -353,7 +353,7 @@ class TestWaits:
             ("poll:charge#2", "explain.polling", {"node": "charge#2"}),
         ]
 
-    def test_jobs_that_poll_and_notify(self) -> None:
+    def test_jobs_that_poll_and_notify(self):
         fields: dict[str, Any] = {"status": Status.ACTIVE, "attempt": 1, "worker": WorkerId("w1")}
         polling = job("poll:charge", task="charge", **fields)
         notifying = job("notify:ship", task="mail", **fields)
@@ -366,7 +366,7 @@ class TestWaits:
             ("mail", "notify"),
         ]
 
-    def test_a_timer(self) -> None:
+    def test_a_timer(self):
         run = Played(chain(delay("d")))
         timer = wait("d", WaitType.TIMER, due_at=NOW + MINUTE)
         alone = only(explain(run, waits=(timer,)))
@@ -378,7 +378,7 @@ class TestWaits:
         assert known(alone) == known(served) == {"since": NOW - MINUTE, "until": NOW + MINUTE}
         assert late.args["overdue"] == MINUTE
 
-    def test_a_child(self) -> None:
+    def test_a_child(self):
         run = Played(chain(child("c")))
         waits = (wait("c", WaitType.CHILD, "run/c"),)
         told = explain(run, waits=waits, children={RunId("run/c"): RunStatus.PAUSED})
@@ -397,7 +397,7 @@ REPORT = Action("runs.report", {"id": "run", "node": "charge", "status": "comple
 
 
 class TestTheRun:
-    def test_paused(self) -> None:
+    def test_paused(self):
         run = Played(GRAPH)
         run.pause(reason="maintenance", by="ops")
         told = explain(run, jobs=(job(status=Status.PAUSED),))
@@ -408,7 +408,7 @@ class TestTheRun:
         assert only(told).actions == (Action("runs.resume", {"id": "run"}),)
         assert only(explain(run, paused_at=NOW)).args["since"] == NOW
 
-    def test_failed(self) -> None:
+    def test_failed(self):
         run = Played(GRAPH)
         run.fail("charge", "no money")
         told = explain(run)
@@ -421,7 +421,7 @@ class TestTheRun:
             actions=(Action("runs.retry", {"id": "run"}),),
         )
 
-    def test_failed_and_not_yet_ended(self) -> None:
+    def test_failed_and_not_yet_ended(self):
         run = Played(graph(task("a"), task("b"), on_failure="finish"))
         run.fail("a")
         told = explain(run, jobs=(job("b", Status.ACTIVE),))
@@ -429,7 +429,7 @@ class TestTheRun:
         assert counts(told) == {"running": 1}
         assert (told.findings[0].code, told.findings[0].actions) == ("explain.failing", ())
 
-    def test_cancelled(self) -> None:
+    def test_cancelled(self):
         run = Played(GRAPH)
         run.cancel(reason="out of stock")
         told = explain(run)
@@ -441,7 +441,7 @@ class TestTheRun:
             actions=(Action("runs.retry", {"id": "run"}),),
         )
 
-    def test_being_undone(self) -> None:
+    def test_being_undone(self):
         run = Played(chain(task("a", undo=True), task("b")))
         run.finish("a")
         run.cancel(compensates=True, reason="out of stock")
@@ -460,7 +460,7 @@ class TestTheRun:
         run.finish("undo:a")
         assert only(explain(run)).actions == (Action("runs.fork", {"id": "run"}, ("after",)),)
 
-    def test_paused_while_being_undone(self) -> None:
+    def test_paused_while_being_undone(self):
         run = Played(chain(task("a", undo=True), task("b")))
         run.finish("a")
         run.fail("b")
@@ -472,7 +472,7 @@ class TestTheRun:
         assert told.findings[1].args["node"] == "b"
         assert told.headline == told.findings[:1]
 
-    def test_completed(self) -> None:
+    def test_completed(self):
         run = Played(chain(task("a")))
         run.finish("a")
         told = explain(run)
@@ -482,5 +482,5 @@ class TestTheRun:
         assert headline.args == {"run": "run", "status": RunStatus.COMPLETED}
         assert told.findings == ()
 
-    def test_between_two_looks(self) -> None:
+    def test_between_two_looks(self):
         assert [each.code for each in explain(Played(GRAPH)).headline] == ["explain.progressing"]

@@ -13,7 +13,7 @@ JOB, WAIT = LiveType.JOB, LiveType.WAIT
 
 
 class TestHandled:
-    def test_continue_goes_on_with_null(self) -> None:
+    def test_continue_goes_on_with_null(self):
         run = Played(chain(task("a", on_error="continue"), task("b")))
         run.fail("a")
 
@@ -21,7 +21,7 @@ class TestHandled:
         assert run.status == RunStatus.RUNNING
         assert run.state.nodes["a"].has_failed
 
-    def test_a_port_gets_what_went_wrong(self) -> None:
+    def test_a_port_gets_what_went_wrong(self):
         nodes = task("a", on_error="oops"), task("b"), task("mend")
         run = Played(graph(*nodes, edges="a b, a.oops mend"))
         run.fail("a", "no money")
@@ -29,7 +29,7 @@ class TestHandled:
         assert run.inputs["mend"] == {"type": "OSError", "message": "no money"}
         assert run.nodes["b"] is NodeStatus.SKIPPED
 
-    def test_a_port_of_errors_is_skipped_when_all_is_well(self) -> None:
+    def test_a_port_of_errors_is_skipped_when_all_is_well(self):
         nodes = task("a", on_error="oops"), task("b"), task("mend"), task("join")
         run = Played(graph(*nodes, edges="a b, a.oops mend, b join, mend join"))
         run.finish("a", 1)
@@ -42,7 +42,7 @@ class TestHandled:
 class TestStop:
     GRAPH = graph(task("a"), task("b"), signal("s"), task("join"), edges="a join, b join, s join")
 
-    def test_a_failure_ends_the_run_and_whatever_is_live(self) -> None:
+    def test_a_failure_ends_the_run_and_whatever_is_live(self):
         run = Played(self.GRAPH)
         run.fail("b", "broken")
 
@@ -56,7 +56,7 @@ class TestStop:
             "s": NodeStatus.CANCELLED,
         }
 
-    def test_nothing_counts_after_the_end(self) -> None:
+    def test_nothing_counts_after_the_end(self):
         run = Played(self.GRAPH)
         run.fail("b")
         number = run.state.number
@@ -66,7 +66,7 @@ class TestStop:
         assert run.attempt_failed("a").events == []
         assert run.state.number == number
 
-    def test_what_the_same_decision_was_to_start_is_not_started(self) -> None:
+    def test_what_the_same_decision_was_to_start_is_not_started(self):
         run = Played(graph(task("a"), task("b"), mapped("m"), child("c"), edges="a b, a m, a c"))
         decision = run.finish("a", "no list")
 
@@ -76,7 +76,7 @@ class TestStop:
 
 
 class TestFinish:
-    def test_other_branches_are_finished_first(self) -> None:
+    def test_other_branches_are_finished_first(self):
         nodes = task("a"), task("b"), task("after_b"), task("join")
         run = Played(graph(*nodes, edges="b after_b, a join, after_b join", on_failure="finish"))
         run.fail("a", "first")
@@ -91,14 +91,14 @@ class TestFinish:
         assert run.nodes["join"] is NodeStatus.BLOCKED
         assert (run.state.failed_node, run.state.failure) == ("a", failure("first"))
 
-    def test_the_first_of_several_failures_is_told(self) -> None:
+    def test_the_first_of_several_failures_is_told(self):
         run = Played(graph(task("a"), task("b"), on_failure="finish"))
         run.fail("b", "first")
         run.fail("a", "second")
 
         assert run.state.failed_node == "b"
 
-    def test_a_join_behind_a_failure_is_blocked_though_others_arrive(self) -> None:
+    def test_a_join_behind_a_failure_is_blocked_though_others_arrive(self):
         run = Played(graph(task("a"), task("b"), task("j"), edges="a j, b j", on_failure="finish"))
         run.finish("b")
         run.fail("a")
@@ -106,14 +106,14 @@ class TestFinish:
         assert run.nodes["j"] is NodeStatus.BLOCKED
         assert "j" not in run.started
 
-    def test_everything_behind_is_blocked(self) -> None:
+    def test_everything_behind_is_blocked(self):
         run = Played(chain(task("a"), task("b"), delay("d"), on_failure="finish"))
         run.fail("a")
 
         assert (run.nodes["b"], run.nodes["d"]) == (NodeStatus.BLOCKED, NodeStatus.BLOCKED)
         assert run.status == RunStatus.FAILED
 
-    def test_the_items_of_a_failed_map_are_given_up(self) -> None:
+    def test_the_items_of_a_failed_map_are_given_up(self):
         run = Played(graph(mapped("m"), task("other"), on_failure="finish"), [1, 2, 3])
         run.finish("m[0]")
         run.fail("m[2]")
@@ -121,7 +121,7 @@ class TestFinish:
         assert run.decision.cancel_keys == ["m[1]"]
         assert run.live == {"other": JOB}
 
-    def test_a_node_with_an_unusable_input_does_not_stop_the_others(self) -> None:
+    def test_a_node_with_an_unusable_input_does_not_stop_the_others(self):
         nodes = task("a"), mapped("m"), task("b")
         run = Played(graph(*nodes, edges="a m, a b", on_failure="finish"))
         run.finish("a", "no list")
@@ -141,7 +141,7 @@ class TestCompensation:
         run.fail("d", "broken")
         return run
 
-    def test_completed_nodes_are_undone_in_reverse(self) -> None:
+    def test_completed_nodes_are_undone_in_reverse(self):
         run = self.failed()
         assert run.status == RunStatus.COMPENSATING
         assert run.live == {"undo:c": JOB}
@@ -157,7 +157,7 @@ class TestCompensation:
         assert (run.state.failed_node, run.state.failure) == ("d", failure("broken"))
         assert run.live == {}
 
-    def test_the_order_is_that_of_completion(self) -> None:
+    def test_the_order_is_that_of_completion(self):
         run = Played(
             graph(
                 task("x", undo=True),
@@ -175,7 +175,7 @@ class TestCompensation:
         assert started.undoes == ("l", "x")
         assert run.inputs["undo:l"] == "looped"
 
-    def test_an_undo_that_fails_does_not_keep_the_others_from_it(self) -> None:
+    def test_an_undo_that_fails_does_not_keep_the_others_from_it(self):
         run = self.failed()
         run.attempt_failed("undo:c")
         run.fail("undo:c", "cannot")
@@ -185,14 +185,14 @@ class TestCompensation:
         run.finish("undo:a")
         assert run.status == RunStatus.FAILED
 
-    def test_what_failed_and_was_gone_on_from_is_not_undone(self) -> None:
+    def test_what_failed_and_was_gone_on_from_is_not_undone(self):
         run = Played(chain(task("a", undo=True, on_error="continue"), task("b")))
         run.fail("a")
         run.fail("b")
 
         assert run.status == RunStatus.FAILED
 
-    def test_a_map_is_undone_with_all_its_outputs(self) -> None:
+    def test_a_map_is_undone_with_all_its_outputs(self):
         run = Played(chain(mapped("m", undo=call("undo_m")), task("b")), [1, 2])
         run.finish("m[0]", "a")
         run.finish("m[1]", "b")
@@ -200,7 +200,7 @@ class TestCompensation:
 
         assert run.inputs["undo:m"] == ["a", "b"]
 
-    def test_a_late_outcome_of_the_run_does_not_matter_meanwhile(self) -> None:
+    def test_a_late_outcome_of_the_run_does_not_matter_meanwhile(self):
         run = self.failed()
 
         assert run.finish("d").events == []
@@ -208,7 +208,7 @@ class TestCompensation:
         assert run.status == RunStatus.COMPENSATING
 
     @pytest.mark.parametrize("compensates", [True, False])
-    def test_a_cancelled_run_is_undone_if_asked(self, compensates: bool) -> None:
+    def test_a_cancelled_run_is_undone_if_asked(self, compensates):
         run = Played(self.GRAPH)
         run.finish("a", 1)
         run.cancel(compensates=compensates, reason="out of stock")
@@ -220,13 +220,13 @@ class TestCompensation:
         assert (run.state.reason, run.state.by) == ("out of stock", "ops")
         assert run.nodes["b"] is NodeStatus.CANCELLED
 
-    def test_a_cancelled_run_with_nothing_to_undo_ends_at_once(self) -> None:
+    def test_a_cancelled_run_with_nothing_to_undo_ends_at_once(self):
         run = Played(self.GRAPH)
         run.cancel(compensates=True)
 
         assert run.status == RunStatus.CANCELLED
 
-    def test_a_pause_meanwhile_keeps_why_it_was_cancelled(self) -> None:
+    def test_a_pause_meanwhile_keeps_why_it_was_cancelled(self):
         run = Played(self.GRAPH)
         run.finish("a")
         run.cancel(compensates=True, reason="out of stock")
@@ -239,7 +239,7 @@ class TestCompensation:
         run.finish("undo:a")
         assert (run.state.reason, run.state.by) == ("out of stock", "ops")
 
-    def test_cancelling_meanwhile_lets_it_go_on(self) -> None:
+    def test_cancelling_meanwhile_lets_it_go_on(self):
         run = self.failed()
         assert run.cancel(compensates=True).events == []
 
@@ -248,7 +248,7 @@ class TestCompensation:
         assert run.decision.suspend is False
         assert run.status == RunStatus.COMPENSATING
 
-    def test_cancelling_without_compensation_breaks_it_off(self) -> None:
+    def test_cancelling_without_compensation_breaks_it_off(self):
         run = self.failed()
         run.cancel()
 

@@ -15,7 +15,7 @@ from tests.engine.played import Played
 
 
 class TestNamedInputs:
-    def test_are_gathered_from_outputs_and_the_runs_input(self) -> None:
+    def test_are_gathered_from_outputs_and_the_runs_input(self):
         takes = named(total="price.output.sum", who="input.customer.name", whole="load.output")
         run = Played(
             graph(
@@ -32,13 +32,13 @@ class TestNamedInputs:
         assert run.inputs["ship"] == {"total": 3, "who": "Ann", "whole": [1, 2]}
 
     @pytest.mark.parametrize("value", [0, False, "", [], {}, None])
-    def test_what_is_empty_is_not_missing(self, value: Any) -> None:
+    def test_what_is_empty_is_not_missing(self, value):
         run = Played(chain(task("a"), task("b", inputs=named(x="a.output.x"))))
         run.finish("a", {"x": value})
 
         assert run.inputs["b"] == {"x": value}
 
-    def test_come_from_far_behind_whatever_is_between(self) -> None:
+    def test_come_from_far_behind_whatever_is_between(self):
         run = Played(
             chain(task("a"), route("r", "x"), task("b"), task("c", inputs=named(far="a.output")))
         )
@@ -57,7 +57,7 @@ class TestNamedInputs:
 
         assert run.inputs["c"] == {"far": "early"}
 
-    def test_are_the_input_of_maps_loops_and_children(self) -> None:
+    def test_are_the_input_of_maps_loops_and_children(self):
         run = Played(
             graph(
                 mapped("m", over="rows", inputs=named(rows="input.rows")),
@@ -71,7 +71,7 @@ class TestNamedInputs:
         assert run.inputs["l#1"] == {"n": 5}
         assert run.inputs["f"] == {"n": 5}
 
-    def test_secrets_are_left_to_the_worker(self) -> None:
+    def test_secrets_are_left_to_the_worker(self):
         key = Input(name="key", secret="API_KEY")
         run = Played(chain(task("a", inputs=(key, *named(n="input")))), 1)
 
@@ -97,7 +97,7 @@ def _skipping(on_missing: OnMissing, default: Any = None) -> Played:
 
 
 class TestWhatIsMissing:
-    def test_fails_the_node_and_says_what_and_where_from(self) -> None:
+    def test_fails_the_node_and_says_what_and_where_from(self):
         run = _skipping("error")
 
         assert run.status == RunStatus.FAILED
@@ -105,11 +105,11 @@ class TestWhatIsMissing:
         assert "node 'b': its input 'got' is missing" in run.state.failure.message
         assert "'x'" in run.state.failure.message
 
-    def test_may_have_a_default(self) -> None:
+    def test_may_have_a_default(self):
         assert _skipping("default", default=7).inputs["b"] == {"got": 7}
         assert _skipping("default").inputs["b"] == {"got": None}
 
-    def test_may_skip_the_node_and_what_follows_only_it(self) -> None:
+    def test_may_skip_the_node_and_what_follows_only_it(self):
         run = _skipping("skip")
 
         assert run.nodes["b"] is NodeStatus.SKIPPED
@@ -117,7 +117,7 @@ class TestWhatIsMissing:
         assert run.status == RunStatus.COMPLETED
         assert "NodeSkipped" in run.types
 
-    def test_a_key_that_is_not_there_is_named_with_those_that_are(self) -> None:
+    def test_a_key_that_is_not_there_is_named_with_those_that_are(self):
         run = Played(chain(task("a"), task("b", inputs=named(x="a.output.totl"))))
         run.finish("a", {"total": 1})
 
@@ -125,7 +125,7 @@ class TestWhatIsMissing:
         assert "'totl'" in run.state.failure.message
         assert "'total'" in run.state.failure.message
 
-    def test_goes_on_from_the_port_for_errors_if_there_is_one(self) -> None:
+    def test_goes_on_from_the_port_for_errors_if_there_is_one(self):
         run = Played(
             graph(
                 task("a"),
@@ -140,7 +140,7 @@ class TestWhatIsMissing:
 
 
 class TestPorts:
-    def test_a_result_chooses_which_edges_are_taken(self) -> None:
+    def test_a_result_chooses_which_edges_are_taken(self):
         run = Played(
             graph(
                 task("a", ports=("big", "small")),
@@ -156,14 +156,14 @@ class TestPorts:
         run.finish("b")
         assert run.inputs["join"] == {"a": 1}
 
-    def test_a_port_without_an_edge_ends_the_branch(self) -> None:
+    def test_a_port_without_an_edge_ends_the_branch(self):
         run = Played(graph(task("a", ports=("none",)), task("b"), edges="a b"))
         run.finish("a", "end", port="none")
 
         assert run.nodes["b"] is NodeStatus.SKIPPED
         assert run.result == "end"
 
-    def test_a_port_that_the_node_does_not_have_fails_it(self) -> None:
+    def test_a_port_that_the_node_does_not_have_fails_it(self):
         run = Played(chain(task("a", ports=("x",)), task("b")))
         run.finish("a", 1, port="y")
 
@@ -171,7 +171,7 @@ class TestPorts:
         assert "port 'y'" in run.state.failure.message
         assert "'x'" in run.state.failure.message
 
-    def test_two_ports_to_one_node_are_one_way_there(self) -> None:
+    def test_two_ports_to_one_node_are_one_way_there(self):
         run = Played(graph(task("a", ports=("x", "y")), task("b"), edges="a.x b, a.y b"))
         run.finish("a", 1, port="y")
 
@@ -181,7 +181,7 @@ class TestPorts:
 
 
 class TestSkipping:
-    def test_a_body_may_have_its_node_skipped(self) -> None:
+    def test_a_body_may_have_its_node_skipped(self):
         run = Played(graph(task("a"), task("b"), task("c"), task("j"), edges="a b, a c, b j, c j"))
         run.finish("a")
         run.skip("b", "nothing to do")
@@ -190,7 +190,7 @@ class TestSkipping:
         assert run.nodes["b"] is NodeStatus.SKIPPED
         assert run.inputs["j"] == 3
 
-    def test_a_skipped_item_is_null_in_the_list(self) -> None:
+    def test_a_skipped_item_is_null_in_the_list(self):
         run = Played(graph(mapped("m")), [1, 2])
         run.skip("m[0]")
         run.finish("m[1]", 4)
@@ -199,19 +199,19 @@ class TestSkipping:
 
 
 class TestDelaysUntilATime:
-    def test_fail_where_a_template_gives_no_time(self) -> None:
+    def test_fail_where_a_template_gives_no_time(self):
         run = Played(graph(DelayNode(id="d", delay_ms=0, until="{{ value.at }}")), {"at": "x"})
         assert run.state.failure is not None
         assert "'x' is not a valid time" in run.state.failure.message
 
-    def test_need_to_say_of_which_zone_it_is(self) -> None:
+    def test_need_to_say_of_which_zone_it_is(self):
         nowhere = {"at": "2027-01-01T08:00:00"}
         run = Played(graph(DelayNode(id="d", delay_ms=0, until="{{ value.at }}")), nowhere)
 
         assert run.state.failure is not None
         assert "zone" in run.state.failure.message
 
-    def test_are_over_at_that_time(self) -> None:
+    def test_are_over_at_that_time(self):
         at = "2027-01-01T08:00:00+01:00"
         run = Played(graph(DelayNode(id="d", delay_ms=0, until="{{ value.at }}")), {"at": at})
         [wait] = run.decision.waits
@@ -227,7 +227,7 @@ class TestFilteredSignals:
         node = replace(signal("s"), where=self.WHERE, inputs=named(id="input.id"))
         return Played(chain(node, task("end")), {"id": 7})
 
-    def test_take_only_a_payload_that_fits(self) -> None:
+    def test_take_only_a_payload_that_fits(self):
         run = self._run()
         [wait] = run.decision.waits
         assert b'"value":7' in wait.detail
@@ -240,7 +240,7 @@ class TestFilteredSignals:
         assert run.inputs["end"] == {"order": 7, "paid": True}
         assert dict(run.state.signals) == {"go": (2, 3)}
 
-    def test_a_payload_that_is_no_object_has_no_properties(self) -> None:
+    def test_a_payload_that_is_no_object_has_no_properties(self):
         first = {"property": "0", "op": "eq", "value": "x"}
         none = {"property": "0", "op": "exists", "value": False}
         run = Played(graph(signal("s", where=first), signal("other", where=none)))
@@ -249,7 +249,7 @@ class TestFilteredSignals:
         assert list(run.live) == ["s"]
         assert run.output("other") == ["x"]
 
-    def test_find_the_one_that_fits_among_those_that_came_before(self) -> None:
+    def test_find_the_one_that_fits_among_those_that_came_before(self):
         node = replace(signal("s"), where=self.WHERE, inputs=named(id="input.id"))
         run = Played(chain(task("a"), node, task("end")), {"id": 7})
         run.signal("go", {"order": 8})
@@ -258,7 +258,7 @@ class TestFilteredSignals:
 
         assert run.inputs["end"] == {"order": 7}
 
-    def test_two_waits_each_get_their_own(self) -> None:
+    def test_two_waits_each_get_their_own(self):
         nodes = [
             replace(signal(f"s{n}"), where={"property": "n", "op": "eq", "value": n})
             for n in (1, 2)

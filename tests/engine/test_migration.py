@@ -41,20 +41,20 @@ def told(run: Played, new: Graph) -> tuple[str, ...]:
 
 
 class TestDifferences:
-    def test_none_where_only_what_lies_ahead_differs(self) -> None:
+    def test_none_where_only_what_lies_ahead_differs(self):
         run, wait = waiting_after(task("a"))
         new = chain(task("a"), wait, delay("new"), task("end"))
 
         assert told(run, new) == ()
 
-    def test_another_flow(self) -> None:
+    def test_another_flow(self):
         run, _ = waiting_after()
 
         assert told(run, chain(task("a"), name="other")) == (
             "it is a run of flow 'flow', not of 'other'",
         )
 
-    def test_all_are_named_at_once(self) -> None:
+    def test_all_are_named_at_once(self):
         run, wait = waiting_after(task("a"), task("b"))
         new = chain(delay("b"), wait)
 
@@ -63,7 +63,7 @@ class TestDifferences:
             "node 'b' is completed, but it was a task and is a delay in the new version",
         )
 
-    def test_a_completed_task_may_call_another(self) -> None:
+    def test_a_completed_task_may_call_another(self):
         run, wait = waiting_after(task("a"))
         renamed = type(task("a"))(id="a", call=call("better"))
 
@@ -124,7 +124,7 @@ class TestDifferences:
             ),
         ],
     )
-    def test_a_live_node_must_end_as_it_began(self, old: Node, new: Node, difference: str) -> None:
+    def test_a_live_node_must_end_as_it_began(self, old, new, difference):
         run = Played(chain(old, task("end")), [1])
 
         assert told(run, chain(new, task("end"))) == (f"node 'a' is live, but {difference}",)
@@ -143,12 +143,12 @@ class TestDifferences:
             ),
         ],
     )
-    def test_a_live_node_may_change_in_what_lies_ahead_of_it(self, old: Node, new: Node) -> None:
+    def test_a_live_node_may_change_in_what_lies_ahead_of_it(self, old, new):
         run = Played(chain(old, task("end")), [1])
 
         assert told(run, chain(new, task("end"))) == ()
 
-    def test_nothing_new_may_come_before_what_was_reached(self) -> None:
+    def test_nothing_new_may_come_before_what_was_reached(self):
         run, wait = waiting_after(task("a"))
         new = graph(task("a"), task("extra"), wait, edges="a wait, a extra, extra wait")
 
@@ -157,7 +157,7 @@ class TestDifferences:
             "completed",
         )
 
-    def test_what_was_started_must_still_be_on_the_way_that_was_taken(self) -> None:
+    def test_what_was_started_must_still_be_on_the_way_that_was_taken(self):
         run = Played(graph(route("r", "x", "y"), signal("s"), task("t"), edges="r.x s, r.y t"))
         run.finish("r", "x")
         new = graph(route("r", "x", "y"), signal("s"), task("t"), edges="r.y s, r.x t")
@@ -167,7 +167,7 @@ class TestDifferences:
             "node 't' is skipped, but it would have been started in the new version",
         )
 
-    def test_what_was_blocked_must_still_be(self) -> None:
+    def test_what_was_blocked_must_still_be(self):
         nodes = task("a"), task("b"), signal("s")
         run = Played(graph(*nodes, edges="a b", on_failure="finish"))
         run.fail("a")
@@ -178,7 +178,7 @@ class TestDifferences:
             "node 'b' is blocked, but it would have been started in the new version",
         )
 
-    def test_what_is_to_be_undone_must_be_undone_the_same_way(self) -> None:
+    def test_what_is_to_be_undone_must_be_undone_the_same_way(self):
         run = Played(chain(task("a", undo=True), task("b")))
         run.finish("a")
         run.cancel(compensates=True)
@@ -191,7 +191,7 @@ class TestDifferences:
 
 
 class TestMigrating:
-    def test_goes_on_in_the_new_version(self) -> None:
+    def test_goes_on_in_the_new_version(self):
         run, wait = waiting_after(task("a"))
         new = chain(task("a"), wait, task("new"), task("end"))
         run.migrate(new)
@@ -202,13 +202,13 @@ class TestMigrating:
         run.signal("go", 1)
         assert run.live == {"new": JOB}
 
-    def test_to_the_same_version_changes_nothing(self) -> None:
+    def test_to_the_same_version_changes_nothing(self):
         run, _ = waiting_after()
 
         assert run.migrate(run.graph).events == []
         assert run.decision.version is None
 
-    def test_edges_are_counted_anew(self) -> None:
+    def test_edges_are_counted_anew(self):
         nodes = task("a"), task("b"), task("c"), task("join", gathers=True)
         run = Played(graph(*nodes, edges="a join, b join"))
         run.finish("a", "A")
@@ -222,7 +222,7 @@ class TestMigrating:
         run.finish("c", "C")
         assert run.inputs["join"] == {"b": "B", "c": "C"}
 
-    def test_the_event_has_all_counts(self) -> None:
+    def test_the_event_has_all_counts(self):
         nodes = task("a"), task("b"), task("c"), task("join"), task("far")
         run = Played(graph(*nodes, edges="a join, b join, join far"))
         run.finish("a")
@@ -235,7 +235,7 @@ class TestMigrating:
         [event] = [each for each in run.log.events if isinstance(each, RunMigrated)]
         assert event.effects == Effects(edge_counts=counts)
 
-    def test_what_is_ready_in_the_new_version_starts(self) -> None:
+    def test_what_is_ready_in_the_new_version_starts(self):
         nodes = task("a"), signal("s"), task("end")
         run = Played(graph(*nodes, edges="a end, s end"), 1)
         run.finish("a", "A")
@@ -249,7 +249,7 @@ class TestMigrating:
         run.finish("audit")
         assert run.started.count("end") == 1
 
-    def test_what_is_skipped_in_the_new_version_does_not_block(self) -> None:
+    def test_what_is_skipped_in_the_new_version_does_not_block(self):
         nodes = route("r", "x", "y"), signal("x"), task("y"), task("end")
         run = Played(graph(*nodes, edges="r.x x, r.y y, x end, y end"))
         run.finish("r", "x")
@@ -262,7 +262,7 @@ class TestMigrating:
         run.signal("go")
         assert run.live == {"end": JOB}
 
-    def test_what_follows_a_failure_is_blocked_in_the_new_version_too(self) -> None:
+    def test_what_follows_a_failure_is_blocked_in_the_new_version_too(self):
         nodes = task("a"), task("b"), signal("s")
         run = Played(graph(*nodes, edges="a b", on_failure="finish"))
         run.fail("a")
@@ -272,7 +272,7 @@ class TestMigrating:
         run.signal("go")
         assert run.status == RunStatus.FAILED
 
-    def test_what_is_ready_waits_for_the_end_of_a_pause(self) -> None:
+    def test_what_is_ready_waits_for_the_end_of_a_pause(self):
         run = Played(graph(task("a"), signal("s")), 1)
         run.finish("a", "A")
         run.pause()
@@ -284,7 +284,7 @@ class TestMigrating:
         assert (run.inputs["b"], run.inputs["c"]) == ("A", 1)
         assert not run.state.edge_counts
 
-    def test_a_map_goes_on_where_it_was(self) -> None:
+    def test_a_map_goes_on_where_it_was(self):
         run = Played(chain(mapped("m", concurrency=1), task("old")), [1, 2, 3])
         run.finish("m[0]", "a")
         run.migrate(chain(mapped("m", concurrency=1), task("new")))
@@ -293,7 +293,7 @@ class TestMigrating:
 
         assert run.inputs["new"] == ["a", "b", "c"]
 
-    def test_a_run_that_is_being_undone_starts_nothing_new(self) -> None:
+    def test_a_run_that_is_being_undone_starts_nothing_new(self):
         run = Played(chain(task("a", undo=True), task("b")))
         run.finish("a")
         run.cancel(compensates=True)
@@ -303,7 +303,7 @@ class TestMigrating:
         run.finish("undo:a")
         assert run.status == RunStatus.CANCELLED
 
-    def test_an_ended_run_refuses(self) -> None:
+    def test_an_ended_run_refuses(self):
         run = Played(chain(task("a")))
         run.finish("a")
 

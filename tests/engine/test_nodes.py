@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from perdure.model.graph import FlowRef
@@ -26,14 +24,14 @@ COMPLETED, FAILED = RunStatus.COMPLETED, RunStatus.FAILED
 
 
 class TestTasks:
-    def test_a_run_starts_every_node_that_nothing_comes_before(self) -> None:
+    def test_a_run_starts_every_node_that_nothing_comes_before(self):
         run = Played(graph(task("a"), task("b"), task("c"), edges="a c, b c"), 7)
 
         assert run.live == {"a": JOB, "b": JOB}
         assert run.inputs == {"a": 7, "b": 7}
         assert run.status == RUNNING
 
-    def test_a_chain_hands_outputs_on_and_ends_with_the_last(self) -> None:
+    def test_a_chain_hands_outputs_on_and_ends_with_the_last(self):
         run = Played(chain(task("a"), task("b")), 1)
 
         run.finish("a", 2)
@@ -44,7 +42,7 @@ class TestTasks:
         assert run.types == ["RunSubmitted", "NodeCompleted", "NodeCompleted", "RunCompleted"]
 
     @pytest.mark.parametrize("value", [0, False, "", [], {}, None])
-    def test_falsy_values_come_through_as_they_are(self, value: Any) -> None:
+    def test_falsy_values_come_through_as_they_are(self, value):
         run = Played(chain(task("a"), task("b")), value)
         assert run.inputs["a"] == value
 
@@ -55,7 +53,7 @@ class TestTasks:
         assert run.result == value
         assert type(run.result) is type(value)
 
-    def test_a_failed_attempt_is_told_and_changes_nothing_else(self) -> None:
+    def test_a_failed_attempt_is_told_and_changes_nothing_else(self):
         run = Played(chain(task("a")))
         before = run.state
 
@@ -64,7 +62,7 @@ class TestTasks:
         assert run.types[-1] == "NodeRetried"
         assert (run.state.live, run.state.nodes) == (before.live, before.nodes)
 
-    def test_an_outcome_counts_once(self) -> None:
+    def test_an_outcome_counts_once(self):
         run = Played(chain(task("a"), task("b")))
         run.finish("a", 1)
 
@@ -82,7 +80,7 @@ class TestForkAndJoin:
         edges="a left, a right, left join as l, right join as r",
     )
 
-    def test_branches_start_together(self) -> None:
+    def test_branches_start_together(self):
         run = Played(self.GRAPH)
         run.finish("a", 5)
 
@@ -90,7 +88,7 @@ class TestForkAndJoin:
         assert (run.inputs["left"], run.inputs["right"]) == (5, 5)
 
     @pytest.mark.parametrize("order", [("left", "right"), ("right", "left")])
-    def test_a_join_waits_for_all_and_gets_them_by_name(self, order: tuple[str, str]) -> None:
+    def test_a_join_waits_for_all_and_gets_them_by_name(self, order):
         run = Played(self.GRAPH)
         run.finish("a")
 
@@ -101,7 +99,7 @@ class TestForkAndJoin:
         assert run.inputs["join"] == {"l": "from left", "r": "from right"}
         assert run.started.count("join") == 1
 
-    def test_an_unnamed_input_goes_by_its_source(self) -> None:
+    def test_an_unnamed_input_goes_by_its_source(self):
         run = Played(
             graph(task("a"), task("b"), task("join", gathers=True), edges="a join, b join")
         )
@@ -110,7 +108,7 @@ class TestForkAndJoin:
 
         assert run.inputs["join"] == {"a": 1, "b": 2}
 
-    def test_several_ends_give_the_first_or_all_by_name(self) -> None:
+    def test_several_ends_give_the_first_or_all_by_name(self):
         nodes = task("a"), task("b"), task("c")
         one = Played(graph(*nodes, edges="a b, a c"))
         all = Played(graph(*nodes, edges="a b, a c", gathers=True))
@@ -122,7 +120,7 @@ class TestForkAndJoin:
         assert one.result == "b"
         assert all.result == {"b": "b", "c": "c"}
 
-    def test_a_fast_branch_does_not_wait_for_its_sibling(self) -> None:
+    def test_a_fast_branch_does_not_wait_for_its_sibling(self):
         run = Played(graph(task("slow"), task("a"), task("b"), edges="a b"))
         run.finish("a")
 
@@ -138,7 +136,7 @@ class TestRoutes:
         edges="kind.pay charge, kind.default ask, charge join, ask join",
     )
 
-    def test_goes_on_from_the_port_of_the_key_with_its_own_input(self) -> None:
+    def test_goes_on_from_the_port_of_the_key_with_its_own_input(self):
         run = Played(self.GRAPH, {"amount": 3})
         run.finish("kind", "pay")
 
@@ -146,7 +144,7 @@ class TestRoutes:
         assert run.inputs["charge"] == {"amount": 3}
         assert run.nodes["ask"] is NodeStatus.SKIPPED
 
-    def test_a_skipped_branch_does_not_block_a_join(self) -> None:
+    def test_a_skipped_branch_does_not_block_a_join(self):
         run = Played(self.GRAPH)
         run.finish("kind", "pay")
         run.finish("charge", "paid")
@@ -154,13 +152,13 @@ class TestRoutes:
         assert run.inputs["join"] == "paid"
 
     @pytest.mark.parametrize("key", ["other", None, 1.5, ["pay"], {}])
-    def test_an_unknown_key_takes_the_default(self, key: Any) -> None:
+    def test_an_unknown_key_takes_the_default(self, key):
         run = Played(self.GRAPH)
         run.finish("kind", key)
 
         assert run.live == {"ask": JOB}
 
-    def test_an_unknown_key_without_a_default_fails_naming_key_and_ports(self) -> None:
+    def test_an_unknown_key_without_a_default_fails_naming_key_and_ports(self):
         run = Played(graph(route("kind", "a", "b"), task("x"), edges="kind.a x"))
         run.finish("kind", "c")
 
@@ -171,20 +169,20 @@ class TestRoutes:
         )
 
     @pytest.mark.parametrize("key, port", [(True, "true"), (False, "false"), (7, "7")])
-    def test_booleans_and_numbers_are_keys(self, key: Any, port: str) -> None:
+    def test_booleans_and_numbers_are_keys(self, key, port):
         run = Played(graph(route("kind", port, "no"), task("x"), edges=f"kind.{port} x"))
         run.finish("kind", key)
 
         assert run.live == {"x": JOB}
 
-    def test_both_ports_may_lead_to_one_node(self) -> None:
+    def test_both_ports_may_lead_to_one_node(self):
         run = Played(graph(route("r", "a", "b"), task("x"), edges="r.a x, r.b x"), 4)
         run.finish("r", "b")
 
         assert run.inputs["x"] == 4
         assert run.started.count("x") == 1
 
-    def test_skipping_goes_on_to_the_end(self) -> None:
+    def test_skipping_goes_on_to_the_end(self):
         run = Played(
             graph(route("r", "a", "b"), task("x"), task("y"), task("z"), edges="r.a x, x y, r.b z")
         )
@@ -195,7 +193,7 @@ class TestRoutes:
         run.finish("z", 1)
         assert run.result == 1
 
-    def test_a_run_that_ends_on_a_port_that_leads_nowhere_gives_its_input(self) -> None:
+    def test_a_run_that_ends_on_a_port_that_leads_nowhere_gives_its_input(self):
         run = Played(graph(route("r", "a", "b"), task("x"), edges="r.a x"), 1)
         run.finish("r", "b")
 
@@ -204,7 +202,7 @@ class TestRoutes:
 
 
 class TestMaps:
-    def test_runs_one_job_for_each_item_and_keeps_their_order(self) -> None:
+    def test_runs_one_job_for_each_item_and_keeps_their_order(self):
         run = Played(chain(mapped("m"), task("end")), ["x", "y", "z"])
 
         assert run.inputs == {"m[0]": "x", "m[1]": "y", "m[2]": "z"}
@@ -214,13 +212,13 @@ class TestMaps:
         assert run.inputs["end"] == ["did 0", "did 1", "did 2"]
         assert not run.state.maps  # done with
 
-    def test_an_empty_list_is_completed_at_once(self) -> None:
+    def test_an_empty_list_is_completed_at_once(self):
         run = Played(chain(mapped("m"), task("end")), [])
 
         assert run.inputs == {"end": []}
         assert run.live == {"end": JOB}
 
-    def test_goes_over_the_list_under_a_key(self) -> None:
+    def test_goes_over_the_list_under_a_key(self):
         run = Played(chain(mapped("m", over="lines")), {"lines": [1, 2]})
 
         assert run.inputs == {"m[0]": 1, "m[1]": 2}
@@ -250,9 +248,7 @@ class TestMaps:
             ),
         ],
     )
-    def test_an_input_without_a_list_fails_the_node(
-        self, over: str | None, input: Any, code: str, message: str
-    ) -> None:
+    def test_an_input_without_a_list_fails_the_node(self, over, input, code, message):
         run = Played(chain(task("a"), mapped("m", over=over)))
         run.finish("a", input)
 
@@ -261,12 +257,12 @@ class TestMaps:
         assert run.state.failure is not None
         assert (run.state.failure.code, run.state.failure.message) == (code, message)
 
-    def test_an_input_without_a_list_may_be_gone_on_from(self) -> None:
+    def test_an_input_without_a_list_may_be_gone_on_from(self):
         run = Played(chain(mapped("m", on_error="continue"), task("end")), 5)
 
         assert run.inputs == {"end": None}
 
-    def test_a_window_lets_so_many_run_at_once(self) -> None:
+    def test_a_window_lets_so_many_run_at_once(self):
         run = Played(chain(mapped("m", concurrency=2)), [10, 11, 12, 13])
         assert sorted(run.live) == ["m[0]", "m[1]"]
 
@@ -279,7 +275,7 @@ class TestMaps:
         assert run.result == ["m[0]", None, "m[2]", "m[3]"]
         assert run.started == ["m[0]", "m[1]", "m[2]", "m[3]"]
 
-    def test_items_are_not_remembered_from_a_decision_that_came_to_nothing(self) -> None:
+    def test_items_are_not_remembered_from_a_decision_that_came_to_nothing(self):
         run = Played(chain(task("a"), mapped("m", concurrency=1), task("end")))
         refused = Played(run.graph)
         refused.log.lists = run.log.lists
@@ -289,7 +285,7 @@ class TestMaps:
 
         assert run.inputs["m[1]"] == 2
 
-    def test_a_failed_item_fails_the_run(self) -> None:
+    def test_a_failed_item_fails_the_run(self):
         run = Played(chain(mapped("m"), task("end")), [1, 2, 3])
         run.finish("m[0]")
         run.fail("m[1]", "no")
@@ -298,7 +294,7 @@ class TestMaps:
         assert (run.nodes["m"], run.live) == (NodeStatus.FAILED, {})
         assert run.decision.cancel_all
 
-    def test_a_failed_item_may_count_as_null(self) -> None:
+    def test_a_failed_item_may_count_as_null(self):
         run = Played(chain(mapped("m", on_error="continue", concurrency=1)), [1, 2, 3])
         run.finish("m[0]", "a")
         run.fail("m[1]")
@@ -306,7 +302,7 @@ class TestMaps:
 
         assert run.result == ["a", None, "c"]
 
-    def test_a_failed_item_may_lead_to_a_port_and_the_others_are_given_up(self) -> None:
+    def test_a_failed_item_may_lead_to_a_port_and_the_others_are_given_up(self):
         run = Played(
             graph(
                 mapped("m", on_error="oops", concurrency=3),
@@ -325,7 +321,7 @@ class TestMaps:
         assert run.nodes["after"] is NodeStatus.SKIPPED
         assert run.finish("m[1]").events == []
 
-    def test_items_may_be_runs_of_their_own(self) -> None:
+    def test_items_may_be_runs_of_their_own(self):
         run = Played(chain(mapped("m", CHILD)), ["a", "b"])
 
         assert dict(run.state.children) == {"m[0]": "run/m[0]", "m[1]": "run/m[1]"}
@@ -336,7 +332,7 @@ class TestMaps:
 
 
 class TestLoops:
-    def test_goes_round_on_its_own_output_until_it_is_done(self) -> None:
+    def test_goes_round_on_its_own_output_until_it_is_done(self):
         run = Played(chain(loop("l"), task("end")), 0)
         run.finish("l#1", 1, is_done=False)
         assert run.inputs["l#2"] == 1
@@ -346,7 +342,7 @@ class TestLoops:
         assert run.live == {"end": JOB}
 
     @pytest.mark.parametrize("body", [call("poll"), CHILD])
-    def test_asks_whether_it_is_done_where_nobody_said(self, body: Any) -> None:
+    def test_asks_whether_it_is_done_where_nobody_said(self, body):
         run = Played(chain(loop("l", body), task("end")), 0)
         end_iteration = run.child_completed if isinstance(body, FlowRef) else run.finish
         end_iteration("l#1", 10)
@@ -364,7 +360,7 @@ class TestLoops:
 
     @pytest.mark.parametrize("is_asked_along", [True, False])
     @pytest.mark.parametrize("on_max", ["fail", "continue", "enough"])
-    def test_after_the_last_iteration(self, on_max: str, is_asked_along: bool) -> None:
+    def test_after_the_last_iteration(self, on_max, is_asked_along):
         run = Played(
             graph(
                 loop("l", iterations_max=2, on_max=on_max),
@@ -392,7 +388,7 @@ class TestLoops:
             assert run.inputs[target] == 2
 
     @pytest.mark.parametrize("answer", [True, 1, "yes", [0]])
-    def test_whatever_is_true_ends_it(self, answer: Any) -> None:
+    def test_whatever_is_true_ends_it(self, answer):
         run = Played(chain(loop("l")), 0)
         run.finish("l#1", 1)
         run.finish("check:l#1", answer)
@@ -400,7 +396,7 @@ class TestLoops:
         assert run.result == 1
 
     @pytest.mark.parametrize("answer", [False, 0, "", None, []])
-    def test_whatever_is_false_lets_it_go_on(self, answer: Any) -> None:
+    def test_whatever_is_false_lets_it_go_on(self, answer):
         run = Played(chain(loop("l")), 0)
         run.finish("l#1", 1)
         run.finish("check:l#1", answer)
@@ -408,7 +404,7 @@ class TestLoops:
         assert run.live == {"l#2": JOB}
 
     @pytest.mark.parametrize("key", ["l#1", "check:l#1"])
-    def test_a_failed_part_fails_the_loop_or_leads_to_its_port(self, key: str) -> None:
+    def test_a_failed_part_fails_the_loop_or_leads_to_its_port(self, key):
         for on_error in ("fail", "continue", "oops"):
             nodes = loop("l", on_error=on_error), task("end"), task("mend")
             run = Played(graph(*nodes, edges="l end, l.oops mend"), 0)

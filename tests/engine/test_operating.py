@@ -28,7 +28,7 @@ JOB, WAIT = LiveType.JOB, LiveType.WAIT
 
 
 class TestPause:
-    def test_holds_everything_and_keeps_why(self) -> None:
+    def test_holds_everything_and_keeps_why(self):
         run = Played(graph(task("a"), signal("s")))
         run.pause(reason="maintenance", by="ops")
 
@@ -37,7 +37,7 @@ class TestPause:
         assert (run.state.reason, run.state.by) == ("maintenance", "ops")
         assert run.live == {"a": JOB, "s": WAIT}
 
-    def test_pausing_again_changes_nothing(self) -> None:
+    def test_pausing_again_changes_nothing(self):
         run = Played(chain(task("a")))
         run.pause(by="first")
 
@@ -45,7 +45,7 @@ class TestPause:
         assert run.decision.suspend is None
         assert run.state.by == "first"
 
-    def test_the_run_goes_on_where_it_was(self) -> None:
+    def test_the_run_goes_on_where_it_was(self):
         run = Played(chain(task("a"), task("b")))
         run.pause()
         run.unpause(by="ops")
@@ -56,7 +56,7 @@ class TestPause:
         run.finish("a")
         assert run.live == {"b": JOB}
 
-    def test_nothing_that_comes_in_a_pause_starts_anything(self) -> None:
+    def test_nothing_that_comes_in_a_pause_starts_anything(self):
         nodes = task("a"), delay("d"), child("c"), signal("s", timeout_ms=1), task("end")
         run = Played(graph(*nodes, edges="a end, d end, c end, s end"))
         run.pause()
@@ -75,7 +75,7 @@ class TestPause:
         for now in (run.due("d"), run.child_completed("c"), run.finish("a")):
             assert now.events != []
 
-    def test_signals_that_come_in_a_pause_are_kept_for_its_end(self) -> None:
+    def test_signals_that_come_in_a_pause_are_kept_for_its_end(self):
         run = Played(chain(signal("s"), task("end")))
         run.pause()
         run.signal("go", 1)
@@ -85,7 +85,7 @@ class TestPause:
         assert run.inputs["end"] == 1
         assert run.decision.close_waits == ["s"]
 
-    def test_open_waits_come_before_those_that_open_at_the_end_of_the_pause(self) -> None:
+    def test_open_waits_come_before_those_that_open_at_the_end_of_the_pause(self):
         run = Played(
             graph(
                 signal("first", "t"), signal("then", "s"), signal("open", "s"), edges="first then"
@@ -99,13 +99,13 @@ class TestPause:
         assert run.output("open") == 1
         assert run.live == {"then": WAIT}
 
-    def test_unpausing_a_run_that_is_not_paused_is_refused(self) -> None:
+    def test_unpausing_a_run_that_is_not_paused_is_refused(self):
         run = Played(chain(task("a")))
 
         with pytest.raises(RunNotPaused, match="cannot resume run 'run': it is running"):
             run.unpause()
 
-    def test_an_ended_run_refuses(self) -> None:
+    def test_an_ended_run_refuses(self):
         run = Played(chain(task("a")))
         run.finish("a")
 
@@ -120,7 +120,7 @@ class TestPause:
 
 
 class TestCancel:
-    def test_ends_everything_that_is_live(self) -> None:
+    def test_ends_everything_that_is_live(self):
         run = Played(graph(task("a"), child("c"), delay("d")))
         run.cancel(reason="out of stock")
 
@@ -130,7 +130,7 @@ class TestCancel:
         assert set(run.nodes.values()) == {NodeStatus.CANCELLED}
 
     @pytest.mark.parametrize("compensates", [True, False])
-    def test_wins_over_a_pause(self, compensates: bool) -> None:
+    def test_wins_over_a_pause(self, compensates):
         run = Played(chain(task("a", undo=True), task("b")))
         run.finish("a")
         run.pause(reason="maintenance")
@@ -144,7 +144,7 @@ class TestCancel:
 
 
 class TestRetry:
-    def test_goes_on_from_the_failed_node_keeping_what_is_completed(self) -> None:
+    def test_goes_on_from_the_failed_node_keeping_what_is_completed(self):
         run = Played(chain(task("a"), task("b"), task("c")))
         run.finish("a", 1)
         run.fail("b")
@@ -159,7 +159,7 @@ class TestRetry:
         assert run.result == 3
         assert run.started == ["a", "b", "b", "c"]
 
-    def test_starts_siblings_again_that_were_cancelled(self) -> None:
+    def test_starts_siblings_again_that_were_cancelled(self):
         nodes = task("a"), task("b"), delay("d"), task("join", gathers=True)
         run = Played(graph(*nodes, edges="a join, b join, d join"), 9)
         run.finish("a", "kept")
@@ -171,7 +171,7 @@ class TestRetry:
         run.due("d")
         assert run.inputs["join"] == {"a": "kept", "b": "again", "d": 9}
 
-    def test_starts_what_was_blocked_once_its_way_is_free(self) -> None:
+    def test_starts_what_was_blocked_once_its_way_is_free(self):
         nodes = task("a"), task("b"), task("join"), task("end")
         run = Played(graph(*nodes, edges="a join, b join, join end", on_failure="finish"))
         run.fail("a")
@@ -185,7 +185,7 @@ class TestRetry:
         run.finish("end", 1)
         assert run.result == 1
 
-    def test_a_skipped_branch_stays_skipped(self) -> None:
+    def test_a_skipped_branch_stays_skipped(self):
         nodes = route("r", "x", "y"), task("x"), task("y"), task("join")
         run = Played(graph(*nodes, edges="r.x x, r.y y, x join, y join"))
         run.finish("r", "x")
@@ -196,7 +196,7 @@ class TestRetry:
         assert run.inputs["join"] == 1
 
     @pytest.mark.parametrize("concurrency", [None, 2])
-    def test_of_a_map_only_unfinished_items_run_again(self, concurrency: int | None) -> None:
+    def test_of_a_map_only_unfinished_items_run_again(self, concurrency):
         run = Played(chain(mapped("m", concurrency=concurrency)), ["a", "b", "c", "d"])
         run.finish("m[1]", "B")
         run.fail("m[0]")
@@ -209,7 +209,7 @@ class TestRetry:
             run.finish(f"m[{item}]", item)
         assert run.result == [0, "B", 2, 3]
 
-    def test_of_a_loop_the_same_iteration_runs_again(self) -> None:
+    def test_of_a_loop_the_same_iteration_runs_again(self):
         run = Played(chain(loop("l")), 0)
         run.finish("l#1", 10, is_done=False)
         run.fail("l#2")
@@ -218,7 +218,7 @@ class TestRetry:
         assert run.live == {"l#2": JOB}
         assert run.inputs["l#2"] == 10
 
-    def test_of_a_loop_the_same_question_is_asked_again(self) -> None:
+    def test_of_a_loop_the_same_question_is_asked_again(self):
         run = Played(chain(loop("l")), 0)
         run.finish("l#1", 10)
         run.fail("check:l#1")
@@ -227,7 +227,7 @@ class TestRetry:
         assert run.live == {"check:l#1": JOB}
         assert run.inputs["check:l#1"] == 10
 
-    def test_the_first_iteration_starts_with_the_input_again(self) -> None:
+    def test_the_first_iteration_starts_with_the_input_again(self):
         run = Played(chain(loop("l", iterations_max=1)), 5)
         run.finish("l#1", 6, is_done=False)
         assert run.status == RunStatus.FAILED
@@ -235,7 +235,7 @@ class TestRetry:
 
         assert run.inputs["l#1"] == 5
 
-    def test_a_child_starts_anew_under_another_id(self) -> None:
+    def test_a_child_starts_anew_under_another_id(self):
         run = Played(chain(child("c"), task("end")), 1)
         run.child_ended("c", RunStatus.FAILED)
         run.retry()
@@ -246,7 +246,7 @@ class TestRetry:
         run.child_completed("c", 2)
         assert run.inputs["end"] == 2
 
-    def test_an_unusable_input_fails_again(self) -> None:
+    def test_an_unusable_input_fails_again(self):
         run = Played(chain(mapped("m")), "no list")
         assert run.status == RunStatus.FAILED
         run.retry()
@@ -254,7 +254,7 @@ class TestRetry:
         assert run.status == RunStatus.FAILED
         assert run.types[-3:] == ["RunRetried", "NodeFailed", "RunFailed"]
 
-    def test_takes_up_a_signal_that_is_still_there(self) -> None:
+    def test_takes_up_a_signal_that_is_still_there(self):
         run = Played(graph(task("a"), signal("s"), edges="a s"))
         run.signal("go", 1)
         run.fail("a")
@@ -263,7 +263,7 @@ class TestRetry:
 
         assert run.result == 1
 
-    def test_starts_a_cancelled_run_anew(self) -> None:
+    def test_starts_a_cancelled_run_anew(self):
         run = Played(graph(task("a"), signal("s", timeout_ms=5)))
         run.pause()
         run.cancel(reason="wrong button")
@@ -274,7 +274,7 @@ class TestRetry:
         assert (run.state.reason, run.state.by) == (None, None)
 
     @pytest.mark.parametrize("is_broken_off", [True, False])
-    def test_is_refused_once_anything_was_undone(self, is_broken_off: bool) -> None:
+    def test_is_refused_once_anything_was_undone(self, is_broken_off):
         run = Played(chain(task("a", undo=True), task("b")))
         run.finish("a")
         run.fail("b")
@@ -286,7 +286,7 @@ class TestRetry:
         with pytest.raises(RunNotRetryable, match="was undone; submit it anew, or fork it"):
             run.retry()
 
-    def test_is_refused_for_a_run_that_did_not_fail(self) -> None:
+    def test_is_refused_for_a_run_that_did_not_fail(self):
         run = Played(chain(task("a")))
         with pytest.raises(RunNotRetryable, match="it is running"):
             run.retry()
@@ -303,7 +303,7 @@ class TestFork:
             run.finish(id, f"did {id}")
         return run
 
-    def test_goes_on_from_an_earlier_point(self) -> None:
+    def test_goes_on_from_an_earlier_point(self):
         run = self.ended()
         other = run.fork(after=2)
 
@@ -317,20 +317,20 @@ class TestFork:
         assert other.result == "otherwise"
         assert run.result == "did c"
 
-    def test_with_another_output(self) -> None:
+    def test_with_another_output(self):
         other = self.ended().fork(after=2, patch={"a": "changed"})
 
         assert other.output("a") == "changed"
         assert other.inputs == {"b": "changed"}
 
-    def test_at_the_very_end_it_has_another_result(self) -> None:
+    def test_at_the_very_end_it_has_another_result(self):
         run = self.ended()
         other = run.fork(after=run.state.number, patch={"c": "changed"})
 
         assert other.result == "changed"
 
     @pytest.mark.parametrize("after", range(1, 6))
-    def test_goes_on_from_any_event(self, after: int) -> None:
+    def test_goes_on_from_any_event(self, after):
         other = self.ended().fork(after=after)
         for id in ("a", "b", "c"):
             if id in other.live:
@@ -338,7 +338,7 @@ class TestFork:
 
         assert other.result == "did c"
 
-    def test_between_the_last_item_and_the_end_of_a_map(self) -> None:
+    def test_between_the_last_item_and_the_end_of_a_map(self):
         run = Played(chain(mapped("m"), task("end")), [1, 2])
         run.finish("m[0]", "a")
         run.finish("m[1]", "b")
@@ -347,7 +347,7 @@ class TestFork:
 
         assert other.inputs == {"end": ["a", "b"]}
 
-    def test_a_map_over_a_changed_list_starts_anew(self) -> None:
+    def test_a_map_over_a_changed_list_starts_anew(self):
         run = Played(chain(task("a"), mapped("m"), task("end")))
         run.finish("a", [1, 2])
         run.finish("m[0]")
@@ -356,7 +356,7 @@ class TestFork:
         assert other.inputs == {"m[0]": 7, "m[1]": 8, "m[2]": 9}
         assert run.fork(after=3).inputs == {"m[1]": 2}
 
-    def test_a_loop_on_a_changed_output_starts_anew(self) -> None:
+    def test_a_loop_on_a_changed_output_starts_anew(self):
         run = Played(chain(task("a"), loop("l")))
         run.finish("a", 1)
         run.finish("l#1", 2, is_done=False)
@@ -364,7 +364,7 @@ class TestFork:
 
         assert other.inputs == {"l#1": 5}
 
-    def test_of_a_paused_failed_or_cancelled_run_is_running(self) -> None:
+    def test_of_a_paused_failed_or_cancelled_run_is_running(self):
         for act in ("pause", "cancel"):
             run = Played(chain(task("a")))
             getattr(run, act)()
@@ -372,13 +372,13 @@ class TestFork:
 
             assert (other.status, other.live) == (RunStatus.RUNNING, {"a": JOB})
 
-    def test_starts_children_of_its_own(self) -> None:
+    def test_starts_children_of_its_own(self):
         run = Played(chain(mapped("m", CHILD)), [1, 2])
         other = run.fork(after=1)
 
         assert [each.id for each in other.decision.children] == ["fork/m[0]~2", "fork/m[1]~2"]
 
-    def test_belongs_to_nobody(self) -> None:
+    def test_belongs_to_nobody(self):
         only = chain(task("a"))
         run = Played(only)
         run.log = Log()
@@ -388,11 +388,11 @@ class TestFork:
         assert run.state.parent == PARENT
         assert run.fork(after=1).state.parent is None
 
-    def test_refuses_to_change_what_is_not_there(self) -> None:
+    def test_refuses_to_change_what_is_not_there(self):
         with refused("run.patch_not_completed", nodes=("b", "x"), completed=("a",)):
             self.ended().fork(after=2, patch={"a": 1, "b": 1, "x": 1})
 
-    def test_refuses_to_go_on_from_what_was_undone(self) -> None:
+    def test_refuses_to_go_on_from_what_was_undone(self):
         run = Played(chain(task("a", undo=True), task("b")))
         run.finish("a")
         run.fail("b")

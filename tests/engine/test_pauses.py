@@ -24,7 +24,7 @@ def paused(*, deadline_ms: int | None = None, poll_ms: int | None = None) -> Pla
 
 
 class TestPausing:
-    def test_holds_nothing_and_keeps_the_checkpoint(self) -> None:
+    def test_holds_nothing_and_keeps_the_checkpoint(self):
         run = paused(deadline_ms=5000)
 
         assert run.decision.waits == [
@@ -37,7 +37,7 @@ class TestPausing:
         ]
         assert (run.live, run.status) == ({"a": WAIT}, WAITING)
 
-    def test_goes_on_with_the_same_input_the_checkpoint_and_the_report(self) -> None:
+    def test_goes_on_with_the_same_input_the_checkpoint_and_the_report(self):
         run = paused()
         run.report("a", "completed", result=[1])
 
@@ -58,7 +58,7 @@ class TestPausing:
         assert not run.state.pauses
         assert not run.state.early_reports
 
-    def test_may_pause_again_and_remembers_every_pause(self) -> None:
+    def test_may_pause_again_and_remembers_every_pause(self):
         run = paused()
         run.report("a", "completed", result=1)
         run.pause_body("a", "second", "more")
@@ -69,7 +69,7 @@ class TestPausing:
             for each in run.resumptions["a"]["pauses"]
         ] == [("", {"container": 7}, 1), ("more", "second", 2)]
 
-    def test_a_failed_report_lets_the_body_decide(self) -> None:
+    def test_a_failed_report_lets_the_body_decide(self):
         run = paused()
         run.report("a", "failed", error="out of memory", progress={"page": 3})
 
@@ -78,7 +78,7 @@ class TestPausing:
         assert resumption["pauses"][0]["report"]["error"] == "out of memory"
         assert resumption["progress"] == {"page": 3}
 
-    def test_works_for_items_and_iterations(self) -> None:
+    def test_works_for_items_and_iterations(self):
         run = Played(graph(mapped("m")), [10, 20])
         run.pause_body("m[1]", "c")
         run.finish("m[0]", 0)
@@ -96,7 +96,7 @@ class TestPausing:
         run.finish("l#2", 3, is_done=True)
         assert run.result == 3
 
-    def test_a_route_cannot(self) -> None:
+    def test_a_route_cannot(self):
         run = Played(graph(route("r", "x"), task("a"), edges="r.x a"))
         run.pause_body("r")
 
@@ -105,7 +105,7 @@ class TestPausing:
 
 
 class TestReports:
-    def test_before_the_pause_is_kept_and_taken_then(self) -> None:
+    def test_before_the_pause_is_kept_and_taken_then(self):
         run = Played(chain(task("a"), task("b")))
         run.report("a", "completed", result="quick")
         assert run.live == {"a": JOB}
@@ -115,7 +115,7 @@ class TestReports:
         assert run.live == {"a": JOB}
         assert run.resumptions["a"]["pauses"][0]["report"]["result"] == "quick"
 
-    def test_of_one_token_count_once(self) -> None:
+    def test_of_one_token_count_once(self):
         run = paused()
         run.report("a", "progress", progress=1, token="t1")
         assert run.report("a", "progress", progress=2, token="t1").events == []
@@ -124,7 +124,7 @@ class TestReports:
         run.finish("a")
         assert run.report("a", "completed", token="t2").events == []
 
-    def test_are_remembered_by_their_tokens_up_to_a_bound(self) -> None:
+    def test_are_remembered_by_their_tokens_up_to_a_bound(self):
         run = Played(graph(task("a")), checks=False)
         for number in range(TOKENS_MAX + 5):
             run.report("a", "progress", token=f"t{number}")
@@ -132,7 +132,7 @@ class TestReports:
         assert len(run.state.reports["a"]) == TOKENS_MAX
         assert run.report("a", "progress", token=f"t{TOKENS_MAX + 4}").events == []
 
-    def test_the_first_last_one_counts_and_others_are_noted(self) -> None:
+    def test_the_first_last_one_counts_and_others_are_noted(self):
         run = paused()
         run.report("a", "completed", result=1)
         run.finish("a", 1)
@@ -141,7 +141,7 @@ class TestReports:
         assert run.types[-1] == "ReportIgnored"
         assert run.output("a") == 1
 
-    def test_two_before_the_pause_the_first_counts(self) -> None:
+    def test_two_before_the_pause_the_first_counts(self):
         run = Played(chain(task("a"), task("b")))
         run.report("a", "completed", result=1)
         run.report("a", "completed", result=2)
@@ -149,7 +149,7 @@ class TestReports:
 
         assert run.resumptions["a"]["pauses"][0]["report"]["result"] == 1
 
-    def test_progress_is_kept_for_the_next_try(self) -> None:
+    def test_progress_is_kept_for_the_next_try(self):
         run = paused()
         run.report("a", "progress", progress={"page": 1})
         run.report("a", "progress", progress={"page": 2})
@@ -163,7 +163,7 @@ class TestReports:
         run.finish("b")
         assert not run.state.progress
 
-    def test_on_nodes_that_do_not_wait_are_refused(self) -> None:
+    def test_on_nodes_that_do_not_wait_are_refused(self):
         run = Played(graph(task("a"), task("b"), signal("s"), edges="a b"))
 
         with pytest.raises(NodeNotFound, match=r"'aa'.*'a'"):
@@ -176,7 +176,7 @@ class TestReports:
         with pytest.raises(NodeNotWaiting, match="completed"):
             run.report("a", "progress")
 
-    def test_that_name_a_port_which_is_not_there_are_refused(self) -> None:
+    def test_that_name_a_port_which_is_not_there_are_refused(self):
         run = Played(graph(task("a", ports=("x",)), task("b"), edges="a.x b"))
         run.pause_body("a")
 
@@ -185,7 +185,7 @@ class TestReports:
         run.report("a", "completed", port="x")
         assert run.live == {"a": JOB}
 
-    def test_on_nodes_that_failed_or_were_skipped_are_refused(self) -> None:
+    def test_on_nodes_that_failed_or_were_skipped_are_refused(self):
         run = Played(graph(task("a"), task("b"), task("c"), on_failure="finish"))
         run.pause_body("a")
         run.due("a")
@@ -196,7 +196,7 @@ class TestReports:
         with pytest.raises(NodeNotWaiting, match="skipped"):
             run.report("b", "completed")
 
-    def test_that_came_early_do_not_outlive_the_end_of_the_run(self) -> None:
+    def test_that_came_early_do_not_outlive_the_end_of_the_run(self):
         run = Played(chain(task("a"), task("b")))
         run.report("a", "completed", result="of the first try")
         run.cancel()
@@ -205,7 +205,7 @@ class TestReports:
 
         assert run.live == {"a": WAIT}
 
-    def test_are_forgotten_with_the_pauses_of_a_node_that_is_skipped(self) -> None:
+    def test_are_forgotten_with_the_pauses_of_a_node_that_is_skipped(self):
         run = paused()
         run.report("a", "progress", progress=1)
         run.report("a", "completed")
@@ -213,14 +213,14 @@ class TestReports:
 
         assert (dict(run.state.pauses), dict(run.state.progress)) == ({}, {})
 
-    def test_on_a_run_that_ended_are_refused(self) -> None:
+    def test_on_a_run_that_ended_are_refused(self):
         run = paused()
         run.cancel()
 
         with pytest.raises(RunEnded):
             run.report("a", "completed")
 
-    def test_name_a_port_of_the_node_or_are_refused(self) -> None:
+    def test_name_a_port_of_the_node_or_are_refused(self):
         run = Played(graph(task("a", ports=("far",)), task("b"), edges="a.far b"))
         run.pause_body("a", poll_ms=1000)
         before = run.state
@@ -234,7 +234,7 @@ class TestReports:
         run.report("a", "completed", port="far")
         assert run.live == {"a": JOB}
 
-    def test_in_a_pause_of_the_run_are_kept_until_it_ends(self) -> None:
+    def test_in_a_pause_of_the_run_are_kept_until_it_ends(self):
         run = paused()
         run.pause()
         run.report("a", "completed", result=1)
@@ -247,14 +247,14 @@ class TestReports:
 
 
 class TestDeadlines:
-    def test_fail_the_node(self) -> None:
+    def test_fail_the_node(self):
         run = paused(deadline_ms=10)
         run.due("a")
 
         assert run.state.failure is not None
         assert run.state.failure.type == "perdure.errors.WaitTimedOut"
 
-    def test_may_have_a_port_or_go_on(self) -> None:
+    def test_may_have_a_port_or_go_on(self):
         node = task("a", on_timeout="late")
         run = Played(graph(node, task("b"), edges="a.late b"))
         run.pause_body("a", deadline_ms=10)
@@ -268,7 +268,7 @@ class TestDeadlines:
 
 
 class TestPolling:
-    def test_asks_in_time_with_what_is_known(self) -> None:
+    def test_asks_in_time_with_what_is_known(self):
         run = paused(poll_ms=300_000)
         assert run.live == {"a": WAIT, "poll:a": WAIT}
         run.due("poll:a")
@@ -278,7 +278,7 @@ class TestPolling:
         assert run.inputs["poll:a"] == "in"
         assert run.resumptions["poll:a"]["pauses"][0]["checkpoint"] == {"container": 7}
 
-    def test_nothing_new_means_later_again(self) -> None:
+    def test_nothing_new_means_later_again(self):
         run = paused(poll_ms=300_000)
         run.due("poll:a")
         run.finish("poll:a", None)
@@ -286,7 +286,7 @@ class TestPolling:
         assert run.live == {"a": WAIT, "poll:a": WAIT}
         assert [wait.key for wait in run.decision.waits] == ["poll:a"]
 
-    def test_a_last_word_ends_the_pause(self) -> None:
+    def test_a_last_word_ends_the_pause(self):
         run = paused(poll_ms=300_000)
         run.due("poll:a")
         run.finish("poll:a", {"status": "completed", "result": 9})
@@ -295,7 +295,7 @@ class TestPolling:
         assert run.resumptions["a"]["pauses"][0]["report"]["result"] == 9
         assert (run.decision.close_waits, run.decision.cancel_keys) == (["a"], ["poll:a"])
 
-    def test_progress_is_kept_and_it_is_asked_again_later(self) -> None:
+    def test_progress_is_kept_and_it_is_asked_again_later(self):
         run = paused(poll_ms=300_000)
         run.due("poll:a")
         run.finish("poll:a", {"status": "progress", "progress": 0.5})
@@ -303,7 +303,7 @@ class TestPolling:
         assert run.live == {"a": WAIT, "poll:a": WAIT}
         assert "a" in run.state.progress
 
-    def test_who_reports_is_not_asked(self) -> None:
+    def test_who_reports_is_not_asked(self):
         run = paused(poll_ms=300_000)
         run.report("a", "progress", progress=1)
         assert [wait.key for wait in run.decision.waits] == ["poll:a"]  # anew, so later
@@ -311,7 +311,7 @@ class TestPolling:
         run.report("a", "completed")
         assert run.live == {"a": JOB}
 
-    def test_who_reports_while_being_asked_is_asked_again_later(self) -> None:
+    def test_who_reports_while_being_asked_is_asked_again_later(self):
         run = paused(poll_ms=300_000)
         run.due("poll:a")
         run.report("a", "progress", progress=1)
@@ -321,7 +321,7 @@ class TestPolling:
         assert run.live == {"a": WAIT, "poll:a": WAIT}
 
     @pytest.mark.parametrize("answer", ["x", {"status": "unknown"}, 5])
-    def test_a_useless_answer_or_error_does_not_fail_the_node(self, answer: object) -> None:
+    def test_a_useless_answer_or_error_does_not_fail_the_node(self, answer):
         run = paused(poll_ms=300_000)
         run.due("poll:a")
         run.finish("poll:a", answer)
@@ -331,7 +331,7 @@ class TestPolling:
         run.fail("poll:a")
         assert run.live == {"a": WAIT, "poll:a": WAIT}
 
-    def test_an_answer_that_comes_too_late_decides_nothing(self) -> None:
+    def test_an_answer_that_comes_too_late_decides_nothing(self):
         run = paused(poll_ms=300_000)
         run.due("poll:a")
         run.report("a", "completed", result=1)
@@ -339,7 +339,7 @@ class TestPolling:
         assert run.finish("poll:a", {"status": "failed"}).events == []
         assert run.live == {"a": JOB}
 
-    def test_a_port_that_the_node_does_not_have_is_as_good_as_no_answer(self) -> None:
+    def test_a_port_that_the_node_does_not_have_is_as_good_as_no_answer(self):
         run = paused(poll_ms=300_000)
         run.due("poll:a")
         run.finish("poll:a", {"status": "completed", "port": "nope"})
@@ -356,7 +356,7 @@ class TestItemsThatAreAskedAfter:
             run.pause_body(item, poll_ms=1000, deadline_ms=5000)
         return run
 
-    def test_one_that_comes_to_its_deadline_leaves_nothing_behind(self) -> None:
+    def test_one_that_comes_to_its_deadline_leaves_nothing_behind(self):
         run = self._run("continue")
         run.due("m[0]")
         assert run.live == {"m[1]": WAIT, "poll:m[1]": WAIT, "m[2]": JOB}
@@ -366,7 +366,7 @@ class TestItemsThatAreAskedAfter:
         assert run.output("m") == [None, None, 3]
         assert not run.state.pauses
 
-    def test_all_are_given_up_when_one_fails(self) -> None:
+    def test_all_are_given_up_when_one_fails(self):
         run = self._run("bad")
         run.due("poll:m[1]")
         run.fail("m[2]")
@@ -379,7 +379,7 @@ class TestItemsThatAreAskedAfter:
 
 
 class TestTryingAgain:
-    def test_what_was_reported_as_failed_is_begun_again(self) -> None:
+    def test_what_was_reported_as_failed_is_begun_again(self):
         run = paused()
         run.report("a", "failed", error="no paper", progress={"page": 3})
         run.attempt_failed("a")
@@ -391,7 +391,7 @@ class TestTryingAgain:
         assert [each["checkpoint"] for each in resumption["pauses"]] == ["second"]
         assert (resumption["progress"], resumption["failures"]) == ({"page": 3}, 1)
 
-    def test_failures_are_counted_over_all_pauses(self) -> None:
+    def test_failures_are_counted_over_all_pauses(self):
         run = paused()
         for expected in (1, 2):
             run.report("a", "failed")
@@ -403,7 +403,7 @@ class TestTryingAgain:
 
         assert not run.state.external_failures
 
-    def test_an_error_after_a_good_report_goes_on_from_it(self) -> None:
+    def test_an_error_after_a_good_report_goes_on_from_it(self):
         run = paused()
         run.report("a", "completed", result=1)
         run.attempt_failed("a")
@@ -411,7 +411,7 @@ class TestTryingAgain:
         assert len(run.state.pauses["a"]) == 1
         assert not run.state.external_failures
 
-    def test_what_only_asks_for_another_time_keeps_its_report(self) -> None:
+    def test_what_only_asks_for_another_time_keeps_its_report(self):
         run = paused()
         run.report("a", "failed")
         run.end("a", Retried(failure=failure("later"), is_snoozed=True))

@@ -40,7 +40,7 @@ def cached(played: Played) -> CachedRun:
     return CachedRun(stored, played.graph, played.state, values)
 
 
-def test_what_a_new_version_starts_belongs_to_that_version() -> None:
+def test_what_a_new_version_starts_belongs_to_that_version():
     played = Played(chain(task("a"), signal("s")))
     played.finish("a", 1)
     new = graph(task("a"), signal("s"), task("audit"), edges="a s, a audit")
@@ -59,14 +59,14 @@ def test_what_a_new_version_starts_belongs_to_that_version() -> None:
 class TestAJobThatIsToBeTriedAgain:
     """What a commit settles is not touched by what it gives up, so the plan has to see to it."""
 
-    def test_ends_with_its_run(self) -> None:
+    def test_ends_with_its_run(self):
         played = Played(graph(task("a"), task("b"), edges=""))
 
         settled = self.settled_together(played, "a", "b")
 
         assert settled == {"a": Finishes(), "b": Finishes()}
 
-    def test_ends_with_its_map(self) -> None:
+    def test_ends_with_its_map(self):
         items = mapped("m", on_error="sorry")
         played = Played(graph(items, task("then"), edges="m.sorry then"), [1, 2])
 

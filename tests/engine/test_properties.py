@@ -51,9 +51,7 @@ def check_end(run: Played, world: World, input: object) -> None:
 class TestEveryOrder:
     @many
     @given(graphs(), worlds(), INPUTS, st.tuples(SEEDS, SEEDS, SEEDS))
-    def test_gives_what_the_reference_gives(
-        self, graph: Graph, world: World, input: object, seeds: tuple[int, ...]
-    ) -> None:
+    def test_gives_what_the_reference_gives(self, graph, world, input, seeds):
         for seed in seeds:
             run = Driver(Played(graph, input), world, seed).finish()
 
@@ -63,9 +61,7 @@ class TestEveryOrder:
 
     @some
     @given(graphs(), worlds(), INPUTS, SEEDS)
-    def test_pauses_change_nothing(
-        self, graph: Graph, world: World, input: object, seed: int
-    ) -> None:
+    def test_pauses_change_nothing(self, graph, world, input, seed):
         driver = Driver(Played(graph, input), world, seed)
         driver.pauses = 0.3
 
@@ -76,8 +72,8 @@ class TestTheLog:
     @some
     @given(graphs(has_undo=True), worlds(), INPUTS, SEEDS)
     def test_folds_to_the_state_from_nothing_and_from_every_snapshot(
-        self, graph: Graph, world: World, input: object, seed: int
-    ) -> None:
+        self, graph, world, input, seed
+    ):
         driver = Driver(Played(graph, input), world, seed)
         snapshots = [snapshot.take(driver.run.state)]
         while not driver.run.state.is_ended:
@@ -91,9 +87,7 @@ class TestTheLog:
 class TestNonsense:
     @some
     @given(graphs(has_undo=True), worlds(), INPUTS, SEEDS)
-    def test_decides_nothing_in_any_state(
-        self, graph: Graph, world: World, input: object, seed: int
-    ) -> None:
+    def test_decides_nothing_in_any_state(self, graph, world, input, seed):
         driver = Driver(Played(graph, input), world, seed)
         while True:
             for trigger in nonsense(driver.run):
@@ -104,9 +98,7 @@ class TestNonsense:
 
     @some
     @given(graphs(has_undo=True), worlds(failures=30), INPUTS, SEEDS, st.data())
-    def test_whatever_is_asked_is_done_or_refused(
-        self, graph: Graph, world: World, input: object, seed: int, data: st.DataObject
-    ) -> None:
+    def test_whatever_is_asked_is_done_or_refused(self, graph, world, input, seed, data):
         run = Played(graph, input)
         driver = Driver(run, world, seed)
         asks: list[Trigger] = [
@@ -134,9 +126,7 @@ class TestNonsense:
 class TestRetry:
     @some
     @given(graphs(), worlds(failures=30), INPUTS, SEEDS)
-    def test_ends_as_if_nothing_had_failed(
-        self, graph: Graph, world: World, input: object, seed: int
-    ) -> None:
+    def test_ends_as_if_nothing_had_failed(self, graph, world, input, seed):
         driver = Driver(Played(graph, input), world, seed)
         run = driver.finish()
         assume(run.status == RunStatus.FAILED)
@@ -155,9 +145,7 @@ class TestRetry:
 class TestFork:
     @some
     @given(graphs(), worlds(), INPUTS, SEEDS, st.data())
-    def test_from_any_event_ends_the_same(
-        self, graph: Graph, world: World, input: object, seed: int, data: st.DataObject
-    ) -> None:
+    def test_from_any_event_ends_the_same(self, graph, world, input, seed, data):
         run = Driver(Played(graph, input), world, seed).finish()
         after = data.draw(st.integers(1, run.state.number))
 
@@ -170,9 +158,7 @@ class TestFork:
 class TestCompensation:
     @some
     @given(graphs(has_undo=True), worlds(failures=30), INPUTS, SEEDS)
-    def test_undoes_all_that_was_completed_last_first(
-        self, graph: Graph, world: World, input: object, seed: int
-    ) -> None:
+    def test_undoes_all_that_was_completed_last_first(self, graph, world, input, seed):
         run = Driver(Played(graph, input), world, seed).finish()
 
         undone = [key.removeprefix("undo:") for key in run.started if key.startswith("undo:")]
@@ -191,9 +177,7 @@ class TestCompensation:
 class TestMigration:
     @some
     @given(graphs(), worlds(failures=0), INPUTS, SEEDS, st.booleans())
-    def test_goes_on_in_a_version_with_more_nodes(
-        self, graph: Graph, world: World, input: object, seed: int, is_paused: bool
-    ) -> None:
+    def test_goes_on_in_a_version_with_more_nodes(self, graph, world, input, seed, is_paused):
         chance = random.Random(seed)
         run = Played(graph, input)
         driver = Driver(run, world, seed)

@@ -46,7 +46,7 @@ async def cached(cache: RunCache, key: RunKey, newest_job: datetime) -> CachedRu
     return run
 
 
-async def test_a_run_is_read_once(runs: Runs) -> None:
+async def test_a_run_is_read_once(runs):
     cache, started = RunCache(runs), await now(runs) - timedelta(seconds=1)
 
     run = await cached(cache, FIRST, started)
@@ -54,7 +54,7 @@ async def test_a_run_is_read_once(runs: Runs) -> None:
     assert await cached(cache, FIRST, started) is run
 
 
-async def test_a_newer_job_says_that_others_wrote(runs: Runs) -> None:
+async def test_a_newer_job_says_that_others_wrote(runs):
     cache, started = RunCache(runs), await now(runs) - timedelta(seconds=1)
     run = await cached(cache, FIRST, started)
     await runs.apply(*FIRST, SendSignal(name="go", payload=b"1"))
@@ -66,7 +66,7 @@ async def test_a_newer_job_says_that_others_wrote(runs: Runs) -> None:
     assert run.state.number == 2
 
 
-async def test_a_run_that_is_gone_comes_as_its_error(runs: Runs) -> None:
+async def test_a_run_that_is_gone_comes_as_its_error(runs):
     gone = ("default", RunId("gone"))
 
     found = await RunCache(runs).current({FIRST: await now(runs), gone: await now(runs)})
@@ -75,7 +75,7 @@ async def test_a_run_that_is_gone_comes_as_its_error(runs: Runs) -> None:
     assert isinstance(found[gone], RunNotFound)
 
 
-async def test_what_is_read_into_a_run_is_counted_with_it(runs: Runs) -> None:
+async def test_what_is_read_into_a_run_is_counted_with_it(runs):
     cache = RunCache(runs)
     run = await cached(cache, FIRST, await now(runs))
     run.values.put(99, b"x" * 1_000)
@@ -90,9 +90,7 @@ async def test_what_is_read_into_a_run_is_counted_with_it(runs: Runs) -> None:
     assert cache.size_bytes == 0  # it ended, and was forgotten
 
 
-async def test_the_first_are_forgotten_when_there_are_too_many(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_first_are_forgotten_when_there_are_too_many(runs, monkeypatch):
     monkeypatch.setattr(module, "CACHED_RUNS_MAX", 1)
     cache, started = RunCache(runs), await now(runs) - timedelta(seconds=1)
 

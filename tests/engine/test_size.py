@@ -32,7 +32,7 @@ def finishing(run: Played, keys: Iterable[str]) -> Iterable[Callable[[], object]
     return [lambda key=key: run.finish(key, 1) for key in keys]  # type: ignore[misc]
 
 
-def test_a_chain() -> None:
+def test_a_chain():
     ids = [f"n{number}" for number in range(1000)]
     run = Played(chain(*map(task, ids)), checks=False)
     check_flat(finishing(run, ids))
@@ -40,7 +40,7 @@ def test_a_chain() -> None:
     assert run.result == 1
 
 
-def test_fan_out_and_join() -> None:
+def test_fan_out_and_join():
     ids = [f"n{number}" for number in range(LARGE)]
     edges = ", ".join(f"start {id}, {id} join" for id in ids)
     nodes = [task("start"), *map(task, ids), task("join", gathers=True)]
@@ -53,7 +53,7 @@ def test_fan_out_and_join() -> None:
 
 
 @pytest.mark.parametrize("concurrency", [None, 100])
-def test_a_map(concurrency: int | None) -> None:
+def test_a_map(concurrency):
     items = list(range(LARGE))
     run = Played(chain(mapped("m", concurrency=concurrency)), items, checks=False)
     check_flat(finishing(run, [f"m[{item}]" for item in items]))
@@ -61,7 +61,7 @@ def test_a_map(concurrency: int | None) -> None:
     assert run.result == [1] * LARGE
 
 
-def test_a_loop() -> None:
+def test_a_loop():
     run = Played(chain(loop("l", iterations_max=LARGE)), 0, checks=False)
     keys = [f"l#{iteration}" for iteration in range(1, 3000)]
     check_flat([lambda key=key: run.finish(key, 1, is_done=False) for key in keys])  # type: ignore[misc]
@@ -69,7 +69,7 @@ def test_a_loop() -> None:
     assert run.state.number == len(keys) + 1
 
 
-def test_signals_beside_many_nodes() -> None:
+def test_signals_beside_many_nodes():
     ids = [f"n{number}" for number in range(LARGE)]
     waits = [signal(f"s{number}") for number in range(1000)]
     edges = ", ".join(f"s{number} s{number + 1}" for number in range(len(waits) - 1))
@@ -79,7 +79,7 @@ def test_signals_beside_many_nodes() -> None:
     assert sorted(run.live) == sorted(ids)
 
 
-def test_undoing() -> None:
+def test_undoing():
     ids = [f"n{number}" for number in range(2000)]
     run = Played(chain(*(task(id, undo=True) for id in ids), task("end")), checks=False)
     for id in ids:

@@ -11,7 +11,7 @@ from perdure.model.payload import PlainCodec
 MEGABYTE = b"x" * 1_000_000
 
 
-def test_lets_go_of_the_oldest_when_there_are_too_many() -> None:
+def test_lets_go_of_the_oldest_when_there_are_too_many():
     values = RunValues(PlainCodec())
 
     for number in range(1, 101):
@@ -25,7 +25,7 @@ def test_lets_go_of_the_oldest_when_there_are_too_many() -> None:
     assert values.missing([1, 100]) == [1]
 
 
-def test_keeps_everything_while_a_decision_is_made() -> None:
+def test_keeps_everything_while_a_decision_is_made():
     values = RunValues(PlainCodec())
 
     for number in range(1, 101):
@@ -34,7 +34,7 @@ def test_keeps_everything_while_a_decision_is_made() -> None:
     assert values.missing(range(1, 101)) == []
 
 
-def test_counts_the_items_of_maps() -> None:
+def test_counts_the_items_of_maps():
     values = RunValues(PlainCodec())
     values.put(1, b"1")
     values.lists["each"] = [MEGABYTE] * 50

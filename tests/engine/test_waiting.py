@@ -24,7 +24,7 @@ COMPLETED, FAILED = RunStatus.COMPLETED, RunStatus.FAILED
 
 
 class TestDelays:
-    def test_waits_and_hands_its_input_on(self) -> None:
+    def test_waits_and_hands_its_input_on(self):
         run = Played(chain(task("a"), delay("d", 5000), task("b")))
         run.finish("a", "kept")
 
@@ -40,7 +40,7 @@ class TestDelays:
 
 
 class TestSignals:
-    def test_waits_for_a_signal_and_hands_its_payload_on(self) -> None:
+    def test_waits_for_a_signal_and_hands_its_payload_on(self):
         run = Played(chain(signal("s"), task("end")))
         assert run.decision.waits == [NewWait(key="s", type=WaitType.SIGNAL, name="go")]
         assert run.live == {"s": WAIT}
@@ -50,7 +50,7 @@ class TestSignals:
         assert run.inputs["end"] == {"ok": True}
         assert not run.state.signals
 
-    def test_a_signal_that_came_before_is_kept(self) -> None:
+    def test_a_signal_that_came_before_is_kept(self):
         run = Played(chain(task("a"), signal("s"), task("end")))
         run.signal("go", 1)
         assert dict(run.state.signals) == {"go": (2,)}
@@ -60,14 +60,14 @@ class TestSignals:
         assert run.decision.waits == []
         assert not run.state.signals
 
-    def test_one_of_another_name_is_kept_too(self) -> None:
+    def test_one_of_another_name_is_kept_too(self):
         run = Played(chain(signal("s"), task("end")))
         run.signal("other", 1)
 
         assert run.live == {"s": WAIT}
         assert dict(run.state.signals) == {"other": (2,)}
 
-    def test_signals_are_taken_in_the_order_in_which_they_came(self) -> None:
+    def test_signals_are_taken_in_the_order_in_which_they_came(self):
         run = Played(chain(task("a"), signal("s1"), signal("s2"), task("end")))
         run.signal("go", "first")
         run.signal("go", "second")
@@ -75,7 +75,7 @@ class TestSignals:
 
         assert (run.output("s1"), run.output("s2")) == ("first", "second")
 
-    def test_one_signal_is_taken_by_one_wait(self) -> None:
+    def test_one_signal_is_taken_by_one_wait(self):
         run = Played(chain(signal("s1"), signal("s2"), task("end")))
         run.signal("go", "first")
 
@@ -83,7 +83,7 @@ class TestSignals:
         run.signal("go", "second")
         assert run.inputs["end"] == "second"
 
-    def test_one_that_is_there_already_is_taken_by_one_wait(self) -> None:
+    def test_one_that_is_there_already_is_taken_by_one_wait(self):
         run = Played(chain(task("a"), signal("s1"), signal("s2")))
         run.signal("go", "first")
         run.finish("a")
@@ -91,7 +91,7 @@ class TestSignals:
         assert run.live == {"s2": WAIT}
         assert run.output("s1") == "first"
 
-    def test_of_two_waits_the_first_in_the_graph_is_served_first(self) -> None:
+    def test_of_two_waits_the_first_in_the_graph_is_served_first(self):
         run = Played(graph(signal("s1"), signal("s2"), gathers=True))
         run.signal("go", 1)
         assert run.live == {"s2": WAIT}
@@ -100,7 +100,7 @@ class TestSignals:
         assert run.result == {"s1": 1, "s2": 2}
 
     @pytest.mark.parametrize("on_timeout", ["fail", "continue", "late"])
-    def test_a_timeout_has_a_defined_outcome(self, on_timeout: str) -> None:
+    def test_a_timeout_has_a_defined_outcome(self, on_timeout):
         run = Played(
             graph(
                 signal("s", timeout_ms=1000, on_timeout=on_timeout),
@@ -123,7 +123,7 @@ class TestSignals:
             assert run.live == {target: JOB}
             assert run.inputs[target] is None
 
-    def test_a_signal_after_the_timeout_is_kept_and_changes_nothing(self) -> None:
+    def test_a_signal_after_the_timeout_is_kept_and_changes_nothing(self):
         run = Played(chain(signal("s", timeout_ms=1, on_timeout="continue"), task("end")))
         run.due("s")
         run.signal("go", 1)
@@ -131,7 +131,7 @@ class TestSignals:
         assert run.live == {"end": JOB}
         assert dict(run.state.signals) == {"go": (3,)}
 
-    def test_one_without_a_timeout_is_never_due(self) -> None:
+    def test_one_without_a_timeout_is_never_due(self):
         run = Played(chain(signal("s"), task("end")))
 
         assert run.due("s").events == []
@@ -139,7 +139,7 @@ class TestSignals:
 
 
 class TestChildren:
-    def test_a_child_is_a_run_of_its_own(self) -> None:
+    def test_a_child_is_a_run_of_its_own(self):
         run = Played(chain(task("a"), child("c"), task("end")))
         run.finish("a", 5)
 
@@ -155,7 +155,7 @@ class TestChildren:
 
     @pytest.mark.parametrize("on_error", ["fail", "continue", "oops"])
     @pytest.mark.parametrize("status", [RunStatus.FAILED, RunStatus.CANCELLED])
-    def test_a_child_that_ended_badly_is_an_error(self, status: RunStatus, on_error: str) -> None:
+    def test_a_child_that_ended_badly_is_an_error(self, status, on_error):
         nodes = child("c", on_error=on_error), task("end"), task("mend")
         run = Played(graph(*nodes, edges="c end, c.oops mend"))
         told = "child run run/c was cancelled"
@@ -174,7 +174,7 @@ class TestChildren:
         else:
             assert run.inputs["mend"]["message"] == told
 
-    def test_news_of_another_run_are_ignored(self) -> None:
+    def test_news_of_another_run_are_ignored(self):
         run = Played(chain(child("c"), task("end")))
 
         assert run.child_completed("c", 1, run="run/other").events == []

@@ -6,7 +6,6 @@ import http.server
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -59,9 +58,7 @@ def site() -> Iterator[Site]:
 
 
 class TestLinkChecker:
-    def test_reports_what_is_broken_and_asks_again_where_it_was_told_to(
-        self, site: Site, tmp_path: Path
-    ) -> None:
+    def test_reports_what_is_broken_and_asks_again_where_it_was_told_to(self, site, tmp_path):
         done = run_example("link_checker.py", f"{site.url}/", cwd=tmp_path)
 
         assert done.returncode == 1, done.stderr
@@ -71,7 +68,7 @@ class TestLinkChecker:
         ]
         assert site.requests == {"/": 1, "/good": 1, "/busy": 2, "/gone": 1}
 
-    def test_asks_only_for_what_it_does_not_know_yet(self, site: Site, tmp_path: Path) -> None:
+    def test_asks_only_for_what_it_does_not_know_yet(self, site, tmp_path):
         first = run_example("link_checker.py", f"{site.url}/", cwd=tmp_path)
         again = run_example("link_checker.py", f"{site.url}/", cwd=tmp_path)
 
@@ -80,7 +77,7 @@ class TestLinkChecker:
 
 
 class TestOutbox:
-    def test_an_order_and_its_letter_are_written_both_or_neither(self, tmp_path: Path) -> None:
+    def test_an_order_and_its_letter_are_written_both_or_neither(self, tmp_path):
         done = run_example("outbox.py", cwd=tmp_path)
 
         assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ def events_of(run: RunHandle) -> list[str]:
 
 
 class TestOrders:
-    def test_a_large_order_waits_for_the_manager_and_arrives(self, tmp_path: Path) -> None:
+    def test_a_large_order_waits_for_the_manager_and_arrives(self, tmp_path):
         done = run_example("orders.py", cwd=tmp_path)
 
         assert done.returncode == 0, done.stderr
@@ -38,20 +38,20 @@ class TestOrders:
         once = ["node_retried score_fraud", "signal_received", "node_completed charge"]
         assert [events[each] for each in once] == [1, 1, 1]
 
-    def test_a_small_order_asks_nobody(self, tmp_path: Path) -> None:
+    def test_a_small_order_asks_nobody(self, tmp_path):
         done = run_example("orders.py", "--total", "20", cwd=tmp_path)
 
         assert done.returncode == 0, done.stderr
         assert "signal_received" not in done.stdout
 
-    def test_started_again_it_does_not_do_anything_twice(self, tmp_path: Path) -> None:
+    def test_started_again_it_does_not_do_anything_twice(self, tmp_path):
         first = run_example("orders.py", cwd=tmp_path)
         again = run_example("orders.py", cwd=tmp_path)
 
         assert again.returncode == 0, again.stderr
         assert again.stdout == first.stdout
 
-    def test_what_was_charged_is_given_back_when_the_manager_says_no(self, tmp_path: Path) -> None:
+    def test_what_was_charged_is_given_back_when_the_manager_says_no(self, tmp_path):
         done = run_example("orders.py", "--refuse", cwd=tmp_path)
 
         assert done.returncode == 1
@@ -61,7 +61,7 @@ class TestOrders:
 
 
 class TestResearchAgents:
-    def test_agents_that_break_off_ask_nothing_twice(self, tmp_path: Path) -> None:
+    def test_agents_that_break_off_ask_nothing_twice(self, tmp_path):
         done = run_example("research_agents.py", cwd=tmp_path)
 
         assert done.returncode == 0, done.stderr
@@ -71,7 +71,7 @@ class TestResearchAgents:
         )
         assert len(asked) == len(set(asked)) == 1 + 4 * 3
 
-    def test_a_question_that_was_answered_is_not_asked_again(self, tmp_path: Path) -> None:
+    def test_a_question_that_was_answered_is_not_asked_again(self, tmp_path):
         run_example("research_agents.py", cwd=tmp_path)
 
         again = run_example("research_agents.py", cwd=tmp_path)
@@ -81,7 +81,7 @@ class TestResearchAgents:
 
 
 class TestNightlyImport:
-    def test_publishes_all_files_at_once(self, inbox: Path, tmp_path: Path) -> None:
+    def test_publishes_all_files_at_once(self, inbox, tmp_path):
         done = run_example("nightly_import.py", "inbox", "--night", "monday", cwd=tmp_path)
 
         assert done.returncode == 0, done.stderr
@@ -90,9 +90,7 @@ class TestNightlyImport:
         assert [path.name for path in published] == [f"day{n}.json" for n in range(5)]
         assert json.loads(published[3].read_text()) == {"ann": 3, "bob": 7}
 
-    def test_leaves_nothing_behind_if_one_file_is_bad_and_can_be_run_again(
-        self, inbox: Path, tmp_path: Path
-    ) -> None:
+    def test_leaves_nothing_behind_if_one_file_is_bad_and_can_be_run_again(self, inbox, tmp_path):
         bad = inbox / "day9.csv"
         bad.write_text("name,amount\nann,many\n")
         failed = run_example("nightly_import.py", "inbox", "--night", "monday", cwd=tmp_path)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from pathlib import Path
-
-import pytest
 
 from perdure import Client
 from perdure.testing import Kit
@@ -14,7 +11,7 @@ from tests.examples.programs import EXAMPLES, killed, next_line, run_example, st
 
 
 class TestEmbeddingQueue:
-    def test_embeds_every_book_under_the_rate(self, tmp_path: Path) -> None:
+    def test_embeds_every_book_under_the_rate(self, tmp_path):
         done = run_example("embedding_queue.py", "--books", "12", cwd=tmp_path)
 
         assert done.returncode == 0, done.stderr
@@ -27,7 +24,7 @@ class TestEmbeddingQueue:
         assert float(asked[1]) >= 0.7
         assert nearest.startswith("nearest to 'honey queen': Book ")
 
-    def test_embeds_only_what_it_has_not(self, tmp_path: Path) -> None:
+    def test_embeds_only_what_it_has_not(self, tmp_path):
         run_example("embedding_queue.py", "--books", "3", cwd=tmp_path)
 
         again = run_example("embedding_queue.py", "--books", "5", cwd=tmp_path)
@@ -37,7 +34,7 @@ class TestEmbeddingQueue:
 
 
 class TestThousandItems:
-    def test_counts_all_pages_with_the_ones_that_broke_off(self, tmp_path: Path) -> None:
+    def test_counts_all_pages_with_the_ones_that_broke_off(self, tmp_path):
         done = run_example("thousand_items.py", cwd=tmp_path)
 
         assert done.returncode == 0, done.stderr
@@ -49,7 +46,7 @@ class TestThousandItems:
         with Client(f"sqlite:///{tmp_path}/census.db") as client:
             assert sum(client.runs.handle("census-1000").result().values()) == 100 * 1_000
 
-    def test_killed_in_the_middle_it_counts_no_page_twice(self, tmp_path: Path) -> None:
+    def test_killed_in_the_middle_it_counts_no_page_twice(self, tmp_path):
         with started_example("thousand_items.py", cwd=tmp_path) as program:
             next_line(program, "  300 items")
             killed(program)
@@ -64,7 +61,7 @@ class TestThousandItems:
 
 
 class TestDurableScript:
-    def test_killed_after_three_steps_it_does_the_other_two(self, tmp_path: Path) -> None:
+    def test_killed_after_three_steps_it_does_the_other_two(self, tmp_path):
         first = run_example("durable_script.py", "--die-after", "3", cwd=tmp_path)
         again = run_example("durable_script.py", cwd=tmp_path)
 
@@ -81,9 +78,7 @@ class TestDurableScript:
             "2026-10 is closed: receipt 951.00",
         ]
 
-    def test_a_month_that_is_closed_is_not_closed_again(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_month_that_is_closed_is_not_closed_again(self, capsys):
         from examples.durable_script import closing
 
         with Kit() as kit:
@@ -95,7 +90,7 @@ class TestDurableScript:
 
 
 class TestOwnWorker:
-    def test_resizes_everything_once_and_refuses_the_late_answer(self, tmp_path: Path) -> None:
+    def test_resizes_everything_once_and_refuses_the_late_answer(self, tmp_path):
         done = run_example("own_worker.py", cwd=tmp_path)
 
         assert done.returncode == 0, done.stderr
@@ -112,7 +107,7 @@ class TestOwnWorker:
 
 
 class TestOutboxWithSqlalchemy:
-    def test_an_order_and_its_letter_are_written_both_or_neither(self, tmp_path: Path) -> None:
+    def test_an_order_and_its_letter_are_written_both_or_neither(self, tmp_path):
         done = run_example("outbox_sqlalchemy.py", cwd=tmp_path)
 
         assert done.returncode == 0, done.stderr
@@ -129,7 +124,7 @@ class TestOutboxWithSqlalchemy:
             assert client.jobs.count(group="orders") == 3
 
 
-def test_the_index_names_every_example() -> None:
+def test_the_index_names_every_example():
     index = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\]\(([\w.]+|review_gate/__main__\.py)\)", index))
 

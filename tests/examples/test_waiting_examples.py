@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ CHANGE = {"title": "Add facts", "files": ["facts.py", "test_facts.py"]}
 
 
 class TestReviewGate:
-    def test_goes_round_until_the_maintainer_is_content(self, tmp_path: Path) -> None:
+    def test_goes_round_until_the_maintainer_is_content(self, tmp_path):
         done = run_example("review_gate", "--play", cwd=tmp_path)
 
         assert done.returncode == 0, done.stderr
@@ -32,7 +31,7 @@ class TestReviewGate:
         [code] = [node for node in lineage.nodes if node.id == "code"]
         assert {use.text: use.value for use in code.uses}["input.feedback"] == "too long"
 
-    def test_killed_while_it_waits_it_goes_on_from_the_answer(self, tmp_path: Path) -> None:
+    def test_killed_while_it_waits_it_goes_on_from_the_answer(self, tmp_path):
         with started_example("review_gate", "ants", cwd=tmp_path) as program:
             command = next_line(program, "  in another shell: ")
         assert "perdure decide 'ants/rounds#2:gate' --role maintainers" in command
@@ -48,7 +47,7 @@ class TestReviewGate:
         assert again.stdout.startswith("published 'Add three facts about ants'")
         assert "risk high" in again.stdout
 
-    def test_started_again_it_says_what_is_still_open(self, tmp_path: Path) -> None:
+    def test_started_again_it_says_what_is_still_open(self, tmp_path):
         with started_example("review_gate", "ants", cwd=tmp_path) as program:
             next_line(program, "  in another shell: ")
 
@@ -57,7 +56,7 @@ class TestReviewGate:
 
         assert told == "still open: Publish Add three facts about ants?"
 
-    def test_gives_up_after_four_rounds(self) -> None:
+    def test_gives_up_after_four_rounds(self):
         result = run_flow(
             review_gate,
             {"topic": "bees"},
@@ -67,9 +66,7 @@ class TestReviewGate:
 
         assert result == "Nothing was published about bees. The last word: no 3"
 
-    def test_a_change_of_another_shape_is_not_taken(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_change_of_another_shape_is_not_taken(self, capsys):
         with pytest.raises(RunFailed, match="files"):
             run_flow(review_gate, {"topic": "bees"}, reports={"code": {"title": "Add facts"}})
 
@@ -77,7 +74,7 @@ class TestReviewGate:
 
 
 class TestExpenses:
-    def test_both_must_approve_while_nothing_runs(self, tmp_path: Path) -> None:
+    def test_both_must_approve_while_nothing_runs(self, tmp_path):
         with started_example("expenses.py", cwd=tmp_path) as program:
             assert next_line(program) == "opened: Ada spent 1800 on a trip"
             assert next_line(program) == (
@@ -99,7 +96,7 @@ class TestExpenses:
             "paid 900 to Ada for research, said manager and finance"
         )
 
-    def test_the_cfo_may_decide_alone_after_two_days(self, tmp_path: Path) -> None:
+    def test_the_cfo_may_decide_alone_after_two_days(self, tmp_path):
         with (
             Client(f"sqlite:///{tmp_path}/expenses.db") as client,
             started_example("expenses.py", "--day", "1.5", cwd=tmp_path) as program,
@@ -109,7 +106,7 @@ class TestExpenses:
             client.approvals.decide("trip:approval", "approve", by="cfo")
             assert next_line(program, "paid ") == "paid 1800 to Ada for sales, said cfo"
 
-    def test_nobody_in_time_is_a_no(self, tmp_path: Path) -> None:
+    def test_nobody_in_time_is_a_no(self, tmp_path):
         done = run_example("expenses.py", "--day", "0.05", cwd=tmp_path)
 
         assert done.returncode == 0, done.stderr
@@ -117,7 +114,7 @@ class TestExpenses:
 
 
 class TestNightlyReport:
-    def test_killed_for_a_while_it_misses_nothing(self, tmp_path: Path) -> None:
+    def test_killed_for_a_while_it_misses_nothing(self, tmp_path):
         nights: list[str] = []
         for _ in range(2):
             with started_example("nightly_report.py", "--every", "1s", cwd=tmp_path) as program:

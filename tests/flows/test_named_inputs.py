@@ -26,7 +26,7 @@ def keep(value: Any) -> Any:
     return value
 
 
-def test_arguments_come_from_wherever_is_named() -> None:
+def test_arguments_come_from_wherever_is_named():
     flow = (
         Flow("o")
         .then(load)
@@ -38,7 +38,7 @@ def test_arguments_come_from_wherever_is_named() -> None:
     assert run_flow(flow, 2) == "lamplamp"
 
 
-def test_a_config_is_filled_in_once() -> None:
+def test_a_config_is_filled_in_once():
     """What is filled in is not read as a template again."""
     flow = (
         Flow("o")
@@ -57,7 +57,7 @@ def test_a_config_is_filled_in_once() -> None:
 
 
 @pytest.mark.parametrize("found_type,expected", [("a", "aa"), ("b", None)])
-def test_a_branch_that_was_not_taken_has_no_output(found_type: str, expected: Any) -> None:
+def test_a_branch_that_was_not_taken_has_no_output(found_type, expected):
     flow = (
         Flow("o")
         .route("kind", {"a": Flow().then(lambda order: "a", name="only-a"), "b": None})
@@ -72,14 +72,14 @@ def test_a_branch_that_was_not_taken_has_no_output(found_type: str, expected: An
         assert run_flow(flow, {"kind": found_type}) == expected
 
 
-def test_a_default_stands_in_for_what_is_missing() -> None:
+def test_a_default_stands_in_for_what_is_missing():
     inputs = {"text": {"from": "load.output.name", "default": "none"}}
     flow = Flow("o").then(load).then(describe, inputs=inputs, on_missing="default").build()
 
     assert run_flow(flow, 1) == "none"
 
 
-def test_a_node_that_lacks_an_input_may_be_skipped() -> None:
+def test_a_node_that_lacks_an_input_may_be_skipped():
     flow = (
         Flow("o")
         .then(load)
@@ -91,7 +91,7 @@ def test_a_node_that_lacks_an_input_may_be_skipped() -> None:
     assert run_flow(flow, 7) == {"keep": 7}
 
 
-def test_several_that_are_there_together_may_be_followed() -> None:
+def test_several_that_are_there_together_may_be_followed():
     flow = (
         Flow("o")
         .fork(a=Flow().then(keep, name="a"), b=Flow().then(keep, name="b"))
@@ -107,7 +107,7 @@ def test_several_that_are_there_together_may_be_followed() -> None:
     assert run_flow(flow, {"x": 1}) == {"one": {"x": 1}, "other": 1}
 
 
-def test_a_map_and_a_loop_take_named_inputs() -> None:
+def test_a_map_and_a_loop_take_named_inputs():
     flow = (
         Flow("o")
         .then(load)
@@ -125,7 +125,7 @@ def test_a_map_and_a_loop_take_named_inputs() -> None:
     assert run_flow(flow, 1) == {"lines": ["lamp", "chair"], "rounds": 3}
 
 
-def test_a_signal_is_for_whom_its_condition_names() -> None:
+def test_a_signal_is_for_whom_its_condition_names():
     where = {"property": "number", "op": "eq", "value": "{{ input.number }}"}
     flow = Flow("o").wait_for_signal("paid", where=where).build()
     payloads = [{"number": 1}, {"number": 2, "by": "Ada"}]
@@ -133,7 +133,7 @@ def test_a_signal_is_for_whom_its_condition_names() -> None:
     assert run_flow(flow, {"number": 2}, signals={"paid": payloads}) == payloads[1]
 
 
-def test_a_delay_until_a_time_hands_on_what_it_got() -> None:
+def test_a_delay_until_a_time_hands_on_what_it_got():
     flow = Flow("o").then(keep).delay(until="{{ input.due_at }}").build()
     order = {"due_at": "2020-01-01T00:00:00+00:00"}
 
@@ -141,7 +141,7 @@ def test_a_delay_until_a_time_hands_on_what_it_got() -> None:
 
 
 class TestTheInputOfARun:
-    def test_is_checked_against_the_arguments_that_are_parts_of_it(self) -> None:
+    def test_is_checked_against_the_arguments_that_are_parts_of_it(self):
         flow = (
             Flow("o").then(describe, inputs={"text": "input.name", "count": "input.count"}).build()
         )
@@ -150,13 +150,13 @@ class TestTheInputOfARun:
         with pytest.raises(InvalidInput, match="argument 'count' of task 'describe'"):
             submitted(flow, {"name": "x", "count": "many"})
 
-    def test_has_every_part_that_is_needed_at_the_beginning(self) -> None:
+    def test_has_every_part_that_is_needed_at_the_beginning(self):
         flow = Flow("o").then(describe, inputs={"text": "input.name"}).build()
 
         with pytest.raises(InvalidInput, match="its input 'text' is missing: there is no 'name'"):
             submitted(flow, {})
 
-    def test_is_left_to_the_worker_where_a_template_takes_it(self) -> None:
+    def test_is_left_to_the_worker_where_a_template_takes_it(self):
         assert submitted(Flow("o").then(describe, config={"text": "{{ input.name }}"}).build(), 7)
 
 
@@ -165,7 +165,7 @@ def submitted(flow: BuiltFlow, input: Any) -> str:
         return client.submit(flow, input).id
 
 
-def test_versions_with_configs_and_forms_can_be_compared() -> None:
+def test_versions_with_configs_and_forms_can_be_compared():
     def flow(text: str) -> BuiltFlow:
         form: Any = {"kind": "object", "properties": {}}
         built = Flow("o").then(describe, config={"text": text}).approve("Go?", form=form)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from perdure import AsyncClient, run_flow_async
-from tests.crash.conftest import Launch
 from tests.flows import catalogue
-from tests.flows.case import Case
 from tests.flows.catalogue import CASES, FLOWS
 from tests.flows.conftest import results_of_all
-from tests.worker.conftest import StartWorker
 
 EXPECTED = {name: case.expected for name, case in CASES.items()}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-async def test_in_process(case: Case) -> None:
+async def test_in_process(case):
     result = await run_flow_async(
         case.flow,
         case.input,
@@ -32,13 +28,13 @@ async def test_in_process(case: Case) -> None:
     assert result == case.expected
 
 
-async def test_on_one_worker(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_on_one_worker(client, start_worker):
     await start_worker(flows=FLOWS)
 
     assert await results_of_all(client) == EXPECTED
 
 
-async def test_on_three_worker_processes(shared_url: str, launch: Launch) -> None:
+async def test_on_three_worker_processes(shared_url, launch):
     workers = await asyncio.gather(
         *(launch(shared_url, flows="tests.flows.catalogue:FLOWS") for _ in range(3))
     )
@@ -48,18 +44,14 @@ async def test_on_three_worker_processes(shared_url: str, launch: Launch) -> Non
 
 
 class TestParallel:
-    async def test_branches_on_one_worker(
-        self, client: AsyncClient, start_worker: StartWorker, tmp_path: Path
-    ) -> None:
+    async def test_branches_on_one_worker(self, client, start_worker, tmp_path):
         await start_worker(flows=[catalogue.parallel])
         place = tmp_path / "place"
         place.mkdir()
 
         assert await (await client.submit(catalogue.parallel, str(place))).result(20) == 3
 
-    async def test_items_on_one_worker(
-        self, client: AsyncClient, start_worker: StartWorker, tmp_path: Path
-    ) -> None:
+    async def test_items_on_one_worker(self, client, start_worker, tmp_path):
         await start_worker(flows=[catalogue.parallel_items])
         place = tmp_path / "place"
         place.mkdir()
@@ -67,9 +59,7 @@ class TestParallel:
 
         assert await run.result(20) == 3
 
-    async def test_branches_on_three_processes_with_a_slot_each(
-        self, shared_url: str, launch: Launch, tmp_path: Path
-    ) -> None:
+    async def test_branches_on_three_processes_with_a_slot_each(self, shared_url, launch, tmp_path):
         flows = "tests.flows.catalogue:PARALLEL"
         await asyncio.gather(*(launch(shared_url, flows=flows, concurrency=1) for _ in range(3)))
         place = tmp_path / "place"

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Flow, RunStatus, task
+from perdure import Flow, RunStatus, task
 from perdure.engine.runs import Graphs, Runs
 from perdure.flows.built import BuiltFlow
 from perdure.model.payload import PlainCodec
 from perdure.model.run import CommitResult, CommitState, LoadedRun, RunCommit, Snapshot
 from perdure.store.contract import EventsAfter, Store
-from tests.worker.conftest import StartWorker
 
 LONG = 1_000
 WIDE = 2_000
@@ -46,8 +45,8 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 class TestLong:
     async def test_chain_leaves_snapshots_and_loads_from_the_latest(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+        self, client, start_worker, store
+    ):
         flow = chain(LONG)
         await start_worker(flows=[flow])
         run = await client.submit(flow, 7)
@@ -60,8 +59,8 @@ class TestLong:
         assert loaded.snapshot.number + len(loaded.events) == loaded.run.number
 
     async def test_run_loads_without_its_snapshot_and_with_a_wrong_one(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+        self, client, start_worker, store
+    ):
         flow = Flow("long").loop(
             pass_on, until=lambda _: False, max_iterations=300, on_max="continue"
         )
@@ -95,7 +94,7 @@ class TestLong:
 
 
 class TestWide:
-    async def test_map(self, client: AsyncClient, start_worker: StartWorker) -> None:
+    async def test_map(self, client, start_worker):
         free = Flow("free").map(pass_on).build()
         held = Flow("held").map(pass_on, concurrency=20).build()
         await start_worker(flows=[free, held], concurrency=50)
@@ -104,14 +103,14 @@ class TestWide:
 
         assert [await run.result(40) for run in runs] == [values, values]
 
-    async def test_fork_and_join(self, client: AsyncClient, start_worker: StartWorker) -> None:
+    async def test_fork_and_join(self, client, start_worker):
         branches = {f"b{n}": Flow().then(pass_on, name=f"n{n}") for n in range(WIDE)}
         flow = Flow("fork").then(pass_on).fork(branches).join(count).build()
         await start_worker(flows=[flow], concurrency=50)
 
         assert await (await client.submit(flow, 1)).result(40) == WIDE
 
-    async def test_map_of_children(self, client: AsyncClient, start_worker: StartWorker) -> None:
+    async def test_map_of_children(self, client, start_worker):
         child = Flow("child").then(pass_on).build()
         flow = Flow("children").map(child).then(count).build()
         await start_worker(flows=[flow], concurrency=50)
@@ -126,15 +125,13 @@ class TestTenThousand:
     def store_url(self, memory_url: str) -> str:
         return memory_url
 
-    async def test_items(self, client: AsyncClient, start_worker: StartWorker) -> None:
+    async def test_items(self, client, start_worker):
         flow = Flow("items").map(pass_on).then(count).build()
         await start_worker(flows=[flow], concurrency=100)
 
         assert await (await client.submit(flow, list(range(10_000)))).result(50) == 10_000
 
-    async def test_runs_wait_and_are_found_by_their_signals(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_runs_wait_and_are_found_by_their_signals(self, client, start_worker):
         flow = Flow("waiting").wait_for_signal("go", timeout="1h").then(pass_on).build()
         await start_worker(flows=[flow], concurrency=50)
         for number in range(10_000):
@@ -149,7 +146,7 @@ class TestTenThousand:
         assert await client.runs.count(status="waiting") == 10_000 - len(some)
 
 
-async def test_many_timers_fire_together(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_many_timers_fire_together(client, start_worker):
     flow = Flow("timers").delay(timedelta(milliseconds=20)).then(pass_on).build()
     runs = [await client.submit(flow, number) for number in range(500)]
     await start_worker(flows=[flow], concurrency=50)

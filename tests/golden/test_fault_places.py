@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden.fault_places import Input, golden_inputs, places_of
+from tests.golden.fault_places import golden_inputs, places_of
 
 
 @pytest.mark.parametrize("given", golden_inputs(), ids=lambda given: given["text"][:60])
-def test_faults_are_where_they_were(given: Input) -> None:
+def test_faults_are_where_they_were(given):
     found = places_of(given)
 
     assert found

@@ -11,7 +11,7 @@ from tests.golden.flow_versions import GOLDEN, ROOT, Found
 REWRITE = "python -m tests.golden.flow_versions --write"
 
 
-def test_every_flow_still_has_the_version_that_it_had() -> None:
+def test_every_flow_still_has_the_version_that_it_had():
     golden: list[str] = json.loads(GOLDEN.read_text("utf-8"))
 
     found = found_in_a_process_of_its_own()
@@ -30,7 +30,7 @@ def test_every_flow_still_has_the_version_that_it_had() -> None:
     )
 
 
-def test_examples_documentation_and_demo_are_among_them() -> None:
+def test_examples_documentation_and_demo_are_among_them():
     golden: list[str] = json.loads(GOLDEN.read_text("utf-8"))
     names = {text.rpartition("@")[0] for text in golden}
 

@@ -74,11 +74,11 @@ NOT_PUBLIC = [
 
 class TestIsPublic:
     @pytest.mark.parametrize("text", PUBLIC)
-    def test_lets_the_internet_through(self, text: str) -> None:
+    def test_lets_the_internet_through(self, text):
         assert is_public(ip_address(text))
 
     @pytest.mark.parametrize("text", NOT_PUBLIC)
-    def test_refuses_everything_else(self, text: str) -> None:
+    def test_refuses_everything_else(self, text):
         assert not is_public(ip_address(text))
 
 
@@ -97,7 +97,7 @@ class TestAllowed:
             ("*", "x", "169.254.169.254"),
         ],
     )
-    def test_permits_what_is_named(self, entry: str, host: str, address: str) -> None:
+    def test_permits_what_is_named(self, entry, host, address):
         assert Allowed([entry]).permits(host, ip_address(address))
 
     @pytest.mark.parametrize(
@@ -110,18 +110,18 @@ class TestAllowed:
             ("10.0.0.0/8", "x", "::1"),
         ],
     )
-    def test_permits_nothing_else(self, entry: str, host: str, address: str) -> None:
+    def test_permits_nothing_else(self, entry, host, address):
         assert not Allowed([entry]).permits(host, ip_address(address))
 
-    def test_permits_what_is_public_without_being_asked(self) -> None:
+    def test_permits_what_is_public_without_being_asked(self):
         assert Allowed().permits("example.org", ip_address("93.184.216.34"))
 
     @pytest.mark.parametrize("entry", ["", "  ", "http://x", "10.0.0.0/99", "a b", "x:80", "a@b"])
-    def test_refuses_entries_that_mean_nothing(self, entry: str) -> None:
+    def test_refuses_entries_that_mean_nothing(self, entry):
         with pytest.raises(InvalidInput, match="cannot be allowed"):
             Allowed([entry])
 
 
-def test_an_address_inside_another_is_found() -> None:
+def test_an_address_inside_another_is_found():
     assert embedded(ip_address("64:ff9b::10.0.0.1")) == ip_address("10.0.0.1")
     assert embedded(ip_address("2606:4700::1111")) is None

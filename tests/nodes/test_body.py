@@ -60,29 +60,29 @@ class Wait(NodeType):
 
 
 class TestTheTask:
-    def test_has_the_name_of_the_node_and_the_words_of_the_kind(self) -> None:
+    def test_has_the_name_of_the_node_and_the_words_of_the_kind(self):
         task = node_type_task(Greet(), "orders.hello")
 
         assert (task.name, task.__doc__, task.retry) == ("orders.hello", "Greets.", None)
         assert task.context_parameter == "ctx"
 
-    def test_runs_in_a_thread_unless_a_method_is_async(self) -> None:
+    def test_runs_in_a_thread_unless_a_method_is_async(self):
         assert not node_type_task(Greet(), "a").is_async
         assert node_type_task(Ask(), "b").is_async
 
 
 class TestTheConfig:
-    def test_becomes_that_of_the_kind(self) -> None:
+    def test_becomes_that_of_the_kind(self):
         given = {"whom": "Ann", "times": 2, "loud": True}
 
         assert node_type_task(Greet(), "a")(given, context())[:3] == ["Ann", 2, True]
 
-    def test_takes_numbers_that_templates_left_as_texts(self) -> None:
+    def test_takes_numbers_that_templates_left_as_texts(self):
         given = {"whom": "12", "times": "3", "loud": "true"}
 
         assert node_type_task(Greet(), "a")(given, context())[:3] == ["12", 3, True]
 
-    def test_may_be_absent_where_nothing_is_required(self) -> None:
+    def test_may_be_absent_where_nothing_is_required(self):
         assert isinstance(node_type_task(Wait(), "a")(None, context()), Pause)
 
     @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ class TestTheConfig:
             ("{{", "config of node type 'greet'"),
         ],
     )
-    def test_is_refused_for_good_if_it_does_not_fit(self, config: Any, told: str) -> None:
+    def test_is_refused_for_good_if_it_does_not_fit(self, config, told):
         with pytest.raises(Permanent) as caught:
             node_type_task(Greet(), "a")(config, context())
 
@@ -104,15 +104,15 @@ class TestTheConfig:
 
 
 class TestAPause:
-    async def test_is_asked_about_as_often_as_the_kind_says(self) -> None:
+    async def test_is_asked_about_as_often_as_the_kind_says(self):
         pause = await node_type_task(Ask(), "a")({}, async_context())
 
         assert pause == Pause(checkpoint={"job": 3}, poll=timedelta(minutes=7))
 
-    def test_is_not_asked_about_if_the_kind_cannot(self) -> None:
+    def test_is_not_asked_about_if_the_kind_cannot(self):
         assert node_type_task(Wait(), "a")({}, context()) == Pause(checkpoint={"job": 4})
 
-    async def test_keeps_what_it_says_itself(self) -> None:
+    async def test_keeps_what_it_says_itself(self):
         class Often(Ask):
             async def execute(self, config: Any, ctx: AsyncContext) -> Any:
                 return paused(poll="3s")
@@ -121,7 +121,7 @@ class TestAPause:
 
         assert pause.poll == timedelta(seconds=3)
 
-    async def test_is_resumed_with_checkpoint_and_report(self) -> None:
+    async def test_is_resumed_with_checkpoint_and_report(self):
         ctx = async_context(paused_before({"job": 3}, DONE))
 
         result = await node_type_task(Ask(), "a")({"whom": 3}, ctx)
@@ -131,42 +131,42 @@ class TestAPause:
         # A plain method of a kind with async ones must not block the loop.
         assert result.output[2] != threading.current_thread().name
 
-    def test_gives_the_result_of_the_report_unless_the_kind_says_otherwise(self) -> None:
+    def test_gives_the_result_of_the_report_unless_the_kind_says_otherwise(self):
         ctx = context(paused_before({"job": 4}, DONE))
 
         assert node_type_task(Wait(), "a")({}, ctx) == Complete(output=[1], port="late")
 
-    def test_fails_with_what_was_reported(self) -> None:
+    def test_fails_with_what_was_reported(self):
         report = Report(status=ReportStatus.FAILED, error="out of paper")
 
         with pytest.raises(ExternalFailed, match="out of paper"):  # which its retries may see to
             node_type_task(Wait(), "a")({}, context(paused_before(None, report)))
 
-    async def test_polling_gives_the_report_as_plain_json(self) -> None:
+    async def test_polling_gives_the_report_as_plain_json(self):
         ctx = async_context(paused_before({"job": 3}, DONE), part="poll")
 
         found = await node_type_task(Ask(), "a")({}, ctx)
 
         assert found == {"status": "completed", "result": [1], "port": "late"}
 
-    async def test_polling_gives_nothing_if_there_is_nothing_new(self) -> None:
+    async def test_polling_gives_nothing_if_there_is_nothing_new(self):
         ctx = async_context(paused_before({"job": 9}, DONE), part="poll")
 
         assert await node_type_task(Ask(), "a")({}, ctx) is None
 
-    async def test_polling_refuses_what_is_no_report(self) -> None:
+    async def test_polling_refuses_what_is_no_report(self):
         ctx = async_context(paused_before("gone", DONE), part="poll")
 
         with pytest.raises(Permanent, match=r"poll\(\) returns a Report or None, not str"):
             await node_type_task(Ask(), "a")({}, ctx)
 
-    async def test_polling_without_a_pause_is_refused(self) -> None:
+    async def test_polling_without_a_pause_is_refused(self):
         with refused("node_type.no_pause_to_poll", Permanent, type="ask"):
             await node_type_task(Ask(), "a")({}, async_context(part="poll"))
 
 
 class TestMethods:
-    def test_that_find_the_input_wrong_fail_for_good(self) -> None:
+    def test_that_find_the_input_wrong_fail_for_good(self):
         class Picky(Wait):
             def execute(self, config: Any, ctx: Context) -> Any:
                 raise InvalidInput("too blue")
@@ -174,7 +174,7 @@ class TestMethods:
         with pytest.raises(Permanent, match="too blue"):
             node_type_task(Picky(), "a")({}, context())
 
-    async def test_that_are_async_and_find_the_input_wrong_fail_for_good(self) -> None:
+    async def test_that_are_async_and_find_the_input_wrong_fail_for_good(self):
         class Picky(Ask):
             async def execute(self, config: Any, ctx: AsyncContext) -> Any:
                 raise InvalidInput("too blue")
@@ -182,7 +182,7 @@ class TestMethods:
         with pytest.raises(Permanent, match="too blue"):
             await node_type_task(Picky(), "a")({}, async_context())
 
-    def test_that_raise_anything_else_leave_it_to_the_retries(self) -> None:
+    def test_that_raise_anything_else_leave_it_to_the_retries(self):
         class Broken(Wait):
             def execute(self, config: Any, ctx: Context) -> Any:
                 raise KeyError("blue")
@@ -190,7 +190,7 @@ class TestMethods:
         with pytest.raises(KeyError):
             node_type_task(Broken(), "a")({}, context())
 
-    def test_that_return_a_coroutine_without_being_async_are_told_so(self) -> None:
+    def test_that_return_a_coroutine_without_being_async_are_told_so(self):
         async def later() -> int:
             return 3
 
@@ -201,7 +201,7 @@ class TestMethods:
         with pytest.raises(Permanent, match=r"execute\(\) returned a coroutine"):
             node_type_task(Sly(), "a")({}, context())
 
-    async def test_that_return_a_coroutine_are_awaited_where_others_are_async(self) -> None:
+    async def test_that_return_a_coroutine_are_awaited_where_others_are_async(self):
         async def later() -> int:
             return 3
 

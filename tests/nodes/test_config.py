@@ -55,10 +55,10 @@ def told(faults: list[Fault]) -> list[tuple[Path, str]]:
 
 
 class TestConfigFaults:
-    def test_finds_none_where_all_fits(self) -> None:
+    def test_finds_none_where_all_fits(self):
         assert faults(copies=3, parts=[{"street": "x"}], labels={"a": 1}, extra=[None]) == []
 
-    def test_names_every_fault_with_its_place(self) -> None:
+    def test_names_every_fault_with_its_place(self):
         found = config_faults(
             Send(),
             {"too": 1, "copies": "many", "to": {"street": 3, "nmber": 2}, "labels": {"a": ""}},
@@ -93,10 +93,10 @@ class TestConfigFaults:
             {"labels": {"a": "1{{ n }}"}},
         ],
     )
-    def test_leaves_alone_what_templates_stand_for(self, changed: dict[str, Any]) -> None:
+    def test_leaves_alone_what_templates_stand_for(self, changed):
         assert faults(**changed) == []
 
-    def test_looks_beside_templates(self) -> None:
+    def test_looks_beside_templates(self):
         found = faults(
             to={"street": "{{ s }}", "number": "one", "zip": 3},
             parts=["{{ one }}", {"number": 2}, {"street": "{{ s }}", "number": None}],
@@ -111,46 +111,46 @@ class TestConfigFaults:
             ("labels", "b"),
         ]
 
-    def test_a_template_for_the_whole_may_be_anything(self) -> None:
+    def test_a_template_for_the_whole_may_be_anything(self):
         assert config_faults(Send(), "{{ all }}") == []
 
     @pytest.mark.parametrize("config", [3, [], "text", True])
-    def test_what_is_no_object_is_told(self, config: Any) -> None:
+    def test_what_is_no_object_is_told(self, config):
         [fault] = config_faults(Send(), config)
 
         assert fault.where == ()
         assert fault.code == "config.not_an_object"
 
-    def test_no_config_lacks_what_is_needed(self) -> None:
+    def test_no_config_lacks_what_is_needed(self):
         assert told(config_faults(Send(), None)) == [((), "needs 'to'"), ((), "needs 'from'")]
 
-    def test_asks_the_kind_itself(self) -> None:
+    def test_asks_the_kind_itself(self):
         assert faults(extra="bad") == [
             ((), "extra is bad"),
             (("extra",), "worse"),
             (("extra",), "the worst"),
         ]
 
-    def test_asks_the_kind_about_single_settings_also_where_types_of_others_are_wrong(self) -> None:
+    def test_asks_the_kind_about_single_settings_also_where_types_of_others_are_wrong(self):
         assert faults(extra="bad", copies="x") == [
             (("copies",), "expected int, got str"),
             (("extra",), "worse"),
             (("extra",), "the worst"),
         ]
 
-    def test_asks_the_kind_nothing_about_what_is_wrong_already(self) -> None:
+    def test_asks_the_kind_nothing_about_what_is_wrong_already(self):
         found = config_faults(Http(), {"url": 5, "timeout": -4, "headers": {"X Y": [[]]}})
 
         assert [fault.where for fault in found] == [("url",), ("headers", "X Y"), ("timeout",)]
 
-    def test_leaves_it_at_the_types_where_the_kind_relies_on_them(self) -> None:
+    def test_leaves_it_at_the_types_where_the_kind_relies_on_them(self):
         class Relies(Send):
             def faults_of(self, config: Mapping[str, Any]) -> list[str | tuple[Path, str] | Fault]:
                 return [(("from",), f"{len(config['to'])}")]
 
         assert told(config_faults(Relies(), {"from": "Ann"})) == [((), "needs 'to'")]
 
-    def test_says_that_keys_are_no_templates(self) -> None:
+    def test_says_that_keys_are_no_templates(self):
         assert faults(**{"{{ key }}": 1}) == [
             (
                 ("{{ key }}",),
@@ -158,17 +158,17 @@ class TestConfigFaults:
             )
         ]
 
-    def test_keys_that_yaml_reads_as_numbers_are_texts(self) -> None:
+    def test_keys_that_yaml_reads_as_numbers_are_texts(self):
         assert faults(labels={404: 1}) == []
         assert faults(labels={404: "x"}) == [(("labels", "404"), "expected int, got str")]
 
-    def test_what_json_cannot_carry_is_told(self) -> None:
+    def test_what_json_cannot_carry_is_told(self):
         [(where, reason)] = faults(extra=object())
 
         assert where == ()
         assert "cannot be written as JSON" in reason
 
-    def test_survives_what_is_nested_without_end(self) -> None:
+    def test_survives_what_is_nested_without_end(self):
         deep: Any = "x"
         for _ in range(100_000):
             deep = [deep]
@@ -180,9 +180,9 @@ class TestConfigFaults:
 
 class TestHasTemplate:
     @pytest.mark.parametrize("value", ["{{ a }}", ["x", {"y": "a {{ b }}"}], {"k": ["{{"]}])
-    def test_finds_one_anywhere(self, value: Any) -> None:
+    def test_finds_one_anywhere(self, value):
         assert has_template(value)
 
     @pytest.mark.parametrize("value", ["a", 3, None, ["x", {"{{ k }}": "y"}], "{ {"])
-    def test_finds_none_where_none_is(self, value: Any) -> None:
+    def test_finds_none_where_none_is(self, value):
         assert not has_template(value)

@@ -49,21 +49,21 @@ class TestMatch:
             ({"conditions": {"property": "nothing.here", "op": "exists"}}, False),
         ],
     )
-    def test_goes_on_from_the_port_of_the_answer(self, config: Any, is_met: bool) -> None:
+    def test_goes_on_from_the_port_of_the_answer(self, config, is_met):
         result = executed(Match(), config, **ORDER)
 
         assert result == Complete(output=is_met, port="true" if is_met else "false")
 
-    def test_data_cannot_become_a_condition(self) -> None:
+    def test_data_cannot_become_a_condition(self):
         sly = {"order": {"total": {"property": "order", "op": "exists"}}}
 
         assert executed(Match(), {"conditions": LARGE}, **sly).output is False
 
-    def test_an_operator_that_is_not_there_fails_for_good(self) -> None:
+    def test_an_operator_that_is_not_there_fails_for_good(self):
         with pytest.raises(Permanent, match="is not an operator"):
             executed(Match(), {"conditions": {"property": "a", "op": "gtt", "value": 1}}, **ORDER)
 
-    def test_faults_have_their_place(self) -> None:
+    def test_faults_have_their_place(self):
         config = {"conditions": [LARGE, {"property": "a", "op": "gtt", "value": "{{ x }}"}]}
 
         [fault] = config_faults(Match(), config)
@@ -75,17 +75,17 @@ class TestMatch:
     @pytest.mark.parametrize(
         "conditions", ["{{ c }}", [{**LARGE, "value": "{{ limit }}"}], {"any": [LARGE]}]
     )
-    def test_templates_are_no_faults(self, conditions: Any) -> None:
+    def test_templates_are_no_faults(self, conditions):
         assert config_faults(Match(), {"conditions": conditions}) == []
 
-    def test_tells_which_inputs_it_reads(self) -> None:
+    def test_tells_which_inputs_it_reads(self):
         assert Match().reads_of({"conditions": [LARGE, {"not": FRENCH}], "mode": "any"}) == [
             ("order", "total"),
             ("order", "country"),
         ]
         assert Match().reads_of({"conditions": "{{ c }}"}) == []
 
-    def test_has_both_ports_whatever_the_config(self) -> None:
+    def test_has_both_ports_whatever_the_config(self):
         assert Match().ports_of({"conditions": []}) == ("true", "false")
 
 
@@ -102,64 +102,64 @@ class TestSwitch:
             ("3", "3"),
         ],
     )
-    def test_goes_on_from_the_port_that_the_value_names(self, value: Any, port: str) -> None:
+    def test_goes_on_from_the_port_that_the_value_names(self, value, port):
         cases = ["a", "3", "2.5", "true", "null"]
 
         assert executed(Switch(), {"value": value, "cases": cases}) == Complete(
             output=value, port=port
         )
 
-    def test_cases_are_compared_as_they_are_written(self) -> None:
+    def test_cases_are_compared_as_they_are_written(self):
         config = {"value": "3", "cases": [3, True, None]}
 
         assert executed(Switch(), config).port == "3"
 
     @pytest.mark.parametrize("value", ["c", "", "x" * 1000, ["a"], {"a": 1}, "default", "\x00"])
-    def test_goes_on_ordinarily_by_default(self, value: Any) -> None:
+    def test_goes_on_ordinarily_by_default(self, value):
         result = executed(Switch(), {"value": value, "cases": ["a", "default"]})
 
         assert result == Complete(output=value, port="")
 
-    def test_fails_for_a_value_that_no_case_takes(self) -> None:
+    def test_fails_for_a_value_that_no_case_takes(self):
         result = executed(Switch(), {"value": "c", "cases": ["a", "b"]})
 
         assert result == Fail(error="the value is \"c\", but the cases are 'a', 'b'")
 
-    def test_without_cases_goes_on_ordinarily(self) -> None:
+    def test_without_cases_goes_on_ordinarily(self):
         assert executed(Switch(), {"value": "c"}) == Complete(output="c", port="")
 
-    def test_its_cases_are_its_ports(self) -> None:
+    def test_its_cases_are_its_ports(self):
         config = {"value": "{{ x }}", "cases": ["a", 3, 3.0, True, "default"]}
 
         assert Switch().ports_of(config) == ("a", "3", "true")
         assert Switch().ports_of({"value": "{{ x }}"}) == ()
 
     @pytest.mark.parametrize("case", ["", "x" * 201, "{{ name }}", "\x00"])
-    def test_refuses_cases_that_cannot_be_ports(self, case: Any) -> None:
+    def test_refuses_cases_that_cannot_be_ports(self, case):
         [fault] = config_faults(Switch(), {"value": 1, "cases": ["a", case]})
 
         assert fault.where == ("cases", 1)
 
-    def test_ports_are_written_the_same_everywhere(self) -> None:
+    def test_ports_are_written_the_same_everywhere(self):
         assert [port_text(each) for each in (True, False, None, 1, 1.0, "x")] == [
             *("true", "false", "null", "1", "1", "x")
         ]
 
 
 class TestCheck:
-    def test_passes_what_fits(self) -> None:
+    def test_passes_what_fits(self):
         result = executed(Check(), {"value": {"id": 1, "total": 3}, "schema": SCHEMA})
 
         assert result == Complete(output={"passed": True, "faults": {}}, port="pass")
 
-    def test_tells_the_faults_by_field(self) -> None:
+    def test_tells_the_faults_by_field(self):
         result = executed(Check(), {"value": {"total": "x"}, "schema": SCHEMA})
 
         assert result.port == "fail"
         assert result.output["passed"] is False
         assert {"total", "id"} & result.output["faults"].keys()
 
-    def test_tells_what_does_not_hold(self) -> None:
+    def test_tells_what_does_not_hold(self):
         config = {"value": ORDER["order"], "condition": {**LARGE, "property": "total"}}
 
         assert executed(Check(), config).port == "pass"
@@ -169,38 +169,38 @@ class TestCheck:
             "faults": {"": ["total < 100 is expected, but it is 250"]},
         }
 
-    def test_looks_at_the_inputs_unless_given_a_value(self) -> None:
+    def test_looks_at_the_inputs_unless_given_a_value(self):
         assert executed(Check(), {"condition": LARGE}, **ORDER).port == "pass"
         assert executed(Check(), {"condition": LARGE, "value": None}, **ORDER).port == "fail"
 
     @pytest.mark.parametrize("value", [None, 3, "text", [1], True])
-    def test_answers_for_any_value(self, value: Any) -> None:
+    def test_answers_for_any_value(self, value):
         assert executed(Check(), {"value": value, "condition": LARGE}).port == "fail"
         assert executed(Check(), {"value": value, "schema": False}).port == "fail"
         assert executed(Check(), {"value": value, "schema": True}).port == "pass"
 
     @pytest.mark.parametrize("config", [{"value": 1}, {"schema": True, "condition": LARGE}])
-    def test_needs_one_thing_to_check_by(self, config: Any) -> None:
+    def test_needs_one_thing_to_check_by(self, config):
         [fault] = config_faults(Check(), config)
 
         assert fault.code == "check.schema_or_condition"
         with pytest.raises(Permanent, match="needs either 'schema' or 'condition'"):
             executed(Check(), config)
 
-    def test_a_schema_that_is_wrong_fails_for_good(self) -> None:
+    def test_a_schema_that_is_wrong_fails_for_good(self):
         config = {"value": 1, "schema": {"type": "nonsense"}}
 
         assert [fault.where for fault in config_faults(Check(), config)] == [("schema", "type")]
         with pytest.raises(Permanent, match="schema"):
             executed(Check(), config)
 
-    def test_a_schema_cannot_lead_to_the_network(self) -> None:
+    def test_a_schema_cannot_lead_to_the_network(self):
         config = {"value": 1, "schema": {"$ref": "http://127.0.0.1/schema"}}
 
         with pytest.raises(Permanent, match="leads nowhere"):
             executed(Check(), config)
 
-    def test_tells_which_inputs_it_reads(self) -> None:
+    def test_tells_which_inputs_it_reads(self):
         assert Check().reads_of({"condition": LARGE}) == [("order", "total")]
         assert Check().reads_of({"condition": LARGE, "value": "{{ x }}"}) == []
         assert Check().reads_of({"schema": True}) == [()]
@@ -210,7 +210,7 @@ class TestNote:
     @pytest.mark.parametrize(
         "given, text", [("hello", "hello"), (3, "3"), ({"a": [1]}, '{"a":[1]}'), (None, "null")]
     )
-    def test_says_the_text_and_gives_it(self, given: Any, text: str) -> None:
+    def test_says_the_text_and_gives_it(self, given, text):
         told: list[Progress] = []
 
         output = node_type_task(Note(), "flow.node")({"text": given}, context(progress=told))
@@ -220,7 +220,7 @@ class TestNote:
 
 
 class TestOutside:
-    def test_waits_for_whom_it_names(self) -> None:
+    def test_waits_for_whom_it_names(self):
         config = {"for": "printer", "data": {"pages": 3}, "deadline": "2h"}
 
         assert executed(External(), config) == Pause(
@@ -229,17 +229,17 @@ class TestOutside:
             deadline=timedelta(hours=2),
         )
 
-    def test_waits_for_ever_unless_told(self) -> None:
+    def test_waits_for_ever_unless_told(self):
         assert executed(External(), {"for": "printer"}).deadline is None
 
     @pytest.mark.parametrize(
         "changed", [{"for": ""}, {"for": "x" * 201}, {"deadline": "soon"}, {"deadline": "0s"}]
     )
-    def test_refuses_what_it_cannot_wait_for(self, changed: Any) -> None:
+    def test_refuses_what_it_cannot_wait_for(self, changed):
         with pytest.raises(Permanent):
             executed(External(), {"for": "printer", **changed})
 
-    def test_faults(self) -> None:
+    def test_faults(self):
         [fault] = config_faults(External(), {"for": "{{ who }}", "deadline": "soon"})
 
         assert fault.where == ("deadline",)

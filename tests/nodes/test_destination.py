@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +25,7 @@ class TestDestination:
             ("http://2130706433/", "2130706433", 80, "/"),
         ],
     )
-    def test_is_read_from_a_url(self, url: str, host: str, port: int, target: str) -> None:
+    def test_is_read_from_a_url(self, url, host, port, target):
         found = destination(url)
 
         assert (found.host, found.port, found.target) == (host, port, target)
@@ -74,7 +72,7 @@ class TestDestination:
             "http://127.0.0.1#@example.org:99999/?" + "\x7f",
         ],
     )
-    def test_is_refused_where_the_url_could_mislead(self, url: str) -> None:
+    def test_is_refused_where_the_url_could_mislead(self, url):
         with pytest.raises(InvalidInput):
             destination(url)
 
@@ -89,13 +87,13 @@ class TestDestination:
             "http://[sesame/",
         ],
     )
-    def test_is_refused_without_telling_what_was_given(self, url: str) -> None:
+    def test_is_refused_without_telling_what_was_given(self, url):
         with pytest.raises(InvalidInput) as caught:
             destination(url)
 
         assert "sesame" not in str(caught.value)
 
-    def test_is_shown_without_what_may_be_a_key(self) -> None:
+    def test_is_shown_without_what_may_be_a_key(self):
         assert destination("http://example.org:99/a?b=c").shown == "http://example.org:99"
 
     @pytest.mark.parametrize(
@@ -106,11 +104,11 @@ class TestDestination:
             ("https://[::1]:8443/", "[::1]:8443"),
         ],
     )
-    def test_names_the_host_with_a_port_that_is_not_usual(self, url: str, header: str) -> None:
+    def test_names_the_host_with_a_port_that_is_not_usual(self, url, header):
         assert destination(url).host_header == header
 
     @given(st.text(max_size=60))
-    def test_is_either_read_or_refused(self, text: str) -> None:
+    def test_is_either_read_or_refused(self, text):
         for url in (text, f"http://{text}", f"http://example.org/{text}"):
             try:
                 found = destination(url)
@@ -134,14 +132,14 @@ class TestQuery:
             ({"#": "\r\n"}, "/?a=1&%23=%0D%0A"),
         ],
     )
-    def test_is_added_to_that_of_the_url(self, query: dict[str, Any], target: str) -> None:
+    def test_is_added_to_that_of_the_url(self, query, target):
         assert destination("http://example.org?a=1", query).target == target
 
     @pytest.mark.parametrize("value", [{"x": 1}, [[1]]])
-    def test_takes_texts_and_numbers_only(self, value: Any) -> None:
+    def test_takes_texts_and_numbers_only(self, value):
         with pytest.raises(InvalidInput, match="query 'b'"):
             destination("http://example.org", {"b": value})
 
-    def test_is_bounded(self) -> None:
+    def test_is_bounded(self):
         with pytest.raises(InvalidInput, match="more than"):
             destination("http://example.org", {"b": "x" * URL_MAX})

@@ -34,7 +34,7 @@ def sent(config: dict[str, Any], node_type: Http = LOOPBACK, **options: Any) -> 
 
 
 class TestTheRequest:
-    def test_asks_and_gives_the_answer(self, service: Service) -> None:
+    def test_asks_and_gives_the_answer(self, service):
         service.answer = lambda handler: reply(handler, body={"found": [1]})
 
         result = sent({"url": service.url("/a?b=c"), "query": {"d": "e f"}})
@@ -63,15 +63,15 @@ class TestTheRequest:
         ],
     )
     def test_sends_texts_as_they_are_and_all_else_as_json(
-        self, service: Service, body: Any, sent_as: bytes, content_type: str | None
-    ) -> None:
+        self, service, body, sent_as, content_type
+    ):
         sent({"url": service.url(), "method": "POST", "body": body})
 
         [asked] = service.asked
         assert asked.body == sent_as
         assert asked.header("content-type") == content_type
 
-    def test_sends_the_headers_of_the_flow_before_its_own(self, service: Service) -> None:
+    def test_sends_the_headers_of_the_flow_before_its_own(self, service):
         headers = {"content-type": "text/csv", "X-Count": 3, "X-Yes": True, "X-None": None}
 
         sent({"url": service.url(), "method": "PUT", "body": "a,b", "headers": headers})
@@ -82,20 +82,20 @@ class TestTheRequest:
         assert asked.header("x-none") is None
 
     @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-    def test_gives_changes_a_key_that_stays_the_same(self, service: Service, method: str) -> None:
+    def test_gives_changes_a_key_that_stays_the_same(self, service, method):
         for _ in range(2):
             sent({"url": service.url(), "method": method}, run="order-3")
 
         assert [asked.header("Idempotency-Key") for asked in service.asked] == ["order-3:ask:0"] * 2
 
-    def test_a_run_of_any_name_makes_a_key_that_headers_can_carry(self, service: Service) -> None:
+    def test_a_run_of_any_name_makes_a_key_that_headers_can_carry(self, service):
         sent({"url": service.url(), "method": "POST"}, run="ü\r\nX-Evil: 1")
 
         [asked] = service.asked
         assert asked.header("Idempotency-Key") == "%C3%BC%0D%0AX-Evil:%201:ask:0"
         assert asked.header("X-Evil") is None
 
-    def test_keeps_a_key_that_the_flow_gives(self, service: Service) -> None:
+    def test_keeps_a_key_that_the_flow_gives(self, service):
         headers = {"idempotency-key": "mine"}
 
         sent({"url": service.url(), "method": "POST", "headers": headers})
@@ -119,9 +119,7 @@ class TestTheRequest:
             {"Connection": "upgrade"},
         ],
     )
-    def test_refuses_headers_that_would_change_the_message(
-        self, service: Service, headers: dict[str, str]
-    ) -> None:
+    def test_refuses_headers_that_would_change_the_message(self, service, headers):
         config = {"url": service.url(), "headers": headers}
 
         with pytest.raises(Permanent, match="headers"):
@@ -130,7 +128,7 @@ class TestTheRequest:
         assert service.asked == []
         assert [fault.where[0] for fault in config_faults(Http(), config)] == ["headers"]
 
-    def test_tells_no_value_of_a_header_that_it_refuses(self) -> None:
+    def test_tells_no_value_of_a_header_that_it_refuses(self):
         with pytest.raises(Permanent) as caught:
             sent({"url": LIES_UNUSED, "headers": {"Authorization": "Bearer sesame\n"}})
 
@@ -150,12 +148,12 @@ class TestTheRequest:
             {"status": {"200": "{{ port }}"}},
         ],
     )
-    def test_refuses_settings_that_mean_nothing(self, changed: dict[str, Any]) -> None:
+    def test_refuses_settings_that_mean_nothing(self, changed):
         config = {"url": LIES_UNUSED, **changed}
 
         assert config_faults(Http(), config) != []
 
-    def test_finds_no_fault_in_templates(self) -> None:
+    def test_finds_no_fault_in_templates(self):
         config = {
             "url": "https://{{ host }}/a",
             "method": "{{ m }}",
@@ -169,7 +167,7 @@ class TestTheRequest:
 
 
 class TestTheAnswer:
-    def test_a_status_chooses_the_port(self, service: Service) -> None:
+    def test_a_status_chooses_the_port(self, service):
         ports = {"404": "missing", "4xx": "refused", "2xx": "fine", "500": "default"}
         found = []
         for status in (200, 404, 409, 500, 302):
@@ -180,14 +178,14 @@ class TestTheAnswer:
         assert Http().ports_of({"status": ports}) == ("missing", "refused", "fine")
 
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422])
-    def test_a_refusal_fails_for_good(self, service: Service, status: int) -> None:
+    def test_a_refusal_fails_for_good(self, service, status):
         service.answer = lambda handler: reply(handler, status, b"no such thing")
 
         with pytest.raises(Permanent, match=f"GET .* was answered with {status}: no such thing"):
             sent({"url": service.url()})
 
     @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
-    def test_a_passing_trouble_is_left_to_the_retries(self, service: Service, status: int) -> None:
+    def test_a_passing_trouble_is_left_to_the_retries(self, service, status):
         service.answer = lambda handler: reply(handler, status)
 
         with pytest.raises(HttpFailed, match=str(status)):
@@ -210,8 +208,8 @@ class TestTheAnswer:
         ],
     )
     def test_a_busy_service_is_left_alone_as_long_as_it_asks(
-        self, service: Service, status: int, retry_after: str, date: str, delay: timedelta
-    ) -> None:
+        self, service, status, retry_after, date, delay
+    ):
         def answer(handler: BaseHTTPRequestHandler) -> None:
             handler.send_response_only(status)
             handler.send_header("Retry-After", retry_after)
@@ -227,16 +225,14 @@ class TestTheAnswer:
         assert caught.value.after == delay
 
     @pytest.mark.parametrize("retry_after", ["soon", "-3", "1e9", "", "99999999999999999999", "٣"])
-    def test_a_time_that_cannot_be_read_is_left_to_the_retries(
-        self, service: Service, retry_after: str
-    ) -> None:
+    def test_a_time_that_cannot_be_read_is_left_to_the_retries(self, service, retry_after):
         value = retry_after.encode().decode("latin-1")
         service.answer = lambda handler: reply(handler, 429, Retry_After=value)
 
         with pytest.raises(HttpFailed):
             sent({"url": service.url()})
 
-    def test_a_redirect_is_not_followed(self, service: Service) -> None:
+    def test_a_redirect_is_not_followed(self, service):
         service.answer = lambda handler: reply(handler, 302, Location="http://127.0.0.1:1/")
 
         result = sent({"url": service.url()})
@@ -261,15 +257,15 @@ class TestTheAnswer:
         ],
     )
     def test_a_body_is_json_or_text_or_else_base64(
-        self, service: Service, body: bytes, content_type: str, found: Any, encoding: str
-    ) -> None:
+        self, service, body, content_type, found, encoding
+    ):
         service.answer = lambda handler: reply(handler, 200, body, content_type)
 
         output = sent({"url": service.url()}).output
 
         assert (output["body"], output["encoding"]) == (found, encoding)
 
-    def test_headers_of_one_name_are_joined(self, service: Service) -> None:
+    def test_headers_of_one_name_are_joined(self, service):
         def answer(handler: BaseHTTPRequestHandler) -> None:
             handler.send_response_only(204)
             for name, value in [("X-A", "1"), ("x-a", "2"), ("Set-Cookie", "a=1")]:
@@ -283,7 +279,7 @@ class TestTheAnswer:
 
         assert headers == {"x-a": "1, 2", "set-cookie": "a=1\nb=2"}
 
-    def test_a_head_has_no_body(self, service: Service) -> None:
+    def test_a_head_has_no_body(self, service):
         service.answer = lambda handler: reply(handler, 200, b"12345")
 
         output = sent({"url": service.url(), "method": "HEAD"}).output
@@ -293,18 +289,18 @@ class TestTheAnswer:
 
 
 class TestLimits:
-    def test_an_answer_may_be_as_long_as_allowed(self, service: Service) -> None:
+    def test_an_answer_may_be_as_long_as_allowed(self, service):
         service.answer = lambda handler: reply(handler, 200, b"x" * 1000)
 
         assert len(sent({"url": service.url(), "max_bytes": 1000}).output["body"]) == 1000
 
-    def test_a_longer_answer_fails_for_good(self, service: Service) -> None:
+    def test_a_longer_answer_fails_for_good(self, service):
         service.answer = lambda handler: reply(handler, 200, b"x" * 1001)
 
         with pytest.raises(Permanent, match="more than 1000 bytes"):
             sent({"url": service.url(), "max_bytes": 1000})
 
-    def test_an_answer_without_an_end_fails_for_good(self) -> None:
+    def test_an_answer_without_an_end_fails_for_good(self):
         def talk(connection: socket.socket) -> None:
             connection.recv(9999)
             connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -325,7 +321,7 @@ class TestLimits:
             (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
         ],
     )
-    def test_an_answer_in_drops_does_not_prolong_the_time(self, before: bytes, drop: bytes) -> None:
+    def test_an_answer_in_drops_does_not_prolong_the_time(self, before, drop):
         is_over = threading.Event()
 
         def talk(connection: socket.socket) -> None:
@@ -341,7 +337,7 @@ class TestLimits:
             finally:
                 is_over.set()
 
-    def test_an_answer_that_ends_early_is_left_to_the_retries(self) -> None:
+    def test_an_answer_that_ends_early_is_left_to_the_retries(self):
         def talk(connection: socket.socket) -> None:
             connection.recv(9999)
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
@@ -362,7 +358,7 @@ class TestLimits:
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n",
         ],
     )
-    def test_an_answer_that_is_not_http_is_left_to_the_retries(self, answer: bytes) -> None:
+    def test_an_answer_that_is_not_http_is_left_to_the_retries(self, answer):
         def talk(connection: socket.socket) -> None:
             connection.recv(9999)
             connection.sendall(answer)
@@ -372,14 +368,14 @@ class TestLimits:
         with raw_service(talk) as port, pytest.raises(ConnectionError):
             sent({"url": f"http://127.0.0.1:{port}/"})
 
-    def test_a_closed_port_is_left_to_the_retries(self) -> None:
+    def test_a_closed_port_is_left_to_the_retries(self):
         with socket.create_server(("127.0.0.1", 0)) as closed:
             port = closed.getsockname()[1]
 
         with pytest.raises(ConnectionError, match="cannot connect to"):
             sent({"url": f"http://127.0.0.1:{port}/"})
 
-    def test_an_abort_ends_it_at_once(self) -> None:
+    def test_an_abort_ends_it_at_once(self):
         abort = AbortSignal()
 
         def talk(connection: socket.socket) -> None:
@@ -390,7 +386,7 @@ class TestLimits:
         with raw_service(talk) as port, pytest.raises(Aborted):
             sent({"url": f"http://127.0.0.1:{port}/"}, abort=abort)
 
-    def test_an_abort_before_it_began_sends_nothing(self, service: Service) -> None:
+    def test_an_abort_before_it_began_sends_nothing(self, service):
         abort = AbortSignal()
         abort.fire("aborted")
 
@@ -424,9 +420,7 @@ class TestAddresses:
             "192.168.0.1",
         ],
     )
-    def test_that_are_not_public_are_refused_however_they_are_written(
-        self, service: Service, host: str
-    ) -> None:
+    def test_that_are_not_public_are_refused_however_they_are_written(self, service, host):
         with pytest.raises(Permanent, match="which is not a public address"):
             sent({"url": service.url(host=host)}, Http())
 
@@ -441,7 +435,7 @@ class TestAddresses:
             "file:///etc/passwd",
         ],
     )
-    def test_cannot_hide_behind_others(self, service: Service, url: str) -> None:
+    def test_cannot_hide_behind_others(self, service, url):
         url = url.replace("{port}", str(service.port))
 
         with pytest.raises(Permanent):
@@ -460,12 +454,10 @@ class TestAddresses:
             (Http(allow_private=True), "localhost"),
         ],
     )
-    def test_are_reached_once_allowed(self, service: Service, node_type: Http, host: str) -> None:
+    def test_are_reached_once_allowed(self, service, node_type, host):
         assert sent({"url": service.url(host=host)}, node_type).output["status"] == 200
 
-    def test_are_allowed_by_the_environment_of_the_worker(
-        self, service: Service, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_are_allowed_by_the_environment_of_the_worker(self, service, monkeypatch):
         node_type = Http()
         monkeypatch.setenv(ALLOW_VARIABLE, "internal.example, 127.0.0.1/32,")
 
@@ -474,7 +466,7 @@ class TestAddresses:
         with pytest.raises(Permanent, match=ALLOW_VARIABLE):
             sent({"url": service.url()}, node_type)
 
-    def test_must_all_be_permitted(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_must_all_be_permitted(self, service, monkeypatch):
         resolving(monkeypatch, ["127.0.0.1", "10.0.0.1"])
 
         with pytest.raises(Permanent, match=r"leads to 10\.0\.0\.1"):
@@ -482,26 +474,22 @@ class TestAddresses:
 
         assert service.asked == []
 
-    def test_are_resolved_once_so_that_they_cannot_change(
-        self, service: Service, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_are_resolved_once_so_that_they_cannot_change(self, service, monkeypatch):
         left = resolving(monkeypatch, ["127.0.0.1"], ["10.0.0.1"])
 
         assert sent({"url": service.url(host="changing.example")}).output["status"] == 200
         assert left == [["10.0.0.1"]]
         assert service.asked[0].header("host") == f"changing.example:{service.port}"
 
-    def test_that_do_not_exist_are_left_to_the_retries(self) -> None:
+    def test_that_do_not_exist_are_left_to_the_retries(self):
         with pytest.raises(ConnectionError, match="cannot be resolved"):
             sent({"url": "http://does-not-exist.invalid/"})
 
-    def test_a_mistake_in_what_is_allowed_is_told_at_once(self) -> None:
+    def test_a_mistake_in_what_is_allowed_is_told_at_once(self):
         with pytest.raises(InvalidInput, match="cannot be allowed"):
             Http(allow=["http://internal/"])
 
-    def test_proxies_of_the_environment_are_not_used(
-        self, service: Service, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_proxies_of_the_environment_are_not_used(self, service, monkeypatch):
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
 
         assert sent({"url": service.url()}).output["status"] == 200

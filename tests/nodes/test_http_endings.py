@@ -22,7 +22,7 @@ LARGE = b"0123456789abcdef" * 200_000
 LENGTH, CHUNKS, CLOSING = "length", "chunks", "closing"
 
 
-def test_the_service_of_the_tests_ends_its_connections_as_asked() -> None:
+def test_the_service_of_the_tests_ends_its_connections_as_asked():
     with serving() as service:
         service.answer = lambda handler: reply(handler, body={"all": LARGE.decode()})
 
@@ -39,7 +39,7 @@ def test_the_service_of_the_tests_ends_its_connections_as_asked() -> None:
     "version, ended_by",
     [("1.0", CLOSING), ("1.0", LENGTH), ("1.1", CLOSING), ("1.1", LENGTH), ("1.1", CHUNKS)],
 )
-def test_reads_the_whole_answer(version: str, ended_by: str, connection: str, body: bytes) -> None:
+def test_reads_the_whole_answer(version, ended_by, connection, body):
     with answering(version, ended_by, connection, body) as url:
         output = sent(url, max_bytes=4_000_000)
 
@@ -48,7 +48,7 @@ def test_reads_the_whole_answer(version: str, ended_by: str, connection: str, bo
 
 
 @pytest.mark.parametrize("ended_by", [CLOSING, LENGTH, CHUNKS])
-def test_refuses_a_body_that_is_larger_than_allowed(ended_by: str) -> None:
+def test_refuses_a_body_that_is_larger_than_allowed(ended_by):
     with (
         answering("1.1", ended_by, "close", LARGE) as url,
         pytest.raises(Permanent, match="more than 1000000 bytes; raise max_bytes"),
@@ -56,14 +56,14 @@ def test_refuses_a_body_that_is_larger_than_allowed(ended_by: str) -> None:
         sent(url, max_bytes=1_000_000)
 
 
-def test_tells_of_a_body_that_ends_before_its_length() -> None:
+def test_tells_of_a_body_that_ends_before_its_length():
     head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n"
 
     with talking(head, b"hi") as url, pytest.raises(ConnectionError, match="ended too early"):
         sent(url)
 
 
-def test_tells_of_chunks_that_have_no_end() -> None:
+def test_tells_of_chunks_that_have_no_end():
     head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
 
     with talking(head, b"5\r\nhi") as url, pytest.raises(ConnectionError, match="IncompleteRead"):

@@ -33,7 +33,7 @@ def saying(answer: bytes) -> Callable[[socket.socket], None]:
 
 
 @pytest.mark.parametrize("before", [b"100 Continue", b"102 Processing", b"103 Early Hints"])
-def test_answers_before_the_last_one_are_passed_over(before: bytes) -> None:
+def test_answers_before_the_last_one_are_passed_over(before):
     early = b"HTTP/1.1 %s\r\nX-Early: yes\r\n\r\n" % before
 
     output = sent(saying(early * 3 + OK))
@@ -43,7 +43,7 @@ def test_answers_before_the_last_one_are_passed_over(before: bytes) -> None:
 
 
 @pytest.mark.parametrize("part", [b"x", b"X-Flood: y\r\n", b" folded\r\n"])
-def test_headers_without_an_end_are_refused_long_before_the_timeout(part: bytes) -> None:
+def test_headers_without_an_end_are_refused_long_before_the_timeout(part):
     def talk(connection: socket.socket) -> None:
         connection.recv(65_536)
         connection.sendall(b"HTTP/1.1 200 OK\r\nX-First: y\r\n")
@@ -66,16 +66,16 @@ def test_headers_without_an_end_are_refused_long_before_the_timeout(part: bytes)
         b"X-Zero: a\x00b\r\n",
     ],
 )
-def test_headers_that_can_be_read_in_two_ways_are_refused(headers: bytes) -> None:
+def test_headers_that_can_be_read_in_two_ways_are_refused(headers):
     with pytest.raises(ConnectionError, match="is not valid HTTP"):
         sent(saying(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\nhi"))
 
 
-def test_bytes_after_the_announced_length_are_not_part_of_the_body() -> None:
+def test_bytes_after_the_announced_length_are_not_part_of_the_body():
     assert sent(saying(OK + b"HTTP/1.1 500 Evil\r\n\r\n"))["body"] == "hi"
 
 
-def test_a_length_beyond_the_limit_is_refused_before_the_body_arrives() -> None:
+def test_a_length_beyond_the_limit_is_refused_before_the_body_arrives():
     def talk(connection: socket.socket) -> None:
         connection.recv(65_536)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n")
@@ -86,7 +86,7 @@ def test_a_length_beyond_the_limit_is_refused_before_the_body_arrives() -> None:
 
 
 @pytest.mark.parametrize("method, status", [("HEAD", b"200 OK"), ("GET", b"304 Not Modified")])
-def test_the_length_of_a_body_that_is_not_sent_is_not_limited(method: str, status: bytes) -> None:
+def test_the_length_of_a_body_that_is_not_sent_is_not_limited(method, status):
     answer = b"HTTP/1.1 %s\r\nContent-Length: 99999999\r\n\r\n" % status
 
     output = sent(saying(answer), method=method, max_bytes=1000)
@@ -95,7 +95,7 @@ def test_the_length_of_a_body_that_is_not_sent_is_not_limited(method: str, statu
     assert output["body"] == ""
 
 
-def test_an_answer_that_comes_before_the_request_was_read_is_taken() -> None:
+def test_an_answer_that_comes_before_the_request_was_read_is_taken():
     def talk(connection: socket.socket) -> None:
         connection.recv(1000)
         connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")

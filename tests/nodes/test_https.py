@@ -53,28 +53,26 @@ def port(names: list[str | None]) -> Iterator[int]:
         yield port
 
 
-def test_reaches_a_service_that_proves_its_name(
-    port: int, names: list[str | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reaches_a_service_that_proves_its_name(port, names, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
 
     assert sent(port).output["body"] == "hi"
     assert names == ["localhost"]
 
 
-def test_refuses_a_certificate_that_nobody_trusts(port: int) -> None:
+def test_refuses_a_certificate_that_nobody_trusts(port):
     with pytest.raises(ssl.SSLCertVerificationError, match=r"self.signed"):
         sent(port)
 
 
-def test_refuses_a_certificate_of_another_name(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_certificate_of_another_name(port, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
 
     with pytest.raises(ssl.SSLCertVerificationError, match=r"127\.0\.0\.1"):
         sent(port, host="127.0.0.1")
 
 
-def test_a_handshake_that_does_not_end_is_given_up_in_time() -> None:
+def test_a_handshake_that_does_not_end_is_given_up_in_time():
     is_over = threading.Event()
 
     with raw_service(lambda connection: silent(connection, is_over)) as port:
@@ -85,7 +83,7 @@ def test_a_handshake_that_does_not_end_is_given_up_in_time() -> None:
             is_over.set()
 
 
-def test_an_abort_ends_a_handshake() -> None:
+def test_an_abort_ends_a_handshake():
     abort = AbortSignal()
 
     def talk(connection: socket.socket) -> None:

@@ -82,16 +82,16 @@ class TestMatchAndSwitch:
             ({"total": "500", "to": "DE"}, "small"),
         ],
     )
-    async def test_lead_to_one_end(self, at_work: Any, order: Any, text: str) -> None:
+    async def test_lead_to_one_end(self, at_work, order, text):
         assert await at_work(Flow.from_yaml(self.FLOW), order) == text
 
-    async def test_a_value_without_a_case_fails_the_run(self, at_work: Any) -> None:
+    async def test_a_value_without_a_case_fails_the_run(self, at_work):
         flow = Flow.from_yaml(self.FLOW.replace(", default: abroad", ", FR: abroad"))
 
         with pytest.raises(RunFailed, match='the value is "IT", but the cases are'):
             await at_work(flow, {"total": 500, "to": "IT"})
 
-    def test_are_the_same_once_written_and_read_again(self) -> None:
+    def test_are_the_same_once_written_and_read_again(self):
         told = Flow.from_yaml(self.FLOW)
 
         assert Flow.from_yaml(told.to_yaml()).graph.version == told.graph.version
@@ -118,9 +118,7 @@ class TestCheck:
           config: {text: "{{ faults }}"}
     """
 
-    async def test_leads_by_the_answer_and_tells_the_faults(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_leads_by_the_answer_and_tells_the_faults(self, client, start_worker):
         flow = Flow.from_yaml(self.FLOW)
         await start_worker(flows=[flow])
 
@@ -145,9 +143,7 @@ class TestOutside:
         - {id: gave_up, type: note, config: {text: nobody came}}
     """
 
-    async def test_gives_what_is_reported(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_gives_what_is_reported(self, client, start_worker):
         flow = Flow.from_yaml(self.FLOW)
         await start_worker(flows=[flow])
         run = await client.submit(flow, 3)
@@ -157,9 +153,7 @@ class TestOutside:
 
         assert await run.result(20) == '{"sheets":2}'
 
-    async def test_gives_up_once_nobody_came_in_time(
-        self, memory_url: str, start_worker: StartWorker
-    ) -> None:
+    async def test_gives_up_once_nobody_came_in_time(self, memory_url, start_worker):
         clock = ManualClock()
         flow = Flow.from_yaml(self.FLOW)
         await start_worker(flows=[flow], store=store_at(memory_url, clock=clock), poll="20ms")
@@ -172,9 +166,7 @@ class TestOutside:
             assert (wait.name, wait.detail) == ("printer", {"for": "printer", "data": {"pages": 3}})
             assert await run.result(20) == "nobody came"
 
-    async def test_fails_with_what_is_reported(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_fails_with_what_is_reported(self, client, start_worker):
         flow = Flow.from_yaml(self.FLOW)
         await start_worker(flows=[flow])
         run = await client.submit(flow, 3)
@@ -204,7 +196,7 @@ class TestHttp:
         - {id: none, type: note, config: {text: none}}
     """  # noqa: E501
 
-    async def test_asks_with_what_the_flow_has(self, at_work: Any, service: Service) -> None:
+    async def test_asks_with_what_the_flow_has(self, at_work, service):
         service.answer = lambda handler: reply(handler, body={"answer": [1]})
         flow = Flow.from_yaml(self.FLOW, node_types=[LOOPBACK])
         order = {"id": "a/b{{x}}", "lines": [{"sku": "{{ secret.api_key }}"}]}
@@ -220,14 +212,14 @@ class TestHttp:
         assert asked.body == b'{"lines":[{"sku":"{{ secret.api_key }}"}]}'
         assert (asked.header("idempotency-key") or "").endswith(":ask:0")
 
-    async def test_goes_where_the_status_says(self, at_work: Any, service: Service) -> None:
+    async def test_goes_where_the_status_says(self, at_work, service):
         service.answer = lambda handler: reply(handler, 404)
         flow = Flow.from_yaml(self.FLOW, node_types=[LOOPBACK])
         given = {"port": service.port, "order": {"id": 1, "lines": []}}
 
         assert await at_work(flow, given, secrets={"api_key": "open sesame"}) == "none"
 
-    async def test_no_error_tells_a_secret(self, at_work: Any, service: Service) -> None:
+    async def test_no_error_tells_a_secret(self, at_work, service):
         def echo(handler: Any) -> None:
             reply(handler, 403, f"{'x ' * 92}{handler.headers['Authorization']}".encode())
 
@@ -240,7 +232,7 @@ class TestHttp:
 
         assert "opense" not in str(caught.value)
 
-    async def test_retries_what_passes(self, at_work: Any, service: Service) -> None:
+    async def test_retries_what_passes(self, at_work, service):
         service.answer = lambda handler: reply(handler, 200 if len(service.asked) > 2 else 500)
         text = f"""
           flow: stubborn
@@ -256,9 +248,7 @@ class TestHttp:
         assert len(service.asked) == 3
         assert len({asked.header("idempotency-key") for asked in service.asked}) == 1
 
-    async def test_does_not_reach_this_machine_unless_allowed(
-        self, at_work: Any, service: Service
-    ) -> None:
+    async def test_does_not_reach_this_machine_unless_allowed(self, at_work, service):
         given = {"port": service.port, "order": {"id": 1, "lines": []}}
 
         with pytest.raises(RunFailed, match="not a public address"):
@@ -286,18 +276,18 @@ class TestScript:
           config: {text: "{{ json.text }}{{ errors }}"}
     """
 
-    async def test_is_executed_where_that_is_allowed(self, at_work: Any) -> None:
+    async def test_is_executed_where_that_is_allowed(self, at_work):
         found = await at_work(
             Flow.from_yaml(self.FLOW), "$(id)", allow_scripts=True, secrets={"key": "sesame!"}
         )
 
         assert found == "$(id) ***\n"
 
-    async def test_is_refused_elsewhere(self, at_work: Any) -> None:
+    async def test_is_refused_elsewhere(self, at_work):
         with pytest.raises(RunFailed, match="allow_scripts=True"):
             await at_work(Flow.from_yaml(self.FLOW), "x", secrets={"key": "sesame!"})
 
-    async def test_ends_with_its_run(self, client: AsyncClient, start_worker: StartWorker) -> None:
+    async def test_ends_with_its_run(self, client, start_worker):
         text = """
           flow: long
           nodes: [{id: sleep, type: script, config: {command: [sleep, 60]}}]
@@ -350,9 +340,7 @@ class TestAKindOfYours:
         - {id: refused, type: note, inputs: {price: haggle.output}, config: {text: "not {{ price }}"}}
     """  # noqa: E501
 
-    async def test_pauses_as_often_as_it_likes(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_pauses_as_often_as_it_likes(self, client, start_worker):
         flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
         await start_worker(flows=[flow])
         run = await client.submit(flow, 10)
@@ -363,9 +351,7 @@ class TestAKindOfYours:
 
         assert await run.result(20) == "not 11"
 
-    async def test_is_asked_while_nobody_reports(
-        self, memory_url: str, start_worker: StartWorker
-    ) -> None:
+    async def test_is_asked_while_nobody_reports(self, memory_url, start_worker):
         clock = ManualClock()
         flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
         await start_worker(flows=[flow], store=store_at(memory_url, clock=clock), poll="20ms")
@@ -376,12 +362,10 @@ class TestAKindOfYours:
 
             assert await run.result(20) == "for 4"
 
-    async def test_may_skip_its_node(self, at_work: Any) -> None:
+    async def test_may_skip_its_node(self, at_work):
         assert await at_work(Flow.from_yaml(self.FLOW, node_types=[Haggle]), 0) is None
 
-    async def test_takes_a_number_that_came_as_text(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_takes_a_number_that_came_as_text(self, client, start_worker):
         flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
         await start_worker(flows=[flow])
         run = await client.submit(flow, "7")
@@ -390,7 +374,7 @@ class TestAKindOfYours:
 
         assert await run.result(20) == "for 7"
 
-    async def test_is_refused_what_its_settings_do_not_take(self, at_work: Any) -> None:
+    async def test_is_refused_what_its_settings_do_not_take(self, at_work):
         flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
 
         with pytest.raises(RunFailed, match="config 'offer' of node type 'haggle': expected int"):

@@ -44,7 +44,7 @@ def default_in(cell: str) -> Any:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_setting_is_there_with_its_default(name: str) -> None:
+def test_every_setting_is_there_with_its_default(name):
     rows = PAGE.table_under(name)
 
     found = {setting.strip("`"): default_in(default) for setting, default, _ in rows}
@@ -52,7 +52,7 @@ def test_every_setting_is_there_with_its_default(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if KINDS[name].ports])
-def test_every_port_is_there(name: str) -> None:
+def test_every_port_is_there(name):
     [_, after] = PAGE.text.split(f"\n### {name}\n")
     section = after.partition("\n### ")[0]
     [told] = re.findall(r"Ports: ([^.]*)\.", section)
@@ -60,7 +60,7 @@ def test_every_port_is_there(name: str) -> None:
     assert tuple(port.strip("`") for port in told.split(", ")) == KINDS[name].ports
 
 
-def test_every_member_of_a_kind_is_there() -> None:
+def test_every_member_of_a_kind_is_there():
     rows = PAGE.table_under("What else a node type may say")
 
     told = {cell.strip("`").partition("(")[0] for cell, _ in rows}

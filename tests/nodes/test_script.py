@@ -31,7 +31,7 @@ def program(text: str) -> list[str]:
 
 
 class TestPermission:
-    def test_is_needed(self, tmp_path: Path) -> None:
+    def test_is_needed(self, tmp_path):
         made = tmp_path / "made"
         body = node_type_task(Script(), "flow.node")
 
@@ -42,7 +42,7 @@ class TestPermission:
 
 
 class TestTheCommand:
-    def test_gives_exit_code_and_outputs(self) -> None:
+    def test_gives_exit_code_and_outputs(self):
         text = "import sys; print('out'); print('err', file=sys.stderr)"
 
         result = executed(program(text))
@@ -50,27 +50,27 @@ class TestTheCommand:
         assert result.port == ""
         assert result.output == {"exit_code": 0, "stdout": "out\n", "stderr": "err\n", "json": None}
 
-    def test_is_never_read_by_a_shell(self, tmp_path: Path) -> None:
+    def test_is_never_read_by_a_shell(self, tmp_path):
         sly = f"$(touch {tmp_path}/made); `id` && * | > x"
 
         assert executed(["echo", sly]).output["stdout"] == f"{sly}\n"
         assert list(tmp_path.iterdir()) == []
 
-    def test_takes_numbers_as_arguments(self) -> None:
+    def test_takes_numbers_as_arguments(self):
         assert executed(["echo", 3, 2.5, "x"]).output["stdout"] == "3 2.5 x\n"
 
     @pytest.mark.parametrize(
         "given, read", [("a\nb", "a\nb"), ({"a": [1]}, '{"a":[1]}'), (0, "0"), (None, ""), ("", "")]
     )
-    def test_reads_texts_as_they_are_and_all_else_as_json(self, given: Any, read: str) -> None:
+    def test_reads_texts_as_they_are_and_all_else_as_json(self, given, read):
         assert executed(["cat"], stdin=given).output["stdout"] == read
 
-    def test_gets_a_lot_while_it_says_a_lot(self) -> None:
+    def test_gets_a_lot_while_it_says_a_lot(self):
         text = "x" * 700_000
 
         assert executed(["cat"], stdin=text).output["stdout"] == text
 
-    def test_may_leave_unread_what_it_is_given(self) -> None:
+    def test_may_leave_unread_what_it_is_given(self):
         assert executed(["true"], stdin="x" * 1_000_000).output["exit_code"] == 0
 
     @pytest.mark.parametrize(
@@ -84,17 +84,15 @@ class TestTheCommand:
             ("[" * 50_000, None),
         ],
     )
-    def test_gives_an_object_on_stdout_as_json(self, written: str, found: Any) -> None:
+    def test_gives_an_object_on_stdout_as_json(self, written, found):
         assert executed(["cat"], stdin=written).output["json"] == found
 
-    def test_gives_bytes_that_are_no_text_replaced(self) -> None:
+    def test_gives_bytes_that_are_no_text_replaced(self):
         text = "import sys; sys.stdout.buffer.write(b'a\\xff\\x00b')"
 
         assert executed(program(text)).output["stdout"] == "a�\x00b"
 
-    def test_gets_nothing_of_the_worker_but_a_few_variables(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_gets_nothing_of_the_worker_but_a_few_variables(self, monkeypatch):
         monkeypatch.setenv("PERDURE_SECRET_KEY", "sesame")
         text = "import os, json; print(json.dumps(dict(os.environ)))"
 
@@ -106,10 +104,10 @@ class TestTheCommand:
         few = {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "OWN", "N", "YES"}
         assert found.keys() <= few | {"LC_CTYPE"}  # which Python sets by itself
 
-    def test_works_where_it_is_told(self, tmp_path: Path) -> None:
+    def test_works_where_it_is_told(self, tmp_path):
         assert executed(["pwd"], cwd=str(tmp_path)).output["stdout"].strip() == str(tmp_path)
 
-    def test_has_no_files_of_the_worker_open(self) -> None:
+    def test_has_no_files_of_the_worker_open(self):
         with open(os.devnull) as other:
             os.set_inheritable(other.fileno(), True)
             text = f"import os; print(os.path.exists('/proc/self/fd/{other.fileno()}'))"
@@ -118,7 +116,7 @@ class TestTheCommand:
 
 
 class TestTheEnd:
-    def test_of_another_code_fails_with_the_end_of_stderr(self) -> None:
+    def test_of_another_code_fails_with_the_end_of_stderr(self):
         text = "import sys; print('x ' * 5000 + 'no paper', file=sys.stderr); sys.exit(3)"
 
         with pytest.raises(CommandFailed, match=r"ended with exit code 3: .*no paper$") as caught:
@@ -126,7 +124,7 @@ class TestTheEnd:
 
         assert len(str(caught.value)) < 2000
 
-    def test_of_another_code_may_have_a_port(self) -> None:
+    def test_of_another_code_may_have_a_port(self):
         ends = {"2": "odd", "3": "default"}
 
         assert executed(program("exit(2)"), exit=ends).port == "odd"
@@ -136,7 +134,7 @@ class TestTheEnd:
             executed(program("exit(4)"), exit=ends)
         assert Script().ports_of({"exit": ends}) == ("odd",)
 
-    def test_by_a_signal_fails(self) -> None:
+    def test_by_a_signal_fails(self):
         text = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
         with pytest.raises(CommandFailed, match="was killed by signal 9"):
@@ -160,15 +158,13 @@ class TestTheEnd:
             (["echo"], {"timeout": "0s"}),
         ],
     )
-    def test_comes_before_the_beginning_for_what_cannot_be_started(
-        self, command: Any, config: Any
-    ) -> None:
+    def test_comes_before_the_beginning_for_what_cannot_be_started(self, command, config):
         with pytest.raises(Permanent):
             executed(command, **config)
 
 
 class TestLimits:
-    def test_output_is_cut_with_a_mark(self) -> None:
+    def test_output_is_cut_with_a_mark(self):
         text = (
             "import sys; print('A ' + 'oo ' * 100_000 + 'Z'); "
             "print('A ' + 'ee ' * 100_000 + 'Z', file=sys.stderr)"
@@ -183,25 +179,25 @@ class TestLimits:
         assert len(output["stdout"]) < 1100
         assert len(output["stderr"]) < 1100
 
-    def test_no_word_is_cut_in_two(self) -> None:
+    def test_no_word_is_cut_in_two(self):
         given = "sesame " * 1000
         for length in range(20, 30):
             kept = executed(["cat"], stdin=given, max_bytes=length).output["stdout"]
 
             assert set(kept.partition("\n")[0].split()) == {"sesame"}
 
-    def test_an_object_that_was_cut_is_no_json(self) -> None:
+    def test_an_object_that_was_cut_is_no_json(self):
         written = '{"a": 1}' + " " * 100
 
         output = executed(["cat"], stdin=written, max_bytes=50).output
 
         assert output["json"] is None
 
-    def test_output_without_an_end_is_cut_off_in_time(self) -> None:
+    def test_output_without_an_end_is_cut_off_in_time(self):
         with pytest.raises(TimeoutError, match=r"'yes' was killed after 0\.3 s"):
             executed(["yes"], timeout="300ms", max_bytes=100)
 
-    def test_time_ends_the_command_and_all_that_it_started(self, tmp_path: Path) -> None:
+    def test_time_ends_the_command_and_all_that_it_started(self, tmp_path):
         pids = tmp_path / "pids"
 
         with pytest.raises(TimeoutError):
@@ -209,7 +205,7 @@ class TestLimits:
 
         assert_gone(pids)
 
-    def test_time_ends_a_command_that_does_not_listen(self, tmp_path: Path) -> None:
+    def test_time_ends_a_command_that_does_not_listen(self, tmp_path):
         pids = tmp_path / "pids"
 
         with pytest.raises(TimeoutError):
@@ -217,7 +213,7 @@ class TestLimits:
 
         assert_gone(pids)
 
-    def test_what_it_left_running_does_not_hold_it_up(self, tmp_path: Path) -> None:
+    def test_what_it_left_running_does_not_hold_it_up(self, tmp_path):
         pids = tmp_path / "pids"
         text = (
             "import os, subprocess\n"
@@ -231,7 +227,7 @@ class TestLimits:
         assert output["stdout"] == "done\n"
         assert_gone(pids)
 
-    def test_what_got_away_does_not_hold_it_up_either(self, tmp_path: Path) -> None:
+    def test_what_got_away_does_not_hold_it_up_either(self, tmp_path):
         pids = tmp_path / "pids"
         text = (
             "import os, subprocess\n"
@@ -246,7 +242,7 @@ class TestLimits:
         finally:
             os.kill(int(pids.read_text()), 9)
 
-    def test_an_abort_ends_it(self, tmp_path: Path) -> None:
+    def test_an_abort_ends_it(self, tmp_path):
         fifo = tmp_path / "fifo"
         os.mkfifo(fifo)
         abort = AbortSignal()
@@ -264,7 +260,7 @@ class TestLimits:
 
         assert_gone(fifo.with_name("pids"))
 
-    def test_an_abort_before_it_began_ends_it(self) -> None:
+    def test_an_abort_before_it_began_ends_it(self):
         abort = AbortSignal()
         abort.fire("aborted")
 
@@ -288,12 +284,12 @@ class TestFaults:
             ({"shell": True}, ("shell",)),
         ],
     )
-    def test_are_found_before_it_runs(self, changed: Any, where: Any) -> None:
+    def test_are_found_before_it_runs(self, changed, where):
         found = config_faults(Script(), {"command": ["echo", "{{ x }}"], **changed})
 
         assert [fault.where for fault in found] == [where]
 
-    def test_are_none_in_templates(self) -> None:
+    def test_are_none_in_templates(self):
         config = {"command": ["echo", "{{ a }}"], "env": {"A": "{{ b }}"}, "timeout": "{{ t }}"}
 
         assert config_faults(Script(), config) == []

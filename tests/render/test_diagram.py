@@ -22,7 +22,7 @@ def progress(run: Played, id: str) -> str:
 
 
 class TestMarks:
-    def test_of_a_chain(self) -> None:
+    def test_of_a_chain(self):
         run = Played(chain(task("a"), task("b"), task("c")))
         run.finish("a")
 
@@ -32,55 +32,55 @@ class TestMarks:
             "c": NodeMark.NOT_REACHED,
         }
 
-    def test_waiting_for_whatever_it_is(self) -> None:
+    def test_waiting_for_whatever_it_is(self):
         run = Played(graph(signal("s"), delay("d"), child("c")))
 
         assert set(marks(run).values()) == {NodeMark.WAITING}
 
-    def test_paused(self) -> None:
+    def test_paused(self):
         run = Played(chain(task("a"), task("b")))
         run.pause()
 
         assert marks(run)["a"] is NodeMark.PAUSED
 
-    def test_failed_and_blocked(self) -> None:
+    def test_failed_and_blocked(self):
         run = Played(graph(task("a"), task("b"), task("c"), edges="a b", on_failure="finish"))
         run.fail("a")
 
         assert marks(run) == {"a": NodeMark.FAILED, "b": NodeMark.BLOCKED, "c": NodeMark.LIVE}
 
-    def test_skipped(self) -> None:
+    def test_skipped(self):
         run = Played(graph(route("r", "x", "y"), task("a"), task("b"), edges="r.x a, r.y b"))
         run.finish("r", "x")
 
         assert marks(run)["b"] is NodeMark.SKIPPED
 
-    def test_cancelled(self) -> None:
+    def test_cancelled(self):
         run = Played(chain(task("a")))
         run.cancel()
 
         assert marks(run) == {"a": NodeMark.CANCELLED}
 
-    def test_a_flow_has_none(self) -> None:
+    def test_a_flow_has_none(self):
         assert {node.mark for node in diagram_of(chain(task("a"))).nodes} == {None}
 
 
 class TestProgress:
-    def test_of_a_map(self) -> None:
+    def test_of_a_map(self):
         run = Played(chain(task("a"), mapped("m")))
         run.finish("a", [1, 2, 3])
         run.finish("m[1]", 2)
 
         assert progress(run, "m") == "1/3 items"
 
-    def test_of_a_loop(self) -> None:
+    def test_of_a_loop(self):
         run = Played(chain(loop("l")))
         run.finish("l#1", 1)
         run.finish("check:l#1", False)
 
         assert progress(run, "l") == "iteration 2"
 
-    def test_of_a_node_that_failed_and_was_gone_on_from(self) -> None:
+    def test_of_a_node_that_failed_and_was_gone_on_from(self):
         run = Played(chain(task("a", on_error="continue"), task("b")))
         run.fail("a")
 
@@ -93,7 +93,7 @@ class TestEdges:
         edges="r.x a, r.y b, a.oops c",
     )  # fmt: skip
 
-    def test_those_that_were_taken(self) -> None:
+    def test_those_that_were_taken(self):
         run = Played(self.GRAPH)
         run.finish("r", "x")
 
@@ -103,14 +103,14 @@ class TestEdges:
             ("c", None),
         }
 
-    def test_those_that_an_error_leads_along(self) -> None:
+    def test_those_that_an_error_leads_along(self):
         edges = diagram_of(self.GRAPH).edges
 
         assert {edge.target for edge in edges if edge.is_unusual} == {"c"}
 
 
 class TestMermaid:
-    def test_of_a_run_has_colours_signs_and_the_way_it_took(self) -> None:
+    def test_of_a_run_has_colours_signs_and_the_way_it_took(self):
         run = Played(chain(task("a"), mapped("m"), task("c")))
         run.finish("a", [1, 2])
 

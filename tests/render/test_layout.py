@@ -42,7 +42,7 @@ def route_of(layout: Layout, line: Stretch) -> list[Stretch]:
 
 @given(graphs())
 @settings(max_examples=100)
-def test_boxes_do_not_overlap(graph: tuple[list[Size], list[Link]]) -> None:
+def test_boxes_do_not_overlap(graph):
     layout = laid_out(*graph)
 
     assert not [pair for pair in combinations(layout.boxes, 2) if pair[0].overlaps(pair[1])]
@@ -51,8 +51,8 @@ def test_boxes_do_not_overlap(graph: tuple[list[Size], list[Link]]) -> None:
 @given(graphs())
 @settings(max_examples=100)
 def test_every_line_leads_down_from_its_source_to_its_target(
-    graph: tuple[list[Size], list[Link]],
-) -> None:
+    graph,
+):
     layout = laid_out(*graph)
 
     for link, line in zip(graph[1], layout.lines, strict=True):
@@ -70,7 +70,7 @@ def test_every_line_leads_down_from_its_source_to_its_target(
 
 @given(graphs())
 @settings(max_examples=60)
-def test_no_line_crosses_a_box(graph: tuple[list[Size], list[Link]]) -> None:
+def test_no_line_crosses_a_box(graph):
     """A line is upright where boxes are, and turns between rows."""
     layout = laid_out(*graph)
 
@@ -99,8 +99,8 @@ def test_no_line_crosses_a_box(graph: tuple[list[Size], list[Link]]) -> None:
 @given(graphs())
 @settings(max_examples=60)
 def test_labels_stand_between_the_rows_and_all_is_in_the_picture(
-    graph: tuple[list[Size], list[Link]],
-) -> None:
+    graph,
+):
     layout = laid_out(*graph)
 
     placed = [*layout.boxes, *(label for label in layout.labels if label is not None)]
@@ -114,7 +114,7 @@ def test_labels_stand_between_the_rows_and_all_is_in_the_picture(
 
 @given(graphs())
 @settings(max_examples=60)
-def test_a_box_is_below_all_that_lead_to_it(graph: tuple[list[Size], list[Link]]) -> None:
+def test_a_box_is_below_all_that_lead_to_it(graph):
     lines = [(link.source, link.target) for link in graph[1]]
     ranks = ranks_of(len(graph[0]), lines)
 
@@ -122,14 +122,14 @@ def test_a_box_is_below_all_that_lead_to_it(graph: tuple[list[Size], list[Link]]
     assert min(ranks) >= 0
 
 
-def test_a_chain_is_one_straight_line() -> None:
+def test_a_chain_is_one_straight_line():
     layout = laid_out([SQUARE] * 5, chain_of(5))
 
     assert len({box.x for box in layout.boxes}) == 1
     assert layout.trunks == ()
 
 
-def test_two_branches_lie_side_by_side_below_what_is_between_them() -> None:
+def test_two_branches_lie_side_by_side_below_what_is_between_them():
     links = [Link(source=0, target=1), Link(source=0, target=2)]
     top, left, right = laid_out([SQUARE] * 3, links).boxes
 
@@ -137,18 +137,18 @@ def test_two_branches_lie_side_by_side_below_what_is_between_them() -> None:
     assert left.x + right.x == pytest.approx(2 * top.x)
 
 
-def test_a_start_that_is_needed_late_stands_late() -> None:
+def test_a_start_that_is_needed_late_stands_late():
     assert ranks_of(4, [(0, 1), (1, 2), (3, 2)]) == [0, 1, 2, 1]
 
 
-def test_branches_are_ordered_so_that_they_need_not_cross() -> None:
+def test_branches_are_ordered_so_that_they_need_not_cross():
     lines = [(0, 1), (0, 2), (1, 4), (2, 3)]
     layers = layered(5, lines)
 
     assert crossings(layers.rows, layers.below) == 0
 
 
-def test_lines_to_one_box_come_together_before_it() -> None:
+def test_lines_to_one_box_come_together_before_it():
     """So that the picture of a dense graph does not grow with all ways through it."""
     count = 40
     layout = laid_out([SQUARE] * count, complete(count))
@@ -157,7 +157,7 @@ def test_lines_to_one_box_come_together_before_it() -> None:
     assert len(layout.trunks) == sum(range(count - 1))
 
 
-def test_labels_of_lines_that_part_do_not_cover_each_other() -> None:
+def test_labels_of_lines_that_part_do_not_cover_each_other():
     label = Size(width=50, height=16)
     links = [Link(source=0, target=number, label=label) for number in range(1, 6)]
     labels = [each for each in laid_out([SQUARE] * 6, links).labels if each is not None]
@@ -165,5 +165,5 @@ def test_labels_of_lines_that_part_do_not_cover_each_other() -> None:
     assert not [pair for pair in combinations(labels, 2) if pair[0].overlaps(pair[1])]
 
 
-def test_nothing_at_all_is_a_layout_too() -> None:
+def test_nothing_at_all_is_a_layout_too():
     assert laid_out([], []).boxes == ()

@@ -36,17 +36,17 @@ def fetch(order: str) -> str:
 
 
 class TestWhatItShows:
-    def test_nodes_ports_and_the_title(self) -> None:
+    def test_nodes_ports_and_the_title(self):
         drawn = svg(picture([node("a", "route"), node("b")], edge("a", "b", label="pay")))
 
         assert texts(drawn) == ["orders@1", "route", "a", "b", "pay"]
 
-    def test_a_flow_draws_itself(self) -> None:
+    def test_a_flow_draws_itself(self):
         flow = Flow("orders").then(fetch).build()
 
         assert texts(flow.svg()) == [flow.graph.text, "fetch"]
 
-    def test_each_kind_has_a_shape_of_its_own(self) -> None:
+    def test_each_kind_has_a_shape_of_its_own(self):
         """With the same text in all of them, so that it is the outline that differs."""
         shown = set()
         for shape in SHAPES:
@@ -55,7 +55,7 @@ class TestWhatItShows:
 
         assert len(shown) == len(SHAPES)
 
-    def test_every_mark_is_a_word_and_a_sign_and_is_in_the_legend(self) -> None:
+    def test_every_mark_is_a_word_and_a_sign_and_is_in_the_legend(self):
         root = parsed(svg(all_marks()))
 
         words = [each.text for each in root.iter(f"{SVG}text")]
@@ -63,10 +63,10 @@ class TestWhatItShows:
         circles = list(root.iter(f"{SVG}circle"))
         assert len(circles) == 2 * len(NodeMark)
 
-    def test_a_legend_only_where_there_are_marks(self) -> None:
+    def test_a_legend_only_where_there_are_marks(self):
         assert "completed" not in svg(picture([node("a")]))
 
-    def test_edges_between_the_same_nodes_are_one_line(self) -> None:
+    def test_edges_between_the_same_nodes_are_one_line(self):
         drawn = svg(
             picture(
                 [node("a"), node("b")],
@@ -78,7 +78,7 @@ class TestWhatItShows:
 
         assert "low | high | ordinary" in tooltips(drawn)
 
-    def test_a_taken_edge_is_told_from_others_without_colour(self) -> None:
+    def test_a_taken_edge_is_told_from_others_without_colour(self):
         nodes = [node(name) for name in "abcd"]
         edges = [
             edge("a", "b", is_taken=True),
@@ -91,15 +91,15 @@ class TestWhatItShows:
         looks = {(line.get("stroke-width"), line.get("stroke-dasharray")) for line in lines}
         assert looks == {("2.2", None), ("1.4", "1.5 4"), ("1.4", None)}
 
-    def test_equal_pictures_are_drawn_the_same(self) -> None:
+    def test_equal_pictures_are_drawn_the_same(self):
         assert svg(all_marks()) == svg(all_marks())
 
-    def test_no_node_at_all(self) -> None:
+    def test_no_node_at_all(self):
         assert texts(svg(picture([]))) == ["orders@1"]
 
 
 class TestLongAndHostileTexts:
-    def test_a_long_name_is_shortened_and_is_whole_in_the_tooltip(self) -> None:
+    def test_a_long_name_is_shortened_and_is_whole_in_the_tooltip(self):
         name = "read-the-whole-archive-" * 4 + "again"
         drawn = svg(picture([node(name, notes=("calls " + name,))]))
 
@@ -109,7 +109,7 @@ class TestLongAndHostileTexts:
 
     @given(st.text(max_size=80))
     @settings(max_examples=100)
-    def test_no_text_is_markup(self, text: str) -> None:
+    def test_no_text_is_markup(self, text):
         drawn = svg(
             picture(
                 [node(f"a{text}", notes=(text,)), node("b", mark=NodeMark.LIVE, progress=text)],
@@ -121,7 +121,7 @@ class TestLongAndHostileTexts:
         found = {each.tag.removeprefix(SVG) for each in parsed(drawn).iter()}
         assert found <= ALLOWED
 
-    def test_it_fetches_nothing(self) -> None:
+    def test_it_fetches_nothing(self):
         drawn = svg(picture([node('<script src="https://evil.example/x.js">')]))
 
         root = parsed(drawn)
@@ -130,14 +130,14 @@ class TestLongAndHostileTexts:
 
 
 class TestForEverybody:
-    def test_it_has_a_role_a_title_and_a_description(self) -> None:
+    def test_it_has_a_role_a_title_and_a_description(self):
         root = parsed(svg(all_marks()))
 
         assert root.get("role") == "img"
         assert root.get("aria-label") == "orders@1 (running)"
         assert [child.tag.removeprefix(SVG) for child in root][:2] == ["title", "desc"]
 
-    def test_the_description_tells_what_there_is_to_see(self) -> None:
+    def test_the_description_tells_what_there_is_to_see(self):
         shown = picture(
             [node("a", mark=NodeMark.COMPLETED), node("b", mark=NodeMark.FAILED)],
             edge("a", "b"),
@@ -147,24 +147,24 @@ class TestForEverybody:
         assert described(shown) == "The run is failed. 2 nodes, 1 edge: 1 completed, 1 failed."
 
     @pytest.mark.parametrize("mark", NodeMark)
-    def test_texts_stand_out_from_their_boxes(self, mark: NodeMark) -> None:
+    def test_texts_stand_out_from_their_boxes(self, mark):
         style = STYLES[mark]
 
         assert contrast(style.text, style.fill) >= 4.5
         assert contrast(LINE, style.fill) >= 4.5
         assert contrast(style.stroke, style.fill) >= 3
 
-    def test_texts_stand_out_from_the_paper(self) -> None:
+    def test_texts_stand_out_from_the_paper(self):
         assert contrast(INK, PAPER) >= 4.5
         assert contrast(INK, PLAIN.fill) >= 4.5
 
-    def test_the_paper_is_part_of_the_picture(self) -> None:
+    def test_the_paper_is_part_of_the_picture(self):
         """So that it can be read on a dark page as on a light one."""
         first = next(parsed(svg(all_marks())).iter(f"{SVG}rect"))
 
         assert first.get("fill") == PAPER
 
-    def test_texts_fit_into_their_boxes(self) -> None:
+    def test_texts_fit_into_their_boxes(self):
         """By the widths of DejaVu Sans, which is wider than most."""
         wide = "WWWWMMMM@@@@"
         drawn = parsed(svg(picture([node(wide)])))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from perdure.engine.fold import fold
@@ -31,7 +29,7 @@ def told(of: Timeline, node: str) -> list[tuple[Doing, float | None, float | Non
 
 
 class TestBars:
-    def test_of_a_chain_follow_each_other(self) -> None:
+    def test_of_a_chain_follow_each_other(self):
         run = Played(chain(task("a"), task("b")))
         run.finish("a")
         run.finish("b")
@@ -42,7 +40,7 @@ class TestBars:
         assert told(shown, "b") == [(Doing.WORK, 1, 2, Ending.COMPLETED)]
         assert [each.node for each in shown.rows] == ["a", "b"]
 
-    def test_a_failed_attempt_ends_one_and_begins_another(self) -> None:
+    def test_a_failed_attempt_ends_one_and_begins_another(self):
         run = Played(chain(task("a")))
         run.attempt_failed("a", 1)
         run.finish("a")
@@ -54,7 +52,7 @@ class TestBars:
         assert (second.ending, second.attempt) == (Ending.COMPLETED, 2)
         assert first.ended_at == second.started_at
 
-    def test_what_failed_and_what_went_down_with_it(self) -> None:
+    def test_what_failed_and_what_went_down_with_it(self):
         run = Played(graph(task("a"), task("b")))
         run.fail("a", "no money")
 
@@ -66,18 +64,18 @@ class TestBars:
         assert row(shown, "b").mark is NodeMark.CANCELLED
 
     @pytest.mark.parametrize("node", [signal("n"), delay("n"), approval("n")])
-    def test_waiting_is_no_work(self, node: object) -> None:
+    def test_waiting_is_no_work(self, node):
         run = Played(chain(node))  # type: ignore[arg-type]  # any kind of node
 
         assert told(timeline(run), "n") == [(Doing.WAIT, 0, None, Ending.OPEN)]
 
-    def test_a_child_is_waited_for(self) -> None:
+    def test_a_child_is_waited_for(self):
         run = Played(chain(child("c"), task("a")))
         run.child_completed("c")
 
         assert told(timeline(run), "c") == [(Doing.CHILD, 0, 1, Ending.COMPLETED)]
 
-    def test_a_body_that_pauses_waits_and_works_again(self) -> None:
+    def test_a_body_that_pauses_waits_and_works_again(self):
         run = Played(chain(task("a")))
         run.pause_body("a")
         run.report("a", "completed", result=1)
@@ -89,7 +87,7 @@ class TestBars:
             (Doing.WORK, 2, 3, Ending.COMPLETED),
         ]
 
-    def test_of_a_loop_are_its_iterations_and_checks(self) -> None:
+    def test_of_a_loop_are_its_iterations_and_checks(self):
         run = Played(chain(loop("l")))
         run.finish("l#1", 1)
         run.finish("check:l#1", False)
@@ -100,7 +98,7 @@ class TestBars:
 
         assert keys == ["l#1", "check:l#1", "l#2", "check:l#2"]
 
-    def test_nothing_runs_while_the_run_is_paused(self) -> None:
+    def test_nothing_runs_while_the_run_is_paused(self):
         run = Played(graph(task("a"), signal("s")))
         run.pause()
         paused = timeline(run)
@@ -115,7 +113,7 @@ class TestBars:
         ]
         assert told(shown, "s") == [(Doing.WAIT, 0, None, Ending.OPEN)]
 
-    def test_what_is_undone_is_in_the_row_of_its_node(self) -> None:
+    def test_what_is_undone_is_in_the_row_of_its_node(self):
         run = Played(chain(task("a", undo=True), task("b")))
         run.finish("a")
         run.cancel(compensates=True)
@@ -126,7 +124,7 @@ class TestBars:
         assert [each[0] for each in told(shown, "a")] == [Doing.WORK, Doing.UNDO]
         assert told(shown, "a")[1][3] is Ending.COMPLETED
 
-    def test_a_run_that_is_retried_goes_on_in_the_same_rows(self) -> None:
+    def test_a_run_that_is_retried_goes_on_in_the_same_rows(self):
         run = Played(chain(task("a"), task("b")))
         run.finish("a")
         run.fail("b")
@@ -139,7 +137,7 @@ class TestBars:
 
 
 class TestRows:
-    def test_of_a_map_has_all_its_items(self) -> None:
+    def test_of_a_map_has_all_its_items(self):
         run = Played(chain(mapped("m"), task("a")), [1, 2, 3])
         run.finish("m[2]", 1)
         under_way = row(timeline(run), "m")
@@ -152,28 +150,28 @@ class TestRows:
         assert (done.items, done.items_completed) == (3, 3)
         assert all(bar.ending is Ending.COMPLETED for bar in done.bars)
 
-    def test_of_what_was_passed_by_has_no_bar(self) -> None:
+    def test_of_what_was_passed_by_has_no_bar(self):
         run = Played(graph(task("a"), task("b"), task("c"), edges="a b", on_failure="finish"))
         run.fail("a")
 
         assert row(timeline(run), "b").bars == ()
         assert row(timeline(run), "b").mark is NodeMark.BLOCKED
 
-    def test_of_what_was_not_reached_is_not_there(self) -> None:
+    def test_of_what_was_not_reached_is_not_there(self):
         run = Played(chain(task("a"), task("b")))
 
         assert [each.node for each in timeline(run).rows] == ["a"]
 
 
 class TestTheWhole:
-    def test_what_goes_on_goes_on_until_now(self) -> None:
+    def test_what_goes_on_goes_on_until_now(self):
         run = Played(chain(task("a")))
 
         shown = timeline(run, after=60 * SECOND)
 
         assert (shown.started_at, shown.until) == (START, START + 60 * SECOND)
 
-    def test_of_a_run_that_ended_nothing_is_later_than_its_end(self) -> None:
+    def test_of_a_run_that_ended_nothing_is_later_than_its_end(self):
         run = Played(chain(task("a")))
         run.finish("a")
 
@@ -181,7 +179,7 @@ class TestTheWhole:
 
         assert shown.until == stored(run.log.events)[-1].at
 
-    def test_a_clock_that_went_back_does_no_harm(self) -> None:
+    def test_a_clock_that_went_back_does_no_harm(self):
         run = Played(chain(task("a")))
         events = stored(run.log.events)
 
@@ -189,7 +187,7 @@ class TestTheWhole:
 
         assert shown.until == START
 
-    def test_a_log_with_a_gap_is_refused(self) -> None:
+    def test_a_log_with_a_gap_is_refused(self):
         run = Played(chain(task("a"), task("b")))
         run.finish("a")
         run.finish("b")
@@ -199,7 +197,7 @@ class TestTheWhole:
 
 
 @pytest.mark.parametrize("path", sorted(LOGS.glob("*.json")), ids=lambda path: path.stem)
-def test_after_every_event_just_what_is_live_has_an_open_bar(path: Path) -> None:
+def test_after_every_event_just_what_is_live_has_an_open_bar(path):
     """Of every kind of run that was ever recorded."""
     events: list[Event] = []
     state = RunState()

@@ -63,7 +63,7 @@ def shown(timeline: Timeline, width: int, glyphs: Glyphs = UNICODE) -> list[str]
 
 
 class TestText:
-    def test_a_row_for_each_node_as_wide_as_asked_for(self) -> None:
+    def test_a_row_for_each_node_as_wide_as_asked_for(self):
         assert shown(sample(), 60) == [
             "                      0s            5s",
             "✓ fetch               ██████                              2s",
@@ -77,31 +77,31 @@ class TestText:
         ]
 
     @pytest.mark.parametrize("width", [30, 40, 80, 133])
-    def test_rows_are_never_wider(self, width: int) -> None:
+    def test_rows_are_never_wider(self, width):
         lines = shown(sample(), width)
 
         assert all(len(line) <= width for line in lines[:-1])  # the last is what went wrong
 
-    def test_without_unicode(self) -> None:
+    def test_without_unicode(self):
         lines = shown(sample(), 60, ASCII)
 
         assert all(line.isascii() for line in lines)
         assert lines[2].split() == ["+", "charge", "#####r########", "5s"]
 
-    def test_signs_differ_from_each_other(self) -> None:
+    def test_signs_differ_from_each_other(self):
         for glyphs in (UNICODE, ASCII):
             assert len(set(glyphs.signs.values())) == len(NodeMark)
             used = [*glyphs.doings.values(), *glyphs.endings.values()]
             assert len(set(used)) == len(used)
 
-    def test_many_errors_are_cut_short(self) -> None:
+    def test_many_errors_are_cut_short(self):
         bars = tuple(bar(0, 1, ending=Ending.FAILED, error="OSError: no") for _ in range(12))
         row = TimelineRow(node="a", mark=NodeMark.FAILED, bars=bars)
         lines = shown(_with(row), 60)
 
         assert lines[-1] == "and 2 more errors"
 
-    def test_a_run_that_took_no_time(self) -> None:
+    def test_a_run_that_took_no_time(self):
         row = TimelineRow(node="a", mark=NodeMark.COMPLETED, bars=(bar(0, 0),))
         timeline = _with(row, until=0)
 
@@ -109,28 +109,28 @@ class TestText:
 
 
 class TestSlots:
-    def test_what_ends_where_a_slot_begins_is_not_in_it(self) -> None:
+    def test_what_ends_where_a_slot_begins_is_not_in_it(self):
         row = TimelineRow(node="a", mark=NodeMark.COMPLETED, bars=(bar(0, 5),))
 
         assert [slot.doing for slot in slots_of(_with(row), row, 4)] == [
             Doing.WORK, Doing.WORK, None, None,
         ]  # fmt: skip
 
-    def test_work_tells_more_than_waiting(self) -> None:
+    def test_work_tells_more_than_waiting(self):
         row = TimelineRow(
             node="a", mark=NodeMark.LIVE, bars=(bar(0, 6, Doing.WAIT), bar(4, None), bar(9, 10))
         )
 
         assert [slot.doing for slot in slots_of(_with(row), row, 2)] == [Doing.WORK, Doing.WORK]
 
-    def test_the_fullest_slot_of_a_map_is_the_measure(self) -> None:
+    def test_the_fullest_slot_of_a_map_is_the_measure(self):
         row = TimelineRow(node="a", mark=NodeMark.LIVE, bars=(bar(0, 5), bar(0, 10)), items=2)
 
         assert [slot.share for slot in slots_of(_with(row), row, 2)] == [1.0, 0.5]
 
 
 class TestSvg:
-    def test_is_whole_and_tells_of_itself(self) -> None:
+    def test_is_whole_and_tells_of_itself(self):
         root = ElementTree.fromstring(timeline_svg(sample()))
 
         assert root.get("role") == "img"
@@ -138,7 +138,7 @@ class TestSvg:
         assert description.startswith("The run is waiting; begun 2030-01-01 12:00:00+00:00, 10s")
         assert description.endswith("5 nodes were reached, 1 attempts were retried.")
 
-    def test_has_a_bar_for_each_stretch_with_what_it_was(self) -> None:
+    def test_has_a_bar_for_each_stretch_with_what_it_was(self):
         root = ElementTree.fromstring(timeline_svg(sample()))
 
         told = [each.findtext(f"{SVG}title") for each in root.iter(f"{SVG}rect")]
@@ -151,20 +151,20 @@ class TestSvg:
         path = [each.findtext(f"{SVG}title") for each in root.iter(f"{SVG}path")]
         assert "pack: 40 of 100 items" in path
 
-    def test_bars_are_as_long_as_what_they_stand_for(self) -> None:
+    def test_bars_are_as_long_as_what_they_stand_for(self):
         root = ElementTree.fromstring(timeline_svg(sample()))
 
         bars = [each for each in root.iter(f"{SVG}rect") if each.findtext(f"{SVG}title")]
         assert [float(each.get("width", 0)) for each in bars] == [128, 128, 192, 192]
 
-    def test_has_its_hatching_in_itself(self) -> None:
+    def test_has_its_hatching_in_itself(self):
         drawn = timeline_svg(sample())
         root = ElementTree.fromstring(drawn)
 
         [pattern] = root.iter(f"{SVG}pattern")
         assert f"url(#{pattern.get('id')})" in drawn
 
-    def test_of_a_run_without_rows(self) -> None:
+    def test_of_a_run_without_rows(self):
         empty = Timeline(
             run=RunId("r"),
             flow="f@1",
@@ -193,11 +193,11 @@ class TestTimescale:
             (200_000, "2d8h"),
         ],
     )
-    def test_spans_in_few_characters(self, seconds: float, told: str) -> None:
+    def test_spans_in_few_characters(self, seconds, told):
         assert brief(timedelta(seconds=seconds)) == told
 
     @pytest.mark.parametrize("seconds", [0.0004, 0.3, 7, 61, 4000, 90_000, 4e6, 4e8])
-    def test_ticks_are_few_and_reach_far(self, seconds: float) -> None:
+    def test_ticks_are_few_and_reach_far(self, seconds):
         span = timedelta(seconds=seconds)
         found = ticks(span, 8)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,12 +16,12 @@ from tests.replay.recording import LOGS, RUNS, plain, read, written
 PATHS = sorted(LOGS.glob("*.json"))
 
 
-def test_there_is_a_log_of_every_run() -> None:
+def test_there_is_a_log_of_every_run():
     assert {path.stem for path in PATHS} >= RUNS.keys()
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_a_recorded_log_folds_to_the_state_that_was_recorded(path: Path) -> None:
+def test_a_recorded_log_folds_to_the_state_that_was_recorded(path):
     recording = read(path)
     state = RunState()
     for number, data in enumerate(recording.events, start=1):
@@ -32,7 +31,7 @@ def test_a_recorded_log_folds_to_the_state_that_was_recorded(path: Path) -> None
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_same_happenings_are_decided_as_they_were(name: str) -> None:
+def test_the_same_happenings_are_decided_as_they_were(name):
     decided = msgspec.json.decode(written(RUNS[name]()))
 
     assert without_codes(decided) == msgspec.json.decode((LOGS / f"{name}.json").read_bytes())
@@ -52,7 +51,7 @@ def without_codes(recorded: Any) -> Any:
     }
 
 
-def test_every_kind_of_event_was_recorded() -> None:
+def test_every_kind_of_event_was_recorded():
     recorded = {msgspec.json.decode(data)["type"] for path in PATHS for data in read(path).events}
 
     assert recorded == {each.__struct_config__.tag for each in Event.__args__}

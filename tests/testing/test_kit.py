@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import threading
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -49,7 +48,7 @@ pytest_plugins = ["perdure.testing.pytest_plugin"]
 
 
 class TestSteps:
-    def test_a_signal_takes_effect_at_once(self, kit: Kit) -> None:
+    def test_a_signal_takes_effect_at_once(self, kit):
         run = kit.submit(asking)
         kit.advance("2h")
 
@@ -58,7 +57,7 @@ class TestSteps:
         run.assert_completed({"yes": True})
         run.assert_executed("delay", "answer", "settle")
 
-    def test_people_decide_in_the_name_of_the_next_decider(self, kit: Kit) -> None:
+    def test_people_decide_in_the_name_of_the_next_decider(self, kit):
         run = kit.submit(deciding, 100)
         run.decide("boss")
         run.assert_waiting("boss", type="approval")
@@ -71,20 +70,20 @@ class TestSteps:
             ("bob", "fine"),
         ]
 
-    def test_somebody_who_may_not_decide_is_refused(self, kit: Kit) -> None:
+    def test_somebody_who_may_not_decide_is_refused(self, kit):
         run = kit.submit(deciding, 100)
 
         with pytest.raises(NotDecider):
             run.decide("boss", by="eve")
 
-    def test_a_rejection_fails_the_run(self, kit: Kit) -> None:
+    def test_a_rejection_fails_the_run(self, kit):
         run = kit.submit(deciding, 100)
 
         run.decide("boss", "reject", by="ann")
 
         run.assert_failed("Rejected", at="boss")
 
-    def test_what_a_child_waits_for_is_brought_through_its_parent(self, kit: Kit) -> None:
+    def test_what_a_child_waits_for_is_brought_through_its_parent(self, kit):
         run = kit.submit(parent, 100, id="order")
         assert [wait.run for wait in run.waiting] == ["order", "order/child"]
 
@@ -101,9 +100,7 @@ class TestSteps:
             ({"error": "no ship"}, [1, "failed", None, "no ship"]),
         ],
     )
-    def test_outside_work_is_reported_on(
-        self, kit: Kit, report: dict[str, Any], found: list[Any]
-    ) -> None:
+    def test_outside_work_is_reported_on(self, kit, report, found):
         run = kit.submit(sending, 1)
         run.report("send", status="progress", progress=0.5)
         run.assert_waiting("send", type="external", name="supplier")
@@ -112,7 +109,7 @@ class TestSteps:
 
         run.assert_completed(found)
 
-    def test_a_paused_run_stands_still_until_it_is_unpaused(self, kit: Kit) -> None:
+    def test_a_paused_run_stands_still_until_it_is_unpaused(self, kit):
         run = kit.submit(asking)
         run.pause(reason="lunch", by="ann")
         kit.advance("1d")
@@ -122,14 +119,14 @@ class TestSteps:
 
         run.assert_waiting("answer", type="signal")
 
-    def test_a_cancelled_run_has_no_result(self, kit: Kit) -> None:
+    def test_a_cancelled_run_has_no_result(self, kit):
         run = kit.submit(asking)
 
         run.cancel(reason="enough")
 
         assert run.status == "cancelled"
 
-    def test_a_failed_run_is_retried(self, kit: Kit) -> None:
+    def test_a_failed_run_is_retried(self, kit):
         kit.fake("each[1]", ValueError("odd"))
         run = kit.submit(doubling, [1, 2])
         run.assert_failed("ValueError: odd", at="each")
@@ -139,7 +136,7 @@ class TestSteps:
 
         run.assert_completed([2, 9])
 
-    def test_the_code_under_test_has_an_ordinary_client(self) -> None:
+    def test_the_code_under_test_has_an_ordinary_client(self):
         with Kit(tasks=[settle]) as kit:
             ids = [
                 kit.client.enqueue(kit.client.task("settle").options(fingerprint="x"), 5).id
@@ -151,7 +148,7 @@ class TestSteps:
 
             kit.job(ids[1], settle).assert_completed(5)
 
-    def test_runs_of_the_code_under_test_are_found(self) -> None:
+    def test_runs_of_the_code_under_test_are_found(self):
         with Kit(flows=[doubling]) as kit:
             kit.client.submit("doubling", [1], id="first")
             kit.client.submit(doubling, [2], id="second")
@@ -160,7 +157,7 @@ class TestSteps:
             assert [run.id for run in kit.runs()] == ["first", "second"]
             kit.run("second", doubling).assert_completed([4])
 
-    def test_code_that_waits_for_its_own_results_gets_them(self) -> None:
+    def test_code_that_waits_for_its_own_results_gets_them(self):
         with Kit(tasks=[double], flows=[doubling]) as kit:
             with kit.working():
                 assert kit.client.enqueue(double, 2).result(timeout=20) == 4
@@ -169,14 +166,14 @@ class TestSteps:
             job = kit.client.enqueue(double, 5)
             assert job.status == "waiting"
 
-    def test_what_goes_wrong_in_such_a_block_is_raised_at_its_end(self, kit: Kit) -> None:
+    def test_what_goes_wrong_in_such_a_block_is_raised_at_its_end(self, kit):
         with refused("testing.task_without_code"), kit.working():
             kit.client.enqueue(double, 2)
 
-    def test_another_queue_is_served_too(self, kit: Kit) -> None:
+    def test_another_queue_is_served_too(self, kit):
         kit.enqueue(settle.options(queue="aside"), 5).assert_completed(5)
 
-    def test_a_paused_queue_is_not(self, kit: Kit) -> None:
+    def test_a_paused_queue_is_not(self, kit):
         kit.client.queues.pause("default", by="ann")
         job = kit.enqueue(settle, 5)
         job.assert_status("waiting")
@@ -186,7 +183,7 @@ class TestSteps:
 
         job.assert_completed(5)
 
-    def test_secrets_are_those_of_the_kit(self) -> None:
+    def test_secrets_are_those_of_the_kit(self):
         @task
         def reveal(nothing: None, ctx: Context = CONTEXT) -> int:
             return len(ctx.secret("TOKEN"))
@@ -194,7 +191,7 @@ class TestSteps:
         with Kit(secrets={"TOKEN": "12345"}) as kit:
             kit.submit(Flow("revealing").then(reveal).build()).assert_completed(5)
 
-    def test_bodies_may_meet_where_more_than_one_is_allowed(self) -> None:
+    def test_bodies_may_meet_where_more_than_one_is_allowed(self):
         together = threading.Barrier(3)
 
         @task
@@ -206,7 +203,7 @@ class TestSteps:
             meeting = Flow("meeting").map(meet).build()
             kit.submit(meeting, [1, 2, 3]).assert_completed([1, 2, 3])
 
-    def test_leaves_no_thread_behind(self) -> None:
+    def test_leaves_no_thread_behind(self):
         before = set(threading.enumerate())
 
         with Kit() as kit:
@@ -219,7 +216,7 @@ class TestSteps:
 class TestAssertions:
     """Each says how the run is, why, and what happened."""
 
-    def test_that_it_is_completed(self, kit: Kit) -> None:
+    def test_that_it_is_completed(self, kit):
         run = kit.submit(asking, id="a-1")
 
         with pytest.raises(AssertionError) as raised:
@@ -230,7 +227,7 @@ class TestAssertions:
         assert "2030-01-01 02:00:00" in "".join(why)
         assert (events, event) == ("its events:", "   1  2030-01-01 00:00:00  run_submitted")
 
-    def test_that_it_has_a_result(self, kit: Kit) -> None:
+    def test_that_it_has_a_result(self, kit):
         run = kit.submit(doubling, [1])
 
         with pytest.raises(AssertionError, match=r"completed with \[2\], not with \[3\]"):
@@ -243,14 +240,14 @@ class TestAssertions:
             ({"at": "settle"}, "failed at node 'each', not at 'settle'"),
         ],
     )
-    def test_that_it_failed_so(self, kit: Kit, wanted: dict[str, Any], told: str) -> None:
+    def test_that_it_failed_so(self, kit, wanted, told):
         kit.fake("each", ValueError("odd"))
         run = kit.submit(doubling, [1])
 
         with pytest.raises(AssertionError, match=told):
             run.assert_failed(**wanted)
 
-    def test_that_it_failed_at_all(self, kit: Kit) -> None:
+    def test_that_it_failed_at_all(self, kit):
         with pytest.raises(AssertionError, match="has not failed; it is completed"):
             kit.submit(doubling, []).assert_failed()
 
@@ -262,18 +259,18 @@ class TestAssertions:
             ({"name": "x"}, "does not wait, name 'x'"),
         ],
     )
-    def test_that_it_waits(self, kit: Kit, wanted: dict[str, Any], told: str) -> None:
+    def test_that_it_waits(self, kit, wanted, told):
         with pytest.raises(AssertionError, match=told):
             kit.submit(asking).assert_waiting(**wanted)
 
-    def test_what_it_executed(self, kit: Kit) -> None:
+    def test_what_it_executed(self, kit):
         run = kit.submit(doubling, [1])
 
         run.assert_executed("each[0]", "each")
         with pytest.raises(AssertionError, match=r"completed \['each\[0\]', 'each'\], not \['x'\]"):
             run.assert_executed("x")
 
-    def test_what_happened(self, kit: Kit) -> None:
+    def test_what_happened(self, kit):
         run = kit.submit(doubling, [1])
 
         run.assert_event("item_completed", "each[0]", value=2, times=1)
@@ -285,13 +282,13 @@ class TestAssertions:
         with pytest.raises(AssertionError, match="item_completed with 3 never"):
             run.assert_event("item_completed", value=3)
 
-    def test_of_long_runs_the_last_events_are_shown(self, kit: Kit) -> None:
+    def test_of_long_runs_the_last_events_are_shown(self, kit):
         run = kit.submit(doubling, list(range(50)))
 
         with pytest.raises(AssertionError, match="… 23 before these"):
             run.assert_failed()
 
-    def test_about_a_job(self, kit: Kit) -> None:
+    def test_about_a_job(self, kit):
         kit.fake(charge, ConnectionError("busy"))
         job = kit.enqueue(charge, Order(1, 2))
 
@@ -305,7 +302,7 @@ class TestAssertions:
         with pytest.raises(AssertionError, match="has not failed for good"):
             job.assert_failed()
 
-    def test_about_the_end_of_a_job(self, kit: Kit) -> None:
+    def test_about_the_end_of_a_job(self, kit):
         kit.fake(double, ValueError("odd"))
         job = kit.enqueue(double, 1)
 
@@ -318,19 +315,19 @@ class TestAssertions:
 
 
 class TestResults:
-    def test_of_a_run_that_waits_say_for_what(self, kit: Kit) -> None:
+    def test_of_a_run_that_waits_say_for_what(self, kit):
         run = kit.submit(asking)
 
         with pytest.raises(RunStuck, match="2030-01-01 02:00:00"):
             run.result()
 
-    def test_of_a_run_are_raised_or_returned(self, kit: Kit) -> None:
+    def test_of_a_run_are_raised_or_returned(self, kit):
         assert kit.submit(doubling, [1]).result() == [2]
         kit.fake("each", ValueError("odd"))
         with pytest.raises(RunFailed, match="odd"):
             kit.submit(doubling, [1]).result()
 
-    def test_of_a_job_are_raised_or_returned(self, kit: Kit) -> None:
+    def test_of_a_job_are_raised_or_returned(self, kit):
         assert kit.enqueue(double, 1).result() == 2
         kit.fake(double, ValueError("odd"))
         with pytest.raises(JobFailed, match="odd"):
@@ -340,27 +337,27 @@ class TestResults:
 
 
 class TestRefusals:
-    def test_a_job_without_code_is_named(self, kit: Kit) -> None:
+    def test_a_job_without_code_is_named(self, kit):
         kit.client.enqueue(settle, 1)
 
         with pytest.raises(InvalidInput, match=r"task 'settle' was enqueued.*kit.add\(task\)"):
             kit.run_until_idle()
 
-    def test_a_run_without_code_is_named(self, kit: Kit) -> None:
+    def test_a_run_without_code_is_named(self, kit):
         kit.client.submit(doubling, [1])
 
         with pytest.raises(InvalidInput, match=r"flow 'doubling@.*kit.add\(flow\)"):
             kit.run_until_idle()
 
-    def test_what_is_no_code_is_refused(self, kit: Kit) -> None:
+    def test_what_is_no_code_is_refused(self, kit):
         with refused("argument.type", InvalidInput, name="code"):
             kit.add(Flow("unbuilt"))  # type: ignore[arg-type]  # that is what is tested
 
-    def test_a_run_that_there_is_not_is_named(self, kit: Kit) -> None:
+    def test_a_run_that_there_is_not_is_named(self, kit):
         with pytest.raises(RunNotFound, match="nowhere"):
             kit.run("nowhere").assert_completed()
 
-    def test_a_body_that_does_not_end_is_named(self) -> None:
+    def test_a_body_that_does_not_end_is_named(self):
         let_go = threading.Event()
 
         @task
@@ -377,7 +374,7 @@ class TestRefusals:
 
 
 class TestOnAnEventLoop:
-    async def test_has_the_same_names(self) -> None:
+    async def test_has_the_same_names(self):
         async with AsyncKit(fakes={"fetch": Order(1, 2), "charge": "paid"}) as kit:
             run = await kit.submit(ordering, 1)
             await run.assert_completed("paid shipped by ship")
@@ -389,13 +386,13 @@ class TestOnAnEventLoop:
             await waiting.assert_completed(3)
             await (await kit.enqueue(double, 4)).assert_completed(8)
 
-    async def test_several_acts_at_once_wait_for_each_other(self) -> None:
+    async def test_several_acts_at_once_wait_for_each_other(self):
         async with AsyncKit() as kit:
             runs = await asyncio.gather(*(kit.submit(doubling, [n]) for n in range(5)))
 
             assert [await run.result() for run in runs] == [[2 * n] for n in range(5)]
 
-    async def test_bodies_are_executed_on_the_loop_of_the_test(self) -> None:
+    async def test_bodies_are_executed_on_the_loop_of_the_test(self):
         @task
         async def loop_of(nothing: None) -> bool:
             return asyncio.get_running_loop() is loop
@@ -404,14 +401,14 @@ class TestOnAnEventLoop:
         async with AsyncKit() as kit:
             await (await kit.submit(Flow("looping").then(loop_of).build())).assert_completed(True)
 
-    async def test_the_blocking_kit_works_there_too(self, kit: Kit) -> None:
+    async def test_the_blocking_kit_works_there_too(self, kit):
         kit.submit(doubling, [1]).assert_completed([2])
 
 
 @pytest.mark.parametrize(
     "face, twin", [(Kit, AsyncKit), (KitRun, AsyncKitRun), (KitJob, AsyncKitJob)]
 )
-def test_the_faces_have_all_that_their_twins_have(face: type, target: type) -> None:
+def test_the_faces_have_all_that_their_twins_have(face, target):
     def names(each: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(each) if not name.startswith("_")}
 

@@ -27,22 +27,22 @@ FAKES: dict[Any, Any] = {fetch: Order(7, 90), "charge": "receipt 1"}
 
 
 class TestWhatAFakeDoes:
-    def test_a_value_is_returned(self) -> None:
+    def test_a_value_is_returned(self):
         with Kit(fakes=FAKES) as kit:
             kit.submit(ordering, 7).assert_completed("receipt 1 shipped by ship")
 
-    def test_a_function_is_called_with_what_the_task_would_get(self) -> None:
+    def test_a_function_is_called_with_what_the_task_would_get(self):
         with Kit(fakes=FAKES | {"charge": lambda order: f"{order.total} paid"}) as kit:
             kit.submit(ordering, 7).assert_completed("90 paid shipped by ship")
 
-    def test_an_async_function_may_stand_for_any_task(self) -> None:
+    def test_an_async_function_may_stand_for_any_task(self):
         async def asynchronous(value: Any, *more: Any, **others: Any) -> str:
             return "async"
 
         with Kit(fakes=FAKES | {"charge": asynchronous, "ship": asynchronous}) as kit:
             kit.submit(ordering, 7).assert_completed("async")
 
-    def test_a_function_gets_the_context_where_the_task_does(self) -> None:
+    def test_a_function_gets_the_context_where_the_task_does(self):
         def shipping(receipt: str, ctx: Context) -> str:
             return f"{receipt} in attempt {ctx.attempt}"
 
@@ -50,15 +50,15 @@ class TestWhatAFakeDoes:
             kit.submit(ordering, 7).assert_completed("receipt 1 in attempt 1")
 
     @pytest.mark.parametrize("error", [Permanent("no money"), Permanent])
-    def test_an_exception_is_raised(self, error: Any) -> None:
+    def test_an_exception_is_raised(self, error):
         with Kit(fakes=FAKES | {"charge": error}) as kit:
             kit.submit(ordering, 7).assert_failed("Permanent", at="charge")
 
-    def test_outcomes_come_in_turn_and_the_last_one_stays(self) -> None:
+    def test_outcomes_come_in_turn_and_the_last_one_stays(self):
         with Kit(fakes={double: in_turn(10, lambda number: number + 1, 0)}) as kit:
             kit.submit(doubling, [1, 2, 3, 4]).assert_completed([10, 3, 0, 0])
 
-    def test_a_fake_may_choose_a_port(self) -> None:
+    def test_a_fake_may_choose_a_port(self):
         flow = Flow.from_dict(
             {
                 "flow": "checking",
@@ -79,11 +79,11 @@ class TestWhatAFakeDoes:
             kit.submit(flow).assert_executed("ask", "good")
             kit.submit(flow).assert_executed("bad")
 
-    def test_a_result_that_says_more_than_its_output_counts(self) -> None:
+    def test_a_result_that_says_more_than_its_output_counts(self):
         with Kit(fakes=FAKES | {"charge": complete("free")}) as kit:
             kit.submit(ordering, 7).assert_completed("free shipped by ship")
 
-    def test_the_latest_fake_counts_from_then_on(self) -> None:
+    def test_the_latest_fake_counts_from_then_on(self):
         with Kit(fakes=FAKES) as kit:
             kit.submit(ordering, 7).assert_completed("receipt 1 shipped by ship")
             kit.fake("ship", "lost")
@@ -91,28 +91,28 @@ class TestWhatAFakeDoes:
 
 
 class TestWhatAFakeStandsFor:
-    def test_one_node_of_several_with_the_same_task(self) -> None:
+    def test_one_node_of_several_with_the_same_task(self):
         twice = Flow("twice").then(double, name="first").then(double, name="second").build()
 
         with Kit(fakes={"second": 0}) as kit:
             assert kit.submit(twice, 3).outputs == {"first": 6, "second": 0}
 
-    def test_one_item_of_a_map(self) -> None:
+    def test_one_item_of_a_map(self):
         with Kit(fakes={"each[1]": -1}) as kit:
             kit.submit(doubling, [1, 2, 3]).assert_completed([2, -1, 6])
 
-    def test_a_function_of_the_flow(self) -> None:
+    def test_a_function_of_the_flow(self):
         with Kit(fakes={"parity": "even"}) as kit:
             kit.submit(routing, 3).assert_completed(3)
 
-    def test_the_body_of_a_loop(self) -> None:
+    def test_the_body_of_a_loop(self):
         with Kit(fakes={"grow": in_turn(1, 2, 11)}) as kit:
             run = kit.submit(growing, 5)
 
             run.assert_completed(11)
             run.assert_executed("grow#1", "grow#2", "grow")
 
-    def test_a_function_that_is_no_task(self) -> None:
+    def test_a_function_that_is_no_task(self):
         def download(address: str) -> str:
             raise AssertionError("there is no network in the tests")
 
@@ -120,13 +120,13 @@ class TestWhatAFakeStandsFor:
         with Kit(fakes={download: "a page"}) as kit:
             kit.submit(reading, "x").assert_completed("a page")
 
-    def test_a_task_in_a_child_flow(self) -> None:
+    def test_a_task_in_a_child_flow(self):
         outer = Flow("outer").flow(ordering, name="inner").build()
 
         with Kit(fakes=FAKES) as kit:
             kit.submit(outer, 7).assert_completed("receipt 1 shipped by ship")
 
-    def test_an_undo_by_its_task_and_not_by_its_node(self) -> None:
+    def test_an_undo_by_its_task_and_not_by_its_node(self):
         with Kit(fakes=FAKES | {"ship": Permanent("no truck"), refund: None}) as kit:
             run = kit.submit(ordering, 7)
 
@@ -134,11 +134,11 @@ class TestWhatAFakeStandsFor:
             run.assert_event("node_undone", "charge", times=1)
             assert [call.key for call in kit.calls_of(refund)] == ["undo:charge"]
 
-    def test_a_plain_job(self) -> None:
+    def test_a_plain_job(self):
         with Kit(fakes={charge: "receipt 2"}) as kit:
             kit.enqueue(charge, Order(1, 2)).assert_completed("receipt 2")
 
-    def test_a_task_that_would_run_in_a_process(self) -> None:
+    def test_a_task_that_would_run_in_a_process(self):
         @task(isolation="process")
         def heavy(number: int) -> int:
             raise AssertionError("too heavy for the tests")
@@ -146,13 +146,13 @@ class TestWhatAFakeStandsFor:
         with Kit(fakes={heavy: 5}) as kit:
             kit.enqueue(heavy, 3).assert_completed(5)
 
-    def test_a_node_that_would_pause(self) -> None:
+    def test_a_node_that_would_pause(self):
         with Kit(fakes={"send": "sent"}) as kit:
             kit.submit(sending, 1).assert_completed("sent")
 
 
 class TestCalls:
-    def test_are_noted_real_or_faked(self) -> None:
+    def test_are_noted_real_or_faked(self):
         with Kit(fakes=FAKES) as kit:
             kit.submit(ordering, 7, id="order-7")
 
@@ -161,7 +161,7 @@ class TestCalls:
             assert (shipped.args, shipped.kwargs, shipped.is_fake) == (("receipt 1",), {}, False)
             assert (shipped.run, shipped.key, shipped.attempt) == ("order-7", "ship", 1)
 
-    def test_of_one_node_are_told_apart(self) -> None:
+    def test_of_one_node_are_told_apart(self):
         with Kit() as kit:
             kit.submit(doubling, [4, 5])
 
@@ -170,44 +170,44 @@ class TestCalls:
 
 
 class TestRefusals:
-    def test_a_name_that_there_is_not_is_refused_with_those_that_there_are(self) -> None:
+    def test_a_name_that_there_is_not_is_refused_with_those_that_there_are(self):
         with (
             Kit(fakes={"chrage": "ok"}) as kit,
             pytest.raises(InvalidInput, match=r"'chrage'.*'charge', 'fetch', 'refund', 'ship'"),
         ):
             kit.submit(ordering, 7)
 
-    def test_a_task_that_nothing_calls_is_refused(self) -> None:
+    def test_a_task_that_nothing_calls_is_refused(self):
         with Kit(fakes={ship: 1}) as kit, refused("testing.fake_for_nothing", target="'ship'"):
             kit.submit(doubling, [1])
 
     @pytest.mark.parametrize("target", [None, 3, ["charge"]])
-    def test_what_cannot_be_a_target_is_refused(self, target: Any) -> None:
+    def test_what_cannot_be_a_target_is_refused(self, target):
         with Kit() as kit, refused("argument.type", InvalidInput, name="target"):
             kit.fake(target, 1)
 
-    def test_fakes_that_are_no_mapping_are_refused(self) -> None:
+    def test_fakes_that_are_no_mapping_are_refused(self):
         with refused("argument.type", InvalidInput, name="fakes"):
             Kit(fakes=["charge"])  # type: ignore[arg-type]  # that is what is tested
 
-    def test_nothing_in_turn_is_refused(self) -> None:
+    def test_nothing_in_turn_is_refused(self):
         with pytest.raises(InvalidInput, match="at least one"):
             in_turn()
 
-    def test_turns_within_turns_are_refused(self) -> None:
+    def test_turns_within_turns_are_refused(self):
         with refused("testing.nested_in_turn", InvalidInput):
             in_turn(1, in_turn(2))
 
 
 class TestFakesOnly:
-    def test_a_task_without_a_fake_is_named(self) -> None:
+    def test_a_task_without_a_fake_is_named(self):
         with (
             Kit(fakes=FAKES, fakes_only=True) as kit,
             pytest.raises(NotFaked, match=r"task 'ship' at node 'ship'.*kit.fake\('ship'"),
         ):
             kit.submit(ordering, 7)
 
-    def test_is_not_retried_away(self) -> None:
+    def test_is_not_retried_away(self):
         @task(retries=Retry(5, first=0))
         def eager(number: int) -> int:
             return number
@@ -215,6 +215,6 @@ class TestFakesOnly:
         with Kit(fakes_only=True) as kit, pytest.raises(NotFaked):
             kit.enqueue(eager, 1)
 
-    def test_what_belongs_to_the_flow_is_executed(self) -> None:
+    def test_what_belongs_to_the_flow_is_executed(self):
         with Kit(fakes={"double": 1}, fakes_only=True) as kit:
             kit.submit(routing, 3).assert_completed(1)

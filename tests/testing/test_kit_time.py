@@ -13,7 +13,7 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class TestAdvance:
-    def test_nothing_happens_before_its_time(self) -> None:
+    def test_nothing_happens_before_its_time(self):
         with Kit() as kit:
             run = kit.submit(asking)
 
@@ -22,7 +22,7 @@ class TestAdvance:
             kit.advance("1s")
             run.assert_waiting("answer", type="signal", name="answer")
 
-    def test_a_timeout_fires_at_its_own_time_on_the_way(self) -> None:
+    def test_a_timeout_fires_at_its_own_time_on_the_way(self):
         with Kit() as kit:
             run = kit.submit(asking)
 
@@ -32,7 +32,7 @@ class TestAdvance:
             assert run.events[-1].at == START + timedelta(days=3, hours=2)
             assert kit.now == START + timedelta(days=30)
 
-    def test_retries_come_when_they_are_due(self) -> None:
+    def test_retries_come_when_they_are_due(self):
         busy = ConnectionError("busy")
         with Kit(fakes={"fetch": Order(1, 2), "charge": in_turn(busy, busy, "paid")}) as kit:
             run = kit.submit(ordering, 1)
@@ -44,7 +44,7 @@ class TestAdvance:
             run.assert_completed("paid shipped by ship")
         assert [call.attempt for call in kit.calls_of("charge")] == [1, 2, 3]
 
-    def test_a_delayed_job_waits_for_its_time(self) -> None:
+    def test_a_delayed_job_waits_for_its_time(self):
         with Kit() as kit:
             job = kit.enqueue(settle.options(delay="1h"), 5)
 
@@ -52,7 +52,7 @@ class TestAdvance:
             kit.advance("1h")
             job.assert_completed(5)
 
-    def test_a_deadline_that_passed_fails_a_job(self) -> None:
+    def test_a_deadline_that_passed_fails_a_job(self):
         with Kit() as kit:
             kit.client.queues.pause("default")
             job = kit.enqueue(settle.options(deadline="1h"), 5)
@@ -60,7 +60,7 @@ class TestAdvance:
             kit.advance("1h")
             job.assert_failed("DeadlineExceeded")
 
-    def test_a_rate_lets_through_what_it_allows(self) -> None:
+    def test_a_rate_lets_through_what_it_allows(self):
         with Kit(tasks=[call]) as kit:
             kit.client.enqueue_many(call, range(5))
             kit.run_until_idle()
@@ -72,14 +72,14 @@ class TestAdvance:
 
             assert counts == [2, 4, 5, 5]
 
-    def test_a_limit_on_what_runs_at_once_stops_nothing_for_good(self) -> None:
+    def test_a_limit_on_what_runs_at_once_stops_nothing_for_good(self):
         with Kit(tasks=[narrow], concurrency=4) as kit:
             kit.client.enqueue_many(narrow, range(5))
             kit.run_until_idle()
 
             assert kit.client.jobs.count(status="completed") == 5
 
-    def test_a_closed_limit_opens_again(self) -> None:
+    def test_a_closed_limit_opens_again(self):
         later = RetryLater(after="10m", limit="task:call")
         with Kit(fakes={call: in_turn(later, 1, 2)}) as kit:
             first, second = kit.enqueue(call, 1), kit.enqueue(call, 2)
@@ -89,7 +89,7 @@ class TestAdvance:
             first.assert_status("completed")
             second.assert_status("completed")
 
-    def test_schedules_tick(self) -> None:
+    def test_schedules_tick(self):
         with Kit() as kit:
             kit.schedule("hourly", settle, every="1h", args=[1])
 
@@ -97,7 +97,7 @@ class TestAdvance:
 
             assert len(kit.calls_of(settle)) == 5
 
-    def test_a_schedule_starts_runs_at_its_times(self) -> None:
+    def test_a_schedule_starts_runs_at_its_times(self):
         nightly = Flow("nightly").then(settle).build()
         with Kit() as kit:
             kit.schedule("nightly", nightly, cron="0 3 * * *", timezone="UTC", input=1)
@@ -107,7 +107,7 @@ class TestAdvance:
             began = [run.events[0].at for run in kit.runs(nightly)]
             assert began == [START + timedelta(hours=3), START + timedelta(days=1, hours=3)]
 
-    def test_goes_as_far_as_the_next_thing(self) -> None:
+    def test_goes_as_far_as_the_next_thing(self):
         with Kit() as kit:
             kit.submit(asking)
 
@@ -115,7 +115,7 @@ class TestAdvance:
             assert kit.advance_to_next() == timedelta(days=3)
             assert kit.advance_to_next() is None
 
-    def test_goes_to_a_moment_and_not_back(self) -> None:
+    def test_goes_to_a_moment_and_not_back(self):
         with Kit(now=datetime(2024, 2, 28, tzinfo=UTC)) as kit:
             kit.advance_to(datetime(2024, 3, 1, tzinfo=UTC))
             assert kit.now == datetime(2024, 3, 1, tzinfo=UTC)
@@ -123,7 +123,7 @@ class TestAdvance:
             with refused("testing.clock_turned_back", InvalidInput):
                 kit.advance_to(datetime(2024, 2, 29, tzinfo=UTC))
 
-    def test_a_worker_that_stood_still_is_not_taken_for_dead(self) -> None:
+    def test_a_worker_that_stood_still_is_not_taken_for_dead(self):
         with Kit() as kit:
             run = kit.submit(asking)
             kit.advance("5h")
@@ -136,7 +136,7 @@ class TestAdvance:
 
 
 class TestOrder:
-    def test_bodies_are_executed_one_at_a_time_in_the_order_of_the_queue(self) -> None:
+    def test_bodies_are_executed_one_at_a_time_in_the_order_of_the_queue(self):
         order: list[int] = []
 
         @task
@@ -149,7 +149,7 @@ class TestOrder:
 
         assert order == list(range(30))
 
-    def test_the_same_happens_each_time(self) -> None:
+    def test_the_same_happens_each_time(self):
         def history() -> list[tuple[object, ...]]:
             busy = in_turn(ConnectionError("busy"), "paid")
             with Kit(fakes={"fetch": Order(1, 2), charge: busy}) as kit:

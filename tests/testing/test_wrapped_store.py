@@ -29,7 +29,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///x.db", "postgresql://localhost/x"])
-async def test_every_method_of_every_part_is_wrapped(url: str) -> None:
+async def test_every_method_of_every_part_is_wrapped(url):
     recorder = Recorder()
     store = wrap_store(store_at(url), recorder)
     wanted = [
@@ -45,7 +45,7 @@ async def test_every_method_of_every_part_is_wrapped(url: str) -> None:
     assert recorder.names == wanted
 
 
-async def test_what_the_store_itself_is_asked_is_wrapped() -> None:
+async def test_what_the_store_itself_is_asked_is_wrapped():
     recorder = Recorder()
     store = wrap_store(MemoryStore("memory://"), recorder)
 
@@ -54,7 +54,7 @@ async def test_what_the_store_itself_is_asked_is_wrapped() -> None:
     assert recorder.names == ["now"]
 
 
-async def test_what_is_not_awaited_is_left_as_it_is() -> None:
+async def test_what_is_not_awaited_is_left_as_it_is():
     plain = MemoryStore("memory://here")
     store = wrap_store(plain, Recorder())
 
@@ -62,7 +62,7 @@ async def test_what_is_not_awaited_is_left_as_it_is() -> None:
     assert not inspect.iscoroutinefunction(store.subscribe)
 
 
-def test_parts_are_all_that_a_store_declares() -> None:
+def test_parts_are_all_that_a_store_declares():
     declared = set(Store.__annotations__) - {"transfer", "audit", "has_one_writer"}
 
     assert declared == set(PARTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ def perdure(source_url: str) -> Commands:
 
 
 class TestCommands:
-    def test_move_a_store(self, perdure: Commands, tmp_path: Path, bare_postgres_url: str) -> None:
+    def test_move_a_store(self, perdure, tmp_path, bare_postgres_url):
         file = tmp_path / "work.jsonl.gz"
         written = perdure("store", "export", str(file))
         read = perdure("store", "import", str(file), "--store", bare_postgres_url)
@@ -30,7 +29,7 @@ class TestCommands:
         assert len(listed.json) > 1
         assert listed.json == perdure("runs", "list", "--json").json
 
-    def test_say_what_was_moved_as_json(self, perdure: Commands, tmp_path: Path) -> None:
+    def test_say_what_was_moved_as_json(self, perdure, tmp_path):
         file = tmp_path / "work.jsonl"
         written = perdure("store", "export", str(file), "--json").json
         read = perdure(
@@ -42,7 +41,7 @@ class TestCommands:
         assert written["exported_at"] == read["exported_at"]
         assert read["counts"]["schedule"] == 1
 
-    def test_import_into_a_store_in_use_is_refused(self, perdure: Commands, export: Path) -> None:
+    def test_import_into_a_store_in_use_is_refused(self, perdure, export):
         answer = perdure("store", "import", str(export))
 
         assert answer.exit_code == 1
@@ -50,8 +49,8 @@ class TestCommands:
         assert answer.error.count("\n") == 1
 
     def test_export_while_a_worker_is_at_work_is_refused_unless_live(
-        self, perdure: Commands, source_url: str, tmp_path: Path
-    ) -> None:
+        self, perdure, source_url, tmp_path
+    ):
         asyncio.run(register_worker(source_url, "bee"))
 
         refused = perdure("store", "export", str(tmp_path / "work.jsonl"))
@@ -85,9 +84,7 @@ class TestCommands:
             (["store", "import", "{folder}/source.db"], 1, "is not an export of Perdure"),
         ],
     )
-    def test_tell_what_is_wrong(
-        self, perdure: Commands, tmp_path: Path, arguments: list[str], code: int, reason: str
-    ) -> None:
+    def test_tell_what_is_wrong(self, perdure, tmp_path, arguments, code, reason):
         answer = perdure(*(each.replace("{folder}", str(tmp_path)) for each in arguments))
 
         assert answer.exit_code == code, answer

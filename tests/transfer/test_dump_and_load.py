@@ -66,7 +66,7 @@ def job(number: int, **fields: object) -> JobRow:
 
 
 class TestDump:
-    async def test_sees_one_moment(self, target_url: str) -> None:
+    async def test_sees_one_moment(self, target_url):
         async with AsyncJobQueue(target_url) as queue:
             first = await queue.enqueue("print", 1)
             store = await opened(target_url)
@@ -80,7 +80,7 @@ class TestDump:
         assert row.id == first
         assert dump.contents.counts[JobRow] == 1
 
-    async def test_comes_in_bounded_batches(self, sqlite_url: str) -> None:
+    async def test_comes_in_bounded_batches(self, sqlite_url):
         async with AsyncClient(sqlite_url, tasks=[flaky]) as client:
             await client.enqueue_many(flaky, ["x"] * (2 * BATCH_ROWS_MAX + 1))
         store = await opened(sqlite_url)
@@ -89,7 +89,7 @@ class TestDump:
 
         assert [len(batch) for batch in batches] == [BATCH_ROWS_MAX, BATCH_ROWS_MAX, 1]
 
-    async def test_large_values_make_smaller_batches(self, target_url: str) -> None:
+    async def test_large_values_make_smaller_batches(self, target_url):
         store = await opened(target_url)
         assert store.transfer is not None
         large = [job(number, input=b"x" * 1024 * 1024) for number in range(9)]
@@ -100,7 +100,7 @@ class TestDump:
         assert [len(batch) for batch in batches] == [4, 4, 1]
         assert [row for batch in batches for row in batch] == large
 
-    async def test_a_row_that_is_not_what_it_should_be_is_named(self, sqlite_url: str) -> None:
+    async def test_a_row_that_is_not_what_it_should_be_is_named(self, sqlite_url):
         async with AsyncJobQueue(sqlite_url) as queue:
             id = await queue.enqueue("print", 1)
         with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
@@ -124,7 +124,7 @@ class TestLoad:
         [QueueRow(namespace="default", name="slow", paused_at=AT, paused_by="ann")],
     )
 
-    async def test_keeps_what_it_was_given(self, target_url: str) -> None:
+    async def test_keeps_what_it_was_given(self, target_url):
         store = await opened(target_url)
         assert store.transfer is not None
         await store.transfer.import_rows(given(*self.ROWS))
@@ -133,7 +133,7 @@ class TestLoad:
 
         assert found == list(self.ROWS)
 
-    async def test_writes_nothing_when_the_rows_cannot_be_read(self, target_url: str) -> None:
+    async def test_writes_nothing_when_the_rows_cannot_be_read(self, target_url):
         async def cut_off() -> AsyncIterator[Sequence[TransferRow]]:
             yield [job(1)]
             raise OSError("the disk is gone")
@@ -147,7 +147,7 @@ class TestLoad:
 
         assert found == []
 
-    async def test_writes_nothing_when_a_row_is_refused(self, target_url: str) -> None:
+    async def test_writes_nothing_when_a_row_is_refused(self, target_url):
         store = await opened(target_url)
         assert store.transfer is not None
         with pytest.raises(StoreError, match="nothing was written"):
@@ -160,9 +160,7 @@ class TestLoad:
     @pytest.mark.parametrize(
         "kept", [batch[0] for batch in ROWS], ids=lambda kept: type(kept).__name__
     )
-    async def test_refuses_a_store_with_anything_in_it(
-        self, target_url: str, kept: TransferRow
-    ) -> None:
+    async def test_refuses_a_store_with_anything_in_it(self, target_url, kept):
         store = await opened(target_url)
         assert store.transfer is not None
         await store.transfer.import_rows(given([kept]))
@@ -174,7 +172,7 @@ class TestLoad:
         assert refused.value.tables == [TABLES[type(kept)].name]
         assert found == [[kept]]
 
-    async def test_definitions_that_a_worker_saved_are_no_hindrance(self, target_url: str) -> None:
+    async def test_definitions_that_a_worker_saved_are_no_hindrance(self, target_url):
         store = await opened(target_url)
         await store.runs.save_definition("default", calm.name, calm.version, calm.graph.data)
         [definitions] = await dumped(store)
@@ -185,9 +183,7 @@ class TestLoad:
 
         assert found == [definitions, [job(1)]]
 
-    async def test_texts_that_postgresql_cannot_keep_lose_a_character(
-        self, postgres_url: str
-    ) -> None:
+    async def test_texts_that_postgresql_cannot_keep_lose_a_character(self, postgres_url):
         store = await opened(postgres_url)
         assert store.transfer is not None
         await store.transfer.import_rows(given([job(1, progress_message="half\x00way")]))
@@ -201,7 +197,7 @@ class TestLoad:
 class TestColumns:
     """A migration that adds a column, and forgets to move it, fails here."""
 
-    async def test_every_column_on_sqlite_is_moved(self, sqlite_url: str) -> None:
+    async def test_every_column_on_sqlite_is_moved(self, sqlite_url):
         await (await opened(sqlite_url)).close()
         with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
             rows = connection.execute(COLUMNS_ON_SQLITE).fetchall()
@@ -210,7 +206,7 @@ class TestColumns:
         columns["runs"].add("number")  # that of the last event
         assert columns == MOVED
 
-    async def test_every_column_on_postgresql_is_moved(self, postgres_url: str) -> None:
+    async def test_every_column_on_postgresql_is_moved(self, postgres_url):
         address = parse_address(postgres_url)
         connection = await asyncpg.connect(address.dsn)
         rows = await connection.fetch(COLUMNS_ON_POSTGRESQL, address.schema)

@@ -8,7 +8,6 @@ import json
 import os
 import stat
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -76,9 +75,7 @@ BROKEN: dict[str, tuple[Callable[[Lines], Lines], str]] = {
 
 class TestFiles:
     @pytest.mark.parametrize("how", BROKEN)
-    async def test_one_that_is_not_whole_is_refused(
-        self, how: str, export: Path, tmp_path: Path
-    ) -> None:
+    async def test_one_that_is_not_whole_is_refused(self, how, export, tmp_path):
         broken, reason = BROKEN[how]
         file = tmp_path / "broken.jsonl"
         file.write_bytes(b"".join(broken(export.read_bytes().splitlines(keepends=True))))
@@ -88,9 +85,7 @@ class TestFiles:
         assert not (tmp_path / "new.db").exists()
 
     @pytest.mark.parametrize("share", [0.2, 0.9, 0.999])
-    async def test_a_compressed_one_that_is_cut_off_is_refused(
-        self, share: float, export: Path, tmp_path: Path
-    ) -> None:
+    async def test_a_compressed_one_that_is_cut_off_is_refused(self, share, export, tmp_path):
         file = tmp_path / "cut.jsonl.gz"
         whole = gzip.compress(export.read_bytes())
         file.write_bytes(whole[: int(len(whole) * share)])
@@ -99,9 +94,7 @@ class TestFiles:
             await import_store(f"sqlite:///{tmp_path}/new.db", file)
         assert not (tmp_path / "new.db").exists()
 
-    async def test_is_known_to_be_compressed_by_what_is_in_it(
-        self, export: Path, tmp_path: Path
-    ) -> None:
+    async def test_is_known_to_be_compressed_by_what_is_in_it(self, export, tmp_path):
         file = tmp_path / "renamed"
         file.write_bytes(gzip.compress(export.read_bytes()))
 
@@ -109,37 +102,31 @@ class TestFiles:
 
         assert done.counts == json.loads(export.read_bytes().splitlines()[0])["counts"]
 
-    async def test_what_cannot_be_read_is_named(self, tmp_path: Path) -> None:
+    async def test_what_cannot_be_read_is_named(self, tmp_path):
         with refused("file.unreadable", reason="No such file or directory"):
             await import_store(f"sqlite:///{tmp_path}/new.db", tmp_path / "missing.jsonl")
         with refused("file.unreadable", reason="Is a directory"):
             await import_store(f"sqlite:///{tmp_path}/new.db", tmp_path)
 
-    async def test_an_export_is_for_its_owner_alone(self, source_url: str, tmp_path: Path) -> None:
+    async def test_an_export_is_for_its_owner_alone(self, source_url, tmp_path):
         await export_store(source_url, tmp_path / "work.jsonl")
 
         assert stat.S_IMODE(os.stat(tmp_path / "work.jsonl").st_mode) == 0o600
 
-    async def test_the_same_contents_are_the_same_rows(
-        self, source_url: str, export: Path, tmp_path: Path
-    ) -> None:
+    async def test_the_same_contents_are_the_same_rows(self, source_url, export, tmp_path):
         await export_store(source_url, tmp_path / "again.jsonl")
 
         again = (tmp_path / "again.jsonl").read_bytes().splitlines()
         assert again[1:-1] == export.read_bytes().splitlines()[1:-1]
 
-    async def test_an_export_does_not_take_the_place_of_a_file(
-        self, source_url: str, tmp_path: Path
-    ) -> None:
+    async def test_an_export_does_not_take_the_place_of_a_file(self, source_url, tmp_path):
         (tmp_path / "mine.txt").write_text("mine")
 
         with refused("file.exists", InvalidInput):
             await export_store(source_url, tmp_path / "mine.txt")
         assert (tmp_path / "mine.txt").read_text() == "mine"
 
-    async def test_an_export_that_fails_leaves_no_file(
-        self, source_url: str, tmp_path: Path
-    ) -> None:
+    async def test_an_export_that_fails_leaves_no_file(self, source_url, tmp_path):
         def stop(done: int, of: int) -> None:
             raise KeyboardInterrupt
 
@@ -147,10 +134,10 @@ class TestFiles:
             await export_store(source_url, tmp_path / "work.jsonl", tell=stop)
         assert list(tmp_path.glob("work*")) == []
 
-    async def test_a_store_in_memory_cannot_be_moved(self, tmp_path: Path) -> None:
+    async def test_a_store_in_memory_cannot_be_moved(self, tmp_path):
         with refused("store.not_movable", InvalidInput):
             await export_store("memory://here", tmp_path / "work.jsonl")
 
-    def test_the_version_of_the_tables_is_that_of_the_latest_migration(self) -> None:
+    def test_the_version_of_the_tables_is_that_of_the_latest_migration(self):
         for package in (SQLITE, POSTGRES):
             assert load_migrations(package, {})[-1].version == SCHEMA

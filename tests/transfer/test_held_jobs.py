@@ -37,9 +37,7 @@ async def moved(source: str | Store, target_url: str, file: Path) -> Job:
 
 
 class TestHeldJobs:
-    async def test_one_that_is_held_is_refused_unless_live(
-        self, target_url: str, file: Path
-    ) -> None:
+    async def test_one_that_is_held_is_refused_unless_live(self, target_url, file):
         async with AsyncJobQueue(target_url) as queue:
             await queue.enqueue("print", 1)
             held = await queue.dequeue("own-worker", lease="1m")
@@ -50,8 +48,8 @@ class TestHeldJobs:
         assert not file.exists()
 
     async def test_is_given_back_and_its_holder_is_too_late(
-        self, sqlite_url: str, bare_postgres_url: str, file: Path
-    ) -> None:
+        self, sqlite_url, bare_postgres_url, file
+    ):
         async with AsyncJobQueue(sqlite_url) as queue:
             await queue.enqueue("print", 1)
             held = await queue.dequeue("own-worker", lease="1m")
@@ -70,7 +68,7 @@ class TestHeldJobs:
                 await queue.ack(held)
             assert await queue.ack(taken) == "completed"
 
-    async def test_one_asked_to_stop_is_cancelled(self, tmp_path: Path, file: Path) -> None:
+    async def test_one_asked_to_stop_is_cancelled(self, tmp_path, file):
         source, target = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
         async with AsyncJobQueue(source) as queue, AsyncClient(source) as client:
             id = await queue.enqueue("print", 1)
@@ -82,7 +80,7 @@ class TestHeldJobs:
         assert (job.status, job.worker) == ("cancelled", "own-worker")
         assert job.finished_at is not None
 
-    async def test_a_lease_that_ran_out_counts_as_a_death(self, tmp_path: Path, file: Path) -> None:
+    async def test_a_lease_that_ran_out_counts_as_a_death(self, tmp_path, file):
         clock = ManualClock()
         source = store_at(f"sqlite:///{tmp_path}/a.db", clock=clock)
         async with AsyncJobQueue(source) as queue:
@@ -94,7 +92,7 @@ class TestHeldJobs:
 
         assert (job.status, job.attempt, job.crashes) == ("waiting", 1, 1)
 
-    async def test_a_live_worker_is_named(self, target_url: str, file: Path) -> None:
+    async def test_a_live_worker_is_named(self, target_url, file):
         await register_worker(target_url, "bee")
 
         with pytest.raises(StoreInUse, match="worker 'bee' is live"):
@@ -103,7 +101,7 @@ class TestHeldJobs:
         with pytest.raises(StoreInUse, match="worker 'bee' and 1 more are live"):
             await export_store(target_url, file)
 
-    async def test_a_worker_that_is_gone_is_no_hindrance(self, sqlite_url: str, file: Path) -> None:
+    async def test_a_worker_that_is_gone_is_no_hindrance(self, sqlite_url, file):
         clock = ManualClock()
         store = store_at(sqlite_url, clock=clock)
         await register_worker(store, "bee")

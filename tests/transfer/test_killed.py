@@ -13,9 +13,7 @@ from tests.transfer.seen import seen_of
 ROOT = Path(__file__).parents[2]
 
 
-async def test_a_killed_import_leaves_the_store_empty(
-    source_url: str, export: Path, target_url: str
-) -> None:
+async def test_a_killed_import_leaves_the_store_empty(source_url, export, target_url):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.transfer.killed_import", target_url, str(export), cwd=ROOT
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from perdure import Client
 from perdure.store.opening import store_at
 from perdure.transfer import export_store, import_store
@@ -26,15 +24,13 @@ async def found_in(url: str) -> list[Finding]:
 
 
 class TestMove:
-    async def test_everything_looks_as_it_did(
-        self, source_url: str, export: Path, target_url: str
-    ) -> None:
+    async def test_everything_looks_as_it_did(self, source_url, export, target_url):
         await import_store(target_url, export)
 
         assert await seen_of(target_url) == await seen_of(source_url)
         assert await found_in(target_url) == []
 
-    async def test_the_work_goes_on(self, export: Path, target_url: str) -> None:
+    async def test_the_work_goes_on(self, export, target_url):
         await import_store(target_url, export)
 
         fetched = Gate.fetched
@@ -51,9 +47,7 @@ class TestMove:
         assert Gate.fetched == fetched, "a step that was stored was done again"
         assert await found_in(target_url) == []
 
-    async def test_a_worker_that_is_there_already_goes_on_at_once(
-        self, tmp_path: Path, target_url: str
-    ) -> None:
+    async def test_a_worker_that_is_there_already_goes_on_at_once(self, tmp_path, target_url):
         source_url, file = f"sqlite:///{tmp_path}/other.db", tmp_path / "other.jsonl"
         Gate.is_open = True
         with Client(source_url) as client:
@@ -65,8 +59,8 @@ class TestMove:
             assert client.jobs.handle(job.id).result(timeout=20) == "HELLO"
 
     async def test_the_same_rows_come_out_of_each_store(
-        self, export: Path, tmp_path: Path, postgres_url: str, bare_postgres_url: str
-    ) -> None:
+        self, export, tmp_path, postgres_url, bare_postgres_url
+    ):
         """From SQLite to SQLite, to PostgreSQL, to PostgreSQL, and back to SQLite."""
         urls = [
             f"sqlite:///{tmp_path}/first.db",
@@ -82,6 +76,6 @@ class TestMove:
 
         assert rows_of(moved) == rows_of(export)
 
-    def test_every_kind_of_row_is_in_the_export(self, export: Path) -> None:
+    def test_every_kind_of_row_is_in_the_export(self, export):
         """But snapshots, limits and their starts, which have tests of their own."""
         assert kinds_in(rows_of(export)) == set(NAMES) - {"snapshot", "limit", "limit_start"}

@@ -67,7 +67,7 @@ def _value(name: str, field: str, spec: str) -> Any:
     return known.get(field, 2 if spec else f"<{field}>")
 
 
-def test_codes_read_as_they_were_reviewed() -> None:
+def test_codes_read_as_they_were_reviewed():
     assert snapshot() == SNAPSHOT.read_text()
 
 
@@ -75,7 +75,7 @@ def test_codes_read_as_they_were_reviewed() -> None:
 _CALL_OR_COMMAND = re.compile(r"\bclient\.\w|\bperdure [a-z-]+")
 
 
-def test_sentences_have_no_calls_and_no_commands() -> None:
+def test_sentences_have_no_calls_and_no_commands():
     import_everything()
     assert [
         each.name
@@ -87,12 +87,12 @@ def test_sentences_have_no_calls_and_no_commands() -> None:
 
 
 @pytest.mark.parametrize("found_type", [PerdureError, *exceptions()])
-def test_messages_of_exceptions_need_only_what_these_have(found_type: type[PerdureError]) -> None:
+def test_messages_of_exceptions_need_only_what_these_have(found_type):
     assert unknown_fields(found_type.CODE, found_type) == set()
     assert [each for each in found_type._derived if not hasattr(found_type, each)] == []
 
 
-def test_a_field_that_an_exception_does_not_have_is_found() -> None:
+def test_a_field_that_an_exception_does_not_have_is_found():
     code = Code("test.unknown_field", "task {name!r}[ of {nobody}]", "Ask {other:or}")
 
     assert unknown_fields(code, DuplicateTask) == {"nobody", "other"}

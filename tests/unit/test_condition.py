@@ -111,17 +111,17 @@ DIFFERENT = [
 
 class TestEquality:
     @pytest.mark.parametrize("actual, value", EQUAL)
-    def test_is_that_of_json(self, actual: Any, value: Any) -> None:
+    def test_is_that_of_json(self, actual, value):
         assert compare(actual, "eq", value)
         assert not compare(actual, "ne", value)
 
     @pytest.mark.parametrize("actual, value", DIFFERENT)
-    def test_keeps_types_apart(self, actual: Any, value: Any) -> None:
+    def test_keeps_types_apart(self, actual, value):
         for one, other in [(actual, value), (value, actual)]:
             assert not compare(one, "eq", other)
             assert compare(one, "ne", other)
 
-    def test_compares_what_is_nested_deeper_than_python_calls(self) -> None:
+    def test_compares_what_is_nested_deeper_than_python_calls(self):
         assert compare(deep(50_000), "eq", deep(50_000))
         assert not compare(deep(50_000), "eq", deep(50_001))
 
@@ -149,9 +149,7 @@ class TestOrder:
             ({}, "le", 1, False),
         ],
     )
-    def test_is_among_numbers_and_among_texts(
-        self, actual: Any, op: str, value: Any, holds_so: bool
-    ) -> None:
+    def test_is_among_numbers_and_among_texts(self, actual, op, value, holds_so):
         assert compare(actual, op, value) is holds_so
 
 
@@ -166,7 +164,7 @@ class TestMembership:
             ("a", [], False),
         ],
     )
-    def test_in_a_list_that_is_given(self, actual: Any, value: Any, holds_so: bool) -> None:
+    def test_in_a_list_that_is_given(self, actual, value, holds_so):
         assert compare(actual, "in", value) is holds_so
 
     @pytest.mark.parametrize(
@@ -186,7 +184,7 @@ class TestMembership:
             (None, None, False),
         ],
     )
-    def test_of_what_the_property_contains(self, actual: Any, value: Any, holds_so: bool) -> None:
+    def test_of_what_the_property_contains(self, actual, value, holds_so):
         assert compare(actual, "contains", value) is holds_so
 
 
@@ -203,14 +201,14 @@ class TestMatches:
             (None, "null", False),
         ],
     )
-    def test_searches_texts_only(self, actual: Any, pattern: str, holds_so: bool) -> None:
+    def test_searches_texts_only(self, actual, pattern, holds_so):
         assert compare(actual, "matches", pattern) is holds_so
 
-    def test_does_not_search_a_text_that_is_too_long(self) -> None:
+    def test_does_not_search_a_text_that_is_too_long(self):
         assert compare("a" * TEXT_MAX, "matches", "a")
         assert not compare("a" * (TEXT_MAX + 1), "matches", "a")
 
-    def test_ends_on_a_pattern_that_was_never_checked(self) -> None:
+    def test_ends_on_a_pattern_that_was_never_checked(self):
         unchecked = Comparison(property=("x",), op="matches", value=r"(a)\1")
 
         assert not holds(unchecked, {"x": "aa"})
@@ -235,19 +233,17 @@ class TestAMissingProperty:
             ("exists", False, True),
         ],
     )
-    def test_satisfies_only_what_asks_for_no_value(
-        self, scope: dict[str, Any], op: str, value: Any, holds_so: bool
-    ) -> None:
+    def test_satisfies_only_what_asks_for_no_value(self, scope, op, value, holds_so):
         condition = parse_condition({"property": "x.y", "op": op, "value": value})
 
         assert holds(condition, scope) is holds_so
 
     @pytest.mark.parametrize("value", [None, 0, False, "", [], {}])
-    def test_is_none_that_is_empty(self, value: Any) -> None:
+    def test_is_none_that_is_empty(self, value):
         assert compare(value, "exists")
         assert not compare(value, "exists", False)
 
-    def test_exists_needs_no_value(self) -> None:
+    def test_exists_needs_no_value(self):
         asked = parse_condition({"property": "x", "op": "exists"})
 
         assert asked == Comparison(property=("x",), op="exists", value=True)
@@ -275,15 +271,15 @@ class TestCombinations:
             ({"all": [{"any": [NO, YES]}, {"not": NO}]}, True),
         ],
     )
-    def test_hold_as_they_read(self, data: Any, holds_so: bool) -> None:
+    def test_hold_as_they_read(self, data, holds_so):
         assert holds(parse_condition(data), {"a": 1}) is holds_so
 
-    def test_name_all_their_properties(self) -> None:
+    def test_name_all_their_properties(self):
         condition = parse_condition([YES, {"any": [NO, {"not": YES}]}])
 
         assert list(condition_properties(condition)) == [("a",), ("b",), ("a",)]
 
-    def test_are_read_as_values(self) -> None:
+    def test_are_read_as_values(self):
         assert parse_condition([YES, {"not": {"any": []}}]) == AllOf(
             parts=(
                 Comparison(property=("a",), op="exists", value=True),
@@ -322,21 +318,21 @@ class TestWhatIsNoCondition:
             ([YES, {"any": [NO, "x"]}], (1, "any", 1), "must be an object or a list"),
         ],
     )
-    def test_is_refused_with_the_place(self, data: Any, where: Any, told: str) -> None:
+    def test_is_refused_with_the_place(self, data, where, told):
         faults = condition_faults(data)
 
         assert any(fault.where == where and told in render(fault) for fault in faults), faults
         with pytest.raises(InvalidInput):
             parse_condition(data)
 
-    def test_is_told_all_at_once(self) -> None:
+    def test_is_told_all_at_once(self):
         with pytest.raises(InvalidInput) as caught:
             parse_condition([{"property": "", "op": "eq"}, {"any": [{"op": "exists"}, 3]}])
 
         for told in ("0.property: ''", "0: needs 'value'", "1.any.0: needs", "1.any.1: must be"):
             assert told in str(caught.value)
 
-    def test_is_too_deep_or_too_much(self) -> None:
+    def test_is_too_deep_or_too_much(self):
         bottomless: Any = YES
         for _ in range(50_000):
             bottomless = {"not": bottomless}
@@ -349,7 +345,7 @@ class TestWhatIsNoCondition:
             assert fault.args == {"most": CONDITIONS_MAX, "deepest": DEPTH_MAX}
 
     @given(data=json_values)
-    def test_is_never_a_surprise(self, data: Any) -> None:
+    def test_is_never_a_surprise(self, data):
         if condition_faults(data):
             with pytest.raises(InvalidInput):
                 parse_condition(data)
@@ -359,17 +355,17 @@ class TestWhatIsNoCondition:
 
 class TestTemplatesInValues:
     @pytest.mark.parametrize("op", ["in", "gt", "exists", "matches"])
-    def test_may_become_anything(self, op: str) -> None:
+    def test_may_become_anything(self, op):
         data = {"property": "a", "op": op, "value": "{{ limits.wanted }} ("}
 
         assert condition_faults(data, has_templates=True) == []
 
-    def test_do_not_excuse_other_faults(self) -> None:
+    def test_do_not_excuse_other_faults(self):
         data = [{"property": "a", "op": "matches", "value": "("}, {"any": "{{ x }}"}]
 
         assert len(condition_faults(data, has_templates=True)) == 2
 
-    def test_are_no_excuse_once_they_were_filled(self) -> None:
+    def test_are_no_excuse_once_they_were_filled(self):
         assert condition_faults({"property": "a", "op": "matches", "value": "{{ ("}) != []
 
 
@@ -409,19 +405,19 @@ class TestExplainFailure:
             ({"not": {"not": {"any": []}}}, "not expected, but so: not (any of 0 conditions)"),
         ],
     )
-    def test_names_the_first_thing_that_does_not_hold(self, data: Any, told: str) -> None:
+    def test_names_the_first_thing_that_does_not_hold(self, data, told):
         assert explain_failure(parse_condition(data), {"n": 3, "o": {}}) == told
 
-    def test_says_nothing_of_what_holds(self) -> None:
+    def test_says_nothing_of_what_holds(self):
         assert explain_failure(parse_condition([YES]), {"a": 1}) == ""
 
-    def test_shortens_values(self) -> None:
+    def test_shortens_values(self):
         condition = parse_condition({"property": "a", "op": "eq", "value": "y" * 10_000})
 
         for actual in ("x" * 1_000_000, deep(50_000), "é" * 1_000_000):
             assert len(explain_failure(condition, {"a": actual})) < 300
 
-    def test_says_that_a_text_is_too_long_to_search(self) -> None:
+    def test_says_that_a_text_is_too_long_to_search(self):
         condition = parse_condition({"property": "a", "op": "matches", "value": "x"})
 
         assert "more than 10000 characters" in explain_failure(condition, {"a": "x" * 10_001})
@@ -429,14 +425,14 @@ class TestExplainFailure:
 
 class TestAnyCondition:
     @given(data=condition_datas, scope=st.dictionaries(st.sampled_from("ab0"), json_values))
-    def test_has_an_answer_and_an_explanation(self, data: Any, scope: dict[str, Any]) -> None:
+    def test_has_an_answer_and_an_explanation(self, data, scope):
         condition = parse_condition(data)
 
         assert holds(condition, scope) is (explain_failure(condition, scope) == "")
         assert holds(Negation(part=condition), scope) is not holds(condition, scope)
 
     @given(data=condition_datas)
-    def test_comes_back_from_data_and_from_json(self, data: Any) -> None:
+    def test_comes_back_from_data_and_from_json(self, data):
         condition = parse_condition(data)
         stored: Any = msgspec.json.decode(msgspec.json.encode(condition), type=Condition)
 

@@ -52,10 +52,10 @@ class TestCooled:
     @pytest.mark.parametrize(
         "last", [[], [begun(HOUR)], [completed(HOUR)], [begun(9 * HOUR), completed(HOUR)]]
     )
-    def test_a_run_that_comes_late_enough_is_left_as_it_is(self, last: list[LastRun]) -> None:
+    def test_a_run_that_comes_late_enough_is_left_as_it_is(self, last):
         assert cooled(run(), NOON, last) == run()
 
-    def test_a_run_without_a_cooldown_is_left_as_it_is(self) -> None:
+    def test_a_run_without_a_cooldown_is_left_as_it_is(self):
         assert cooled(run(None), NOON, [begun(timedelta(0))]) == run(None)
 
     @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ class TestCooled:
             ([begun(0.9 * HOUR), completed(HOUR / 2)], "run 'order-0' was completed"),
         ],
     )
-    def test_one_that_comes_too_soon_is_skipped(self, last: list[LastRun], told: str) -> None:
+    def test_one_that_comes_too_soon_is_skipped(self, last, told):
         skipped = cooled(run(), NOON, last)
 
         assert skipped.status is RunStatus.SKIPPED
@@ -75,7 +75,7 @@ class TestCooled:
         assert told.encode() in skipped.summary
         assert b"until 2026-11-16T12:30:00Z" in skipped.summary
 
-    def test_its_log_keeps_the_input_and_folds_to_its_end(self) -> None:
+    def test_its_log_keeps_the_input_and_folds_to_its_end(self):
         skipped = cooled(run(), NOON, [begun(HOUR / 2)])
         events = [
             decode_event(skipped.id, number, each.data)
@@ -94,7 +94,7 @@ class TestCooled:
 
 
 class TestWithCooldown:
-    def test_has_that_of_the_flow(self) -> None:
+    def test_has_that_of_the_flow(self):
         warm = Graph(Definition(name="orders", nodes=()))
         cool = Graph(Definition(name="orders", nodes=(), cooldown_ms=1500))
 

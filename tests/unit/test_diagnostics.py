@@ -58,7 +58,7 @@ LONG = [f"{number:0500}" for number in range(100_000)]
 
 
 class TestRender:
-    def test_fills_in_arguments_and_drops_groups_without_theirs(self) -> None:
+    def test_fills_in_arguments_and_drops_groups_without_theirs(self):
         assert (
             render(PLAIN.fault(thing="box", size=3, until=None, nearest=()))
             == "a 'box' of 3. Pass it=..."
@@ -73,15 +73,15 @@ class TestRender:
         "count, text",
         [(1, "1 job waits in 'a'"), (0, "0 jobs wait in 'a'"), (7, "7 jobs wait in 'a'")],
     )
-    def test_counts(self, count: int, text: str) -> None:
+    def test_counts(self, count, text):
         assert render(COUNTED.finding(count=count, queue="a")) == text
 
-    def test_never_reads_a_value_as_a_template(self) -> None:
+    def test_never_reads_a_value_as_a_template(self):
         told = render(PLAIN.fault(thing="{size} [x] `it`", size="{thing}", nearest=("[{size}]",)))
 
         assert told == "a '{size} [x] `it`' of {thing}; try '[{size}]'. Pass it=..."
 
-    def test_is_bounded_and_never_fails(self) -> None:
+    def test_is_bounded_and_never_fails(self):
         assert len(render(PLAIN.fault(thing="x" * 100_000, size="y" * 100_000))) <= MESSAGE_MAX
         assert "<Unshowable>" in render(PLAIN.fault(thing=Unshowable(), size=Unshowable()))
         assert (
@@ -97,12 +97,10 @@ class TestRender:
             | st.just(Unshowable()),
         ),
     )
-    def test_renders_every_declared_code_whatever_the_arguments(
-        self, code: str, values: dict[str, Any]
-    ) -> None:
+    def test_renders_every_declared_code_whatever_the_arguments(self, code, values):
         assert isinstance(render(Diagnostic(code=code, args=values)), str)
 
-    def test_ends_with_the_suggested_actions(self) -> None:
+    def test_ends_with_the_suggested_actions(self):
         retry = Action("runs.retry", {"id": "o'1"})
         told = render(COUNTED.finding("", retry, count=1, queue="a"))
 
@@ -110,18 +108,18 @@ class TestRender:
 
 
 class TestDeclare:
-    def test_refuses_a_second_code_of_one_name(self) -> None:
+    def test_refuses_a_second_code_of_one_name(self):
         with pytest.raises(ValueError, match="declared twice"):
             declare("test.plain", "again")
 
 
 class TestFault:
-    def test_knows_the_path_to_it(self) -> None:
+    def test_knows_the_path_to_it(self):
         fault = PLAIN.fault(("task",), thing="x").under("nodes", 3)
 
         assert (fault.code, fault.where) == ("test.plain", ("nodes", 3, "task"))
 
-    def test_keeps_objects_of_callers_as_text_so_that_it_can_be_pickled(self) -> None:
+    def test_keeps_objects_of_callers_as_text_so_that_it_can_be_pickled(self):
         fault = PLAIN.fault(thing=lambda: 1, size=[Unshowable(), 2], until={"a": object})
         copied = pickle.loads(pickle.dumps(fault))
 
@@ -132,7 +130,7 @@ class TestFault:
 
 
 class TestAsData:
-    def test_of_an_error_with_several_faults_has_them_all(self) -> None:
+    def test_of_an_error_with_several_faults_has_them_all(self):
         error = InvalidInput(COUNTED.fault(count=1, queue="a"), COUNTED.fault(count=2, queue="b"))
 
         data = error.as_data()
@@ -143,7 +141,7 @@ class TestAsData:
         assert render(error.diagnostic) == data["message"]
         assert [each["args"]["queue"] for each in data["faults"]] == ["a", "b"]
 
-    def test_has_code_arguments_actions_and_the_message(self) -> None:
+    def test_has_code_arguments_actions_and_the_message(self):
         fault = PLAIN.fault(("a", 1), Action("runs.get", {"id": "r"}), thing=Unshowable(), size=1)
 
         assert as_data(fault) == {
@@ -177,7 +175,7 @@ class TestAsData:
         ],
         ids=["nested", "cyclic", "shared", "keys", "text", "texts", "huge", "object", "long"],
     )
-    def test_carries_any_value_of_a_field_in_bounds(self, value: Any) -> None:
+    def test_carries_any_value_of_a_field_in_bounds(self, value):
         error = RunNotFound(run_id=value)
         retry = COUNTED.fault((), Action("runs.retry", {"id": value}), count=1, queue=value)
 
@@ -187,13 +185,13 @@ class TestAsData:
             assert msgspec.json.decode(encoded)["args"]
         assert isinstance(str(error), str)
 
-    def test_says_what_was_left_out(self) -> None:
+    def test_says_what_was_left_out(self):
         args = as_data(COUNTED.fault(count=1, queue=[1] * 2_000))["args"]
 
         assert args["queue"] == (*[1] * 1_000, "...")
 
     @pytest.mark.parametrize("values", [LONG, dict.fromkeys(LONG)], ids=["list", "mapping"])
-    def test_takes_no_longer_for_more_than_it_shows(self, values: Any) -> None:
+    def test_takes_no_longer_for_more_than_it_shows(self, values):
         error = (
             StoreNotEmpty(url="x", tables=values),
             NotDecider(approval_id="a", by=None, deciders=values),
@@ -260,11 +258,11 @@ class TestActions:
             ),
         ],
     )
-    def test_are_spelled_for_each_interface(self, action: Action, call: str, command: str) -> None:
+    def test_are_spelled_for_each_interface(self, action, call, command):
         assert PYTHON.action(action) == call
         assert cli_command(action, " --store x.db") == f"{command} --store x.db"
 
-    def test_do_not_pass_an_id_for_an_option(self) -> None:
+    def test_do_not_pass_an_id_for_an_option(self):
         fork = Action("runs.fork", {"id": "-r"}, ("after",))
 
         assert cli_command(fork) == "perdure runs fork --after NODE -- -r"
@@ -273,7 +271,7 @@ class TestActions:
             "perdure runs fork --after NODE --store x.db -- -r"
         )
 
-    def test_of_an_operation_that_is_not_known_are_spelled_by_its_name(self) -> None:
+    def test_of_an_operation_that_is_not_known_are_spelled_by_its_name(self):
         action = Action("agents.stop", {"id": "a"})
 
         assert PYTHON.action(action) == "client.agents.stop(id='a')"
@@ -291,14 +289,14 @@ class TestTexts:
             (timedelta(seconds=-5), "-5s"),
         ],
     )
-    def test_of_durations(self, span: timedelta, text: str) -> None:
+    def test_of_durations(self, span, text):
         assert span_text(span) == text
         assert Renderer().value(span) == text
 
-    def test_of_values_are_bounded(self) -> None:
+    def test_of_values_are_bounded(self):
         assert len(safe_repr("x" * 10_000)) <= 300
         assert safe_repr(Unshowable()) == "<Unshowable>"
 
-    def test_of_names_that_are_near(self) -> None:
+    def test_of_names_that_are_near(self):
         assert near("emial", ["email", "fetch"]) == ("email",)
         assert near("nothing", ["email"]) == ()

@@ -48,7 +48,7 @@ class TestInvalidStoreUrl:
             "postgresql://host/db?PASSWORD=secret",
         ],
     )
-    def test_hides_the_password(self, url: str) -> None:
+    def test_hides_the_password(self, url):
         with pytest.raises(InvalidStoreUrl) as caught:
             store_at(url)
 
@@ -58,7 +58,7 @@ class TestInvalidStoreUrl:
         assert "r3t" not in told
         assert url.partition(":")[0] in str(error)
 
-    def test_says_that_the_port_is_not_a_number(self) -> None:
+    def test_says_that_the_port_is_not_a_number(self):
         with pytest.raises(InvalidStoreUrl, match="the port is not a number"):
             store_at("postgresql://ann:sec/r3t@host/db")
 
@@ -70,7 +70,7 @@ class TestInvalidStoreUrl:
         StoreNotEmpty(url="postgresql://ann:secret@host/db", tables=["jobs"]),
     ],
 )
-def test_errors_of_a_store_hide_the_password(error: StoreInUse | StoreNotEmpty) -> None:
+def test_errors_of_a_store_hide_the_password(error):
     assert error.url == "postgresql://ann:***@host/db"
 
 
@@ -79,11 +79,11 @@ class TestWithoutPassword:
         "url",
         ["sqlite:///a@b.db", "postgresql://ann@host:5432/db", "sqlite:///c:/work.db", "@", ""],
     )
-    def test_keeps_what_has_none(self, url: str) -> None:
+    def test_keeps_what_has_none(self, url):
         assert without_password(url) == url
 
     @pytest.mark.parametrize("part", ["//a:", "a:", ":@", "password=", "/"])
-    def test_takes_linear_time(self, part: str) -> None:
+    def test_takes_linear_time(self, part):
         start = time.process_time()
         without_password(part * 200_000)
 
@@ -92,7 +92,7 @@ class TestWithoutPassword:
 
 class TestRunEnded:
     @pytest.mark.parametrize("status", ["failed", "cancelled"])
-    def test_suggests_to_retry_what_can_be_retried(self, status: str) -> None:
+    def test_suggests_to_retry_what_can_be_retried(self, status):
         error = RunEnded(run_id="order-3", operation="pause", status=status)
 
         assert error.actions() == (
@@ -103,7 +103,7 @@ class TestRunEnded:
             "client.runs.retry(id='order-3') or client.runs.fork(id='order-3', after=...)"
         )
 
-    def test_suggests_only_to_fork_what_is_completed(self) -> None:
+    def test_suggests_only_to_fork_what_is_completed(self):
         error = RunEnded(run_id="order-3", operation="pause", status="completed")
 
         assert error.actions() == (Action("runs.fork", {"id": "order-3"}, ("after",)),)
@@ -136,9 +136,7 @@ class TestEveryError:
     @pytest.mark.parametrize(
         "found_type", error_types(), ids=lambda found_type: found_type.__name__
     )
-    def test_survives_pickling_and_copying_with_all_its_fields(
-        self, found_type: type[PerdureError]
-    ) -> None:
+    def test_survives_pickling_and_copying_with_all_its_fields(self, found_type):
         error = example(found_type)
         error.add_note("On the worker: a traceback")
 
@@ -155,9 +153,7 @@ class TestEveryError:
     @pytest.mark.parametrize(
         "found_type", error_types(), ids=lambda found_type: found_type.__name__
     )
-    def test_has_a_code_of_its_own_and_says_what_its_fields_say(
-        self, found_type: type[PerdureError]
-    ) -> None:
+    def test_has_a_code_of_its_own_and_says_what_its_fields_say(self, found_type):
         error = example(found_type)
 
         assert error.code == found_type.CODE.name
@@ -165,7 +161,7 @@ class TestEveryError:
         assert "None" not in str(error)
         assert "{" not in str(error)
 
-    def test_of_a_user_survives_pickling_whatever_its_constructor_takes(self) -> None:
+    def test_of_a_user_survives_pickling_whatever_its_constructor_takes(self):
         target = pickle.loads(pickle.dumps(OutOfStock("bolts", 3)))
 
         assert (str(target), target.item, target.code) == (
@@ -178,14 +174,14 @@ class TestEveryError:
         "args, text",
         [((), ""), ((404,), "404"), (("a", 5), "('a', 5)"), ((ValueError("x"),), "x")],
     )
-    def test_takes_whatever_exceptions_take(self, args: tuple[Any, ...], text: str) -> None:
+    def test_takes_whatever_exceptions_take(self, args, text):
         error = Permanent(*args)
 
         assert (str(error), error.args) == (text, args)
         assert error.faults[0].args == {"message": text}
         assert copy.deepcopy(error).faults == error.faults
 
-    def test_of_an_application_may_have_attributes_of_any_name(self) -> None:
+    def test_of_an_application_may_have_attributes_of_any_name(self):
         error = ApiFailed("no answer", 404)
 
         seen: tuple[Any, ...] = (error.code, error.status, str(error))
@@ -194,12 +190,12 @@ class TestEveryError:
         assert describe(error).code == "task.permanent"
         assert describe(ApiFailed("x", "a secret")).code == "task.permanent"  # type: ignore[arg-type]
 
-    def test_of_an_application_may_annotate_what_it_likes(self) -> None:
+    def test_of_an_application_may_annotate_what_it_likes(self):
         made: Any = Annotated
         assert str(made("boo")) == "boo"
         assert made("boo").status == 500
 
-    def test_refuses_fields_that_it_has_not(self) -> None:
+    def test_refuses_fields_that_it_has_not(self):
         with pytest.raises(TypeError, match="needs run_id"):
             RunNotFound()  # type: ignore[call-arg]
         with pytest.raises(TypeError, match="has no job"):
@@ -245,14 +241,14 @@ class TestRetryLater:
             {"limit": 7},
         ],
     )
-    def test_refuses_what_no_store_could_use(self, times: dict[str, Any]) -> None:
+    def test_refuses_what_no_store_could_use(self, times):
         [name, *_] = times
 
         with pytest.raises(InvalidInput, match=name):
             RetryLater("not now", **times)
 
 
-def test_what_is_stored_of_an_error_suggests_no_call_of_python() -> None:
+def test_what_is_stored_of_an_error_suggests_no_call_of_python():
     failure = describe(RunEnded(run_id="order-3", operation="pause", status="failed"))
 
     assert failure.message == "cannot pause run 'order-3': it is failed"

@@ -11,7 +11,7 @@ from perdure.model.ids import RunId
 RUN = RunId("order-3")
 
 
-def test_comes_back_as_it_was_written() -> None:
+def test_comes_back_as_it_was_written():
     event = NodeCompleted(
         node="charge", port="paid", iteration=2, effects=Effects(started=("ship",))
     )
@@ -19,7 +19,7 @@ def test_comes_back_as_it_was_written() -> None:
     assert decode_event(RUN, 4, encode_event(event)) == event
 
 
-def test_of_a_newer_version_is_refused_rather_than_skipped() -> None:
+def test_of_a_newer_version_is_refused_rather_than_skipped():
     with pytest.raises(UnknownEvent, match="event 4 of run 'order-3' is a 'NodeDreamt'") as refused:
         decode_event(RUN, 4, b'{"type":"NodeDreamt","node":"charge"}')
 
@@ -38,6 +38,6 @@ def test_of_a_newer_version_is_refused_rather_than_skipped() -> None:
         b"[" * 100_000,
     ],
 )
-def test_that_is_none_is_corruption(data: bytes) -> None:
+def test_that_is_none_is_corruption(data):
     with pytest.raises(EventLogCorrupt, match="run 'order-3' is corrupt: event 4 cannot be read"):
         decode_event(RUN, 4, data)

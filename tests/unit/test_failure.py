@@ -38,26 +38,26 @@ class Closed(Exception):
 
 
 class TestDescribe:
-    def test_keeps_type_message_and_traceback(self) -> None:
+    def test_keeps_type_message_and_traceback(self):
         failure = describe(raised(ValueError("no such text")))
 
         assert (failure.type, failure.message) == ("ValueError", "no such text")
         assert "test_failure.py" in failure.traceback
         assert failure.traceback.rstrip().endswith("ValueError: no such text")
 
-    def test_names_a_type_by_its_module(self) -> None:
+    def test_names_a_type_by_its_module(self):
         assert describe(Unreadable()).type == f"{__name__}.Unreadable"
 
-    def test_keeps_the_code_of_an_error_of_ours(self) -> None:
+    def test_keeps_the_code_of_an_error_of_ours(self):
         found = describe(RunNotFound(run_id="order-42"))
 
         assert found.code == "run.not_found"
         assert msgspec.json.decode(msgspec.json.encode(found), type=Failure) == found
 
-    def test_stores_no_code_where_there_is_none(self) -> None:
+    def test_stores_no_code_where_there_is_none(self):
         assert "code" not in msgspec.to_builtins(describe(ValueError("broken")))
 
-    def test_keeps_the_chain_of_causes_nearest_first(self) -> None:
+    def test_keeps_the_chain_of_causes_nearest_first(self):
         lowest = raised(OSError("cut"))
         middle = raised(ConnectionError("no answer"), lowest)
 
@@ -68,20 +68,20 @@ class TestDescribe:
             Cause(type="OSError", message="cut"),
         )
 
-    def test_keeps_what_was_being_handled_when_it_was_raised(self) -> None:
+    def test_keeps_what_was_being_handled_when_it_was_raised(self):
         error = ValueError("bad")
         error.__context__ = KeyError("x")
 
         assert describe(error).causes == (Cause(type="KeyError", message="'x'"),)
 
-    def test_leaves_out_a_context_that_was_set_aside(self) -> None:
+    def test_leaves_out_a_context_that_was_set_aside(self):
         error = ValueError("bad")
         error.__context__ = KeyError("x")
         error.__suppress_context__ = True  # what ``from None`` does
 
         assert describe(error).causes == ()
 
-    def test_is_bounded_whatever_it_describes(self) -> None:
+    def test_is_bounded_whatever_it_describes(self):
         error: BaseException = OSError("the lowest")
         for number in range(2 * CAUSES_MAX):
             error = raised(ValueError(f"{number} " + "x" * 10 * MESSAGE_MAX + " end"), error)
@@ -94,35 +94,35 @@ class TestDescribe:
         assert all(len(cause.message) <= MESSAGE_MAX for cause in failure.causes)
         assert failure.message.endswith(" end"), "both ends are kept"
 
-    def test_does_not_go_round_in_a_circle_of_causes(self) -> None:
+    def test_does_not_go_round_in_a_circle_of_causes(self):
         first, second = ValueError("first"), ValueError("second")
         first.__cause__, second.__cause__ = second, first
 
         assert [cause.message for cause in describe(first).causes] == ["second"]
 
-    def test_survives_an_error_that_cannot_be_read(self) -> None:
+    def test_survives_an_error_that_cannot_be_read(self):
         assert "without a readable message" in describe(Unreadable()).message
 
-    def test_keeps_the_message_of_an_error_whose_attributes_fail(self) -> None:
+    def test_keeps_the_message_of_an_error_whose_attributes_fail(self):
         failure = describe(raised(Evasive("the disk is full"), KeyError("page")))
 
         assert (failure.type, failure.message) == (f"{__name__}.Evasive", "the disk is full")
         assert "the disk is full" in failure.traceback
         assert failure.causes == (Cause(type="KeyError", message="'page'"),)
 
-    def test_survives_an_error_that_refuses_everything(self) -> None:
+    def test_survives_an_error_that_refuses_everything(self):
         failure = describe(raised(Closed("the disk is full")))
 
         assert (failure.type, failure.causes) == (f"{__name__}.Closed", ())
         assert "the disk is full" in failure.message
 
-    def test_keeps_only_type_names_that_every_store_can_keep(self) -> None:
+    def test_keeps_only_type_names_that_every_store_can_keep(self):
         odd = type("Odd", (Exception,), {"__module__": "zero \x00 byte"})
 
         assert describe(odd()).type == "zero \\x00 byte.Odd"
 
     @pytest.mark.parametrize("text", ["zero \x00 byte", "half \udc80 of a pair"])
-    def test_keeps_only_text_that_every_store_can_keep(self, text: str) -> None:
+    def test_keeps_only_text_that_every_store_can_keep(self, text):
         message = describe(ValueError(text)).message
 
         message.encode()

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from perdure import Flow
-from perdure.diagnostics import Path
 from perdure.flows.check import TITLE_MAX
 from perdure.model.graph import ApprovalNode, Call, DefaultAnswer, Escalation, Input
 from tests.unit.flow_samples import (
@@ -41,11 +40,11 @@ def approval(flow: Flow, id: str = "approve") -> ApprovalNode:
     return node
 
 
-def test_need_no_more_than_a_title() -> None:
+def test_need_no_more_than_a_title():
     assert approval(asked()) == ApprovalNode(id="approve", title="Pay?")
 
 
-def test_are_told_everything_in_one_call() -> None:
+def test_are_told_everything_in_one_call():
     flow = asked(
         "Pay {{ order.total }}?",
         message="To {{ name }}",
@@ -92,7 +91,7 @@ def test_are_told_everything_in_one_call() -> None:
     )
 
 
-def test_lead_on_from_the_ports_of_their_answers() -> None:
+def test_lead_on_from_the_ports_of_their_answers():
     flow = (
         asked(
             answers=["approve", "reject", "later"],
@@ -117,7 +116,7 @@ def test_lead_on_from_the_ports_of_their_answers() -> None:
     assert not flow.graph.definition.gathers
 
 
-def test_are_called_by_name_or_counted() -> None:
+def test_are_called_by_name_or_counted():
     flow = asked().approve("Again?").approve("Last?", name="last").build()
 
     assert list(flow.graph.nodes) == ["fetch", "approve", "approve-2", "last"]
@@ -126,22 +125,22 @@ def test_are_called_by_name_or_counted() -> None:
 @pytest.mark.parametrize(
     "policy,quorum", [("any", 1), ("all", 0), (2, 2), ({"at_least": 3}, 3), (5, 5)]
 )
-def test_say_how_many_must_agree(policy: Any, quorum: int) -> None:
+def test_say_how_many_must_agree(policy, quorum):
     """More than there are deciders: a role may stand for several people."""
     assert approval(asked(deciders=["finance", "lead"], policy=policy)).quorum == quorum
 
 
-def test_may_need_several_of_anyone() -> None:
+def test_may_need_several_of_anyone():
     assert approval(asked(policy=2)).deciders == ()
 
 
-def test_escalate_by_pairs_too() -> None:
+def test_escalate_by_pairs_too():
     flow = asked(deciders=["a"], escalate=[("1d", ["cfo"]), ["2d", ["ceo"]]])
 
     assert [each.deciders for each in approval(flow).escalations] == [("cfo",), ("ceo",)]
 
 
-def test_tell_people_by_a_function_beside_what_comes_before() -> None:
+def test_tell_people_by_a_function_beside_what_comes_before():
     flow = Flow("orders").then(score).approve("Pay?", notify=lambda notice: None).build()
 
     node = flow.graph.nodes["approve"]
@@ -151,7 +150,7 @@ def test_tell_people_by_a_function_beside_what_comes_before() -> None:
 
 
 @pytest.mark.parametrize("on_timeout", ["fail", "continue"])
-def test_need_a_deadline_only_for_what_follows_it(on_timeout: str) -> None:
+def test_need_a_deadline_only_for_what_follows_it(on_timeout):
     flow = asked(deadline="1d", on_timeout=on_timeout)
 
     assert approval(flow).on_timeout == on_timeout
@@ -160,7 +159,7 @@ def test_need_a_deadline_only_for_what_follows_it(on_timeout: str) -> None:
 @pytest.mark.parametrize(
     "decision,data", [("approve", None), ("reject", None), ("approve", {"amount": 1})]
 )
-def test_may_have_an_answer_that_counts_at_the_deadline(decision: str, data: Any) -> None:
+def test_may_have_an_answer_that_counts_at_the_deadline(decision, data):
     """The fields that it leaves out may be there already."""
     flow = asked(form=FORM, deadline="1d", on_timeout={"decision": decision, "data": data})
 
@@ -262,7 +261,7 @@ def test_may_have_an_answer_that_counts_at_the_deadline(decision: str, data: Any
         ({"deadlin": "1d"}, "argument.unknown", ("deadlin",)),
     ],
 )
-def test_are_refused_where_they_cannot_work(options: Any, code: str, where: Path) -> None:
+def test_are_refused_where_they_cannot_work(options, code, where):
     fault = only_fault(asked(**options))
 
     assert (fault.code, fault.where) == (code, ("nodes", "approve", *where))
@@ -279,7 +278,7 @@ def test_are_refused_where_they_cannot_work(options: Any, code: str, where: Path
         ("on_reject", "later"),
     ],
 )
-def test_ports_are_not_called_like_answers(option: str, port: str) -> None:
+def test_ports_are_not_called_like_answers(option, port):
     flow = asked(answers=["approve", "reject", "later"], deadline="1d", **{option: port})
 
     fault = only_fault(flow.then(refuse, after=f"approve:{port}"))
@@ -287,19 +286,19 @@ def test_ports_are_not_called_like_answers(option: str, port: str) -> None:
     assert fault.args["decision"] == (port if option == "on_timeout" else "")
 
 
-def test_rejection_may_lead_to_the_port_of_its_name() -> None:
+def test_rejection_may_lead_to_the_port_of_its_name():
     flow = asked(on_reject="reject").then(refuse, after="approve:reject")
 
     assert links(flow.build()) == {("fetch", "approve"), ("approve:reject", "refuse")}
 
 
-def test_rejection_and_timeout_may_lead_to_the_same_port() -> None:
+def test_rejection_and_timeout_may_lead_to_the_same_port():
     flow = asked(deadline="1d", on_timeout="refused", on_reject="refused")
 
     assert approval(flow.then(refuse, after="approve:refused")).on_reject == "refused"
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_told_at_once():
     told = codes(asked("", policy="all", answers=["ok"], deadline="soon", show=["x"]))
 
     assert len(told) == 5

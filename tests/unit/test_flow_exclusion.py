@@ -49,7 +49,7 @@ def passed_in_runs(graph: Graph) -> list[set[Exit]]:
 
 
 @given(graphs())
-def test_what_is_called_exclusive_is_never_passed_together(graph: Graph) -> None:
+def test_what_is_called_exclusive_is_never_passed_together(graph):
     exclusion, runs = Exclusion(graph), passed_in_runs(graph)
     exits = [(id, port) for id, node in graph.nodes.items() for port in ports_of(node)]
 
@@ -59,7 +59,7 @@ def test_what_is_called_exclusive_is_never_passed_together(graph: Graph) -> None
 
 
 @given(graphs())
-def test_several_are_exclusive_if_all_pairs_are(graph: Graph) -> None:
+def test_several_are_exclusive_if_all_pairs_are(graph):
     exclusion = Exclusion(graph)
     exits = [(id, port) for id, node in graph.nodes.items() for port in ports_of(node)]
 
@@ -68,7 +68,7 @@ def test_several_are_exclusive_if_all_pairs_are(graph: Graph) -> None:
         assert exclusion.are_exclusive(several) is pairs
 
 
-def test_branches_of_a_route_are_exclusive_however_they_go_on() -> None:
+def test_branches_of_a_route_are_exclusive_however_they_go_on():
     # n0 routes to n1 (x), n2 (y) and n3 (z); n4 takes x or y; n5 forks off n1
     graph = a_graph(
         {0}, [(0, 1, "x"), (0, 2, "y"), (0, 3, "z"), (1, 4, ""), (2, 4, ""), (1, 5, "")], 6
@@ -82,13 +82,13 @@ def test_branches_of_a_route_are_exclusive_however_they_go_on() -> None:
     assert not exclusion.are_exclusive([("n1", ""), ("n1", "")])
 
 
-def test_branches_of_a_fork_are_not() -> None:
+def test_branches_of_a_fork_are_not():
     graph = a_graph(set(), [(0, 1, ""), (0, 2, "")], 3)
 
     assert not Exclusion(graph).are_exclusive([("n1", ""), ("n2", "")])
 
 
-def test_routes_of_different_branches_are_not() -> None:
+def test_routes_of_different_branches_are_not():
     graph = a_graph({1, 2}, [(0, 1, ""), (0, 2, "")], 3)
     exclusion = Exclusion(graph)
 
@@ -96,7 +96,7 @@ def test_routes_of_different_branches_are_not() -> None:
     assert exclusion.are_exclusive([("n1", "x"), ("n1", "y")])
 
 
-def test_a_long_ladder_is_analysed_quickly() -> None:
+def test_a_long_ladder_is_analysed_quickly():
     size = 20_000
     rungs = [(n, n + 2, "") for n in range(size - 2)]
     across = [(n, n + 1, "") for n in range(0, size - 1, 2)]

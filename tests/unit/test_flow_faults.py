@@ -30,7 +30,7 @@ anything: Any = object()
 UNUSABLE: Any = {"retries": -1, "timeout": "blah", "priority": 9, "tags": 3, "queue": ""}
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_told_at_once():
     flow = (
         Flow("orders")
         .then(lambda order: order)
@@ -54,13 +54,13 @@ def test_all_faults_are_told_at_once() -> None:
     )
 
 
-def test_the_error_is_one_of_input_and_lists_every_fault() -> None:
+def test_the_error_is_one_of_input_and_lists_every_fault():
     with pytest.raises(InvalidInput, match=r"flow 'orders' cannot be built:\n  - .*\n  - "):
         Flow("orders").then(lambda a: a).then(lambda b: b).build()
 
 
 class TestNames:
-    def test_a_plain_function_needs_one(self) -> None:
+    def test_a_plain_function_needs_one(self):
         def plain(order: Any) -> Any:
             return order
 
@@ -68,7 +68,7 @@ class TestNames:
 
         assert (fault.code, call_of(fault)) == ("flow.function_name", ".then number 1")
 
-    def test_a_lambda_in_a_branch_says_where_it_is(self) -> None:
+    def test_a_lambda_in_a_branch_says_where_it_is(self):
         branch: Any = [fetch, lambda order: order]
         flow = Flow("orders").fork(a=branch, b=charge)
 
@@ -78,7 +78,7 @@ class TestNames:
             ".fork number 1, branch 'a', item 2",
         )
 
-    def test_are_told_with_both_places_if_used_twice(self) -> None:
+    def test_are_told_with_both_places_if_used_twice(self):
         flow = Flow("orders").fork(a=fetch, b=Flow().then(charge).then(fetch))
 
         fault = only_fault(flow)
@@ -87,36 +87,36 @@ class TestNames:
         assert fault.args["there"] == ".fork number 1, branch 'a'"
 
     @pytest.mark.parametrize("name", ["", "a b", "-a", ".a", "a:b", "a#1", "a[0]", "ä", "x" * 129])
-    def test_of_nodes_must_be_usable(self, name: str) -> None:
+    def test_of_nodes_must_be_usable(self, name):
         assert codes(Flow("orders").then(fetch, name=name)) == ["flow.node_id"]
 
     @pytest.mark.parametrize("name", ["a", "_a", "9", "a.b-c_d", "x" * 128])
-    def test_of_nodes_may_be_these(self, name: str) -> None:
+    def test_of_nodes_may_be_these(self, name):
         assert list(Flow("orders").then(fetch, name=name).build().graph.nodes) == [name]
 
-    def test_of_nodes_must_be_texts(self) -> None:
+    def test_of_nodes_must_be_texts(self):
         name: Any = 7
         assert codes(Flow("orders").then(fetch, name=name)) == ["argument.type"]
 
-    def test_of_tasks_that_cannot_be_ids_need_another(self) -> None:
+    def test_of_tasks_that_cannot_be_ids_need_another(self):
         spaced = task(name="two words")(lambda order: order)
 
         assert codes(Flow("orders").then(spaced)) == ["flow.node_id"]
         assert Flow("orders").then(spaced, name="two-words").build().name == "orders"
 
     @pytest.mark.parametrize("name", [None, "", "a@b", "x" * 201])
-    def test_of_flows_must_be_usable(self, name: str | None) -> None:
+    def test_of_flows_must_be_usable(self, name):
         fault = only_fault(Flow(name).then(fetch))
 
         assert fault.code in ("argument.name", "flow.name_reserved", "flow.needs_name")
         assert (fault.where, fault.source) == (("name",), None)
 
-    def test_too_long_together_are_refused(self) -> None:
+    def test_too_long_together_are_refused(self):
         flow = Flow("f" * 150).then(lambda order: order, name="n" * 100)
 
         assert codes(flow) == ["argument.name"]
 
-    def test_of_different_tasks_must_differ(self) -> None:
+    def test_of_different_tasks_must_differ(self):
         other = task(name="fetch")(lambda order: order)
         flow = Flow("orders").then(fetch).then(other, name="again")
 
@@ -126,12 +126,12 @@ class TestNames:
 
 
 class TestTasks:
-    def test_with_limits_computed_from_the_input_are_refused(self) -> None:
+    def test_with_limits_computed_from_the_input_are_refused(self):
         fault = only_fault(Flow("orders").then(limited))
 
         assert (fault.code, call_of(fault)) == ("flow.computed_limit", ".then number 1")
 
-    def test_with_such_limits_are_refused_wherever_they_are_called(self) -> None:
+    def test_with_such_limits_are_refused_wherever_they_are_called(self):
         flow = (
             Flow("orders")
             .then(fetch, undo=limited)
@@ -147,14 +147,14 @@ class TestTasks:
             ("route", "key"),
         ]
 
-    def test_must_be_callable_with_one_value(self) -> None:
+    def test_must_be_callable_with_one_value(self):
         assert codes(Flow("orders").then(needs_two)) == ["flow.one_value"]
 
-    def test_must_have_parameters_that_can_be_told(self) -> None:
+    def test_must_have_parameters_that_can_be_told(self):
         assert codes(Flow("orders").then(dict, name="as_dict")) == ["flow.no_signature"]
 
     @pytest.mark.parametrize("body", [None, 7, "fetch"])
-    def test_must_be_tasks(self, body: Any) -> None:
+    def test_must_be_tasks(self, body):
         assert codes(Flow("orders").then(body, name="x")) == ["flow.not_callable"]
 
     @pytest.mark.parametrize(
@@ -172,21 +172,21 @@ class TestTasks:
             {"retrys": 3},
         ],
     )
-    def test_are_called_with_usable_options(self, options: dict[str, Any]) -> None:
+    def test_are_called_with_usable_options(self, options):
         fault = only_fault(Flow("orders").then(fetch, **options))
 
         assert fault.where[:3] == ("nodes", "fetch", *options)
         assert call_of(fault) == ".then number 1"
 
     @pytest.mark.parametrize("add", [Flow.then, Flow.map, Flow.join])
-    def test_are_told_of_every_option_that_is_not_usable(self, add: Any) -> None:
+    def test_are_told_of_every_option_that_is_not_usable(self, add):
         flow = Flow("orders").fork(a=charge, b=decide)
         found = faults(add(flow, fetch, **UNUSABLE, undo=limited, on_error=""))
 
         for option in (*UNUSABLE, "undo", "on_error"):
             assert [each.where[:3] for each in found].count(("nodes", "fetch", option)) == 1
 
-    def test_are_told_of_every_option_of_what_decides(self) -> None:
+    def test_are_told_of_every_option_of_what_decides(self):
         flow = (
             Flow("orders")
             .loop(fetch, until=needs_two, max_iterations=0, on_max="", **UNUSABLE)
@@ -199,10 +199,10 @@ class TestTasks:
         assert calls.count(".route number 1") == 6
 
     @pytest.mark.parametrize("body", [limited, needs_two, None])
-    def test_that_cannot_be_called_hide_no_option(self, body: Any) -> None:
+    def test_that_cannot_be_called_hide_no_option(self, body):
         assert len(faults(Flow("orders").then(body, name="x", **UNUSABLE))) == 6
 
-    def test_are_told_of_every_option_that_there_is_not(self) -> None:
+    def test_are_told_of_every_option_that_there_is_not(self):
         options: Any = {"retrys": 3, "undoing": fetch}
         found = faults(Flow("orders").then(fetch, **options).route("kind", {"a": None}, **options))
 
@@ -213,45 +213,45 @@ class TestTasks:
 
 
 class TestForks:
-    def test_must_be_joined_before_anything_follows(self) -> None:
+    def test_must_be_joined_before_anything_follows(self):
         flow = Flow("orders").fork(a=fetch, b=charge).then(decide)
 
         fault = only_fault(flow)
         assert (fault.code, fault.where) == ("flow.fork_not_joined", ("nodes", "decide"))
         assert fault.args["fork"] == ".fork number 1"
 
-    def test_must_be_joined_before_they_divide_again(self) -> None:
+    def test_must_be_joined_before_they_divide_again(self):
         flow = Flow("orders").fork(a=fetch).fork(b=charge)
 
         fault = only_fault(flow)
         assert (fault.code, call_of(fault)) == ("flow.fork_not_joined", ".fork number 2")
         assert fault.args["fork"] == ".fork number 1"
 
-    def test_must_be_joined_inside_the_branch_of_a_route_that_goes_on(self) -> None:
+    def test_must_be_joined_inside_the_branch_of_a_route_that_goes_on(self):
         inner = Flow().fork(a=fetch, b=charge)
         flow = Flow("orders").route("kind", {"x": inner}).then(decide)
 
         assert only_fault(flow).args["fork"] == ".route number 1, branch 'x', .fork number 1"
 
-    def test_must_be_joined_inside_the_branch_of_a_fork(self) -> None:
+    def test_must_be_joined_inside_the_branch_of_a_fork(self):
         flow = Flow("orders").fork(a=Flow().fork(b=fetch, c=charge)).join(decide)
 
         fault = only_fault(flow)
         assert (fault.code, fault.args["branch"]) == ("flow.branch_forks", "a")
 
-    def test_need_branches(self) -> None:
+    def test_need_branches(self):
         assert codes(Flow("orders").then(fetch).fork())[0] == "flow.empty_fork"
 
     @pytest.mark.parametrize("branch", [[], Flow(), 7, "fetch", {"a": 1}])
-    def test_need_branches_with_something_in_them(self, branch: Any) -> None:
+    def test_need_branches_with_something_in_them(self, branch):
         flow = Flow("orders").then(fetch).fork({"a": branch, "b": charge})
 
         assert call_of(only_fault(flow)) == ".fork number 1, branch 'a'"
 
-    def test_have_nothing_to_hand_on_at_the_start(self) -> None:
+    def test_have_nothing_to_hand_on_at_the_start(self):
         assert codes(Flow("o").fork(a=None, b=fetch)) == ["flow.nothing_before"]
 
-    def test_cannot_hand_a_value_on_to_nobody(self) -> None:
+    def test_cannot_hand_a_value_on_to_nobody(self):
         flow = Flow("orders").then(fetch).fork(a=None, b=charge)
 
         fault = only_fault(flow)
@@ -259,43 +259,43 @@ class TestForks:
 
 
 class TestJoins:
-    def test_of_nothing_are_refused(self) -> None:
+    def test_of_nothing_are_refused(self):
         fault = only_fault(Flow("orders").then(fetch).join(decide))
 
         assert (fault.code, call_of(fault)) == ("flow.no_fork", ".join number 1")
 
     @pytest.mark.parametrize("after", [[], {}, ()])
-    def test_of_no_names_are_refused(self, after: Any) -> None:
+    def test_of_no_names_are_refused(self, after):
         flow = Flow("orders").then(fetch).then(decide, after=after)
 
         assert codes(flow) == ["flow.joins_nothing"]
 
-    def test_take_a_task(self) -> None:
+    def test_take_a_task(self):
         body: Any = child
         flow = Flow("orders").fork(a=fetch, b=charge).join(body)
 
         assert codes(flow)[0] == "flow.child_joins"
 
-    def test_are_needed_where_a_node_takes_one_value(self) -> None:
+    def test_are_needed_where_a_node_takes_one_value(self):
         flow = Flow("orders").fork(a=fetch, b=charge).delay("1s", after=["fetch", "charge"])
 
         assert codes(flow) == ["flow.takes_one_value"]
 
-    def test_name_what_they_gather_by_id(self) -> None:
+    def test_name_what_they_gather_by_id(self):
         after: Any = [fetch]
         flow = Flow("orders").then(fetch).then(decide, after=after)
 
         fault = only_fault(flow)
         assert (fault.code, fault.where) == ("flow.not_an_id", ("nodes", "decide", "after"))
 
-    def test_name_each_once(self) -> None:
+    def test_name_each_once(self):
         flow = Flow("orders").then(fetch).then(decide, after=["fetch", "fetch"])
 
         assert codes(flow) == ["flow.duplicate_edge"]
 
 
 class TestRoutes:
-    def test_need_a_branch_for_every_declared_key(self) -> None:
+    def test_need_a_branch_for_every_declared_key(self):
         flow = Flow("orders").route("kind", {"pay": charge}, keys=["pay", "reject", True])
 
         assert [(each.code, each.args["key"]) for each in faults(flow)] == [
@@ -303,51 +303,51 @@ class TestRoutes:
             ("flow.missing_branch", "true"),
         ]
 
-    def test_declare_keys_in_a_list(self) -> None:
+    def test_declare_keys_in_a_list(self):
         keys: Any = "pay"
         flow = Flow("orders").route("kind", {"pay": charge}, keys=keys)
 
         fault = only_fault(flow)
         assert (fault.code, fault.where[2:]) == ("argument.type", ("keys",))
 
-    def test_may_leave_declared_keys_to_the_default(self) -> None:
+    def test_may_leave_declared_keys_to_the_default(self):
         flow = Flow("o").route("kind", {"pay": charge}, default=fetch, keys=["pay", "reject"])
 
         assert flow.build().name == "o"
 
-    def test_have_no_branch_for_a_key_that_is_not_declared(self) -> None:
+    def test_have_no_branch_for_a_key_that_is_not_declared(self):
         flow = Flow("orders").route("kind", {"pay": charge, "rejct": fetch}, keys=["pay", "reject"])
 
         fault = faults(flow)[1]
         assert (fault.code, fault.args["nearest"]) == ("flow.undeclared_branch", ("reject",))
 
-    def test_need_branches(self) -> None:
+    def test_need_branches(self):
         assert codes(Flow("orders").route("kind", {})) == ["flow.empty_route"]
 
     @pytest.mark.parametrize("branches", [{1.5: charge}, {None: charge}, {1: charge, "1": fetch}])
-    def test_need_keys_that_tell_branches_apart(self, branches: Any) -> None:
+    def test_need_keys_that_tell_branches_apart(self, branches):
         found = codes(Flow("orders").route("kind", branches))
 
         assert found[0] in ("flow.branch_key", "flow.duplicate_branch")
 
-    def test_have_one_default(self) -> None:
+    def test_have_one_default(self):
         flow = Flow("orders").route("kind", {"default": charge}, default=fetch)
 
         assert codes(flow) == ["flow.two_defaults"]
 
-    def test_cannot_go_on_without_a_key(self) -> None:
+    def test_cannot_go_on_without_a_key(self):
         flow = Flow("orders").route("kind", {"pay": charge}, on_error="continue")
 
         assert codes(flow) == ["flow.route_continues"]
 
-    def test_have_to_be_left_from_a_port(self) -> None:
+    def test_have_to_be_left_from_a_port(self):
         flow = Flow("o").route("kind", {"pay": None, "no": None}).node("x", fetch, after="route")
 
         fault = only_fault(flow)
         assert (fault.code, fault.args["ports"]) == ("flow.port_needed", ("route:no", "route:pay"))
 
     @pytest.mark.parametrize("option", ["undo", "ports", "inputs"])
-    def test_do_not_take_what_only_other_nodes_do(self, option: str) -> None:
+    def test_do_not_take_what_only_other_nodes_do(self, option):
         options: Any = {option: fetch}
         flow = Flow("orders").route("kind", {"pay": charge}, **options)
 
@@ -356,7 +356,7 @@ class TestRoutes:
 
 
 class TestOtherKinds:
-    def test_delays_need_a_duration(self) -> None:
+    def test_delays_need_a_duration(self):
         fault = only_fault(Flow("orders").delay("soon"))
 
         assert (fault.code, fault.where) == ("argument.duration", ("nodes", "delay", "delay"))
@@ -364,36 +364,36 @@ class TestOtherKinds:
     @pytest.mark.parametrize(
         "options", [{"timeout": 0}, {"timeout": "x"}, {"on_timeout": "late"}, {"name": 3}]
     )
-    def test_waits_need_usable_options(self, options: dict[str, Any]) -> None:
+    def test_waits_need_usable_options(self, options):
         found = faults(Flow("o").wait_for_signal("go", **options))[0]
 
         assert call_of(found) == ".wait_for_signal number 1"
 
     @pytest.mark.parametrize("signal", ["", None, 7])
-    def test_waits_need_a_signal(self, signal: Any) -> None:
+    def test_waits_need_a_signal(self, signal):
         fault = only_fault(Flow("orders").wait_for_signal(signal))
 
         assert (fault.code, fault.where[2:]) == ("argument.name", ("signal",))
 
     @pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, "2"])
-    def test_maps_need_a_usable_concurrency(self, concurrency: Any) -> None:
+    def test_maps_need_a_usable_concurrency(self, concurrency):
         fault = only_fault(Flow("orders").map(fetch, concurrency=concurrency))
 
         assert fault.where == ("nodes", "fetch", "concurrency")
 
     @pytest.mark.parametrize("over", ["", 7])
-    def test_maps_need_a_usable_key(self, over: Any) -> None:
+    def test_maps_need_a_usable_key(self, over):
         fault = only_fault(Flow("orders").map(fetch, over=over))
 
         assert (fault.code, fault.where[2:]) == ("argument.name", ("over",))
 
     @pytest.mark.parametrize("most", [0, -1, 1.5, None, "2", True])
-    def test_loops_need_a_usable_bound(self, most: Any) -> None:
+    def test_loops_need_a_usable_bound(self, most):
         fault = only_fault(Flow("orders").loop(fetch, until="done", max_iterations=most))
 
         assert fault.where == ("nodes", "fetch", "max_iterations")
 
-    def test_loops_need_an_end(self) -> None:
+    def test_loops_need_an_end(self):
         until: Any = None
 
         fault = only_fault(Flow("orders").loop(fetch, until=until))
@@ -401,26 +401,26 @@ class TestOtherKinds:
         assert (fault.code, fault.where[2:]) == ("flow.not_callable", ("until",))
 
     @pytest.mark.parametrize("flow", [Flow("o").then(fetch), fetch, None])
-    def test_child_flows_must_be_built(self, flow: Any) -> None:
+    def test_child_flows_must_be_built(self, flow):
         assert codes(Flow("orders").then(charge).flow(flow)) == ["flow.not_built"]
 
-    def test_bodies_that_are_flows_must_be_built(self) -> None:
+    def test_bodies_that_are_flows_must_be_built(self):
         body: Any = Flow().then(fetch)
 
         assert codes(Flow("orders").map(body))[0] == "flow.not_built"
 
-    def test_child_flows_have_their_own_settings(self) -> None:
+    def test_child_flows_have_their_own_settings(self):
         fault = only_fault(Flow("orders").map(child, retries=3))
 
         assert (fault.code, fault.where[2:]) == ("flow.task_option", ("retries",))
 
-    def test_child_flows_do_not_gather(self) -> None:
+    def test_child_flows_do_not_gather(self):
         flow = Flow("orders").fork(a=fetch, b=charge).node("c", child, after=["fetch", "charge"])
 
         assert codes(flow) == ["flow.takes_one_value"]
 
     @pytest.mark.parametrize("options", [{"on_error": "x"}, {"on_max": "x"}])
-    def test_ports_must_be_followed(self, options: dict[str, Any]) -> None:
+    def test_ports_must_be_followed(self, options):
         [option] = options
         fault = only_fault(Flow("orders").loop(fetch, until="done", **options))
 
@@ -428,39 +428,39 @@ class TestOtherKinds:
 
 
 class TestFlows:
-    def test_without_nodes_are_refused(self) -> None:
+    def test_without_nodes_are_refused(self):
         assert codes(Flow("orders")) == ["flow.empty"]
 
-    def test_with_a_cycle_are_refused(self) -> None:
+    def test_with_a_cycle_are_refused(self):
         flow = Flow("orders").node("a", fetch, after="b").node("b", charge, after="a")
 
         fault = only_fault(flow)
         assert (fault.code, fault.args["ids"]) == ("flow.cycle", ("a", "b"))
 
-    def test_cannot_be_part_of_themselves(self) -> None:
+    def test_cannot_be_part_of_themselves(self):
         flow = Flow("orders").then(fetch)
         flow.fork(a=flow, b=charge)
 
         assert codes(flow) == ["flow.contains_itself"]
 
-    def test_cannot_be_nested_without_end(self) -> None:
+    def test_cannot_be_nested_without_end(self):
         flow = Flow().then(fetch)
         for _ in range(60):
             flow = Flow("orders").then(flow)
 
         assert codes(flow)[0] == "flow.nested_too_deep"
 
-    def test_that_are_not_built_take_no_name_of_their_own(self) -> None:
+    def test_that_are_not_built_take_no_name_of_their_own(self):
         assert codes(Flow("orders").then(Flow().then(fetch), name="x")) == ["flow.inlined_options"]
 
-    def test_say_what_follows_failure(self) -> None:
+    def test_say_what_follows_failure(self):
         on_failure: Any = "ignore"
 
         fault = only_fault(Flow("o", on_failure=on_failure).then(fetch))
 
         assert (fault.code, fault.where) == ("argument.choice", ("on_failure",))
 
-    def test_are_still_open_to_be_mended(self) -> None:
+    def test_are_still_open_to_be_mended(self):
         flow = Flow("orders").then(fetch).node("x", charge, after="decide")
         assert faults(flow)
 
@@ -498,7 +498,7 @@ class TestFaultsAsData:
             (Flow("f").then(fetch, after="x"), "flow.unknown_node", ("fetch", "after")),
         ],
     )
-    def test_have_a_code_and_a_place(self, flow: Flow, code: str, where: tuple[str, ...]) -> None:
+    def test_have_a_code_and_a_place(self, flow, code, where):
         with pytest.raises(InvalidFlow) as caught:
             flow.build()
 
@@ -506,17 +506,17 @@ class TestFaultsAsData:
         assert fault.code == code
         assert fault.where == ("nodes", *where)
 
-    def test_of_no_single_node_have_no_node(self) -> None:
+    def test_of_no_single_node_have_no_node(self):
         cycle = Flow("f").node("a", fetch, after="b").node("b", charge, after="a")
         for flow, code in ((cycle, "flow.cycle"), (Flow("f"), "flow.empty")):
             fault = only_fault(flow)
 
             assert (fault.code, fault.where, fault.source) == (code, (), None)
 
-    def test_have_the_call_of_their_node(self) -> None:
+    def test_have_the_call_of_their_node(self):
         assert only_fault(Flow("f").map(fetch, over="")).source == Source(call=".map number 1")
 
-    def test_keep_all_of_it_when_pickled_or_copied(self) -> None:
+    def test_keep_all_of_it_when_pickled_or_copied(self):
         with pytest.raises(InvalidFlow) as caught:
             Flow("f").then(fetch, retries=-3).then(charge, after="x").build()
 
@@ -524,7 +524,7 @@ class TestFaultsAsData:
             assert same.faults == caught.value.faults
             assert same.errors == caught.value.errors
 
-    def test_are_told_with_node_and_call(self) -> None:
+    def test_are_told_with_node_and_call(self):
         with pytest.raises(InvalidFlow) as caught:
             Flow("f").then(fetch, undo=7).build()  # type: ignore[call-overload]
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from perdure import Flow, task
-from perdure.diagnostics import Path
 from perdure.flows.built import BuiltFlow
 from perdure.model.graph import Check, Input, TaskNode, inputs_of
 from tests.unit.flow_samples import (
@@ -64,9 +63,7 @@ class TestSources:
             ("secret.API_KEY", Input(name="x", secret="API_KEY")),
         ],
     )
-    def test_are_a_node_the_input_of_the_run_or_a_secret(
-        self, source: str, expected: Input
-    ) -> None:
+    def test_are_a_node_the_input_of_the_run_or_a_secret(self, source, expected):
         assert input_named(sent({"x": source}).build(), "x") == expected
 
     @pytest.mark.parametrize(
@@ -81,9 +78,7 @@ class TestSources:
             ("secret.output", "secret", ()),
         ],
     )
-    def test_mean_the_node_with_the_longest_id_that_fits(
-        self, source: str, node: str, path: tuple[str, ...]
-    ) -> None:
+    def test_mean_the_node_with_the_longest_id_that_fits(self, source, node, path):
         flow = Flow("orders")
         for id in ("a", "a.b", "a.output", "input", "secret"):
             flow.then(decide, name=id)
@@ -91,7 +86,7 @@ class TestSources:
 
         assert input_named(flow.build(), "x") == Input(name="x", source=node, path=path)
 
-    def test_may_be_nodes_that_are_added_later(self) -> None:
+    def test_may_be_nodes_that_are_added_later(self):
         flow = (
             Flow("orders")
             .node("send", takes_all, after="last", inputs={"x": "first.output"})
@@ -101,13 +96,13 @@ class TestSources:
 
         assert input_named(flow.build(), "x").source == "first"
 
-    def test_may_have_a_default(self) -> None:
+    def test_may_have_a_default(self):
         flow = sent({"x": {"from": "fetch.output.a", "default": [1]}}, on_missing="default").build()
 
         assert input_named(flow, "x") == Input(name="x", source="fetch", path=("a",), default=[1])
         assert task_at(flow, "send").on_missing == "default"
 
-    def test_are_kept_in_the_order_of_their_names(self) -> None:
+    def test_are_kept_in_the_order_of_their_names(self):
         flow = sent({"b": "input.b", "a": "input.a"}).build()
 
         assert [each.name for each in task_at(flow, "send").inputs] == ["a", "b"]
@@ -141,26 +136,26 @@ class TestSources:
             ({"x": {"from": "input.a", "default": 0}}, "flow.unused_default", ("inputs", "x")),
         ],
     )
-    def test_are_refused_where_they_mean_nothing(self, inputs: Any, code: str, where: Path) -> None:
+    def test_are_refused_where_they_mean_nothing(self, inputs, code, where):
         fault = only_fault(sent(inputs))
 
         assert (fault.code, fault.where) == (code, ("nodes", "send", *where))
         assert call_of(fault) == ".then number 2"
 
-    def test_are_told_how_they_would_be_written(self) -> None:
+    def test_are_told_how_they_would_be_written(self):
         assert only_fault(sent({"x": "fetch.total"})).args["correct"] == "fetch.output.total"
 
-    def test_have_no_default_if_they_are_secrets(self) -> None:
+    def test_have_no_default_if_they_are_secrets(self):
         source = {"from": "secret.KEY", "default": "x"}
 
         assert codes(sent({"x": source}, on_missing="default")) == ["flow.secret_default"]
 
-    def test_that_are_missing_mean_one_of_three_things(self) -> None:
+    def test_that_are_missing_mean_one_of_three_things(self):
         fault = only_fault(sent({"x": "input"}, on_missing="ignore"))
 
         assert (fault.code, fault.where[2:]) == ("argument.choice", ("on_missing",))
 
-    def test_all_faults_are_told_at_once(self) -> None:
+    def test_all_faults_are_told_at_once(self):
         told = faults(sent({"a": "fetch", "b": 7, "c": "later.output", "run": "input"}))
 
         assert sorted((each.where[-1], each.code) for each in told) == [
@@ -172,7 +167,7 @@ class TestSources:
 
 
 class TestUpstream:
-    def test_is_everything_that_an_edge_leads_from(self) -> None:
+    def test_is_everything_that_an_edge_leads_from(self):
         flow = (
             Flow("orders")
             .then(fetch)
@@ -183,7 +178,7 @@ class TestUpstream:
         assert input_named(flow.build(), "y").source == "decide"
 
     @pytest.mark.parametrize("source", ["charge", "send", "last"])
-    def test_is_nothing_beside_it_behind_it_or_itself(self, source: str) -> None:
+    def test_is_nothing_beside_it_behind_it_or_itself(self, source):
         flow = (
             Flow("orders")
             .then(fetch)
@@ -196,14 +191,14 @@ class TestUpstream:
         assert (fault.code, fault.args["source"]) == ("flow.not_upstream", source)
         assert fault.where == ("nodes", "send", "inputs", "x")
 
-    def test_has_only_nodes_that_there_are(self) -> None:
+    def test_has_only_nodes_that_there_are(self):
         near, other = only_fault(sent({"x": "fetsh.output.a"})), only_fault(sent({"x": "b.output"}))
 
         assert near.code == other.code == "flow.unknown_node"
         assert near.args["nearest"] == ("fetch",)
         assert other.args["known"] == ("fetch",)
 
-    def test_may_be_skipped_on_a_way_to_it(self) -> None:
+    def test_may_be_skipped_on_a_way_to_it(self):
         flow = (
             Flow("orders")
             .route("kind", {"a": charge, "b": decide})
@@ -212,7 +207,7 @@ class TestUpstream:
 
         assert input_named(flow.build(), "x").source == "charge"
 
-    def test_is_not_asked_for_behind_a_cycle(self) -> None:
+    def test_is_not_asked_for_behind_a_cycle(self):
         flow = (
             Flow("orders")
             .node("a", fetch, after="b")
@@ -222,7 +217,7 @@ class TestUpstream:
 
         assert codes(flow) == ["flow.cycle", "flow.unreachable"]
 
-    def test_is_found_in_large_flows_in_time(self) -> None:
+    def test_is_found_in_large_flows_in_time(self):
         flow = Flow("large").then(decide, name="n0")
         for number in range(1, 3_000):
             source = f"n{number // 2}.output"
@@ -232,20 +227,20 @@ class TestUpstream:
 
 
 class TestArguments:
-    def test_are_the_inputs_by_name(self) -> None:
+    def test_are_the_inputs_by_name(self):
         flow = Flow("o").then(fetch).then(send, inputs={"order": "fetch.output", "who": "input"})
 
         node = task_at(flow.build(), "send")
         assert not node.is_plain
         assert node.config is None
 
-    def test_are_the_config_by_name_if_there_is_one(self) -> None:
+    def test_are_the_config_by_name_if_there_is_one(self):
         config = {"order": "{{ o.id }}", "urgent": True}
         flow = Flow("o").then(fetch).then(send, inputs={"o": "fetch.output"}, config=config)
 
         assert task_at(flow.build(), "send").config == config
 
-    def test_may_be_none_at_all(self) -> None:
+    def test_may_be_none_at_all(self):
         flow = Flow("o").then(takes_all, config={}).build()
 
         assert task_at(flow, "takes_all").config == {}
@@ -261,33 +256,33 @@ class TestArguments:
             ({"config": {"order": 1, "when": 2}}, "flow.no_parameter"),
         ],
     )
-    def test_must_fit_the_parameters(self, options: Any, code: str) -> None:
+    def test_must_fit_the_parameters(self, options, code):
         found = faults(Flow("o").then(send, **options))
 
         assert code in [fault.code for fault in found]
         assert {fault.where for fault in found} == {("nodes", "send", "body")}
 
-    def test_that_are_misspelled_are_told_with_the_nearest(self) -> None:
+    def test_that_are_misspelled_are_told_with_the_nearest(self):
         [unknown, missing] = faults(Flow("o").then(send, inputs={"ordr": "input"}))
 
         assert unknown.args["nearest"] == ("order",)
         assert (missing.code, missing.args["name"]) == ("flow.no_argument", "order")
 
-    def test_are_not_given_by_name_where_they_go_by_position(self) -> None:
+    def test_are_not_given_by_name_where_they_go_by_position(self):
         flow = Flow("o").then(by_position, inputs={"order": "input"})
 
         assert "flow.positional_parameter" in codes(flow)
 
-    def test_that_are_wrong_are_told_all_at_once(self) -> None:
+    def test_that_are_wrong_are_told_all_at_once(self):
         assert len(faults(Flow("o").then(send, inputs={"a": "input", "b": "input"}))) == 3
 
-    def test_do_not_count_the_context(self) -> None:
+    def test_do_not_count_the_context(self):
         def body(order: Any, ctx: Any) -> Any: ...
 
         flow = Flow("o").then(body, name="body", inputs={"order": "input"})
         assert task_at(flow.build(), "body").call.task == "o.body"
 
-    def test_of_a_task_with_several_need_names(self) -> None:
+    def test_of_a_task_with_several_need_names(self):
         @task
         def two(one: Any, other: Any) -> Any: ...
 
@@ -296,17 +291,17 @@ class TestArguments:
         assert len(task_at(named, "two").inputs) == 2
 
     @pytest.mark.parametrize("config", [7, ["a"], "text"])
-    def test_are_an_object(self, config: Any) -> None:
+    def test_are_an_object(self, config):
         assert codes(Flow("o").then(takes_all, config=config)) == ["argument.type"]
 
-    def test_can_be_stored(self) -> None:
+    def test_can_be_stored(self):
         flow = Flow("o").then(takes_all, config={"a": object()})
 
         assert codes(flow) == ["payload.not_serializable"]
 
 
 class TestNodesWithInputs:
-    def test_gather_nothing_along_their_edges(self) -> None:
+    def test_gather_nothing_along_their_edges(self):
         flow = (
             Flow("orders")
             .fork(a=fetch, b=charge)
@@ -317,7 +312,7 @@ class TestNodesWithInputs:
         assert not task_at(flow, "send").gathers
         assert links(flow) == {("fetch", "send"), ("charge", "send")}
 
-    def test_may_follow_several_that_are_there_together(self) -> None:
+    def test_may_follow_several_that_are_there_together(self):
         after = ["fetch", "charge"]
         inputs = {"x": "fetch.output"}
         flow = (
@@ -334,7 +329,7 @@ class TestNodesWithInputs:
         taking = [id for id, node in flow.graph.nodes.items() if inputs_of(node)]
         assert sorted(taking) == ["approve", "go", "loop", "map", "shipping"]
 
-    def test_that_wait_for_a_time_still_hand_on_one_value(self) -> None:
+    def test_that_wait_for_a_time_still_hand_on_one_value(self):
         inputs = {"x": "fetch.output"}
         one = Flow("o").then(fetch).delay(until="{{ x.due_at }}", inputs=inputs).build()
         several = (
@@ -346,19 +341,19 @@ class TestNodesWithInputs:
         assert input_named(one, "x", "delay").source == "fetch"
         assert codes(several) == ["flow.takes_one_value"]
 
-    def test_may_be_child_flows_after_then(self) -> None:
+    def test_may_be_child_flows_after_then(self):
         flow = Flow("o").then(fetch).then(shipping, inputs={"x": "fetch.output"}).build()
 
         assert input_named(flow, "x", "shipping").source == "fetch"
 
     @pytest.mark.parametrize("option", ["config", "ports", "check", "input_schema", "on_timeout"])
-    def test_that_are_child_flows_have_no_settings_of_tasks(self, option: str) -> None:
+    def test_that_are_child_flows_have_no_settings_of_tasks(self, option):
         options: Any = {option: {}}
 
         fault = only_fault(Flow("o").then(shipping, **options))
         assert (fault.code, fault.where[2:]) == ("flow.task_option", (option,))
 
-    def test_that_map_name_the_list(self) -> None:
+    def test_that_map_name_the_list(self):
         def mapped(**options: Any) -> Flow:
             return Flow("o").then(fetch).map(decide, **options)
 
@@ -370,7 +365,7 @@ class TestNodesWithInputs:
 
 
 class TestSettings:
-    def test_become_part_of_the_node(self) -> None:
+    def test_become_part_of_the_node(self):
         schema = {"type": "object"}
         condition = {"property": "total", "op": "gt", "value": 0}
         flow = (
@@ -429,13 +424,13 @@ class TestSettings:
             ({"on_timeout": "late"}, "flow.unused_port", ("on_timeout",)),
         ],
     )
-    def test_are_refused_where_they_cannot_work(self, options: Any, code: str, where: Path) -> None:
+    def test_are_refused_where_they_cannot_work(self, options, code, where):
         fault = only_fault(Flow("o").then(fetch, **options))
 
         assert (fault.code, fault.where) == (code, ("nodes", "fetch", *where))
         assert call_of(fault) == ".then number 1"
 
-    def test_a_port_that_nothing_follows_ends_there(self) -> None:
+    def test_a_port_that_nothing_follows_ends_there(self):
         flow = Flow("o").then(fetch, ports=["late"]).then(charge).build()
 
         assert flow.graph.ends == ["fetch", "charge"]

@@ -19,7 +19,7 @@ def charge(order: Any) -> Any: ...
 def pack(order: Any) -> Any: ...
 
 
-def test_shows_every_kind_and_what_leads_where() -> None:
+def test_shows_every_kind_and_what_leads_where():
     child = Flow("child").then(fetch).build()
     flow = (
         Flow("orders")
@@ -60,7 +60,7 @@ def test_shows_every_kind_and_what_leads_where() -> None:
     )
 
 
-def test_shows_who_decides_and_what_a_node_is() -> None:
+def test_shows_who_decides_and_what_a_node_is():
     flow = (
         Flow("orders")
         .use("note", {"text": "x"}, name="begin")
@@ -100,14 +100,14 @@ def test_shows_who_decides_and_what_a_node_is() -> None:
     )
 
 
-def test_takes_no_text_for_markup() -> None:
+def test_takes_no_text_for_markup():
     flow = Flow("f").route("k", {'a"]|<b>\n#1;': fetch}).wait_for_signal('go "now"').build()
 
     assert 'n1 -->|"a#34;]#124;#60;b#62;#10;#35;1#59;"| n2' in flow.mermaid()
     assert 'n3{{"signal<br/>signal go #34;now#34;"}}' in flow.mermaid()
 
 
-def test_does_not_trip_over_words_of_mermaid() -> None:
+def test_does_not_trip_over_words_of_mermaid():
     ended = task(name="end")(lambda order: order)
 
     assert 'n1["end"]' in Flow("f").then(ended).build().mermaid()

@@ -10,7 +10,7 @@ import pytest
 from perdure import Flow
 from perdure.diagnostics import Fault
 from perdure.flows import options
-from perdure.flows.options import FORMS, NODE_TYPE, NodeForm, Option, read_options
+from perdure.flows.options import FORMS, NODE_TYPE, read_options
 from perdure.flows.yaml.schema import NODE_KEYS
 from tests.unit.flow_samples import codes, fetch, only_fault, refuse
 
@@ -32,7 +32,7 @@ NO_OPTIONS = {"self", "name", "after", "type", "node_type", "default", "keys", "
 @pytest.mark.parametrize(
     "form", [NODE_TYPE, *FORMS.values()], ids=lambda form: form.type or "node_type"
 )
-def test_signatures_of_the_builder_have_every_option_and_no_other(form: NodeForm) -> None:
+def test_signatures_of_the_builder_have_every_option_and_no_other(form):
     method, otherwise = METHODS[form.type]
     parameters = inspect.signature(getattr(Flow, method)).parameters
     typed = str(parameters["options"].annotation)  # Unpack[TaskOptions]
@@ -47,7 +47,7 @@ def test_signatures_of_the_builder_have_every_option_and_no_other(form: NodeForm
 @pytest.mark.parametrize(
     "form", [NODE_TYPE, *FORMS.values()], ids=lambda form: form.type or "node_type"
 )
-def test_every_option_has_one_place_in_a_file(form: NodeForm) -> None:
+def test_every_option_has_one_place_in_a_file(form):
     places = [option.yaml for option in form.options]
 
     assert len(set(places)) == len(places)
@@ -60,7 +60,7 @@ ROWS = [(form, option) for form in (NODE_TYPE, *FORMS.values()) for option in fo
 
 
 @pytest.mark.parametrize("form, option", ROWS, ids=lambda each: getattr(each, "name", ""))
-def test_what_cannot_be_read_has_a_path_and_a_stand_in(form: NodeForm, option: Option) -> None:
+def test_what_cannot_be_read_has_a_path_and_a_stand_in(form, option):
     if option.read is options.as_given:
         return  # what it names is looked for by the maker of the node
     faults: list[Fault] = []
@@ -71,7 +71,7 @@ def test_what_cannot_be_read_has_a_path_and_a_stand_in(form: NodeForm, option: O
     assert values[option.parameter] == option.instead
 
 
-def test_what_is_wrong_already_is_not_read_again() -> None:
+def test_what_is_wrong_already_is_not_read_again():
     faults: list[Fault] = []
 
     values = read_options(FORMS["approval"], {"title": "x"}, faults, wrong={"deadline", "title"})
@@ -81,14 +81,14 @@ def test_what_is_wrong_already_is_not_read_again() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"on_error": 5}, {"on_timeout": ""}, {"ports": "late"}])
-def test_what_follows_a_port_that_could_not_be_read_is_not_blamed(wrong: Any) -> None:
+def test_what_follows_a_port_that_could_not_be_read_is_not_blamed(wrong):
     flow = Flow("f").then(fetch, **wrong).then(refuse, after="fetch:late")
 
     [option] = wrong
     assert only_fault(flow).where == ("nodes", "fetch", option)
 
 
-def test_a_time_that_could_not_be_read_makes_no_other_fault() -> None:
+def test_a_time_that_could_not_be_read_makes_no_other_fault():
     waits: Any = {"timeout": "soon", "on_timeout": "continue"}
     asks: Any = {"deadline": "soon", "on_timeout": "continue", "reminders": ["2d"]}
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from perdure import Flow, task
-from perdure.diagnostics import Path
 from perdure.expr.template import DEPTH_MAX
 from perdure.model.graph import Input
 from tests.unit.flow_samples import codes, decide, faults, fetch, only_fault, shipping, task_at
@@ -43,7 +42,7 @@ class TestConfigs:
             "{{ x }} {{{{ not a template }}",
         ],
     )
-    def test_may_name_inputs_and_what_is_built_in(self, text: str) -> None:
+    def test_may_name_inputs_and_what_is_built_in(self, text):
         assert task_at(with_config(text, x="fetch.output").build(), "send").config
 
     @pytest.mark.parametrize(
@@ -64,45 +63,45 @@ class TestConfigs:
             ("{{ x", "template.not_closed"),
         ],
     )
-    def test_name_nothing_else(self, text: str, code: str) -> None:
+    def test_name_nothing_else(self, text, code):
         fault = only_fault(with_config(["{{ x }}", text], x="input").then(decide))
 
         where = ("nodes", "send", "config", "a", 0, "b", 1)
         assert (fault.code, fault.where) == (code, where)
 
-    def test_without_inputs_have_none_to_name(self) -> None:
+    def test_without_inputs_have_none_to_name(self):
         assert codes(with_config("{{ y }}")) == ["template.undeclared_input"]
         assert codes(with_config("{{ value }}")) == ["template.undeclared_input"]
 
-    def test_have_a_depth(self) -> None:
+    def test_have_a_depth(self):
         flow = with_config(nested(DEPTH_MAX), x="input")
 
         assert "template.too_deep" in codes(flow)
 
-    def test_tell_all_faults_at_once(self) -> None:
+    def test_tell_all_faults_at_once(self):
         assert len(faults(with_config("{{ y }} {{ z }} {{ ! }}", x="input"))) == 4
 
     @pytest.mark.parametrize("text", ["{{ input }}", "{{ input.a.b }}", "{{ x }} {{ input.a }}"])
-    def test_that_name_the_input_of_the_run_get_it(self, text: str) -> None:
+    def test_that_name_the_input_of_the_run_get_it(self, text):
         inputs = {"x": "fetch.output"} if "x" in text else {}
 
         node = task_at(with_config(text, **inputs).build(), "send")
         assert Input(name="input") in node.inputs
         assert len(node.inputs) == 1 + len(inputs)
 
-    def test_that_do_not_name_it_do_not(self) -> None:
+    def test_that_do_not_name_it_do_not(self):
         node = task_at(with_config("{{ x }} {{{{ input }}", x="fetch.output").build(), "send")
 
         assert node.inputs == (Input(name="x", source="fetch"),)
 
 
 class TestUsedInputs:
-    def test_are_named_by_a_template(self) -> None:
+    def test_are_named_by_a_template(self):
         fault = only_fault(with_config("{{ x }}", x="input", y="fetch.output"))
 
         assert (fault.code, fault.where) == ("flow.unused_input", ("nodes", "send", "inputs", "y"))
 
-    def test_are_all_that_go_on_together(self) -> None:
+    def test_are_all_that_go_on_together(self):
         inputs = {"x": "input", "y": "fetch.output"}
         flow = (
             Flow("o")
@@ -117,26 +116,26 @@ class TestUsedInputs:
 
         assert flow.build().name == "o"
 
-    def test_of_approvals_are_shown_named_or_open_to_change(self) -> None:
+    def test_of_approvals_are_shown_named_or_open_to_change(self):
         inputs = {"x": "input", "y": "fetch.output", "z": "input.z"}
         flow = Flow("o").then(fetch).approve("{{ x }}?", inputs=inputs, show=["y"], data={})
 
         fault = only_fault(flow)
         assert (fault.code, fault.args["input"]) == ("flow.unused_input", "z")
 
-    def test_of_signals_are_named_by_their_conditions(self) -> None:
+    def test_of_signals_are_named_by_their_conditions(self):
         where = {"property": "id", "op": "eq", "value": "{{ x.id }}"}
         flow = Flow("o").wait_for_signal("go", where=where, inputs={"x": "input", "y": "input"})
 
         fault = only_fault(flow)
         assert (fault.code, fault.args["input"]) == ("flow.unused_input", "y")
 
-    def test_of_delays_are_named_by_their_times(self) -> None:
+    def test_of_delays_are_named_by_their_times(self):
         assert codes(Flow("o").delay("1s", inputs={"x": "input"})) == ["flow.unused_input"]
 
 
 class TestWhereTheEngineRenders:
-    def test_value_is_what_comes_before_if_no_inputs_are_declared(self) -> None:
+    def test_value_is_what_comes_before_if_no_inputs_are_declared(self):
         where = {"property": "id", "op": "eq", "value": "{{ value.id }}"}
         flow = (
             Flow("o")
@@ -148,18 +147,18 @@ class TestWhereTheEngineRenders:
 
         assert flow.build().name == "o"
 
-    def test_value_is_not_there_beside_inputs(self) -> None:
+    def test_value_is_not_there_beside_inputs(self):
         flow = Flow("o").then(fetch).approve("{{ value.title }}?", inputs={"x": "input"})
 
         fault = only_fault(flow)
         assert (fault.code, fault.where[2:]) == ("template.undeclared_input", ("title",))
 
-    def test_the_input_of_the_run_changes_nothing_else(self) -> None:
+    def test_the_input_of_the_run_changes_nothing_else(self):
         flow = Flow("o").then(fetch).approve("{{ input.title }} {{ value.a }}").build()
 
         assert flow.graph.nodes["approve"].inputs == ()  # type: ignore[union-attr]
 
-    def test_there_are_no_secrets(self) -> None:
+    def test_there_are_no_secrets(self):
         where = {"property": "id", "op": "eq", "value": "{{ secret.ID }}"}
         flow = (
             Flow("o")
@@ -172,7 +171,7 @@ class TestWhereTheEngineRenders:
         assert [each.code for each in told] == ["template.secret"] * 5
         assert told[-1].where == ("nodes", "go", "where", "value")
 
-    def test_no_input_is_a_secret(self) -> None:
+    def test_no_input_is_a_secret(self):
         inputs = {"x": "secret.KEY"}
         flow = (
             Flow("o")
@@ -197,7 +196,7 @@ class TestWhereTheEngineRenders:
             ({"property": "a", "op": "in", "value": 1}, "condition.value", ("where", "value")),
         ],
     )
-    def test_conditions_are_checked(self, given: Any, code: str, where: Path) -> None:
+    def test_conditions_are_checked(self, given, code, where):
         fault = only_fault(Flow("o").wait_for_signal("go", where=given))
 
         assert (fault.code, fault.where) == (code, ("nodes", "go", *where))
@@ -221,10 +220,10 @@ class TestWhereTheEngineRenders:
             ({"until": 7}, "argument.type"),
         ],
     )
-    def test_times_to_wait_for_are_checked(self, options: Any, code: str) -> None:
+    def test_times_to_wait_for_are_checked(self, options, code):
         assert codes(Flow("o").delay(**options)) == [code]
 
-    def test_a_time_is_kept_as_text(self) -> None:
+    def test_a_time_is_kept_as_text(self):
         flow = Flow("o").delay(until="2030-01-31T09:00:00+01:00").build()
 
         assert flow.graph.nodes["delay"].until == "2030-01-31T08:00:00+00:00"  # type: ignore[union-attr]

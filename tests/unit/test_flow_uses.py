@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from perdure import Flow
-from perdure.diagnostics import Path
 from perdure.flows.built import BuiltFlow
 from perdure.model.graph import Input, LoopNode, RouteNode
 from perdure.tasks.node_type import NodeConfig, NodeType
@@ -49,7 +48,7 @@ class Nameless(NodeType):
 
 class TestKinds:
     @pytest.mark.parametrize("found_type", [Translate, Translate()])
-    def test_may_be_yours(self, found_type: Any) -> None:
+    def test_may_be_yours(self, found_type):
         flow = (
             Flow("o").use(found_type, {"text": "{{ text }}"}, inputs={"text": "input.text"}).build()
         )
@@ -62,7 +61,7 @@ class TestKinds:
         assert node.call.task == "o.translate"
         assert list(flow.tasks) == ["o.translate"]
 
-    def test_may_be_those_that_come_with_it_by_name(self) -> None:
+    def test_may_be_those_that_come_with_it_by_name(self):
         flow = (
             Flow("o")
             .then(fetch)
@@ -75,12 +74,12 @@ class TestKinds:
         assert task_at(flow, "match").ports == ("true", "false")
         assert ("match:true", "charge") in links(flow)
 
-    def test_have_ports_by_their_config_and_more(self) -> None:
+    def test_have_ports_by_their_config_and_more(self):
         flow = Flow("o").use(Translate, {"text": "a", "to": "de"}, ports=["else"]).build()
 
         assert task_at(flow, "translate").ports == ("unsure", "in_de", "else")
 
-    def test_stand_where_they_are_told(self) -> None:
+    def test_stand_where_they_are_told(self):
         flow = (
             Flow("o")
             .then(score)
@@ -101,7 +100,7 @@ class TestKinds:
         assert undo is not None
         assert undo.task == "charge"
 
-    def test_need_no_config_if_there_is_nothing_to_set(self) -> None:
+    def test_need_no_config_if_there_is_nothing_to_set(self):
         class Idle(NodeType):
             name = "idle"
 
@@ -125,12 +124,10 @@ class TestKinds:
             (fetch, {}, "node_type.invalid"),
         ],
     )
-    def test_are_refused_where_they_cannot_work(
-        self, found_type: Any, config: Any, code: str
-    ) -> None:
+    def test_are_refused_where_they_cannot_work(self, found_type, config, code):
         assert codes(Flow("o").use(found_type, config))[0] == code
 
-    def test_are_told_of_everything_at_once(self) -> None:
+    def test_are_told_of_everything_at_once(self):
         options: Any = {"ports": ["unsure"], "output_schema": {"type": "x"}, "retrys": 1}
         flow = Flow("o").use(Translate, {"text": "{{ a }}"}, on_error="bad", **options)
 
@@ -142,11 +139,11 @@ class TestKinds:
             ("template.undeclared_input", "config"),
         ]
 
-    def test_that_are_added_as_tasks_are_refused(self) -> None:
+    def test_that_are_added_as_tasks_are_refused(self):
         body: Any = Translate
         assert codes(Flow("o").then(body, name="a")) == ["flow.node_type_as_task"]
 
-    def test_count_inputs_that_they_look_at_as_used(self) -> None:
+    def test_count_inputs_that_they_look_at_as_used(self):
         inputs = {"total": "fetch.output.total", "other": "fetch.output"}
 
         unused = only_fault(Flow("o").then(fetch).use("match", IS_LARGE, inputs=inputs))
@@ -154,13 +151,13 @@ class TestKinds:
         checked = Flow("o").then(fetch).use("check", {"schema": {"type": "object"}}, inputs=inputs)
         assert checked.build().name == "o"
 
-    def test_look_at_declared_inputs_only(self) -> None:
+    def test_look_at_declared_inputs_only(self):
         fault = only_fault(Flow("o").use("match", IS_LARGE))
 
         assert (fault.code, fault.args["name"]) == ("flow.undeclared_input", "total")
         assert fault.where == ("nodes", "match", "config")
 
-    def test_may_look_at_the_input_of_the_run(self) -> None:
+    def test_may_look_at_the_input_of_the_run(self):
         conditions = {"property": "input.total", "op": "gt", "value": 1}
 
         node = task_at(Flow("o").use("match", {"conditions": conditions}).build(), "match")
@@ -168,11 +165,11 @@ class TestKinds:
 
 
 class TestDecisionsAsData:
-    def test_routes_keep_their_key(self) -> None:
+    def test_routes_keep_their_key(self):
         assert route_of(Flow("o").route("kind", {"a": charge}).build()).key == "kind"
         assert route_of(Flow("o").route(lambda order: "a", {"a": charge}).build()).key == ""
 
-    def test_loops_keep_their_key_or_condition(self) -> None:
+    def test_loops_keep_their_key_or_condition(self):
         condition = {"property": "done", "op": "eq", "value": True}
 
         assert loop_of(Flow("o").loop(fetch, until="done").build()).until == "done"
@@ -180,7 +177,7 @@ class TestDecisionsAsData:
         assert loop_of(Flow("o").loop(fetch, until=[condition]).build()).until == [condition]
         assert loop_of(Flow("o").loop(fetch, until=lambda order: True).build()).until is None
 
-    def test_a_condition_is_asked_about_the_output(self) -> None:
+    def test_a_condition_is_asked_about_the_output(self):
         condition = {"property": "order.total", "op": "ge", "value": 3}
         flow = Flow("o").loop(fetch, until=condition).build()
 
@@ -188,7 +185,7 @@ class TestDecisionsAsData:
         assert [is_done({"order": {"total": n}}) for n in (2, 3)] == [False, True]
         assert is_done("text") is False
 
-    def test_functions_of_two_conditions_have_two_names(self) -> None:
+    def test_functions_of_two_conditions_have_two_names(self):
         def check_of(value: int) -> str:
             condition = {"property": "total", "op": "ge", "value": value}
             return loop_of(Flow("o").loop(fetch, until=condition).build()).check.task
@@ -214,7 +211,7 @@ class TestDecisionsAsData:
             ),
         ],
     )
-    def test_conditions_are_checked(self, until: Any, code: str, where: Path) -> None:
+    def test_conditions_are_checked(self, until, code, where):
         fault = only_fault(Flow("o").loop(fetch, until=until))
 
         assert (fault.code, fault.where) == (code, ("nodes", "fetch", *where))

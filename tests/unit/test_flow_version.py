@@ -60,7 +60,7 @@ def base() -> Flow:
     return Flow("orders").then(fetch).fork(a=charge, b=pack)
 
 
-def test_is_the_same_in_every_process() -> None:
+def test_is_the_same_in_every_process():
     printed = {
         subprocess.run(
             [sys.executable, "-c", BUILDS_A_FLOW],
@@ -182,20 +182,18 @@ def child_of(task: Any) -> BuiltFlow:
 
 
 @pytest.mark.parametrize("one,other", SAME)
-def test_does_not_change_with_the_order_of_telling(
-    one: Callable[[], Flow], other: Callable[[], Flow]
-) -> None:
+def test_does_not_change_with_the_order_of_telling(one, other):
     assert one().build().graph.definition == other().build().graph.definition
     assert one().build().version == other().build().version
 
 
-def test_changes_with_names_structure_and_policies() -> None:
+def test_changes_with_names_structure_and_policies():
     versions = [make().build().version for make in DIFFERENT]
 
     assert len(set(versions)) == len(DIFFERENT)
 
 
-def test_does_not_change_with_descriptions() -> None:
+def test_does_not_change_with_descriptions():
     @task(name="fetch")
     def fetch_otherwise(order: Any) -> Any:
         """Described in other words."""
@@ -203,7 +201,7 @@ def test_does_not_change_with_descriptions() -> None:
     assert Flow("o").then(fetch).build().version == Flow("o").then(fetch_otherwise).build().version
 
 
-def test_comes_back_with_the_stored_definition() -> None:
+def test_comes_back_with_the_stored_definition():
     flow = base().build()
 
     assert Graph.parse(flow.graph.data).version == flow.version
@@ -244,6 +242,6 @@ KNOWN: dict[str, Callable[[], Flow]] = {
 
 
 @pytest.mark.parametrize("version", KNOWN)
-def test_stays_what_it_was(version: str) -> None:
+def test_stays_what_it_was(version):
     """Runs are under way in versions: what nodes can do more must not change those of others."""
     assert KNOWN[version]().build().version == version

@@ -89,12 +89,12 @@ EXPENSE: dict[str, Any] = {
 
 
 class TestFaultsOf:
-    def test_are_none_for_what_fits(self) -> None:
+    def test_are_none_for_what_fits(self):
         answer = {"amount": 1.5, "reason": "taxi", "payer": {"name": "Ann"}, "receipts": []}
 
         assert field_faults(EXPENSE, answer) == {}
 
-    def test_are_told_for_every_field_at_once(self) -> None:
+    def test_are_told_for_every_field_at_once(self):
         answer = {"amount": 0, "kind": "x", "payer": {}, "receipts": [{"id": 1}, {}], "tip": 2}
 
         assert field_faults(EXPENSE, answer) == {
@@ -106,10 +106,10 @@ class TestFaultsOf:
             "tip": ["is not a field of this form"],
         }
 
-    def test_are_told_for_the_whole_where_no_field_is_wrong(self) -> None:
+    def test_are_told_for_the_whole_where_no_field_is_wrong(self):
         assert field_faults(EXPENSE, [1]) == {"": ["must be an object"]}
 
-    def test_gather_several_of_one_field(self) -> None:
+    def test_gather_several_of_one_field(self):
         schema = {"minLength": 3, "pattern": "^x"}
 
         assert field_faults(schema, "a") == {
@@ -157,7 +157,7 @@ class TestFaultsOf:
             ({"if": {"minimum": 5}, "then": {"maximum": 7}}, 9, "must be at most 7"),
         ],
     )
-    def test_are_worded_for_people(self, schema: Any, value: Any, told: str) -> None:
+    def test_are_worded_for_people(self, schema, value, told):
         [message] = field_faults(schema, value)[""]
 
         assert told in message
@@ -179,7 +179,7 @@ class TestFaultsOf:
             ({}, {"a": object()}),
         ],
     )
-    def test_are_none_where_nothing_is_wrong(self, schema: Any, value: Any) -> None:
+    def test_are_none_where_nothing_is_wrong(self, schema, value):
         assert field_faults(schema, value) == {}
 
     @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ class TestFaultsOf:
             ({"prefixItems": [{}, {"const": 1}]}, [2, 2], "1", "must be 1"),
         ],
     )
-    def test_are_told_at_the_field(self, schema: Any, value: Any, path: str, told: str) -> None:
+    def test_are_told_at_the_field(self, schema, value, path, told):
         assert field_faults(schema, value) == {path: [told]}
 
     @pytest.mark.parametrize(
@@ -212,12 +212,12 @@ class TestFaultsOf:
             ({"uniqueItems": True}, [object()]),
         ],
     )
-    def test_say_that_what_is_no_json_cannot_be_checked(self, schema: Any, value: Any) -> None:
+    def test_say_that_what_is_no_json_cannot_be_checked(self, schema, value):
         [told] = field_faults(schema, value)[""]
 
         assert told.startswith("cannot be checked: ")
 
-    def test_do_not_show_large_values(self) -> None:
+    def test_do_not_show_large_values(self):
         huge = "x" * 1_000_000
         schemas: list[Any] = [
             {"enum": [huge[:1000]]},
@@ -233,19 +233,19 @@ class TestFaultsOf:
                     assert len(path) < 300
                     assert all(len(message) < 300 for message in messages)
 
-    def test_are_not_told_without_end(self) -> None:
+    def test_are_not_told_without_end(self):
         faults = field_faults({"items": {"type": "string"}}, [1] * 5_000)
 
         assert len(faults) == FAULTS_MAX
 
     @pytest.mark.parametrize("schema", [7, None, "x", {"type": "strin"}, {"$ref": "#/nowhere"}])
-    def test_are_told_of_a_form_that_is_wrong_itself(self, schema: Any) -> None:
+    def test_are_told_of_a_form_that_is_wrong_itself(self, schema):
         [message] = field_faults(schema, {})[""]
 
         assert "the form itself is wrong" in message
 
     @given(schema=subschemas, data=json_values)
-    def test_are_all_that_jsonschema_finds_or_none(self, schema: Any, data: Any) -> None:
+    def test_are_all_that_jsonschema_finds_or_none(self, schema, data):
         whole = {"$defs": {"a": {"type": "string"}}, "allOf": [schema]}
 
         faults = field_faults(whole, data)
@@ -255,7 +255,7 @@ class TestFaultsOf:
             assert bool(faults) is not Draft202012Validator(whole).is_valid(data)
 
     @given(schema=json_values | subschemas, data=json_values)
-    def test_never_raise(self, schema: Any, data: Any) -> None:
+    def test_never_raise(self, schema, data):
         faults = field_faults(schema, data)
 
         if check_schema(schema):
@@ -283,7 +283,7 @@ class TestFormats:
             ("regex", "^a+$", "("),
         ],
     )
-    def test_tell_good_from_bad(self, name: str, good: str, bad: str) -> None:
+    def test_tell_good_from_bad(self, name, good, bad):
         schema = {"format": name}
 
         assert field_faults(schema, good) == {}
@@ -291,18 +291,18 @@ class TestFormats:
         assert list(field_faults(schema, good * 10_000)) == [""]
         assert field_faults(schema, 7) == {}
 
-    def test_say_what_is_wanted(self) -> None:
+    def test_say_what_is_wanted(self):
         [told] = field_faults({"format": "date"}, "soon")[""]
 
         assert told == "must be a date such as 2031-05-17"
 
     @given(name=st.sampled_from(["date", "date-time", "time", "email", "uri", "uuid"]), text=...)
-    def test_never_raise(self, name: str, text: str) -> None:
+    def test_never_raise(self, name, text):
         assert len(field_faults({"format": name}, text)) <= 1
 
 
 class TestWithDefaults:
-    def test_fills_what_is_absent_at_every_level(self) -> None:
+    def test_fills_what_is_absent_at_every_level(self):
         answer = {"amount": 3, "payer": {"name": "Ann"}}
 
         assert with_defaults(EXPENSE, answer) == {
@@ -313,13 +313,13 @@ class TestWithDefaults:
         assert answer == {"amount": 3, "payer": {"name": "Ann"}}
 
     @pytest.mark.parametrize("given_value", [None, 0, False, "", [], {}])
-    def test_leaves_what_is_there(self, given_value: Any) -> None:
+    def test_leaves_what_is_there(self, given_value):
         schema = {"properties": {"a": {"default": 7}}}
 
         assert with_defaults(schema, {"a": given_value}) == {"a": given_value}
         assert with_defaults(schema, {}) == {"a": 7}
 
-    def test_goes_into_lists_and_into_what_it_filled(self) -> None:
+    def test_goes_into_lists_and_into_what_it_filled(self):
         schema = {
             "properties": {
                 "rows": {"items": {"properties": {"count": {"default": 1}}}},
@@ -333,7 +333,7 @@ class TestWithDefaults:
             "options": {"dry": False},
         }
 
-    def test_gives_each_its_own_copy(self) -> None:
+    def test_gives_each_its_own_copy(self):
         schema: dict[str, Any] = {"properties": {"tags": {"default": []}}}
 
         one, other = with_defaults(schema, {}), with_defaults(schema, {})
@@ -342,7 +342,7 @@ class TestWithDefaults:
         assert other == {"tags": []}
         assert schema == {"properties": {"tags": {"default": []}}}
 
-    def test_lets_a_default_beside_a_reference_count_more(self) -> None:
+    def test_lets_a_default_beside_a_reference_count_more(self):
         schema = {
             "properties": {"a": {"$ref": "#/$defs/x"}, "b": {"$ref": "#/$defs/x", "default": 2}},
             "$defs": {"x": {"default": 1}},
@@ -351,12 +351,12 @@ class TestWithDefaults:
         assert with_defaults(schema, {}) == {"a": 1, "b": 2}
 
     @given(schema=json_values, data=json_values)
-    def test_changes_nothing_without_properties(self, schema: Any, data: Any) -> None:
+    def test_changes_nothing_without_properties(self, schema, data):
         assert with_defaults(schema, data) == data
 
 
 class TestImporting:
-    def test_does_not_load_jsonschema(self) -> None:
+    def test_does_not_load_jsonschema(self):
         program = "import sys, perdure.forms.schema; print('jsonschema' in sys.modules)"
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -51,7 +51,7 @@ class TestCheckSchema:
             {"properties": {"children": {"items": {"$ref": "#"}}}},
         ],
     )
-    def test_finds_nothing_wrong_with_sound_schemas(self, schema: Any) -> None:
+    def test_finds_nothing_wrong_with_sound_schemas(self, schema):
         assert check_schema(schema) == []
 
     @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ class TestCheckSchema:
             ({"allOf": [{}] * SUBSCHEMAS_MAX}, "made of more than 1000 schemas"),
         ],
     )
-    def test_names_what_is_wrong_and_where(self, schema: Any, told: str) -> None:
+    def test_names_what_is_wrong_and_where(self, schema, told):
         faults = check_schema(schema)
 
         texts = list(map(fault_text, faults))
@@ -99,14 +99,14 @@ class TestCheckSchema:
         assert all(len(text) < 400 for text in texts)
         assert list(field_faults(schema, {})) == [""]
 
-    def test_tells_all_faults_of_a_kind_at_once(self) -> None:
+    def test_tells_all_faults_of_a_kind_at_once(self):
         schema = {"properties": {"a": {"pattern": "("}, "b": {"$ref": "x"}, "c": {"pattern": "["}}}
 
         assert len(check_schema(schema)) == 3
 
 
 class TestTheNetwork:
-    def test_is_never_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_never_asked(self, monkeypatch):
         def refuse(*_: Any, **__: Any) -> NoReturn:
             raise AssertionError("a schema reached for the network")
 
@@ -125,7 +125,7 @@ class TestTheNetwork:
 
 
 class TestEndlessWork:
-    def test_of_a_schema_that_refers_to_itself(self) -> None:
+    def test_of_a_schema_that_refers_to_itself(self):
         assert TOO_MUCH in field_faults({"$ref": "#"}, 1)[""][0]
         assert TOO_MUCH in field_faults({"allOf": [{"$ref": "#"}]}, 1)[""][0]
         assert TOO_MUCH in field_faults({"not": {"$ref": "#"}}, 1)[""][0]
@@ -133,7 +133,7 @@ class TestEndlessWork:
             TOO_MUCH in field_faults({"if": {"$ref": "#"}, "contains": {"$ref": "#"}}, [1])[""][0]
         )
 
-    def test_of_references_that_double(self) -> None:
+    def test_of_references_that_double(self):
         defined: dict[str, Any] = {
             f"a{level}": {"allOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(40)
         }
@@ -142,29 +142,29 @@ class TestEndlessWork:
         assert check_schema(schema) == []
         assert TOO_MUCH in field_faults(schema, 1)[""][0]
 
-    def test_of_many_checks_for_many_elements(self) -> None:
+    def test_of_many_checks_for_many_elements(self):
         schema = {"items": {"allOf": [{"minimum": 0}] * 900}}
 
         assert TOO_MUCH in field_faults(schema, [1] * 10_000)[""][0]
 
-    def test_of_patterns_on_many_texts(self) -> None:
+    def test_of_patterns_on_many_texts(self):
         schema = {"items": {"pattern": "^[ab]*a[ab]{400}c"}}
 
         assert TOO_MUCH in field_faults(schema, ["ab" * 5_000] * 1_000)[""][0]
 
-    def test_of_comparing_each_element_with_each_other(self) -> None:
+    def test_of_comparing_each_element_with_each_other(self):
         schema = {"uniqueItems": True}
         many: list[Any] = [{"a": number} for number in range(50_000)]
 
         assert field_faults(schema, many) == {}
         assert list(field_faults(schema, [*many, {"a": 7.0}])) == [""]
 
-    def test_of_messages_about_a_large_value(self) -> None:
+    def test_of_messages_about_a_large_value(self):
         schema = {"anyOf": [{"type": "null"}] * 900}
 
         assert list(field_faults(schema, ["x" * 100] * 10_000)) == [""]
 
-    def test_leaves_room_for_what_is_only_large(self) -> None:
+    def test_leaves_room_for_what_is_only_large(self):
         row = {
             "type": "object",
             "required": ["id"],
@@ -175,14 +175,14 @@ class TestEndlessWork:
 
 
 class TestNesting:
-    def test_may_be_as_deep_as_a_schema_may_be(self) -> None:
+    def test_may_be_as_deep_as_a_schema_may_be(self):
         schema = nested(SCHEMA_DEPTH_MAX, {"type": "string"})
 
         assert field_faults(schema, lists(SCHEMA_DEPTH_MAX)) == {
             ".".join(["0"] * SCHEMA_DEPTH_MAX): ["must be a text"]
         }
 
-    def test_of_data_has_its_bound_where_a_schema_refers_to_itself(self) -> None:
+    def test_of_data_has_its_bound_where_a_schema_refers_to_itself(self):
         tree = {"items": {"$ref": "#"}}
 
         assert field_faults(tree, lists(50)) == {}
@@ -203,12 +203,12 @@ class TestDeepData:
             {"anyOf": [{"type": "null"}, {"items": {"$ref": "#"}}]},
         ],
     )
-    def test_does_not_crash(self, schema: Any) -> None:
+    def test_does_not_crash(self, schema):
         faults = field_faults(schema, lists(100_000))
 
         assert all(len(message) < 300 for told in faults.values() for message in told)
 
-    def test_is_left_as_it_is_by_defaults(self) -> None:
+    def test_is_left_as_it_is_by_defaults(self):
         schema = {"items": {"$ref": "#"}, "properties": {"a": {"default": 1}}}
 
         filled = with_defaults(schema, lists(100_000))
@@ -217,7 +217,7 @@ class TestDeepData:
 
 
 class TestEndlessDefaults:
-    def test_are_bounded(self) -> None:
+    def test_are_bounded(self):
         schema = {
             "properties": {
                 "a": {"$ref": "#", "default": {}},

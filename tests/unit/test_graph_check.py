@@ -61,7 +61,7 @@ def an_edge(text: str) -> Edge:
     return Edge(source=id, target=target, port=port)
 
 
-def test_a_sound_graph_has_no_faults() -> None:
+def test_a_sound_graph_has_no_faults():
     assert (
         faults(
             "a",
@@ -76,11 +76,11 @@ def test_a_sound_graph_has_no_faults() -> None:
     )
 
 
-def test_a_flow_without_nodes() -> None:
+def test_a_flow_without_nodes():
     assert only_fault() == EMPTY.fault()
 
 
-def test_too_many_nodes() -> None:
+def test_too_many_nodes():
     nodes = tuple(DelayNode(id=f"n{n}", delay_ms=1) for n in range(NODES_MAX + 1))
 
     assert check_graph(Definition(name="f", nodes=nodes)) == [
@@ -89,29 +89,29 @@ def test_too_many_nodes() -> None:
     assert check_graph(Definition(name="f", nodes=nodes[1:])) == []
 
 
-def test_ids_that_are_there_twice() -> None:
+def test_ids_that_are_there_twice():
     assert only_fault("a", "b", "a") == DUPLICATE_NODE.fault(("nodes", "a"))
 
 
-def test_edges_that_are_there_twice() -> None:
+def test_edges_that_are_there_twice():
     assert only_fault("a", "b", edges="a>b a>b") == DUPLICATE_EDGE.fault(
         ("nodes", "b", "after"), source="a"
     )
 
 
-def test_an_unknown_predecessor_with_the_nearest_names() -> None:
+def test_an_unknown_predecessor_with_the_nearest_names():
     assert only_fault("charge", "b", edges="chrge>b") == UNKNOWN_NODE.fault(
         ("nodes", "b", "after"), name="chrge", nearest=("charge",)
     )
 
 
-def test_an_unknown_predecessor_that_is_like_none_with_all_of_a_few() -> None:
+def test_an_unknown_predecessor_that_is_like_none_with_all_of_a_few():
     found = only_fault("charge", "pack", "ship", edges="xyz>ship charge>pack")
 
     assert (found.code, found.args["known"]) == (UNKNOWN_NODE.name, ("charge", "pack"))
 
 
-def test_an_unknown_predecessor_that_is_like_none_with_the_nearest_of_many() -> None:
+def test_an_unknown_predecessor_that_is_like_none_with_the_nearest_of_many():
     others = [f"other-{n}" for n in range(40)]
 
     found = only_fault("ship-it-all", *others, "b", edges="xship>b")
@@ -120,19 +120,19 @@ def test_an_unknown_predecessor_that_is_like_none_with_the_nearest_of_many() -> 
     assert found.args["ranked"] == ("ship-it-all", "other-9", "other-8")
 
 
-def test_a_node_that_follows_what_is_unknown_is_not_told_to_follow_itself() -> None:
+def test_a_node_that_follows_what_is_unknown_is_not_told_to_follow_itself():
     found = only_fault("charge", "pack", edges="chrge>charge charge>pack")
 
     assert (found.args["name"], found.args["known"]) == ("chrge", ("pack",))
 
 
-def test_an_unknown_successor() -> None:
+def test_an_unknown_successor():
     assert only_fault("a", "pack", edges="a>pck") == UNKNOWN_NODE.fault(
         ("nodes", "a"), name="pck", nearest=("pack",)
     )
 
 
-def test_an_unknown_port_with_those_there_are() -> None:
+def test_an_unknown_port_with_those_there_are():
     found = only_fault(a_route("r", "pay", "reject"), "b", edges="r:rejct>b")
     assert (found.code, found.where) == (UNKNOWN_PORT.name, ("nodes", "b", "after"))
     assert found.args["nearest"] == ("reject",)
@@ -142,7 +142,7 @@ def test_an_unknown_port_with_those_there_are() -> None:
     assert found.args["undeclared"] == "failed"
 
 
-def test_a_route_that_is_followed_without_a_port() -> None:
+def test_a_route_that_is_followed_without_a_port():
     assert only_fault(a_route("r", "x", "y"), "b", edges="r>b") == PORT_NEEDED.fault(
         ("nodes", "b", "after"), source="r", ports=("r:x", "r:y")
     )
@@ -171,7 +171,7 @@ def test_a_route_that_is_followed_without_a_port() -> None:
         ),
     ],
 )
-def test_faults_of_single_nodes(node: Node, code: str, option: str) -> None:
+def test_faults_of_single_nodes(node, code, option):
     found = only_fault(node)
 
     assert found.code == code
@@ -179,26 +179,26 @@ def test_faults_of_single_nodes(node: Node, code: str, option: str) -> None:
 
 
 class TestCycles:
-    def test_name_the_nodes_on_them(self) -> None:
+    def test_name_the_nodes_on_them(self):
         found = only_fault("a", "b", "c", "d", edges="a>b b>c c>d d>b")
 
         assert (found.code, found.args["ids"]) == ("flow.cycle", ("b", "c", "d"))
         assert found.args["cycle"] == "b → c → d → b"
 
-    def test_may_be_of_one_node(self) -> None:
+    def test_may_be_of_one_node(self):
         assert faults("a", edges="a>a")[0].args["cycle"] == "a → a"
 
-    def test_are_all_told(self) -> None:
+    def test_are_all_told(self):
         found = faults("a", "b", "c", "d", "e", edges="a>b b>a b>c c>d d>c d>e e>e")
 
         assert [each.args["ids"] for each in found] == [("a", "b"), ("c", "d"), ("e",)]
 
-    def test_hide_what_is_only_behind_them(self) -> None:
+    def test_hide_what_is_only_behind_them(self):
         found = faults("a", "b", "c", "d", "e", "f", edges="a>b b>a b>c c>d e>f f>d")
 
         assert found[1:] == [UNREACHABLE.fault(("nodes", "c"))]
 
-    def test_are_named_in_part_where_they_are_long(self) -> None:
+    def test_are_named_in_part_where_they_are_long(self):
         ids = [f"n{n}" for n in range(1_000)]
         edges = " ".join(f"{a}>{b}" for a, b in zip(ids, ids[1:] + ids[:1], strict=True))
 
@@ -208,11 +208,11 @@ class TestCycles:
         assert "'n20'" not in found.args["nodes"]
 
 
-def test_what_follows_an_unknown_node_is_not_told_again() -> None:
+def test_what_follows_an_unknown_node_is_not_told_again():
     assert len(faults("a", "b", "c", edges="zzzzzz>a a>b b>c")) == 1
 
 
-def test_faults_about_several_nodes_say_where_they_are() -> None:
+def test_faults_about_several_nodes_say_where_they_are():
     edges = (an_edge("a>b"), an_edge("b>a"))
     definition = Definition(name="f", nodes=(a_task("a"), a_task("b")), edges=edges)
 
@@ -222,7 +222,7 @@ def test_faults_about_several_nodes_say_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("shape", ["chain", "fan", "layers", "cycle", "unknown"])
-def test_ten_thousand_nodes_are_checked_in_well_under_a_second(shape: str) -> None:
+def test_ten_thousand_nodes_are_checked_in_well_under_a_second(shape):
     ids = [f"n{n}" for n in range(10_000)]
     pairs = {
         "chain": list(itertools.pairwise(ids)),

@@ -82,7 +82,7 @@ def start(**args: Any) -> tuple[Action, ...]:
 
 
 class TestAWellStore:
-    def test_has_nothing_but_what_is_well(self) -> None:
+    def test_has_nothing_but_what_is_well(self):
         findings = judge(vitals())
 
         assert wrong(vitals()) == []
@@ -99,31 +99,31 @@ class TestAWellStore:
 
 class TestThePlace:
     @pytest.mark.parametrize("ahead", [SKEW_MAX, -SKEW_MAX])
-    def test_bounds_are_still_well(self, ahead: timedelta) -> None:
+    def test_bounds_are_still_well(self, ahead):
         log = replace(TABLES, log_bytes=LOG_BYTES_MAX)
 
         assert wrong(vitals(latency=LATENCY_MAX, skew=ahead, examination=log)) == []
 
-    def test_a_slow_store(self) -> None:
+    def test_a_slow_store(self):
         finding = the_one(vitals(latency=LATENCY_MAX + SECOND), Severity.WARNING)
 
         assert finding.code == "health.store_slow"
         assert finding.args == {"latency": LATENCY_MAX + SECOND}
 
     @pytest.mark.parametrize("sign, code", [(1, "health.clock_ahead"), (-1, "health.clock_behind")])
-    def test_a_clock_that_goes_wrong(self, sign: int, code: str) -> None:
+    def test_a_clock_that_goes_wrong(self, sign, code):
         finding = the_one(vitals(skew=sign * 90 * SECOND), Severity.WARNING)
 
         assert (finding.code, finding.args) == (code, {"skew": 90 * SECOND})
 
-    def test_a_damaged_file(self) -> None:
+    def test_a_damaged_file(self):
         found = replace(TABLES, damages=("page 7 is never used",))
 
         finding = the_one(vitals(examination=found), Severity.ERROR)
         assert finding.code == "health.damaged"
         assert finding.args == {"damage": "page 7 is never used"}
 
-    def test_an_index_that_is_missing_comes_with_the_statement_that_makes_it(self) -> None:
+    def test_an_index_that_is_missing_comes_with_the_statement_that_makes_it(self):
         found = replace(TABLES, missing_indexes={"jobs_claimed": "CREATE INDEX jobs_claimed …;"})
         finding = the_one(vitals(examination=found), Severity.ERROR)
 
@@ -133,20 +133,20 @@ class TestThePlace:
             "statement": "CREATE INDEX jobs_claimed …;",
         }
 
-    def test_an_index_that_is_not_valid(self) -> None:
+    def test_an_index_that_is_not_valid(self):
         found = replace(TABLES, invalid_indexes={"jobs_claimed": "REINDEX …;"})
 
         finding = the_one(vitals(examination=found), Severity.ERROR)
         assert finding.code == "health.index_invalid"
         assert finding.args["statement"] == "REINDEX …;"
 
-    def test_a_log_that_grows(self) -> None:
+    def test_a_log_that_grows(self):
         found = replace(TABLES, log_bytes=2 * LOG_BYTES_MAX)
 
         finding = the_one(vitals(examination=found), Severity.WARNING)
         assert (finding.code, finding.args) == ("health.log_large", {"megabytes": 512})
 
-    def test_runs_that_go_nowhere_are_named_up_to_five(self) -> None:
+    def test_runs_that_go_nowhere_are_named_up_to_five(self):
         orphaned_runs = tuple(
             OrphanedRun(run=RunId(f"r-{n}"), namespace="team-a") for n in range(7)
         )
@@ -161,28 +161,28 @@ class TestThePlace:
 
 
 class TestWorkers:
-    def test_none_and_nothing_to_do(self) -> None:
+    def test_none_and_nothing_to_do(self):
         assert the_one(vitals(workers=()), Severity.WARNING).code == "health.no_worker_idle"
 
-    def test_none_and_work_to_do(self) -> None:
+    def test_none_and_work_to_do(self):
         partition = Partition(queue="default", task="add")
         finding = the_one(replace(surveyed(partition), workers=()), Severity.ERROR)
 
         assert (finding.code, finding.actions) == ("health.no_worker", start())
 
-    def test_work_that_is_due_now_is_work_to_do(self) -> None:
+    def test_work_that_is_due_now_is_work_to_do(self):
         found = replace(surveyed(next_wait_at=NOW), workers=())
 
         assert the_one(found, Severity.ERROR).about == "workers"
 
-    def test_a_dead_one_beside_a_live_one(self) -> None:
+    def test_a_dead_one_beside_a_live_one(self):
         dead = worker(seen=INFO.lease + SECOND, id=WorkerId("w-2"))
         finding = the_one(vitals(workers=(worker(), dead)), Severity.WARNING)
 
         assert finding.code == "health.worker_silent"
         assert finding.args == {"worker": "w-2", "host": "oak", "pid": 7, "silent": 31 * SECOND}
 
-    def test_one_lives_up_to_the_end_of_its_lease(self) -> None:
+    def test_one_lives_up_to_the_end_of_its_lease(self):
         assert wrong(vitals(workers=(worker(seen=INFO.lease),))) == []
 
 
@@ -197,7 +197,7 @@ class TestWork:
             ("next_tick_at", "schedules", "health.schedule_overdue"),
         ],
     )
-    def test_that_is_overdue(self, name: str, about: str, code: str) -> None:
+    def test_that_is_overdue(self, name, about, code):
         late = replace(SURVEY, **{name: NOW - OVERDUE})
         assert wrong(vitals(polls={DEFAULT_NAMESPACE: late})) == []
 
@@ -207,7 +207,7 @@ class TestWork:
         assert finding.args == {"late": timedelta(days=2, hours=3), "namespace": "team-a"}
         assert finding.actions == start(namespace="team-a")
 
-    def test_that_somebody_takes(self) -> None:
+    def test_that_somebody_takes(self):
         plain = Partition(queue="default", task="add", tags=("gpu",))
         of_a_run = Partition(queue="default", task="pack", flow="orders@v1")
 
@@ -236,14 +236,12 @@ class TestWork:
             ),
         ],
     )
-    def test_that_nobody_takes(
-        self, partition: Partition, code: str, args: dict[str, str], actions: tuple[Action, ...]
-    ) -> None:
+    def test_that_nobody_takes(self, partition, code, args, actions):
         finding = the_one(surveyed(partition), Severity.ERROR)
 
         assert (finding.code, finding.args, finding.actions) == (code, args, actions)
 
-    def test_that_needs_tags_which_nobody_has(self) -> None:
+    def test_that_needs_tags_which_nobody_has(self):
         partition = Partition(queue="default", task="add", tags=("gpu", "big"))
         found = replace(surveyed(partition), workers=(worker(tags=("gpu",)),))
 
@@ -252,7 +250,7 @@ class TestWork:
         assert finding.args == {"tags": ("gpu", "big"), "task": "add"}
         assert finding.actions == start(queues=("default",), tags=("gpu", "big"))
 
-    def test_of_a_namespace_that_no_live_worker_serves(self) -> None:
+    def test_of_a_namespace_that_no_live_worker_serves(self):
         finding = the_one(
             surveyed(Partition(queue="default", task="add"), namespace="team-a"), Severity.ERROR
         )
@@ -261,10 +259,10 @@ class TestWork:
         assert finding.args == {"namespace": "team-a"}
         assert finding.actions == start(namespace="team-a")
 
-    def test_of_a_paused_queue_is_not_stuck(self) -> None:
+    def test_of_a_paused_queue_is_not_stuck(self):
         assert wrong(surveyed(Partition(queue="slow", task="add"), paused=("slow",))) == []
 
-    def test_many_kinds_are_told_of_in_few_lines(self) -> None:
+    def test_many_kinds_are_told_of_in_few_lines(self):
         partitions = [Partition(queue="default", task=f"task-{n}") for n in range(8)]
 
         *named, more = wrong(surveyed(*partitions, *partitions))
@@ -273,7 +271,7 @@ class TestWork:
 
 
 class TestWhatSomebodyStopped:
-    def test_a_paused_queue_with_what_waits_in_it(self) -> None:
+    def test_a_paused_queue_with_what_waits_in_it(self):
         queue = QueueInfo(
             namespace="team-a", queue="mail", paused_at=NOW - 90 * SECOND, paused_by="ann"
         )
@@ -296,14 +294,14 @@ class TestWhatSomebodyStopped:
         resume = {"name": "mail", "namespace": "team-a"}
         assert finding.actions == (Action("queues.resume", resume),)
 
-    def test_the_dead_letter(self) -> None:
+    def test_the_dead_letter(self):
         depth = QueueDepth(namespace="default", queue="mail", status=Status.DEAD, count=1)
         finding = the_one(vitals(depth=(depth,)), Severity.WARNING)
 
         assert (finding.code, finding.args) == ("health.dead_letters", {"count": 1})
         assert finding.actions == (Action("jobs.list", {"status": "dead"}),)
 
-    def test_a_schedule_that_cannot_be_read(self) -> None:
+    def test_a_schedule_that_cannot_be_read(self):
         schedule = UnreadableSchedule(
             namespace="default", name="nightly", revision=1, due_at=None, reason="of version 9"
         )

@@ -21,14 +21,14 @@ partitions = st.builds(
 
 class TestLane:
     @given(partition=partitions)
-    def test_comes_back_as_it_was_written(self, partition: Partition) -> None:
+    def test_comes_back_as_it_was_written(self, partition):
         assert Partition.parse(partition.text) == partition
 
     @given(first=partitions, second=partitions)
-    def test_has_a_text_of_its_own(self, first: Partition, second: Partition) -> None:
+    def test_has_a_text_of_its_own(self, first, second):
         assert (first.text == second.text) == (first == second)
 
-    def test_tells_tags_and_keys_apart(self) -> None:
+    def test_tells_tags_and_keys_apart(self):
         tagged = Partition(queue="mail", task="send", tags=("gpu",))
         keyed = Partition(queue="mail", task="send", keys=("gpu",))
 
@@ -48,12 +48,10 @@ class TestCanRun:
             (["mail"], [], False),
         ],
     )
-    def test_asks_for_the_queue_and_all_tags(
-        self, queues: list[str], tags: list[str] | None, expected: bool
-    ) -> None:
+    def test_asks_for_the_queue_and_all_tags(self, queues, tags, expected):
         assert can_run(self.PARTITION, queues=queues, tags=tags) is expected
 
-    def test_lets_any_worker_run_what_has_no_tags(self) -> None:
+    def test_lets_any_worker_run_what_has_no_tags(self):
         partition = Partition(queue="mail", task="send")
 
         for tags in (None, [], ["gpu"]):
@@ -64,7 +62,7 @@ class TestATextThatIsNoLane:
     @pytest.mark.parametrize(
         "text", ["", "null", "7", "[]", '["mail"]', '["mail",', "{}", "[" * 9_999]
     )
-    def test_is_a_partition_that_nobody_has_code_for(self, text: str) -> None:
+    def test_is_a_partition_that_nobody_has_code_for(self, text):
         partition = Partition.parse(text)
 
         assert (partition.queue, partition.task) == ("", "")

@@ -38,10 +38,10 @@ OUTCOMES: dict[Operation, Outcome] = {
 
 
 class TestTransitions:
-    def test_name_every_operation(self) -> None:
+    def test_name_every_operation(self):
         assert set(TRANSITIONS) == set(Operation)
 
-    def test_lead_out_of_a_finished_job_only_by_an_explicit_retry(self) -> None:
+    def test_lead_out_of_a_finished_job_only_by_an_explicit_retry(self):
         leaving = {
             (operation, before)
             for operation, ways in TRANSITIONS.items()
@@ -55,7 +55,7 @@ class TestTransitions:
             (Operation.RETRY, Status.CANCELLED),
         }
 
-    def test_lead_to_an_active_job_only_by_a_claim(self) -> None:
+    def test_lead_to_an_active_job_only_by_a_claim(self):
         entering = {
             operation
             for operation, ways in TRANSITIONS.items()
@@ -65,7 +65,7 @@ class TestTransitions:
 
         assert entering == {Operation.CLAIM}
 
-    def test_let_an_aborting_job_end_cancelled_and_in_no_other_way(self) -> None:
+    def test_let_an_aborting_job_end_cancelled_and_in_no_other_way(self):
         afters = {
             after
             for ways in TRANSITIONS.values()
@@ -74,13 +74,13 @@ class TestTransitions:
 
         assert afters == {Status.CANCELLED}
 
-    def test_change_the_status_whenever_they_apply(self) -> None:
+    def test_change_the_status_whenever_they_apply(self):
         for ways in TRANSITIONS.values():
             for before, afters in ways.items():
                 assert afters
                 assert before not in afters
 
-    def test_reach_every_status_from_the_two_a_job_begins_in(self) -> None:
+    def test_reach_every_status_from_the_two_a_job_begins_in(self):
         reached = {Status.WAITING, Status.SCHEDULED}
         for _ in Status:
             reached |= {
@@ -94,14 +94,14 @@ class TestTransitions:
 
 
 class TestAllows:
-    def test_says_what_the_table_says(self) -> None:
+    def test_says_what_the_table_says(self):
         assert allows(Operation.CLAIM, Status.WAITING, Status.ACTIVE)
         assert not allows(Operation.CLAIM, Status.WAITING, Status.COMPLETED)
         assert not allows(Operation.CLAIM, Status.COMPLETED, Status.ACTIVE)
 
 
 class TestStartsFrom:
-    def test_says_in_which_statuses_an_operation_applies(self) -> None:
+    def test_says_in_which_statuses_an_operation_applies(self):
         assert starts_from(Operation.PROMOTE) == {Status.SCHEDULED}
         assert starts_from(Operation.RETRY) == {Status.FAILED, Status.DEAD, Status.CANCELLED}
 
@@ -110,9 +110,7 @@ class TestAfterSettling:
     @pytest.mark.parametrize("operation", OUTCOMES)
     @pytest.mark.parametrize("before", Status)
     @pytest.mark.parametrize("is_due", [True, False])
-    def test_stays_within_the_table(
-        self, operation: Operation, before: Status, is_due: bool
-    ) -> None:
+    def test_stays_within_the_table(self, operation, before, is_due):
         after = after_settling(before, OUTCOMES[operation], is_due=is_due)
 
         if before in CLAIMED:
@@ -122,7 +120,7 @@ class TestAfterSettling:
             assert after is None
             assert before not in starts_from(operation)
 
-    def test_schedules_a_retried_job_whose_time_lies_ahead(self) -> None:
+    def test_schedules_a_retried_job_whose_time_lies_ahead(self):
         retried = Retried(failure=FAILURE)
 
         assert after_settling(Status.ACTIVE, retried, is_due=False) is Status.SCHEDULED
@@ -130,16 +128,16 @@ class TestAfterSettling:
 
 
 class TestAfterTakeOver:
-    def test_puts_the_job_back_until_it_has_killed_too_often(self) -> None:
+    def test_puts_the_job_back_until_it_has_killed_too_often(self):
         afters = [after_take_over(Status.ACTIVE, crashes, 3) for crashes in (1, 2, 3, 4)]
 
         assert afters == [Status.WAITING, Status.WAITING, Status.DEAD, Status.DEAD]
 
     @pytest.mark.parametrize("crashes", [1, 3])
-    def test_cancels_an_aborting_job(self, crashes: int) -> None:
+    def test_cancels_an_aborting_job(self, crashes):
         assert after_take_over(Status.ABORTING, crashes, 3) is Status.CANCELLED
 
     @pytest.mark.parametrize("before", sorted(CLAIMED))
     @pytest.mark.parametrize("crashes", [1, 3])
-    def test_stays_within_the_table(self, before: Status, crashes: int) -> None:
+    def test_stays_within_the_table(self, before, crashes):
         assert allows(Operation.TAKE_OVER, before, after_take_over(before, crashes, 3))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from perdure import Concurrency, Rate, Spacing
-from perdure.model.limit import Limit, LimitInfo, info_of, limit_of
+from perdure.model.limit import LimitInfo, info_of, limit_of
 from perdure.model.times import DURATION_MAX
 
 
@@ -26,16 +26,16 @@ def stored(info: LimitInfo) -> LimitInfo:
         Spacing(DURATION_MAX, key="api"),
     ],
 )
-def test_a_limit_is_made_anew_from_what_was_stored(limit: Limit) -> None:
+def test_a_limit_is_made_anew_from_what_was_stored(limit):
     assert limit_of(stored(info_of(limit))) == limit
 
 
-def test_a_key_that_is_computed_stays_computed() -> None:
+def test_a_key_that_is_computed_stays_computed():
     limit = limit_of(stored(info_of(Concurrency(1, key=lambda tenant: tenant))))
 
     assert limit is not None
     assert callable(limit.key)
 
 
-def test_a_limit_of_another_kind_is_left_out() -> None:
+def test_a_limit_of_another_kind_is_left_out():
     assert limit_of(LimitInfo(key="cost")) is None

@@ -55,9 +55,7 @@ usages = st.builds(
 
 class TestRoomUnder:
     @given(rule=rules, usage=usages)
-    def test_never_leaves_more_than_each_part_of_the_rule_allows(
-        self, rule: LimitRule, usage: LimitUsage
-    ) -> None:
+    def test_never_leaves_more_than_each_part_of_the_rule_allows(self, rule, usage):
         room = room_under(rule, usage, NOW)
 
         assert room.count >= 0
@@ -73,22 +71,20 @@ class TestRoomUnder:
             assert room.count == 0
 
     @given(rule=rules, usage=usages)
-    def test_opens_only_when_it_is_shut_and_never_in_the_past(
-        self, rule: LimitRule, usage: LimitUsage
-    ) -> None:
+    def test_opens_only_when_it_is_shut_and_never_in_the_past(self, rule, usage):
         room = room_under(rule, usage, NOW)
 
         if room.opens_at is not None:
             assert room.count == 0
 
-    def test_counts_what_is_live(self) -> None:
+    def test_counts_what_is_live(self):
         rule = LimitRule(key="k", live_max=3)
 
         assert room_under(rule, LimitUsage(live=1), NOW) == Room(count=2)
         assert room_under(rule, LimitUsage(live=3), NOW) == Room(count=0)
         assert room_under(rule, LimitUsage(live=9), NOW) == Room(count=0)
 
-    def test_opens_when_the_oldest_start_leaves_the_window(self) -> None:
+    def test_opens_when_the_oldest_start_leaves_the_window(self):
         rule = LimitRule(key="k", starts_max=2, window=MINUTE)
         oldest = NOW - 20 * SECOND
 
@@ -97,7 +93,7 @@ class TestRoomUnder:
         assert full == Room(count=0, opens_at=oldest + MINUTE)
         assert room_under(rule, LimitUsage(starts=1, oldest_start_at=oldest), NOW).count == 1
 
-    def test_lets_one_start_when_the_spacing_is_over(self) -> None:
+    def test_lets_one_start_when_the_spacing_is_over(self):
         rule = LimitRule(key="k", spacing=10 * SECOND)
 
         assert room_under(rule, LimitUsage(), NOW) == Room(count=1)
@@ -105,13 +101,13 @@ class TestRoomUnder:
         shut = room_under(rule, LimitUsage(last_start_at=NOW - 9 * SECOND), NOW)
         assert shut == Room(count=0, opens_at=NOW + SECOND)
 
-    def test_opens_when_the_last_of_several_reasons_is_gone(self) -> None:
+    def test_opens_when_the_last_of_several_reasons_is_gone(self):
         rule = LimitRule(key="k", starts_max=1, window=MINUTE, spacing=10 * SECOND)
         usage = LimitUsage(starts=1, oldest_start_at=NOW, last_start_at=NOW)
 
         assert room_under(rule, usage, NOW).opens_at == NOW + MINUTE
 
-    def test_stays_shut_while_it_is_closed_whatever_else_it_allows(self) -> None:
+    def test_stays_shut_while_it_is_closed_whatever_else_it_allows(self):
         rule = LimitRule(key="k", live_max=3)
 
         closed = room_under(rule, LimitUsage(closed_until=NOW + SECOND), NOW)
@@ -128,9 +124,7 @@ class TestShareOut:
     rooms = st.dictionaries(st.sampled_from("abc"), st.integers(0, 4))
 
     @given(candidates=candidates, rooms=rooms, limit=st.integers(0, 10))
-    def test_never_exceeds_a_room_or_the_limit(
-        self, candidates: list[tuple[str, list[str]]], rooms: dict[str, int], limit: int
-    ) -> None:
+    def test_never_exceeds_a_room_or_the_limit(self, candidates, rooms, limit):
         chosen = share_out(candidates, rooms, limit)
 
         keys = dict(candidates)
@@ -139,9 +133,7 @@ class TestShareOut:
         assert all(count <= rooms.get(key, 0) for key, count in used.items())
 
     @given(candidates=candidates, rooms=rooms, limit=st.integers(0, 10))
-    def test_passes_nobody_over_for_whom_there_is_room(
-        self, candidates: list[tuple[str, list[str]]], rooms: dict[str, int], limit: int
-    ) -> None:
+    def test_passes_nobody_over_for_whom_there_is_room(self, candidates, rooms, limit):
         chosen = share_out(candidates, rooms, limit)
 
         names = [name for name, _ in candidates]
@@ -153,7 +145,7 @@ class TestShareOut:
             elif len(chosen) < limit:
                 assert any(left[key] <= 0 for key in keys)
 
-    def test_changes_nothing_it_was_given(self) -> None:
+    def test_changes_nothing_it_was_given(self):
         rooms = {"a": 1}
 
         share_out([("job", ["a"])], rooms, 5)
@@ -162,12 +154,12 @@ class TestShareOut:
 
 
 class TestGoverningRules:
-    def test_names_the_counter_of_a_task_after_it(self) -> None:
+    def test_names_the_counter_of_a_task_after_it(self):
         assert governing_rules(PARTITION, [Concurrency(2)], []) == (
             LimitRule(key="task:send", live_max=2),
         )
 
-    def test_uses_the_keys_that_were_computed_from_the_input(self) -> None:
+    def test_uses_the_keys_that_were_computed_from_the_input(self):
         partition = Partition(queue="mail", task="send", keys=("user-7", "host-1"))
         limits = [
             Concurrency(2, key=lambda user: user),
@@ -181,7 +173,7 @@ class TestGoverningRules:
             LimitRule(key="host-1", starts_max=9, window=MINUTE),
         )
 
-    def test_leaves_out_limits_of_other_queues_and_tasks(self) -> None:
+    def test_leaves_out_limits_of_other_queues_and_tasks(self):
         limits = [
             Concurrency(1, queue="other"),
             Concurrency(2, task="other"),
@@ -194,7 +186,7 @@ class TestGoverningRules:
             LimitRule(key="task:send", live_max=4),
         )
 
-    def test_puts_everything_under_one_key_into_one_rule(self) -> None:
+    def test_puts_everything_under_one_key_into_one_rule(self):
         limits = [
             Concurrency(4, key="smtp"),
             Rate(100, per="1m", key="smtp"),
@@ -206,7 +198,7 @@ class TestGoverningRules:
         )
 
     @pytest.mark.parametrize("turn", [1, -1])
-    def test_lets_the_tighter_of_two_win(self, turn: int) -> None:
+    def test_lets_the_tighter_of_two_win(self, turn):
         limits = [
             Concurrency(4, key="k"),
             Concurrency(2, key="k"),
@@ -221,7 +213,7 @@ class TestGoverningRules:
         )
 
     @pytest.mark.parametrize("turn", [1, -1])
-    def test_keeps_rates_in_different_windows_apart(self, turn: int) -> None:
+    def test_keeps_rates_in_different_windows_apart(self, turn):
         limits = [
             Rate(10, per="1s", key="k"),
             Rate(100, per="1m", key="k"),
@@ -233,14 +225,14 @@ class TestGoverningRules:
             LimitRule(key="k", starts_max=100, window=MINUTE),
         )
 
-    def test_spaces_an_even_rate(self) -> None:
+    def test_spaces_an_even_rate(self):
         [rule] = governing_rules(PARTITION, [Rate(6, per="1m", evenly=True)], [])
 
         assert rule.spacing == 10 * SECOND
 
 
 class TestCheckWorkerLimits:
-    def test_narrows_a_limit_whose_key_is_a_queue_or_task_of_the_worker(self) -> None:
+    def test_narrows_a_limit_whose_key_is_a_queue_or_task_of_the_worker(self):
         limits = [Concurrency(4, key="mail"), Rate(5, per="1s", key="send"), Spacing(1, key="x")]
 
         checked = check_worker_limits(limits, ["mail"], ["send"])
@@ -251,12 +243,12 @@ class TestCheckWorkerLimits:
             Spacing(1, key="x"),
         )
 
-    def test_leaves_a_limit_as_narrow_as_it_was_declared(self) -> None:
+    def test_leaves_a_limit_as_narrow_as_it_was_declared(self):
         limit = Concurrency(4, key="mail", task="send")
 
         assert check_worker_limits([limit], ["mail"], ["send"]) == (limit,)
 
-    def test_keeps_an_even_rate_even(self) -> None:
+    def test_keeps_an_even_rate_even(self):
         [narrowed] = check_worker_limits([Rate(5, per=1, evenly=True, key="q")], ["q"], [])
 
         assert narrowed == Rate(5, per=1, evenly=True, key="q", queue="q")
@@ -270,7 +262,7 @@ class TestCheckWorkerLimits:
             (4, "argument.type"),
         ],
     )
-    def test_refuses_what_a_worker_cannot_apply(self, limit: Limit, code: str) -> None:
+    def test_refuses_what_a_worker_cannot_apply(self, limit, code):
         with refused(code, InvalidInput):
             check_worker_limits([limit], ["mail"], ["send"])
 
@@ -278,11 +270,11 @@ class TestCheckWorkerLimits:
 class TestComputedKeys:
     LIMITS = (Concurrency(1, key=lambda user: user), Concurrency(1, key=lambda user: user))
 
-    def test_takes_texts(self) -> None:
+    def test_takes_texts(self):
         assert computed_keys(self.LIMITS, ["a", "b"]) == ("a", "b")
 
     @pytest.mark.parametrize("value", ["", None, 7, b"a"])
-    def test_refuses_anything_else_and_names_it(self, value: object) -> None:
+    def test_refuses_anything_else_and_names_it(self, value):
         shown = value if value is None or isinstance(value, str | int) else repr(value)
         with refused("limit.invalid_key", limit="Concurrency", value=shown):
             computed_keys(self.LIMITS, ["a", value])

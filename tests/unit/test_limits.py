@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -14,21 +12,21 @@ from tests.support.refusal import refused
 
 
 class TestConcurrency:
-    def test_is_a_number_of_jobs_at_once(self) -> None:
+    def test_is_a_number_of_jobs_at_once(self):
         limit = Concurrency(4, key="smtp", queue="mail")
 
         assert (limit.count, limit.key, limit.queue, limit.task) == (4, "smtp", "mail", None)
 
 
 class TestRate:
-    def test_is_a_number_of_starts_in_a_window(self) -> None:
+    def test_is_a_number_of_starts_in_a_window(self):
         limit = Rate(100, per="1m", key="openai")
 
         assert (limit.count, limit.per, limit.evenly) == (100, timedelta(minutes=1), False)
 
 
 class TestSpacing:
-    def test_is_a_time_between_starts(self) -> None:
+    def test_is_a_time_between_starts(self):
         assert Spacing("2s").every == timedelta(seconds=2)
 
 
@@ -46,6 +44,6 @@ class TestSpacing:
         (lambda: Spacing(-1), "argument.negative"),
     ],
 )
-def test_a_limit_that_makes_no_sense_is_refused(declare: Callable[[], Any], code: str) -> None:
+def test_a_limit_that_makes_no_sense_is_refused(declare, code):
     with refused(code, InvalidInput):
         declare()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import InvalidInput
-from perdure.expr.path import MISSING, MissingKey, Path, look_up, parse_path, path_text, value_at
+from perdure.expr.path import MISSING, MissingKey, look_up, parse_path, path_text, value_at
 
 ORDER: dict[str, Any] = {
     "order": {"total": 0, "items": [{"price": 7}, {"price": None}], "0": "a key", "note": ""},
@@ -46,12 +46,12 @@ class TestParsePath:
             ("a b.ü-1._", ("a b", "ü-1", "_")),
         ],
     )
-    def test_splits_at_dots(self, text: str, parts: tuple[str, ...]) -> None:
+    def test_splits_at_dots(self, text, parts):
         assert parse_path(text) == parts
         assert path_text(parts) == text
 
     @pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b"])
-    def test_refuses_empty_parts_and_names_the_text(self, text: str) -> None:
+    def test_refuses_empty_parts_and_names_the_text(self, text):
         with pytest.raises(InvalidInput) as caught:
             parse_path(text)
 
@@ -70,15 +70,15 @@ class TestLookUp:
             ("empty", {}),
         ],
     )
-    def test_finds_values_also_empty_ones(self, path: str, value: Any) -> None:
+    def test_finds_values_also_empty_ones(self, path, value):
         assert look_up(ORDER, parse_path(path)) == value
         assert value_at(ORDER, parse_path(path)) == value
 
-    def test_takes_numbers_as_parts(self) -> None:
+    def test_takes_numbers_as_parts(self):
         assert look_up(ORDER, ("order", "items", 0, "price")) == 7
         assert look_up(ORDER, ("order", 0)) == "a key"
 
-    def test_gives_the_value_itself_for_no_path(self) -> None:
+    def test_gives_the_value_itself_for_no_path(self):
         assert look_up(ORDER, ()) is ORDER
 
     @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ class TestLookUp:
             ("order.items.1.price.x", 4, "'order.items.1.price' is null"),
         ],
     )
-    def test_says_which_part_is_missing(self, path: str, at: int, told: str) -> None:
+    def test_says_which_part_is_missing(self, path, at, told):
         with pytest.raises(MissingKey) as caught:
             look_up(ORDER, parse_path(path))
 
@@ -108,7 +108,7 @@ class TestLookUp:
         assert value_at(ORDER, parse_path(path)) is MISSING
         assert value_at(ORDER, parse_path(path), None) is None
 
-    def test_names_a_dozen_keys_at_most_the_nearest_first(self) -> None:
+    def test_names_a_dozen_keys_at_most_the_nearest_first(self):
         many = {f"key{number}": number for number in range(150)} | {"total": 1}
 
         with pytest.raises(MissingKey) as caught:
@@ -117,13 +117,13 @@ class TestLookUp:
         assert len(caught.value.known) == 12
         assert caught.value.known[0] == "total"
 
-    def test_tells_no_values(self) -> None:
+    def test_tells_no_values(self):
         with pytest.raises(MissingKey) as caught:
             look_up({"secret": {"TOKEN": "hunter2"}}, ("secret", "TOKEN", "x"))
 
         assert "hunter2" not in str(caught.value)
 
-    def test_asks_a_lazy_mapping_only_for_what_is_named(self) -> None:
+    def test_asks_a_lazy_mapping_only_for_what_is_named(self):
         lazy = Lazy()
 
         assert look_up({"secret": lazy}, ("secret", "TOKEN")) == "value of TOKEN"
@@ -138,7 +138,7 @@ class TestLookUp:
         ),
         path=st.lists(st.text("ab01", min_size=1) | st.integers(0, 3), max_size=4).map(tuple),
     )
-    def test_finds_or_says_what_is_missing(self, value: Any, path: Path) -> None:
+    def test_finds_or_says_what_is_missing(self, value, path):
         found = value_at(value, path)
 
         if found is MISSING:

@@ -26,32 +26,28 @@ def aged(job: tuple[datetime, int], now: datetime) -> timedelta:
 
 class TestRankOf:
     @given(first=jobs, second=jobs, now=moments)
-    def test_orders_as_aging_does_at_any_moment(
-        self, first: tuple[datetime, int], second: tuple[datetime, int], now: datetime
-    ) -> None:
-        by_rank = rank_of(*first, AGING) < rank_of(*second, AGING)
+    def test_orders_as_aging_does_at_any_moment(self, first, second, now):
+        by_rank = rank_of(first[0], first[1], AGING) < rank_of(second[0], second[1], AGING)
 
         assert by_rank == (aged(first, now) < aged(second, now))
 
     @given(first=jobs, second=jobs)
-    def test_is_the_same_only_for_jobs_that_aging_holds_equal(
-        self, first: tuple[datetime, int], second: tuple[datetime, int]
-    ) -> None:
-        same = rank_of(*first, AGING) == rank_of(*second, AGING)
+    def test_is_the_same_only_for_jobs_that_aging_holds_equal(self, first, second):
+        same = rank_of(first[0], first[1], AGING) == rank_of(second[0], second[1], AGING)
 
         assert same == (aged(first, EPOCH) == aged(second, EPOCH))
 
-    def test_lets_a_job_overtake_one_priority_in_one_aging_interval(self) -> None:
+    def test_lets_a_job_overtake_one_priority_in_one_aging_interval(self):
         patient = rank_of(EPOCH, 3, AGING)
 
         assert rank_of(EPOCH + AGING, 2, AGING) == patient
         assert rank_of(EPOCH + AGING - timedelta(microseconds=1), 2, AGING) < patient
         assert rank_of(EPOCH + AGING + timedelta(microseconds=1), 2, AGING) > patient
 
-    def test_ignores_priority_when_aging_takes_no_time(self) -> None:
+    def test_ignores_priority_when_aging_takes_no_time(self):
         assert rank_of(EPOCH, 1, timedelta(0)) == rank_of(EPOCH, 5, timedelta(0))
 
-    def test_does_not_depend_on_the_time_zone(self) -> None:
+    def test_does_not_depend_on_the_time_zone(self):
         elsewhere = EPOCH.astimezone(timezone(timedelta(hours=5, minutes=30)))
 
         assert rank_of(elsewhere, 3, AGING) == rank_of(EPOCH, 3, AGING)
@@ -59,9 +55,7 @@ class TestRankOf:
 
 class TestMovedRank:
     @given(before=moments, after=moments, priority=priorities)
-    def test_is_the_rank_of_a_job_that_became_ready_then(
-        self, before: datetime, after: datetime, priority: int
-    ) -> None:
+    def test_is_the_rank_of_a_job_that_became_ready_then(self, before, after, priority):
         moved = moved_rank(rank_of(before, priority, AGING), before, after)
 
         assert abs(moved - rank_of(after, priority, AGING)) < 1e-6

@@ -43,12 +43,12 @@ class Own(ConnectionError):
 
 
 class TestRetry:
-    def test_reads_its_durations(self) -> None:
+    def test_reads_its_durations(self):
         retry = Retry(5, first="1s", max="5m")
 
         assert (retry.first_delay, retry.delay_max) == (SECOND, timedelta(minutes=5))
 
-    def test_names_exception_types_so_that_it_can_be_stored(self) -> None:
+    def test_names_exception_types_so_that_it_can_be_stored(self):
         retry = Retry(1, on=ConnectionError, never_on=(Own, "httpx.ReadTimeout"))
 
         assert retry.retried_names == ("ConnectionError",)
@@ -71,15 +71,13 @@ class TestRetry:
             ({"retries": 1, "never_on": (5,)}, "argument.type", "never_on"),
         ],
     )
-    def test_refuses_what_it_cannot_follow(
-        self, arguments: dict[str, Any], code: str, name: str
-    ) -> None:
+    def test_refuses_what_it_cannot_follow(self, arguments, code, name):
         with refused(code, InvalidInput, name=name):
             Retry(**arguments)
 
 
 class TestCallPolicy:
-    def test_comes_back_as_it_was_given(self) -> None:
+    def test_comes_back_as_it_was_given(self):
         retry = Retry(5, first="250ms", factor=3, max="1h", jitter=False, on=Own, never_on=OSError)
 
         data = encode_policy(retry, timedelta(seconds=1.5))
@@ -88,7 +86,7 @@ class TestCallPolicy:
         policy = decode_policy(data)
         assert (policy.retry, policy.timeout) == (retry, timedelta(seconds=1.5))
 
-    def test_leaves_to_the_task_what_was_not_given(self) -> None:
+    def test_leaves_to_the_task_what_was_not_given(self):
         only_timeout = encode_policy(None, SECOND)
         only_retry = encode_policy(Retry(0), None)
 
@@ -101,7 +99,7 @@ class TestCallPolicy:
 
 
 class TestBackoff:
-    def test_grows_by_the_factor_up_to_the_cap(self) -> None:
+    def test_grows_by_the_factor_up_to_the_cap(self):
         policy = Retry(9, first="1s", factor=2, max="10s", jitter=False)
 
         delays = [backoff(policy, tries, 0.0) / SECOND for tries in range(1, 7)]
@@ -109,7 +107,7 @@ class TestBackoff:
         assert delays == [1, 2, 4, 8, 10, 10]
 
     @given(tries=st.integers(1, 10**6), draw=st.floats(0, 1, exclude_max=True))
-    def test_waits_between_half_and_all_of_it_with_jitter(self, tries: int, draw: float) -> None:
+    def test_waits_between_half_and_all_of_it_with_jitter(self, tries, draw):
         policy = Retry(10**6, first="1s", factor=2, max="5m")
 
         whole = backoff(Retry(10**6, first="1s", factor=2, max="5m", jitter=False), tries, 0.0)
@@ -122,10 +120,10 @@ class TestAfterError:
         budget = Budget(policy=retry, hold_off=5 * SECOND)
         return after_error(replace(JOB, **job), error, FAILURE, budget, 0.0)
 
-    def test_fails_for_good_without_a_policy(self) -> None:
+    def test_fails_for_good_without_a_policy(self):
         assert self.after(OSError(), None) == Failed(failure=FAILURE)
 
-    def test_tries_again_until_the_retries_are_used_up(self) -> None:
+    def test_tries_again_until_the_retries_are_used_up(self):
         retry = Retry(2, jitter=False)
 
         node_types = [
@@ -134,15 +132,15 @@ class TestAfterError:
 
         assert node_types == [Retried, Retried, DeadLettered]
 
-    def test_buries_at_once_what_has_no_retries_to_use(self) -> None:
+    def test_buries_at_once_what_has_no_retries_to_use(self):
         assert self.after(OSError(), Retry(0)) == DeadLettered(failure=FAILURE)
 
-    def test_holds_the_worker_off_and_waits(self) -> None:
+    def test_holds_the_worker_off_and_waits(self):
         outcome = self.after(OSError(), Retry(2, first="3s", jitter=False))
 
         assert outcome == Retried(failure=FAILURE, delay=3 * SECOND, hold_off=5 * SECOND)
 
-    def test_counts_tries_rather_than_retries_when_the_job_says_so(self) -> None:
+    def test_counts_tries_rather_than_retries_when_the_job_says_so(self):
         for retry in (None, Retry(99)):
             node_types = [
                 type(self.after(OSError(), retry, failures=failures, max_attempts=3))
@@ -152,7 +150,7 @@ class TestAfterError:
             assert node_types == [Retried, Retried, DeadLettered]
 
     @pytest.mark.parametrize("error", [Permanent("no"), DeadlineExceeded("late")])
-    def test_does_not_retry_what_cannot_succeed(self, error: Exception) -> None:
+    def test_does_not_retry_what_cannot_succeed(self, error):
         assert self.after(error, Retry(5)) == Failed(failure=FAILURE)
 
     @pytest.mark.parametrize(
@@ -165,12 +163,10 @@ class TestAfterError:
             (Own(), Retry(5, on=OSError, never_on=Own), Failed),
         ],
     )
-    def test_looks_at_the_type_of_the_error_and_its_bases(
-        self, error: Exception, retry: Retry, expected: type[Outcome]
-    ) -> None:
+    def test_looks_at_the_type_of_the_error_and_its_bases(self, error, retry, expected):
         assert type(self.after(error, retry)) is expected
 
-    def test_postpones_when_the_task_says_not_now(self) -> None:
+    def test_postpones_when_the_task_says_not_now(self):
         until = datetime(2030, 1, 2, tzinfo=UTC)
 
         outcome = self.after(RetryLater(until=until, limit="smtp"), None)
@@ -182,7 +178,7 @@ class TestAfterError:
         assert isinstance(later, Retried)
         assert later.delay == 7 * SECOND
 
-    def test_buries_what_is_postponed_too_often(self) -> None:
+    def test_buries_what_is_postponed_too_often(self):
         last = self.after(RetryLater(), None, snoozes=MAX_SNOOZES - 1)
 
         assert isinstance(last, Retried)

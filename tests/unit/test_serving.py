@@ -30,16 +30,16 @@ WORKER = WorkerState(info=INFO, started_at=SEEN, seen_at=SEEN, running=())
 
 
 class TestIsLive:
-    def test_until_its_lease_is_over(self) -> None:
+    def test_until_its_lease_is_over(self):
         assert is_live(WORKER, SEEN + LEASE)
         assert not is_live(WORKER, SEEN + LEASE + MOMENT)
 
     @pytest.mark.parametrize("leases", [0.5, 4])
-    def test_for_part_of_a_lease_or_several(self, leases: float) -> None:
+    def test_for_part_of_a_lease_or_several(self, leases):
         assert is_live(WORKER, SEEN + leases * LEASE, leases=leases)
         assert not is_live(WORKER, SEEN + leases * LEASE + MOMENT, leases=leases)
 
-    def test_is_asked_here_alone(self) -> None:
+    def test_is_asked_here_alone(self):
         """Stores keep leases and may read them; everybody else asks this rule."""
         elsewhere = {
             module.name
@@ -56,7 +56,7 @@ class TestIsLive:
 
 
 class TestHasCode:
-    def test_of_a_run_the_version_counts_and_of_a_plain_job_the_task(self) -> None:
+    def test_of_a_run_the_version_counts_and_of_a_plain_job_the_task(self):
         assert has_code(INFO, task="anything", flow="orders@v1")
         assert not has_code(INFO, task="send", flow="orders@v2")
         assert has_code(INFO, task="send", flow="")
@@ -64,10 +64,10 @@ class TestHasCode:
 
 
 class TestHasTags:
-    def test_a_worker_without_tags_takes_any_job(self) -> None:
+    def test_a_worker_without_tags_takes_any_job(self):
         assert has_tags(None, ["gpu"])
 
-    def test_a_worker_with_tags_needs_all_that_are_wanted(self) -> None:
+    def test_a_worker_with_tags_needs_all_that_are_wanted(self):
         assert has_tags(["gpu", "eu"], ["gpu"])
         assert has_tags([], [])
         assert not has_tags(["gpu"], ["gpu", "eu"])

@@ -18,7 +18,7 @@ class Watch:
         return self.seconds
 
 
-def test_is_not_needed_while_the_store_answers_promptly() -> None:
+def test_is_not_needed_while_the_store_answers_promptly():
     grace = TakeoverGrace(LEASE, Watch())
 
     grace.note_delay(OUTAGE_SECONDS)
@@ -26,7 +26,7 @@ def test_is_not_needed_while_the_store_answers_promptly() -> None:
     assert not grace.seconds_left
 
 
-def test_lasts_until_every_worker_had_the_time_to_renew() -> None:
+def test_lasts_until_every_worker_had_the_time_to_renew():
     watch = Watch()
     grace = TakeoverGrace(LEASE, watch)
     grace.note_delay(40)
@@ -37,7 +37,7 @@ def test_lasts_until_every_worker_had_the_time_to_renew() -> None:
     assert not grace.seconds_left
 
 
-def test_lets_jobs_be_taken_over_between_delays_that_never_end() -> None:
+def test_lets_jobs_be_taken_over_between_delays_that_never_end():
     watch = Watch()
     grace = TakeoverGrace(LEASE, watch)
     needed = []
@@ -49,7 +49,7 @@ def test_lets_jobs_be_taken_over_between_delays_that_never_end() -> None:
     assert needed.count(False) >= 45
 
 
-def test_begins_anew_with_a_later_outage() -> None:
+def test_begins_anew_with_a_later_outage():
     watch = Watch()
     grace = TakeoverGrace(LEASE, watch)
     grace.note_delay(2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -56,14 +56,14 @@ class TestAnExactTemplate:
             ("{{ order.id }}", "o-7"),
         ],
     )
-    def test_keeps_the_type_of_the_value(self, text: str, value: Any) -> None:
+    def test_keeps_the_type_of_the_value(self, text, value):
         rendered = render(text, SCOPE)
 
         assert rendered == value
         assert type(rendered) is type(value)
 
     @given(value=json_values)
-    def test_keeps_any_value_as_it_is(self, value: Any) -> None:
+    def test_keeps_any_value_as_it_is(self, value):
         assert render("{{ given.value }}", {"given": {"value": value}}) is value
 
 
@@ -80,7 +80,7 @@ class TestATextWithTemplates:
             ("ends }} and { begins }", "ends }} and { begins }"),
         ],
     )
-    def test_becomes_text(self, text: str, rendered: str) -> None:
+    def test_becomes_text(self, text, rendered):
         assert render(text, SCOPE) == rendered
 
     @pytest.mark.parametrize(
@@ -94,16 +94,16 @@ class TestATextWithTemplates:
             ("a {{{{ {{ count }}", "a {{ 3"),
         ],
     )
-    def test_has_four_braces_for_two_literal_ones(self, text: str, rendered: str) -> None:
+    def test_has_four_braces_for_two_literal_ones(self, text, rendered):
         assert template_faults(text) == []
         assert render(text, SCOPE) == rendered
 
     @given(text=texts)
-    def test_can_be_any_literal_text(self, text: str) -> None:
+    def test_can_be_any_literal_text(self, text):
         assert render(text.replace("{{", "{{{{"), {}) == text
 
     @given(text=texts.filter(lambda text: "{{" not in text))
-    def test_is_itself_without_braces(self, text: str) -> None:
+    def test_is_itself_without_braces(self, text):
         assert render(text, {}) == text
 
     @given(value=texts)
@@ -111,16 +111,16 @@ class TestATextWithTemplates:
     @example(value="{{ missing }}")
     @example(value="{{")
     @example(value="{{{{")
-    def test_never_reads_data_as_a_template(self, value: str) -> None:
+    def test_never_reads_data_as_a_template(self, value):
         assert render("<{{ value }}>", {"value": value}) == f"<{value}>"
         assert render("{{ value }}{{ value }}", {"value": value}) == value + value
 
-    def test_does_not_let_two_values_make_a_template(self) -> None:
+    def test_does_not_let_two_values_make_a_template(self):
         assert render("{{ a }}{{ b }}", {"a": "{{ order", "b": ".id }}"}) == "{{ order.id }}"
 
 
 class TestAConfig:
-    def test_is_filled_at_any_depth_and_else_unchanged(self) -> None:
+    def test_is_filled_at_any_depth_and_else_unchanged(self):
         config = {
             "message": "order {{ order.id }}",
             "{{ count }}": "keys are not templates",
@@ -134,18 +134,18 @@ class TestAConfig:
         }
 
     @given(config=json_values.filter(lambda value: "{{" not in repr(value)))
-    def test_without_templates_is_itself(self, config: Any) -> None:
+    def test_without_templates_is_itself(self, config):
         assert render(config, {}) == config
 
-    def test_may_have_tuples_for_lists(self) -> None:
+    def test_may_have_tuples_for_lists(self):
         assert render(({"a": ("{{ n }}",)},), {"n": 1}) == [{"a": [1]}]
 
-    def test_takes_any_mapping_as_scope(self) -> None:
+    def test_takes_any_mapping_as_scope(self):
         scope = MappingProxyType({"secret": MappingProxyType({"TOKEN": "t"})})
 
         assert render({"auth": "Bearer {{ secret.TOKEN }}"}, scope) == {"auth": "Bearer t"}
 
-    def test_may_be_nested_just_so_deep(self) -> None:
+    def test_may_be_nested_just_so_deep(self):
         assert render(nested(DEPTH_MAX), SCOPE) == nested(DEPTH_MAX, 3)
         for levels in (DEPTH_MAX + 1, 100_000):
             with pytest.raises(InvalidInput, match="nested deeper than 100"):
@@ -155,7 +155,7 @@ class TestAConfig:
             [fault] = template_faults(nested(levels))
             assert fault.code == "template.too_deep"
 
-    def test_cannot_grow_without_bound(self) -> None:
+    def test_cannot_grow_without_bound(self):
         config = ["{{ big }}, {{ big }}"] * 20
 
         with pytest.raises(InvalidInput, match=str(TEXT_MAX)):
@@ -163,7 +163,7 @@ class TestAConfig:
 
 
 class TestWhatIsMissing:
-    def test_is_an_error_with_template_place_and_key(self) -> None:
+    def test_is_an_error_with_template_place_and_key(self):
         with pytest.raises(TemplateMissing) as caught:
             render({"to": [{"text": "hello {{ order.nmae }}"}]}, SCOPE)
 
@@ -173,7 +173,7 @@ class TestWhatIsMissing:
         assert "known: 'total', 'paid'" in told.lower()
         assert (caught.value.template, caught.value.where) == ("{{ order.nmae }}", "to.0.text")
 
-    def test_is_told_with_the_node_where_that_is_known(self) -> None:
+    def test_is_told_with_the_node_where_that_is_known(self):
         with pytest.raises(TemplateMissing) as caught:
             render("{{ nothing }}", SCOPE)
 
@@ -186,10 +186,10 @@ class TestWhatIsMissing:
     @pytest.mark.parametrize(
         "text, rendered", [("{{ nothing.x }}", None), ("<{{ nothing.x }}>", "<>")]
     )
-    def test_is_null_or_no_text_by_default(self, text: str, rendered: Any) -> None:
+    def test_is_null_or_no_text_by_default(self, text, rendered):
         assert render(text, SCOPE, "default") == rendered
 
-    def test_skips(self) -> None:
+    def test_skips(self):
         with pytest.raises(TemplateSkips) as caught:
             render({"a": ["{{ order.x }}"]}, SCOPE, "skip")
 
@@ -198,12 +198,10 @@ class TestWhatIsMissing:
 
     @pytest.mark.parametrize("on_missing", ["error", "default", "skip"])
     @pytest.mark.parametrize("value", [0, False, "", [], {}, None])
-    def test_is_no_empty_value(
-        self, on_missing: Literal["error", "default", "skip"], value: Any
-    ) -> None:
+    def test_is_no_empty_value(self, on_missing, value):
         assert render("{{ x.y }}", {"x": {"y": value}}, on_missing) == value
 
-    def test_is_also_what_is_inside_null(self) -> None:
+    def test_is_also_what_is_inside_null(self):
         with pytest.raises(TemplateMissing, match=r"'order\.note' is null"):
             render("{{ order.note.x }}", SCOPE)
 
@@ -233,7 +231,7 @@ MALFORMED = [
 
 class TestAMalformedTemplate:
     @pytest.mark.parametrize("text, reason", MALFORMED)
-    def test_is_refused_with_its_place(self, text: str, reason: str) -> None:
+    def test_is_refused_with_its_place(self, text, reason):
         config = {"body": ["fine {{ count }}", text]}
 
         [fault] = template_faults(config)
@@ -243,21 +241,21 @@ class TestAMalformedTemplate:
         with pytest.raises(InvalidInput, match=r"body\.1"):
             render(config, {"a": {"b": 1}, **SCOPE}, "default")
 
-    def test_is_reported_with_all_others(self) -> None:
+    def test_is_reported_with_all_others(self):
         faults = template_faults({"a": "{{ }} {{ x }} {{ y! }}", "b": "{{"})
 
         assert [fault.where for fault in faults] == [("a",), ("a",), ("b",)]
 
-    def test_is_shortened(self) -> None:
+    def test_is_shortened(self):
         [fault] = template_faults("{{ " + "a b" * 1000 + " }}")
 
         assert len(str(fault)) < 300
 
-    def test_is_none_where_there_are_only_sound_ones(self) -> None:
+    def test_is_none_where_there_are_only_sound_ones(self):
         assert template_faults(["{{ a-b.c_d.0 }}", "{{größe}}", 7, None]) == []
 
     @given(config=json_values)
-    def test_is_told_exactly_where_rendering_refuses(self, config: Any) -> None:
+    def test_is_told_exactly_where_rendering_refuses(self, config):
         if template_faults(config):
             with pytest.raises(InvalidInput):
                 render(config, {}, "default")
@@ -266,7 +264,7 @@ class TestAMalformedTemplate:
 
 
 class TestTemplateNames:
-    def test_are_all_in_order_with_path_and_place(self) -> None:
+    def test_are_all_in_order_with_path_and_place(self):
         found = template_names({"a": ["{{ x }} and {{ y.b.0 }}", 7], "b": {"c": "{{ x.z }}"}})
 
         assert [(use.name, use.path, use.where) for use in found] == [
@@ -276,7 +274,7 @@ class TestTemplateNames:
         ]
         assert [use.text for use in found] == ["{{ x }}", "{{ y.b.0 }}", "{{ x.z }}"]
 
-    def test_leave_out_keys_literals_and_malformed_ones(self) -> None:
+    def test_leave_out_keys_literals_and_malformed_ones(self):
         assert template_names({"{{ a }}": "{{{{ b }} {{ c() }}"}) == []
 
 
@@ -296,10 +294,10 @@ class TestALongText:
             "{" * 1_000_001,
         ],
     )
-    def test_is_read_in_one_pass(self, text: str) -> None:
+    def test_is_read_in_one_pass(self, text):
         faults = template_faults(text)
 
         assert all(len(str(fault)) < 300 for fault in faults)
 
-    def test_is_filled_in_one_pass(self) -> None:
+    def test_is_filled_in_one_pass(self):
         assert render("{{ a }}," * 125_000, {"a": "{{"}) == "{{," * 125_000

@@ -61,7 +61,7 @@ async def result(client: AsyncClient, group: str) -> object:
     return await soon(client.jobs.handle((await of_group(client, group)).id).result())
 
 
-async def test_are_all_there_as_they_were(client: AsyncClient) -> None:
+async def test_are_all_there_as_they_were(client):
     statuses = {job.group: str(job.status) for job in await client.jobs.list(limit=100)}
 
     assert statuses == {
@@ -94,9 +94,7 @@ async def test_are_all_there_as_they_were(client: AsyncClient) -> None:
     assert failure.failure.message == "the power is out"
 
 
-async def test_are_finished_without_being_asked(
-    client: AsyncClient, worker: Running, clock: ManualClock
-) -> None:
+async def test_are_finished_without_being_asked(client, worker, clock):
     assert await result(client, "waiting") == "WAITING"
     assert await result(client, "urgent") == "URGENT"
     assert await result(client, "large") == "X" * 3000
@@ -121,7 +119,7 @@ async def test_are_finished_without_being_asked(
     assert not EXECUTED_THEN & set(world.executed)
 
 
-async def test_obey_operators(client: AsyncClient, worker: Running) -> None:
+async def test_obey_operators(client, worker):
     for group in ("failed", "dead", "cancelled"):
         await client.jobs.retry((await of_group(client, group)).id)
     await client.jobs.enable((await of_group(client, "disabled")).id)
@@ -136,16 +134,14 @@ async def test_obey_operators(client: AsyncClient, worker: Running) -> None:
     assert await result(client, "closed") == 110
 
 
-async def test_are_found_by_fingerprint_and_input(client: AsyncClient) -> None:
+async def test_are_found_by_fingerprint_and_input(client):
     again = await client.enqueue(jobs.send.options(fingerprint="only one"), "fingerprint")
 
     assert not again.is_new
     assert await client.jobs.find_result(jobs.send, ["done"]) == "DONE"
 
 
-async def test_of_another_namespace_are_left_to_its_workers(
-    store: Store, client: AsyncClient, worker: Running
-) -> None:
+async def test_of_another_namespace_are_left_to_its_workers(store, client, worker):
     assert await result(client, "waiting") == "WAITING"
     other = Running(Worker(store, tasks=jobs.TASKS, namespace="elsewhere", poll="20ms"))
 

@@ -20,7 +20,7 @@ NEW_FIELD = (
 )
 
 
-def test_no_migration_was_edited(backend: str) -> None:
+def test_no_migration_was_edited(backend):
     known, found = released.read().migrations[backend], released.migrations(backend)
 
     for name, hash in known.items():
@@ -31,7 +31,7 @@ def test_no_migration_was_edited(backend: str) -> None:
     )
 
 
-async def test_the_tables_changed_by_no_other_means(backend: str, url: str) -> None:
+async def test_the_tables_changed_by_no_other_means(backend, url):
     known = released.read().schemas[backend]
 
     found = await released.schema(url)
@@ -42,7 +42,7 @@ async def test_the_tables_changed_by_no_other_means(backend: str, url: str) -> N
     )
 
 
-def test_what_was_written_can_be_read() -> None:
+def test_what_was_written_can_be_read():
     known, today = released.read().fields, released.fields()
 
     found = changes(known, today)
@@ -68,13 +68,13 @@ class TestTheCheckItself:
             ({"Done": {"node": TEXT | {"needed": True}}}, ["Done.node was "]),
         ],
     )
-    def test_sees_what_is_gone_or_other(self, after: Any, found: list[str]) -> None:
+    def test_sees_what_is_gone_or_other(self, after, found):
         seen = changes({"Done": {"node": TEXT}}, after)
 
         assert len(seen) == len(found)
         assert all(each.startswith(start) for each, start in zip(seen, found, strict=True))
 
-    def test_allows_what_reads_old_rows_too(self) -> None:
+    def test_allows_what_reads_old_rows_too(self):
         before = {"Done": {"node": MAYBE | {"needed": True}}}
         wider = {"anyOf": [*MAYBE["anyOf"], {"type": "integer"}]}
 

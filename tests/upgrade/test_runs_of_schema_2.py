@@ -75,7 +75,7 @@ async def result(client: AsyncClient, id: str) -> object:
     return await soon(client.runs.handle(id).result())
 
 
-async def test_have_the_versions_that_the_same_flows_have_today(store: Store) -> None:
+async def test_have_the_versions_that_the_same_flows_have_today(store):
     stored = {count.flow: count.version for count in await store.admin.live_flows("default")}
     today = {flow.name: flow.version for flow in runs.FLOWS if flow.name in stored}
 
@@ -83,7 +83,7 @@ async def test_have_the_versions_that_the_same_flows_have_today(store: Store) ->
     assert stored.keys() - today.keys() == {"by_key"}
 
 
-async def test_are_all_there_as_they_were(client: AsyncClient, store: Store) -> None:
+async def test_are_all_there_as_they_were(client, store):
     changed_last = {"paused": "paused", "held": "paused", "stopped": "cancelled"}
 
     statuses = {id: str((await client.runs.get(id)).status) for id in RESTING}
@@ -97,9 +97,7 @@ async def test_are_all_there_as_they_were(client: AsyncClient, store: Store) -> 
     assert loaded.snapshot is not None
 
 
-async def test_are_finished_as_if_nothing_had_happened(
-    client: AsyncClient, worker: Running, clock: ManualClock
-) -> None:
+async def test_are_finished_as_if_nothing_had_happened(client, worker, clock):
     for id in ("asking", "parent/asking"):
         await client.runs.signal(id, "answer", "answered", by="ann")
 
@@ -127,7 +125,7 @@ async def test_are_finished_as_if_nothing_had_happened(
     assert set(world.executed) == EXECUTED_NOW
 
 
-async def test_obey_operators(client: AsyncClient, worker: Running, clock: ManualClock) -> None:
+async def test_obey_operators(client, worker, clock):
     assert await result(client, "done") == "<yes>"
     clock.advance(HOUR)
     for id in ("paused", "held"):
@@ -147,9 +145,7 @@ async def test_obey_operators(client: AsyncClient, worker: Running, clock: Manua
 class TestAVersionThatIsGone:
     """Routes by a key have it in their definition today, so the version of then is another."""
 
-    async def test_is_told_by_explain(
-        self, client: AsyncClient, worker: Running, clock: ManualClock
-    ) -> None:
+    async def test_is_told_by_explain(self, client, worker, clock):
         clock.advance(HOUR)
 
         # Once its delay is over, and the worker has been seen since.
@@ -159,9 +155,7 @@ class TestAVersionThatIsGone:
         assert [run.id for run in stranded.runs] == ["by_key"]
         assert stranded.nearest == runs.by_key.version
 
-    async def test_is_left_by_migrating(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_is_left_by_migrating(self, client, store, clock):
         await client.runs.migrate("by_key", to=runs.by_key, by="ann")
         clock.advance(HOUR)
 

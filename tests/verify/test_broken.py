@@ -21,7 +21,7 @@ from tests.verify.breaks_at_work import AT_WORK, change_schedule
 from tests.verify.breaks_in_logs import IN_LOGS
 from tests.verify.breaks_in_rows import IN_ROWS
 from tests.verify.breaks_of_decisions import DECISIONS
-from tests.verify.broken import NAMESPACE, Break, Broken, Case, rule_of
+from tests.verify.broken import NAMESPACE, Broken, Case, rule_of
 from tests.verify.history import Made, Maker
 
 FIELD = re.compile(r"{(\w+)")
@@ -40,13 +40,13 @@ def names(cases: list[Case]) -> Iterator[str]:
     return (f"{invariant}-{act.__name__}" for act, invariant, _ in cases)
 
 
-async def test_the_history_itself_is_sound(made: Made) -> None:
+async def test_the_history_itself_is_sound(made):
     broken = Broken(made)
 
     assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
 
 
-async def test_two_may_trigger_a_schedule_at_one_moment(made: Made) -> None:
+async def test_two_may_trigger_a_schedule_at_one_moment(made):
     broken = Broken(made)
     [triggered] = broken.state.schedules.by_place[NAMESPACE, "nightly"].state.history
     other = replace(triggered, run=RunId("chain"))
@@ -56,7 +56,7 @@ async def test_two_may_trigger_a_schedule_at_one_moment(made: Made) -> None:
 
 
 @pytest.mark.parametrize("act, invariant, rule", CASES, ids=names(CASES))
-async def test_catches(made: Made, act: Break, invariant: str, rule: str) -> None:
+async def test_catches(made, act, invariant, rule):
     broken = Broken(made)
     act(broken)
 
@@ -69,11 +69,11 @@ async def test_catches(made: Made, act: Break, invariant: str, rule: str) -> Non
         assert set(FIELD.findall(declared()[finding.code].sentence)) <= finding.args.keys()
 
 
-def test_every_invariant_has_something_that_breaks_it() -> None:
+def test_every_invariant_has_something_that_breaks_it():
     assert {invariant for _, invariant, _ in CASES} == {f"I{n}" for n in range(1, 13)}
 
 
-def test_every_rule_has_something_that_breaks_it() -> None:
+def test_every_rule_has_something_that_breaks_it():
     evidence = EvidenceRules((), EvidenceSettings())
     extra = evidence.extra_rules
     evidence.close()

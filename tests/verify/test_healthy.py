@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import CONTEXT, AsyncClient, AsyncContext, task
+from perdure import CONTEXT, AsyncContext, task
 from perdure.model.job import FINISHED
 from perdure.model.run import ENDED
 from perdure.store.contract import Store
@@ -17,7 +17,7 @@ from proof.evidence import EvidenceSettings, EvidenceVerifier, MemoryEvidenceLog
 from tests.flows.catalogue import FLOWS
 from tests.flows.conftest import results_of_all
 from tests.verify.history import Maker
-from tests.worker.conftest import StartWorker, client, start_worker
+from tests.worker.conftest import client, start_worker
 
 __all__ = ["client", "start_worker"]
 
@@ -30,7 +30,7 @@ async def store(store_url: str) -> AsyncIterator[Store]:
     await store.close()
 
 
-async def test_finds_nothing_where_everything_happened_once(store: Store) -> None:
+async def test_finds_nothing_where_everything_happened_once(store):
     made = await Maker(store).make()
     verifier = EvidenceVerifier(store, made.evidence.lines, made.settings)
 
@@ -50,16 +50,14 @@ async def test_finds_nothing_where_everything_happened_once(store: Store) -> Non
     assert verifier.evidence_counts.refused == 1
 
 
-async def test_finds_nothing_after_every_flow_of_the_catalogue(
-    store: Store, client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_finds_nothing_after_every_flow_of_the_catalogue(store, client, start_worker):
     await start_worker(flows=FLOWS)
     await results_of_all(client)
 
     assert await verify_store(store) == []
 
 
-async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store) -> None:
+async def test_finds_nothing_after_everything_that_ended_was_pruned(store):
     made = await Maker(store).make()
     at_once = timedelta(0)
     while await store.maintenance.prune_runs("default", dict.fromkeys(ENDED, at_once), 100):
@@ -74,9 +72,7 @@ async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store
     assert verifier.counts.ended_runs == 0
 
 
-async def test_looks_at_jobs_that_only_their_waiters_still_see(
-    store: Store, client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_looks_at_jobs_that_only_their_waiters_still_see(store, client, start_worker):
     evidence = MemoryEvidenceLog()
 
     @task
@@ -94,5 +90,5 @@ async def test_looks_at_jobs_that_only_their_waiters_still_see(
     assert verifier.evidence_counts.committed == 1
 
 
-async def test_finds_nothing_in_an_empty_store(store: Store) -> None:
+async def test_finds_nothing_in_an_empty_store(store):
     assert await verify_store(store) == []

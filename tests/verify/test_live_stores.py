@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from perdure import CONTEXT, AsyncClient, AsyncContext, Concurrency, Flow, Retry, task
 from perdure.store.opening import store_at
 from perdure.verify import verifier, verify_store
 from tests.flows.catalogue import FLOWS
-from tests.worker.conftest import StartWorker, start_worker
+from tests.worker.conftest import start_worker
 
 __all__ = ["start_worker"]
 
@@ -35,9 +33,7 @@ async def print_it(number: int, ctx: AsyncContext = CONTEXT) -> int:
 
 
 class TestLiveStore:
-    async def test_finds_nothing_while_workers_go_on(
-        self, store_url: str, start_worker: StartWorker
-    ) -> None:
+    async def test_finds_nothing_while_workers_go_on(self, store_url, start_worker):
         await asyncio.gather(
             *(start_worker(print_it, flows=[chain_flow, *FLOWS]) for _ in range(2))
         )
@@ -60,9 +56,7 @@ class TestLiveStore:
 
 
 class TestPages:
-    async def test_sees_every_run_once_however_they_fall_on_pages(
-        self, store_url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_sees_every_run_once_however_they_fall_on_pages(self, store_url, monkeypatch):
         monkeypatch.setattr(verifier, "RUNS", 2)
         monkeypatch.setattr(verifier, "WAITS", 2)
         store = store_at(store_url)

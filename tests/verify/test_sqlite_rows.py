@@ -47,7 +47,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return Kept(tmp_path_factory.mktemp("made") / "work.db")
 
 
-async def test_the_rows_themselves_are_sound(kept: Kept) -> None:
+async def test_the_rows_themselves_are_sound(kept):
     store = store_at(f"sqlite:///{kept.path}")
     await store.open()
 
@@ -79,12 +79,12 @@ def broken_by(kept: Kept, tmp_path: Path) -> Callable[[str], str]:
     "statement, invariant, rule", [each[1:] for each in ROWS], ids=[each[0] for each in ROWS]
 )
 async def test_catches(
-    kept: Kept,
-    broken_by: Callable[[str], str],
-    statement: str,
-    invariant: str,
-    rule: str,
-) -> None:
+    kept,
+    broken_by,
+    statement,
+    invariant,
+    rule,
+):
     store = store_at(broken_by(statement))
     await store.open()
 

@@ -35,7 +35,7 @@ async def store() -> Store:
     return store
 
 
-async def test_tells_how_far_it_is(store: Store) -> None:
+async def test_tells_how_far_it_is(store):
     told: list[Counts] = []
     verifier = Verifier(store, on_progress=told.append)
 
@@ -45,7 +45,7 @@ async def test_tells_how_far_it_is(store: Store) -> None:
     assert told[-1] == verifier.counts
 
 
-async def test_asks_rules_of_the_callers_own(store: Store) -> None:
+async def test_asks_rules_of_the_callers_own(store):
     seen: list[str] = []
 
     def about_run(view: RunView) -> Iterator[Finding]:
@@ -66,7 +66,7 @@ async def test_asks_rules_of_the_callers_own(store: Store) -> None:
     assert finding_text(finding) == "I1 test.own_rule: 2 runs seen"
 
 
-async def test_a_rule_that_fails_is_a_finding_and_hides_no_other(store: Store) -> None:
+async def test_a_rule_that_fails_is_a_finding_and_hides_no_other(store):
     def broken(view: RunView) -> Iterator[Finding]:
         raise KeyError(view.run.id)
 
@@ -85,7 +85,7 @@ async def test_a_rule_that_fails_is_a_finding_and_hides_no_other(store: Store) -
     assert {each.args["rule"] for each in found if each.code == "verify.rule_failed"} == {"broken"}
 
 
-async def test_what_cannot_be_read_hides_no_other_part(store: Store) -> None:
+async def test_what_cannot_be_read_hides_no_other_part(store):
     async def broken(_: Store) -> AsyncIterator[Finding]:
         for finding in {"known": OWN.finding()}["unknown"], OWN.finding():
             yield finding

@@ -23,13 +23,10 @@ from perdure.worker import attempt
 from perdure.worker.events import AttemptAborting, AttemptProgressed, AttemptStarted
 from perdure.worker.events import AttemptCancelled as JobCancelledEvent
 from tests.worker import process_tasks
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, until
 
 
-async def test_abort_cancels_a_waiting_job_at_once(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_abort_cancels_a_waiting_job_at_once(client, start_worker):
     @task
     async def work() -> str:
         return "ran"
@@ -46,9 +43,7 @@ async def test_abort_cancels_a_waiting_job_at_once(
     assert len(worker.all(AttemptStarted)) == 1
 
 
-async def test_abort_of_a_finished_job_does_nothing_and_says_so(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_abort_of_a_finished_job_does_nothing_and_says_so(client, start_worker):
     @task
     async def work() -> str:
         return "ran"
@@ -63,9 +58,7 @@ async def test_abort_of_a_finished_job_does_nothing_and_says_so(
     assert await job.result(10) == "ran"
 
 
-async def test_abort_cancels_an_active_async_body_after_its_grace(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_abort_cancels_an_active_async_body_after_its_grace(client, start_worker):
     gate = Gate()
     ends: list[str] = []
 
@@ -91,9 +84,7 @@ async def test_abort_cancels_an_active_async_body_after_its_grace(
 
 
 @pytest.mark.parametrize("poll", ["100ms", "1m"])
-async def test_abort_signal_fires_within_a_second(
-    client: AsyncClient, store_url: str, start_worker: StartWorker, poll: str
-) -> None:
+async def test_abort_signal_fires_within_a_second(client, store_url, start_worker, poll):
     @task
     async def work(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.abort_signal.wait_async()
@@ -112,9 +103,7 @@ async def test_abort_signal_fires_within_a_second(
     assert took < 1
 
 
-async def test_abort_lets_a_body_end_by_itself_within_its_grace(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_abort_lets_a_body_end_by_itself_within_its_grace(client, start_worker):
     ends: list[str] = []
 
     @task
@@ -137,9 +126,7 @@ async def test_abort_lets_a_body_end_by_itself_within_its_grace(
     assert ends == [f"job {job.id}: the job was aborted"]
 
 
-async def test_abort_flags_a_sync_body_and_goes_on_without_it(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_abort_flags_a_sync_body_and_goes_on_without_it(client, start_worker):
     gate = Gate()
     flags: list[bool] = []
 
@@ -169,9 +156,7 @@ async def test_abort_flags_a_sync_body_and_goes_on_without_it(
     assert (await job.record()).output is None
 
 
-async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(client, start_worker):
     heard: list[str | None] = []
 
     @task
@@ -191,8 +176,8 @@ async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(
 
 
 async def test_abort_cannot_be_overwritten_by_a_body_that_ignores_it(
-    client: AsyncClient, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    client, start_worker, monkeypatch
+):
     monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
     gate = Gate()
 
@@ -218,9 +203,7 @@ async def test_abort_cannot_be_overwritten_by_a_body_that_ignores_it(
     assert (await job.record()).output is None
 
 
-async def test_abort_wins_over_a_failure_that_would_be_retried(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_abort_wins_over_a_failure_that_would_be_retried(client, start_worker):
     @task(retries=Retry(5, first=0))
     async def stumble(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.abort_signal.wait_async()
@@ -236,9 +219,7 @@ async def test_abort_wins_over_a_failure_that_would_be_retried(
     assert len(worker.all(AttemptStarted)) == 1
 
 
-async def test_abort_reaches_a_body_in_a_process_and_kills_it_if_need_be(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_abort_reaches_a_body_in_a_process_and_kills_it_if_need_be(client, start_worker):
     worker = await start_worker(process_tasks.heed, process_tasks.hang, abort_grace="1s")
     heeding = await client.enqueue(process_tasks.heed)
     hanging = await client.enqueue(process_tasks.hang)
@@ -254,9 +235,7 @@ async def test_abort_reaches_a_body_in_a_process_and_kills_it_if_need_be(
     await until(lambda: is_gone(pid))
 
 
-async def test_abort_of_a_group_touches_only_that_group(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_abort_of_a_group_touches_only_that_group(client, start_worker):
     gate = Gate()
 
     @task

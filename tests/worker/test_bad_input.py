@@ -9,14 +9,12 @@ import zlib
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
 import pytest
 
 from perdure import (
-    AsyncClient,
     Concurrency,
     DuplicateTask,
     InvalidInput,
@@ -41,7 +39,6 @@ from perdure.store.contract import Store
 from perdure.worker.events import WorkerEvent
 from tests.support.refusal import refused
 from tests.worker import process_tasks
-from tests.worker.conftest import StartWorker
 
 
 @task
@@ -100,7 +97,7 @@ BAD_SETTINGS: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("settings, code, name", BAD_SETTINGS.values(), ids=BAD_SETTINGS)
-def test_bad_input_settings_are_refused(settings: dict[str, Any], code: str, name: str) -> None:
+def test_bad_input_settings_are_refused(settings, code, name):
     with refused(code, InvalidInput, name=name, where=(name,)):
         Worker("memory://", **{"tasks": [nothing], **settings})
 
@@ -120,24 +117,22 @@ UNUSABLE_SETTINGS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("settings, code, where", UNUSABLE_SETTINGS.values(), ids=UNUSABLE_SETTINGS)
-def test_bad_input_settings_that_make_no_worker_are_refused(
-    settings: dict[str, Any], code: str, where: tuple[str, ...]
-) -> None:
+def test_bad_input_settings_that_make_no_worker_are_refused(settings, code, where):
     with refused(code, InvalidInput, where=where):
         Worker("memory://", **{"tasks": [nothing], **settings})
 
 
-def test_bad_input_a_plain_function_is_no_task() -> None:
+def test_bad_input_a_plain_function_is_no_task():
     with pytest.raises(InvalidInput, match="not a task"):
         Worker("memory://", tasks=[print])  # type: ignore[list-item]
 
 
-def test_bad_input_two_tasks_of_one_name_are_refused() -> None:
+def test_bad_input_two_tasks_of_one_name_are_refused():
     with pytest.raises(DuplicateTask, match="'nothing'"):
         Worker("memory://", tasks=[nothing, something])
 
 
-def test_bad_input_a_task_that_no_process_could_import_is_refused() -> None:
+def test_bad_input_a_task_that_no_process_could_import_is_refused():
     @task(isolation="process")
     def local() -> None:
         pass
@@ -172,8 +167,8 @@ except InvalidInput as error:
     ],
 )
 def test_bad_input_a_task_in_a_main_module_that_cannot_be_imported_is_refused(
-    arguments: list[str], told: str, tmp_path: Path
-) -> None:
+    arguments, told, tmp_path
+):
     (package := tmp_path / "package").mkdir()
     for name in ("__main__.py", "module.py"):
         (package / name).write_text(TYPED)
@@ -184,7 +179,7 @@ def test_bad_input_a_task_in_a_main_module_that_cannot_be_imported_is_refused(
     assert told in done.stdout
 
 
-async def test_bad_input_a_run_outside_the_main_thread_is_told_what_to_use() -> None:
+async def test_bad_input_a_run_outside_the_main_thread_is_told_what_to_use():
     worker = Worker("memory://", tasks=[nothing])
 
     with refused("worker.not_main_thread", InvalidInput):
@@ -210,13 +205,13 @@ class HearsAsync:
         (HearsAsync(), "worker.async_listener"),
     ],
 )
-def test_bad_input_what_cannot_listen_is_refused(listener: Any, code: str) -> None:
+def test_bad_input_what_cannot_listen_is_refused(listener, code):
     with refused(code, InvalidInput):
         Worker("memory://", tasks=[nothing]).on(WorkerEvent, listener)
 
 
 @pytest.mark.parametrize("found_type", [JobFailed, "job_failed", None])
-def test_bad_input_what_is_no_kind_of_event_is_refused(found_type: Any) -> None:
+def test_bad_input_what_is_no_kind_of_event_is_refused(found_type):
     with refused(
         "worker.unknown_event",
         value=found_type if isinstance(found_type, str | None) else repr(found_type),
@@ -241,13 +236,13 @@ BAD_LIMITS: list[Callable[[], object]] = [
 
 
 @pytest.mark.parametrize("make", BAD_LIMITS)
-def test_bad_input_limits_and_policies_are_refused(make: Callable[[], object]) -> None:
+def test_bad_input_limits_and_policies_are_refused(make):
     with pytest.raises(InvalidInput):
         make()
 
 
 @pytest.mark.parametrize("url", ["work.db", "mysql://host/db", "", "memory://x?y=1"])
-def test_bad_input_store_urls_are_refused(url: str) -> None:
+def test_bad_input_store_urls_are_refused(url):
     with pytest.raises(InvalidStoreUrl):
         Worker(url, tasks=[nothing])
 
@@ -256,7 +251,7 @@ UNREACHABLE = ["postgresql://postgres@127.0.0.1:1/nowhere", "sqlite:////nowhere/
 
 
 @pytest.mark.parametrize("url", UNREACHABLE)
-async def test_bad_input_an_unreachable_store_is_told_by_start_and_by_serve(url: str) -> None:
+async def test_bad_input_an_unreachable_store_is_told_by_start_and_by_serve(url):
     worker = Worker(url, tasks=[nothing])
     with pytest.raises(StoreUnreachable):
         await asyncio.to_thread(worker.start)
@@ -265,7 +260,7 @@ async def test_bad_input_an_unreachable_store_is_told_by_start_and_by_serve(url:
 
 
 @pytest.mark.parametrize("url", UNREACHABLE)
-def test_bad_input_an_unreachable_store_is_told_by_run(url: str) -> None:
+def test_bad_input_an_unreachable_store_is_told_by_run(url):
     with pytest.raises(StoreUnreachable):
         Worker(url, tasks=[nothing]).run()
 
@@ -281,9 +276,7 @@ UNUSABLE = [
 ]
 
 
-async def test_bad_input_of_a_foreign_client_fails_its_job_for_good(
-    client: AsyncClient, store: Store, start_worker: StartWorker
-) -> None:
+async def test_bad_input_of_a_foreign_client_fails_its_job_for_good(client, store, start_worker):
     calls: list[int] = []
 
     @task(retries=Retry(5, first=0))
@@ -301,8 +294,8 @@ async def test_bad_input_of_a_foreign_client_fails_its_job_for_good(
 
 
 async def test_bad_input_of_a_foreign_client_fails_a_job_in_a_process_for_good(
-    client: AsyncClient, store: Store, start_worker: StartWorker
-) -> None:
+    client, store, start_worker
+):
     await start_worker(process_tasks.retry_adding, concurrency=1)
     for stored in UNUSABLE:
         job = await insert(store, process_tasks.retry_adding.name, stored)
@@ -312,8 +305,8 @@ async def test_bad_input_of_a_foreign_client_fails_a_job_in_a_process_for_good(
 
 @pytest.mark.parametrize("found_type", ["async", "sync"])
 async def test_bad_input_results_that_cannot_be_stored_fail_the_job_for_good(
-    client: AsyncClient, start_worker: StartWorker, found_type: str
-) -> None:
+    client, start_worker, found_type
+):
     results: dict[str, Any] = {
         "object": object(),
         "nan": float("nan"),
@@ -341,9 +334,7 @@ async def test_bad_input_results_that_cannot_be_stored_fail_the_job_for_good(
     assert worker.worker.stats().running == 0
 
 
-async def test_bad_input_larger_than_the_clients_limit_is_never_written(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_bad_input_larger_than_the_clients_limit_is_never_written(client, start_worker):
     @task
     async def echo(text: str) -> str:
         return text
@@ -374,8 +365,8 @@ class Broken:
 @pytest.mark.parametrize("where", ["encode", "decode"])
 @pytest.mark.parametrize("found_type", ["async", "sync"])
 async def test_bad_input_to_a_codec_fails_the_job_and_frees_its_slot(
-    client: AsyncClient, start_worker: StartWorker, where: str, found_type: str
-) -> None:
+    client, start_worker, where, found_type
+):
     @task(name="work")
     async def work_async() -> int:
         return 1
@@ -394,8 +385,8 @@ async def test_bad_input_to_a_codec_fails_the_job_and_frees_its_slot(
 
 
 async def test_bad_input_a_stored_policy_that_cannot_be_read_costs_only_its_job(
-    client: AsyncClient, store: Store, start_worker: StartWorker
-) -> None:
+    client, store, start_worker
+):
     @task
     async def work() -> str:
         return "ran"
@@ -410,7 +401,7 @@ async def test_bad_input_a_stored_policy_that_cannot_be_read_costs_only_its_job(
     assert await client.jobs.handle(broken).status() is Status.FAILED
 
 
-async def test_bad_input_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+async def test_bad_input_a_file_that_is_no_database_is_told(tmp_path):
     path = tmp_path / "work.db"
     path.write_text("not a database, and long enough to be read as one " * 40)
 

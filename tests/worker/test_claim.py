@@ -11,15 +11,12 @@ from perdure.clock import new_id
 from perdure.model.ids import JobId
 from perdure.model.job import NewJob
 from perdure.model.partition import Partition
-from perdure.store.contract import POLL_PARTITIONS_MAX, Store
+from perdure.store.contract import POLL_PARTITIONS_MAX
 from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate
 
 
-async def test_claim_hands_each_of_many_jobs_to_one_of_several_workers(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_claim_hands_each_of_many_jobs_to_one_of_several_workers(client, start_worker):
     bodies: Counter[int] = Counter()
 
     @task
@@ -37,9 +34,7 @@ async def test_claim_hands_each_of_many_jobs_to_one_of_several_workers(
     assert sum(worker.worker.stats().started for worker in workers) == 300
 
 
-async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(client, start_worker):
     order: list[str] = []
 
     @task
@@ -57,9 +52,7 @@ async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(
     assert await last.status() is Status.COMPLETED
 
 
-async def test_claim_lets_a_job_grow_more_urgent_while_it_waits(
-    client: AsyncClient, store_url: str, start_worker: StartWorker
-) -> None:
+async def test_claim_lets_a_job_grow_more_urgent_while_it_waits(client, store_url, start_worker):
     order: list[str] = []
 
     @task
@@ -76,9 +69,7 @@ async def test_claim_lets_a_job_grow_more_urgent_while_it_waits(
     assert order == ["waited long", "more urgent"]
 
 
-async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(client, start_worker):
     @task
     async def ours() -> None:
         pass
@@ -104,9 +95,7 @@ async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(
     assert len(worker.all(AttemptStarted)) == 3
 
 
-async def test_claim_of_a_worker_without_tags_takes_any_tags(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_claim_of_a_worker_without_tags_takes_any_tags(client, start_worker):
     @task(tags=["gpu"])
     async def embed() -> str:
         return "done"
@@ -117,9 +106,7 @@ async def test_claim_of_a_worker_without_tags_takes_any_tags(
     assert await (await client.enqueue(embed.options(tags=["tpu"]))).result(10) == "done"
 
 
-async def test_claim_is_not_starved_by_jobs_that_the_worker_cannot_run(
-    client: AsyncClient, store: Store, start_worker: StartWorker
-) -> None:
+async def test_claim_is_not_starved_by_jobs_that_the_worker_cannot_run(client, store, start_worker):
     @task(name="zebra")
     async def known() -> str:
         return "ran"
@@ -134,9 +121,7 @@ async def test_claim_is_not_starved_by_jobs_that_the_worker_cannot_run(
     assert await job.result(10) == "ran"
 
 
-async def test_claim_asks_all_partitions_however_many_there_are(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_claim_asks_all_partitions_however_many_there_are(client, start_worker):
     gates = [Gate() for _ in range(2)]
 
     @task(tags=["none"])
@@ -160,9 +145,7 @@ async def test_claim_asks_all_partitions_however_many_there_are(
     await client.jobs.results([job for jobs in blocked for job in jobs], timeout=10)
 
 
-async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(client, start_worker):
     @task(queue="mail")
     async def send() -> str:
         return "sent"
@@ -182,9 +165,7 @@ async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(
     assert await held.result(10) == "sent"
 
 
-async def test_claim_lets_what_runs_go_on_when_its_queue_is_paused(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_claim_lets_what_runs_go_on_when_its_queue_is_paused(client, start_worker):
     gate = Gate()
 
     @task
@@ -201,9 +182,7 @@ async def test_claim_lets_what_runs_go_on_when_its_queue_is_paused(
     assert await job.result(10) == "done"
 
 
-async def test_claim_ahead_gives_back_what_finds_no_slot(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_claim_ahead_gives_back_what_finds_no_slot(client, start_worker):
     """Fast jobs make a worker claim ahead; slow ones among them must not hold up the rest."""
     gate = Gate()
 

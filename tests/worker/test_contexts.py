@@ -10,7 +10,6 @@ import pytest
 
 from perdure import (
     CONTEXT,
-    AsyncClient,
     AsyncContext,
     BaseContext,
     Context,
@@ -22,7 +21,6 @@ from perdure import (
     task,
 )
 from tests.support.refusal import refused
-from tests.worker.conftest import StartWorker
 
 AGAIN = Retry(3, first=0, jitter=False)
 
@@ -45,9 +43,7 @@ def named(ctx: BaseContext) -> str:
 
 
 class TestACall:
-    async def test_gives_each_body_its_own_wherever_it_stands(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_gives_each_body_its_own_wherever_it_stands(self, client, start_worker):
         @task
         def last(text: str, ctx: Context = CONTEXT) -> str:
             return f"{text} {named(ctx)}"
@@ -79,9 +75,7 @@ class TestACall:
             "d Context",
         ]
 
-    async def test_gives_a_sync_helper_in_a_thread_the_same_context(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_gives_a_sync_helper_in_a_thread_the_same_context(self, client, start_worker):
         def help(ctx: Context) -> list[Any]:
             return [named(ctx), ctx.job_id, ctx.step("shared", read, 2)]
 
@@ -96,7 +90,7 @@ class TestACall:
         page = {"number": 1}
         assert await job.result(10) == [job.id, page, "Context", job.id, page]
 
-    def test_as_a_function_has_none(self) -> None:
+    def test_as_a_function_has_none(self):
         @task
         def work(ctx: Context = CONTEXT) -> str:
             return ctx.job_id
@@ -107,8 +101,8 @@ class TestACall:
 
 class TestStep:
     async def test_returns_what_the_function_declares_the_first_time_and_again(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+        self, client, start_worker
+    ):
         seen: list[Page] = []
 
         @task(retries=AGAIN)
@@ -134,7 +128,7 @@ class TestStep:
 
 
 class TestAnotherContext:
-    def test_is_refused_when_the_task_is_made(self) -> None:
+    def test_is_refused_when_the_task_is_made(self):
         async def later(ctx: Context = CONTEXT) -> None: ...
 
         def in_thread(told: AsyncContext = CONTEXT) -> None: ...
@@ -151,7 +145,7 @@ class TestAnotherContext:
         with refused("task.other_context", InvalidInput, **wrong):
             task(retries=3)(in_thread)
 
-    def test_is_refused_in_a_function_and_a_kind_of_a_flow(self) -> None:
+    def test_is_refused_in_a_function_and_a_kind_of_a_flow(self):
         async def later(value: int, ctx: Context) -> int:
             return value
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from perdure import AsyncClient, NoResult, task
-from tests.worker.conftest import StartWorker
+from perdure import NoResult, task
 from tests.worker.harness import Gate
 
 
 async def test_dedup_returns_the_job_that_runs_and_starts_another_once_it_is_done(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+    client, start_worker
+):
     gate = Gate()
 
     @task
@@ -32,9 +31,7 @@ async def test_dedup_returns_the_job_that_runs_and_starts_another_once_it_is_don
     assert await another.result(10) == "done"
 
 
-async def test_dedup_finds_the_result_of_the_same_input(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_dedup_finds_the_result_of_the_same_input(client, start_worker):
     @task
     async def double(number: int) -> int:
         return 2 * number

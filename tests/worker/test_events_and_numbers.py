@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import CONTEXT, AsyncClient, AsyncContext, Permanent, Retry, Status, Worker, task
+from perdure import CONTEXT, AsyncContext, Permanent, Retry, Status, Worker, task
 from perdure import JobDead as DeadError
 from perdure import JobFailed as FailedError
 from perdure.model.ids import WorkerId
@@ -32,16 +32,13 @@ from perdure.worker.events import (
     WorkerStopped,
     WorkerStopping,
 )
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import WAIT_SECONDS, Gate, Running, soon, until
 
 SOON = Retry(1, first="10ms", jitter=False)
 
 
 class TestEvents:
-    async def test_tell_a_completed_job_from_start_to_end(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_tell_a_completed_job_from_start_to_end(self, client, start_worker):
         gate = Gate()
 
         @task(queue="mail")
@@ -65,9 +62,7 @@ class TestEvents:
         assert completed.attempt == 1
         assert timedelta(milliseconds=20) <= completed.duration < timedelta(seconds=5)
 
-    async def test_tell_that_a_job_was_retried_and_died(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_tell_that_a_job_was_retried_and_died(self, client, start_worker):
         @task(retries=SOON)
         async def stumble() -> None:
             raise ValueError("again")
@@ -81,9 +76,7 @@ class TestEvents:
         assert (dead.attempt, dead.failure.type) == (2, "ValueError")
         assert await job.status() is Status.DEAD
 
-    async def test_tell_that_a_job_failed(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_tell_that_a_job_failed(self, client, start_worker):
         @task
         async def refuse() -> None:
             raise Permanent("never")
@@ -93,9 +86,7 @@ class TestEvents:
 
         assert (await worker.told(AttemptFailed)).failure.message == "never"
 
-    async def test_tell_that_a_job_is_aborting_and_then_cancelled(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_tell_that_a_job_is_aborting_and_then_cancelled(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -113,9 +104,7 @@ class TestEvents:
         ]
         assert node_types == [AttemptAborting, AttemptCancelled]
 
-    async def test_tell_that_a_job_was_released(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_tell_that_a_job_was_released(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -134,8 +123,8 @@ class TestEvents:
         assert isinstance(worker.events[-1], WorkerStopped)
 
     async def test_tell_that_a_job_of_a_dead_worker_was_taken_over_and_died(
-        self, client: AsyncClient, store: Store, start_worker: StartWorker
-    ) -> None:
+        self, client, store, start_worker
+    ):
         @task(queue="mail")
         async def send() -> None:
             pass
@@ -157,9 +146,7 @@ class TestEvents:
         assert dead.failure.type == "perdure.errors.WorkerCrashed"
         assert (last.worker.stats().dead, last.worker.stats().taken_over) == (1, 1)
 
-    async def test_tell_that_a_job_failed_by_its_deadline_in_the_queue(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_tell_that_a_job_failed_by_its_deadline_in_the_queue(self, client, start_worker):
         @task(queue="unserved")
         async def send() -> None:
             pass
@@ -172,9 +159,7 @@ class TestEvents:
         assert failed.failure.type == "perdure.errors.DeadlineExceeded"
         assert worker.worker.stats().failed == 1
 
-    async def test_tell_that_a_claim_was_lost(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_tell_that_a_claim_was_lost(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -191,9 +176,7 @@ class TestEvents:
     @pytest.mark.parametrize(
         "error", [ValueError, SystemExit, asyncio.CancelledError, GeneratorExit]
     )
-    async def test_listeners_that_raise_break_nothing(
-        self, client: AsyncClient, start_worker: StartWorker, error: type[BaseException]
-    ) -> None:
+    async def test_listeners_that_raise_break_nothing(self, client, start_worker, error):
         @task
         async def double(number: int) -> int:
             return number * 2
@@ -209,9 +192,7 @@ class TestEvents:
         await worker.told(AttemptCompleted, count=20)
         assert worker.worker.stats().running == 0
 
-    async def test_are_no_longer_heard_by_a_listener_that_left(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_are_no_longer_heard_by_a_listener_that_left(self, client, start_worker):
         @task
         async def nothing() -> None:
             pass
@@ -230,9 +211,7 @@ class TestEvents:
 
 
 class TestStats:
-    async def test_count_every_kind_of_end(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_count_every_kind_of_end(self, client, start_worker):
         @task
         async def end(how: str) -> None:
             if how == "fail":
@@ -258,9 +237,7 @@ class TestStats:
         assert stats.average_duration < timedelta(seconds=1)
         assert stats.updated_at is not None
 
-    async def test_show_what_runs_at_this_moment(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_show_what_runs_at_this_moment(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -278,9 +255,7 @@ class TestStats:
 
 
 class TestScale:
-    async def test_up_starts_more_at_once(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_up_starts_more_at_once(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -297,9 +272,7 @@ class TestScale:
 
         await client.jobs.results(jobs, timeout=10)
 
-    async def test_down_lets_what_runs_go_on_and_starts_less(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_down_lets_what_runs_go_on_and_starts_less(self, client, start_worker):
         first, second = Gate(), Gate()
 
         @task
@@ -320,9 +293,7 @@ class TestScale:
         second.open()
         await client.jobs.results(late, timeout=10)
 
-    async def test_from_another_thread_takes_effect_at_once(
-        self, client: AsyncClient, store_url: str
-    ) -> None:
+    async def test_from_another_thread_takes_effect_at_once(self, client, store_url):
         gate = Gate()
 
         @task
@@ -340,9 +311,7 @@ class TestScale:
         assert await asyncio.to_thread(handle.join, 10)
 
     @pytest.mark.parametrize("concurrency", [0, -1, True, 2.5, "4", 1_000_000])
-    async def test_to_nonsense_is_refused(
-        self, start_worker: StartWorker, concurrency: object
-    ) -> None:
+    async def test_to_nonsense_is_refused(self, start_worker, concurrency):
         @task
         async def nothing() -> None:
             pass
@@ -355,9 +324,7 @@ class TestScale:
 
 
 class TestLiveWorkers:
-    async def test_are_listed_with_what_they_run(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_are_listed_with_what_they_run(self, client, start_worker):
         gate = Gate()
 
         @task(queue="mail")
@@ -378,9 +345,7 @@ class TestLiveWorkers:
         assert listed.running == (job.id,)
         assert listed.started_at <= listed.seen_at
 
-    async def test_show_how_they_were_scaled(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_show_how_they_were_scaled(self, client, start_worker):
         @task
         async def nothing() -> None:
             pass
@@ -393,9 +358,7 @@ class TestLiveWorkers:
 
         await until(is_shown)
 
-    async def test_are_no_longer_listed_once_they_stopped(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_are_no_longer_listed_once_they_stopped(self, client, start_worker):
         @task
         async def nothing() -> None:
             pass
@@ -421,9 +384,7 @@ async def hold_as_dead_worker(store: Store, name: str) -> None:
     assert len(claimed.jobs) == 1
 
 
-async def test_depth_counts_by_state_and_queue(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_depth_counts_by_state_and_queue(client, start_worker):
     gate = Gate()
 
     @task(queue="mail")
@@ -449,7 +410,7 @@ async def test_depth_counts_by_state_and_queue(
     assert after["mail"] == {Status.COMPLETED: 3}
 
 
-async def test_a_worker_that_is_running_cannot_be_started_again(start_worker: StartWorker) -> None:
+async def test_a_worker_that_is_running_cannot_be_started_again(start_worker):
     @task
     async def nothing() -> None:
         pass
@@ -460,7 +421,7 @@ async def test_a_worker_that_is_running_cannot_be_started_again(start_worker: St
         await soon(running.worker.serve())
 
 
-async def test_a_worker_and_its_handle_tell_what_they_are(memory_url: str) -> None:
+async def test_a_worker_and_its_handle_tell_what_they_are(memory_url):
     @task(queue="mail")
     async def nothing() -> None:
         pass

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure import CONTEXT, AsyncClient, AsyncContext, Context, Status, task
+from perdure import CONTEXT, AsyncContext, Context, Status, task
 from perdure.worker.events import AttemptCompleted, AttemptLost, AttemptStarted
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, soon
 
 
-async def test_fencing_a_disabled_active_job_is_taken_from_its_holder(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_fencing_a_disabled_active_job_is_taken_from_its_holder(client, start_worker):
     gate = Gate()
     ended: list[str] = []
 
@@ -40,9 +37,7 @@ async def test_fencing_a_disabled_active_job_is_taken_from_its_holder(
     assert (after.status, after.output) == (Status.DISABLED, None)
 
 
-async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(client, start_worker):
     gate = Gate()
     reasons: list[str | None] = []
 
@@ -72,8 +67,8 @@ async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(
 
 
 async def test_fencing_a_job_that_came_back_to_the_same_worker_runs_once_at_a_time(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+    client, start_worker
+):
     gates = [Gate(), Gate()]
     contexts: list[AsyncContext] = []
 
@@ -100,9 +95,7 @@ async def test_fencing_a_job_that_came_back_to_the_same_worker_runs_once_at_a_ti
     assert (await job.record()).epoch > 1
 
 
-async def test_fencing_a_replaced_active_job_ends_cancelled(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_fencing_a_replaced_active_job_ends_cancelled(client, start_worker):
     gate = Gate()
 
     @task

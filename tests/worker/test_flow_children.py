@@ -20,8 +20,6 @@ from perdure import (
     task,
 )
 from perdure.model.trigger import CancelRun
-from perdure.store.contract import Store
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, soon, until
 
 
@@ -47,9 +45,7 @@ async def reaches(run: AsyncRunHandle, status: RunStatus) -> None:
     await until(lambda: has_status(run, status))
 
 
-async def test_child_is_a_run_of_its_own_with_a_link_to_its_parent(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_child_is_a_run_of_its_own_with_a_link_to_its_parent(client, start_worker):
     flow = Flow("parent").then(pass_on).flow(waiting, name="part").build()
     await start_worker(flows=[flow])
     run = await client.submit(flow, 1, id="p")
@@ -67,9 +63,7 @@ async def test_child_is_a_run_of_its_own_with_a_link_to_its_parent(
 
 
 class TestFailure:
-    async def test_of_a_child_fails_its_parent_and_is_in_the_ledger(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_a_child_fails_its_parent_and_is_in_the_ledger(self, client, start_worker):
         flow = Flow("parent").flow(failing, name="part").build()
         await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
@@ -82,9 +76,7 @@ class TestFailure:
         assert child.failure is not None
         assert child.failure.message == "not with 1"
 
-    async def test_of_a_child_goes_where_its_node_says(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_a_child_goes_where_its_node_says(self, client, start_worker):
         grandparent = (
             Flow("grandparent")
             .flow(Flow("parent").flow(failing).build(), on_error="sorry")
@@ -95,9 +87,7 @@ class TestFailure:
 
         assert await (await client.submit(grandparent, 1)).result(10) == "not with 1"
 
-    async def test_of_one_item_cancels_the_children_of_the_others(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_one_item_cancels_the_children_of_the_others(self, client, start_worker):
         either = Flow("either").route(
             lambda value: value, {"wait": Flow().wait_for_signal("go"), "fail": fail}
         )
@@ -115,9 +105,7 @@ class TestFailure:
 
         await until(are_ended)
 
-    async def test_of_a_parent_cancels_what_runs_below_it(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_a_parent_cancels_what_runs_below_it(self, client, start_worker):
         gate = Gate()
         cancelled = asyncio.Event()
 
@@ -152,8 +140,8 @@ class TestFailure:
 
 class TestCancel:
     async def test_of_a_child_by_an_operator_fails_the_node_of_its_parent(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+        self, client, start_worker
+    ):
         flow = Flow("parent").flow(waiting, name="part").build()
         await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
@@ -165,9 +153,7 @@ class TestCancel:
         [child] = await run.children()
         assert child.status is RunStatus.CANCELLED
 
-    async def test_of_a_parent_cancels_its_children_and_theirs(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_a_parent_cancels_its_children_and_theirs(self, client, start_worker):
         middle = Flow("middle").flow(waiting).build()
         flow = Flow("parent").then(lambda _: [1, 2], name="two").map(middle).build()
         await start_worker(flows=[flow])
@@ -185,8 +171,8 @@ class TestCancel:
             assert (record.reason, record.by) == ("stop", "ops")
 
     async def test_of_a_parent_reaches_its_children_through_a_worker_that_comes_back(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+        self, client, start_worker, store
+    ):
         """As if whoever cancels was killed after the parent was."""
         flow = Flow("parent").flow(waiting, name="part").build()
         worker = await start_worker(flows=[flow])
@@ -207,9 +193,7 @@ class TestCancel:
 
 
 class TestUndo:
-    async def test_of_a_parent_undoes_its_live_children_too(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_a_parent_undoes_its_live_children_too(self, client, start_worker):
         """Whether or not the parent itself has something to undo."""
         undone: list[str] = []
 
@@ -234,9 +218,7 @@ class TestUndo:
 
 
 class TestPause:
-    async def test_of_a_parent_keeps_the_end_of_its_child_for_later(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_a_parent_keeps_the_end_of_its_child_for_later(self, client, start_worker):
         flow = Flow("parent").flow(waiting, name="part").then(pass_on, name="last").build()
         await start_worker(flows=[flow])
         run = await client.submit(flow, 1, id="p")
@@ -250,9 +232,7 @@ class TestPause:
         assert await run.result(10) == 5
 
 
-async def test_retry_of_a_parent_starts_its_failed_child_anew(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_retry_of_a_parent_starts_its_failed_child_anew(client, start_worker):
     is_mended = asyncio.Event()
 
     @task
@@ -272,9 +252,7 @@ async def test_retry_of_a_parent_starts_its_failed_child_anew(
     assert await run.result(10) == [1, 2]
 
 
-async def test_many_children_report_back_together(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_many_children_report_back_together(client, start_worker):
     child = Flow("child").then(pass_on).build()
     flow = Flow("many").map(child).build()
     await start_worker(flows=[flow], concurrency=50)

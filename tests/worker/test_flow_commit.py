@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perdure import CONTEXT, AsyncClient, AsyncContext, Concurrency, Flow, RunFailed, task
+from perdure import CONTEXT, AsyncContext, Concurrency, Flow, RunFailed, task
 from perdure.flows.built import BuiltFlow
 from perdure.model.partition import Partition
 from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, Peak, Running, until
-from tests.worker.watched_store import StoreWatch
 
 BRIEFLY = 0.01
 
@@ -36,8 +34,8 @@ def chain(name: str, length: int) -> BuiltFlow:
 
 class TestCost:
     async def test_of_a_chain_is_one_commit_a_step_under_one_claim(
-        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
-    ) -> None:
+        self, client, start_worker, watch
+    ):
         flow = chain("ten", 10)
         worker = await start_worker(flows=[flow], store=watch.store)
         run = await client.submit(flow, 7)
@@ -52,9 +50,7 @@ class TestCost:
         commits = [commit for (commits, *_) in watch.arguments["runs.commit"] for commit in commits]
         assert [len(commit.jobs) for commit in commits] == [0] * len(commits)
 
-    async def test_of_many_runs_at_once_is_shared(
-        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
-    ) -> None:
+    async def test_of_many_runs_at_once_is_shared(self, client, start_worker, watch):
         flow = chain("shared", 5)
         runs = [await client.submit(flow, number) for number in range(40)]
         await start_worker(flows=[flow], store=watch.store, concurrency=40)
@@ -62,9 +58,7 @@ class TestCost:
         assert [await run.result(10) for run in runs] == list(range(40))
         assert watch.calls["runs.commit"] < 40 * 5 / 2
 
-    async def test_of_branches_needs_no_read_on_one_worker(
-        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
-    ) -> None:
+    async def test_of_branches_needs_no_read_on_one_worker(self, client, start_worker, watch):
         flow = (
             Flow("wide")
             .then(lambda _: list(range(20)), name="spread")
@@ -80,9 +74,7 @@ class TestCost:
 
 
 class TestALoopsCheck:
-    async def test_is_run_at_once_only_if_it_is_a_plain_function(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_is_run_at_once_only_if_it_is_a_plain_function(self, client, start_worker):
         """A task has settings of its own, and may block: it gets a job, whatever its name."""
         seen: dict[str, threading.Thread] = {}
 
@@ -110,9 +102,7 @@ class TestALoopsCheck:
 
 
 class TestGoingOnInPlace:
-    async def test_is_not_done_under_a_limit(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_is_not_done_under_a_limit(self, client, start_worker):
         peak = Peak()
 
         @task(limits=[Concurrency(2)])
@@ -137,8 +127,8 @@ class TestGoingOnInPlace:
         assert peak.most == 2
 
     async def test_is_not_done_onto_a_queue_that_the_worker_does_not_serve(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+        self, client, start_worker
+    ):
         @task
         async def where(_: Any, ctx: AsyncContext = CONTEXT) -> str:
             return ctx.worker
@@ -161,9 +151,7 @@ class TestGoingOnInPlace:
         assert found["here"] in ("plain", "gpu")
         assert (found["queue"], found["tags"]) == ("other", "gpu")
 
-    async def test_is_not_done_into_a_paused_queue(
-        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
-    ) -> None:
+    async def test_is_not_done_into_a_paused_queue(self, client, start_worker, watch):
         gate = Gate()
 
         @task
@@ -191,9 +179,7 @@ class TestGoingOnInPlace:
         await client.queues.resume("default")
         assert await run.result(10) == 7
 
-    async def test_is_not_done_with_a_less_urgent_successor(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_is_not_done_with_a_less_urgent_successor(self, client, start_worker):
         order: list[str] = []
         gate = Gate()
 
@@ -220,9 +206,7 @@ class TestGoingOnInPlace:
 
         assert order == ["first gate", "second now", "first later"]
 
-    async def test_makes_more_urgent_work_wait_for_one_task_at_most(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_makes_more_urgent_work_wait_for_one_task_at_most(self, client, start_worker):
         order: list[str] = []
         gate = Gate()
 
@@ -250,9 +234,7 @@ class TestGoingOnInPlace:
         assert order == expected
         assert [event.node for event in worker.all(AttemptRequeued)] == ["three"]
 
-    async def test_leaves_the_order_of_priorities_across_runs(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_leaves_the_order_of_priorities_across_runs(self, client, start_worker):
         order: list[str] = []
         gate = Gate()
 
@@ -285,9 +267,7 @@ class TestGoingOnInPlace:
         expected = ["gate only", "one first", "one urgent", "two only", "three only", "one relaxed"]
         assert order == expected
 
-    async def test_ends_when_the_worker_is_scaled_down(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_ends_when_the_worker_is_scaled_down(self, client, start_worker):
         gate, peak = Gate(), Peak()
 
         @task
@@ -309,9 +289,7 @@ class TestGoingOnInPlace:
         assert [await run.result(10) for run in runs] == [0, 1, 2]
         assert peak.most == 1
 
-    async def test_follows_a_node_that_ran_into_its_timeout(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_follows_a_node_that_ran_into_its_timeout(self, client, start_worker):
         @task
         async def hang(_: Any) -> None:
             await asyncio.sleep(60)
@@ -337,9 +315,7 @@ async def knows_of(worker: Running, flow: str) -> bool:
     )
 
 
-async def test_a_flow_that_no_worker_has_waits_for_one(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_flow_that_no_worker_has_waits_for_one(client, start_worker):
     mine = Flow("mine").then(nothing, name="a").build()
     changed = Flow("mine").then(nothing, name="a").then(nothing, name="b").build()
     await start_worker(flows=[changed])
@@ -352,9 +328,7 @@ async def test_a_flow_that_no_worker_has_waits_for_one(
     assert await run.result(10) == 1
 
 
-async def test_a_failing_node_frees_its_slot(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_failing_node_frees_its_slot(client, start_worker):
     @task
     async def fail(_: Any) -> None:
         raise ValueError("no")
@@ -373,11 +347,11 @@ class TestAnErrorAfterTheCommit:
 
     async def test_is_logged_if_all_outcomes_are_settled(
         self,
-        client: AsyncClient,
-        start_worker: StartWorker,
-        watch: StoreWatch,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
+        client,
+        start_worker,
+        watch,
+        caplog,
+    ):
         flow = chain("two-results", 1)
         watch.answers["runs.commit"] = lambda answer: replace(answer, results=answer.results * 2)
         await start_worker(flows=[flow], store=watch.store)
@@ -393,11 +367,11 @@ class TestAnErrorAfterTheCommit:
 
     async def test_frees_the_slot_of_the_attempt_that_it_is_about(
         self,
-        client: AsyncClient,
-        start_worker: StartWorker,
-        watch: StoreWatch,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
+        client,
+        start_worker,
+        watch,
+        caplog,
+    ):
         flow = chain("unusable-rank", 2)
         watch.answers["runs.commit"] = lambda answer: replace(answer, most_urgent_rank="soon")
         await start_worker(nothing, flows=[flow], store=watch.store, concurrency=1)

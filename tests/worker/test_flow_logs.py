@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure import AsyncClient, Flow, Status, task
+from perdure import Flow, Status, task
 from perdure.model.event import NewEvent
 from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
 from perdure.model.run import CommitState, RunCommit, RunStatus
 from perdure.store.contract import Store
 from perdure.worker.events import AttemptLost
-from tests.worker.conftest import StartWorker
 
 
 @task
@@ -37,9 +36,7 @@ async def append(store: Store, run: str, data: bytes) -> None:
 
 
 class TestALogThatCannotBeUsed:
-    async def test_of_a_newer_version_is_left_to_newer_workers(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+    async def test_of_a_newer_version_is_left_to_newer_workers(self, client, start_worker, store):
         run = await client.submit(FLOW, 3)
         await append(store, run.id, b'{"type":"NodeDreamt"}')
 
@@ -50,9 +47,7 @@ class TestALogThatCannotBeUsed:
         assert job.status is Status.SCHEDULED
         assert (await run.record()).status is RunStatus.RUNNING
 
-    async def test_that_is_corrupt_parks_the_job(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+    async def test_that_is_corrupt_parks_the_job(self, client, start_worker, store):
         run = await client.submit(FLOW, 3)
         await append(store, run.id, b"not JSON")
 
@@ -74,9 +69,7 @@ class Picky(PlainCodec):
 
 
 class TestWaitsOfARunThatRaises:
-    async def test_stop_no_timer_of_another(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_stop_no_timer_of_another(self, client, start_worker):
         timer = Flow("timer").delay("10ms").then(keep).build()
         bad = [await client.submit(timer, f"poison {n}") for n in range(3)]
         good = [await client.submit(timer, n) for n in range(3)]

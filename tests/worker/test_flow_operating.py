@@ -24,9 +24,7 @@ from perdure.engine.runs import Graphs, Runs
 from perdure.model.event import NewEvent
 from perdure.model.payload import PlainCodec
 from perdure.model.run import RunCommit
-from perdure.store.contract import Store
 from perdure.worker.events import AttemptLost, AttemptStarted
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, soon, until
 from tests.worker.watched_store import StoreWatch
 
@@ -38,9 +36,7 @@ async def pass_on(value: Any) -> Any:
 
 class TestCancel:
     @pytest.mark.parametrize("found_type", ["async", "sync"])
-    async def test_stops_bodies_within_a_second(
-        self, client: AsyncClient, start_worker: StartWorker, found_type: str
-    ) -> None:
+    async def test_stops_bodies_within_a_second(self, client, start_worker, found_type):
         gate, stopped = Gate(), asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -78,9 +74,7 @@ class TestCancel:
         assert await (await client.submit(other, 2)).result(5) == 2
         assert worker.worker.stats().running == 0
 
-    async def test_takes_queued_jobs_away_at_once(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+    async def test_takes_queued_jobs_away_at_once(self, client, start_worker, store):
         flow = Flow("queued").then(pass_on).build()
         run = await client.submit(flow, 1)
         await client.runs.cancel(run.id)
@@ -92,8 +86,8 @@ class TestCancel:
         assert len(worker.all(AttemptStarted)) == 1
 
     async def test_while_the_outcome_is_on_its_way_counts_or_does_not(
-        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
-    ) -> None:
+        self, client, start_worker, watch
+    ):
         """The outcome was executed, and is written after the cancel: nothing of it counts."""
         flow = Flow("late").then(pass_on, name="a").then(pass_on, name="b").build()
         run = await client.submit(flow, 1, id="r")
@@ -114,8 +108,8 @@ class TestCancel:
         assert worker.worker.stats().running == 0
 
     async def test_while_a_job_goes_on_stops_the_next_body_within_a_second(
-        self, client: AsyncClient, start_worker: StartWorker, watch: StoreWatch
-    ) -> None:
+        self, client, start_worker, watch
+    ):
         """The step is written, and the run cancelled before the worker hears of either."""
         began = 0.0
 
@@ -138,9 +132,7 @@ class TestCancel:
         assert lost.node == "hold"
         assert time.monotonic() - began < 1
 
-    async def test_of_siblings_follows_the_failure_of_one(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_siblings_follows_the_failure_of_one(self, client, start_worker):
         gate, stopped = Gate(), asyncio.Event()
 
         @task
@@ -166,8 +158,8 @@ class TestCancel:
 
 class TestPause:
     async def test_takes_running_nodes_back_and_goes_on_where_it_stood(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+        self, client, start_worker, store
+    ):
         gate = Gate()
         ran: list[tuple[str | None, int]] = []
 
@@ -206,9 +198,7 @@ class TestPause:
         keys = [event.key for event in await run.events() if event.type == "node_completed"]
         assert keys == ["a", "b", "c"]
 
-    async def test_keeps_a_timer_that_ran_out_meanwhile(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+    async def test_keeps_a_timer_that_ran_out_meanwhile(self, client, start_worker, store):
         flow = Flow("timer").delay("30ms").then(pass_on).build()
         run = await client.submit(flow, 1)
         await run.pause()
@@ -227,8 +217,8 @@ class TestPause:
         assert await run.result(10) == 1
 
     async def test_at_the_moment_a_timer_is_seen_to_does_not_lose_it(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store, watch: StoreWatch
-    ) -> None:
+        self, client, start_worker, store, watch
+    ):
         """A worker had read that the wait was due when the run was paused."""
         flow = Flow("timer").delay("10ms").then(pass_on).build()
         paused = asyncio.Event()
@@ -247,9 +237,7 @@ class TestPause:
 
         assert await run.result(10) == 1
 
-    async def test_keeps_signals_and_retries_for_later(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_keeps_signals_and_retries_for_later(self, client, start_worker):
         flow = Flow("mail").wait_for_signal("first", timeout="1h").wait_for_signal("second").build()
         await start_worker(flows=[flow])
         run = await client.submit(flow)
@@ -264,9 +252,7 @@ class TestPause:
 
 
 class TestReplacing:
-    async def test_a_run_that_is_being_worked_on_starts_from_nothing(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_a_run_that_is_being_worked_on_starts_from_nothing(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -293,9 +279,7 @@ class TestReplacing:
         lost = [event for worker in workers for event in worker.all(AttemptLost)]
         assert len(lost) <= 1
 
-    async def test_a_run_is_not_taken_for_the_one_it_replaces(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_a_run_is_not_taken_for_the_one_it_replaces(self, client, store):
         flow = Flow("mail").wait_for_signal("first").wait_for_signal("second").build()
         runs = Runs(store, Graphs(flow.graphs), PlainCodec())
         run = await client.submit(flow, id="r")
@@ -306,9 +290,7 @@ class TestReplacing:
         assert await runs.catch_up([known]) == []
 
 
-async def test_runs_of_two_namespaces_do_not_meet(
-    client: AsyncClient, start_worker: StartWorker, store_url: str
-) -> None:
+async def test_runs_of_two_namespaces_do_not_meet(client, start_worker, store_url):
     flow = Flow("apart").then(pass_on).wait_for_signal("go").delay("1ms").build()
     await start_worker(flows=[flow])
     here = await client.submit(flow, 1, id="r")
@@ -328,9 +310,7 @@ async def asked_again(watch: StoreWatch, method: str) -> bool:
     return watch.calls[method] > 0
 
 
-async def test_a_run_whose_log_is_newer_than_the_code_is_left_alone(
-    client: AsyncClient, start_worker: StartWorker, store: Store
-) -> None:
+async def test_a_run_whose_log_is_newer_than_the_code_is_left_alone(client, start_worker, store):
     """Unknown events are refused, and nothing is written because of them."""
     flow = Flow("newer").then(pass_on).build()
     run = await client.submit(flow, 1)

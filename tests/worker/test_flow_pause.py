@@ -30,7 +30,6 @@ from perdure.tasks.result import complete, failed, paused, skipped
 from perdure.worker.events import AttemptRequeued
 from perdure.worker.steps import past_pauses, save_checkpoint
 from tests.worker import process_tasks
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, until
 
 AGAIN = Retry(3, first=0)
@@ -56,9 +55,7 @@ async def claimed(store: Store, lease: timedelta = timedelta(hours=1)) -> Claime
 
 
 class TestPauseInANode:
-    async def test_returns_the_report_once_the_body_is_executed_again(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_returns_the_report_once_the_body_is_executed_again(self, client, start_worker):
         begun: list[int] = []
 
         @task
@@ -78,7 +75,7 @@ class TestPauseInANode:
         assert await run.result(10) == ["completed", {"sent": True}, {"number": 7}, 1]
         assert begun == [7, 7]
 
-    async def test_works_in_threads(self, client: AsyncClient, start_worker: StartWorker) -> None:
+    async def test_works_in_threads(self, client, start_worker):
         @task
         def order(number: int, ctx: Context = CONTEXT) -> Any:
             return [ctx.pause("a").result, ctx.pause("b").result, number]
@@ -93,7 +90,7 @@ class TestPauseInANode:
 
         assert await run.result(10) == [1, 2, 7]
 
-    async def test_works_in_processes(self, client: AsyncClient, start_worker: StartWorker) -> None:
+    async def test_works_in_processes(self, client, start_worker):
         flow = Flow("processes").then(process_tasks.pause_in_process).build()
         worker = await start_worker(flows=[flow])
         run = await client.submit(flow, 5)
@@ -105,9 +102,7 @@ class TestPauseInANode:
 
         assert found == ["failed", "no paper", {"kept": 5}, {"half": True}]
 
-    async def test_tells_pauses_of_one_name_apart_by_their_order(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_tells_pauses_of_one_name_apart_by_their_order(self, client, start_worker):
         @task
         async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             return [(await ctx.pause()).result, (await ctx.pause()).result]
@@ -122,9 +117,7 @@ class TestPauseInANode:
         assert await run.result(10) == [1, 2]
 
     @pytest.mark.parametrize("is_returned", [True, False])
-    async def test_cannot_be_swallowed(
-        self, client: AsyncClient, start_worker: StartWorker, is_returned: bool
-    ) -> None:
+    async def test_cannot_be_swallowed(self, client, start_worker, is_returned):
         @task(retries=AGAIN)
         async def stubborn(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             try:
@@ -143,9 +136,7 @@ class TestPauseInANode:
 
         assert await run.result(10) == "told"
 
-    async def test_ends_bodies_that_wait_side_by_side(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_ends_bodies_that_wait_side_by_side(self, client, start_worker):
         @task
         async def both(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             async with asyncio.TaskGroup() as group:
@@ -162,9 +153,7 @@ class TestPauseInANode:
 
         assert await run.result(10) == [1, 2]
 
-    async def test_keeps_steps_and_retries_after_it(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_keeps_steps_and_retries_after_it(self, client, start_worker):
         ran: list[str] = []
 
         @task(retries=AGAIN)
@@ -184,9 +173,7 @@ class TestPauseInANode:
         assert await run.result(10) == 3
         assert ran == ["begin"]
 
-    async def test_gives_partial_progress_to_a_later_try(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_gives_partial_progress_to_a_later_try(self, client, start_worker):
         @task
         async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             partial = ctx.partial
@@ -202,9 +189,7 @@ class TestPauseInANode:
 
         assert await run.result(10) == {"pages": 3}
 
-    async def test_waits_in_items_each_by_itself(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_waits_in_items_each_by_itself(self, client, start_worker):
         @task
         async def each(number: int, ctx: AsyncContext = CONTEXT) -> Any:
             return [number, (await ctx.pause()).result]
@@ -218,9 +203,7 @@ class TestPauseInANode:
 
         assert await run.result(10) == [[1, "a"], [2, "b"]]
 
-    async def test_goes_on_at_its_deadline_as_the_node_says(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_goes_on_at_its_deadline_as_the_node_says(self, client, start_worker):
         @task
         async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             return (await ctx.pause(deadline="50ms")).result
@@ -233,9 +216,7 @@ class TestPauseInANode:
         with pytest.raises(RunFailed, match="nobody reported on node 'work' in time"):
             await (await client.submit(late)).result(10)
 
-    async def test_asks_for_news_while_nobody_reports(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_asks_for_news_while_nobody_reports(self, client, start_worker):
         asked: list[Any] = []
 
         @task
@@ -254,9 +235,7 @@ class TestPauseInANode:
         assert await run.result(10) == "found"
         assert asked == [9, 9]
 
-    async def test_is_refused_in_an_undo(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_is_refused_in_an_undo(self, client, start_worker):
         told: list[str] = []
 
         @task
@@ -281,9 +260,7 @@ class TestPauseInANode:
 
         assert told == ["'undo:work' cannot pause: only the work of a node itself can"]
 
-    async def test_of_a_stopped_worker_is_begun_anew(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_a_stopped_worker_is_begun_anew(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -307,9 +284,7 @@ class TestPauseInANode:
 
 
 class TestReturned:
-    async def test_pause_is_resumed_with_its_checkpoint(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_pause_is_resumed_with_its_checkpoint(self, client, start_worker):
         @task
         async def work(number: int, ctx: AsyncContext = CONTEXT) -> Any:
             if (last := ctx.last_pause) is None:
@@ -324,9 +299,7 @@ class TestReturned:
 
         assert await run.result(10) == ["x", {"number": 4}, 5]
 
-    async def test_port_chooses_the_way(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_port_chooses_the_way(self, client, start_worker):
         @task
         async def judge(number: int) -> Any:
             return complete(number, port="large" if number > 5 else "")
@@ -343,9 +316,7 @@ class TestReturned:
         assert await (await client.submit(flow, 3)).result(10) == "small 3"
         assert await (await client.submit(flow, 9)).result(10) == "large 9"
 
-    async def test_unknown_port_fails_the_node_for_good(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_unknown_port_fails_the_node_for_good(self, client, start_worker):
         tries: list[int] = []
 
         @task(retries=AGAIN)
@@ -363,9 +334,7 @@ class TestReturned:
             await (await client.submit(none)).result(10)
         assert len(tries) == 2
 
-    async def test_skip_takes_what_follows_with_it(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_skip_takes_what_follows_with_it(self, client, start_worker):
         @task
         async def maybe(_: Any) -> Any:
             return skipped("nothing to do")
@@ -384,9 +353,7 @@ class TestReturned:
 
         assert await (await client.submit(flow)).result(10) == {"two": 2}
 
-    async def test_skip_of_an_item_leaves_null_in_its_place(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_skip_of_an_item_leaves_null_in_its_place(self, client, start_worker):
         @task
         async def odd(number: int) -> Any:
             return number if number % 2 else skipped("even")
@@ -396,9 +363,7 @@ class TestReturned:
 
         assert await (await client.submit(flow, [1, 2, 3])).result(10) == [1, None, 3]
 
-    async def test_failure_is_for_good(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_failure_is_for_good(self, client, start_worker):
         tries: list[int] = []
 
         @task(retries=AGAIN)
@@ -415,9 +380,7 @@ class TestReturned:
             await (await client.enqueue(fail, None)).result(10)
         assert len(tries) == 2
 
-    async def test_checkpoint_that_is_no_json_fails_for_good(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_checkpoint_that_is_no_json_fails_for_good(self, client, start_worker):
         @task(retries=AGAIN)
         async def odd(_: Any) -> Any:
             return paused(object())
@@ -430,9 +393,7 @@ class TestReturned:
 
 
 class TestPlainJob:
-    async def test_is_parked_and_goes_on_when_resumed(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_is_parked_and_goes_on_when_resumed(self, client, start_worker):
         @task
         async def work(number: int, ctx: AsyncContext = CONTEXT) -> Any:
             await ctx.step("before", lambda: number)
@@ -453,9 +414,7 @@ class TestPlainJob:
 
         assert await job.result(10) == ["completed", None, "completed", "two", 1]
 
-    async def test_works_in_threads_and_processes(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_works_in_threads_and_processes(self, client, start_worker):
         @task
         def in_thread(ctx: Context = CONTEXT) -> Any:
             ctx.pause("x", checkpoint=[1])
@@ -473,8 +432,8 @@ class TestPlainJob:
         assert await jobs[1].result(30) == ["completed", None, {"kept": 5}, None]
 
     async def test_pauses_again_if_its_worker_died_before_it_was_parked(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+        self, client, start_worker, store
+    ):
         @task
         async def work(ctx: AsyncContext = CONTEXT) -> Any:
             return (await ctx.pause("approval")).status
@@ -490,9 +449,7 @@ class TestPlainJob:
         await client.jobs.resume(job.id)
         assert await job.result(10) == "completed"
 
-    async def test_that_was_resumed_is_so_whatever_dies_later(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+    async def test_that_was_resumed_is_so_whatever_dies_later(self, client, start_worker, store):
         @task
         async def work(ctx: AsyncContext = CONTEXT) -> Any:
             return (await ctx.pause("approval")).status
@@ -510,9 +467,7 @@ class TestPlainJob:
         assert [pause.name for pause in found.pauses] == ["approval"]
         assert await job.result(10) == "completed"
 
-    async def test_has_no_port_and_is_not_skipped(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_has_no_port_and_is_not_skipped(self, client, start_worker):
         @task
         async def result(found_type: str) -> Any:
             return skipped("no") if found_type == "skip" else complete(1, port=found_type)
@@ -524,7 +479,7 @@ class TestPlainJob:
         with pytest.raises(JobFailed, match="port 'x', but a plain job has none"):
             await (await client.enqueue(result, "x")).result(10)
 
-    async def test_has_no_deadline(self, client: AsyncClient, start_worker: StartWorker) -> None:
+    async def test_has_no_deadline(self, client, start_worker):
         @task(retries=AGAIN)
         async def work(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.pause(deadline="1h")

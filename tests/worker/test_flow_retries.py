@@ -9,7 +9,6 @@ import pytest
 
 from perdure import (
     CONTEXT,
-    AsyncClient,
     AsyncContext,
     Context,
     Flow,
@@ -21,7 +20,6 @@ from perdure import (
 )
 from perdure.operations.records import EventRecord
 from perdure.worker.events import AttemptStarted
-from tests.worker.conftest import StartWorker
 
 AT_ONCE = Retry(3, first=0)
 QUICK = {"hold_off": "0s"}
@@ -35,9 +33,7 @@ def attempts_failed(events: list[EventRecord]) -> list[tuple[str | None, int, st
     ]
 
 
-async def test_retry_of_a_node_is_an_event_each(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_retry_of_a_node_is_an_event_each(client, start_worker):
     @task(retries=AT_ONCE)
     async def third_time(_: Any, ctx: AsyncContext = CONTEXT) -> int:
         if ctx.attempt < 3:
@@ -53,9 +49,7 @@ async def test_retry_of_a_node_is_an_event_each(
     assert failed == [("third_time", 1, "attempt 1"), ("third_time", 2, "attempt 2")]
 
 
-async def test_retry_starts_at_the_first_attempt_with_each_node(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_retry_starts_at_the_first_attempt_with_each_node(client, start_worker):
     @task(retries=AT_ONCE)
     async def second_time(told: list[int], ctx: AsyncContext = CONTEXT) -> list[int]:
         if ctx.attempt < 2:
@@ -68,9 +62,7 @@ async def test_retry_starts_at_the_first_attempt_with_each_node(
     assert await (await client.submit(flow, [])).result(10) == [2, 2]
 
 
-async def test_retry_of_one_item_leaves_the_others_alone(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_retry_of_one_item_leaves_the_others_alone(client, start_worker):
     ran: list[int | None] = []
 
     @task(retries=AT_ONCE)
@@ -89,9 +81,7 @@ async def test_retry_of_one_item_leaves_the_others_alone(
     assert attempts_failed(await run.events()) == [("each[1]", 1, "again")]
 
 
-async def test_retry_uses_up_the_budget_and_fails_the_run(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_retry_uses_up_the_budget_and_fails_the_run(client, start_worker):
     @task(retries=AT_ONCE)
     async def never(_: Any, ctx: AsyncContext = CONTEXT) -> None:
         raise ValueError(f"attempt {ctx.attempt}")
@@ -111,9 +101,7 @@ async def test_retry_uses_up_the_budget_and_fails_the_run(
     ]
 
 
-async def test_retry_as_the_node_says_wins_over_the_task(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_retry_as_the_node_says_wins_over_the_task(client, start_worker):
     @task(retries=9)
     async def fail(_: Any, ctx: AsyncContext = CONTEXT) -> None:
         raise ValueError(f"attempt {ctx.attempt}")
@@ -132,7 +120,7 @@ async def test_retry_as_the_node_says_wins_over_the_task(
     assert attempts_failed(await run.events()) == [("one", 1, "attempt 1")]
 
 
-async def test_permanent_is_not_retried(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_permanent_is_not_retried(client, start_worker):
     @task(retries=9)
     async def fail(_: Any) -> None:
         raise Permanent("for good")
@@ -145,9 +133,7 @@ async def test_permanent_is_not_retried(client: AsyncClient, start_worker: Start
     assert len(worker.all(AttemptStarted)) == 1
 
 
-async def test_retry_later_postpones_a_node_without_using_up_its_retries(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_retry_later_postpones_a_node_without_using_up_its_retries(client, start_worker):
     @task
     def later(_: Any, ctx: Context = CONTEXT) -> int:
         if ctx.attempt < 3:
@@ -163,9 +149,7 @@ async def test_retry_later_postpones_a_node_without_using_up_its_retries(
 
 
 @pytest.mark.parametrize("found_type", ["async", "sync"])
-async def test_timeout_of_a_node_fails_its_attempt(
-    client: AsyncClient, start_worker: StartWorker, found_type: str
-) -> None:
+async def test_timeout_of_a_node_fails_its_attempt(client, start_worker, found_type):
     @task(name="hang", timeout="10s")
     async def hang_async(_: Any) -> None:
         await asyncio.sleep(60)
@@ -186,9 +170,7 @@ async def test_timeout_of_a_node_fails_its_attempt(
     assert len(attempts_failed(await run.events())) == 1
 
 
-async def test_retry_of_a_loop_goes_on_with_the_iteration_that_failed(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_retry_of_a_loop_goes_on_with_the_iteration_that_failed(client, start_worker):
     @task(retries=AT_ONCE)
     async def count(number: int, ctx: AsyncContext = CONTEXT) -> int:
         if ctx.iteration == 2 and ctx.attempt == 1:
@@ -204,9 +186,7 @@ async def test_retry_of_a_loop_goes_on_with_the_iteration_that_failed(
     assert attempts_failed(await run.events()) == [("count#2", 1, "again")]
 
 
-async def test_a_check_that_raises_fails_its_loop(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_check_that_raises_fails_its_loop(client, start_worker):
     @task
     async def count(number: int) -> int:
         return number + 1

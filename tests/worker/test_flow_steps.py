@@ -22,16 +22,13 @@ from perdure import (
 )
 from perdure.model.ids import WorkerId
 from perdure.model.run import StoredStep
-from perdure.store.contract import ClaimRequest, PartitionClaim, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim
 from tests.worker import process_tasks
-from tests.worker.conftest import StartWorker
 
 AGAIN = Retry(3, first=0)
 
 
-async def test_step_is_executed_once_in_an_async_node(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_step_is_executed_once_in_an_async_node(client, start_worker):
     ran: list[str] = []
 
     async def fetch(name: str) -> dict[str, Any]:
@@ -53,9 +50,7 @@ async def test_step_is_executed_once_in_an_async_node(
     assert ran == ["x", "second"]
 
 
-async def test_step_is_executed_once_in_a_sync_node_and_in_a_plain_job(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_step_is_executed_once_in_a_sync_node_and_in_a_plain_job(client, start_worker):
     ran: list[str] = []
 
     def pair(name: str) -> tuple[int, int]:
@@ -80,9 +75,7 @@ async def test_step_is_executed_once_in_a_sync_node_and_in_a_plain_job(
     assert sorted(ran) == ["job", "node"]
 
 
-async def test_step_is_executed_once_in_a_process(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_step_is_executed_once_in_a_process(client, start_worker):
     flow = Flow("process").then(process_tasks.steps_in_process).build()
     await start_worker(process_tasks.steps_in_process, flows=[flow], hold_off="0s")
     of_node = await (await client.submit(flow, 5)).result(30)
@@ -92,9 +85,7 @@ async def test_step_is_executed_once_in_a_process(
     assert of_job == [None, "6", 2]
 
 
-async def test_step_belongs_to_one_item_and_one_iteration(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_step_belongs_to_one_item_and_one_iteration(client, start_worker):
     @task
     async def each(number: int, ctx: AsyncContext = CONTEXT) -> int:
         return int(await ctx.step("same name", lambda: number * 10))
@@ -111,9 +102,7 @@ async def test_step_belongs_to_one_item_and_one_iteration(
     assert await (await client.submit(loop, 0)).result(10) == 3
 
 
-async def test_steps_side_by_side_do_not_forget_each_other(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_steps_side_by_side_do_not_forget_each_other(client, start_worker):
     ran: list[str] = []
 
     async def note(name: str) -> str:
@@ -131,9 +120,7 @@ async def test_steps_side_by_side_do_not_forget_each_other(
     assert sorted(ran) == ["a", "b", "c"]
 
 
-async def test_step_that_raises_stores_nothing(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_step_that_raises_stores_nothing(client, start_worker):
     ran: list[int] = []
 
     def fail_first() -> int:
@@ -151,9 +138,7 @@ async def test_step_that_raises_stores_nothing(
     assert await (await client.enqueue(work)).result(10) == 2
 
 
-async def test_step_whose_result_cannot_be_stored_fails_the_body(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_step_whose_result_cannot_be_stored_fails_the_body(client, start_worker):
     @task
     async def work(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.step("odd", lambda: object())
@@ -163,7 +148,7 @@ async def test_step_whose_result_cannot_be_stored_fails_the_body(
         await (await client.enqueue(work)).result(10)
 
 
-async def test_step_of_a_stale_claim_is_refused(client: AsyncClient, store: Store) -> None:
+async def test_step_of_a_stale_claim_is_refused(client, store):
     @task
     async def work(_: Any) -> None: ...
 
@@ -186,7 +171,7 @@ async def test_step_of_a_stale_claim_is_refused(client: AsyncClient, store: Stor
     assert await store.runs.load_steps("default/r/work") == []
 
 
-async def test_who_a_body_is(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_who_a_body_is(client, start_worker):
     def told(ctx: BaseContext) -> list[Any]:
         where = [ctx.run_id, ctx.node, ctx.iteration, ctx.item, ctx.attempt]
         return [*where, ctx.idempotency_key]
@@ -224,9 +209,7 @@ async def test_who_a_body_is(client: AsyncClient, start_worker: StartWorker) -> 
     assert await job.result(10) == [None, None, 0, None, 1, job.id]
 
 
-async def test_steps_of_one_name_side_by_side_are_executed_once(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_steps_of_one_name_side_by_side_are_executed_once(client, start_worker):
     ran: list[int] = []
 
     async def note(number: int) -> int:
@@ -246,8 +229,8 @@ async def test_steps_of_one_name_side_by_side_are_executed_once(
 
 
 async def test_steps_of_namespaces_and_runs_that_read_alike_are_kept_apart(
-    client: AsyncClient, start_worker: StartWorker, store: Store
-) -> None:
+    client, start_worker, store
+):
     @task
     async def where(_: Any, ctx: AsyncContext = CONTEXT) -> str:
         return str(await ctx.step("where", lambda: f"{ctx.namespace} {ctx.run_id}"))

@@ -9,7 +9,6 @@ import pytest
 
 from perdure import (
     CONTEXT,
-    AsyncClient,
     AsyncContext,
     Context,
     Flow,
@@ -18,10 +17,8 @@ from perdure import (
     StoreError,
     task,
 )
-from perdure.store.contract import Store
 from perdure.worker import commits, service
 from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, until
 from tests.worker.watched_store import StoreWatch
 
@@ -32,9 +29,7 @@ async def pass_on(value: Any) -> Any:
 
 
 class TestStop:
-    async def test_in_a_chain_gives_the_next_node_to_others(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+    async def test_in_a_chain_gives_the_next_node_to_others(self, client, start_worker, store):
         gate = Gate()
 
         @task
@@ -59,8 +54,8 @@ class TestStop:
 
     @pytest.mark.parametrize("found_type", ["async", "sync"])
     async def test_gives_the_node_that_runs_back_without_costing_an_attempt(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store, found_type: str
-    ) -> None:
+        self, client, start_worker, store, found_type
+    ):
         gate = Gate()
 
         @task(name="wait")
@@ -93,9 +88,7 @@ class TestStop:
         node_types = [event.type for event in await run.events()]
         assert node_types == ["run_submitted", "node_completed", "node_completed", "run_completed"]
 
-    async def test_under_load_loses_nothing(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_under_load_loses_nothing(self, client, start_worker):
         flow = (
             Flow("load")
             .then(pass_on, name="a")
@@ -118,11 +111,11 @@ class TestStop:
 
     async def test_is_not_held_up_by_a_store_that_does_not_answer(
         self,
-        client: AsyncClient,
-        start_worker: StartWorker,
-        watch: StoreWatch,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+        client,
+        start_worker,
+        watch,
+        monkeypatch,
+    ):
         monkeypatch.setattr(service, "FLUSH_SECONDS", 0.1)
         flow = Flow("hangs").then(pass_on).build()
         watch.hangs.add("runs.commit")
@@ -139,12 +132,12 @@ class TestOutage:
     @pytest.mark.parametrize("method", ["runs.load", "runs.commit"])
     async def test_of_the_store_while_an_outcome_is_written(
         self,
-        client: AsyncClient,
-        start_worker: StartWorker,
-        watch: StoreWatch,
-        method: str,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+        client,
+        start_worker,
+        watch,
+        method,
+        monkeypatch,
+    ):
         monkeypatch.setattr(commits, "RETRY_SECONDS", 0.01)
         watch.after[method] = fail
         flow = Flow("outage").then(pass_on, name="a").then(pass_on, name="b").build()
@@ -158,11 +151,11 @@ class TestOutage:
 
     async def test_of_the_store_while_others_were_faster(
         self,
-        client: AsyncClient,
-        start_worker: StartWorker,
-        watch: StoreWatch,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+        client,
+        start_worker,
+        watch,
+        monkeypatch,
+    ):
         monkeypatch.setattr(commits, "RETRY_SECONDS", 0.01)
         gate = Gate()
 
@@ -193,9 +186,7 @@ class TestOutage:
 
 
 class TestWaiting:
-    async def test_runs_hold_no_slot_no_job_and_no_lease(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+    async def test_runs_hold_no_slot_no_job_and_no_lease(self, client, start_worker, store):
         child = Flow("child").wait_for_signal("go").build()
         flows = [
             Flow("signal").then(pass_on).wait_for_signal("go").build(),

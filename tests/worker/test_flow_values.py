@@ -10,8 +10,7 @@ from typing import Any, TypedDict
 import pydantic
 import pytest
 
-from perdure import AsyncClient, Flow, RunFailed, task
-from tests.worker.conftest import StartWorker
+from perdure import Flow, RunFailed, task
 
 
 class Size(Enum):
@@ -59,9 +58,7 @@ def to_order_again(note: Note) -> Order:
     return Order(id=note["invoice"] + 1, size=Size.SMALL, at=datetime(2026, 1, 3, tzinfo=UTC))
 
 
-async def test_typed_values_go_from_node_to_node(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_typed_values_go_from_node_to_node(client, start_worker):
     flow = Flow("typed").then(to_order).then(to_invoice).then(to_note).then(to_order_again).build()
     await start_worker(flows=[flow])
     run = await client.submit(flow, 7)
@@ -70,9 +67,7 @@ async def test_typed_values_go_from_node_to_node(
     assert (await run.outputs())["to_invoice"] == {"order": 7, "amount": 1.5}
 
 
-async def test_typed_items_and_gathered_values(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_typed_items_and_gathered_values(client, start_worker):
     @task
     def both(parts: dict[str, Invoice]) -> list[float]:
         return sorted(part.amount for part in parts.values())
@@ -95,9 +90,7 @@ async def test_typed_items_and_gathered_values(
     assert await (await client.submit(flow, 1)).result(10) == [1.5, 1.5]
 
 
-async def test_a_value_that_does_not_fit_fails_its_node_at_once(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_value_that_does_not_fit_fails_its_node_at_once(client, start_worker):
     flow = Flow("wrong").then(lambda value: value, name="give").then(to_note, retries=5).build()
     await start_worker(flows=[flow])
     wrong: list[Any] = [{"order": "seven", "amount": 1}, {"order": 7, "amount": -1}, {}, []]
@@ -111,8 +104,8 @@ async def test_a_value_that_does_not_fit_fails_its_node_at_once(
 
 @pytest.mark.parametrize("found_type", ["async", "sync"])
 async def test_an_output_that_cannot_be_stored_fails_its_node_at_once(
-    client: AsyncClient, start_worker: StartWorker, found_type: str
-) -> None:
+    client, start_worker, found_type
+):
     @task(name="odd", retries=5)
     async def odd_async(_: Any) -> Any:
         return object()
@@ -130,9 +123,7 @@ async def test_an_output_that_cannot_be_stored_fails_its_node_at_once(
     assert [event.type for event in await run.events()][1:] == ["node_failed", "run_failed"]
 
 
-async def test_values_come_through_as_they_went_in(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_values_come_through_as_they_went_in(client, start_worker):
     flow = (
         Flow("same")
         .then(lambda got: got, name="a")
@@ -152,8 +143,8 @@ async def test_values_come_through_as_they_went_in(
 
 
 async def test_a_long_run_of_large_values_keeps_few_of_them_at_hand(
-    client: AsyncClient, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    client, start_worker, monkeypatch
+):
     monkeypatch.setattr("perdure.engine.cached_run.VALUES_MAX_BYTES", 1_000)
 
     @task
@@ -176,9 +167,7 @@ async def test_a_long_run_of_large_values_keeps_few_of_them_at_hand(
     assert await (await client.submit(flow, {"count": 0})).result(15) == 30
 
 
-async def test_a_loop_whose_check_ends_the_program_fails_and_nothing_more(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_loop_whose_check_ends_the_program_fails_and_nothing_more(client, start_worker):
     @task
     async def keep(value: Any) -> Any:
         return value

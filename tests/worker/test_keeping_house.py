@@ -65,8 +65,8 @@ async def end(how: str) -> str:
 
 class TestRetention:
     async def test_removes_finished_jobs_each_after_its_own_time(
-        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+        self, still_store, clock, start_worker
+    ):
         async with AsyncClient(still_store) as client:
             jobs = await one_of_each(client, start_worker, still_store)
             seen: dict[int, set[str]] = {}
@@ -84,9 +84,7 @@ class TestRetention:
         assert seen[31] == {"die", "waiting"}
         assert seen[1000] == {"die", "waiting"}
 
-    async def test_of_none_keeps_for_ever(
-        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+    async def test_of_none_keeps_for_ever(self, still_store, clock, start_worker):
         kept: dict[str, Any] = {"keep_completed": None, "keep_failed": None}
         async with AsyncClient(still_store) as client:
             jobs = await one_of_each(client, start_worker, still_store, **kept)
@@ -98,8 +96,8 @@ class TestRetention:
             assert await left_of(jobs, client) == set(jobs)
 
     async def test_of_zero_hides_a_job_at_once_and_its_waiter_still_gets_the_result(
-        self, client: AsyncClient, store_url: str, start_worker: StartWorker
-    ) -> None:
+        self, client, store_url, start_worker
+    ):
         gate = Gate()
 
         @task
@@ -128,17 +126,15 @@ class TestRetention:
                 await other.jobs.get(well.id)
 
     async def test_of_zero_gives_the_result_to_a_waiter_that_comes_a_moment_later(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+        self, client, start_worker
+    ):
         worker = await start_worker(end, keep_completed=0)
         job = await client.enqueue(end, "well")
         await worker.told(AttemptCompleted)
 
         assert await job.result(10) == "well"
 
-    async def test_of_zero_frees_the_store_in_the_end(
-        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+    async def test_of_zero_frees_the_store_in_the_end(self, still_store, clock, start_worker):
         async with AsyncClient(still_store) as client:
             first = await start_worker(end, store=still_store, keep_completed=0)
             job = await client.enqueue(end, "well")
@@ -155,8 +151,8 @@ class TestRetention:
 
 class TestDuties:
     async def test_drop_the_rows_of_workers_that_were_not_seen_for_long(
-        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+        self, still_store, clock, start_worker
+    ):
         await still_store.maintenance.register_worker(idle_worker())
         clock.advance(timedelta(minutes=4))
         await still_store.maintenance.register_worker(idle_worker(id=WorkerId("seen-lately")))
@@ -169,9 +165,7 @@ class TestDuties:
 
         await until(is_hidden)
 
-    async def test_drop_no_worker_that_renews_seldom(
-        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+    async def test_drop_no_worker_that_renews_seldom(self, still_store, clock, start_worker):
         slow = await start_worker(end, store=still_store, lease="30m")
         await still_store.maintenance.register_worker(idle_worker())
         since = {row.info.id: row.started_at for row in await still_store.queries.workers(None)}
@@ -183,8 +177,8 @@ class TestDuties:
         assert rows[WorkerId(slow.id)] == since[WorkerId(slow.id)]
 
     async def test_forget_limits_that_were_not_used_for_long(
-        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+        self, still_store, clock, start_worker
+    ):
         await close_limit(still_store, "default", "smtp", clock() + timedelta(minutes=1))
         clock.advance(2 * DAY)
         await still_store.maintenance.register_worker(idle_worker())
@@ -194,9 +188,7 @@ class TestDuties:
 
         assert await still_store.maintenance.prune_limits("default", timedelta(0), 10) == 0
 
-    async def test_leave_other_namespaces_alone(
-        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+    async def test_leave_other_namespaces_alone(self, still_store, clock, start_worker):
         async with AsyncClient(still_store) as client:
             jobs = await one_of_each(client, start_worker, still_store)
             held = await client.enqueue(end, "held")
@@ -210,9 +202,7 @@ class TestDuties:
             assert await left_of(jobs, client) == set(jobs)
             assert await held.status() is Status.ACTIVE
 
-    async def test_are_led_apart_in_each_namespace(
-        self, store: Store, start_worker: StartWorker
-    ) -> None:
+    async def test_are_led_apart_in_each_namespace(self, store, start_worker):
         assert await store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1))
         await store.maintenance.register_worker(idle_worker(namespace="team-a"))
         async with AsyncClient(store, namespace="team-a") as client:
@@ -223,8 +213,8 @@ class TestDuties:
             assert await job.result(10) == "well"
 
     async def test_see_to_what_is_urgent_in_the_midst_of_a_long_prune(
-        self, still_store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, still_store, clock, monkeypatch
+    ):
         monkeypatch.setattr("perdure.worker.janitor.BATCH", 1)
         worker = Worker(still_store, tasks=[end], keep_completed=0)
         events = WorkerEvents(worker.id)
@@ -245,9 +235,7 @@ class TestDuties:
             assert await urgent.status() is Status.WAITING
             assert (await client.jobs.count(), events.stats(0, 1).taken_over) == (1, 1)
 
-    async def test_prune_after_a_poll_if_a_takeover_failed_before_it(
-        self, still_store: Store, clock: ManualClock
-    ) -> None:
+    async def test_prune_after_a_poll_if_a_takeover_failed_before_it(self, still_store, clock):
         failures = [StoreError("for a moment")]
 
         async def around(name: str, method: Any, args: Any, kwargs: Any) -> Any:
@@ -270,9 +258,7 @@ class TestDuties:
 
             assert await client.jobs.count() == 1
 
-    async def test_are_done_by_one_worker_at_a_time(
-        self, client: AsyncClient, store: Store, start_worker: StartWorker
-    ) -> None:
+    async def test_are_done_by_one_worker_at_a_time(self, client, store, start_worker):
         job = await client.enqueue(end, "well")
         await hold(store, "end", lease=timedelta(milliseconds=50))
         assert await store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1))
@@ -285,15 +271,11 @@ class TestDuties:
 
         assert await job.result(10) == "well"
 
-    async def test_are_left_to_others_as_soon_as_they_are_done(
-        self, client: AsyncClient, store: Store, start_worker: StartWorker
-    ) -> None:
+    async def test_are_left_to_others_as_soon_as_they_are_done(self, client, store, start_worker):
         await start_worker(end)
         await until(lambda: store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1)))
 
-    async def test_promote_many_due_jobs_in_batches(
-        self, still_store: Store, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+    async def test_promote_many_due_jobs_in_batches(self, still_store, clock, start_worker):
         async with AsyncClient(still_store) as client:
             jobs = await client.enqueue_many(end.options(delay="1h"), ["well"] * 1_500)
             clock.advance(timedelta(hours=2))

@@ -21,13 +21,10 @@ from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.store import MemoryStore
 from perdure.worker import leases
 from perdure.worker.events import AttemptLost, AttemptRequeued, AttemptStarted
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate
 
 
-async def test_leases_survive_a_body_that_blocks_the_event_loop(
-    client: AsyncClient, store_url: str, start_worker: StartWorker
-) -> None:
+async def test_leases_survive_a_body_that_blocks_the_event_loop(client, store_url, start_worker):
     bodies: list[int] = []
 
     @task
@@ -55,9 +52,7 @@ async def test_leases_survive_a_body_that_blocks_the_event_loop(
     assert rival.worker.stats().started == 0
 
 
-async def test_leases_survive_a_sync_body_that_blocks(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_leases_survive_a_sync_body_that_blocks(client, start_worker):
     woken = threading.Event()
 
     @task
@@ -78,9 +73,7 @@ async def test_leases_survive_a_sync_body_that_blocks(
     assert (record.attempt, record.crashes) == (1, 0)
 
 
-async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(
-    client: AsyncClient, store: Store, start_worker: StartWorker
-) -> None:
+async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(client, store, start_worker):
     @task
     async def work(ctx: AsyncContext = CONTEXT) -> int:
         return ctx.attempt
@@ -100,9 +93,7 @@ async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(
     assert death.worker == "dead-worker"
 
 
-async def test_leases_lost_too_often_make_a_job_a_poison_pill(
-    client: AsyncClient, store: Store, start_worker: StartWorker
-) -> None:
+async def test_leases_lost_too_often_make_a_job_a_poison_pill(client, store, start_worker):
     @task
     async def deadly() -> None:
         pass
@@ -125,9 +116,7 @@ async def test_leases_lost_too_often_make_a_job_a_poison_pill(
     assert len(await job.attempts()) == 2
 
 
-async def test_leases_of_an_aborting_job_end_with_it_cancelled(
-    client: AsyncClient, store: Store, start_worker: StartWorker
-) -> None:
+async def test_leases_of_an_aborting_job_end_with_it_cancelled(client, store, start_worker):
     @task
     async def work() -> None:
         pass
@@ -141,9 +130,7 @@ async def test_leases_of_an_aborting_job_end_with_it_cancelled(
     assert final is Status.CANCELLED
 
 
-async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
-    client: AsyncClient, store: Store, start_worker: StartWorker
-) -> None:
+async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(client, store, start_worker):
     gate = Gate()
 
     @task
@@ -173,8 +160,8 @@ async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
 
 
 async def test_leases_of_a_claim_that_was_answered_too_late_are_given_back(
-    memory_url: str, start_worker: StartWorker
-) -> None:
+    memory_url, start_worker
+):
     @task
     async def work(ctx: AsyncContext = CONTEXT) -> int:
         return ctx.attempt
@@ -213,8 +200,8 @@ class SlowJobs(MemoryJobs):
 
 
 async def test_leases_are_renewed_again_when_the_store_stays_silent(
-    memory_url: str, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    memory_url, start_worker, monkeypatch
+):
     monkeypatch.setattr(leases, "ANSWER_SECONDS_MIN", 0.5)
     gate = Gate()
 
@@ -259,9 +246,7 @@ class SilentJobs(MemoryJobs):
         return renewal
 
 
-async def test_leases_of_a_claim_that_got_no_answer_are_given_back(
-    memory_url: str, start_worker: StartWorker
-) -> None:
+async def test_leases_of_a_claim_that_got_no_answer_are_given_back(memory_url, start_worker):
     @task
     async def work(ctx: AsyncContext = CONTEXT) -> int:
         return ctx.attempt

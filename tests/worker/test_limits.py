@@ -9,13 +9,12 @@ from itertools import pairwise
 
 import pytest
 
-from perdure import AsyncClient, Concurrency, Rate, Spacing, task
+from perdure import Concurrency, Rate, Spacing, task
 from perdure.model.ids import WorkerId
-from perdure.model.limit import Limit, LimitRule
+from perdure.model.limit import LimitRule
 from perdure.model.partition import Partition
-from perdure.store.contract import ClaimRequest, PartitionClaim, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim
 from perdure.worker.events import AttemptCompleted, AttemptStarted
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, Peak
 
 BRIEFLY = 0.01
@@ -27,8 +26,8 @@ TIMED = [Spacing("10ms"), Rate(1, per="10ms"), Rate(100, per="1s", evenly=True)]
 class TestWhatOpensByItself:
     @pytest.mark.parametrize("limit", TIMED, ids=["spacing", "rate", "evenly"])
     async def test_lets_the_next_one_start_while_the_last_one_still_runs(
-        self, client: AsyncClient, start_worker: StartWorker, limit: Limit
-    ) -> None:
+        self, client, start_worker, limit
+    ):
         together = asyncio.Barrier(3)
 
         @task(limits=[limit])
@@ -43,9 +42,7 @@ class TestWhatOpensByItself:
 
 
 class TestConcurrency:
-    async def test_of_a_task_holds_across_workers(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_a_task_holds_across_workers(self, client, start_worker):
         peak = Peak()
 
         @task(limits=[Concurrency(3)])
@@ -59,9 +56,7 @@ class TestConcurrency:
 
         assert peak.most == 3
 
-    async def test_of_a_queue_counts_all_its_tasks(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_a_queue_counts_all_its_tasks(self, client, start_worker):
         peak, free = Peak(), Peak()
 
         @task(queue="mail")
@@ -91,9 +86,7 @@ class TestConcurrency:
         assert peak.most == 2
         assert free.most > 2
 
-    async def test_under_the_name_of_a_queue_governs_that_queue(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_under_the_name_of_a_queue_governs_that_queue(self, client, start_worker):
         peak = Peak()
 
         @task(queue="embeddings")
@@ -106,9 +99,7 @@ class TestConcurrency:
 
         assert peak.most == 1
 
-    async def test_of_a_computed_key_counts_each_value_apart(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_a_computed_key_counts_each_value_apart(self, client, start_worker):
         peaks = {"ann": Peak(), "bob": Peak()}
         all_of_them = Peak()
 
@@ -125,9 +116,7 @@ class TestConcurrency:
         assert [peak.most for peak in peaks.values()] == [1, 1]
         assert all_of_them.most == 2
 
-    async def test_that_is_full_blocks_no_other_partition(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_that_is_full_blocks_no_other_partition(self, client, start_worker):
         gate = Gate()
 
         @task(limits=[Concurrency(1)])
@@ -149,9 +138,7 @@ class TestConcurrency:
         gate.open()
         await client.jobs.results(held, timeout=15)
 
-    async def test_is_freed_when_its_holder_dies(
-        self, client: AsyncClient, store: Store, start_worker: StartWorker
-    ) -> None:
+    async def test_is_freed_when_its_holder_dies(self, client, store, start_worker):
         @task(limits=[Concurrency(1)])
         async def work(name: str) -> str:
             return name
@@ -179,9 +166,7 @@ class TestConcurrency:
 
 
 class TestRate:
-    async def test_holds_in_any_window_across_workers(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_holds_in_any_window_across_workers(self, client, start_worker):
         starts: list[float] = []
 
         @task
@@ -198,9 +183,7 @@ class TestRate:
         assert all(after - before > 0.3 for before, after in zip(starts, starts[4:], strict=False))
         assert starts[-1] - starts[0] < 3
 
-    async def test_evenly_spaces_the_starts(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_evenly_spaces_the_starts(self, client, start_worker):
         starts: list[float] = []
 
         @task(limits=[Rate(10, per="1s", evenly=True)])
@@ -213,9 +196,7 @@ class TestRate:
         assert all(after - before > 0.07 for before, after in pairwise(starts))
         assert starts[-1] - starts[0] >= 0.45
 
-    async def test_per_computed_key_starts_each_at_once(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_per_computed_key_starts_each_at_once(self, client, start_worker):
         starts: dict[str, list[float]] = {"ann": [], "bob": []}
 
         @task(limits=[Rate(1, per="300ms", key=lambda user: user)])
@@ -230,9 +211,7 @@ class TestRate:
 
 
 class TestSpacing:
-    async def test_keeps_starts_apart_across_workers(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_keeps_starts_apart_across_workers(self, client, start_worker):
         starts: list[float] = []
 
         @task
@@ -248,9 +227,7 @@ class TestSpacing:
         assert starts[-1] - starts[0] < 2.5
 
 
-async def test_limits_combine_and_all_of_them_hold(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_limits_combine_and_all_of_them_hold(client, start_worker):
     peak, starts = Peak(), []
 
     @task(limits=[Concurrency(2, key="api"), Rate(5, per="300ms", key="api")])
@@ -268,9 +245,7 @@ async def test_limits_combine_and_all_of_them_hold(
     assert all(after - before > 0.2 for before, after in zip(starts, starts[5:], strict=False))
 
 
-async def test_limits_that_nobody_reaches_delay_nothing(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_limits_that_nobody_reaches_delay_nothing(client, start_worker):
     @task(limits=[Concurrency(1000), Rate(100_000, per="1m")])
     async def work(number: int) -> int:
         return number

@@ -12,15 +12,12 @@ from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.outcome import Retried, Settlement
 from perdure.model.partition import Partition
-from perdure.store.contract import ClaimRequest, PartitionClaim, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim
 from perdure.worker.events import AttemptStarted
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate
 
 
-async def test_namespaces_keep_their_jobs_to_their_own_workers(
-    store_url: str, start_worker: StartWorker
-) -> None:
+async def test_namespaces_keep_their_jobs_to_their_own_workers(store_url, start_worker):
     @task
     async def work(name: str) -> str:
         return name
@@ -40,9 +37,7 @@ async def test_namespaces_keep_their_jobs_to_their_own_workers(
         assert [each.info.namespace for each in await team_a.workers.list()] == ["team-a"]
 
 
-async def test_namespaces_pause_and_limit_their_own_queues(
-    store_url: str, start_worker: StartWorker
-) -> None:
+async def test_namespaces_pause_and_limit_their_own_queues(store_url, start_worker):
     gate = Gate()
 
     @task(limits=[Concurrency(1, key="api")])
@@ -66,9 +61,7 @@ async def test_namespaces_pause_and_limit_their_own_queues(
         assert await held.result(10) == "held"
 
 
-async def test_namespaces_are_all_watched_by_an_operator(
-    store_url: str, start_worker: StartWorker
-) -> None:
+async def test_namespaces_are_all_watched_by_an_operator(store_url, start_worker):
     gate = Gate()
 
     @task
@@ -91,9 +84,7 @@ async def test_namespaces_are_all_watched_by_an_operator(
     assert final is Status.CANCELLED
 
 
-async def test_namespaces_are_not_disturbed_by_far_times_in_another(
-    store_url: str, store: Store, start_worker: StartWorker
-) -> None:
+async def test_namespaces_are_not_disturbed_by_far_times_in_another(store_url, store, start_worker):
     far = datetime.max.replace(tzinfo=UTC)
 
     @task

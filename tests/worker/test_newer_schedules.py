@@ -84,7 +84,7 @@ async def save(store: Store, schedule: Schedule) -> None:
 
 
 class TestReading:
-    def test_refuses_what_it_does_not_know(self) -> None:
+    def test_refuses_what_it_does_not_know(self):
         made = schedule("a")
         definition, state = encode_definition(made.definition), encode_state(made.state)
         newer_state = NewerState(**fields(made.state), jittered_at="x")
@@ -109,9 +109,7 @@ class TestReading:
 
 
 class TestDue:
-    async def test_brings_the_others_however_many_are_in_front_of_them(
-        self, store: Store, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_brings_the_others_however_many_are_in_front_of_them(self, store, client, clock):
         for number in range(5):
             await save(store, newer(f"newer-{number}", due_at=START + number * HOUR / 10))
         for name in ("one", "two"):
@@ -128,11 +126,11 @@ class TestDue:
 
     async def test_lets_the_others_tick_and_tells_of_it_once(
         self,
-        store: Store,
-        client: AsyncClient,
-        clock: ManualClock,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
+        store,
+        client,
+        clock,
+        caplog,
+    ):
         await save(store, newer("newer", due_at=START))
         await save(store, newer("newer too", due_at=START + 9 * HOUR))
         await client.schedules.save("nightly", ordering, every="1h", input=1)
@@ -152,9 +150,7 @@ class TestDue:
 
 
 class TestClients:
-    async def test_see_it_in_its_place_with_the_reason(
-        self, store: Store, client: AsyncClient, clock: ManualClock
-    ) -> None:
+    async def test_see_it_in_its_place_with_the_reason(self, store, client, clock):
         await save(store, newer("b", due_at=START + HOUR))
         for name in ("c", "a"):
             await client.schedules.save(name, ordering, every="1h", input=1)
@@ -172,9 +168,7 @@ class TestClients:
         assert cells["STATUS"] == ["active", "unreadable", "active"]
         assert cells["NEXT"][1] == cells["NEXT"][0]
 
-    async def test_are_told_when_they_act_on_it_and_change_nothing(
-        self, store: Store, client: AsyncClient
-    ) -> None:
+    async def test_are_told_when_they_act_on_it_and_change_nothing(self, store, client):
         await save(store, newer("b", due_at=START + HOUR))
         [before] = await client.schedules.list()
         acts: list[Callable[[], Awaitable[object]]] = [
@@ -192,7 +186,7 @@ class TestClients:
         assert list(await client.schedules.list()) == [before]
         assert await ids_of_runs(client) == []
 
-    async def test_can_delete_it(self, store: Store, client: AsyncClient) -> None:
+    async def test_can_delete_it(self, store, client):
         await save(store, newer("b"))
 
         await client.schedules.delete("b")
@@ -201,9 +195,7 @@ class TestClients:
         with pytest.raises(ScheduleNotFound):
             await client.schedules.get("b")
 
-    async def test_find_its_name_near_one_that_is_not_there(
-        self, store: Store, client: AsyncClient
-    ) -> None:
+    async def test_find_its_name_near_one_that_is_not_there(self, store, client):
         await save(store, newer("nightly"))
 
         with pytest.raises(ScheduleNotFound, match="did you mean 'nightly'"):
@@ -229,7 +221,7 @@ class Idle(DueWork):
 
 
 @pytest.mark.parametrize("backs_off, polls", [(True, 0), (False, 1)])
-async def test_what_backs_off_causes_no_poll_at_once(backs_off: bool, polls: int) -> None:
+async def test_what_backs_off_causes_no_poll_at_once(backs_off, polls):
     """Else a worker would do nothing but poll for as long as it is due."""
     work, told = Idle(backs_off=backs_off), []
 

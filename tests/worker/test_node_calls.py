@@ -10,7 +10,6 @@ import pytest
 
 from perdure import (
     CONTEXT,
-    AsyncClient,
     AsyncContext,
     Context,
     Flow,
@@ -28,7 +27,6 @@ from perdure.tasks.result import complete, paused
 from perdure.worker.events import AttemptRequeued
 from tests.support.refusal import refused
 from tests.worker import process_tasks
-from tests.worker.conftest import StartWorker
 
 AGAIN = Retry(3, first=0)
 
@@ -52,18 +50,14 @@ async def events_of(store: Store, run: str, found_type: type[Any]) -> list[Any]:
 
 
 class TestInputs:
-    async def test_are_the_arguments_of_a_task_by_name(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_are_the_arguments_of_a_task_by_name(self, client, start_worker):
         inputs = {"amount": "load.output.total", "reason": "load.output.lines.0.name"}
         flow = Flow("charging").then(load).then(charge, inputs=inputs).build()
         await start_worker(flows=[flow])
 
         assert await (await client.submit(flow, 7)).result(10) == [7, "pen", "EUR"]
 
-    async def test_reach_threads_and_processes_and_the_context(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_reach_threads_and_processes_and_the_context(self, client, start_worker):
         @task
         def in_thread(amount: int, ctx: Context = CONTEXT) -> list[Any]:
             return [amount, dict(ctx.inputs)]
@@ -76,9 +70,7 @@ class TestInputs:
         assert await (await client.submit(thread, 7)).result(10) == [7, {"amount": 7}]
         assert await (await client.submit(process, 7)).result(30) == [7, {"amount": 7}]
 
-    async def test_are_converted_to_the_types_of_the_task(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_are_converted_to_the_types_of_the_task(self, client, start_worker):
         class Line(msgspec.Struct):
             name: str
 
@@ -94,7 +86,7 @@ class TestInputs:
 
 
 class TestConfig:
-    async def test_is_filled_in_once(self, client: AsyncClient, start_worker: StartWorker) -> None:
+    async def test_is_filled_in_once(self, client, start_worker):
         @task
         async def echo(text: str, whole: Any, about: str) -> list[Any]:
             return [text, whole, about]
@@ -116,9 +108,7 @@ class TestConfig:
         # What was filled in looks like a template, and is not read as one.
         assert await run.result(10) == ["<{{ input }}>", [{"name": "pen"}], "filling run-7 echo"]
 
-    async def test_asks_for_secrets_away_from_the_event_loop(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_asks_for_secrets_away_from_the_event_loop(self, client, start_worker):
         asked_in: list[threading.Thread] = []
 
         def provide(name: str) -> str:
@@ -136,9 +126,7 @@ class TestConfig:
         assert len(asked_in) == 1
         assert threading.current_thread() not in asked_in
 
-    async def test_that_does_not_fit_the_task_fails_the_node_for_good(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_that_does_not_fit_the_task_fails_the_node_for_good(self, client, start_worker):
         flow = (
             Flow("wrong")
             .then(load)
@@ -156,9 +144,7 @@ class TestConfig:
             await (await client.submit(flow, 7)).result(10)
         assert worker.worker.stats().retried == 0
 
-    async def test_with_a_missing_key_names_node_template_and_key(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_with_a_missing_key_names_node_template_and_key(self, client, start_worker):
         flow = missing("error")
         worker = await start_worker(flows=[flow], hold_off="0s")
 
@@ -169,9 +155,7 @@ class TestConfig:
         assert "did you mean 'total'" in str(caught.value)
         assert worker.worker.stats().retried == 0
 
-    async def test_with_a_missing_key_may_skip_the_node(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+    async def test_with_a_missing_key_may_skip_the_node(self, client, start_worker, store):
         flow = missing("skip")
         await start_worker(flows=[flow])
         run = await client.submit(flow, 7)
@@ -181,9 +165,7 @@ class TestConfig:
         assert skipped.node == "charge"
         assert "order.totl" in skipped.reason
 
-    async def test_with_a_missing_key_may_go_on_with_null(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_with_a_missing_key_may_go_on_with_null(self, client, start_worker):
         flow = missing("default")
         await start_worker(flows=[flow])
 
@@ -205,9 +187,7 @@ def missing(on_missing: Any) -> BuiltFlow:
 
 
 class TestSchemas:
-    async def test_of_the_input_is_checked_before_the_body(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_the_input_is_checked_before_the_body(self, client, start_worker):
         ran: list[int] = []
 
         @task(retries=AGAIN)
@@ -224,9 +204,7 @@ class TestSchemas:
             await (await client.submit(flow, 6)).result(10)
         assert ran == [5]
 
-    async def test_of_the_output_is_an_error_that_is_retried(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_the_output_is_an_error_that_is_retried(self, client, start_worker):
         @task(retries=AGAIN)
         async def guess(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             return {"total": ctx.attempt if ctx.attempt == 3 else "unknown"}
@@ -238,9 +216,7 @@ class TestSchemas:
         assert await (await client.submit(flow)).result(10) == {"total": 3}
         assert worker.worker.stats().retried == 2
 
-    async def test_hold_for_processes_too(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_hold_for_processes_too(self, client, start_worker):
         flow = Flow("process").then(process_tasks.echo_in_process, output_schema={"type": "string"})
         built = flow.build()
         await start_worker(flows=[built])
@@ -251,9 +227,7 @@ class TestSchemas:
 
 
 class TestCheck:
-    async def test_that_is_required_fails_the_node(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_that_is_required_fails_the_node(self, client, start_worker):
         check = {"condition": {"property": "total", "op": "lt", "value": 10}}
         flow = Flow("checked").then(load, check=check).build()
         await start_worker(flows=[flow])
@@ -262,9 +236,7 @@ class TestCheck:
         with pytest.raises(RunFailed, match="node 'load': the output does not satisfy its check"):
             await (await client.submit(flow, 10)).result(10)
 
-    async def test_that_is_advisory_is_noted(
-        self, client: AsyncClient, start_worker: StartWorker, store: Store
-    ) -> None:
+    async def test_that_is_advisory_is_noted(self, client, start_worker, store):
         schema = {"properties": {"total": {"maximum": 5}}}
         flow = Flow("noted").then(load, check={"schema": schema, "advisory": True}).build()
         await start_worker(flows=[flow])
@@ -295,9 +267,7 @@ class Translate(NodeType):
 
 
 class TestKind:
-    async def test_gets_its_config_and_goes_on_from_its_checkpoint(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_gets_its_config_and_goes_on_from_its_checkpoint(self, client, start_worker):
         flow = (
             Flow("translating")
             .use(Translate, {"text": "{{ word }}"}, inputs={"word": "input"})
@@ -316,9 +286,7 @@ class TestKind:
         checkpoint = {"text": "Haus", "to": "en"}
         assert found == [["sure", [checkpoint, "house"]], ["unsure", [checkpoint, "?"]]]
 
-    async def test_may_execute_scripts_only_if_its_worker_says_so(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_may_execute_scripts_only_if_its_worker_says_so(self, client, start_worker):
         class Ask(NodeType):
             name = "ask"
 
@@ -334,6 +302,6 @@ class TestKind:
 
         assert found == [False, True]
 
-    def test_scripts_are_allowed_by_true_or_false(self, memory_url: str) -> None:
+    def test_scripts_are_allowed_by_true_or_false(self, memory_url):
         with refused("argument.type", name="allow_scripts"):
             Worker(memory_url, tasks=[load], allow_scripts="yes")  # type: ignore[arg-type]

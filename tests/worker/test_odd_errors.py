@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Flow, JobFailed, Retry, RetryLater, task
-from tests.worker.conftest import StartWorker
+from perdure import Flow, JobFailed, Retry, RetryLater, task
 
 
 class Evasive(Exception):
@@ -64,9 +62,7 @@ def work_in_process(odd: str) -> None:
 @pytest.mark.parametrize(
     "work", [work_async, work_sync, work_in_process], ids=lambda it: it.__name__
 )
-async def test_retries_an_error_that_cannot_be_read_ends_its_attempt(
-    client: AsyncClient, start_worker: StartWorker, work: Any
-) -> None:
+async def test_retries_an_error_that_cannot_be_read_ends_its_attempt(client, start_worker, work):
     worker = await start_worker(work, concurrency=1)
     for odd in ODD:
         with pytest.raises(JobFailed) as caught:
@@ -78,8 +74,8 @@ async def test_retries_an_error_that_cannot_be_read_ends_its_attempt(
 
 
 async def test_retries_follow_the_policy_if_an_error_can_at_least_be_told_apart(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+    client, start_worker
+):
     tries: list[str] = []
 
     @task(retries=Retry(1, first=0))
@@ -113,9 +109,7 @@ async def cancel_oneself_later(value: int) -> int:
 
 
 @pytest.mark.parametrize("work", [cancel_oneself, cancel_oneself_later], ids=lambda it: it.__name__)
-async def test_a_body_that_cancels_its_task_too_late_counts(
-    client: AsyncClient, start_worker: StartWorker, work: Any
-) -> None:
+async def test_a_body_that_cancels_its_task_too_late_counts(client, start_worker, work):
     flow = Flow("twice").then(work, name="a").then(work, name="b").build()
     await start_worker(work, flows=[flow])
 

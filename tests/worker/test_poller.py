@@ -49,13 +49,13 @@ async def poller(client: AsyncClient, store: Store, watch: StoreWatch) -> AsyncI
     await watched.close()
 
 
-async def test_is_soon_if_a_lease_has_expired(poller: Poller) -> None:
+async def test_is_soon_if_a_lease_has_expired(poller):
     assert [await poller._poll() for _ in range(2)] == [MAINTENANCE_SECONDS] * 2
 
 
 async def test_is_at_the_end_of_the_takeover_grace_whether_the_janitor_is_busy_or_not(
-    poller: Poller, watch: StoreWatch
-) -> None:
+    poller, watch
+):
     poller._grace.note_delay(OUTAGE_SECONDS + 1)
 
     idle = await poller._poll()

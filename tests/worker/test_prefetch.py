@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from perdure import AsyncClient, Worker, task
+from perdure import Worker, task
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claimed
 from perdure.model.partition import Partition
@@ -22,9 +22,7 @@ from tests.worker.harness import WAIT_SECONDS, Gate
 WORKER = WorkerId("worker")
 
 
-async def test_what_was_claimed_since_is_not_requeued_with_what_waited_too_long(
-    client: AsyncClient, store: Store
-) -> None:
+async def test_what_was_claimed_since_is_not_requeued_with_what_waited_too_long(client, store):
     gate = Gate()
 
     @task

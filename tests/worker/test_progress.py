@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -17,15 +16,11 @@ from perdure import (
     Progress,
     task,
 )
-from perdure.store.contract import Store
 from perdure.worker.events import AttemptProgressed, AttemptStarted
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, soon
 
 
-async def test_progress_is_seen_while_the_job_runs(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_progress_is_seen_while_the_job_runs(client, start_worker):
     gate = Gate()
 
     @task
@@ -45,9 +40,7 @@ async def test_progress_is_seen_while_the_job_runs(
     assert seen == expected
 
 
-async def test_progress_of_a_sync_task_is_seen_while_it_runs(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_progress_of_a_sync_task_is_seen_while_it_runs(client, start_worker):
     gate = Gate()
 
     @task
@@ -66,9 +59,7 @@ async def test_progress_of_a_sync_task_is_seen_while_it_runs(
 
 
 @pytest.mark.parametrize("reported, kept", [(-5, 0), (250, 100), (float("inf"), 100)])
-async def test_progress_is_clamped(
-    client: AsyncClient, start_worker: StartWorker, reported: float, kept: float
-) -> None:
+async def test_progress_is_clamped(client, start_worker, reported, kept):
     gate = Gate()
 
     @task
@@ -86,8 +77,8 @@ async def test_progress_is_clamped(
 
 
 async def test_progress_is_written_a_few_times_a_second_and_the_last_one_always(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+    client, start_worker
+):
     gate = Gate()
 
     @task
@@ -110,9 +101,7 @@ async def test_progress_is_written_a_few_times_a_second_and_the_last_one_always(
     assert (await job.progress()).message == "step 999"
 
 
-async def test_progress_reported_just_before_the_end_is_kept(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_progress_reported_just_before_the_end_is_kept(client, start_worker):
     @task
     async def hurry(ctx: AsyncContext = CONTEXT) -> None:
         for number in range(5):
@@ -125,9 +114,7 @@ async def test_progress_reported_just_before_the_end_is_kept(
     assert await job.progress() == Progress(percent=100, message="step 4")
 
 
-async def test_progress_of_a_failed_attempt_is_kept(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_progress_of_a_failed_attempt_is_kept(client, start_worker):
     @task
     async def stumble(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.progress(30, "so far")
@@ -142,8 +129,8 @@ async def test_progress_of_a_failed_attempt_is_kept(
 
 
 async def test_progress_is_still_written_after_a_job_that_reported_and_ended_at_once(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+    client, start_worker
+):
     gate = Gate()
 
     @task
@@ -165,9 +152,7 @@ async def test_progress_is_still_written_after_a_job_that_reported_and_ended_at_
     await lingering.result(10)
 
 
-async def test_progress_is_watched_from_another_client(
-    client: AsyncClient, start_worker: StartWorker, store_url: str
-) -> None:
+async def test_progress_is_watched_from_another_client(client, start_worker, store_url):
     gate = Gate()
 
     @task
@@ -188,9 +173,7 @@ async def test_progress_is_watched_from_another_client(
     assert seen[-1] == ("completed", "half way")
 
 
-async def test_progress_of_a_stale_claim_is_ignored(
-    client: AsyncClient, store: Store, start_worker: StartWorker
-) -> None:
+async def test_progress_of_a_stale_claim_is_ignored(client, store, start_worker):
     gate = Gate()
     contexts: list[AsyncContext] = []
 
@@ -216,9 +199,7 @@ async def test_progress_of_a_stale_claim_is_ignored(
 @pytest.mark.parametrize(
     "message, kept", [("a\x00b", "a\\x00b"), ("\ud800", "\\ud800"), (42, "42"), ("ß…", "ß…")]
 )
-async def test_progress_messages_of_any_text_are_kept(
-    client: AsyncClient, start_worker: StartWorker, message: Any, kept: str
-) -> None:
+async def test_progress_messages_of_any_text_are_kept(client, start_worker, message, kept):
     @task
     async def report(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.progress(50, message, {"zero": "a\x00b"})
@@ -232,8 +213,8 @@ async def test_progress_messages_of_any_text_are_kept(
 
 @pytest.mark.parametrize("details", [{"at": object()}, float("nan"), "\ud800", "x" * 2**20])
 async def test_progress_details_that_cannot_be_stored_are_refused_in_the_body(
-    client: AsyncClient, start_worker: StartWorker, details: Any
-) -> None:
+    client, start_worker, details
+):
     @task
     async def report(ctx: AsyncContext = CONTEXT) -> str:
         with pytest.raises(InvalidInput, match="the details of progress"):
@@ -246,9 +227,7 @@ async def test_progress_details_that_cannot_be_stored_are_refused_in_the_body(
     assert await job.result(10) == "went on"
 
 
-async def test_progress_details_are_kept_as_they_were_reported(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_progress_details_are_kept_as_they_were_reported(client, start_worker):
     gate = Gate()
 
     @task

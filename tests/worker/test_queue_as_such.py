@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from perdure import AsyncClient, AsyncJobQueue, ClaimLost, Status, task
+from perdure import AsyncJobQueue, ClaimLost, Status, task
 from perdure.worker.events import AttemptCompleted, AttemptStarted
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate
 
 
-async def test_queue_as_such_holds_a_job_that_no_worker_then_takes(
-    client: AsyncClient, store_url: str, start_worker: StartWorker
-) -> None:
+async def test_queue_as_such_holds_a_job_that_no_worker_then_takes(client, store_url, start_worker):
     @task
     async def work(name: str) -> str:
         return name
@@ -29,9 +26,7 @@ async def test_queue_as_such_holds_a_job_that_no_worker_then_takes(
     assert len(worker.all(AttemptStarted)) == 1
 
 
-async def test_queue_as_such_gives_a_job_that_failed_to_a_worker(
-    client: AsyncClient, store_url: str, start_worker: StartWorker
-) -> None:
+async def test_queue_as_such_gives_a_job_that_failed_to_a_worker(client, store_url, start_worker):
     @task
     async def work(name: str) -> str:
         return name
@@ -52,9 +47,7 @@ async def test_queue_as_such_gives_a_job_that_failed_to_a_worker(
     assert (await job.record()).attempt == 1
 
 
-async def test_queue_as_such_takes_nothing_that_a_worker_holds(
-    client: AsyncClient, store_url: str, start_worker: StartWorker
-) -> None:
+async def test_queue_as_such_takes_nothing_that_a_worker_holds(client, store_url, start_worker):
     gate = Gate()
 
     @task

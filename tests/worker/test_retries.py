@@ -26,7 +26,6 @@ from perdure import (
 )
 from perdure.engine.failures import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX
 from perdure.worker.events import AttemptRetried, AttemptStarted
-from tests.worker.conftest import StartWorker
 
 AT_ONCE = Retry(3, first=0, jitter=False)
 
@@ -50,9 +49,7 @@ class Flaky:
 
 
 class TestPolicy:
-    async def test_of_the_task_retries_until_it_succeeds(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_the_task_retries_until_it_succeeds(self, client, start_worker):
         flaky = Flaky(ValueError("first"), OSError("second"))
 
         @task(retries=AT_ONCE)
@@ -67,8 +64,8 @@ class TestPolicy:
         assert (record.attempt, record.failures) == (3, 2)
 
     async def test_of_the_task_sends_to_the_dead_letter_when_it_is_used_up(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+        self, client, start_worker
+    ):
         flaky = Flaky(*[ValueError(f"try {number}") for number in range(1, 9)])
 
         @task(retries=AT_ONCE)
@@ -85,9 +82,7 @@ class TestPolicy:
         assert caught.value.failure.type == "ValueError"
         assert (await job.record()).status is Status.DEAD
 
-    async def test_of_the_call_wins_over_that_of_the_task(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_the_call_wins_over_that_of_the_task(self, client, start_worker):
         flaky = Flaky(*[ValueError("again")] * 9)
 
         @task(retries=AT_ONCE)
@@ -101,7 +96,7 @@ class TestPolicy:
 
         assert flaky.calls == 2
 
-    async def test_none_fails_at_once(self, client: AsyncClient, start_worker: StartWorker) -> None:
+    async def test_none_fails_at_once(self, client, start_worker):
         flaky = Flaky(ValueError("once"))
 
         @task
@@ -115,9 +110,7 @@ class TestPolicy:
 
         assert (flaky.calls, await job.status()) == (1, Status.FAILED)
 
-    async def test_max_attempts_bounds_the_tries_of_one_job(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_max_attempts_bounds_the_tries_of_one_job(self, client, start_worker):
         flaky = Flaky(*[ValueError("again")] * 9)
 
         @task(retries=Retry(8, first=0))
@@ -132,8 +125,8 @@ class TestPolicy:
         assert flaky.calls == 2
 
     async def test_max_attempts_asks_for_retries_where_the_task_has_no_policy(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+        self, client, start_worker
+    ):
         flaky = Flaky(ValueError("again"))
 
         @task
@@ -157,9 +150,7 @@ class TestPolicy:
             (Retry(2, first=0, never_on=ValueError), 3),
         ],
     )
-    async def test_chooses_by_the_type_of_the_error(
-        self, client: AsyncClient, start_worker: StartWorker, policy: Retry, tries: int
-    ) -> None:
+    async def test_chooses_by_the_type_of_the_error(self, client, start_worker, policy, tries):
         flaky = Flaky(*[ConnectionResetError("gone")] * 9)
 
         @task(retries=policy)
@@ -174,9 +165,7 @@ class TestPolicy:
         assert flaky.calls == tries
         assert await job.status() is (Status.FAILED if tries == 1 else Status.DEAD)
 
-    async def test_permanent_is_never_retried(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_permanent_is_never_retried(self, client, start_worker):
         flaky = Flaky(Permanent("wrong key"))
 
         @task(retries=AT_ONCE)
@@ -190,9 +179,7 @@ class TestPolicy:
 
         assert flaky.calls == 1
 
-    async def test_delays_grow_to_their_cap(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_delays_grow_to_their_cap(self, client, start_worker):
         starts: list[float] = []
 
         @task(retries=Retry(4, first="50ms", factor=3, max="200ms", jitter=False))
@@ -210,9 +197,7 @@ class TestPolicy:
         for gap, least in zip(gaps, [0.05, 0.15, 0.2, 0.2], strict=True):
             assert least <= gap < least + 0.3
 
-    async def test_jitter_spreads_the_retries(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_jitter_spreads_the_retries(self, client, start_worker):
         @task(retries=Retry(1, first="1h", max="1h", jitter=True))
         async def work(number: int) -> None:
             raise ValueError("again")
@@ -228,9 +213,7 @@ class TestPolicy:
 
 
 class TestRetryLater:
-    async def test_until_a_moment_runs_again_then(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_until_a_moment_runs_again_then(self, client, start_worker):
         wanted = datetime.now(UTC) + timedelta(milliseconds=300)
         starts: list[datetime] = []
 
@@ -247,9 +230,7 @@ class TestRetryLater:
         assert await job.result(10) == "done"
         assert timedelta(0) <= starts[1] - wanted < timedelta(milliseconds=300)
 
-    async def test_after_a_time_uses_up_no_retries(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_after_a_time_uses_up_no_retries(self, client, start_worker):
         flaky = Flaky(*[RetryLater("busy", after=0)] * 4)
 
         @task
@@ -264,9 +245,7 @@ class TestRetryLater:
         assert (record.attempt, record.failures) == (5, 0)
         assert [entry.failure.message for entry in await job.attempts()] == ["busy"] * 4
 
-    async def test_has_a_budget_of_ten(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_has_a_budget_of_ten(self, client, start_worker):
         flaky = Flaky(*[RetryLater("busy", after=0)] * 20)
 
         @task(retries=AT_ONCE)
@@ -280,9 +259,7 @@ class TestRetryLater:
 
         assert flaky.calls == 11
 
-    async def test_pushes_a_limit_for_every_job_under_it(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_pushes_a_limit_for_every_job_under_it(self, client, start_worker):
         starts: list[tuple[int, float]] = []
 
         @task(limits=[Concurrency(1, key="api")])
@@ -311,8 +288,8 @@ class TestRetryLater:
 
     @pytest.mark.parametrize("how", ["made so", "changed later"])
     async def test_for_a_time_out_of_reach_fails_its_job_and_disturbs_nobody(
-        self, store_url: str, start_worker: StartWorker, how: str
-    ) -> None:
+        self, store_url, start_worker, how
+    ):
         @task
         async def work() -> None:
             if how == "made so":
@@ -341,9 +318,7 @@ class TestRetryLater:
 
 
 class TestHistory:
-    async def test_keeps_every_failed_attempt(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_keeps_every_failed_attempt(self, client, start_worker):
         flaky = Flaky(ValueError("first"), KeyError("second"))
 
         @task(retries=AT_ONCE)
@@ -363,9 +338,7 @@ class TestHistory:
         assert "raise self.errors.pop(0)" in first.failure.traceback
 
     @pytest.mark.parametrize("found_type", ["async", "sync"])
-    async def test_keeps_the_chain_of_causes(
-        self, client: AsyncClient, start_worker: StartWorker, found_type: str
-    ) -> None:
+    async def test_keeps_the_chain_of_causes(self, client, start_worker, found_type):
         def fail() -> None:
             try:
                 try:
@@ -397,9 +370,7 @@ class TestHistory:
         assert failure.traceback in "".join(caught.value.__notes__)
 
     @pytest.mark.parametrize("case", ["long", "deep", "unreadable", "unstorable", "recursive"])
-    async def test_is_bounded_whatever_is_raised(
-        self, client: AsyncClient, start_worker: StartWorker, case: str
-    ) -> None:
+    async def test_is_bounded_whatever_is_raised(self, client, start_worker, case):
         @task
         async def work() -> None:
             ODD_ERRORS[case]()
@@ -416,9 +387,7 @@ class TestHistory:
         assert len(failure.causes) <= CAUSES_MAX
 
     @pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, Unusual])
-    async def test_takes_any_exception_for_a_failure(
-        self, client: AsyncClient, start_worker: StartWorker, error: type[BaseException]
-    ) -> None:
+    async def test_takes_any_exception_for_a_failure(self, client, start_worker, error):
         @task
         async def work() -> None:
             raise error
@@ -431,9 +400,7 @@ class TestHistory:
         assert worker.worker.stats().running == 0
 
 
-async def test_retries_of_a_job_started_anew_count_from_zero(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_retries_of_a_job_started_anew_count_from_zero(client, start_worker):
     flaky = Flaky(*[ValueError("again")] * 4)
 
     @task(retries=Retry(1, first=0))
@@ -452,9 +419,7 @@ async def test_retries_of_a_job_started_anew_count_from_zero(
     assert len(await job.attempts()) == 4
 
 
-async def test_retries_see_which_attempt_they_are(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_retries_see_which_attempt_they_are(client, start_worker):
     seen: list[tuple[int, str]] = []
 
     @task(retries=AT_ONCE)

@@ -109,9 +109,7 @@ async def reads(store: Store, name: str) -> Schedule:
 
 
 class TestWorkers:
-    async def test_three_of_them_start_one_run_for_each_tick(
-        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+    async def test_three_of_them_start_one_run_for_each_tick(self, client, clock, start_worker):
         for _ in range(3):
             await start_worker()
         await client.schedules.save("nightly", "keeping", every="1h", input=7)
@@ -126,9 +124,7 @@ class TestWorkers:
         record = await client.schedules.get("nightly")
         assert (record.started, record.skipped, record.missed, record.failed) == (5, 0, 0, 0)
 
-    async def test_a_tick_starts_a_job_of_a_task(
-        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+    async def test_a_tick_starts_a_job_of_a_task(self, client, clock, start_worker):
         await start_worker()
         await client.schedules.save("sums", add, every="1h", args=(2,), kwargs={"right": 3})
 
@@ -138,9 +134,7 @@ class TestWorkers:
         assert record.last_job is not None
         assert await client.jobs.handle(record.last_job).result(20) == 5
 
-    async def test_what_was_due_while_none_was_there_is_seen_to(
-        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+    async def test_what_was_due_while_none_was_there_is_seen_to(self, client, clock, start_worker):
         await client.schedules.save("nightly", "keeping", cron="0 * * * *", input=1)
         clock.advance(3.5 * HOUR)
 
@@ -150,9 +144,7 @@ class TestWorkers:
         assert outcomes(record) == [(1, "missed"), (2, "missed"), (3, "started")]
         assert await client.runs.handle("nightly@2030-01-01T03:00:00Z").result(20) == 1
 
-    async def test_one_without_the_code_starts_the_run(
-        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+    async def test_one_without_the_code_starts_the_run(self, client, clock, start_worker):
         await start_worker(flows=[], tasks=[add])
         await client.schedules.save("families", "parent", every="1h")
 
@@ -165,8 +157,8 @@ class TestWorkers:
         assert len(await handle.children()) == 1
 
     async def test_a_schedule_that_cannot_start_stops_no_other(
-        self, client: AsyncClient, store: Store, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+        self, client, store, clock, start_worker
+    ):
         await start_worker()
         await client.schedules.save("good", "keeping", every="1h", input=1)
         await client.schedules.save("bad", "keeping", every="1h", input=1)
@@ -196,8 +188,8 @@ async def forget_definition(store: Store, name: str) -> None:
 
 class TestOnceOnly:
     async def test_who_read_it_before_another_advanced_it_starts_nothing(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+        self, client, store, clock
+    ):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         [slow] = await store.maintenance.due_schedules(NAMESPACE, 10)
@@ -208,9 +200,7 @@ class TestOnceOnly:
         assert len(await ids_of_runs(client)) == 1
         assert (await client.schedules.get("nightly")).started == 1
 
-    async def test_many_at_once_start_one(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_many_at_once_start_one(self, client, store, clock):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         twins = [store.clone() for _ in range(4)]
@@ -223,9 +213,7 @@ class TestOnceOnly:
         for target in twins:
             await target.close()
 
-    async def test_one_killed_before_it_wrote_leaves_the_tick_to_others(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_one_killed_before_it_wrote_leaves_the_tick_to_others(self, client, store, clock):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
@@ -235,9 +223,7 @@ class TestOnceOnly:
 
         assert await ids_of_runs(client) == ["nightly@2030-01-01T01:00:00Z"]
 
-    async def test_one_killed_after_it_wrote_has_done_it(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_one_killed_after_it_wrote_has_done_it(self, client, store, clock):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
@@ -247,9 +233,7 @@ class TestOnceOnly:
 
         assert len(await ids_of_runs(client)) == 1
 
-    async def test_a_pause_that_comes_first_starts_nothing(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_a_pause_that_comes_first_starts_nothing(self, client, store, clock):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
@@ -259,8 +243,8 @@ class TestOnceOnly:
         assert await ids_of_runs(client) == []
 
     async def test_an_id_that_is_taken_is_recorded_and_the_next_tick_starts(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+        self, client, store, clock
+    ):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         await client.submit("keeping", 0, id="nightly@2030-01-01T01:00:00Z")
         clock.advance(HOUR)
@@ -272,9 +256,7 @@ class TestOnceOnly:
         assert outcomes(record) == [(1, "failed"), (2, "started")]
         assert "exists already" in record.history[0].reason
 
-    async def test_a_commit_with_an_old_revision_changes_nothing(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_a_commit_with_an_old_revision_changes_nothing(self, client, store):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         old = await reads(store, "nightly")
         await client.schedules.save("nightly", "keeping", every="2h", input=1)
@@ -309,9 +291,7 @@ LIVE = {
 
 @pytest.mark.parametrize("overlap, catch_up", AFTER_DOWNTIME)
 class TestEveryRule:
-    async def test_says_what_becomes_of_ticks(
-        self, client: AsyncClient, store: Store, clock: ManualClock, overlap: Any, catch_up: Any
-    ) -> None:
+    async def test_says_what_becomes_of_ticks(self, client, store, clock, overlap, catch_up):
         rules = overlap, catch_up
         await client.schedules.save("ask", asking, every="1h", overlap=overlap, catch_up=catch_up)
         clock.advance(HOUR)
@@ -338,8 +318,8 @@ class TestEveryRule:
 
 class TestOverlap:
     async def test_queued_ticks_start_in_order_each_after_the_one_before(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+        self, client, store, clock
+    ):
         await client.schedules.save("ask", asking, every="1h", overlap="queue", catch_up="all")
         clock.advance(3 * HOUR)
         starts = []
@@ -354,8 +334,8 @@ class TestOverlap:
         assert (await client.schedules.get("ask")).queued == ()
 
     async def test_a_backlog_of_quick_runs_is_gone_after_a_few_looks(
-        self, client: AsyncClient, store: Store, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+        self, client, store, clock, start_worker
+    ):
         await client.schedules.save(
             "often", keeping, every="1s", input=1, overlap="queue", catch_up="all"
         )
@@ -369,9 +349,7 @@ class TestOverlap:
 
         assert await store.now() - began < timedelta(seconds=2)
 
-    async def test_a_queued_tick_is_looked_at_now_and_then_and_not_more(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_a_queued_tick_is_looked_at_now_and_then_and_not_more(self, client, store, clock):
         await client.schedules.save("ask", asking, every="1h", overlap="queue")
         clock.advance(HOUR)
         await tick(store)
@@ -383,8 +361,8 @@ class TestOverlap:
         assert poll.next_tick_at == await store.now() + QUEUE_LOOK
 
     async def test_a_worker_starts_a_queued_tick_once_the_last_run_has_ended(
-        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+        self, client, clock, start_worker
+    ):
         await start_worker()
         await client.schedules.save("ask", asking, every="1h", overlap="queue")
         clock.advance(HOUR)
@@ -402,8 +380,8 @@ class TestOverlap:
         assert record.last_run == "ask@2030-01-01T02:00:00Z"
 
     async def test_cancelling_ends_the_children_of_the_last_run_too(
-        self, client: AsyncClient, clock: ManualClock, start_worker: StartWorker
-    ) -> None:
+        self, client, clock, start_worker
+    ):
         await start_worker()
         await client.schedules.save("families", parent, every="1h", overlap="cancel")
         clock.advance(HOUR)
@@ -419,9 +397,7 @@ class TestOverlap:
         await until(is_cancelled)
         assert (await client.runs.get(first)).reason == "schedule 'families' starts the next one"
 
-    async def test_a_job_that_goes_on_counts_as_well(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_a_job_that_goes_on_counts_as_well(self, client, store, clock):
         await client.schedules.save("sums", add, every="1h", args=[1])
         clock.advance(HOUR)
         await tick(store)
@@ -432,9 +408,7 @@ class TestOverlap:
         assert outcomes(record) == [(1, "started"), (2, "skipped")]
         assert f"job {record.last_job} was still going on" in record.history[1].reason
 
-    async def test_a_job_is_aborted_where_the_next_one_cancels_it(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_a_job_is_aborted_where_the_next_one_cancels_it(self, client, store, clock):
         await client.schedules.save("sums", add, every="1h", args=[1], overlap="cancel")
         clock.advance(HOUR)
         await tick(store)
@@ -454,9 +428,7 @@ class TestCancelling:
         await tick(store)
         return "ask@2030-01-01T01:00:00Z"
 
-    async def test_not_by_a_tick_that_the_cooldown_skips(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_not_by_a_tick_that_the_cooldown_skips(self, client, store, clock):
         await client.schedules.save("often", cooling_long, every="1h", overlap="cancel")
         for _ in range(2):
             clock.advance(HOUR)
@@ -466,9 +438,7 @@ class TestCancelling:
         assert outcomes(record) == [(1, "started"), (2, "skipped")]
         assert (await client.runs.get("often@2030-01-01T01:00:00Z")).status is RunStatus.WAITING
 
-    async def test_not_by_a_tick_that_fails(
-        self, client: AsyncClient, store: Store, clock: ManualClock, first: str
-    ) -> None:
+    async def test_not_by_a_tick_that_fails(self, client, store, clock, first):
         await forget_definition(store, "ask")
         clock.advance(HOUR)
         await tick(store)
@@ -476,9 +446,7 @@ class TestCancelling:
         assert outcomes(await client.schedules.get("ask")) == [(1, "started"), (2, "failed")]
         assert (await client.runs.get(first)).status is RunStatus.WAITING
 
-    async def test_not_by_a_tick_whose_id_is_taken(
-        self, client: AsyncClient, store: Store, clock: ManualClock, first: str
-    ) -> None:
+    async def test_not_by_a_tick_whose_id_is_taken(self, client, store, clock, first):
         await client.submit("keeping", 0, id="ask@2030-01-01T02:00:00Z")
         clock.advance(HOUR)
         await tick(store)
@@ -486,9 +454,7 @@ class TestCancelling:
         assert outcomes(await client.schedules.get("ask")) == [(1, "started"), (2, "failed")]
         assert (await client.runs.get(first)).status is RunStatus.WAITING
 
-    async def test_not_by_a_tick_that_a_pause_forestalls(
-        self, client: AsyncClient, store: Store, clock: ManualClock, first: str
-    ) -> None:
+    async def test_not_by_a_tick_that_a_pause_forestalls(self, client, store, clock, first):
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
         await client.schedules.pause("ask")
@@ -498,8 +464,8 @@ class TestCancelling:
 
     @pytest.mark.parametrize("is_paused", [False, True])
     async def test_by_others_if_who_started_the_next_one_was_killed(
-        self, client: AsyncClient, store: Store, clock: ManualClock, first: str, is_paused: bool
-    ) -> None:
+        self, client, store, clock, first, is_paused
+    ):
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
         await ticking_at(store).advance(due, await store.now())
@@ -516,8 +482,8 @@ class TestCancelling:
 
 class TestTriggered:
     async def test_one_neither_hides_what_a_tick_started_nor_counts_itself(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+        self, client, store, clock
+    ):
         await client.schedules.save("ask", asking, every="1h")
         clock.advance(HOUR)
         await tick(store)
@@ -545,9 +511,7 @@ class TestTriggered:
 
 
 class TestCooldown:
-    async def test_a_tick_within_it_is_recorded_with_its_skipped_run(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_a_tick_within_it_is_recorded_with_its_skipped_run(self, client, store, clock):
         await client.schedules.save("often", cooling, every="1h", input=1, overlap="cancel")
         for _ in range(3):
             clock.advance(HOUR)
@@ -567,9 +531,7 @@ class TestCooldown:
 
 
 class TestTimeZones:
-    async def test_a_nightly_tick_follows_the_clocks_of_its_zone(
-        self, client: AsyncClient, store: Store
-    ) -> None:
+    async def test_a_nightly_tick_follows_the_clocks_of_its_zone(self, client, store):
         berlin = {"cron": "30 2 * * *", "timezone": "Europe/Berlin", "overlap": "cancel"}
         start = datetime(2030, 3, 30, 12, tzinfo=UTC)  # the day before clocks are put forward
         await client.schedules.save("nightly", "keeping", input=1, start_at=start, **berlin)  # type: ignore[arg-type]
@@ -577,9 +539,7 @@ class TestTimeZones:
         record = await client.schedules.get("nightly")
         assert record.next_at == datetime(2030, 3, 31, 1, tzinfo=UTC)
 
-    async def test_an_autumn_night_ticks_once(
-        self, client: AsyncClient, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_an_autumn_night_ticks_once(self, client, store, clock):
         clock.advance(datetime(2030, 10, 26, 12, tzinfo=UTC) - MIDNIGHT)
         await client.schedules.save(
             "nightly", "keeping", input=1, cron="30 2 * * *", timezone="Europe/Berlin"

@@ -31,7 +31,6 @@ from perdure.worker.events import AttemptRequeued, JobEvent
 from perdure.worker.secrets import MASK, Masker, ResolvedSecrets, Secrets
 from tests.support.refusal import refused
 from tests.worker import process_tasks
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Running
 
 VALUE = 'pa"ss\\wörd-7731940286415/ü'
@@ -121,9 +120,7 @@ WAYS = ["return", "raise", "cause", "type", "long", "fail", "odd", "bytes"]
 
 class TestNothingIsKept:
     @pytest.mark.parametrize("how", WAYS)
-    async def test_of_what_a_job_or_node_says(
-        self, sqlite_url: str, how: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_of_what_a_job_or_node_says(self, sqlite_url, how, caplog):
         caplog.set_level(logging.DEBUG)
         again = Retry(1, first=0)
         flow = Flow("telling").then(tell_all, retries=again).build()
@@ -148,7 +145,7 @@ class TestNothingIsKept:
         assert leaks_in(told_bytes(running)) == []
         assert leaks_in(caplog.text.encode()) == []
 
-    async def test_of_checkpoints_skips_and_warnings(self, sqlite_url: str) -> None:
+    async def test_of_checkpoints_skips_and_warnings(self, sqlite_url):
         @task
         async def pause(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             if ctx.last_pause is None:
@@ -190,7 +187,7 @@ class TestNothingIsKept:
             leaks_in(data) for data in stored_bytes(sqlite_url).values() if leaks_in(data)
         ] == []
 
-    async def test_of_templates_and_inputs(self, sqlite_url: str) -> None:
+    async def test_of_templates_and_inputs(self, sqlite_url):
         @task
         def call(header: str, key: str) -> Any:
             assert header == f"Bearer {VALUE}"
@@ -217,9 +214,7 @@ class TestNothingIsKept:
         ] == []
 
     @pytest.mark.parametrize("how", ["return", "raise", "step"])
-    async def test_of_what_a_process_says(
-        self, sqlite_url: str, how: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_of_what_a_process_says(self, sqlite_url, how, monkeypatch):
         monkeypatch.setenv("PERDURE_SECRET_KEY", VALUE)
         tell = process_tasks.tell_in_process
         running = await Running(Worker(sqlite_url, tasks=[tell])).start()
@@ -235,8 +230,8 @@ class TestNothingIsKept:
         assert leaks_in(told_bytes(running)) == []
 
     async def test_fails_an_attempt_in_a_process_whose_progress_is_too_deep(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+        self, client, start_worker
+    ):
         """The attempt must end, whatever its conversation with the child raises."""
         await start_worker(process_tasks.report_deeply, secrets={"key": VALUE})
         job = await client.enqueue(process_tasks.report_deeply)
@@ -248,9 +243,7 @@ class TestNothingIsKept:
         assert failure is not None
         assert failure.type == "RecursionError"
 
-    async def test_of_names_that_are_stored_as_they_are(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_names_that_are_stored_as_they_are(self, client, start_worker):
         @task
         async def name_step(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.step(f"call {ctx.secret('key')}", lambda: 1)
@@ -269,9 +262,7 @@ class TestNothingIsKept:
 
 
 class TestProvider:
-    async def test_is_the_environment_by_default(
-        self, client: AsyncClient, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_is_the_environment_by_default(self, client, start_worker, monkeypatch):
         monkeypatch.setenv("PERDURE_SECRET_API_KEY", VALUE)
 
         @task
@@ -282,9 +273,7 @@ class TestProvider:
 
         assert await (await client.enqueue(length, "api-key")).result(10) == len(VALUE)
 
-    async def test_may_be_a_function_that_is_asked_once_an_attempt(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_may_be_a_function_that_is_asked_once_an_attempt(self, client, start_worker):
         asked: list[str] = []
 
         def provide(name: str) -> str | None:
@@ -300,9 +289,7 @@ class TestProvider:
         assert await (await client.enqueue(twice)).result(10) is True
         assert asked == ["key"]
 
-    async def test_that_has_not_the_secret_fails_the_job_for_good(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_that_has_not_the_secret_fails_the_job_for_good(self, client, start_worker):
         tries: list[int] = []
 
         @task(retries=Retry(3, first=0))
@@ -316,9 +303,7 @@ class TestProvider:
             await (await client.enqueue(need)).result(10)
         assert len(tries) == 1
 
-    async def test_that_has_not_the_secret_of_a_template_fails_the_node(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_that_has_not_the_secret_of_a_template_fails_the_node(self, client, start_worker):
         @task
         async def echo(text: str) -> str:
             return text
@@ -331,14 +316,14 @@ class TestProvider:
             await (await client.submit(built)).result(10)
 
     @pytest.mark.parametrize("provider", [7, "text", ["key"]])
-    def test_must_be_one(self, memory_url: str, provider: Any) -> None:
+    def test_must_be_one(self, memory_url, provider):
         @task
         async def nothing() -> None: ...
 
         with refused("worker.invalid_secrets", type=type(provider).__name__):
             Worker(memory_url, tasks=[nothing], secrets=provider)
 
-    def test_must_not_be_async(self) -> None:
+    def test_must_not_be_async(self):
         async def provide(name: str) -> str:
             return name
 
@@ -346,35 +331,35 @@ class TestProvider:
             Secrets(provide)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("value", ["", "abc", 1234567])
-    def test_must_give_texts_that_can_be_masked(self, value: Any) -> None:
+    def test_must_give_texts_that_can_be_masked(self, value):
         with pytest.raises(Exception, match=r"shorter than 4 characters|is not a text"):
             Secrets({"key": value}).find("key")
 
-    def test_that_does_not_know_a_name_says_what_to_do(self) -> None:
+    def test_that_does_not_know_a_name_says_what_to_do(self):
         with pytest.raises(MissingSecret, match=r"secrets=\.\.\. do not have it"):
             ResolvedSecrets(Secrets({})).find("key")
 
 
 class TestMasker:
-    def test_leaves_what_has_no_secret_alone(self) -> None:
+    def test_leaves_what_has_no_secret_alone(self):
         data = b'{"a":[1.50,null,true]}'
 
         assert Masker(["secret"]).json(data) is data
 
-    def test_masks_numbers_and_keys(self) -> None:
+    def test_masks_numbers_and_keys(self):
         masked = Masker(["123456", "name-x"]).value({"name-x": [123456, 1.5, True, "1234567"]})
 
         assert masked == {MASK: [MASK, 1.5, True, f"{MASK}7"]}
 
-    def test_masks_the_whole_of_a_secret_that_contains_another(self) -> None:
+    def test_masks_the_whole_of_a_secret_that_contains_another(self):
         assert Masker(["abcd", "xxabcdxx"]).text("a xxabcdxx b") == f"a {MASK} b"
 
-    def test_masks_each_line_of_a_long_secret(self) -> None:
+    def test_masks_each_line_of_a_long_secret(self):
         key = "-----BEGIN KEY-----\nAbCdEfGhIjKl\n-----END KEY-----"
 
         assert Masker([key]).text("at AbCdEfGhIjKl.") == f"at {MASK}."
 
-    def test_masks_everything_that_is_told_of_a_failure(self) -> None:
+    def test_masks_everything_that_is_told_of_a_failure(self):
         failure = Failure(
             type="errors.secretError",
             message="no secret",
@@ -389,7 +374,7 @@ class TestMasker:
             causes=(Cause(type=f"{MASK}Cause", message=f"a {MASK}"),),
         )
 
-    def test_keeps_json_valid_that_is_too_deep_to_look_through(self) -> None:
+    def test_keeps_json_valid_that_is_too_deep_to_look_through(self):
         deep = b"[" * 900 + b'"secret"' + b"]" * 900
 
         assert b"secret" not in Masker(["secret"]).json(deep)

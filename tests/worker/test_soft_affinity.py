@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 
-from perdure import CONTEXT, AsyncClient, AsyncContext, Retry, task
+from perdure import CONTEXT, AsyncContext, Retry, task
 from perdure.worker.events import AttemptRetried
-from tests.worker.conftest import StartWorker
 
 AT_ONCE = Retry(3, first=0, jitter=False)
 
 
-async def test_soft_affinity_gives_a_retry_to_another_worker(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_soft_affinity_gives_a_retry_to_another_worker(client, start_worker):
     ran_on: list[str] = []
 
     @task(retries=AT_ONCE)
@@ -32,9 +29,7 @@ async def test_soft_affinity_gives_a_retry_to_another_worker(
     assert ran_on[0] != finished_on
 
 
-async def test_soft_affinity_holds_a_lone_worker_off_for_a_while_only(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_soft_affinity_holds_a_lone_worker_off_for_a_while_only(client, start_worker):
     starts: list[float] = []
 
     @task(retries=AT_ONCE)
@@ -51,9 +46,7 @@ async def test_soft_affinity_holds_a_lone_worker_off_for_a_while_only(
     assert 0.3 <= starts[1] - starts[0] < 1.5
 
 
-async def test_soft_affinity_of_one_job_holds_up_no_other(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_soft_affinity_of_one_job_holds_up_no_other(client, start_worker):
     @task(retries=AT_ONCE)
     async def work(name: str) -> str:
         if name == "bad":

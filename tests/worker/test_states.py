@@ -6,15 +6,12 @@ import asyncio
 
 import pytest
 
-from perdure import AsyncClient, IllegalTransition, JobDisabled, JobFailed, Permanent, Status, task
+from perdure import IllegalTransition, JobDisabled, JobFailed, Permanent, Status, task
 from perdure.worker.events import AttemptStarted
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate
 
 
-async def test_states_of_a_job_from_enqueueing_to_completion(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_states_of_a_job_from_enqueueing_to_completion(client, start_worker):
     gate = Gate()
 
     @task
@@ -39,9 +36,7 @@ async def test_states_of_a_job_from_enqueueing_to_completion(
     assert record.lease_until is None
 
 
-async def test_states_are_watched_as_they_change(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_states_are_watched_as_they_change(client, start_worker):
     gate = Gate()
 
     @task
@@ -64,9 +59,7 @@ async def test_states_are_watched_as_they_change(
     assert seen[-2:] == [Status.ACTIVE, Status.COMPLETED]
 
 
-async def test_states_a_disabled_job_does_not_run_until_it_is_enabled(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_states_a_disabled_job_does_not_run_until_it_is_enabled(client, start_worker):
     @task
     async def run() -> str:
         return "ran"
@@ -83,9 +76,7 @@ async def test_states_a_disabled_job_does_not_run_until_it_is_enabled(
     assert await disabled.result(10) == "ran"
 
 
-async def test_states_a_failed_job_is_started_anew_by_an_explicit_retry_only(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_states_a_failed_job_is_started_anew_by_an_explicit_retry_only(client, start_worker):
     answers = iter([Permanent("not yet"), None])
 
     @task

@@ -8,17 +8,14 @@ import time
 
 import pytest
 
-from perdure import AsyncClient, Status, Worker, task
-from perdure.store.contract import Store
+from perdure import Status, Worker, task
 from perdure.worker import attempt
 from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
 from tests.worker import process_tasks
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, Running, soon, stress_start_stop
-from tests.worker.watched_store import StoreWatch
 
 
-async def test_stop_returns_at_once_when_idle(start_worker: StartWorker) -> None:
+async def test_stop_returns_at_once_when_idle(start_worker):
     @task
     async def nothing() -> None:
         pass
@@ -30,9 +27,7 @@ async def test_stop_returns_at_once_when_idle(start_worker: StartWorker) -> None
     assert time.monotonic() - began < 1.5
 
 
-async def test_start_is_told_once_the_worker_is_in_the_list(
-    client: AsyncClient, watch: StoreWatch
-) -> None:
+async def test_start_is_told_once_the_worker_is_in_the_list(client, watch):
     @task
     async def nothing() -> None:
         pass
@@ -53,9 +48,7 @@ async def test_start_is_told_once_the_worker_is_in_the_list(
     await soon(serving)
 
 
-async def test_stop_lets_work_finish_within_its_grace(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_stop_lets_work_finish_within_its_grace(client, start_worker):
     gate = Gate()
 
     @task
@@ -79,8 +72,8 @@ async def test_stop_lets_work_finish_within_its_grace(
 
 @pytest.mark.parametrize("found_type", ["async", "sync"])
 async def test_stop_gives_back_what_remains_without_costing_an_attempt(
-    client: AsyncClient, start_worker: StartWorker, found_type: str
-) -> None:
+    client, start_worker, found_type
+):
     gate = Gate()
 
     @task(name="wait")
@@ -111,8 +104,8 @@ async def test_stop_gives_back_what_remains_without_costing_an_attempt(
 
 
 async def test_stop_gives_back_a_job_whose_body_answers_the_cancellation_with_an_error(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+    client, start_worker
+):
     gate = Gate()
 
     @task
@@ -132,8 +125,8 @@ async def test_stop_gives_back_a_job_whose_body_answers_the_cancellation_with_an
 
 
 async def test_stop_does_not_wait_for_a_body_that_swallows_its_cancellation(
-    client: AsyncClient, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    client, start_worker, monkeypatch
+):
     monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
     gate = Gate()
 
@@ -154,9 +147,7 @@ async def test_stop_does_not_wait_for_a_body_that_swallows_its_cancellation(
     assert (await job.record()).status is Status.WAITING
 
 
-async def test_stop_kills_processes_and_gives_their_jobs_back(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_stop_kills_processes_and_gives_their_jobs_back(client, start_worker):
     worker = await start_worker(process_tasks.hang)
     job = await client.enqueue(process_tasks.hang)
     await worker.told(AttemptStarted)
@@ -166,9 +157,7 @@ async def test_stop_kills_processes_and_gives_their_jobs_back(
     assert (record.status, record.attempt) == (Status.WAITING, 0)
 
 
-async def test_stop_asked_again_less_patiently_is_shorter(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_stop_asked_again_less_patiently_is_shorter(client, start_worker):
     gate = Gate()
 
     @task
@@ -187,7 +176,7 @@ async def test_stop_asked_again_less_patiently_is_shorter(
     assert await job.status() is Status.WAITING
 
 
-async def test_stop_asked_while_the_store_is_being_opened_is_not_lost(store_url: str) -> None:
+async def test_stop_asked_while_the_store_is_being_opened_is_not_lost(store_url):
     @task
     async def nothing() -> None:
         pass
@@ -200,9 +189,7 @@ async def test_stop_asked_while_the_store_is_being_opened_is_not_lost(store_url:
     await soon(serving)
 
 
-async def test_stop_of_the_event_loop_itself_fails_no_job(
-    client: AsyncClient, store: Store, store_url: str
-) -> None:
+async def test_stop_of_the_event_loop_itself_fails_no_job(client, store, store_url):
     inside = threading.Event()
 
     @task
@@ -222,7 +209,7 @@ async def test_stop_of_the_event_loop_itself_fails_no_job(
     assert await job.attempts() == []
 
 
-async def test_stop_by_cancelling_serve_is_graceful(client: AsyncClient, store_url: str) -> None:
+async def test_stop_by_cancelling_serve_is_graceful(client, store_url):
     gate = Gate()
 
     @task
@@ -241,7 +228,7 @@ async def test_stop_by_cancelling_serve_is_graceful(client: AsyncClient, store_u
     assert await job.result(10) == "done"
 
 
-async def test_stop_and_start_may_be_repeated(client: AsyncClient, store_url: str) -> None:
+async def test_stop_and_start_may_be_repeated(client, store_url):
     @task
     async def double(number: int) -> int:
         return 2 * number
@@ -258,7 +245,7 @@ async def test_stop_and_start_may_be_repeated(client: AsyncClient, store_url: st
     assert list(await client.workers.list()) == []
 
 
-async def test_stop_at_any_moment_loses_no_job(client: AsyncClient, store_url: str) -> None:
+async def test_stop_at_any_moment_loses_no_job(client, store_url):
     """Start, enqueue and stop over and over, with the stop landing anywhere in between."""
     ran: list[int] = []
 
@@ -284,9 +271,7 @@ async def test_stop_at_any_moment_loses_no_job(client: AsyncClient, store_url: s
     assert {(record.failures, record.crashes, record.attempt) for record in records} == {(0, 0, 1)}
 
 
-async def test_stop_and_start_side_by_side_leave_nothing_behind(
-    client: AsyncClient, store_url: str
-) -> None:
+async def test_stop_and_start_side_by_side_leave_nothing_behind(client, store_url):
     @task
     async def work(number: int) -> int:
         await asyncio.sleep(0.001)
@@ -302,7 +287,7 @@ async def test_stop_and_start_side_by_side_leave_nothing_behind(
     assert {job.crashes for job in await client.jobs.list(limit=100)} == {0}
 
 
-async def test_stop_leaves_no_thread_behind(store_url: str) -> None:
+async def test_stop_leaves_no_thread_behind(store_url):
     @task
     async def nothing() -> None:
         pass

@@ -9,12 +9,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure import CONTEXT, AsyncClient, Context, JobDead, JobFailed, Retry, Status, task
+from perdure import CONTEXT, Context, JobDead, JobFailed, Retry, Status, task
 from perdure.worker import attempt
 from perdure.worker.events import AttemptFailed as JobFailedEvent
 from perdure.worker.events import AttemptProgressed, AttemptStarted
 from tests.worker import process_tasks
-from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, until
 
 ON_TIME = timedelta(milliseconds=100)
@@ -23,9 +22,7 @@ SLACK = timedelta(milliseconds=250)
 
 
 class TestDelay:
-    async def test_starts_a_job_on_time(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_starts_a_job_on_time(self, client, start_worker):
         started: list[datetime] = []
 
         @task
@@ -44,7 +41,7 @@ class TestDelay:
         assert sorted(late_by)[1] < ON_TIME
         assert max(late_by) < ON_TIME + SLACK
 
-    async def test_until_a_moment(self, client: AsyncClient, start_worker: StartWorker) -> None:
+    async def test_until_a_moment(self, client, start_worker):
         started: list[datetime] = []
 
         @task
@@ -59,9 +56,7 @@ class TestDelay:
 
         assert timedelta(0) <= started[0] - moment < ON_TIME + SLACK
 
-    async def test_of_one_job_holds_up_no_other(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_one_job_holds_up_no_other(self, client, start_worker):
         order: list[str] = []
 
         @task
@@ -77,9 +72,7 @@ class TestDelay:
 
 
 class TestDeadline:
-    async def test_fails_a_job_that_nobody_started(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_fails_a_job_that_nobody_started(self, client, start_worker):
         @task(queue="unserved")
         async def never() -> None:
             pass
@@ -95,9 +88,7 @@ class TestDeadline:
 
         assert worker.all(AttemptStarted) == []
 
-    async def test_fails_a_job_whose_next_try_is_too_late(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_fails_a_job_whose_next_try_is_too_late(self, client, start_worker):
         @task(retries=Retry(1, first="1h", max="1h"))
         async def stumble() -> None:
             raise ValueError("again")
@@ -113,9 +104,7 @@ class TestDeadline:
         ]
 
     @pytest.mark.parametrize("found_type", ["async", "sync"])
-    async def test_stops_a_job_while_it_runs(
-        self, client: AsyncClient, start_worker: StartWorker, found_type: str
-    ) -> None:
+    async def test_stops_a_job_while_it_runs(self, client, start_worker, found_type):
         gate = Gate()
 
         @task(name="work", retries=Retry(5, first=0))
@@ -136,9 +125,7 @@ class TestDeadline:
         assert await job.status() is Status.FAILED
         assert len(worker.all(AttemptStarted)) == 1
 
-    async def test_is_not_extended_by_retries(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_is_not_extended_by_retries(self, client, start_worker):
         @task(retries=Retry(1000, first="20ms", factor=1))
         async def stumble() -> None:
             raise ValueError("again")
@@ -151,9 +138,7 @@ class TestDeadline:
 
 
 class TestTimeout:
-    async def test_cancels_an_async_body(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_cancels_an_async_body(self, client, start_worker):
         ends: list[str] = []
 
         @task(timeout="100ms")
@@ -171,9 +156,7 @@ class TestTimeout:
 
         assert ends == ["cancelled"]
 
-    async def test_counts_as_a_failed_try(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_counts_as_a_failed_try(self, client, start_worker):
         @task(timeout="50ms", retries=Retry(1, first=0))
         async def slow() -> None:
             await asyncio.sleep(30)
@@ -187,9 +170,7 @@ class TestTimeout:
             "perdure.errors.AttemptTimeout"
         ] * 2
 
-    async def test_of_the_call_wins_over_that_of_the_task(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_of_the_call_wins_over_that_of_the_task(self, client, start_worker):
         @task(timeout="1h")
         async def slow() -> None:
             await asyncio.sleep(30)
@@ -201,8 +182,8 @@ class TestTimeout:
             await job.result(10)
 
     async def test_holds_against_a_body_that_swallows_its_cancellation(
-        self, client: AsyncClient, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, client, start_worker, monkeypatch
+    ):
         monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
         gate = Gate()
 
@@ -227,9 +208,7 @@ class TestTimeout:
         with pytest.raises(JobFailed, match="AttemptTimeout"):
             await job.result(10)
 
-    async def test_a_result_returned_in_answer_to_it_does_not_count(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_a_result_returned_in_answer_to_it_does_not_count(self, client, start_worker):
         @task(timeout="50ms")
         async def stubborn() -> str:
             try:
@@ -244,9 +223,7 @@ class TestTimeout:
         with pytest.raises(JobFailed, match="AttemptTimeout"):
             await job.result(10)
 
-    async def test_gives_a_sync_body_up_and_ignores_its_late_result(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_gives_a_sync_body_up_and_ignores_its_late_result(self, client, start_worker):
         gate = Gate()
         flags: list[bool] = []
 
@@ -274,9 +251,7 @@ class TestTimeout:
         assert await job.status() is Status.FAILED
         assert (worker.worker.stats().completed, worker.worker.stats().failed) == (2, 1)
 
-    async def test_really_kills_a_body_in_a_process(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_really_kills_a_body_in_a_process(self, client, start_worker):
         worker = await start_worker(process_tasks.hang_past_timeout)
         job = await client.enqueue(process_tasks.hang_past_timeout.options(timeout="1s"))
         pid = int((await worker.told(AttemptProgressed, job.id)).progress.message)
@@ -289,9 +264,7 @@ class TestTimeout:
 
         await until(is_gone)
 
-    async def test_shorter_than_the_first_step_leaks_nothing(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_shorter_than_the_first_step_leaks_nothing(self, client, start_worker):
         @task(timeout="1ms")
         async def block() -> None:
             time.sleep(0.01)  # the timer of the other one is overdue before its first step
@@ -307,9 +280,7 @@ class TestTimeout:
 
 
 class TestProcess:
-    async def test_runs_sync_and_async_bodies_and_is_used_again(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_runs_sync_and_async_bodies_and_is_used_again(self, client, start_worker):
         await start_worker(process_tasks.add, process_tasks.own_pid, concurrency=1)
         assert await (await client.enqueue(process_tasks.add, 2, second=3)).result(15) == 5
         first = await (await client.enqueue(process_tasks.own_pid)).result(15)
@@ -317,9 +288,7 @@ class TestProcess:
 
         assert first == second != os.getpid()
 
-    async def test_that_dies_costs_one_try(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_that_dies_costs_one_try(self, client, start_worker):
         await start_worker(process_tasks.die, hold_off=0)
         job = await client.enqueue(process_tasks.die)
 
@@ -328,9 +297,7 @@ class TestProcess:
         assert failed.failure.type == "perdure.errors.ProcessCrashed"
         assert "-9" in failed.failure.message
 
-    async def test_reports_failures_like_any_body(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_reports_failures_like_any_body(self, client, start_worker):
         worker = await start_worker(process_tasks.fail, process_tasks.unstorable, concurrency=1)
         with pytest.raises(JobFailed, match="the page") as caught:
             await (await client.enqueue(process_tasks.fail, "chain")).result(15)
@@ -350,9 +317,7 @@ class TestProcess:
         await until(is_scheduled)
         assert worker.worker.stats().running == 0
 
-    async def test_left_behind_reporters_do_not_reach_the_next_job(
-        self, client: AsyncClient, start_worker: StartWorker
-    ) -> None:
+    async def test_left_behind_reporters_do_not_reach_the_next_job(self, client, start_worker):
         await start_worker(
             process_tasks.leave_a_reporter_behind, process_tasks.report_once, concurrency=1
         )

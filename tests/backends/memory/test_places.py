@@ -17,21 +17,21 @@ async def count(store: MemoryStore) -> int:
 
 
 class TestPlaces:
-    async def test_are_shared_by_all_handles_of_one_name(self, memory_url: str) -> None:
+    async def test_are_shared_by_all_handles_of_one_name(self, memory_url):
         first, second = MemoryStore(memory_url), MemoryStore(memory_url)
 
         await insert(first)
 
         assert await count(second) == 1
 
-    async def test_are_kept_apart_by_name(self, memory_url: str) -> None:
+    async def test_are_kept_apart_by_name(self, memory_url):
         first, other = MemoryStore(memory_url), MemoryStore(memory_url + "-other")
 
         await insert(first)
 
         assert await count(other) == 0
 
-    async def test_without_a_name_belong_to_one_store_and_its_twins(self) -> None:
+    async def test_without_a_name_belong_to_one_store_and_its_twins(self):
         mine, other = MemoryStore("memory://"), MemoryStore("memory://")
         target = mine.clone()
 
@@ -40,7 +40,7 @@ class TestPlaces:
         assert await count(target) == 1
         assert await count(other) == 0
 
-    async def test_live_as_long_as_a_handle_on_them(self, memory_url: str) -> None:
+    async def test_live_as_long_as_a_handle_on_them(self, memory_url):
         store = MemoryStore(memory_url)
         target = store.clone()
         await insert(store)
@@ -56,15 +56,13 @@ class TestPlaces:
     @pytest.mark.parametrize(
         "url", ["memory:name", "memory://name?schema=x", "memory://name#x", "sqlite:///x.db"]
     )
-    def test_are_not_named_like_this(self, url: str) -> None:
+    def test_are_not_named_like_this(self, url):
         with pytest.raises(InvalidStoreUrl, match="name"):
             MemoryStore(url)
 
 
 class TestInsertInTransaction:
-    async def test_is_refused_because_memory_takes_part_in_no_transaction(
-        self, memory_url: str
-    ) -> None:
+    async def test_is_refused_because_memory_takes_part_in_no_transaction(self, memory_url):
         store = MemoryStore(memory_url)
 
         with pytest.raises(InvalidInput, match="no transaction"):

@@ -11,7 +11,7 @@ from perdure.store.postgres.store import PostgresStore
 from tests.conformance.builders import NAMESPACE, PARTITION, insert
 
 
-async def test_finds_fingerprints_that_several_jobs_share(bare_postgres_url: str) -> None:
+async def test_finds_fingerprints_that_several_jobs_share(bare_postgres_url):
     store = PostgresStore(bare_postgres_url)
     await store.open()
     for fingerprint in ("one", "two", "three"):

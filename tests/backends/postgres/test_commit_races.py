@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from perdure.model.job import Claim, ClaimedJob
 from perdure.model.outcome import Retried
 from perdure.model.run import NodeSettlement, RunStatus
 from perdure.store.postgres.store import PostgresStore
-from tests.backends.postgres.line import Line
 from tests.backends.postgres.waiting import until_somebody_waits
 from tests.conformance.builders import LEASE, MINUTE, WORKER, failure
 from tests.conformance.run_builders import (
@@ -68,9 +66,7 @@ class TestCommit:
     """Each waits for a row, and has to judge by what the row has become meanwhile."""
 
     @pytest.mark.parametrize("fate", FATES)
-    async def test_is_a_conflict_if_the_run_went_on_meanwhile(
-        self, store: PostgresStore, admin: Any, schema: str, fate: str
-    ) -> None:
+    async def test_is_a_conflict_if_the_run_went_on_meanwhile(self, store, admin, schema, fate):
         held = await held_node(store)
         before = await jobs_by_key(store)
 
@@ -85,9 +81,7 @@ class TestCommit:
         assert await jobs_by_key(store) == before
 
     @pytest.mark.parametrize("fate", FATES)
-    async def test_is_stale_if_the_claim_was_taken_away_meanwhile(
-        self, store: PostgresStore, admin: Any, schema: str, fate: str
-    ) -> None:
+    async def test_is_stale_if_the_claim_was_taken_away_meanwhile(self, store, admin, schema, fate):
         held = await held_node(store)
         run = await read_run(store)
 
@@ -103,9 +97,7 @@ class TestCommit:
         assert len((await load(store)).events) == 1
         assert list(await jobs_by_key(store)) == ["pack"]
 
-    async def test_is_stale_if_the_job_was_removed_meanwhile(
-        self, store: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_is_stale_if_the_job_was_removed_meanwhile(self, store, admin, schema):
         held = await held_node(store)
 
         async with admin.transaction():
@@ -118,8 +110,8 @@ class TestCommit:
 
     @pytest.mark.parametrize("fate,left", [("ends", []), ("continues", ["label"])])
     async def test_is_done_to_rows_that_changed_in_nothing_that_matters(
-        self, store: PostgresStore, admin: Any, schema: str, fate: str, left: list[str]
-    ) -> None:
+        self, store, admin, schema, fate, left
+    ):
         held = await held_node(store)
 
         async with admin.transaction():
@@ -136,9 +128,7 @@ class TestCommit:
         assert list(jobs) == left
         assert all(job.lease_until for job in jobs.values())
 
-    async def test_does_not_stop_others_of_its_batch(
-        self, store: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_does_not_stop_others_of_its_batch(self, store, admin, schema):
         await submit(store)
         await submit(store, id=OTHER_RUN)
 
@@ -152,9 +142,7 @@ class TestCommit:
         assert [result.state for result in answer.results] == [CONFLICT, DONE]
         assert len((await load(store, OTHER_RUN)).events) == 2
 
-    async def test_makes_a_wait_due_that_changed_meanwhile(
-        self, store: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_makes_a_wait_due_that_changed_meanwhile(self, store, admin, schema):
         await submit(store, waits=(child_wait(),), children=(new_child(),))
 
         async with admin.transaction():
@@ -182,9 +170,7 @@ class TestBatches:
         yield store
         await store.close()
 
-    async def test_lock_runs_in_one_order(
-        self, store: PostgresStore, target: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_lock_runs_in_one_order(self, store, target, admin, schema):
         runs = [RunId(f"order-{number}") for number in range(1, 6)]
         for run in runs:
             await submit(store, id=run)
@@ -202,9 +188,7 @@ class TestBatches:
         states = [{result.state for result in answer.results} for answer in answers]
         assert states == [{DONE}, {CONFLICT}]
 
-    async def test_lock_settled_jobs_in_one_order(
-        self, store: PostgresStore, target: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_lock_settled_jobs_in_one_order(self, store, target, admin, schema):
         runs = [RunId(f"order-{number}") for number in range(1, 6)]
         for run in reversed(runs):  # so that ids of jobs and of runs are in opposite orders
             await submit(store, id=run, jobs=(node_job(run=run),))
@@ -225,8 +209,8 @@ class TestBatches:
         assert renewal.lost == {claim.id for claim in claims}
 
     async def test_lock_jobs_that_are_taken_away_in_the_same_order(
-        self, store: PostgresStore, target: PostgresStore, admin: Any, schema: str
-    ) -> None:
+        self, store, target, admin, schema
+    ):
         await submit(store, jobs=tuple(node_job(f"pack#{number}") for number in range(5)))
         claims = [job.claim for job in await claim_nodes(store)]
 
@@ -244,7 +228,7 @@ class TestBatches:
         assert result.state is DONE
         assert await jobs_by_key(store) == {}
 
-    async def test_of_one_run_come_one_after_the_other(self, store: PostgresStore) -> None:
+    async def test_of_one_run_come_one_after_the_other(self, store):
         await submit(store)
 
         answer = await store.runs.commit([step(1), step(2), step(2)])
@@ -256,8 +240,8 @@ class TestBatches:
 class TestSubmit:
     @pytest.mark.parametrize("is_committed", [True, False])
     async def test_waits_for_one_of_the_same_id_that_is_under_way(
-        self, store: PostgresStore, admin: Any, schema: str, is_committed: bool
-    ) -> None:
+        self, store, admin, schema, is_committed
+    ):
         await submit(store, id=OTHER_RUN)
         transaction = admin.transaction()
         await transaction.start()
@@ -272,9 +256,7 @@ class TestSubmit:
         else:
             assert (await submitting).is_new
 
-    async def test_replaces_a_run_that_is_being_replaced(
-        self, store: PostgresStore, target: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_replaces_a_run_that_is_being_replaced(self, store, target, admin, schema):
         held = await held_node(store)
         mine, theirs = (
             new_run(
@@ -303,9 +285,7 @@ class TestSubmit:
 
 
 class TestLostAnswers:
-    async def test_a_commit_whose_answer_was_lost_counts_once(
-        self, store: PostgresStore, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_a_commit_whose_answer_was_lost_counts_once(self, store, wired, line):
         held = await held_node(store)
         settled = (continues(held, node_job("label")),)
 
@@ -322,9 +302,7 @@ class TestLostAnswers:
         assert len((await load(store)).events) == 2
         assert sorted(await jobs_by_key(store)) == ["label", "stamp"]
 
-    async def test_a_commit_that_opens_waits_counts_once(
-        self, store: PostgresStore, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_a_commit_that_opens_waits_counts_once(self, store, wired, line):
         held = await held_node(store)
         waits, children = (child_wait(), timer(delay=MINUTE)), (new_child(),)
 
@@ -337,9 +315,7 @@ class TestLostAnswers:
         assert len((await load(store, CHILD)).events) == 1
         assert sorted(await waits_by_key(store)) == ["delay", "ship"]
 
-    async def test_a_submission_whose_answer_was_lost_is_new(
-        self, store: PostgresStore, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_a_submission_whose_answer_was_lost_is_new(self, store, wired, line):
         run = new_run(events=(event("lost on the way back"),), jobs=(node_job(),))
 
         line.lose_answer_to("lost on the way back")
@@ -351,9 +327,7 @@ class TestLostAnswers:
         with pytest.raises(RunExists):
             await wired.runs.submit(run)
 
-    async def test_a_commit_is_recognised_after_others_have_followed(
-        self, store: PostgresStore
-    ) -> None:
+    async def test_a_commit_is_recognised_after_others_have_followed(self, store):
         await submit(store)
         first = step()
         await store.runs.commit([first])

@@ -7,7 +7,6 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,6 @@ from perdure.model.outcome import Completed, Failed
 from perdure.store.lifecycle import Operation
 from perdure.store.postgres.connection import RETRY_DELAY_MAX_S, growing_delays
 from perdure.store.postgres.store import PostgresStore
-from tests.backends.postgres.line import Line
 from tests.backends.postgres.waiting import (
     BY_NAME,
     row_held,
@@ -40,7 +38,6 @@ from tests.conformance.builders import (
     status_of,
 )
 from tests.postgres_schemas import with_query
-from tests.postgres_server import PostgresServer
 from tests.support.refusal import refused
 
 CUT_ALL = """
@@ -60,7 +57,7 @@ async def named(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
 
 
 class TestOpen:
-    async def test_fails_at_once_when_nobody_answers(self) -> None:
+    async def test_fails_at_once_when_nobody_answers(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             store = PostgresStore(f"postgresql://127.0.0.1:{free.getsockname()[1]}/work")
@@ -68,7 +65,7 @@ class TestOpen:
             with pytest.raises(StoreUnreachable, match="Is the server running"):
                 await store.open()
 
-    async def test_fails_at_once_when_the_server_stays_silent(self) -> None:
+    async def test_fails_at_once_when_the_server_stays_silent(self):
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
             silent.listen()
@@ -78,13 +75,13 @@ class TestOpen:
             with pytest.raises(StoreUnreachable):
                 await store.open()
 
-    async def test_names_a_database_that_is_not_there(self, postgres_server_url: str) -> None:
+    async def test_names_a_database_that_is_not_there(self, postgres_server_url):
         base = postgres_server_url.rpartition("/")[0]
 
         with pytest.raises(StoreUnreachable, match="no_such_database"):
             await PostgresStore(f"{base}/no_such_database").open()
 
-    async def test_shows_no_password(self, postgres_server_url: str) -> None:
+    async def test_shows_no_password(self, postgres_server_url):
         host = postgres_server_url.rpartition("@")[2].rpartition("/")[0]
         store = PostgresStore(f"postgresql://nobody:s3cret@{host}/no_such_database")
 
@@ -94,15 +91,13 @@ class TestOpen:
         assert "s3cret" not in str(unreachable.value)
         assert "s3cret" not in store.url
 
-    async def test_refuses_what_the_driver_cannot_use(self, postgres_url: str) -> None:
+    async def test_refuses_what_the_driver_cannot_use(self, postgres_url):
         with pytest.raises(InvalidStoreUrl, match="sslmode"):
             await PostgresStore(with_query(postgres_url, sslmode="perhaps")).open()
 
 
 class TestLostConnections:
-    async def test_are_replaced_when_the_server_ends_them(
-        self, named: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_are_replaced_when_the_server_ends_them(self, named, admin, schema):
         ids = await insert_many(named, 3)
         assert await admin.fetchval(CUT_ALL, schema) > 0
 
@@ -110,17 +105,15 @@ class TestLostConnections:
 
         assert taken == ids
 
-    async def test_are_replaced_when_the_wire_is_cut(
-        self, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_are_replaced_when_the_wire_is_cut(self, wired, line):
         id = await insert(wired)
         line.cut()
 
         assert (await read(wired, id)).status is Status.WAITING
 
     async def test_are_waited_for_while_the_server_restarts_and_logged_once(
-        self, private_postgres: PostgresServer, caplog: pytest.LogCaptureFixture
-    ) -> None:
+        self, private_postgres, caplog
+    ):
         caplog.set_level(logging.INFO, "perdure.store")
         store = PostgresStore(private_postgres.url())
         await store.open()
@@ -138,7 +131,7 @@ class TestLostConnections:
         assert logged["the store answers again"] == 1
         await store.close()
 
-    def test_are_tried_again_after_growing_capped_delays(self) -> None:
+    def test_are_tried_again_after_growing_capped_delays(self):
         delays = [delay for delay, _ in zip(growing_delays(), range(50), strict=False)]
 
         assert delays[0] <= 0.05
@@ -147,7 +140,7 @@ class TestLostConnections:
 
 
 class TestLostAnswers:
-    async def test_do_not_double_an_insert(self, wired: PostgresStore, line: Line) -> None:
+    async def test_do_not_double_an_insert(self, wired, line):
         job = new_job(input=b'"lost on the way back"')
         line.lose_answer_to("lost on the way back")
 
@@ -156,9 +149,7 @@ class TestLostAnswers:
         assert inserted.is_new
         assert await wired.queries.count_jobs(JobFilter()) == 1
 
-    async def test_do_not_turn_an_insert_into_a_conflict_with_itself(
-        self, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_do_not_turn_an_insert_into_a_conflict_with_itself(self, wired, line):
         job = new_job(fingerprint="once", on_conflict="raise", input=b'"lost on the way back"')
         line.lose_answer_to("COMMIT")
 
@@ -167,9 +158,7 @@ class TestLostAnswers:
         assert inserted.is_new
         assert inserted.id == job.id
 
-    async def test_do_not_make_an_outcome_look_stale(
-        self, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_do_not_make_an_outcome_look_stale(self, wired, line):
         await insert(wired)
         held = await claim_one(wired)
         line.lose_answer_to("lost on the way back")
@@ -178,9 +167,7 @@ class TestLostAnswers:
 
         assert status is Status.COMPLETED
 
-    async def test_do_not_bring_a_stale_outcome_back(
-        self, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_do_not_bring_a_stale_outcome_back(self, wired, line):
         await insert(wired)
         held = await claim_one(wired)
         await wired.admin.change_jobs(Operation.DISABLE, None, [held.id])
@@ -191,9 +178,7 @@ class TestLostAnswers:
         assert status is None
         assert await status_of(wired, held.id) is Status.DISABLED
 
-    async def test_to_a_claim_leave_jobs_that_can_be_given_back(
-        self, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_to_a_claim_leave_jobs_that_can_be_given_back(self, wired, line):
         lost, _ = await insert_many(wired, 2)
         line.lose_answer_to(WORKER)
 
@@ -206,8 +191,8 @@ class TestLostAnswers:
 
 class TestCancellation:
     async def test_stops_the_statement_and_leaves_the_store_usable(
-        self, postgres_url: str, schema: str, admin: Any
-    ) -> None:
+        self, postgres_url, schema, admin
+    ):
         store = PostgresStore(with_query(postgres_url, pool="1"))
         await store.open()
         id = await insert(store)
@@ -226,16 +211,14 @@ class TestCancellation:
 
 class TestValues:
     @pytest.mark.parametrize("text", ["zero \x00 byte", "half \udc80 pair"])
-    async def test_that_cannot_be_kept_are_refused(self, store: PostgresStore, text: str) -> None:
+    async def test_that_cannot_be_kept_are_refused(self, store, text):
         with refused("store.unstorable", InvalidInput):
             await insert(store, group=text)
 
         assert await store.queries.count_jobs(JobFilter()) == 0
 
     @pytest.mark.parametrize("text", ["zero \x00 byte", "half \udc80 pair"])
-    async def test_of_a_body_that_cannot_be_kept_do_not_spoil_the_batch(
-        self, store: PostgresStore, text: str
-    ) -> None:
+    async def test_of_a_body_that_cannot_be_kept_do_not_spoil_the_batch(self, store, text):
         held = await hold(store)
         reason = failure(text)
 
@@ -249,7 +232,7 @@ class TestValues:
 
 
 class TestClose:
-    async def test_refuses_what_comes_later(self, postgres_url: str) -> None:
+    async def test_refuses_what_comes_later(self, postgres_url):
         store = PostgresStore(postgres_url)
         await store.open()
         await store.close()
@@ -258,8 +241,8 @@ class TestClose:
             await store.queries.count_jobs(JobFilter())
 
     async def test_does_not_say_that_nothing_was_written_when_the_answer_was_lost(
-        self, wired: PostgresStore, line: Line
-    ) -> None:
+        self, wired, line
+    ):
         line.lose_answer_to("lost on the way back")
         connections = wired._session.connections
 
@@ -271,9 +254,7 @@ class TestClose:
         with pytest.raises(StoreError, match="may have been done all the same"):
             await inserting
 
-    async def test_leaves_no_connection_behind(
-        self, postgres_url: str, admin: Any, schema: str
-    ) -> None:
+    async def test_leaves_no_connection_behind(self, postgres_url, admin, schema):
         store = PostgresStore(with_query(postgres_url, application_name=schema))
         await store.open()
         store.subscribe(lambda hint: None)
@@ -285,7 +266,7 @@ class TestClose:
 
 
 class TestOptions:
-    async def test_keep_to_the_pool_given(self, postgres_url: str, admin: Any, schema: str) -> None:
+    async def test_keep_to_the_pool_given(self, postgres_url, admin, schema):
         url = with_query(postgres_url, application_name=schema, pool="2", listen="off")
         store = PostgresStore(url)
         await store.open()
@@ -295,7 +276,7 @@ class TestOptions:
         assert 1 <= await admin.fetchval(BY_NAME, schema) <= 2
         await store.close()
 
-    async def test_work_without_prepared_statements(self, postgres_url: str) -> None:
+    async def test_work_without_prepared_statements(self, postgres_url):
         store = PostgresStore(with_query(postgres_url, statement_cache="0"))
         await store.open()
         id = await insert(store)

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
 
-from perdure.store.postgres.store import PostgresStore
-
-
-async def test_finds_an_index_that_was_dropped_and_how_to_make_it(
-    store: PostgresStore, admin: Any, schema: str
-) -> None:
+async def test_finds_an_index_that_was_dropped_and_how_to_make_it(store, admin, schema):
     await admin.execute(f'DROP INDEX "{schema}".jobs_claimed')
 
     found = (await store.admin.inspect_storage()).missing_indexes
@@ -19,9 +13,7 @@ async def test_finds_an_index_that_was_dropped_and_how_to_make_it(
     assert (await store.admin.inspect_storage()).missing_indexes == {}
 
 
-async def test_finds_an_index_that_is_not_valid_and_how_to_make_it_anew(
-    store: PostgresStore, admin: Any, schema: str
-) -> None:
+async def test_finds_an_index_that_is_not_valid_and_how_to_make_it_anew(store, admin, schema):
     await admin.execute(
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = $1::text::regclass",
         f'"{schema}".jobs_group',

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Any
 
 import pytest
 
-from perdure.model.job import JobFilter, StoredOnConflict
-from perdure.model.run import NewWait, OnExisting, RunFilter, WaitType
+from perdure.model.job import JobFilter
+from perdure.model.run import NewWait, RunFilter, WaitType
 from perdure.model.schedule import ScheduleCommitState
-from perdure.store.postgres.store import PostgresStore
-from tests.backends.postgres.line import Line
 from tests.backends.postgres.waiting import until_somebody_waits
 from tests.conformance.builders import new_job
 from tests.conformance.run_builders import RUN, new_run
@@ -23,8 +20,8 @@ WAITS = (NewWait(key="ask", type=WaitType.SIGNAL, name="go"),)
 
 @pytest.mark.parametrize("policy", ["fail", "use_existing", "replace"])
 async def test_a_submitted_run_is_neither_refused_nor_replaced_by_its_own_next_try(
-    wired: PostgresStore, line: Line, admin: Any, schema: str, policy: OnExisting
-) -> None:
+    wired, line, admin, schema, policy
+):
     run = new_run(waits=WAITS, on_existing=policy)
     line.hold_back_from("COMMIT")
 
@@ -41,9 +38,7 @@ async def test_a_submitted_run_is_neither_refused_nor_replaced_by_its_own_next_t
     ]
 
 
-async def test_a_run_takes_the_place_of_another_once(
-    wired: PostgresStore, line: Line, admin: Any, schema: str
-) -> None:
+async def test_a_run_takes_the_place_of_another_once(wired, line, admin, schema):
     first = await wired.runs.submit(new_run(waits=WAITS))
     line.hold_back_from("COMMIT")
 
@@ -60,9 +55,7 @@ async def test_a_run_takes_the_place_of_another_once(
 
 
 @pytest.mark.parametrize("policy", ["return", "raise", "replace"])
-async def test_a_job_does_not_conflict_with_itself(
-    wired: PostgresStore, line: Line, admin: Any, schema: str, policy: StoredOnConflict
-) -> None:
+async def test_a_job_does_not_conflict_with_itself(wired, line, admin, schema, policy):
     line.hold_back_from("COMMIT")
 
     job = new_job(fingerprint="once", on_conflict=policy)
@@ -75,9 +68,7 @@ async def test_a_job_does_not_conflict_with_itself(
     assert await wired.queries.count_jobs(JobFilter()) == 1
 
 
-async def test_a_tick_starts_one_run_and_its_next_try_says_which(
-    wired: PostgresStore, line: Line, admin: Any, schema: str
-) -> None:
+async def test_a_tick_starts_one_run_and_its_next_try_says_which(wired, line, admin, schema):
     before = await save(wired)
     line.hold_back_from("COMMIT")
 

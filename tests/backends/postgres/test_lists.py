@@ -6,7 +6,6 @@ import pytest
 
 from perdure.model.ids import JobId
 from perdure.model.job import JobFilter, Status
-from perdure.store.postgres.store import PostgresStore
 from tests.conformance.builders import MINUTE, claim_ids, insert_many
 
 FEW, MANY = 150, 450
@@ -15,9 +14,7 @@ FEW, MANY = 150, 450
 
 @pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize("status", [Status.WAITING, Status.SCHEDULED, Status.ACTIVE])
-async def test_pages_of_one_status_hold_each_job_once_newest_first(
-    store: PostgresStore, status: Status, count: int
-) -> None:
+async def test_pages_of_one_status_hold_each_job_once_newest_first(store, status, count):
     delay = MINUTE if status is Status.SCHEDULED else 0 * MINUTE
     others = {Status.WAITING: MINUTE, Status.SCHEDULED: 0 * MINUTE, Status.ACTIVE: MINUTE}
     await insert_many(store, 10, delay=others[status])

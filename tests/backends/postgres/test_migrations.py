@@ -93,7 +93,7 @@ async def fails_to_open(url: str) -> str:
 
 
 class TestOpen:
-    async def test_creates_the_tables_in_an_empty_database(self, postgres_url: str) -> None:
+    async def test_creates_the_tables_in_an_empty_database(self, postgres_url):
         store = PostgresStore(postgres_url)
 
         await store.open()
@@ -101,9 +101,7 @@ class TestOpen:
         await insert(store)
         await store.close()
 
-    async def test_uses_a_schema_that_is_there_already(
-        self, postgres_url: str, schema: str, admin: Any
-    ) -> None:
+    async def test_uses_a_schema_that_is_there_already(self, postgres_url, schema, admin):
         await admin.execute(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.users (id integer)")
         store = PostgresStore(postgres_url)
 
@@ -112,7 +110,7 @@ class TestOpen:
         await insert(store)
         await store.close()
 
-    async def test_works_for_several_tasks_at_the_same_moment(self, postgres_url: str) -> None:
+    async def test_works_for_several_tasks_at_the_same_moment(self, postgres_url):
         stores = [PostgresStore(postgres_url) for _ in range(8)]
 
         await asyncio.gather(*(store.open() for store in stores))
@@ -120,7 +118,7 @@ class TestOpen:
         assert [await store.queries.count_jobs(JobFilter()) for store in stores] == [0] * 8
         await asyncio.gather(*(store.close() for store in stores))
 
-    async def test_works_for_several_processes_at_the_same_moment(self, postgres_url: str) -> None:
+    async def test_works_for_several_processes_at_the_same_moment(self, postgres_url):
         processes = [
             await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -136,9 +134,7 @@ class TestOpen:
 
         assert errors == [""] * PROCESSES
 
-    async def test_asks_one_query_and_takes_no_lock_when_up_to_date(
-        self, store: PostgresStore, postgres_url: str
-    ) -> None:
+    async def test_asks_one_query_and_takes_no_lock_when_up_to_date(self, store, postgres_url):
         asked: list[str] = []
         connection = await connect(parse_address(postgres_url))
         connection.add_query_logger(lambda record: asked.append(record.query))
@@ -149,9 +145,7 @@ class TestOpen:
         assert len(asked) == 1
         assert "migrations" in asked[0]
 
-    async def test_refuses_tables_of_a_newer_version(
-        self, store: PostgresStore, postgres_url: str, schema: str, admin: Any
-    ) -> None:
+    async def test_refuses_tables_of_a_newer_version(self, store, postgres_url, schema, admin):
         await admin.execute(f"INSERT INTO {schema}.migrations VALUES (7000, 'from the future')")
 
         message = await fails_to_open(postgres_url)
@@ -169,9 +163,7 @@ class TestOpen:
         ],
         ids=["jobs", "migrations", "a like migrations table"],
     )
-    async def test_refuses_tables_of_others(
-        self, postgres_url: str, schema: str, admin: Any, tables: str
-    ) -> None:
+    async def test_refuses_tables_of_others(self, postgres_url, schema, admin, tables):
         await admin.execute(f"CREATE SCHEMA {schema};" + tables.format(schema=schema))
 
         message = await fails_to_open(postgres_url)
@@ -179,9 +171,7 @@ class TestOpen:
         assert schema in message
         assert "?schema=" in message
 
-    async def test_leaves_nothing_behind_when_it_fails(
-        self, postgres_url: str, schema: str, admin: Any
-    ) -> None:
+    async def test_leaves_nothing_behind_when_it_fails(self, postgres_url, schema, admin):
         # Not seen as one of our tables, but in the way of one.
         await admin.execute(
             f"CREATE SCHEMA {schema}; CREATE VIEW {schema}.maintenance_leases AS SELECT 1"
@@ -194,8 +184,8 @@ class TestOpen:
         assert await admin.fetchval(tables, schema) == 0
 
     async def test_keeps_two_schemas_of_one_database_apart(
-        self, store: PostgresStore, postgres_url: str, schema: str, admin: Any
-    ) -> None:
+        self, store, postgres_url, schema, admin
+    ):
         other_schema = f"{schema}_b"
         other = PostgresStore(postgres_url.replace(schema, other_schema))
         await other.open()
@@ -207,8 +197,8 @@ class TestOpen:
         await admin.execute(f"DROP SCHEMA {other_schema} CASCADE")
 
     async def test_takes_a_schema_name_that_sql_would_fold_or_reserve(
-        self, postgres_server_url: str, admin: Any
-    ) -> None:
+        self, postgres_server_url, admin
+    ):
         store = PostgresStore(f"{postgres_server_url}?schema=User")
         await store.open()
 
@@ -233,9 +223,7 @@ class TestUpgrade:
             JOBS_OF_THE_FIRST_VERSION.format(schema=schema, partition=PARTITION.text)
         )
 
-    async def test_keeps_jobs_and_their_history(
-        self, first_version: None, postgres_url: str
-    ) -> None:
+    async def test_keeps_jobs_and_their_history(self, first_version, postgres_url):
         store = PostgresStore(postgres_url)
         await store.open()
 
@@ -247,9 +235,7 @@ class TestUpgrade:
         assert await claim_ids(store) == ["job-1"]
         await store.close()
 
-    async def test_still_enforces_deadlines_that_were_set_before(
-        self, first_version: None, postgres_url: str
-    ) -> None:
+    async def test_still_enforces_deadlines_that_were_set_before(self, first_version, postgres_url):
         store = PostgresStore(postgres_url)
         await store.open()
 
@@ -259,7 +245,7 @@ class TestUpgrade:
         ] == ["job-3"]
         await store.close()
 
-    async def test_lets_runs_begin(self, first_version: None, postgres_url: str) -> None:
+    async def test_lets_runs_begin(self, first_version, postgres_url):
         stores = [PostgresStore(postgres_url) for _ in range(4)]
         await asyncio.gather(*(store.open() for store in stores))
 
@@ -288,7 +274,7 @@ class TestUpgradeOfWaits:
         yield store
         await store.close()
 
-    async def test_keeps_them(self, upgraded: PostgresStore) -> None:
+    async def test_keeps_them(self, upgraded):
         waits = await waits_by_key(upgraded)
 
         assert {key: (wait.type, wait.name) for key, wait in waits.items()} == {
@@ -301,26 +287,24 @@ class TestUpgradeOfWaits:
         }
         assert [wait.due_at for wait in waits.values()] == [LONG_AGO, LONG_AGO, None]
 
-    async def test_keeps_those_held_that_were(self, upgraded: PostgresStore) -> None:
+    async def test_keeps_those_held_that_were(self, upgraded):
         assert await due_keys(upgraded) == ["delay"]
 
         await go_on(upgraded, suspend=False)
 
         assert sorted(await due_keys(upgraded)) == ["ask", "delay"]
 
-    async def test_lists_them(self, upgraded: PostgresStore) -> None:
+    async def test_lists_them(self, upgraded):
         assert await listed_keys(upgraded, type=WaitType.SIGNAL, name="paid") == ["ask"]
 
-    async def test_takes_the_new_kinds(self, upgraded: PostgresStore) -> None:
+    async def test_takes_the_new_kinds(self, upgraded):
         await go_on(upgraded, waits=(approval("ask", deciders=("ann",)),))
 
         wait = (await waits_by_key(upgraded))["ask"]
         assert (wait.type, wait.opened_at) == (WaitType.APPROVAL, LONG_AGO)
         assert await listed_keys(upgraded, type=WaitType.APPROVAL, deciders=("ann",)) == ["ask"]
 
-    async def test_still_refuses_what_is_no_kind(
-        self, upgraded: PostgresStore, schema: str, admin: Any
-    ) -> None:
+    async def test_still_refuses_what_is_no_kind(self, upgraded, schema, admin):
         with pytest.raises(asyncpg.CheckViolationError):
             await admin.execute(f"UPDATE {schema}.waits SET type = 'hope'")
 

@@ -209,7 +209,7 @@ class Planner:
 
 
 class TestStatements:
-    async def test_read_nothing_from_end_to_end(self, planner: Planner) -> None:
+    async def test_read_nothing_from_end_to_end(self, planner):
         reading = {
             name
             for name, statement in planner.statements.items()
@@ -221,9 +221,7 @@ class TestStatements:
     @pytest.mark.parametrize(
         "name", ["claim_from_one_partition", "claim_from_partitions", "limit_candidates"]
     )
-    async def test_claim_from_the_front_of_the_partitions(
-        self, planner: Planner, name: str
-    ) -> None:
+    async def test_claim_from_the_front_of_the_partitions(self, planner, name):
         nodes = await planner.nodes(planner.statements[name])
 
         fronts = [node for node in nodes if node.get("Index Name") == "jobs_waiting"]
@@ -238,7 +236,7 @@ class TestStatements:
     @pytest.mark.parametrize(
         "name", ["settle_completed", "settle_jobs", "renew_leases", "check_claims", "save_progress"]
     )
-    async def test_look_held_jobs_up_by_id(self, planner: Planner, name: str) -> None:
+    async def test_look_held_jobs_up_by_id(self, planner, name):
         nodes = await planner.nodes(planner.statements[name])
 
         looked_up = [node for node in nodes if node.get("Relation Name") == "jobs"]
@@ -283,18 +281,14 @@ class TestStatements:
             ("live_flows", "runs_live"),
         ],
     )
-    async def test_use_the_index_made_for_them(
-        self, planner: Planner, name: str, index: str
-    ) -> None:
+    async def test_use_the_index_made_for_them(self, planner, name, index):
         nodes = await planner.nodes(planner.statements[name])
 
         assert index in {node.get("Index Name") for node in nodes}
 
     @pytest.mark.parametrize("operation", CHANGES)
     @pytest.mark.parametrize("scope,index", [("ids", "jobs_pkey"), ("group", "jobs_group")])
-    async def test_change_jobs_by_the_index_of_their_scope(
-        self, planner: Planner, operation: Operation, scope: str, index: str
-    ) -> None:
+    async def test_change_jobs_by_the_index_of_their_scope(self, planner, operation, scope, index):
         statement = change_statement(planner.statements["change_jobs"], operation, scope)
 
         nodes = await planner.nodes(statement)
@@ -315,8 +309,8 @@ class TestStatements:
         ],
     )
     async def test_find_what_is_due_in_a_namespace_without_looking_at_the_rest(
-        self, planner: Planner, name: str, index: str, time: str
-    ) -> None:
+        self, planner, name, index, time
+    ):
         nodes = await planner.nodes(planner.statements[name])
 
         [read] = [node for node in nodes if node.get("Index Name") == index]
@@ -327,9 +321,7 @@ class TestStatements:
 
 class TestLists:
     @pytest.mark.parametrize("status", [Status.FAILED, Status.DEAD, Status.CANCELLED])
-    async def test_of_what_ended_badly_are_in_order_in_an_index(
-        self, planner: Planner, status: Status
-    ) -> None:
+    async def test_of_what_ended_badly_are_in_order_in_an_index(self, planner, status):
         statement, _ = filtered_jobs(
             planner.statements["list_jobs"], JobFilter(status=status), after=1
         )
@@ -348,8 +340,8 @@ class TestLists:
         ],
     )
     async def test_of_other_statuses_sort_few_or_go_back_from_the_newest(
-        self, planner: Planner, status: Status, index: str
-    ) -> None:
+        self, planner, status, index
+    ):
         wanted = JobFilter(namespace="default", status=status)
         statement, _ = filtered_jobs(planner.statements["list_jobs_by_status"], wanted, after=1)
 
@@ -363,7 +355,7 @@ class TestLists:
         assert "id = ANY" in looked_up["Index Cond"]
         assert gone_back["Index Name"] == "jobs_pkey"
 
-    async def test_of_a_group_are_in_order_in_an_index(self, planner: Planner) -> None:
+    async def test_of_a_group_are_in_order_in_an_index(self, planner):
         wanted = JobFilter(namespace="default", group="run-1")
         statement, _ = filtered_jobs(planner.statements["list_jobs"], wanted, after=1)
 
@@ -375,7 +367,7 @@ class TestLists:
 class TestCommits:
     """One statement for many steps: what it costs for each must not grow with the batch."""
 
-    async def test_look_everything_up_by_key(self, planner: Planner) -> None:
+    async def test_look_everything_up_by_key(self, planner):
         nodes = await planner.nodes(planner.statements["commit_runs"])
 
         reads = [node for node in nodes if "Scan" in node["Node Type"] and "Schema" in node]
@@ -386,7 +378,7 @@ class TestCommits:
             wanted = keys.get(node["Relation Name"], "= ")
             assert "Ends Early" in node or re.search(wanted, node["Index Cond"])
 
-    async def test_compare_no_list_with_another(self, planner: Planner) -> None:
+    async def test_compare_no_list_with_another(self, planner):
         nodes = await planner.nodes(planner.statements["commit_runs"])
 
         crossed = [
@@ -414,9 +406,7 @@ class TestListsOfRuns:
             (RunFilter(before=(datetime(2030, 1, 1, tzinfo=UTC), RunId("a"))), "runs_newest"),
         ],
     )
-    async def test_are_in_order_in_an_index(
-        self, planner: Planner, wanted: RunFilter, index: str
-    ) -> None:
+    async def test_are_in_order_in_an_index(self, planner, wanted, index):
         statement, _ = filtered_runs(planner.statements["list_runs"], wanted, after=1)
 
         nodes = await planner.nodes(statement)
@@ -424,7 +414,7 @@ class TestListsOfRuns:
         assert index in {node.get("Index Name") for node in nodes}
         assert "Sort" not in {node["Node Type"] for node in nodes}
 
-    async def test_of_one_id_are_found_by_it(self, planner: Planner) -> None:
+    async def test_of_one_id_are_found_by_it(self, planner):
         wanted = RunFilter(id=RunId("run-1"))
         statement, _ = filtered_runs(planner.statements["list_runs_of_id"], wanted, after=1)
 
@@ -461,9 +451,7 @@ class TestListsOfWaits:
             ),
         ],
     )
-    async def test_are_in_order_in_an_index(
-        self, planner: Planner, wanted: WaitFilter, index: str, found_by: str
-    ) -> None:
+    async def test_are_in_order_in_an_index(self, planner, wanted, index, found_by):
         wanted = replace(wanted, namespace="default")
         statement, _ = filtered_waits(planner.statements["list_waits"], wanted, after=1)
 
@@ -481,9 +469,7 @@ class TestListsOfWaits:
             (WaitFilter(type=WaitType.SIGNAL, name="paid"), "waits_signals"),
         ],
     )
-    async def test_of_all_namespaces_look_only_at_what_they_are_about(
-        self, planner: Planner, wanted: WaitFilter, index: str
-    ) -> None:
+    async def test_of_all_namespaces_look_only_at_what_they_are_about(self, planner, wanted, index):
         statement, _ = filtered_waits(planner.statements["list_waits"], wanted, after=1)
 
         nodes = await planner.nodes(statement)
@@ -500,7 +486,7 @@ class TestListsOfWaits:
             WaitFilter(namespace="default", run=RunId("run-1"), type=WaitType.SIGNAL, name="paid"),
         ],
     )
-    async def test_of_a_run_are_found_by_it(self, planner: Planner, wanted: WaitFilter) -> None:
+    async def test_of_a_run_are_found_by_it(self, planner, wanted):
         statement, _ = filtered_waits(planner.statements["list_waits"], wanted, after=1)
 
         nodes = await planner.nodes(statement)

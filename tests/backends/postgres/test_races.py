@@ -9,10 +9,9 @@ import pytest
 
 from perdure.model.hint import Hint, HintType
 from perdure.model.job import Status
-from perdure.model.outcome import Completed, Failed, Outcome
+from perdure.model.outcome import Completed, Failed
 from perdure.model.partition import Partition
 from perdure.store.lifecycle import Operation
-from perdure.store.postgres.store import PostgresStore
 from tests.backends.postgres.waiting import row_held, until_somebody_waits
 from tests.conformance.builders import (
     OTHER_WORKER,
@@ -68,14 +67,14 @@ class TestOperators:
     @pytest.mark.parametrize("act,before,meanwhile,after", RACES)
     async def test_act_on_what_the_row_has_become(
         self,
-        store: PostgresStore,
-        admin: Any,
-        schema: str,
-        act: str,
-        before: Status,
-        meanwhile: Status,
-        after: Status,
-    ) -> None:
+        store,
+        admin,
+        schema,
+        act,
+        before,
+        meanwhile,
+        after,
+    ):
         id = (await put_in(store, before)).id
 
         async with admin.transaction():
@@ -100,13 +99,13 @@ class TestHolders:
     @pytest.mark.parametrize("outcome", [Completed(output=b"1"), Failed(failure=failure())])
     async def test_settle_what_the_row_has_become(
         self,
-        store: PostgresStore,
-        admin: Any,
-        schema: str,
-        meanwhile: Status,
-        after: Status | None,
-        outcome: Outcome,
-    ) -> None:
+        store,
+        admin,
+        schema,
+        meanwhile,
+        after,
+        outcome,
+    ):
         held = await hold(store)
 
         async with admin.transaction():
@@ -119,9 +118,7 @@ class TestHolders:
 
 
 class TestClaims:
-    async def test_pass_by_a_job_that_somebody_has_in_hand(
-        self, store: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_pass_by_a_job_that_somebody_has_in_hand(self, store, admin, schema):
         first, second = await insert_many(store, 2)
 
         async with row_held(admin, schema, first):
@@ -130,8 +127,8 @@ class TestClaims:
         assert await claim_ids(store) == [first]
 
     async def test_from_several_partitions_look_behind_what_others_have_in_hand(
-        self, store: PostgresStore, admin: Any, schema: str
-    ) -> None:
+        self, store, admin, schema
+    ):
         first = await insert(store)
         await insert(store, partition=OTHER_PARTITION)
         await insert(store, partition=OTHER_PARTITION)
@@ -145,9 +142,7 @@ class TestClaims:
         assert taken == [second]
         assert await claim_ids(store, limit=1) == [first]
 
-    async def test_from_many_partitions_keep_the_order_of_the_queue(
-        self, store: PostgresStore
-    ) -> None:
+    async def test_from_many_partitions_keep_the_order_of_the_queue(self, store):
         partitions = [Partition(queue="mail", task=f"task-{number}") for number in range(20)]
         dense = await insert_many(store, 30, partition=partitions[7], priority=1)
         for partition in partitions:
@@ -156,9 +151,7 @@ class TestClaims:
         assert await claim_ids(store, *partitions, limit=20) == dense[:20]
         assert await claim_ids(store, *partitions, limit=10) == dense[20:]
 
-    async def test_tell_others_to_look_again_when_they_locked_more_than_they_took(
-        self, store: PostgresStore
-    ) -> None:
+    async def test_tell_others_to_look_again_when_they_locked_more_than_they_took(self, store):
         heard: asyncio.Queue[Hint] = asyncio.Queue()
         await insert_many(store, 20, priority=1)
         await insert_many(store, 20, priority=5, partition=OTHER_PARTITION)
@@ -171,9 +164,7 @@ class TestClaims:
             while await heard.get() != Hint(type=HintType.READY, names=partitions):
                 pass
 
-    async def test_from_many_partitions_lock_little_more_than_they_take(
-        self, store: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_from_many_partitions_lock_little_more_than_they_take(self, store, admin, schema):
         partitions = [Partition(queue="mail", task=f"task-{number}") for number in range(20)]
         for _ in range(10):
             await store.jobs.insert([new_job(partition=partition) for partition in partitions])
@@ -189,8 +180,8 @@ class TestClaims:
 
 class TestFingerprints:
     async def test_wait_for_an_insert_that_is_under_way_elsewhere(
-        self, store: PostgresStore, target: PostgresStore, admin: Any, schema: str
-    ) -> None:
+        self, store, target, admin, schema
+    ):
         theirs = new_job(fingerprint="once")
 
         async with admin.transaction():

@@ -49,9 +49,7 @@ async def watcher(postgres_server_url: str) -> AsyncIterator[Any]:
 
 
 class TestAStatementThatTimesOut:
-    async def test_is_tried_again(
-        self, hasty: PostgresStore, admin: Any, watcher: Any, schema: str
-    ) -> None:
+    async def test_is_tried_again(self, hasty, admin, watcher, schema):
         held = await hold(hasty)
 
         async with row_held(admin, schema, held.id):
@@ -61,9 +59,7 @@ class TestAStatementThatTimesOut:
 
         assert await settling is Status.COMPLETED
 
-    async def test_is_told_as_an_error_of_the_store_in_the_end(
-        self, hasty: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_is_told_as_an_error_of_the_store_in_the_end(self, hasty, admin, schema):
         held = await hold(hasty)
 
         async with row_held(admin, schema, held.id):
@@ -74,9 +70,7 @@ class TestAStatementThatTimesOut:
         assert await status_of(hasty, held.id) is Status.ACTIVE
 
 
-async def test_any_other_refusal_is_told_as_an_error_of_the_store(
-    store: PostgresStore, admin: Any, schema: str
-) -> None:
+async def test_any_other_refusal_is_told_as_an_error_of_the_store(store, admin, schema):
     await admin.execute(f"ALTER TABLE {schema}.jobs RENAME TO elsewhere")
 
     with pytest.raises(StoreError) as refused:
@@ -88,8 +82,8 @@ async def test_any_other_refusal_is_told_as_an_error_of_the_store(
 class TestAWorker:
     @pytest.mark.parametrize("end", ["returns", "is given back"])
     async def test_fails_no_job_because_the_store_was_busy(
-        self, hasty_url: str, admin: Any, watcher: Any, schema: str, end: str
-    ) -> None:
+        self, hasty_url, admin, watcher, schema, end
+    ):
         gate = Gate()
 
         @task
@@ -115,8 +109,8 @@ class TestAWorker:
             assert await job.attempts() == []
 
     async def test_leaves_a_job_that_cannot_be_given_back_to_its_lease(
-        self, store: PostgresStore, postgres_url: str, admin: Any, schema: str
-    ) -> None:
+        self, store, postgres_url, admin, schema
+    ):
         gate = Gate()
 
         @task
@@ -134,8 +128,8 @@ class TestAWorker:
             assert await job.status() is Status.ACTIVE
 
     async def test_fails_a_job_whose_result_is_refused_for_good(
-        self, store: PostgresStore, postgres_url: str, admin: Any, schema: str
-    ) -> None:
+        self, store, postgres_url, admin, schema
+    ):
         @task
         async def work() -> int:
             return 1

@@ -61,7 +61,7 @@ async def upgraded(postgres_url: str, schema: str, admin: Any) -> AsyncIterator[
 
 
 class TestADatabaseWithRuns:
-    async def test_lets_a_run_go_on_with_its_log(self, upgraded: PostgresStore) -> None:
+    async def test_lets_a_run_go_on_with_its_log(self, upgraded):
         held = await claim_node(upgraded)
         done = await commit(upgraded, settlements=(ends(held),), status=RunStatus.COMPLETED)
 
@@ -71,7 +71,7 @@ class TestADatabaseWithRuns:
         assert loaded.events[0].value == b'"input"'
         assert (await read_run(upgraded, RunId("order-41"))).summary == b'{"by":"ann"}'
 
-    async def test_takes_schedules_and_flows_that_cool_down(self, upgraded: PostgresStore) -> None:
+    async def test_takes_schedules_and_flows_that_cool_down(self, upgraded):
         made = await save(upgraded)
         first, second = [await upgraded.runs.submit(cooling_run()) for _ in range(2)]
 
@@ -79,9 +79,7 @@ class TestADatabaseWithRuns:
         assert first.run.status is RunStatus.RUNNING
         assert second.run.status is RunStatus.SKIPPED
 
-    async def test_has_the_constraints_of_a_new_one(
-        self, upgraded: PostgresStore, schema: str, admin: Any
-    ) -> None:
+    async def test_has_the_constraints_of_a_new_one(self, upgraded, schema, admin):
         checks = await admin.fetch(
             "SELECT conname FROM pg_constraint WHERE connamespace = $1::regnamespace "
             "AND conrelid = $2::regclass AND contype = 'c' ORDER BY conname",

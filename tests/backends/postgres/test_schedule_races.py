@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from perdure.model.ids import RunId
 from perdure.model.job import JobFilter
 from perdure.model.run import RunFilter, RunStatus
 from perdure.model.schedule import ScheduleCommit, ScheduleCommitState
-from perdure.store.postgres.store import PostgresStore
-from tests.backends.postgres.line import Line
 from tests.backends.postgres.waiting import until_somebody_waits
 from tests.conformance.builders import new_job
 from tests.conformance.run_builders import NAMESPACE, new_run
@@ -28,9 +25,7 @@ DONE, CONFLICT = ScheduleCommitState.DONE, ScheduleCommitState.CONFLICT
 
 
 class TestLostAnswers:
-    async def test_a_tick_counts_once(
-        self, store: PostgresStore, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_a_tick_counts_once(self, store, wired, line):
         before = await save(store)
 
         line.lose_answer_to("COMMIT")
@@ -43,9 +38,7 @@ class TestLostAnswers:
         assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 1
         assert (await start(wired, before)).state is CONFLICT
 
-    async def test_a_tick_of_a_task_counts_once(
-        self, store: PostgresStore, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_a_tick_of_a_task_counts_once(self, store, wired, line):
         before, job = await save(store), new_job(namespace=NAMESPACE)
 
         line.lose_answer_to("COMMIT")
@@ -56,9 +49,7 @@ class TestLostAnswers:
         assert (answer.inserted.id, line.accepted) == (job.id, 2)
         assert await store.queries.count_jobs(JobFilter(namespace=NAMESPACE)) == 1
 
-    async def test_a_tick_that_was_not_written_is_written_then(
-        self, store: PostgresStore, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_a_tick_that_was_not_written_is_written_then(self, store, wired, line):
         before = await save(store)
 
         line.lose_answer_to("lost on the way back")
@@ -70,9 +61,7 @@ class TestLostAnswers:
         assert await read(store) == after
         assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 1
 
-    async def test_a_new_schedule_is_no_conflict_with_itself(
-        self, store: PostgresStore, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_a_new_schedule_is_no_conflict_with_itself(self, store, wired, line):
         new = schedule()
 
         line.lose_answer_to("COMMIT")
@@ -82,9 +71,7 @@ class TestLostAnswers:
         assert line.accepted == 2
         assert await read(store) == new
 
-    async def test_a_run_of_a_cooling_flow_is_not_skipped_for_itself(
-        self, store: PostgresStore, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_a_run_of_a_cooling_flow_is_not_skipped_for_itself(self, store, wired, line):
         line.lose_answer_to("COMMIT")
         submitted = await wired.runs.submit(cooling_run())
 
@@ -94,9 +81,7 @@ class TestLostAnswers:
 
 
 class TestLocks:
-    async def test_who_comes_second_waits_and_starts_nothing(
-        self, store: PostgresStore, schema: str, admin: Any
-    ) -> None:
+    async def test_who_comes_second_waits_and_starts_nothing(self, store, schema, admin):
         before = await save(store)
         async with admin.transaction():
             await admin.execute(f"SELECT FROM {schema}.schedules FOR UPDATE")
@@ -107,9 +92,7 @@ class TestLocks:
         assert (await second).state is CONFLICT
         assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 0
 
-    async def test_flows_that_do_not_cool_down_wait_for_nobody(
-        self, store: PostgresStore, schema: str, admin: Any
-    ) -> None:
+    async def test_flows_that_do_not_cool_down_wait_for_nobody(self, store, schema, admin):
         async with admin.transaction():
             place = f'perdure cooldown "{schema}" {NAMESPACE} orders'
             await admin.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", place)

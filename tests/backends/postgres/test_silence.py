@@ -47,9 +47,7 @@ async def patient(line: Line) -> AsyncIterator[PostgresStore]:
 
 
 class TestASilentConnection:
-    async def test_is_replaced_when_an_answer_is_due(
-        self, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_is_replaced_when_an_answer_is_due(self, wired, line):
         id = await insert(wired)
         line.silence()
 
@@ -58,9 +56,7 @@ class TestASilentConnection:
 
         assert job.status is Status.WAITING
 
-    async def test_does_not_double_what_may_have_been_done(
-        self, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_does_not_double_what_may_have_been_done(self, wired, line):
         held = await hold(wired)
         line.silence_from("lost on the way")
 
@@ -69,9 +65,7 @@ class TestASilentConnection:
 
         assert status is Status.COMPLETED
 
-    async def test_leaves_no_locks_behind_in_the_middle_of_a_transaction(
-        self, wired: PostgresStore, line: Line
-    ) -> None:
+    async def test_leaves_no_locks_behind_in_the_middle_of_a_transaction(self, wired, line):
         job = new_job(fingerprint="once", on_conflict="raise")
         line.silence_from("COMMIT")
 
@@ -81,9 +75,7 @@ class TestASilentConnection:
         assert inserted.is_new
         assert await wired.queries.count_jobs(JobFilter()) == 1
 
-    async def test_does_not_hold_up_whoever_gives_up_earlier(
-        self, patient: PostgresStore, line: Line
-    ) -> None:
+    async def test_does_not_hold_up_whoever_gives_up_earlier(self, patient, line):
         line.silence_from("COMMIT")
         inserting = asyncio.create_task(
             patient.jobs.insert([new_job(fingerprint="once", on_conflict="raise")])
@@ -96,7 +88,7 @@ class TestASilentConnection:
         assert done
         assert inserting.cancelled()
 
-    async def test_does_not_hold_up_a_close(self, line: Line) -> None:
+    async def test_does_not_hold_up_a_close(self, line):
         store = PostgresStore(line.url)
         await store.open()
         line.silence()
@@ -115,11 +107,11 @@ class TestASilentConnection:
 class TestAStatementThatIsNeverAnswered:
     async def test_ends_and_says_that_it_may_have_been_done(
         self,
-        wired: PostgresStore,
-        admin: Any,
-        schema: str,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+        wired,
+        admin,
+        schema,
+        monkeypatch,
+    ):
         monkeypatch.setattr(connections, "BUSY_TRIES", 2)
         id = await insert(wired)
 
@@ -132,9 +124,7 @@ class TestAStatementThatIsNeverAnswered:
 
 
 class TestMigrating:
-    async def test_waits_for_others_longer_than_for_answers(
-        self, postgres_url: str, schema: str, admin: Any
-    ) -> None:
+    async def test_waits_for_others_longer_than_for_answers(self, postgres_url, schema, admin):
         await admin.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
         store = PostgresStore(with_query(postgres_url, answer_timeout="1"))
         async with admin.transaction():
@@ -150,9 +140,7 @@ class TestMigrating:
 
 
 class TestAFrozenTransaction:
-    async def test_is_ended_by_the_server_and_done_again(
-        self, postgres_url: str, admin: Any
-    ) -> None:
+    async def test_is_ended_by_the_server_and_done_again(self, postgres_url, admin):
         store = PostgresStore(with_query(postgres_url, answer_timeout="1"))
         await store.open()
         tries = 0
@@ -175,11 +163,11 @@ class TestAFrozenTransaction:
 class TestWakeups:
     async def test_come_back_when_their_connection_went_silent(
         self,
-        line: Line,
-        admin: Any,
-        schema: str,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+        line,
+        admin,
+        schema,
+        monkeypatch,
+    ):
         monkeypatch.setattr(wakeups, "HEARTBEAT_S", 0.1)
         monkeypatch.setattr(wakeups, "ANSWER_TIMEOUT_S", 0.5)
         store = PostgresStore(line.url)

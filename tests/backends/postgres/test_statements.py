@@ -61,20 +61,20 @@ class TestExpand:
             ("SELECT 1 -- as of :then", "SELECT 1\n"),
         ],
     )
-    def test_numbers_what_is_named(self, text: str, expanded: str) -> None:
+    def test_numbers_what_is_named(self, text, expanded):
         assert expand(text, SampleParams) == expanded
 
-    def test_refuses_what_is_not_declared(self) -> None:
+    def test_refuses_what_is_not_declared(self):
         with pytest.raises(KeyError, match=r"lines\.kind"):
             expand("FROM :lines(kind)", SampleParams)
 
-    def test_arguments_have_the_order_of_their_numbers(self) -> None:
+    def test_arguments_have_the_order_of_their_numbers(self):
         params = SampleParams(now=None, lines=LineColumns(id=["a"], epoch=[1]), names=["x"])
 
         assert arguments_of(params) == [None, ["a"], [1], ["x"]]
         assert list(types_of(SampleParams)) == ["now", "lines.id", "lines.epoch", "names"]
 
-    def test_columns_without_values_are_not_sent(self) -> None:
+    def test_columns_without_values_are_not_sent(self):
         lines = LineColumns(id=["a", "b"], epoch=[None, None])
 
         assert arguments_of(SampleParams(now=None, lines=lines, names=[])) == [
@@ -84,13 +84,13 @@ class TestExpand:
             [],
         ]
 
-    def test_columns_with_some_values_are_sent(self) -> None:
+    def test_columns_with_some_values_are_sent(self):
         params = SampleParams(now=None, lines=LineColumns(id=[], epoch=[None, 1]), names=[])
 
         assert arguments_of(params) == [None, None, [None, 1], []]
 
 
-def test_the_statement_that_commits_is_the_one_whose_plan_was_looked_at() -> None:
+def test_the_statement_that_commits_is_the_one_whose_plan_was_looked_at():
     """A join or an ORDER BY that is added for clarity changes a generic plan: before you write the
     golden file anew, look at ``test_plans`` and at ``make bench``."""
     golden = (GOLDEN / "commit_runs.sql").read_text(encoding="utf-8")
@@ -99,14 +99,14 @@ def test_the_statement_that_commits_is_the_one_whose_plan_was_looked_at() -> Non
 
 
 @pytest.mark.parametrize("name", sorted(PARAMS))
-def test_every_parameter_that_is_declared_is_used(name: str) -> None:
+def test_every_parameter_that_is_declared_is_used(name):
     statement = statements_in("perdure")[name]
 
     for number in range(1, len(types_of(PARAMS[name])) + 1):
         assert f"CAST(${number} AS " in statement
 
 
-async def test_every_statement_can_be_prepared(bare_postgres_url: str) -> None:
+async def test_every_statement_can_be_prepared(bare_postgres_url):
     store = PostgresStore(bare_postgres_url)
     await store.open()
     address = store._session.address

@@ -145,9 +145,7 @@ async def caller(
 
 
 class TestInsertInTransaction:
-    async def test_enqueues_on_commit_and_not_before(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_enqueues_on_commit_and_not_before(self, store, caller):
         insert_with, end = caller
         jobs = [new_job(input=bytes([0, 255, number])) for number in range(3)]
 
@@ -159,9 +157,7 @@ class TestInsertInTransaction:
         assert all(each.is_new for each in inserted)
         assert (await read(store, jobs[2].id)).input == bytes([0, 255, 2])
 
-    async def test_enqueues_nothing_on_rollback(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_enqueues_nothing_on_rollback(self, store, caller):
         insert_with, end = caller
 
         await insert_with([new_job(), new_job(fingerprint="once")])
@@ -169,9 +165,7 @@ class TestInsertInTransaction:
 
         assert await store.queries.count_jobs(JobFilter()) == 0
 
-    async def test_keeps_everything_that_jobs_differ_in(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_keeps_everything_that_jobs_differ_in(self, store, caller):
         insert_with, end = caller
         run_at = datetime(2031, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
         plain = new_job()
@@ -198,9 +192,7 @@ class TestInsertInTransaction:
         assert later.ready_at == later.created_at + MINUTE
         assert later.deadline_at == later.created_at + timedelta(hours=1)
 
-    async def test_answers_the_live_job_of_a_fingerprint(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_answers_the_live_job_of_a_fingerprint(self, store, caller):
         insert_with, end = caller
         live = await insert(store, fingerprint="once")
 
@@ -209,9 +201,7 @@ class TestInsertInTransaction:
 
         assert (inserted.id, inserted.is_new) == (live, False)
 
-    async def test_writes_nothing_when_a_fingerprint_is_taken(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_writes_nothing_when_a_fingerprint_is_taken(self, store, caller):
         insert_with, end = caller
         live = await insert(store, fingerprint="once")
 
@@ -225,9 +215,7 @@ class TestInsertInTransaction:
             kept[0].id,
         }
 
-    async def test_replaces_the_live_job_of_a_fingerprint_on_commit(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_replaces_the_live_job_of_a_fingerprint_on_commit(self, store, caller):
         insert_with, end = caller
         held = await hold(store, fingerprint="once")
         job = new_job(fingerprint="once", on_conflict="replace")
@@ -239,9 +227,7 @@ class TestInsertInTransaction:
         assert await status_of(store, held.id) is Status.CANCELLED
         assert await status_of(store, job.id) is Status.WAITING
 
-    async def test_refuses_a_deadline_that_has_passed(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_refuses_a_deadline_that_has_passed(self, store, caller):
         insert_with, end = caller
 
         with pytest.raises(InvalidInput, match="deadline"):
@@ -250,9 +236,7 @@ class TestInsertInTransaction:
 
         assert await store.queries.count_jobs(JobFilter()) == 0
 
-    async def test_wakes_listeners_on_commit(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_wakes_listeners_on_commit(self, store, caller):
         insert_with, end = caller
         heard: asyncio.Queue[Hint] = asyncio.Queue()
         store.subscribe(heard.put_nowait)
@@ -280,9 +264,7 @@ def full_run() -> NewRun:
 
 
 class TestSubmitInTransaction:
-    async def test_starts_the_run_on_commit_and_not_before(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_starts_the_run_on_commit_and_not_before(self, store, caller):
         write, end = caller
         run = full_run()
 
@@ -301,9 +283,7 @@ class TestSubmitInTransaction:
         assert await store.queries.count_jobs(JobFilter()) == 1
         assert await store.queries.count_runs(RunFilter()) == 2
 
-    async def test_leaves_nothing_behind_on_rollback(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_leaves_nothing_behind_on_rollback(self, store, caller):
         write, end = caller
         run = full_run()
 
@@ -315,9 +295,7 @@ class TestSubmitInTransaction:
         kept = await store.runs.get_definition(run.namespace, FLOW_GRAPH.name, FLOW_GRAPH.version)
         assert kept is None
 
-    async def test_tells_of_a_run_that_has_the_id(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_tells_of_a_run_that_has_the_id(self, store, caller):
         write, end = caller
         run = new_run()
         await store.runs.submit(run)
@@ -329,9 +307,7 @@ class TestSubmitInTransaction:
 
         assert (found.is_new, found.run.id) == (False, run.id)
 
-    async def test_wakes_listeners_on_commit(
-        self, store: PostgresStore, caller: tuple[Insert, End]
-    ) -> None:
+    async def test_wakes_listeners_on_commit(self, store, caller):
         write, end = caller
         heard: asyncio.Queue[Hint] = asyncio.Queue()
         store.subscribe(heard.put_nowait, [HintType.READY])
@@ -345,15 +321,13 @@ class TestSubmitInTransaction:
 
 
 class TestRefusals:
-    async def test_name_what_is_no_connection(self, store: PostgresStore) -> None:
+    async def test_name_what_is_no_connection(self, store):
         with pytest.raises(InvalidInput, match="a builtins"):
             await store.insert_in_transaction("connection", [new_job()])
         with pytest.raises(InvalidInput, match="a builtins"):
             store.insert_in_blocking_transaction(object(), [new_job()])
 
-    async def test_tell_the_colours_apart(
-        self, store: PostgresStore, postgres_server_url: str
-    ) -> None:
+    async def test_tell_the_colours_apart(self, store, postgres_server_url):
         with (
             psycopg.connect(postgres_server_url) as blocking_connection,
             pytest.raises(InvalidInput, match="AsyncConnection"),
@@ -364,13 +338,11 @@ class TestRefusals:
             store.insert_in_blocking_transaction(connection, [new_job()])
         await connection.close()
 
-    async def test_ask_for_a_transaction_on_asyncpg(self, store: PostgresStore, admin: Any) -> None:
+    async def test_ask_for_a_transaction_on_asyncpg(self, store, admin):
         with pytest.raises(InvalidInput, match="transaction"):
             await store.insert_in_transaction(admin, [new_job()])
 
-    async def test_ask_for_a_transaction_on_psycopg_in_autocommit(
-        self, store: PostgresStore, postgres_server_url: str
-    ) -> None:
+    async def test_ask_for_a_transaction_on_psycopg_in_autocommit(self, store, postgres_server_url):
         with psycopg.connect(postgres_server_url, autocommit=True) as connection:
             with pytest.raises(InvalidInput, match="transaction"):
                 store.insert_in_blocking_transaction(connection, [new_job()])
@@ -381,8 +353,8 @@ class TestRefusals:
 
     @pytest.mark.parametrize("where", ["engine", "connection"])
     async def test_ask_for_a_transaction_on_sqlalchemy_in_autocommit(
-        self, store: PostgresStore, postgres_server_url: str, where: str
-    ) -> None:
+        self, store, postgres_server_url, where
+    ):
         options = {"isolation_level": "AUTOCOMMIT"} if where == "engine" else {}
         engine = create_engine(dialect(postgres_server_url, "psycopg"), **options)
         with engine.connect() as connection:
@@ -392,9 +364,7 @@ class TestRefusals:
                 store.insert_in_blocking_transaction(connection, [new_job()])
         engine.dispose()
 
-    async def test_name_a_connection_to_another_kind_of_database(
-        self, store: PostgresStore
-    ) -> None:
+    async def test_name_a_connection_to_another_kind_of_database(self, store):
         engine = create_engine("sqlite://")
         with (
             engine.connect() as connection,
@@ -403,9 +373,7 @@ class TestRefusals:
             store.insert_in_blocking_transaction(connection, [new_job()])
         engine.dispose()
 
-    async def test_name_a_database_without_our_tables(
-        self, caller_without_tables: tuple[Insert, End]
-    ) -> None:
+    async def test_name_a_database_without_our_tables(self, caller_without_tables):
         insert_with, end = caller_without_tables
 
         with pytest.raises(InvalidInput, match="same database"):

@@ -106,8 +106,8 @@ class TestRuns:
     """A notification for each step would cost more than the steps."""
 
     async def test_tell_other_processes_when_their_status_changes_and_not_of_each_step(
-        self, store: PostgresStore, tap: Wiretap
-    ) -> None:
+        self, store, tap
+    ):
         await submit(store)
         assert heard_by_others(await tap.next()) == [
             Hint(type=HintType.RUN, names=frozenset({RUN}))
@@ -122,7 +122,7 @@ class TestRuns:
         ]
         assert tap.payloads.empty()
 
-    async def test_tell_this_process_of_each_step(self, store: PostgresStore) -> None:
+    async def test_tell_this_process_of_each_step(self, store):
         await submit(store)
         ear = Ear(store)
         await ear.hears_anything()
@@ -133,9 +133,7 @@ class TestRuns:
 
 
 class TestListening:
-    async def test_hears_of_jobs_inserted_by_another_process(
-        self, store: PostgresStore, postgres_url: str
-    ) -> None:
+    async def test_hears_of_jobs_inserted_by_another_process(self, store, postgres_url):
         ear = Ear(store)
         await ear.hears_anything()
 
@@ -146,9 +144,7 @@ class TestListening:
         assert await ear.next() == Hint(type=HintType.READY, names=frozenset({PARTITION.text}))
         assert await process.wait() == 0
 
-    async def test_hears_each_hint_of_its_own_process_once(
-        self, store: PostgresStore, tap: Wiretap
-    ) -> None:
+    async def test_hears_each_hint_of_its_own_process_once(self, store, tap):
         ear = Ear(store)
         await ear.hears_anything()
 
@@ -158,9 +154,7 @@ class TestListening:
         assert (await ear.next()).type is HintType.READY
         assert ear.is_silent
 
-    async def test_hears_a_handle_that_spells_the_place_differently(
-        self, store: PostgresStore, postgres_url: str
-    ) -> None:
+    async def test_hears_a_handle_that_spells_the_place_differently(self, store, postgres_url):
         ear = Ear(store)
         await ear.hears_anything()
         other = PostgresStore(postgres_url.replace("127.0.0.1", "localhost"))
@@ -171,9 +165,7 @@ class TestListening:
         assert (await ear.next()).type is HintType.READY
         await other.close()
 
-    async def test_ignores_what_others_say_on_its_channel(
-        self, store: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_ignores_what_others_say_on_its_channel(self, store, admin, schema):
         ear = Ear(store)
         await ear.hears_anything()
 
@@ -183,9 +175,7 @@ class TestListening:
 
         assert (await ear.next()).type is HintType.READY
 
-    async def test_comes_back_after_the_server_ended_its_connection(
-        self, named: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_comes_back_after_the_server_ended_its_connection(self, named, admin, schema):
         ear = Ear(named)
         await ear.hears_anything()
 
@@ -196,7 +186,7 @@ class TestListening:
 
         assert await ear.next() == Hint(type=HintType.READY, names=frozenset({"partition"}))
 
-    async def test_can_be_turned_off(self, postgres_url: str, admin: Any, schema: str) -> None:
+    async def test_can_be_turned_off(self, postgres_url, admin, schema):
         store = PostgresStore(with_query(postgres_url, listen="off", application_name=schema))
         await store.open()
         ear = Ear(store)
@@ -210,9 +200,7 @@ class TestListening:
 
 
 class TestSending:
-    async def test_sends_the_first_at_once_and_gathers_what_follows(
-        self, store: PostgresStore, tap: Wiretap
-    ) -> None:
+    async def test_sends_the_first_at_once_and_gathers_what_follows(self, store, tap):
         loop = asyncio.get_running_loop()
         begin = loop.time()
 
@@ -227,7 +215,7 @@ class TestSending:
         ]
         assert tap.payloads.qsize() <= spent / GATHER_S + 2
 
-    async def test_merges_hints_of_one_kind(self, store: PostgresStore, tap: Wiretap) -> None:
+    async def test_merges_hints_of_one_kind(self, store, tap):
         await store._session.connections.fetch("SELECT 1")
         store._session.publish(Hint(type=HintType.CHANGED, names=frozenset("a")))
         store._session.publish(Hint(type=HintType.CHANGED, names=frozenset("b")))
@@ -240,9 +228,7 @@ class TestSending:
             Hint(type=HintType.SCHEDULED),
         }
 
-    async def test_goes_on_after_the_server_ended_its_connection(
-        self, named: PostgresStore, admin: Any, schema: str, tap: Wiretap
-    ) -> None:
+    async def test_goes_on_after_the_server_ended_its_connection(self, named, admin, schema, tap):
         await insert(named)
         await tap.next()
         await admin.fetchval(CUT_ALL, schema)
@@ -251,15 +237,13 @@ class TestSending:
 
         assert await tap.next()
 
-    async def test_is_not_waited_for_by_who_writes(
-        self, store: PostgresStore, admin: Any, schema: str
-    ) -> None:
+    async def test_is_not_waited_for_by_who_writes(self, store, admin, schema):
         # Held back like a NOTIFY behind another database's: the insert must not notice.
         async with store._session.wakeups._turn:
             async with asyncio.timeout(5):
                 await insert_many(store, 3)
 
-    async def test_is_finished_before_closing(self, postgres_url: str, tap: Wiretap) -> None:
+    async def test_is_finished_before_closing(self, postgres_url, tap):
         store = PostgresStore(postgres_url)
         await store.open()
         await insert(store)
@@ -270,7 +254,7 @@ class TestSending:
 
 
 class TestMessages:
-    def test_come_back_as_they_went(self) -> None:
+    def test_come_back_as_they_went(self):
         hints = [
             Hint(type=HintType.READY, names=frozenset({"a", "b"})),
             Hint(type=HintType.CHANGED),
@@ -278,25 +262,25 @@ class TestMessages:
 
         assert read_message(write_message(merge({}, hints), "them"), "us") == hints
 
-    def test_of_this_process_are_ignored(self) -> None:
+    def test_of_this_process_are_ignored(self):
         message = write_message(merge({}, [Hint(type=HintType.READY)]), signature("here"))
 
         assert read_message(message, signature("here")) == []
 
-    def test_name_nothing_when_there_is_too_much_to_name(self) -> None:
+    def test_name_nothing_when_there_is_too_much_to_name(self):
         names = frozenset(str(number) for number in range(NAMES_MAX + 1))
         merged = merge({}, [Hint(type=HintType.CHANGED, names=names)])
 
         assert read_message(write_message(merged, ""), "us") == [Hint(type=HintType.CHANGED)]
 
-    def test_stay_nameless_once_they_are(self) -> None:
+    def test_stay_nameless_once_they_are(self):
         some = Hint(type=HintType.READY, names=frozenset({"partition"}))
 
         merged = merge({}, [some, Hint(type=HintType.READY), some])
 
         assert merged == {HintType.READY: None}
 
-    def test_fit_into_a_notification(self) -> None:
+    def test_fit_into_a_notification(self):
         names = frozenset(f"{number:03}" + "é" * 200 for number in range(NAMES_MAX))
         merged = merge({}, [Hint(type=HintType.READY, names=names)])
 

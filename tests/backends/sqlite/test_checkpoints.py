@@ -16,7 +16,7 @@ def wal_bytes(path: Path) -> int:
     return Path(f"{path}-wal").stat().st_size
 
 
-async def test_large_rows_do_not_make_the_wal_grow_for_ever(tmp_path: Path) -> None:
+async def test_large_rows_do_not_make_the_wal_grow_for_ever(tmp_path):
     path = tmp_path / "work.db"
     store = store_at(f"sqlite:///{path}")
     await store.open()
@@ -32,7 +32,7 @@ async def test_large_rows_do_not_make_the_wal_grow_for_ever(tmp_path: Path) -> N
         await store.close()
 
 
-async def test_many_small_rows_are_moved_into_the_file(tmp_path: Path) -> None:
+async def test_many_small_rows_are_moved_into_the_file(tmp_path):
     path = tmp_path / "work.db"
     store = store_at(f"sqlite:///{path}")
     await store.open()

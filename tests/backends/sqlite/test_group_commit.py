@@ -38,7 +38,7 @@ async def queue_up(
 
 
 class TestGroupCommit:
-    async def test_shares_one_transaction(self, store: SqliteStore, rival: Rival) -> None:
+    async def test_shares_one_transaction(self, store, rival):
         ready: list[Hint] = []
         store.subscribe(lambda hint: ready.append(hint) if hint.type is HintType.READY else None)
 
@@ -50,9 +50,7 @@ class TestGroupCommit:
         assert len(ready) <= 3
         assert rival.count() == TOGETHER + 1
 
-    async def test_undoes_only_the_operation_that_fails(
-        self, store: SqliteStore, rival: Rival
-    ) -> None:
+    async def test_undoes_only_the_operation_that_fails(self, store, rival):
         await insert(store, fingerprint="taken")
         fine = new_job()
         refused = [new_job(), new_job(fingerprint="taken", on_conflict="raise")]
@@ -70,16 +68,14 @@ class TestGroupCommit:
         assert await store.queries.get_job(None, refused[0].id) is None
         assert await store.queries.get_job(None, fine.id) is not None
 
-    async def test_answers_when_it_is_written(self, store: SqliteStore, path: Path) -> None:
+    async def test_answers_when_it_is_written(self, store, path):
         id = await insert(store)
 
         with connected(path) as other:
             found = other.execute("SELECT id FROM perdure_jobs").fetchall()
         assert found == [(id,)]
 
-    async def test_leaves_out_what_its_caller_gave_up(
-        self, store: SqliteStore, rival: Rival
-    ) -> None:
+    async def test_leaves_out_what_its_caller_gave_up(self, store, rival):
         rival.lock()
         first = asyncio.ensure_future(insert(store))
         given_up = asyncio.ensure_future(insert(store))
@@ -94,7 +90,7 @@ class TestGroupCommit:
 
         assert rival.count() == 2
 
-    async def test_reads_do_not_wait_for_a_writer(self, store: SqliteStore, rival: Rival) -> None:
+    async def test_reads_do_not_wait_for_a_writer(self, store, rival):
         await insert(store)
         rival.lock()
         waiting = asyncio.ensure_future(insert(store))
@@ -109,11 +105,11 @@ class TestGroupCommit:
 class TestWaitingForTheLock:
     async def test_says_in_the_log_what_it_waits_for(
         self,
-        store: SqliteStore,
-        rival: Rival,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
+        store,
+        rival,
+        monkeypatch,
+        caplog,
+    ):
         monkeypatch.setattr(connection, "COMPLAIN_EVERY_SECONDS", 0.0)
         rival.lock()
         waiting = asyncio.ensure_future(insert(store))
@@ -127,9 +123,7 @@ class TestWaitingForTheLock:
 
 
 class TestSharing:
-    async def test_handles_of_one_process_share_one_writer(
-        self, store: SqliteStore, path: Path
-    ) -> None:
+    async def test_handles_of_one_process_share_one_writer(self, store, path):
         target = store.clone()
         await target.open()
 
@@ -139,9 +133,7 @@ class TestSharing:
         assert len(threads_on(path, "writes")) == 1
         await target.close()
 
-    async def test_the_last_handle_ends_the_threads_and_empties_the_log(
-        self, url: str, path: Path
-    ) -> None:
+    async def test_the_last_handle_ends_the_threads_and_empties_the_log(self, url, path):
         store, target = SqliteStore(url), SqliteStore(url)
         await store.open()
         await target.open()
@@ -154,9 +146,7 @@ class TestSharing:
         assert not threads_on(path, "")
         assert not path.with_name("work.db-wal").exists()
 
-    async def test_what_was_asked_for_is_done_before_it_closes(
-        self, store: SqliteStore, url: str, rival: Rival
-    ) -> None:
+    async def test_what_was_asked_for_is_done_before_it_closes(self, store, url, rival):
         other = SqliteStore(f"{url}?synchronous=full")
         await other.open()
         rival.lock()
@@ -176,9 +166,7 @@ def threads_on(path: Path, found_type: str) -> list[str]:
 
 
 class TestSmallWrites:
-    async def test_let_others_run_while_one_caller_writes_on_and_on(
-        self, store: SqliteStore
-    ) -> None:
+    async def test_let_others_run_while_one_caller_writes_on_and_on(self, store):
         await insert(store)
         has_run = asyncio.Event()
         asyncio.get_running_loop().call_soon(has_run.set)

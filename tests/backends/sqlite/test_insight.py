@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from perdure import Client, Flow, Worker, task
 from perdure.diagnostics import Action
 from perdure.store.sqlite.store import SqliteStore
 from tests.backends.sqlite.files import connected
 
 
-async def test_finds_an_index_that_was_dropped_and_how_to_make_it(
-    store: SqliteStore, path: Path
-) -> None:
+async def test_finds_an_index_that_was_dropped_and_how_to_make_it(store, path):
     with connected(path) as connection:
         connection.execute("DROP INDEX perdure_jobs_claimed")
         connection.commit()
@@ -26,9 +22,7 @@ async def test_finds_an_index_that_was_dropped_and_how_to_make_it(
     assert (await store.admin.inspect_storage()).missing_indexes == {}
 
 
-async def test_an_index_that_a_later_version_made_anew_is_the_later_one(
-    store: SqliteStore, path: Path
-) -> None:
+async def test_an_index_that_a_later_version_made_anew_is_the_later_one(store, path):
     with connected(path) as connection:
         connection.execute("DROP INDEX perdure_jobs_deadline")
         connection.commit()
@@ -37,7 +31,7 @@ async def test_an_index_that_a_later_version_made_anew_is_the_later_one(
     assert "run_id IS NULL" in statement
 
 
-async def test_finds_pages_that_were_overwritten(store: SqliteStore, url: str, path: Path) -> None:
+async def test_finds_pages_that_were_overwritten(store, url, path):
     await store.close()
     with path.open("r+b") as file:
         file.seek(8 * 4096)
@@ -50,7 +44,7 @@ async def test_finds_pages_that_were_overwritten(store: SqliteStore, url: str, p
         await damaged.close()
 
 
-async def test_tells_the_size_of_the_log(store: SqliteStore) -> None:
+async def test_tells_the_size_of_the_log(store):
     await store.runs.save_definition("default", "orders", "v1", b"x" * 100_000)
 
     size = (await store.admin.inspect_storage()).log_bytes
@@ -66,7 +60,7 @@ def pack(value: int) -> int:
 packing = Flow("packing").then(pack).build()
 
 
-def test_a_stray_goes_on_once_it_was_cancelled_and_retried(url: str, path: Path) -> None:
+def test_a_stray_goes_on_once_it_was_cancelled_and_retried(url, path):
     """As the doctor advises; nothing that the library does makes one."""
     with Client(url) as client:
         run = client.submit(packing, 7, id="lost")

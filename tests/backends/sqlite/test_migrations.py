@@ -59,7 +59,7 @@ async def open_and_close(url: str) -> None:
 
 
 class TestOpeningAnEmptyFile:
-    async def test_creates_the_tables_once(self, url: str, path: Path) -> None:
+    async def test_creates_the_tables_once(self, url, path):
         await open_and_close(url)
         fresh = schema_of(path)
 
@@ -71,13 +71,13 @@ class TestOpeningAnEmptyFile:
             known = load_migrations(PACKAGE, {"prefix": "perdure_"})
             assert versions.fetchall() == [(step.version, step.name) for step in known]
 
-    async def test_writes_ahead_so_that_readers_never_wait(self, url: str, path: Path) -> None:
+    async def test_writes_ahead_so_that_readers_never_wait(self, url, path):
         await open_and_close(url)
 
         with connected(path) as connection:
             assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
 
-    async def test_leaves_the_tables_of_an_application_alone(self, url: str, path: Path) -> None:
+    async def test_leaves_the_tables_of_an_application_alone(self, url, path):
         run_script(path, "CREATE TABLE jobs (x); INSERT INTO jobs VALUES (1);")
 
         await open_and_close(url)
@@ -85,7 +85,7 @@ class TestOpeningAnEmptyFile:
         with connected(path) as connection:
             assert connection.execute("SELECT x FROM jobs").fetchall() == [(1,)]
 
-    async def test_needs_no_lock_when_they_are_there(self, url: str, path: Path) -> None:
+    async def test_needs_no_lock_when_they_are_there(self, url, path):
         await open_and_close(url)
         with connected(path, isolation_level=None) as writer:
             writer.execute("BEGIN IMMEDIATE")
@@ -103,23 +103,23 @@ class TestAFileOfAnEarlierVersion:
         run_script(path, OLD_JOB)
         return path
 
-    async def test_gets_the_same_tables_as_a_new_one(self, jobs_only: Path, tmp_path: Path) -> None:
+    async def test_gets_the_same_tables_as_a_new_one(self, jobs_only, tmp_path):
         await open_and_close(f"sqlite:///{jobs_only}")
         await open_and_close(f"sqlite:///{tmp_path}/fresh.db")
 
         assert schema_of(jobs_only) == schema_of(tmp_path / "fresh.db")
 
-    async def test_keeps_its_jobs(self, jobs_only: Path, store: SqliteStore) -> None:
+    async def test_keeps_its_jobs(self, jobs_only, store):
         [claimed] = (await store.jobs.claim(request())).jobs
 
         assert (claimed.claim.id, claimed.input, claimed.node) == ("old", b"[1]", None)
 
-    async def test_takes_runs(self, jobs_only: Path, store: SqliteStore) -> None:
+    async def test_takes_runs(self, jobs_only, store):
         held = await held_node(store)
 
         assert (await commit(store, settlements=(ends(held),))).state is CommitState.DONE
 
-    async def test_is_refused_if_somebody_else_has_such_a_table(self, jobs_only: Path) -> None:
+    async def test_is_refused_if_somebody_else_has_such_a_table(self, jobs_only):
         run_script(jobs_only, "CREATE TABLE perdure_runs (x)")
         before = schema_of(jobs_only)
 
@@ -141,13 +141,13 @@ class TestAFileWithWaitsOfAnEarlierVersion:
         run_script(path, OLD_WAITS)
         return path
 
-    async def test_gets_the_same_tables_as_a_new_one(self, two_steps: Path, tmp_path: Path) -> None:
+    async def test_gets_the_same_tables_as_a_new_one(self, two_steps, tmp_path):
         await open_and_close(f"sqlite:///{two_steps}")
         await open_and_close(f"sqlite:///{tmp_path}/fresh.db")
 
         assert schema_of(two_steps) == schema_of(tmp_path / "fresh.db")
 
-    async def test_keeps_them(self, two_steps: Path, store: SqliteStore) -> None:
+    async def test_keeps_them(self, two_steps, store):
         waits = await waits_by_key(store)
 
         assert {key: (wait.type, wait.name, wait.due_at) for key, wait in waits.items()} == {
@@ -159,24 +159,24 @@ class TestAFileWithWaitsOfAnEarlierVersion:
             (moment(1), (), b"")
         }
 
-    async def test_keeps_those_held_that_were(self, two_steps: Path, store: SqliteStore) -> None:
+    async def test_keeps_those_held_that_were(self, two_steps, store):
         assert await due_keys(store) == ["delay"]
 
         await go_on(store, suspend=False)
 
         assert await due_keys(store) == ["ask", "delay"]
 
-    async def test_lists_them(self, two_steps: Path, store: SqliteStore) -> None:
+    async def test_lists_them(self, two_steps, store):
         assert await listed_keys(store, type=WaitType.SIGNAL, name="paid") == ["ask"]
 
-    async def test_takes_the_new_kinds(self, two_steps: Path, store: SqliteStore) -> None:
+    async def test_takes_the_new_kinds(self, two_steps, store):
         await go_on(store, waits=(approval("ask", deciders=("ann",)),))
 
         wait = (await waits_by_key(store))["ask"]
         assert (wait.type, wait.opened_at) == (WaitType.APPROVAL, moment(1))
         assert await listed_keys(store, type=WaitType.APPROVAL, deciders=("ann",)) == ["ask"]
 
-    async def test_is_refused_if_somebody_else_has_such_a_table(self, two_steps: Path) -> None:
+    async def test_is_refused_if_somebody_else_has_such_a_table(self, two_steps):
         run_script(two_steps, "CREATE TABLE perdure_waits_anew (x)")
         before = schema_of(two_steps)
 
@@ -187,7 +187,7 @@ class TestAFileWithWaitsOfAnEarlierVersion:
 
 
 class TestPrefix:
-    async def test_lets_several_share_one_file_without_seeing_each_other(self, url: str) -> None:
+    async def test_lets_several_share_one_file_without_seeing_each_other(self, url):
         one, other = SqliteStore(f"{url}?prefix=one_"), SqliteStore(f"{url}?prefix=other_")
         await one.open()
         await other.open()
@@ -201,7 +201,7 @@ class TestPrefix:
 
 
 class TestSchemaMismatch:
-    async def test_for_tables_that_are_not_ours(self, url: str, path: Path) -> None:
+    async def test_for_tables_that_are_not_ours(self, url, path):
         run_script(path, "CREATE TABLE perdure_jobs (id TEXT)")
         before = schema_of(path)
 
@@ -210,20 +210,20 @@ class TestSchemaMismatch:
 
         assert schema_of(path) == before
 
-    async def test_for_a_foreign_table_of_migrations(self, url: str, path: Path) -> None:
+    async def test_for_a_foreign_table_of_migrations(self, url, path):
         run_script(path, "CREATE TABLE perdure_migrations (id TEXT)")
 
         with refused("store.foreign_tables", SchemaMismatch):
             await open_and_close(url)
 
-    async def test_for_tables_of_a_newer_version(self, url: str, path: Path) -> None:
+    async def test_for_tables_of_a_newer_version(self, url, path):
         await open_and_close(url)
         run_script(path, "INSERT INTO perdure_migrations VALUES (7000, 'later', 0)")
 
         with pytest.raises(SchemaMismatch, match="Upgrade Perdure"):
             await open_and_close(url)
 
-    async def test_for_a_file_that_is_not_a_database(self, url: str, path: Path) -> None:
+    async def test_for_a_file_that_is_not_a_database(self, url, path):
         path.write_bytes(b"nothing of the kind" * 100)
 
         with refused("store.not_a_database", SchemaMismatch):
@@ -231,7 +231,7 @@ class TestSchemaMismatch:
 
         assert path.read_bytes().startswith(b"nothing")
 
-    async def test_lets_the_store_be_opened_once_it_is_repaired(self, url: str, path: Path) -> None:
+    async def test_lets_the_store_be_opened_once_it_is_repaired(self, url, path):
         run_script(path, "CREATE TABLE perdure_jobs (id TEXT)")
         store = SqliteStore(url)
         with pytest.raises(SchemaMismatch):
@@ -260,7 +260,7 @@ class TestInvariants:
             "attempt = -1",
         ],
     )
-    async def test_hold_in_the_table(self, store: SqliteStore, path: Path, change: str) -> None:
+    async def test_hold_in_the_table(self, store, path, change):
         await insert(store)
 
         with (
@@ -278,7 +278,7 @@ class TestInvariants:
             "parent_run = 'a run without a key'",
         ],
     )
-    async def test_hold_for_runs(self, store: SqliteStore, path: Path, change: str) -> None:
+    async def test_hold_for_runs(self, store, path, change):
         await submit(store)
 
         with (
@@ -287,7 +287,7 @@ class TestInvariants:
         ):
             connection.execute(f"UPDATE perdure_runs SET {change}")
 
-    async def test_hold_for_waits(self, store: SqliteStore, path: Path) -> None:
+    async def test_hold_for_waits(self, store, path):
         await submit(store, waits=(approval(),))
 
         with (

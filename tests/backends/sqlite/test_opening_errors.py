@@ -38,12 +38,12 @@ except StoreUnreachable as error:
 """
 
 
-async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+async def test_a_missing_directory_is_named(tmp_path):
     with pytest.raises(StoreUnreachable, match=r"no directory .*nowhere\. Create it first"):
         await SqliteStore(f"sqlite:///{tmp_path}/nowhere/work.db").open()
 
 
-async def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
+async def test_a_directory_is_not_a_file(tmp_path):
     with pytest.raises(StoreUnreachable, match="it is a directory"):
         await SqliteStore(f"sqlite:///{tmp_path}").open()
 
@@ -56,9 +56,7 @@ async def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
         ("outer", 0o600, "Permission denied"),
     ],
 )
-def test_a_place_that_this_user_may_not_use_is_named(
-    url: str, part: str, mode: int, said: str
-) -> None:
+def test_a_place_that_this_user_may_not_use_is_named(url, part, mode, said):
     # Not below tmp_path, which other users cannot enter.
     with tempfile.TemporaryDirectory() as top:
         folder = Path(top, "outer", "inner")
@@ -80,9 +78,7 @@ def test_a_place_that_this_user_may_not_use_is_named(
     assert said in done.stdout
 
 
-async def test_a_file_that_stays_locked_is_given_up(
-    path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_stays_locked_is_given_up(path, url, monkeypatch):
     monkeypatch.setattr(connection, "OPEN_SECONDS_MAX", 0.05)
     with connected(path, isolation_level=None) as rival:
         rival.execute("CREATE TABLE notes (x)")
@@ -92,14 +88,14 @@ async def test_a_file_that_stays_locked_is_given_up(
             await SqliteStore(url).open()
 
 
-async def test_an_old_sqlite_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_old_sqlite_is_refused(url, monkeypatch):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
 
     with pytest.raises(StoreError, match=r"needs 3\.35"):
         await SqliteStore(url).open()
 
 
-async def test_a_store_that_is_not_open_says_so(url: str) -> None:
+async def test_a_store_that_is_not_open_says_so(url):
     store = SqliteStore(url)
 
     with pytest.raises(StoreError, match="not open"):

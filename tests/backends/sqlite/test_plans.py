@@ -59,7 +59,7 @@ def connection(store: SqliteStore, path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def test_no_statement_scans_a_table(connection: sqlite3.Connection) -> None:
+def test_no_statement_scans_a_table(connection):
     scanning = {
         name
         for name, text in statements_of(PREFIX).items()
@@ -98,13 +98,11 @@ def test_no_statement_scans_a_table(connection: sqlite3.Connection) -> None:
         ),
     ],
 )
-def test_what_is_due_is_found_in_order(
-    connection: sqlite3.Connection, name: str, steps: list[str]
-) -> None:
+def test_what_is_due_is_found_in_order(connection, name, steps):
     assert plan(connection, statements_of(PREFIX)[name]) == steps
 
 
-def test_a_survey_looks_at_the_first_entry_of_each_index(connection: sqlite3.Connection) -> None:
+def test_a_survey_looks_at_the_first_entry_of_each_index(connection):
     steps = plan(connection, statements_of(PREFIX)["poll"])
     found = [re.findall(r"perdure_jobs_\w+.*", step) for step in steps if "perdure_jobs_" in step]
 
@@ -122,9 +120,7 @@ def test_a_survey_looks_at_the_first_entry_of_each_index(connection: sqlite3.Con
 
 
 @pytest.mark.parametrize("name", ["claim_jobs", "front_of_partitions"])
-def test_a_claim_reads_the_front_of_its_partitions(
-    connection: sqlite3.Connection, name: str
-) -> None:
+def test_a_claim_reads_the_front_of_its_partitions(connection, name):
     steps = plan(connection, statements_of(PREFIX)[name])
 
     assert (
@@ -134,15 +130,15 @@ def test_a_claim_reads_the_front_of_its_partitions(
     assert [step for step in steps if "ORDER BY" in step] == ["USE TEMP B-TREE FOR ORDER BY"]
 
 
-def test_counting_looks_at_indexes_alone(connection: sqlite3.Connection) -> None:
+def test_counting_looks_at_indexes_alone(connection):
     for name in ("count_waiting", "count_finished"):
         [step] = plan(connection, statements_of(PREFIX)[name])
         assert "COVERING INDEX" in step, name
 
 
 def test_the_depth_looks_at_the_rows_only_of_what_is_held_or_parked(
-    connection: sqlite3.Connection,
-) -> None:
+    connection,
+):
     steps = plan(connection, statements_of(PREFIX)["depth"])
     looking = [step for step in steps if "perdure_jobs" in step and "COVERING" not in step]
 
@@ -153,7 +149,7 @@ def test_the_depth_looks_at_the_rows_only_of_what_is_held_or_parked(
 
 
 @pytest.mark.parametrize("name", sorted(LISTS))
-def test_jobs_of_a_status_are_found_in_order(connection: sqlite3.Connection, name: str) -> None:
+def test_jobs_of_a_status_are_found_in_order(connection, name):
     text = listing_of_jobs(PREFIX, name, JobFilter(status=Status.WAITING))
 
     assert plan(connection, text) == [
@@ -161,19 +157,19 @@ def test_jobs_of_a_status_are_found_in_order(connection: sqlite3.Connection, nam
     ]
 
 
-def test_the_newest_jobs_are_found_in_order(connection: sqlite3.Connection) -> None:
+def test_the_newest_jobs_are_found_in_order(connection):
     [step] = plan(connection, listing_of_jobs(PREFIX, "list_jobs", JobFilter()))
 
     assert step.startswith("SEARCH job USING INDEX sqlite_autoindex_perdure_jobs_1")
 
 
-def test_jobs_of_a_group_are_found_by_its_index(connection: sqlite3.Connection) -> None:
+def test_jobs_of_a_group_are_found_by_its_index(connection):
     text = listing_of_jobs(PREFIX, "list_jobs", JobFilter(group="run-1"))
 
     assert "perdure_jobs_group" in plan(connection, text)[0]
 
 
-def test_a_step_of_a_run_looks_up_single_rows(connection: sqlite3.Connection) -> None:
+def test_a_step_of_a_run_looks_up_single_rows(connection):
     steps = plan(connection, statements_of(PREFIX)["run_and_job"])
 
     assert [step.removesuffix(" LEFT-JOIN") for step in steps] == [
@@ -188,20 +184,20 @@ def test_a_step_of_a_run_looks_up_single_rows(connection: sqlite3.Connection) ->
         ]
 
 
-def test_events_are_read_in_their_order(connection: sqlite3.Connection) -> None:
+def test_events_are_read_in_their_order(connection):
     assert plan(connection, statements_of(PREFIX)["events_after"]) == [
         "SEARCH perdure_events USING PRIMARY KEY (run_serial=? AND number>?)"
     ]
 
 
 @pytest.mark.parametrize("name", ["jobs_of_run", "run_jobs"])
-def test_jobs_of_a_run_are_found_by_its_index(connection: sqlite3.Connection, name: str) -> None:
+def test_jobs_of_a_run_are_found_by_its_index(connection, name):
     assert plan(connection, statements_of(PREFIX)[name]) == [
         "SEARCH job USING INDEX perdure_jobs_run (run_id=? AND namespace=?)"
     ]
 
 
-def test_outdated_runs_are_found_in_order(connection: sqlite3.Connection) -> None:
+def test_outdated_runs_are_found_in_order(connection):
     steps = plan(connection, statements_of(PREFIX)["outdated_runs"])
 
     assert steps[0] == (
@@ -229,23 +225,21 @@ def test_outdated_runs_are_found_in_order(connection: sqlite3.Connection) -> Non
         ),
     ],
 )
-def test_runs_are_listed_in_order_by_an_index(
-    connection: sqlite3.Connection, filter: RunFilter, found_by: str
-) -> None:
+def test_runs_are_listed_in_order_by_an_index(connection, filter, found_by):
     steps = plan(connection, listing_of_runs(PREFIX, "list_runs", filter))
 
     assert steps[0].endswith(f" {found_by}")
     assert not any("ORDER BY" in step for step in steps)
 
 
-def test_runs_of_one_id_are_found_by_it(connection: sqlite3.Connection) -> None:
+def test_runs_of_one_id_are_found_by_it(connection):
     for filter in (RunFilter(id=RunId("a")), RunFilter(id=RunId("a"), status=RunStatus.FAILED)):
         for name in sorted(LISTS_OF_RUNS):
             steps = plan(connection, listing_of_runs(PREFIX, name, filter))
             assert steps[0] == "SEARCH run USING INDEX perdure_runs_id (id=?)"
 
 
-def test_live_runs_are_listed_without_looking_at_ended_ones(connection: sqlite3.Connection) -> None:
+def test_live_runs_are_listed_without_looking_at_ended_ones(connection):
     for filter in (RunFilter(is_ended=False), RunFilter(namespace="a", is_ended=False)):
         assert (
             "perdure_runs_live" in plan(connection, listing_of_runs(PREFIX, "list_runs", filter))[0]
@@ -279,9 +273,7 @@ ROW_OF_LISTED = "SEARCH wait USING PRIMARY KEY (run_id=? AND namespace=? AND key
         ),
     ],
 )
-def test_waits_are_listed_in_order_by_an_index_alone(
-    connection: sqlite3.Connection, filter: WaitFilter, found_by: str
-) -> None:
+def test_waits_are_listed_in_order_by_an_index_alone(connection, filter, found_by):
     """But for the rows of the page, whose order is then made sure of."""
     steps = plan(connection, listing_of_waits(PREFIX, filter))
 
@@ -302,15 +294,13 @@ def test_waits_are_listed_in_order_by_an_index_alone(
         (WaitFilter(run=RunId("r"), type=WaitType.SIGNAL), "PRIMARY KEY (run_id=?)"),
     ],
 )
-def test_waits_of_a_run_or_of_all_namespaces_are_found_by_an_index(
-    connection: sqlite3.Connection, filter: WaitFilter, found_by: str
-) -> None:
+def test_waits_of_a_run_or_of_all_namespaces_are_found_by_an_index(connection, filter, found_by):
     steps = plan(connection, listing_of_waits(PREFIX, filter))
 
     assert f"SEARCH wait USING {found_by}" in steps
 
 
-def test_waits_are_written_by_their_key(connection: sqlite3.Connection) -> None:
+def test_waits_are_written_by_their_key(connection):
     for name in ("close_waits", "run_waits", "child_ended"):
         [first, *_] = plan(connection, statements_of(PREFIX)[name])
         assert "USING PRIMARY KEY (run_id=? AND namespace=?" in first, name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from pathlib import Path
 
 from perdure.model.hint import Hint, HintType
 from perdure.model.ids import JobId
@@ -21,7 +20,7 @@ KILL = "from tests.backends.sqlite.processes import *; insert_for_ever(__import_
 
 
 class TestTwoProcesses:
-    async def test_open_an_empty_file_at_the_same_moment(self, url: str, path: Path) -> None:
+    async def test_open_an_empty_file_at_the_same_moment(self, url, path):
         with processes.processes(PROCESSES) as pool:
             opened = [pool.submit(processes.insert_one, url) for _ in range(PROCESSES * 2)]
             ids = {future.result() for future in opened}
@@ -30,9 +29,7 @@ class TestTwoProcesses:
             found = connection.execute("SELECT id FROM perdure_jobs").fetchall()
         assert {id for (id,) in found} == ids
 
-    async def test_claim_each_job_once_and_never_find_the_file_locked(
-        self, url: str, store: SqliteStore
-    ) -> None:
+    async def test_claim_each_job_once_and_never_find_the_file_locked(self, url, store):
         with processes.processes(PROCESSES) as pool:
             running = [
                 pool.submit(processes.work_through, url, number, JOBS_EACH)
@@ -43,9 +40,7 @@ class TestTwoProcesses:
         assert len(completed) == len(set(completed)) == PROCESSES * JOBS_EACH
         assert await store.queries.count_jobs(JobFilter(status=Status.COMPLETED)) == len(completed)
 
-    async def test_keep_what_was_answered_when_one_is_killed(
-        self, url: str, store: SqliteStore
-    ) -> None:
+    async def test_keep_what_was_answered_when_one_is_killed(self, url, store):
         process = subprocess.Popen(
             [sys.executable, "-c", KILL, url], stdout=subprocess.PIPE, text=True
         )
@@ -62,9 +57,7 @@ class TestTwoProcesses:
 
 
 class TestWakeUps:
-    async def test_tell_of_a_job_that_another_process_enqueued(
-        self, url: str, store: SqliteStore
-    ) -> None:
+    async def test_tell_of_a_job_that_another_process_enqueued(self, url, store):
         ear = Ear(store)
         with processes.processes(1) as pool:
             inserting = pool.submit(processes.insert_one, url)
@@ -74,9 +67,7 @@ class TestWakeUps:
 
             inserting.result()
 
-    async def test_tell_of_a_job_that_another_process_aborted(
-        self, url: str, store: SqliteStore
-    ) -> None:
+    async def test_tell_of_a_job_that_another_process_aborted(self, url, store):
         held = await hold(store)
         with processes.processes(1) as pool:
             pool.submit(processes.insert_one, url).result()
@@ -88,9 +79,7 @@ class TestWakeUps:
 
             aborting.result()
 
-    async def test_tell_of_a_commit_on_a_callers_own_connection(
-        self, path: Path, store: SqliteStore
-    ) -> None:
+    async def test_tell_of_a_commit_on_a_callers_own_connection(self, path, store):
         ear = Ear(store)
         await ear.hears(HintType.READY)  # the first look
         with connected(path) as connection:
@@ -101,7 +90,7 @@ class TestWakeUps:
 
 
 class TestFork:
-    def test_a_store_opened_before_a_fork_says_so_and_a_new_one_works(self, url: str) -> None:
+    def test_a_store_opened_before_a_fork_says_so_and_a_new_one_works(self, url):
         with processes.processes(1) as pool:
             said = pool.submit(processes.use_a_store_across_a_fork, url).result()
 
@@ -109,7 +98,7 @@ class TestFork:
 
 
 class TestAFullDisk:
-    async def test_fails_that_operation_alone(self, url: str, store: SqliteStore) -> None:
+    async def test_fails_that_operation_alone(self, url, store):
         with processes.processes(1) as pool:
             message, ids = pool.submit(processes.hit_a_full_disk, url).result()
 

@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,6 @@ from perdure.model.ids import RunId
 from perdure.model.run import CommitAnswer, CommitState, RunFilter
 from perdure.store.sqlite.store import SqliteStore
 from tests.backends.sqlite import processes
-from tests.backends.sqlite.files import Rival
 from tests.conformance.builders import MINUTE
 from tests.conformance.run_builders import (
     RUN,
@@ -50,7 +48,7 @@ async def other(url: str, store: SqliteStore, clock: ManualClock) -> AsyncIterat
 
 
 class TestTheFence:
-    async def test_is_that_of_every_other_claim(self, url: str, store: SqliteStore) -> None:
+    async def test_is_that_of_every_other_claim(self, url, store):
         """Nothing aborts a job of a run; if one were aborting, its claim would be current."""
         held = await held_node(store)
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
@@ -63,9 +61,7 @@ class TestTheFence:
 
 
 class TestTwoConnections:
-    async def test_that_commit_the_same_run_at_once_one_wins_and_one_conflicts(
-        self, store: SqliteStore, other: SqliteStore
-    ) -> None:
+    async def test_that_commit_the_same_run_at_once_one_wins_and_one_conflicts(self, store, other):
         await submit(store)
 
         results = await asyncio.gather(commit(store, 1), commit(other, 1))
@@ -73,9 +69,7 @@ class TestTwoConnections:
         assert sorted(result.state for result in results) == [CONFLICT, DONE]
         assert (await read_run(other)).number == 2
 
-    async def test_that_settle_the_same_job_leave_one_of_them_stale(
-        self, store: SqliteStore, other: SqliteStore, clock: ManualClock
-    ) -> None:
+    async def test_that_settle_the_same_job_leave_one_of_them_stale(self, store, other, clock):
         lost = await held_node(store)
         clock.advance(MINUTE)
         await other.maintenance.take_over_expired("team-a", 10, 3)
@@ -89,7 +83,7 @@ class TestTwoConnections:
 
 
 class TestTwoProcesses:
-    async def test_submit_one_run_of_an_id(self, url: str, store: SqliteStore) -> None:
+    async def test_submit_one_run_of_an_id(self, url, store):
         with processes.processes(PROCESSES) as pool:
             submitting = [pool.submit(processes.submit_one, url) for _ in range(PROCESSES * 2)]
             are_new = [future.result() for future in submitting]
@@ -98,9 +92,7 @@ class TestTwoProcesses:
         assert await store.queries.count_runs(RunFilter()) == 1
         assert len(await store.queries.run_jobs("team-a", RUN)) == 1
 
-    async def test_number_the_events_of_one_run_without_a_gap(
-        self, url: str, store: SqliteStore
-    ) -> None:
+    async def test_number_the_events_of_one_run_without_a_gap(self, url, store):
         await submit(store)
         with processes.processes(PROCESSES) as pool:
             running = [pool.submit(processes.commit_until, url, EVENTS) for _ in range(PROCESSES)]
@@ -112,9 +104,7 @@ class TestTwoProcesses:
 
 
 class TestGroupCommit:
-    async def test_writes_what_it_can_of_steps_that_came_together(
-        self, store: SqliteStore, rival: Rival
-    ) -> None:
+    async def test_writes_what_it_can_of_steps_that_came_together(self, store, rival):
         ids = [RunId(f"run-{number}") for number in range(4)]
         for id in ids:
             await submit(store, id=id)
@@ -139,7 +129,7 @@ class TestGroupCommit:
 
 
 class TestCost:
-    async def test_a_step_in_place_changes_two_pages(self, store: SqliteStore, path: Path) -> None:
+    async def test_a_step_in_place_changes_two_pages(self, store, path):
         held = await held_node(store)
         log = path.with_name(f"{path.name}-wal")
         await go_on(store, settlements=(continues(held, node_job("first")),))

@@ -52,7 +52,7 @@ def earlier(path: Path) -> Path:
 
 
 class TestAFileWithRuns:
-    async def test_keeps_every_column_of_them(self, earlier: Path, store: SqliteStore) -> None:
+    async def test_keeps_every_column_of_them(self, earlier, store):
         with connected(earlier) as connection:
             rows = connection.execute(
                 "SELECT serial, id, status, parent_run, parent_key, created_at, finished_at, token,"
@@ -77,16 +77,14 @@ class TestAFileWithRuns:
             ),
         ]
 
-    async def test_gets_the_same_tables_as_a_new_one(
-        self, earlier: Path, store: SqliteStore, tmp_path: Path
-    ) -> None:
+    async def test_gets_the_same_tables_as_a_new_one(self, earlier, store, tmp_path):
         fresh = SqliteStore(f"sqlite:///{tmp_path}/fresh.db")
         await fresh.open()
         await fresh.close()
 
         assert schema_of(earlier) == schema_of(tmp_path / "fresh.db")
 
-    async def test_lets_a_run_go_on_with_its_log(self, earlier: Path, store: SqliteStore) -> None:
+    async def test_lets_a_run_go_on_with_its_log(self, earlier, store):
         held = await claim_node(store)
         done = await commit(store, settlements=(ends(held),), status=RunStatus.COMPLETED)
 
@@ -95,9 +93,7 @@ class TestAFileWithRuns:
         assert [event.number for event in loaded.events] == [1, 2]
         assert loaded.events[0].value == b'"input"'
 
-    async def test_takes_schedules_and_flows_that_cool_down(
-        self, earlier: Path, store: SqliteStore
-    ) -> None:
+    async def test_takes_schedules_and_flows_that_cool_down(self, earlier, store):
         made = await save(store)
         first, second = [await store.runs.submit(cooling_run()) for _ in range(2)]
 

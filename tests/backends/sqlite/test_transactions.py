@@ -46,9 +46,7 @@ async def async_engine(store: SqliteStore, path: Path) -> AsyncIterator[AsyncEng
 
 
 class TestOnASqlite3Connection:
-    async def test_commit_enqueues_together_with_the_callers_rows(
-        self, store: SqliteStore, connection: sqlite3.Connection
-    ) -> None:
+    async def test_commit_enqueues_together_with_the_callers_rows(self, store, connection):
         connection.execute("INSERT INTO orders VALUES (1)")
         job = new_job(input=b"x" * 10_000)
 
@@ -61,18 +59,14 @@ class TestOnASqlite3Connection:
         assert (await read(store, job.id)).input == job.input
         assert connection.execute("SELECT number FROM orders").fetchall() == [(1,)]
 
-    async def test_rollback_does_not(
-        self, store: SqliteStore, connection: sqlite3.Connection
-    ) -> None:
+    async def test_rollback_does_not(self, store, connection):
         store.insert_in_blocking_transaction(connection, [new_job(), new_job(fingerprint="x")])
 
         connection.rollback()
 
         assert await store.queries.count_jobs(JobFilter()) == 0
 
-    async def test_begins_the_transaction_where_the_module_would(
-        self, store: SqliteStore, connection: sqlite3.Connection
-    ) -> None:
+    async def test_begins_the_transaction_where_the_module_would(self, store, connection):
         before = connection.in_transaction
 
         store.insert_in_blocking_transaction(connection, [new_job()])
@@ -80,17 +74,13 @@ class TestOnASqlite3Connection:
         assert (before, connection.in_transaction) == (False, True)
         connection.rollback()
 
-    async def test_works_from_an_event_loop_as_well(
-        self, store: SqliteStore, connection: sqlite3.Connection
-    ) -> None:
+    async def test_works_from_an_event_loop_as_well(self, store, connection):
         await store.insert_in_transaction(connection, [new_job()])
         connection.commit()
 
         assert await store.queries.count_jobs(JobFilter()) == 1
 
-    async def test_does_not_mind_how_the_caller_likes_his_rows(
-        self, store: SqliteStore, connection: sqlite3.Connection
-    ) -> None:
+    async def test_does_not_mind_how_the_caller_likes_his_rows(self, store, connection):
         connection.row_factory = lambda cursor, row: {"row": row}
         first, second = new_job(fingerprint="x"), new_job(fingerprint="x")
 
@@ -99,9 +89,7 @@ class TestOnASqlite3Connection:
 
         assert answers == [Inserted(id=first.id, is_new=True), Inserted(id=first.id, is_new=False)]
 
-    async def test_refuses_one_that_commits_each_statement_by_itself(
-        self, store: SqliteStore, path: Path
-    ) -> None:
+    async def test_refuses_one_that_commits_each_statement_by_itself(self, store, path):
         with connected(path, isolation_level=None) as connection:
             with refused("store.no_transaction", InvalidInput):
                 store.insert_in_blocking_transaction(connection, [new_job()])
@@ -112,21 +100,21 @@ class TestOnASqlite3Connection:
 
         assert await store.queries.count_jobs(JobFilter()) == 1
 
-    async def test_refuses_one_to_another_file(self, store: SqliteStore, tmp_path: Path) -> None:
+    async def test_refuses_one_to_another_file(self, store, tmp_path):
         with (
             connected(tmp_path / "other.db") as connection,
             pytest.raises(InvalidInput, match=r"other\.db.*work\.db"),
         ):
             store.insert_in_blocking_transaction(connection, [new_job()])
 
-    async def test_refuses_one_in_memory(self, store: SqliteStore) -> None:
+    async def test_refuses_one_in_memory(self, store):
         with (
             connected(Path(":memory:")) as connection,
             pytest.raises(InvalidInput, match="in memory"),
         ):
             store.insert_in_blocking_transaction(connection, [new_job()])
 
-    async def test_refuses_one_that_is_closed(self, store: SqliteStore, path: Path) -> None:
+    async def test_refuses_one_that_is_closed(self, store, path):
         with connected(path) as connection:
             pass
 
@@ -135,18 +123,14 @@ class TestOnASqlite3Connection:
 
 
 class TestFingerprints:
-    async def test_return_the_live_job(
-        self, store: SqliteStore, connection: sqlite3.Connection
-    ) -> None:
+    async def test_return_the_live_job(self, store, connection):
         live = await insert(store, fingerprint="x")
 
         [answer] = store.insert_in_blocking_transaction(connection, [new_job(fingerprint="x")])
 
         assert answer == Inserted(id=live, is_new=False)
 
-    async def test_raise_with_nothing_written(
-        self, store: SqliteStore, connection: sqlite3.Connection
-    ) -> None:
+    async def test_raise_with_nothing_written(self, store, connection):
         await insert(store, fingerprint="x")
         taken = new_job(fingerprint="x", on_conflict="raise")
 
@@ -156,9 +140,7 @@ class TestFingerprints:
 
         assert await store.queries.count_jobs(JobFilter()) == 1
 
-    async def test_replace_the_live_job_on_commit(
-        self, store: SqliteStore, connection: sqlite3.Connection
-    ) -> None:
+    async def test_replace_the_live_job_on_commit(self, store, connection):
         old = await hold(store, fingerprint="x")
         new = new_job(fingerprint="x", on_conflict="replace")
 
@@ -171,9 +153,7 @@ class TestFingerprints:
         assert (await store.jobs.check([old])).lost == {old.id}
         assert (await claim_one(store)).id == new.id
 
-    async def test_are_looked_at_under_the_write_lock(
-        self, store: SqliteStore, connection: sqlite3.Connection, path: Path
-    ) -> None:
+    async def test_are_looked_at_under_the_write_lock(self, store, connection, path):
         store.insert_in_blocking_transaction(connection, [new_job(fingerprint="x")])
 
         with connected(path, timeout=0) as other, pytest.raises(sqlite3.OperationalError) as caught:
@@ -184,9 +164,7 @@ class TestFingerprints:
 
 
 class TestThroughSqlalchemy:
-    async def test_commit_enqueues_and_rollback_does_not_on_a_connection(
-        self, store: SqliteStore, engine: Engine
-    ) -> None:
+    async def test_commit_enqueues_and_rollback_does_not_on_a_connection(self, store, engine):
         kept, lost = new_job(fingerprint="x"), new_job(fingerprint="x")
 
         with engine.connect() as connection:
@@ -197,9 +175,7 @@ class TestThroughSqlalchemy:
 
         assert [job.id for job in await store.queries.list_jobs(JobFilter(), 10)] == [kept.id]
 
-    async def test_commit_enqueues_and_rollback_does_not_on_a_session(
-        self, store: SqliteStore, engine: Engine
-    ) -> None:
+    async def test_commit_enqueues_and_rollback_does_not_on_a_session(self, store, engine):
         kept, lost = new_job(), new_job()
 
         with Session(engine) as session:
@@ -211,9 +187,7 @@ class TestThroughSqlalchemy:
 
         assert [job.id for job in await store.queries.list_jobs(JobFilter(), 10)] == [kept.id]
 
-    async def test_works_on_an_async_connection(
-        self, store: SqliteStore, async_engine: AsyncEngine
-    ) -> None:
+    async def test_works_on_an_async_connection(self, store, async_engine):
         kept, lost = new_job(fingerprint="x"), new_job(fingerprint="x")
 
         async with async_engine.connect() as connection:
@@ -224,9 +198,7 @@ class TestThroughSqlalchemy:
 
         assert [job.id for job in await store.queries.list_jobs(JobFilter(), 10)] == [kept.id]
 
-    async def test_works_on_an_async_session(
-        self, store: SqliteStore, async_engine: AsyncEngine
-    ) -> None:
+    async def test_works_on_an_async_session(self, store, async_engine):
         kept, lost = new_job(), new_job()
 
         async with AsyncSession(async_engine) as session:
@@ -237,14 +209,12 @@ class TestThroughSqlalchemy:
 
         assert [job.id for job in await store.queries.list_jobs(JobFilter(), 10)] == [kept.id]
 
-    async def test_refuses_an_async_connection_where_calls_block(
-        self, store: SqliteStore, async_engine: AsyncEngine
-    ) -> None:
+    async def test_refuses_an_async_connection_where_calls_block(self, store, async_engine):
         async with async_engine.connect() as connection:
             with pytest.raises(InvalidInput, match="asynchronous"):
                 store.insert_in_blocking_transaction(connection, [new_job()])
 
-    async def test_refuses_one_in_autocommit_mode(self, store: SqliteStore, engine: Engine) -> None:
+    async def test_refuses_one_in_autocommit_mode(self, store, engine):
         with (
             engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
             refused("store.no_transaction", InvalidInput),
@@ -253,7 +223,7 @@ class TestThroughSqlalchemy:
 
         assert await store.queries.count_jobs(JobFilter()) == 0
 
-    async def test_refuses_another_database(self, store: SqliteStore) -> None:
+    async def test_refuses_another_database(self, store):
         engine = create_engine("sqlite://")
 
         with engine.connect() as connection, pytest.raises(InvalidInput, match="in memory"):
@@ -263,9 +233,7 @@ class TestThroughSqlalchemy:
 
 
 class TestSubmit:
-    async def test_commit_starts_the_run_together_with_the_callers_rows(
-        self, store: SqliteStore, connection: sqlite3.Connection
-    ) -> None:
+    async def test_commit_starts_the_run_together_with_the_callers_rows(self, store, connection):
         connection.execute("INSERT INTO orders VALUES (1)")
         run = new_run(jobs=(node_job(),), waits=(signal(),), children=(new_child(),))
 
@@ -279,9 +247,7 @@ class TestSubmit:
         assert await store.queries.count_jobs(JobFilter()) == 1
         assert await kept_definition(store) == FLOW_GRAPH.data
 
-    async def test_rollback_leaves_nothing_behind(
-        self, store: SqliteStore, connection: sqlite3.Connection
-    ) -> None:
+    async def test_rollback_leaves_nothing_behind(self, store, connection):
         store.submit_in_blocking_transaction(connection, new_run(), [FLOW_GRAPH])
 
         connection.rollback()
@@ -289,9 +255,7 @@ class TestSubmit:
         assert await store.queries.count_runs(RunFilter()) == 0
         assert await kept_definition(store) is None
 
-    async def test_tells_of_a_run_that_has_the_id(
-        self, store: SqliteStore, connection: sqlite3.Connection
-    ) -> None:
+    async def test_tells_of_a_run_that_has_the_id(self, store, connection):
         await store.runs.submit(new_run())
 
         with pytest.raises(RunExists):
@@ -303,9 +267,7 @@ class TestSubmit:
 
         assert found.is_new is False
 
-    async def test_works_through_sqlalchemy_in_both_colours(
-        self, store: SqliteStore, engine: Engine, async_engine: AsyncEngine
-    ) -> None:
+    async def test_works_through_sqlalchemy_in_both_colours(self, store, engine, async_engine):
         with Session(engine) as session, session.begin():
             store.submit_in_blocking_transaction(session, new_run(), [FLOW_GRAPH])
         async with async_engine.begin() as connection:

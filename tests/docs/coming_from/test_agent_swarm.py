@@ -24,10 +24,8 @@ from perdure import (
     run_flow_async,
     task,
 )
-from perdure.clock import ManualClock
 from perdure.flows.built import BuiltFlow
 from tests.client.runs import until
-from tests.docs.coming_from.conftest import StartWorker
 from tests.worker.harness import Gate
 from tests.worker.harness import until as until_so
 
@@ -76,7 +74,7 @@ async def completed(client: AsyncClient, run: str) -> set[str]:
     return set(await client.runs.handle(run).outputs())
 
 
-async def test_match_chooses_a_port() -> None:
+async def test_match_chooses_a_port():
     public = await run_flow_async(release(), {"public": True, "name": "1.0"})
     internal = await run_flow_async(release(), {"public": False, "name": "1.0"})
 
@@ -84,7 +82,7 @@ async def test_match_chooses_a_port() -> None:
     assert internal["deploy"].keys() == {"test"}
 
 
-async def test_a_port_that_leads_nowhere_ends_its_branch() -> None:
+async def test_a_port_that_leads_nowhere_ends_its_branch():
     noted: list[bool] = []
 
     @task
@@ -109,9 +107,7 @@ async def test_a_port_that_leads_nowhere_ends_its_branch() -> None:
     assert noted == [True]
 
 
-async def test_a_join_waits_only_for_what_was_taken(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_join_waits_only_for_what_was_taken(client, start_worker):
     flow = release()
     await start_worker(flows=[flow])
     run = await client.submit(flow, {"public": False, "name": "1.0"})
@@ -121,9 +117,7 @@ async def test_a_join_waits_only_for_what_was_taken(
     assert skipped == ["review"]
 
 
-async def test_a_fast_branch_does_not_wait_for_a_slow_one(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_fast_branch_does_not_wait_for_a_slow_one(client, start_worker):
     gate = Gate()
 
     @task
@@ -145,9 +139,7 @@ async def test_a_fast_branch_does_not_wait_for_a_slow_one(
     assert await run.result(timeout=10) == {"slow": 1, "fast": 1}
 
 
-async def test_a_waiting_branch_keeps_nothing_from_going_on(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_waiting_branch_keeps_nothing_from_going_on(client, start_worker):
     going_on = Flow().then(keep, name="first").then(keep, name="second")
     flow = Flow("sides").fork(waits=Flow().wait_for_signal("go"), other=going_on).join(keep).build()
     await start_worker(flows=[flow])
@@ -160,7 +152,7 @@ async def test_a_waiting_branch_keeps_nothing_from_going_on(
     assert await run.result(timeout=10) == {"waits": 2, "other": 1}
 
 
-async def test_a_node_sees_only_the_inputs_that_it_declares() -> None:
+async def test_a_node_sees_only_the_inputs_that_it_declares():
     seen: list[dict[str, Any]] = []
 
     @task
@@ -177,7 +169,7 @@ async def test_a_node_sees_only_the_inputs_that_it_declares() -> None:
         ).build()
 
 
-async def test_an_input_must_come_from_upstream() -> None:
+async def test_an_input_must_come_from_upstream():
     with pytest.raises(InvalidFlow, match="later"):
         (
             Flow("order")
@@ -187,12 +179,12 @@ async def test_an_input_must_come_from_upstream() -> None:
         )
 
 
-async def test_a_cycle_is_refused() -> None:
+async def test_a_cycle_is_refused():
     with pytest.raises(InvalidFlow, match="cycle"):
         Flow("round").node("a", keep, after="b").node("b", keep, after="a").build()
 
 
-async def test_a_missing_value_is_an_error_a_default_or_a_skip() -> None:
+async def test_a_missing_value_is_an_error_a_default_or_a_skip():
     def noting(source: Any = "load.output.name", **options: Any) -> BuiltFlow:
         return (
             Flow("noting")
@@ -209,13 +201,13 @@ async def test_a_missing_value_is_an_error_a_default_or_a_skip() -> None:
     assert await run_flow_async(noting(on_missing="skip"), {}) is None
 
 
-async def test_data_is_not_read_as_a_template() -> None:
+async def test_data_is_not_read_as_a_template():
     flow = Flow("quote").use("note", {"text": "{{ said }}"}, inputs={"said": "input"}).build()
 
     assert await run_flow_async(flow, "{{ secret.API_KEY }}") == "{{ secret.API_KEY }}"
 
 
-async def test_a_secret_is_not_kept(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_a_secret_is_not_kept(client, start_worker):
     flow = Flow("calling").use("note", {"text": "key {{ secret.API_KEY }}"}).build()
     await start_worker(flows=[flow], secrets={"API_KEY": "hunter22"})
     run = await client.submit(flow)
@@ -224,7 +216,7 @@ async def test_a_secret_is_not_kept(client: AsyncClient, start_worker: StartWork
     assert "hunter22" not in repr(await run.events())
 
 
-async def test_a_paused_body_holds_nothing(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_a_paused_body_holds_nothing(client, start_worker):
     await start_worker(flows=[EXTERNAL], tasks=[keep], concurrency=1)
     run = await client.submit(EXTERNAL, 7)
     await until(run, RunStatus.WAITING)
@@ -232,9 +224,7 @@ async def test_a_paused_body_holds_nothing(client: AsyncClient, start_worker: St
     assert await (await client.enqueue(keep, "another")).result(timeout=10) == "another"
 
 
-async def test_a_report_resumes_the_body_with_its_checkpoint(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_report_resumes_the_body_with_its_checkpoint(client, start_worker):
     await start_worker(flows=[EXTERNAL])
     run = await client.submit(EXTERNAL, 7)
     await until(run, RunStatus.WAITING)
@@ -244,7 +234,7 @@ async def test_a_report_resumes_the_body_with_its_checkpoint(
     assert await run.result(timeout=10) == {"from": {"container": "C-7"}, "result": "found"}
 
 
-async def test_a_report_counts_once(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_a_report_counts_once(client, start_worker):
     await start_worker(flows=[EXTERNAL])
     run = await client.submit(EXTERNAL, 7)
     await until(run, RunStatus.WAITING)
@@ -263,9 +253,7 @@ async def test_a_report_counts_once(client: AsyncClient, start_worker: StartWork
     assert (result["result"], late.outcome) == ("first", ReportOutcome.IGNORED)
 
 
-async def test_a_report_that_comes_early_is_kept(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_report_that_comes_early_is_kept(client, start_worker):
     run = await client.submit(EXTERNAL, 7)
     await client.runs.report(run.id, "hand_over", status="completed", result="already")
 
@@ -274,9 +262,7 @@ async def test_a_report_that_comes_early_is_kept(
     assert (await run.result(timeout=10))["result"] == "already"
 
 
-async def test_a_silent_party_is_asked(
-    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
-) -> None:
+async def test_a_silent_party_is_asked(client, start_worker, clock):
     @task
     def watch(_: Any, ctx: Context = CONTEXT) -> Any:
         if ctx.part == "poll":
@@ -292,9 +278,7 @@ async def test_a_silent_party_is_asked(
     assert await run.result(timeout=10) == "it is done"
 
 
-async def test_a_retry_finds_how_far_it_came(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_retry_finds_how_far_it_came(client, start_worker):
     @task(retries=Retry(1, first=0))
     def research(_: Any, ctx: Context = CONTEXT) -> Any:
         report = ctx.pause("agent", checkpoint={"from": ctx.partial})
@@ -315,9 +299,7 @@ async def test_a_retry_finds_how_far_it_came(
     assert await run.result(timeout=10) == "chapter 3"
 
 
-async def test_a_signal_before_the_wait_is_kept(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_signal_before_the_wait_is_kept(client, start_worker):
     flow = Flow("late").then(keep).wait_for_signal("paid").build()
     run = await client.submit(flow, 1)
     await run.signal("paid", 90)
@@ -327,9 +309,7 @@ async def test_a_signal_before_the_wait_is_kept(
     assert await run.result(timeout=10) == 90
 
 
-async def test_a_broadcast_reaches_all_that_wait(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_broadcast_reaches_all_that_wait(client, start_worker):
     runs = [await client.submit(WAITING, number) for number in range(3)]
 
     reached = await client.runs.broadcast("paid", 90)
@@ -339,7 +319,7 @@ async def test_a_broadcast_reaches_all_that_wait(
     assert [await run.result(timeout=10) for run in runs] == [90, 90, 90]
 
 
-async def test_a_signal_may_have_a_condition(client: AsyncClient) -> None:
+async def test_a_signal_may_have_a_condition(client):
     condition = {"property": "order", "op": "eq", "value": 7}
     flow = Flow("paying").wait_for_signal("paid", where=condition).build()
     run = await client.submit(flow, 1)
@@ -351,7 +331,7 @@ async def test_a_signal_may_have_a_condition(client: AsyncClient) -> None:
     assert await run.result(timeout=10) == {"order": 7}
 
 
-async def test_only_deciders_decide(client: AsyncClient) -> None:
+async def test_only_deciders_decide(client):
     flow = Flow("asking").approve("Deploy?", name="review", deciders=["ops"]).build()
     await client.submit(flow, 1, id="release-1")
 
@@ -362,7 +342,7 @@ async def test_only_deciders_decide(client: AsyncClient) -> None:
     assert decided.decision == "approve"
 
 
-async def test_a_rejection_takes_its_port(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_a_rejection_takes_its_port(client, start_worker):
     flow = (
         Flow("asking")
         .approve("Deploy?", name="review", on_reject="no")
@@ -379,7 +359,7 @@ async def test_a_rejection_takes_its_port(client: AsyncClient, start_worker: Sta
     assert await completed(client, run.id) == {"review", "tell"}
 
 
-async def test_a_failed_node_fails_the_run_or_goes_on() -> None:
+async def test_a_failed_node_fails_the_run_or_goes_on():
     with pytest.raises(RunFailed, match="no luck"):
         await run_flow_async(Flow("strict").then(fail).then(keep).build(), 1)
 
@@ -387,7 +367,7 @@ async def test_a_failed_node_fails_the_run_or_goes_on() -> None:
     assert await run_flow_async(lenient, 1) is None
 
 
-async def test_an_output_may_be_checked() -> None:
+async def test_an_output_may_be_checked():
     def checked(**check: Any) -> BuiltFlow:
         schema = {"type": "object", "required": ["total"]}
         return Flow("checked").then(keep, check={"schema": schema, **check}).build()
@@ -397,7 +377,7 @@ async def test_an_output_may_be_checked() -> None:
     assert await run_flow_async(checked(advisory=True), {}) == {}
 
 
-async def test_a_step_is_not_done_twice() -> None:
+async def test_a_step_is_not_done_twice():
     asked: list[str] = []
 
     def ask(question: str) -> str:
@@ -415,7 +395,7 @@ async def test_a_step_is_not_done_twice() -> None:
     assert asked == ["why"]
 
 
-async def test_a_map_keeps_the_order_of_its_items() -> None:
+async def test_a_map_keeps_the_order_of_its_items():
     @task
     async def square(number: int) -> int:
         return number * number
@@ -425,7 +405,7 @@ async def test_a_map_keeps_the_order_of_its_items() -> None:
     assert await run_flow_async(flow, [3, 1, 2]) == [9, 1, 4]
 
 
-async def test_a_run_that_comes_too_soon_is_skipped(client: AsyncClient) -> None:
+async def test_a_run_that_comes_too_soon_is_skipped(client):
     flow = Flow("digest", cooldown="1h").then(keep).build()
     await client.submit(flow, 1)
 
@@ -434,9 +414,7 @@ async def test_a_run_that_comes_too_soon_is_skipped(client: AsyncClient) -> None
     assert await second.status() is RunStatus.SKIPPED
 
 
-async def test_what_is_completed_is_not_executed_again(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_what_is_completed_is_not_executed_again(client, start_worker):
     executed: list[str] = []
     gate = Gate()
 
@@ -463,7 +441,7 @@ async def test_what_is_completed_is_not_executed_again(
     assert executed == ["research", "code", "code"]
 
 
-async def test_a_run_keeps_its_version(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_a_run_keeps_its_version(client, start_worker):
     old = Flow("paying").wait_for_signal("paid").build()
     new = Flow("paying").wait_for_signal("paid").then(fail).build()
     run = await client.submit(old, 1)
@@ -475,9 +453,7 @@ async def test_a_run_keeps_its_version(client: AsyncClient, start_worker: StartW
     assert (await run.record()).version == old.version
 
 
-async def test_lineage_tells_which_values_were_used(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_lineage_tells_which_values_were_used(client, start_worker):
     flow = (
         Flow("lineage")
         .then(keep, name="load")

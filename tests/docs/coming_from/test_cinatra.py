@@ -12,9 +12,7 @@ from perdure import (
     CONTEXT,
     ApprovalDecided,
     ApprovalNotFound,
-    AsyncClient,
     AsyncContext,
-    AsyncJobQueue,
     Context,
     Flow,
     InvalidAnswer,
@@ -26,9 +24,7 @@ from perdure import (
     RunStatus,
     task,
 )
-from perdure.clock import ManualClock
 from tests.client.runs import until
-from tests.docs.coming_from.conftest import StartWorker
 from tests.worker.harness import Gate
 from tests.worker.harness import until as until_so
 
@@ -59,7 +55,7 @@ GATED = Flow("gated").approve("Go on?", name="gate").then(keep).build()
 AGENT = Flow("agent").then(dispatch).build()
 
 
-async def test_one_of_two_workers_gets_a_job(queue: AsyncJobQueue) -> None:
+async def test_one_of_two_workers_gets_a_job(queue):
     await queue.enqueue("agent", 1)
 
     claims = await asyncio.gather(*(queue.dequeue(f"worker-{n}") for n in range(2)))
@@ -67,16 +63,14 @@ async def test_one_of_two_workers_gets_a_job(queue: AsyncJobQueue) -> None:
     assert sum(claim is not None for claim in claims) == 1
 
 
-async def test_a_run_that_is_submitted_twice_is_one_run(client: AsyncClient) -> None:
+async def test_a_run_that_is_submitted_twice_is_one_run(client):
     runs = [await client.submit(GATED, 1, id="run-1", on_conflict="use_existing") for _ in range(2)]
 
     assert [run.is_new for run in runs] == [True, False]
     assert await client.runs.count() == 1
 
 
-async def test_a_run_whose_worker_died_goes_on(
-    client: AsyncClient, queue: AsyncJobQueue, start_worker: StartWorker, clock: ManualClock
-) -> None:
+async def test_a_run_whose_worker_died_goes_on(client, queue, start_worker, clock):
     flow = Flow("work").then(keep).build()
     run = await client.submit(flow, 7)
     assert await queue.dequeue("a worker that dies", lease="1m") is not None
@@ -87,7 +81,7 @@ async def test_a_run_whose_worker_died_goes_on(
     assert await run.result(timeout=10) == 7
 
 
-async def test_an_answer_and_the_next_job_are_one_commit(client: AsyncClient) -> None:
+async def test_an_answer_and_the_next_job_are_one_commit(client):
     await client.submit(GATED, 1, id="run-1")
     assert await client.jobs.count(status="waiting") == 0
 
@@ -96,9 +90,7 @@ async def test_an_answer_and_the_next_job_are_one_commit(client: AsyncClient) ->
     assert await client.jobs.count(status="waiting") == 1
 
 
-async def test_missing_fields_are_asked_for_with_a_form(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_missing_fields_are_asked_for_with_a_form(client, start_worker):
     await start_worker(flows=[SETUP])
     run = await client.submit(SETUP, {}, id="run-1")
     [asked] = await client.approvals.list()
@@ -112,14 +104,14 @@ async def test_missing_fields_are_asked_for_with_a_form(
     assert (await run.result(timeout=10))["data"] == {"topic": "owls", "pages": 3}
 
 
-async def test_a_field_that_the_form_does_not_have_is_refused(client: AsyncClient) -> None:
+async def test_a_field_that_the_form_does_not_have_is_refused(client):
     await client.submit(SETUP, {}, id="run-1")
 
     with pytest.raises(InvalidAnswer, match="colour"):
         await client.approvals.decide("run-1:setup", "approve", data={"colour": "red"})
 
 
-async def test_gates_follow_each_other(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_gates_follow_each_other(client, start_worker):
     flow = Flow("gates")
     for name in ("first", "second", "third"):
         flow = flow.approve(f"The {name}?", name=name)
@@ -132,7 +124,7 @@ async def test_gates_follow_each_other(client: AsyncClient, start_worker: StartW
     assert (await run.result(timeout=10))["by"] == ["third"]
 
 
-async def test_a_rejection_fails_the_run(client: AsyncClient) -> None:
+async def test_a_rejection_fails_the_run(client):
     run = await client.submit(SETUP, {}, id="run-1")
 
     await client.approvals.decide("run-1:setup", "reject", by="ann")
@@ -141,9 +133,7 @@ async def test_a_rejection_fails_the_run(client: AsyncClient) -> None:
         await run.result(timeout=10)
 
 
-async def test_what_was_done_before_a_gate_is_not_done_again(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_what_was_done_before_a_gate_is_not_done_again(client, start_worker):
     sent: list[str] = []
 
     @task
@@ -162,7 +152,7 @@ async def test_what_was_done_before_a_gate_is_not_done_again(
     assert sent == ["mail"]
 
 
-async def test_of_two_answers_one_counts(client: AsyncClient) -> None:
+async def test_of_two_answers_one_counts(client):
     await client.submit(GATED, 1, id="run-1")
 
     answers = await asyncio.gather(
@@ -173,9 +163,7 @@ async def test_of_two_answers_one_counts(client: AsyncClient) -> None:
     assert sum(isinstance(answer, ApprovalDecided) for answer in answers) == 1
 
 
-async def test_what_was_asked_and_answered_is_kept(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_what_was_asked_and_answered_is_kept(client, start_worker):
     await start_worker(flows=[GATED])
     run = await client.submit(GATED, 1, id="run-1")
     await client.approvals.decide("run-1:gate", "approve", by="ann", note="as agreed")
@@ -187,14 +175,12 @@ async def test_what_was_asked_and_answered_is_kept(
     assert (record.title, answer.by, answer.note) == ("Go on?", "ann", "as agreed")
 
 
-async def test_an_approval_that_there_is_not_is_refused(client: AsyncClient) -> None:
+async def test_an_approval_that_there_is_not_is_refused(client):
     with pytest.raises(ApprovalNotFound):
         await client.approvals.decide("6d0ad2f0-7a3c-4a0e-9b8e-0f6f0f1c2d3e:gate", "approve")
 
 
-async def test_a_report_is_the_output_of_its_node(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_report_is_the_output_of_its_node(client, start_worker):
     await start_worker(flows=[AGENT])
     run = await client.submit(AGENT, 7)
     await until(run, RunStatus.WAITING)
@@ -204,9 +190,7 @@ async def test_a_report_is_the_output_of_its_node(
     assert await run.result(timeout=10) == {"text": "found"}
 
 
-async def test_a_failed_report_fails_the_node(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_failed_report_fails_the_node(client, start_worker):
     patient = Flow("patient").then(dispatch, retries=Retry(1, first=0)).build()
     await start_worker(flows=[AGENT, patient])
     strict = await client.submit(AGENT, 7)
@@ -228,9 +212,7 @@ async def test_a_failed_report_fails_the_node(
     assert await run.result(timeout=10) == 2
 
 
-async def test_a_silent_runtime_meets_a_deadline(
-    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
-) -> None:
+async def test_a_silent_runtime_meets_a_deadline(client, start_worker, clock):
     flow = (
         Flow("late")
         .then(dispatch, on_timeout="late")
@@ -247,9 +229,7 @@ async def test_a_silent_runtime_meets_a_deadline(
     assert "tell" in await run.outputs()
 
 
-async def test_a_cancelled_run_stops_its_bodies(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_cancelled_run_stops_its_bodies(client, start_worker):
     gate = Gate()
 
     @task
@@ -270,9 +250,7 @@ async def test_a_cancelled_run_stops_its_bodies(
     assert await run.outputs() == {}
 
 
-async def test_a_late_report_changes_nothing(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_late_report_changes_nothing(client, start_worker):
     await start_worker(flows=[AGENT])
     run = await client.submit(AGENT, 7)
     await until(run, RunStatus.WAITING)
@@ -284,9 +262,7 @@ async def test_a_late_report_changes_nothing(
     assert await run.status() is RunStatus.CANCELLED
 
 
-async def test_children_are_cancelled_with_their_parent(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_children_are_cancelled_with_their_parent(client, start_worker):
     parent = Flow("parent").map(GATED, name="agents").build()
     await start_worker(flows=[parent])
     run = await client.submit(parent, [1, 2])
@@ -298,9 +274,7 @@ async def test_children_are_cancelled_with_their_parent(
     assert [child.status for child in children] == [RunStatus.CANCELLED] * 2
 
 
-async def test_a_cancelled_run_goes_on_where_it_was(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_cancelled_run_goes_on_where_it_was(client, start_worker):
     called: list[Any] = []
 
     @task
@@ -320,7 +294,7 @@ async def test_a_cancelled_run_goes_on_where_it_was(
     assert called == [7]
 
 
-async def test_a_timeout_is_enforced(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_a_timeout_is_enforced(client, start_worker):
     @task(timeout="20ms")
     async def hang(_: Any, ctx: AsyncContext = CONTEXT) -> None:
         await ctx.abort_signal.wait_async()
@@ -333,9 +307,7 @@ async def test_a_timeout_is_enforced(client: AsyncClient, start_worker: StartWor
         await run.result(timeout=10)
 
 
-async def test_a_missing_version_is_not_replaced_by_another(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_missing_version_is_not_replaced_by_another(client, start_worker):
     live = Flow("agent").then(keep).build()
     pinned = Flow("agent").then(keep).then(keep, name="again").build()
     await start_worker(flows=[live])
@@ -349,14 +321,12 @@ async def test_a_missing_version_is_not_replaced_by_another(
     assert finding.args["flow"] == f"agent@{pinned.version}"
 
 
-async def test_an_unknown_kind_is_refused_with_the_nearest_name() -> None:
+async def test_an_unknown_kind_is_refused_with_the_nearest_name():
     with pytest.raises(InvalidFlow, match="'http'"):
         Flow("typo").use("htp", {"url": "https://example.org"}).build()
 
 
-async def test_runs_at_the_runtime_hold_no_slots(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_runs_at_the_runtime_hold_no_slots(client, start_worker):
     await start_worker(flows=[AGENT], tasks=[keep], concurrency=4)
     runs = [await client.submit(AGENT, number) for number in range(6)]
     for run in runs:
@@ -365,9 +335,7 @@ async def test_runs_at_the_runtime_hold_no_slots(
     assert await (await client.enqueue(keep, "mail")).result(timeout=10) == "mail"
 
 
-async def test_a_trigger_starts_a_run_named_after_it(
-    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
-) -> None:
+async def test_a_trigger_starts_a_run_named_after_it(client, start_worker, clock):
     flow = Flow("digest").then(keep).build()
     await client.schedules.save("nightly", flow, cron="0 3 * * *", input=7)
     clock.advance(timedelta(days=1))
@@ -383,7 +351,7 @@ async def test_a_trigger_starts_a_run_named_after_it(
     assert await client.runs.handle("nightly@2030-01-01T03:00:00Z").result(timeout=10) == 7
 
 
-async def test_a_queue_is_paused_alone(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_a_queue_is_paused_alone(client, start_worker):
     await start_worker(tasks=[keep], queues=["mail", "blog"])
     await client.queues.pause("blog", by="ann")
     held = await client.enqueue(keep.options(queue="blog"), 1)

@@ -13,12 +13,12 @@ CLAIMS = [pytest.param(Claims(system), id=system) for system in SYSTEMS]
 
 
 @pytest.mark.parametrize("claims", CLAIMS)
-def test_every_behaviour_names_its_test_and_every_test_its_behaviour(claims: Claims) -> None:
+def test_every_behaviour_names_its_test_and_every_test_its_behaviour(claims):
     assert sorted(map(str, claims.named_tests())) == sorted(claims.existing_tests())
 
 
 @pytest.mark.parametrize("claims", CLAIMS)
-def test_our_words_are_those_of_the_glossary(claims: Claims) -> None:
+def test_our_words_are_those_of_the_glossary(claims):
     glossary = page("docs/concepts/glossary.md").text
     known = {
         word.strip()
@@ -30,7 +30,7 @@ def test_our_words_are_those_of_the_glossary(claims: Claims) -> None:
 
 
 @pytest.mark.parametrize("claims", CLAIMS)
-def test_our_calls_exist_with_what_they_are_shown_to_take(claims: Claims) -> None:
+def test_our_calls_exist_with_what_they_are_shown_to_take(claims):
     calls = claims.our_calls()
 
     assert [fault for call in calls if (fault := fault_of_call(call))] == []
@@ -38,7 +38,7 @@ def test_our_calls_exist_with_what_they_are_shown_to_take(claims: Claims) -> Non
 
 
 @pytest.mark.parametrize("claims", CLAIMS)
-def test_our_settings_have_the_defaults_that_are_shown(claims: Claims) -> None:
+def test_our_settings_have_the_defaults_that_are_shown(claims):
     settings = claims.our_settings()
 
     faults = [fault_of_call(each, with_defaults=True) for each in settings]
@@ -46,7 +46,7 @@ def test_our_settings_have_the_defaults_that_are_shown(claims: Claims) -> None:
     assert settings != []
 
 
-def test_every_page_about_a_system_is_checked() -> None:
+def test_every_page_about_a_system_is_checked():
     pages = {path.stem for path in ROOT.glob("docs/coming-from/*.md")}
 
     assert pages == set(SYSTEMS)
@@ -55,9 +55,9 @@ def test_every_page_about_a_system_is_checked() -> None:
 @pytest.mark.parametrize(
     "call", ["client.sumbit(flow)", "client.submit(flow, ident=…)", "job.outcome", "Worker(lese=…)"]
 )
-def test_a_wrong_call_is_found_out(call: str) -> None:
+def test_a_wrong_call_is_found_out(call):
     assert fault_of_call(call) is not None
 
 
-def test_a_wrong_default_is_found_out() -> None:
+def test_a_wrong_default_is_found_out():
     assert fault_of_call('Worker(lease="5m")', with_defaults=True) is not None

@@ -11,7 +11,6 @@ import pytest
 from perdure import (
     CONTEXT,
     ApprovalDecided,
-    AsyncClient,
     AsyncContext,
     AsyncJobQueue,
     ClaimLost,
@@ -26,13 +25,10 @@ from perdure import (
     run_flow_async,
     task,
 )
-from perdure.clock import ManualClock
 from perdure.model.event import NewEvent
 from perdure.model.ids import RunId
 from perdure.model.run import RunCommit
-from perdure.store.contract import Store
 from tests.client.runs import until
-from tests.docs.coming_from.conftest import StartWorker
 from tests.worker.harness import Gate, soon
 
 MINUTE = timedelta(minutes=1)
@@ -49,14 +45,14 @@ async def claimed(queue: AsyncJobQueue, worker: str = "worker-1") -> QueuedJob:
     return job
 
 
-async def test_the_most_urgent_and_then_the_oldest_is_claimed_first(queue: AsyncJobQueue) -> None:
+async def test_the_most_urgent_and_then_the_oldest_is_claimed_first(queue):
     for payload, priority in [("c", 3), ("a", 1), ("d", 3), ("b", 1)]:
         await queue.enqueue("work", payload, priority=priority)
 
     assert [(await claimed(queue)).payload for _ in range(4)] == ["a", "b", "c", "d"]
 
 
-async def test_waiting_makes_up_for_priority(queue: AsyncJobQueue, clock: ManualClock) -> None:
+async def test_waiting_makes_up_for_priority(queue, clock):
     await queue.enqueue("work", "old", priority=4)
     clock.advance(timedelta(minutes=6))
     await queue.enqueue("work", "new", priority=3)
@@ -64,7 +60,7 @@ async def test_waiting_makes_up_for_priority(queue: AsyncJobQueue, clock: Manual
     assert (await claimed(queue)).payload == "old"
 
 
-async def test_an_attempt_counts_from_its_claim(queue: AsyncJobQueue, clock: ManualClock) -> None:
+async def test_an_attempt_counts_from_its_claim(queue, clock):
     await queue.enqueue("work", 1)
 
     first = await claimed(queue)
@@ -75,9 +71,7 @@ async def test_an_attempt_counts_from_its_claim(queue: AsyncJobQueue, clock: Man
     assert (first.attempt, second.attempt) == (1, 2)
 
 
-async def test_nack_waits_longer_each_time_and_ends_in_the_dead_letter(
-    queue: AsyncJobQueue, clock: ManualClock
-) -> None:
+async def test_nack_waits_longer_each_time_and_ends_in_the_dead_letter(queue, clock):
     id = await queue.enqueue("work", 1, max_attempts=3)
 
     for seconds in (1, 2):
@@ -88,7 +82,7 @@ async def test_nack_waits_longer_each_time_and_ends_in_the_dead_letter(
     assert await queue.nack(await claimed(queue), "over") is Status.DEAD
 
 
-async def test_release_parks_a_job_without_costing_an_attempt(queue: AsyncJobQueue) -> None:
+async def test_release_parks_a_job_without_costing_an_attempt(queue):
     id = await queue.enqueue("work", 1)
 
     assert await queue.release(await claimed(queue)) is Status.PAUSED
@@ -98,9 +92,7 @@ async def test_release_parks_a_job_without_costing_an_attempt(queue: AsyncJobQue
     assert (await claimed(queue)).attempt == 1
 
 
-async def test_a_job_of_a_silent_worker_is_taken_over(
-    queue: AsyncJobQueue, clock: ManualClock
-) -> None:
+async def test_a_job_of_a_silent_worker_is_taken_over(queue, clock):
     await queue.enqueue("work", 1)
     held = await claimed(queue)
     assert await queue.dequeue("worker-2") is None
@@ -111,9 +103,7 @@ async def test_a_job_of_a_silent_worker_is_taken_over(
     assert (await claimed(queue, "worker-2")).id == held.id
 
 
-async def test_a_worker_that_lost_its_job_writes_nothing(
-    queue: AsyncJobQueue, clock: ManualClock
-) -> None:
+async def test_a_worker_that_lost_its_job_writes_nothing(queue, clock):
     await queue.enqueue("work", 1)
     slow = await claimed(queue)
     clock.advance(2 * MINUTE)
@@ -130,7 +120,7 @@ async def test_a_worker_that_lost_its_job_writes_nothing(
     assert (await queue.get_job(quick.id)).result == "in time"
 
 
-async def test_depth_tells_how_many_there_are_in_each_status(queue: AsyncJobQueue) -> None:
+async def test_depth_tells_how_many_there_are_in_each_status(queue):
     for number in range(4):
         await queue.enqueue("work", number, max_attempts=1)
     await queue.ack(await claimed(queue))
@@ -147,9 +137,7 @@ async def test_depth_tells_how_many_there_are_in_each_status(queue: AsyncJobQueu
     }
 
 
-async def test_a_failed_run_is_final_until_somebody_retries_it(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_failed_run_is_final_until_somebody_retries_it(client, start_worker):
     calls: list[str] = []
 
     @task
@@ -175,9 +163,7 @@ async def test_a_failed_run_is_final_until_somebody_retries_it(
     assert calls == ["first", "second", "second"]
 
 
-async def test_a_run_goes_on_after_its_worker_is_gone(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_run_goes_on_after_its_worker_is_gone(client, start_worker):
     calls: list[str] = []
     gate = Gate()
 
@@ -204,7 +190,7 @@ async def test_a_run_goes_on_after_its_worker_is_gone(
     assert calls == ["first", "second", "second"]
 
 
-async def test_a_log_that_cannot_be_read_is_refused(client: AsyncClient, store: Store) -> None:
+async def test_a_log_that_cannot_be_read_is_refused(client, store):
     flow = Flow("work").wait_for_signal("go").build()
     run = await client.submit(flow, 7)
     broken = RunCommit(
@@ -221,7 +207,7 @@ async def test_a_log_that_cannot_be_read_is_refused(client: AsyncClient, store: 
         await client.runs.cancel(run.id)
 
 
-async def test_the_idempotency_key_names_run_node_and_iteration() -> None:
+async def test_the_idempotency_key_names_run_node_and_iteration():
     keys: list[str] = []
 
     @task
@@ -234,9 +220,7 @@ async def test_the_idempotency_key_names_run_node_and_iteration() -> None:
     assert keys == ["count:1", "count:2"]
 
 
-async def test_a_run_that_waits_for_a_person_holds_no_worker(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_run_that_waits_for_a_person_holds_no_worker(client, start_worker):
     asking = Flow("asking").approve("Go on?", name="review").then(keep).build()
     await start_worker(flows=[asking], tasks=[keep], concurrency=1)
     run = await client.submit(asking, 7)
@@ -248,9 +232,7 @@ async def test_a_run_that_waits_for_a_person_holds_no_worker(
     assert await run.status() is RunStatus.WAITING
 
 
-async def test_an_answer_lets_the_run_go_on_and_counts_once(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_an_answer_lets_the_run_go_on_and_counts_once(client, start_worker):
     asking = Flow("asking").approve("Go on?", name="review").then(keep).build()
     await start_worker(flows=[asking])
     run = await client.submit(asking, 7, id="order-7")
@@ -262,9 +244,7 @@ async def test_an_answer_lets_the_run_go_on_and_counts_once(
     assert (await run.result(timeout=10))["by"] == ["ann"]
 
 
-async def test_the_data_of_an_answer_reaches_the_next_node(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_the_data_of_an_answer_reaches_the_next_node(client, start_worker):
     form = {"type": "object", "properties": {"amount": {"type": "integer"}}}
     asking = Flow("asking").approve("Pay?", name="review", form=form).then(keep).build()
     await start_worker(flows=[asking])
@@ -275,9 +255,7 @@ async def test_the_data_of_an_answer_reaches_the_next_node(
     assert (await run.result(timeout=10))["data"] == {"amount": 90, "to": "Ada"}
 
 
-async def test_a_deadline_passes_without_anybody_resuming_the_run(
-    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
-) -> None:
+async def test_a_deadline_passes_without_anybody_resuming_the_run(client, start_worker, clock):
     asking = (
         Flow("asking")
         .approve("Go on?", name="review", deadline="1h", on_timeout="late")
@@ -291,9 +269,7 @@ async def test_a_deadline_passes_without_anybody_resuming_the_run(
     assert (await run.result(timeout=10))["timed_out"] is True
 
 
-async def test_a_stop_gives_back_what_it_could_not_finish(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_stop_gives_back_what_it_could_not_finish(client, start_worker):
     gate = Gate()
 
     @task
@@ -312,9 +288,7 @@ async def test_a_stop_gives_back_what_it_could_not_finish(
     assert await job.result(timeout=10) == 1
 
 
-async def test_each_item_of_a_map_is_committed_by_itself(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_each_item_of_a_map_is_committed_by_itself(client, start_worker):
     called: list[int] = []
 
     @task
@@ -335,9 +309,7 @@ async def test_each_item_of_a_map_is_committed_by_itself(
     assert called == [1, 2, 2, 3]
 
 
-async def test_branches_run_at_the_same_time(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_branches_run_at_the_same_time(client, start_worker):
     meeting = asyncio.Barrier(2)
 
     @task
@@ -357,7 +329,7 @@ async def test_branches_run_at_the_same_time(
     assert await run.result(timeout=10) == {"left": 7, "right": 7}
 
 
-async def test_a_loop_has_a_bound_and_a_cycle_is_refused(client: AsyncClient) -> None:
+async def test_a_loop_has_a_bound_and_a_cycle_is_refused(client):
     endless = Flow("endless").loop(keep, until=lambda _: False, max_iterations=3).build()
     with pytest.raises(RunFailed, match="LoopExhausted"):
         await run_flow_async(endless, 1)
@@ -366,9 +338,7 @@ async def test_a_loop_has_a_bound_and_a_cycle_is_refused(client: AsyncClient) ->
         Flow("round").node("a", keep, after="b").node("b", keep, after="a").build()
 
 
-async def test_undo_tasks_run_in_reverse_when_a_run_fails(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_undo_tasks_run_in_reverse_when_a_run_fails(client, start_worker):
     undone: list[str] = []
 
     @task
@@ -394,9 +364,7 @@ async def test_undo_tasks_run_in_reverse_when_a_run_fails(
     assert undone == ["car", "flight"]
 
 
-async def test_a_fork_has_the_past_of_its_run_with_changed_outputs(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_fork_has_the_past_of_its_run_with_changed_outputs(client, start_worker):
     flow = Flow("sum").then(keep, name="first").then(lambda value: value + 1, name="second").build()
     await start_worker(flows=[flow])
     run = await client.submit(flow, 1)

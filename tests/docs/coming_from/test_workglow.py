@@ -12,7 +12,6 @@ from perdure import (
     CONTEXT,
     AsyncClient,
     AsyncContext,
-    AsyncJobQueue,
     Concurrency,
     InvalidInput,
     JobCancelled,
@@ -27,10 +26,7 @@ from perdure import (
     Status,
     task,
 )
-from perdure.clock import ManualClock
-from perdure.store.contract import Store
 from perdure.worker.events import AttemptRetried
-from tests.docs.coming_from.conftest import StartWorker
 from tests.worker.harness import Gate, until
 
 HOUR = timedelta(hours=1)
@@ -57,9 +53,7 @@ async def is_active(client: AsyncClient, id: str) -> bool:
     return (await client.jobs.get(id)).status is Status.ACTIVE
 
 
-async def test_another_client_waits_for_the_result(
-    client: AsyncClient, store: Store, start_worker: StartWorker
-) -> None:
+async def test_another_client_waits_for_the_result(client, store, start_worker):
     job = await client.enqueue(keep, 7)
     async with AsyncClient(store) as other:
         waiting = asyncio.create_task(other.jobs.handle(job.id).result(timeout=10))
@@ -68,7 +62,7 @@ async def test_another_client_waits_for_the_result(
         assert await waiting == 7
 
 
-async def test_all_who_wait_are_told(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_all_who_wait_are_told(client, start_worker):
     job = await client.enqueue(keep, 7)
     waiting = [asyncio.create_task(job.result(timeout=10)) for _ in range(3)]
 
@@ -77,16 +71,14 @@ async def test_all_who_wait_are_told(client: AsyncClient, start_worker: StartWor
     assert await asyncio.gather(*waiting) == [7, 7, 7]
 
 
-async def test_a_batch_is_all_or_none(client: AsyncClient) -> None:
+async def test_a_batch_is_all_or_none(client):
     with pytest.raises(InvalidInput):
         await client.enqueue_many(number, [1, 2, "three"])
 
     assert await client.jobs.count() == 0
 
 
-async def test_one_live_job_has_a_fingerprint(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_one_live_job_has_a_fingerprint(client, start_worker):
     first = await client.enqueue(keep.options(fingerprint="one"), 1)
     second = await client.enqueue(keep.options(fingerprint="one"), 2)
     assert (second.id, second.is_new) == (first.id, False)
@@ -97,9 +89,7 @@ async def test_one_live_job_has_a_fingerprint(
     assert (await client.enqueue(keep.options(fingerprint="one"), 3)).is_new
 
 
-async def test_a_kept_result_is_found_by_its_input(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_kept_result_is_found_by_its_input(client, start_worker):
     await start_worker(tasks=[keep])
     await (await client.enqueue(keep, {"a": 1, "b": {"x": 1, "y": 2}})).result(timeout=10)
 
@@ -108,9 +98,7 @@ async def test_a_kept_result_is_found_by_its_input(
     assert found == {"a": 1, "b": {"x": 1, "y": 2}}
 
 
-async def test_a_job_is_not_claimed_before_its_time(
-    client: AsyncClient, queue: AsyncJobQueue, clock: ManualClock
-) -> None:
+async def test_a_job_is_not_claimed_before_its_time(client, queue, clock):
     job = await client.enqueue(keep.options(run_at=clock() + HOUR), 1)
     assert await queue.dequeue("worker-1") is None
 
@@ -121,9 +109,7 @@ async def test_a_job_is_not_claimed_before_its_time(
     assert claimed.id == job.id
 
 
-async def test_a_deadline_holds_while_a_job_waits_and_while_it_runs(
-    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
-) -> None:
+async def test_a_deadline_holds_while_a_job_waits_and_while_it_runs(client, start_worker, clock):
     waiting = await client.enqueue(keep.options(deadline="1h", delay="50m"), 1)
     clock.advance(HOUR)
     running = await client.enqueue(until_aborted.options(deadline="30ms"))
@@ -136,9 +122,7 @@ async def test_a_deadline_holds_while_a_job_waits_and_while_it_runs(
             await job.result(timeout=10)
 
 
-async def test_an_exception_is_retried_only_if_the_task_has_retries(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_an_exception_is_retried_only_if_the_task_has_retries(client, start_worker):
     @task
     async def plain() -> None:
         raise ValueError("no luck")
@@ -158,9 +142,7 @@ async def test_an_exception_is_retried_only_if_the_task_has_retries(
     assert attempts == [1, 2]
 
 
-async def test_retry_later_waits_until_its_moment(
-    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
-) -> None:
+async def test_retry_later_waits_until_its_moment(client, start_worker, clock):
     at = clock() + HOUR
 
     @task
@@ -179,9 +161,7 @@ async def test_retry_later_waits_until_its_moment(
     assert await job.result(timeout=10) == 2
 
 
-async def test_n_retries_are_n_plus_one_executions(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_n_retries_are_n_plus_one_executions(client, start_worker):
     executions: list[int] = []
 
     @task(retries=Retry(3, first=0))
@@ -196,9 +176,7 @@ async def test_n_retries_are_n_plus_one_executions(
     assert executions == [1, 2, 3, 4]
 
 
-async def test_the_errors_of_all_attempts_are_kept(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_the_errors_of_all_attempts_are_kept(client, start_worker):
     @task(retries=Retry(1, first=0))
     async def work(ctx: AsyncContext = CONTEXT) -> None:
         raise ValueError(f"number {ctx.attempt}")
@@ -212,9 +190,7 @@ async def test_the_errors_of_all_attempts_are_kept(
     assert kept == ["number 1", "number 2"]
 
 
-async def test_a_permanent_error_is_not_retried(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_permanent_error_is_not_retried(client, start_worker):
     @task(retries=5)
     async def work() -> None:
         raise Permanent("the password is wrong")
@@ -227,9 +203,7 @@ async def test_a_permanent_error_is_not_retried(
     assert (await job.record()).attempt == 1
 
 
-async def test_the_client_sees_type_message_and_traceback(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_the_client_sees_type_message_and_traceback(client, start_worker):
     @task
     async def work() -> None:
         try:
@@ -248,7 +222,7 @@ async def test_the_client_sees_type_message_and_traceback(
     assert [cause.type for cause in failure.causes] == ["KeyError"]
 
 
-async def test_a_waiting_job_is_aborted_at_once(client: AsyncClient) -> None:
+async def test_a_waiting_job_is_aborted_at_once(client):
     job = await client.enqueue(keep, 1)
 
     await job.cancel()
@@ -256,9 +230,7 @@ async def test_a_waiting_job_is_aborted_at_once(client: AsyncClient) -> None:
     assert await job.status() is Status.CANCELLED
 
 
-async def test_a_running_job_is_told_to_stop(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_running_job_is_told_to_stop(client, start_worker):
     await start_worker(tasks=[until_aborted])
     job = await client.enqueue(until_aborted)
     await until(lambda: is_active(client, job.id))
@@ -269,7 +241,7 @@ async def test_a_running_job_is_told_to_stop(
         await job.result(timeout=10)
 
 
-async def test_finished_is_final(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_finished_is_final(client, start_worker):
     await start_worker(tasks=[keep])
     job = await client.enqueue(keep, 7)
     await job.result(timeout=10)
@@ -279,7 +251,7 @@ async def test_finished_is_final(client: AsyncClient, start_worker: StartWorker)
     assert await job.result(timeout=10) == 7
 
 
-async def test_a_group_is_aborted_and_no_other(client: AsyncClient) -> None:
+async def test_a_group_is_aborted_and_no_other(client):
     july = await client.enqueue_many(keep.options(group="july"), [1, 2])
     august = await client.enqueue_many(keep.options(group="august"), [3, 4])
 
@@ -289,9 +261,7 @@ async def test_a_group_is_aborted_and_no_other(client: AsyncClient) -> None:
     assert [await job.status() for job in august] == [Status.WAITING] * 2
 
 
-async def test_a_disabled_job_does_not_run_until_it_is_enabled(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_disabled_job_does_not_run_until_it_is_enabled(client, start_worker):
     job = await client.enqueue(keep, 7)
     await client.jobs.disable(job.id)
     await start_worker(tasks=[keep])
@@ -304,7 +274,7 @@ async def test_a_disabled_job_does_not_run_until_it_is_enabled(
     assert await job.result(timeout=10) == 7
 
 
-async def test_progress_is_kept_and_told(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_progress_is_kept_and_told(client, start_worker):
     await start_worker(tasks=[until_aborted])
     job = await client.enqueue(until_aborted)
 
@@ -317,7 +287,7 @@ async def test_progress_is_kept_and_told(client: AsyncClient, start_worker: Star
     assert (kept.percent, kept.message, kept.details) == (50, "half way", {"page": 3})
 
 
-async def test_a_limit_holds_over_workers(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_a_limit_holds_over_workers(client, start_worker):
     gate = Gate()
 
     @task(limits=[Concurrency(2)])
@@ -335,9 +305,7 @@ async def test_a_limit_holds_over_workers(client: AsyncClient, start_worker: Sta
     assert await client.jobs.results(jobs, timeout=10) == [None] * 4
 
 
-async def test_a_closed_limit_holds_for_everybody(
-    client: AsyncClient, start_worker: StartWorker, clock: ManualClock
-) -> None:
+async def test_a_closed_limit_holds_for_everybody(client, start_worker, clock):
     called: list[str] = []
 
     @task(limits=[Rate(100, per="1s", key="mailer")])
@@ -359,8 +327,8 @@ async def test_a_closed_limit_holds_for_everybody(
 
 
 async def test_a_dead_workers_job_is_taken_over_without_costing_a_retry(
-    client: AsyncClient, queue: AsyncJobQueue, start_worker: StartWorker, clock: ManualClock
-) -> None:
+    client, queue, start_worker, clock
+):
     job = await client.enqueue(keep.options(max_attempts=1), 7)
     assert await queue.dequeue("a worker that dies", lease="1m") is not None
 
@@ -370,7 +338,7 @@ async def test_a_dead_workers_job_is_taken_over_without_costing_a_retry(
     assert await job.result(timeout=10) == 7
 
 
-async def test_a_stop_fails_nothing(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_a_stop_fails_nothing(client, start_worker):
     gate = Gate()
 
     @task
@@ -388,9 +356,7 @@ async def test_a_stop_fails_nothing(client: AsyncClient, start_worker: StartWork
     assert await job.status() is Status.COMPLETED
 
 
-async def test_a_completed_job_may_be_removed_at_once(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_completed_job_may_be_removed_at_once(client, start_worker):
     await start_worker(tasks=[keep], keep_completed=0)
     job = await client.enqueue(keep, 7)
 
@@ -404,9 +370,7 @@ async def test_a_completed_job_may_be_removed_at_once(
         await client.jobs.get(job.id)
 
 
-async def test_a_worker_is_scaled_while_it_runs(
-    client: AsyncClient, start_worker: StartWorker
-) -> None:
+async def test_a_worker_is_scaled_while_it_runs(client, start_worker):
     gate = Gate()
 
     @task
@@ -423,7 +387,7 @@ async def test_a_worker_is_scaled_while_it_runs(
     assert await client.jobs.results(jobs, timeout=10) == [None] * 3
 
 
-async def test_a_worker_counts_what_it_did(client: AsyncClient, start_worker: StartWorker) -> None:
+async def test_a_worker_counts_what_it_did(client, start_worker):
     @task(retries=Retry(1, first=0))
     async def work(ctx: AsyncContext, succeed_at: int) -> None:
         if ctx.attempt < succeed_at:
@@ -441,9 +405,7 @@ async def test_a_worker_counts_what_it_did(client: AsyncClient, start_worker: St
 
 
 @pytest.mark.parametrize("value", [0, "", False, [], {}, None], ids=repr)
-async def test_empty_results_come_back_as_they_were(
-    client: AsyncClient, start_worker: StartWorker, value: Any
-) -> None:
+async def test_empty_results_come_back_as_they_were(client, start_worker, value):
     await start_worker(tasks=[keep])
     result = await (await client.enqueue(keep, value)).result(timeout=10)
 
