@@ -19,7 +19,7 @@ from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.store.lifecycle import Operation
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.store import MemoryStore
-from perdure.worker import leases
+from perdure.worker import lease_renewal
 from perdure.worker.events import AttemptLost, AttemptRequeued, AttemptStarted
 from tests.worker.harness import Gate
 
@@ -202,7 +202,7 @@ class SlowJobs(MemoryJobs):
 async def test_leases_are_renewed_again_when_the_store_stays_silent(
     memory_url, start_worker, monkeypatch
 ):
-    monkeypatch.setattr(leases, "ANSWER_SECONDS_MIN", 0.5)
+    monkeypatch.setattr(lease_renewal, "ANSWER_SECONDS_MIN", 0.5)
     gate = Gate()
 
     @task
