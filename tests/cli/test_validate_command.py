@@ -119,12 +119,12 @@ def test_flows_that_it_starts_are_those_of_the_code(perdure, here):
 def test_kinds_are_those_of_the_module(perdure, here):
     (here / "own_kinds.py").write_text(
         "from perdure import task\n"
-        "from perdure.tasks.node_type import Kind, Settings\n"
+        "from perdure.tasks.node_type import NodeConfig, NodeType\n"
         "@task\n"
         "def fetch(x): ...\n"
-        "class Shout(Kind):\n"
+        "class Shout(NodeType):\n"
         "    name = 'shout'\n"
-        "    class Config(Settings):\n"
+        "    class Config(NodeConfig):\n"
         "        text: str\n"
         "    def execute(self, config, ctx):\n"
         "        return config.text.upper()\n",
