@@ -17,7 +17,7 @@ from perdure.tasks.options import CallOptions
 from tests.docs.pages import ROOT, Page
 
 SYSTEMS = ["cycgraph", "sayiir", "workglow", "agent-swarm", "cinatra"]
-BEHAVIOUR = "Behaviour by behaviour"
+BEHAVIOR = "Behavior"
 
 _MARK = re.compile(r"<!-- test: (\w+) -->")
 _CODE = re.compile(r"`([^`]+)`")
@@ -63,7 +63,7 @@ class Claims:
 
     def named_tests(self) -> list[str | None]:
         """Of each row about a behaviour, the test that runs its claim."""
-        rows = self.page.table_under(BEHAVIOUR)
+        rows = self.page.table_under(BEHAVIOR)
         marks = [_MARK.findall(row[-1]) for row in rows]
         return [found[0] if len(found) == 1 else None for found in marks]
 
