@@ -61,7 +61,7 @@ def test_every_port_is_there(name):
 
 
 def test_every_member_of_a_kind_is_there():
-    rows = PAGE.table_under("What else a node type may say")
+    rows = PAGE.table_under("Node type members")
 
     told = {cell.strip("`").partition("(")[0] for cell, _ in rows}
     public = {
