@@ -35,7 +35,7 @@ from tests.engine.graphs import (
 from tests.engine.played import Played
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "lifecycle.md"
-JOBS, RUNS = PAGE.read_text().split("\n## The life of a run\n")
+JOBS, RUNS = PAGE.read_text().split("\n## Run lifecycle\n")
 NEW = ""
 Transition = tuple[str, str, str]
 
