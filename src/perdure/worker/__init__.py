@@ -13,8 +13,8 @@ The protocol, from claim to commit (``runner.py`` holds the story together):
    next node can run here, the same job continues in place, under the same claim and in the same
    slot: ``runner.ended``, ``runner.may_continue`` and ``runner.settled`` are the three calls of one
    step.
-4. **Renew** (``lease_renewal``). A thread of its own renews the leases of all held jobs. A job is held
-   from its claim until its outcome is stored.
+4. **Renew** (``lease_renewal``). A separate thread renews the leases of all held jobs. A job is
+   held from its claim until its outcome is stored.
 5. **Stop** (``service``). Claim nothing more, requeue what has not started, let bodies finish
    within the grace period, requeue the rest, flush the commits, sign off.
 
