@@ -24,7 +24,7 @@ TYPED := src bench examples proof tests conftest.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fuzz check format docs bench bench-compare chaos simulate simulate-mutants clean
+.PHONY: help install demo test test-all test-rest run-tests fuzz check format docs bench bench-compare chaos simulate simulate-mutants clean
 
 help: ## Show this list
 	@echo "Perdure: make <target>"
@@ -35,11 +35,20 @@ install: $(DEV) ## Create .venv with everything that development needs
 demo: $(RUNTIME) ## Watch a flow on three worker processes, one of which is killed
 	@$(PY) -m perdure.demo
 
-test: $(DEV) ## Run all tests, on memory, SQLite and a real PostgreSQL
+test: $(DEV) ## Run the tests, on memory, SQLite and a real PostgreSQL
+	@$(MAKE) --no-print-directory run-tests STORES=one
+
+test-all: $(DEV) ## Run every test on every store
+	@$(MAKE) --no-print-directory run-tests STORES=all
+
+test-rest: $(DEV) ## Run the cases of test-all that test leaves out
+	@$(MAKE) --no-print-directory run-tests STORES=rest
+
+run-tests:
 	@echo "==> Looking for PostgreSQL"
 	@$(PY) tests/postgres_server.py
 	@echo "==> Running the tests in $(WORKERS) processes"
-	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --stores=$(STORES) $(ARGS)
 
 fuzz: $(DEV) ## Try bad input of every kind for some minutes (ARGS="--seconds 600")
 	@$(PY) -m proof.fuzz $(ARGS)

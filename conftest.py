@@ -6,12 +6,15 @@ Under pytest-xdist the controller starts the server and tells its workers the UR
 from __future__ import annotations
 
 import gc
+import re
 import secrets
 import shutil
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -26,6 +29,19 @@ settings.register_profile("perdure", deadline=None, derandomize=True)
 settings.load_profile("perdure")
 
 SHARED_SERVER = pytest.StashKey[SharedServer]()
+
+STORES = ("memory", "sqlite", "postgres")
+ONE_STORE_EACH = ("tests/client/", "tests/worker/")
+"""Their tests reach a store only through its contract, which is tested on every store by itself."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--stores",
+        choices=("one", "rest", "all"),
+        default="one",
+        help="clients' and workers' tests on one store each (the default), on the others, on all",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,6 +67,40 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.spreading import Spreading
 
     return Spreading(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave each test of clients and workers one store, the same in every run, unless it is marked
+    ``every_store``; or, with ``--stores=rest``, exactly what that leaves out."""
+    wanted = config.getoption("--stores")
+    if wanted == "all":
+        return
+    chosen: list[pytest.Item] = []
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        store, is_its_own = parameters.get("store_url"), True
+        is_on_each = item.get_closest_marker("every_store") is not None
+        if store and item.nodeid.startswith(ONE_STORE_EACH) and not is_on_each:
+            test = re.sub(rf"\b{store}\b", "", item.nodeid)
+            is_its_own = STORES[crc32(test.encode()) % len(STORES)] == store
+        if is_its_own is (wanted == "one"):
+            chosen.append(item)
+    kept = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = chosen
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The files that take longest, so that the suite stays quick."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    if len(seconds) > 10:
+        terminalreporter.section("slowest files")
+        for file, took in sorted(seconds.items(), key=lambda each: -each[1])[:10]:
+            terminalreporter.write_line(f"{took:7.1f}s {file}")
 
 
 def pytest_collection_finish() -> None:
@@ -125,7 +175,7 @@ def bare_sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/work.db"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=STORES)
 def store_url(request: pytest.FixtureRequest) -> str:
     """The URL of an empty store, once for every backend."""
     url: str = request.getfixturevalue(f"{request.param}_url")

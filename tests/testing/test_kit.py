@@ -406,10 +406,10 @@ class TestOnAnEventLoop:
 
 
 @pytest.mark.parametrize(
-    "face, twin", [(Kit, AsyncKit), (KitRun, AsyncKitRun), (KitJob, AsyncKitJob)]
+    "facade, target", [(Kit, AsyncKit), (KitRun, AsyncKitRun), (KitJob, AsyncKitJob)]
 )
-def test_the_faces_have_all_that_their_twins_have(face, target):
+def test_the_facades_have_all_that_they_stand_for(facade, target):
     def names(each: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(each) if not name.startswith("_")}
 
-    assert names(face) - {"client"} == names(target)
+    assert names(facade) - {"client"} == names(target)
