@@ -17,9 +17,9 @@ from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, RetryRun, Trig
 from perdure.model.wait import Report, ReportStatus
 from perdure.operations.run_log import event_type
 from perdure.store.lifecycle import TRANSITIONS, Operation
-from tests.engine.drawing import graphs, worlds
-from tests.engine.driving import Driver
-from tests.engine.graphs import (
+from tests.rules.drawing import graphs, worlds
+from tests.rules.driving import Driver
+from tests.rules.graphs import (
     CHILD,
     approval,
     call,
@@ -32,7 +32,7 @@ from tests.engine.graphs import (
     signal,
     task,
 )
-from tests.engine.played import Played
+from tests.rules.played import Played
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "lifecycle.md"
 JOBS, RUNS = PAGE.read_text().split("\n## Run lifecycle\n")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from perdure.model.event import Event, StoredEvent, encode_event
 from perdure.operations.insight.timeline import timeline_of
 from perdure.render.timeline import Timeline, TimelineRow
-from tests.engine.played import Played
+from tests.rules.played import Played
 
 START = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from perdure.model.graph import Graph
 from perdure.render.diagram import Diagram, NodeMark, diagram_of, diagram_of_run
 from perdure.render.mermaid import mermaid
-from tests.engine.graphs import chain, child, delay, graph, loop, mapped, route, signal, task
-from tests.engine.played import Played
+from tests.rules.graphs import chain, child, delay, graph, loop, mapped, route, signal, task
+from tests.rules.played import Played
 
 
 def drawn(run: Played) -> Diagram:

@@ -12,10 +12,10 @@ from perdure.model.run import LiveType, RunState
 from perdure.operations.insight.timeline import timeline_of
 from perdure.render.diagram import NodeMark
 from perdure.render.timeline import Bar, Doing, Ending, Timeline
-from tests.engine.graphs import approval, chain, child, delay, graph, loop, mapped, signal, task
-from tests.engine.played import RUN, Played
 from tests.render.logs import SECOND, START, row, seconds, stored, timeline
-from tests.replay.recording import LOGS, read
+from tests.rules.graphs import approval, chain, child, delay, graph, loop, mapped, signal, task
+from tests.rules.played import RUN, Played
+from tests.rules.recording import LOGS, read
 
 BESIDE = ("poll", "remind", "notify")
 

@@ -1,0 +1,578 @@
+"""Conditions: what each operator means for each type, and that there always is an answer."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from perdure.diagnostics import render
+from perdure.errors import InvalidInput
+from perdure.expr.condition import (
+    CONDITIONS_MAX,
+    DEPTH_MAX,
+    OPERATORS,
+    AllOf,
+    AnyOf,
+    Comparison,
+    Condition,
+    Negation,
+    condition_data,
+    condition_faults,
+    condition_properties,
+    explain_failure,
+    holds,
+    parse_condition,
+)
+from perdure.expr.pattern import PATTERN_MAX, TEXT_MAX, is_found, pattern_fault, search_cost
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab0"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+properties = st.lists(st.sampled_from(["a", "b", "0"]), min_size=1, max_size=3).map(".".join)
+
+
+def comparisons_with(op: str) -> st.SearchStrategy[dict[str, Any]]:
+    values: st.SearchStrategy[Any] = json_values
+    if op == "exists":
+        values = st.booleans()
+    elif op == "in":
+        values = st.lists(json_values, max_size=3)
+    elif op == "matches":
+        values = st.sampled_from(["", "a", "^b$", "[ab]+", "(a|b)*c"])
+    elif op in ("lt", "le", "gt", "ge"):
+        values = st.integers() | st.text(max_size=3)
+    return st.fixed_dictionaries({"property": properties, "op": st.just(op), "value": values})
+
+
+condition_datas = st.recursive(
+    st.sampled_from(OPERATORS).flatmap(comparisons_with),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(lambda parts: {"all": parts})
+        | st.lists(inner, max_size=3).map(lambda parts: {"any": parts})
+        | inner.map(lambda part: {"not": part})
+    ),
+    max_leaves=6,
+)
+
+
+def compare(actual: Any, op: str, value: Any = True) -> bool:
+    condition = parse_condition({"property": "x.y", "op": op, "value": value})
+    return holds(condition, {"x": {"y": actual}})
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+EQUAL = [
+    (1, 1),
+    (1, 1.0),
+    (-0.0, 0),
+    (2**53 + 1, 2**53 + 1),
+    ("a", "a"),
+    (None, None),
+    (True, True),
+    ([1, {"a": [2.0]}], [1.0, {"a": [2]}]),
+    ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    ([], []),
+]
+
+
+DIFFERENT = [
+    (1, True),
+    (0, False),
+    (1.0, True),
+    ("1", 1),
+    ("", None),
+    (None, 0),
+    (None, False),
+    ([], {}),
+    ([1], [True]),
+    ({"a": 0}, {"a": False}),
+    ({"a": 1}, {"a": 1, "b": None}),
+    ([1, 2], [2, 1]),
+    ([1], 1),
+    ("a", "A"),
+    (2**53 + 1, float(2**53)),
+]
+
+
+class TestEquality:
+    @pytest.mark.parametrize("actual, value", EQUAL)
+    def test_is_that_of_json(self, actual, value):
+        assert compare(actual, "eq", value)
+        assert not compare(actual, "ne", value)
+
+    @pytest.mark.parametrize("actual, value", DIFFERENT)
+    def test_keeps_types_apart(self, actual, value):
+        for one, other in [(actual, value), (value, actual)]:
+            assert not compare(one, "eq", other)
+            assert compare(one, "ne", other)
+
+    def test_compares_what_is_nested_deeper_than_python_calls(self):
+        assert compare(deep(50_000), "eq", deep(50_000))
+        assert not compare(deep(50_000), "eq", deep(50_001))
+
+
+class TestOrder:
+    @pytest.mark.parametrize(
+        "actual, op, value, holds_so",
+        [
+            (1, "lt", 2, True),
+            (2, "lt", 2, False),
+            (2, "le", 2.0, True),
+            (2.5, "gt", 2, True),
+            (2, "ge", 2, True),
+            (1, "ge", 2, False),
+            ("a", "lt", "b", True),
+            ("2031-05-17", "gt", "2031-05-16", True),
+            ("10", "gt", 9, False),
+            (10, "gt", "9", False),
+            (True, "gt", 0, False),
+            (True, "ge", 1, False),
+            (False, "lt", 1, False),
+            (None, "lt", 1, False),
+            (None, "ge", 0, False),
+            ([2], "gt", 1, False),
+            ({}, "le", 1, False),
+        ],
+    )
+    def test_is_among_numbers_and_among_texts(self, actual, op, value, holds_so):
+        assert compare(actual, op, value) is holds_so
+
+
+class TestMembership:
+    @pytest.mark.parametrize(
+        "actual, value, holds_so",
+        [
+            (1, [3, 1.0], True),
+            (1, [True, "1"], False),
+            (None, [None], True),
+            ({"a": 1}, [{"a": 1.0}], True),
+            ("a", [], False),
+        ],
+    )
+    def test_in_a_list_that_is_given(self, actual, value, holds_so):
+        assert compare(actual, "in", value) is holds_so
+
+    @pytest.mark.parametrize(
+        "actual, value, holds_so",
+        [
+            ("order-7", "er-7", True),
+            ("order-7", "", True),
+            ("order-7", 7, False),
+            (["a", 1], 1.0, True),
+            ([True], 1, False),
+            ([[1]], [1], True),
+            (["order"], "ord", False),
+            ({"a": None}, "a", True),
+            ({"a": "b"}, "b", False),
+            ({"1": 0}, 1, False),
+            (17, 7, False),
+            (None, None, False),
+        ],
+    )
+    def test_of_what_the_property_contains(self, actual, value, holds_so):
+        assert compare(actual, "contains", value) is holds_so
+
+
+class TestMatches:
+    @pytest.mark.parametrize(
+        "actual, pattern, holds_so",
+        [
+            ("order-7", r"\d", True),
+            ("order-7", r"^\d", False),
+            ("order-7", r"^order-\d+$", True),
+            ("", "", True),
+            (7, "7", False),
+            (["7"], "7", False),
+            (None, "null", False),
+        ],
+    )
+    def test_searches_texts_only(self, actual, pattern, holds_so):
+        assert compare(actual, "matches", pattern) is holds_so
+
+    def test_does_not_search_a_text_that_is_too_long(self):
+        assert compare("a" * TEXT_MAX, "matches", "a")
+        assert not compare("a" * (TEXT_MAX + 1), "matches", "a")
+
+    def test_ends_on_a_pattern_that_was_never_checked(self):
+        unchecked = Comparison(property=("x",), op="matches", value=r"(a)\1")
+
+        assert not holds(unchecked, {"x": "aa"})
+
+
+class TestAMissingProperty:
+    @pytest.mark.parametrize("scope", [{}, {"x": None}, {"x": {}}, {"x": [1]}, {"x": "y"}])
+    @pytest.mark.parametrize(
+        "op, value, holds_so",
+        [
+            ("eq", None, False),
+            ("ne", 1, True),
+            ("ne", None, True),
+            ("lt", 1, False),
+            ("le", 1, False),
+            ("gt", 1, False),
+            ("ge", 1, False),
+            ("in", [None], False),
+            ("contains", "a", False),
+            ("matches", "", False),
+            ("exists", True, False),
+            ("exists", False, True),
+        ],
+    )
+    def test_satisfies_only_what_asks_for_no_value(self, scope, op, value, holds_so):
+        condition = parse_condition({"property": "x.y", "op": op, "value": value})
+
+        assert holds(condition, scope) is holds_so
+
+    @pytest.mark.parametrize("value", [None, 0, False, "", [], {}])
+    def test_is_none_that_is_empty(self, value):
+        assert compare(value, "exists")
+        assert not compare(value, "exists", False)
+
+    def test_exists_needs_no_value(self):
+        asked = parse_condition({"property": "x", "op": "exists"})
+
+        assert asked == Comparison(property=("x",), op="exists", value=True)
+
+
+YES = {"property": "a", "op": "exists"}
+
+
+NO = {"property": "b", "op": "exists"}
+
+
+class TestCombinations:
+    @pytest.mark.parametrize(
+        "data, holds_so",
+        [
+            ({"all": [YES, YES]}, True),
+            ({"all": [YES, NO]}, False),
+            ({"all": []}, True),
+            ([YES, NO], False),
+            ([], True),
+            ({"any": [NO, YES]}, True),
+            ({"any": [NO, NO]}, False),
+            ({"any": []}, False),
+            ({"not": NO}, True),
+            ({"not": [YES, NO]}, True),
+            ({"not": {"any": [NO, {"not": YES}]}}, True),
+            ({"all": [{"any": [NO, YES]}, {"not": NO}]}, True),
+        ],
+    )
+    def test_hold_as_they_read(self, data, holds_so):
+        assert holds(parse_condition(data), {"a": 1}) is holds_so
+
+    def test_name_all_their_properties(self):
+        condition = parse_condition([YES, {"any": [NO, {"not": YES}]}])
+
+        assert list(condition_properties(condition)) == [("a",), ("b",), ("a",)]
+
+    def test_are_read_as_values(self):
+        assert parse_condition([YES, {"not": {"any": []}}]) == AllOf(
+            parts=(
+                Comparison(property=("a",), op="exists", value=True),
+                Negation(part=AnyOf(parts=())),
+            )
+        )
+
+
+class TestWhatIsNoCondition:
+    @pytest.mark.parametrize(
+        "data, where, told",
+        [
+            (7, (), "must be an object or a list, not a number"),
+            (None, (), "not null"),
+            ({}, (), "needs 'property'"),
+            ({"property": "a", "value": 1}, (), "needs 'op', one of eq, ne"),
+            ({"property": "a", "op": "eq"}, (), "needs 'value'"),
+            ({"property": "a..b", "op": "exists"}, ("property",), "a part of it is empty"),
+            ({"property": 7, "op": "exists"}, ("property",), "must be a path"),
+            ({"property": "a", "op": "contain", "value": 1}, ("op",), "did you mean 'contains'"),
+            ({"property": "a", "op": ["eq"], "value": 1}, ("op",), "is not an operator; known"),
+            ({"property": "a", "op": "in", "value": "ab"}, ("value",), "must be a list"),
+            ({"property": "a", "op": "gt", "value": True}, ("value",), "a number or a text"),
+            ({"property": "a", "op": "lt", "value": None}, ("value",), "not null"),
+            ({"property": "a", "op": "exists", "value": "no"}, ("value",), "true or false"),
+            ({"property": "a", "op": "matches", "value": 7}, ("value",), "must be a pattern"),
+            ({"property": "a", "op": "matches", "value": "("}, ("value",), "is not a pattern"),
+            ({"property": "a", "op": "matches", "value": r"(?=a)"}, ("value",), "no bound"),
+            ({"property": "a", "op": "matches", "value": "a" * 501}, ("value",), "501 characters"),
+            ({"property": "a", "op": "exists", "valeu": 1}, (), "did you mean 'value'"),
+            ({"all": [], "any": []}, (), "'all' stands alone"),
+            ({"not": YES, "property": "a"}, (), "'not' stands alone"),
+            ({"all": YES}, ("all",), "must be a list, not an object"),
+            ({"any": "{{ conditions }}"}, ("any",), "must be a list, not a text"),
+            ({"not": 3}, ("not",), "must be an object or a list"),
+            ([YES, {"any": [NO, "x"]}], (1, "any", 1), "must be an object or a list"),
+        ],
+    )
+    def test_is_refused_with_the_place(self, data, where, told):
+        faults = condition_faults(data)
+
+        assert any(fault.where == where and told in render(fault) for fault in faults), faults
+        with pytest.raises(InvalidInput):
+            parse_condition(data)
+
+    def test_is_told_all_at_once(self):
+        with pytest.raises(InvalidInput) as caught:
+            parse_condition([{"property": "", "op": "eq"}, {"any": [{"op": "exists"}, 3]}])
+
+        for told in ("0.property: ''", "0: needs 'value'", "1.any.0: needs", "1.any.1: must be"):
+            assert told in str(caught.value)
+
+    def test_is_too_deep_or_too_much(self):
+        bottomless: Any = YES
+        for _ in range(50_000):
+            bottomless = {"not": bottomless}
+        endless = [YES] * 1_000_000
+
+        for data in (bottomless, endless, [endless, endless]):
+            [fault] = condition_faults(data)
+            assert fault.where == ()
+            assert fault.code == "condition.too_much"
+            assert fault.args == {"most": CONDITIONS_MAX, "deepest": DEPTH_MAX}
+
+    @given(data=json_values)
+    def test_is_never_a_surprise(self, data):
+        if condition_faults(data):
+            with pytest.raises(InvalidInput):
+                parse_condition(data)
+        else:
+            holds(parse_condition(data), {})
+
+
+class TestTemplatesInValues:
+    @pytest.mark.parametrize("op", ["in", "gt", "exists", "matches"])
+    def test_may_become_anything(self, op):
+        data = {"property": "a", "op": op, "value": "{{ limits.wanted }} ("}
+
+        assert condition_faults(data, has_templates=True) == []
+
+    def test_do_not_excuse_other_faults(self):
+        data = [{"property": "a", "op": "matches", "value": "("}, {"any": "{{ x }}"}]
+
+        assert len(condition_faults(data, has_templates=True)) == 2
+
+    def test_are_no_excuse_once_they_were_filled(self):
+        assert condition_faults({"property": "a", "op": "matches", "value": "{{ ("}) != []
+
+
+class TestExplainFailure:
+    @pytest.mark.parametrize(
+        "data, told",
+        [
+            ({"property": "n", "op": "gt", "value": 5}, "n > 5 is expected, but it is 3"),
+            ({"property": "n", "op": "eq", "value": "3"}, 'n = "3" is expected, but it is 3'),
+            ({"property": "n", "op": "in", "value": [1, 2]}, "n in [1,2] is expected, but it is 3"),
+            (
+                {"property": "o.p", "op": "eq", "value": 1},
+                "o.p = 1 is expected, but there is no such property",
+            ),
+            (
+                {"property": "z", "op": "exists"},
+                "z exists is expected, but there is no such property",
+            ),
+            (
+                {"property": "n", "op": "exists", "value": False},
+                "n is absent is expected, but it is there",
+            ),
+            (
+                [
+                    {"property": "n", "op": "exists"},
+                    {"property": "n", "op": "lt", "value": 3},
+                    {"property": "z", "op": "exists"},
+                ],
+                "n < 3 is expected, but it is 3",
+            ),
+            (
+                {"any": [{"property": "n", "op": "lt", "value": 3}] * 3},
+                "n < 3 is expected, but it is 3, and none of 2 others holds",
+            ),
+            ({"any": []}, "none of no conditions holds"),
+            ({"not": {"property": "n", "op": "eq", "value": 3}}, "not expected, but so: n = 3"),
+            ({"not": {"not": {"any": []}}}, "not expected, but so: not (any of 0 conditions)"),
+        ],
+    )
+    def test_names_the_first_thing_that_does_not_hold(self, data, told):
+        assert explain_failure(parse_condition(data), {"n": 3, "o": {}}) == told
+
+    def test_says_nothing_of_what_holds(self):
+        assert explain_failure(parse_condition([YES]), {"a": 1}) == ""
+
+    def test_shortens_values(self):
+        condition = parse_condition({"property": "a", "op": "eq", "value": "y" * 10_000})
+
+        for actual in ("x" * 1_000_000, deep(50_000), "é" * 1_000_000):
+            assert len(explain_failure(condition, {"a": actual})) < 300
+
+    def test_says_that_a_text_is_too_long_to_search(self):
+        condition = parse_condition({"property": "a", "op": "matches", "value": "x"})
+
+        assert "more than 10000 characters" in explain_failure(condition, {"a": "x" * 10_001})
+
+
+class TestAnyCondition:
+    @given(data=condition_datas, scope=st.dictionaries(st.sampled_from("ab0"), json_values))
+    def test_has_an_answer_and_an_explanation(self, data, scope):
+        condition = parse_condition(data)
+
+        assert holds(condition, scope) is (explain_failure(condition, scope) == "")
+        assert holds(Negation(part=condition), scope) is not holds(condition, scope)
+
+    @given(data=condition_datas)
+    def test_comes_back_from_data_and_from_json(self, data):
+        condition = parse_condition(data)
+        stored: Any = msgspec.json.decode(msgspec.json.encode(condition), type=Condition)
+
+        assert parse_condition(condition_data(condition)) == condition
+        assert condition_data(stored) == condition_data(condition)
+
+
+# Patterns: they find what ``re`` finds, and end in time where ``re`` does not.
+
+
+atoms = st.sampled_from(
+    ["a", "b", ".", r"\d", r"\w", r"\s", r"\W", "[ab]", "[^a]", "[a-c1]", r"[\d_]", "é", "\n", "K"]
+)
+
+
+places = st.sampled_from(["^", "$", r"\b", r"\A", r"\Z"])
+
+
+repeats = st.sampled_from(["*", "+", "?", "*?", "+?", "{2}", "{1,3}", "{,2}", "{2,}"])
+
+
+patterns = st.recursive(
+    atoms | places,
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3).map("".join)
+        | st.lists(inner, min_size=1, max_size=3).map(lambda ways: f"({'|'.join(ways)})")
+        | st.tuples(atoms, repeats).map("".join)
+        | st.tuples(inner, repeats).map(lambda both: f"(?:{both[0]}){both[1]}")
+        | inner.map(lambda inside: f"(?P<name>{inside})")
+        | inner.map(lambda inside: f"(?i:{inside})")
+    ),
+    max_leaves=6,
+).filter(lambda pattern: pattern.count("?P<name>") < 2)
+
+
+flags = st.sampled_from(["", "(?i)", "(?m)", "(?s)", "(?a)", "(?ims)"])
+
+
+short_texts = st.text(st.sampled_from("abcAkK1_é \nßSs\u212a"), max_size=8)
+
+
+class TestIsFound:
+    @settings(max_examples=500)
+    @given(flag=flags, pattern=patterns, text=short_texts)
+    @example(flag="", pattern="a$", text="a\n")
+    @example(flag="", pattern=r"a\Z", text="a\n")
+    @example(flag="(?m)", pattern="^b$", text="a\nb\n")
+    @example(flag="(?i)", pattern="(?-i:k)K", text="kk")
+    @example(flag="(?i)", pattern="k", text="\u212a")
+    @example(flag="(?a)", pattern=r"\bé", text="aé")
+    @example(flag="", pattern="(a*)*b", text="aab")
+    @example(flag="", pattern="(|a)+b", text="aab")
+    @example(flag="", pattern="", text="")
+    def test_agrees_with_re(self, flag, pattern, text):
+        whole = flag + pattern
+
+        assert pattern_fault(whole) is None
+        assert is_found(whole, text) is bool(re.search(whole, text))
+
+    def test_is_nothing_in_a_text_that_is_too_long(self):
+        assert is_found("a", "a" * TEXT_MAX)
+        assert not is_found("a", "a" * (TEXT_MAX + 1))
+
+    def test_is_nothing_for_a_pattern_that_cannot_be_used(self):
+        assert not is_found("(?=a)", "a")
+
+
+class TestACatastrophicPattern:
+    """Each of these takes ``re`` longer than the suite may last."""
+
+    @pytest.mark.parametrize(
+        "pattern, text, with_it",
+        [
+            (r"(a+)+$", "a" * 9_999 + "b", "baa"),
+            (r"(a|a)+$", "a" * 9_999 + "b", "baa"),
+            (r"(a|aa)+$", "a" * 9_999 + "b", "baa"),
+            (r"^(([a-z])+.)+[A-Z]([a-z])+$", "a" * 10_000, "aa-Aa"),
+            (r"(.*)(.*)(.*)(.*)(.*)x", "y" * 10_000, "yx"),
+            (r"a*a*a*a*a*a*b", "a" * 10_000, "aab"),
+            (r"(\s*\s*)*x", " " * 10_000, "  x"),
+            (r"((a?){30}){10}b", "a" * 10_000, "ab"),
+        ],
+    )
+    def test_ends_in_time(self, pattern, text, with_it):
+        assert pattern_fault(pattern) is None
+        assert not is_found(pattern, text)
+        assert is_found(pattern, with_it)
+
+
+class TestPatternFault:
+    @pytest.mark.parametrize(
+        "pattern, told",
+        [
+            ("a" * (PATTERN_MAX + 1), "501 characters"),
+            ("(", "is not a pattern"),
+            ("[", "is not a pattern"),
+            ("a**", "is not a pattern"),
+            ("a{99999999999}", "is not a pattern"),
+            ("a{1500}", "too large with its repeats written out"),
+            ("(a{100}){100}", "too large with its repeats written out"),
+            ("(?:(?:(?:){1000}){1000}){1000}", "too large with its repeats written out"),
+            ("(?:){4000000000}", "too large with its repeats written out"),
+            (r"(a)\1", "refers to a group"),
+            (r"(a)?(?(1)b|c)", "refers to a group"),
+            ("(?=a)b", "looks ahead or behind"),
+            ("(?<!a)b", "looks ahead or behind"),
+            ("(?>a)b", "atomic group"),
+            ("a++b", "possessive repeat"),
+            ("(" * 200 + ")" * 200, "more than 100 groups"),
+        ],
+    )
+    def test_says_why_it_cannot_be_used(self, pattern, told):
+        text = str(pattern_fault(pattern))
+
+        assert told in text
+        assert len(text) < 200
+
+    @pytest.mark.parametrize(
+        "pattern", [r"^[^@\s]+@[^@\s]+\.[a-z]{2,}$", r"^[a-z]{1,500}$", r"^\+?[\d ]{5,20}$", ""]
+    )
+    def test_is_empty_for_what_forms_use(self, pattern):
+        assert pattern_fault(pattern) is None
+
+    @given(pattern=st.text(st.sampled_from("ab()[]{}|*+?\\^$.-,012:=!<>Pi&~"), max_size=30))
+    def test_or_the_pattern_works(self, pattern):
+        fault = pattern_fault(pattern)
+
+        assert is_found(pattern, "a-b") in ((False,) if fault else (False, True))
+
+
+class TestSearchCost:
+    def test_grows_with_text_and_pattern(self):
+        small = search_cost("ab", "x" * 100)
+
+        assert small < search_cost("ab", "x" * 1_000) < search_cost("(ab){50}", "x" * 1_000)
+        assert search_cost("ab", "x" * TEXT_MAX) == search_cost("ab", "x" * TEXT_MAX * 9)

@@ -1,0 +1,611 @@
+"""Forms: what does not fit is told per field, and no schema reaches out or stalls a process."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import Any, NoReturn
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from perdure.errors import InvalidInput, fault_text
+from perdure.forms.schema import (
+    DEFAULTS_MAX,
+    FAULTS_MAX,
+    SCHEMA_DEPTH_MAX,
+    SCHEMA_MAX_BYTES,
+    SUBSCHEMAS_MAX,
+    by_field,
+    check_schema,
+    faults_of,
+    with_defaults,
+)
+
+# Faults of a form as the reasons by field, which is how these tests read them.
+
+
+def field_faults(schema: Any, data: Any) -> dict[str, list[str]]:
+    return by_field(faults_of(schema, data))
+
+
+# Forms: what does not fit is told per field, and defaults are filled in.
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab0"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+subschemas: st.SearchStrategy[Any] = st.deferred(lambda: some_schemas())
+
+
+names = st.sampled_from(["a", "b", "0"])
+
+
+counts = st.integers(0, 3)
+
+
+numbers = st.integers(-3, 3) | st.floats(-3, 3)
+
+
+keywords: dict[str, st.SearchStrategy[Any]] = {
+    "type": st.sampled_from(["string", "number", "integer", "object", "array", "null", "boolean"]),
+    "enum": st.lists(json_values, max_size=3),
+    "const": json_values,
+    "minimum": numbers,
+    "exclusiveMaximum": numbers,
+    "minLength": counts,
+    "pattern": st.sampled_from(["a", "^b", "(a|b)+$"]),
+    "format": st.just("not-known"),
+    "maxItems": counts,
+    "uniqueItems": st.booleans(),
+    "contains": subschemas,
+    "items": subschemas,
+    "prefixItems": st.lists(subschemas, min_size=1, max_size=2),
+    "properties": st.dictionaries(names, subschemas, max_size=2),
+    "patternProperties": st.dictionaries(st.sampled_from(["a", "."]), subschemas, max_size=2),
+    "additionalProperties": subschemas,
+    "propertyNames": subschemas,
+    "required": st.lists(names, unique=True, max_size=2),
+    "dependentRequired": st.dictionaries(names, st.lists(names, unique=True), max_size=2),
+    "dependentSchemas": st.dictionaries(names, subschemas, max_size=2),
+    "anyOf": st.lists(subschemas, min_size=1, max_size=2),
+    "oneOf": st.lists(subschemas, min_size=1, max_size=2),
+    "not": subschemas,
+    "if": subschemas,
+    "then": subschemas,
+    "$ref": st.sampled_from(["#", "#/$defs/a"]),
+    "default": json_values,
+}
+
+
+def some_schemas() -> st.SearchStrategy[Any]:
+    chosen = st.lists(st.sampled_from(sorted(keywords)), max_size=3, unique=True)
+    return st.booleans() | chosen.flatmap(
+        lambda names: st.fixed_dictionaries({name: keywords[name] for name in names})
+    )
+
+
+EXPENSE: dict[str, Any] = {
+    "title": "Expense",
+    "type": "object",
+    "required": ["amount", "reason"],
+    "additionalProperties": False,
+    "properties": {
+        "amount": {"type": "number", "minimum": 1},
+        "reason": {"type": "string", "minLength": 3},
+        "kind": {"enum": ["travel", "meal"], "default": "travel"},
+        "payer": {"$ref": "#/$defs/person"},
+        "receipts": {"type": "array", "items": {"type": "object", "required": ["id"]}},
+    },
+    "$defs": {
+        "person": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "role": {"default": "staff"}},
+            "required": ["name"],
+        }
+    },
+}
+
+
+class TestFaultsOf:
+    def test_are_none_for_what_fits(self):
+        answer = {"amount": 1.5, "reason": "taxi", "payer": {"name": "Ann"}, "receipts": []}
+
+        assert field_faults(EXPENSE, answer) == {}
+
+    def test_are_told_for_every_field_at_once(self):
+        answer = {"amount": 0, "kind": "x", "payer": {}, "receipts": [{"id": 1}, {}], "tip": 2}
+
+        assert field_faults(EXPENSE, answer) == {
+            "amount": ["must be at least 1"],
+            "reason": ["is required"],
+            "kind": ['is not one of "travel", "meal"'],
+            "payer.name": ["is required"],
+            "receipts.1.id": ["is required"],
+            "tip": ["is not a field of this form"],
+        }
+
+    def test_are_told_for_the_whole_where_no_field_is_wrong(self):
+        assert field_faults(EXPENSE, [1]) == {"": ["must be an object"]}
+
+    def test_gather_several_of_one_field(self):
+        schema = {"minLength": 3, "pattern": "^x"}
+
+        assert field_faults(schema, "a") == {
+            "": ["must have at least 3 characters", "must match ^x"]
+        }
+
+    @pytest.mark.parametrize(
+        "schema, value, told",
+        [
+            ({"type": "string"}, 7, "must be a text"),
+            ({"type": "integer"}, 7.5, "must be a whole number"),
+            ({"type": "integer"}, True, "must be a whole number"),
+            ({"type": "boolean"}, 1, "must be true or false"),
+            ({"type": ["number", "null"]}, "7", "must be a number or null"),
+            ({"type": "array"}, {}, "must be a list"),
+            ({"enum": [1, "a", None]}, 2, 'is not one of 1, "a", null'),
+            ({"enum": [1]}, True, "is not one of 1"),
+            ({"const": {"a": 1}}, {"a": True}, 'must be {"a":1}'),
+            ({"minimum": 1}, 0.5, "must be at least 1"),
+            ({"maximum": 9}, 10, "must be at most 9"),
+            ({"exclusiveMinimum": 1}, 1, "must be more than 1"),
+            ({"exclusiveMaximum": 9}, 9, "must be less than 9"),
+            ({"multipleOf": 0.01}, 1.005, "must be a multiple of 0.01"),
+            ({"minLength": 1}, "", "must not be empty"),
+            ({"minLength": 2}, "a", "must have at least 2 characters"),
+            ({"maxLength": 1}, "ab", "must have at most 1 character"),
+            ({"pattern": "^a+$"}, "b", "must match ^a+$"),
+            ({"minItems": 1}, [], "must have at least 1 element"),
+            ({"maxItems": 2}, [1, 2, 3], "must have at most 2 elements"),
+            ({"uniqueItems": True}, [1, 2, 1.0], "must not have the same element twice"),
+            ({"uniqueItems": True}, [{"a": [1]}, {"a": [1]}], "must not have the same element"),
+            ({"contains": {"type": "string"}}, [1], "has no element of the kind"),
+            ({"contains": {}, "minContains": 2}, [1], "must have at least 2 elements"),
+            ({"contains": {}, "maxContains": 1}, [1, 2], "must have at most 1 element"),
+            ({"prefixItems": [{}], "items": False}, [1, 2], "has more elements than it may"),
+            ({"minProperties": 1}, {}, "must have at least 1 field"),
+            ({"maxProperties": 1}, {"a": 1, "b": 2}, "must have at most 1 field"),
+            ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, 'has a field "ab", whose name must'),
+            ({"not": {"type": "string"}}, "a", "must not be given like this"),
+            ({"anyOf": [{"type": "string"}, {"minimum": 5}]}, 3, "must be a text, or must be at l"),
+            ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {}, "a is required, or b is r"),
+            ({"oneOf": [{"type": "string"}, {"type": "null"}]}, 3, "must be a text, or must be nu"),
+            ({"oneOf": [{}, {}]}, 3, "fits more than one of the ways"),
+            (False, 3, "must not be given"),
+            ({"if": {"minimum": 5}, "then": {"maximum": 7}}, 9, "must be at most 7"),
+        ],
+    )
+    def test_are_worded_for_people(self, schema, value, told):
+        [message] = field_faults(schema, value)[""]
+
+        assert told in message
+
+    @pytest.mark.parametrize(
+        "schema, value",
+        [
+            ({"type": "integer"}, 7.0),
+            ({"multipleOf": 0.01}, 19.99),
+            ({"multipleOf": 3}, 10**400 * 3),
+            ({"multipleOf": 1e-300}, 1e300),
+            ({"enum": [1]}, 1.0),
+            ({"uniqueItems": True}, [1, True, "1", [1], {"a": 1}, None, 0, False]),
+            ({"minimum": 5}, "a text"),
+            ({"minimum": 5}, float("inf")),
+            ({"pattern": "a"}, 7),
+            ({"format": "nothing-known"}, "x"),
+            (True, None),
+            ({}, {"a": object()}),
+        ],
+    )
+    def test_are_none_where_nothing_is_wrong(self, schema, value):
+        assert field_faults(schema, value) == {}
+
+    @pytest.mark.parametrize(
+        "schema, value, path, told",
+        [
+            ({"properties": {"a": False}}, {"a": 1}, "a", "must not be given"),
+            ({"patternProperties": {"^x": False}}, {"xy": 1}, "xy", "must not be given"),
+            ({"patternProperties": {"^x": {"minimum": 2}}}, {"xy": 1}, "xy", "must be at least 2"),
+            ({"additionalProperties": {"type": "null"}}, {"a": 1}, "a", "must be null"),
+            (
+                {"patternProperties": {"^x": {}}, "additionalProperties": False},
+                {"x1": 1, "y1": 1},
+                "y1",
+                "is not a field of this form",
+            ),
+            ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "b", "is required where 'a' is given"),
+            ({"items": {"items": {"minimum": 2}}}, [[2], [3, 1]], "1.1", "must be at least 2"),
+            ({"prefixItems": [{}, {"const": 1}]}, [2, 2], "1", "must be 1"),
+        ],
+    )
+    def test_are_told_at_the_field(self, schema, value, path, told):
+        assert field_faults(schema, value) == {path: [told]}
+
+    @pytest.mark.parametrize(
+        "schema, value",
+        [
+            ({"items": {"maximum": 5}}, [10**5000]),
+            ({"multipleOf": 5}, float("inf")),
+            ({"multipleOf": 5}, float("nan")),
+            ({"uniqueItems": True}, [object()]),
+        ],
+    )
+    def test_say_that_what_is_no_json_cannot_be_checked(self, schema, value):
+        [told] = field_faults(schema, value)[""]
+
+        assert told.startswith("cannot be checked: ")
+
+    def test_do_not_show_large_values(self):
+        huge = "x" * 1_000_000
+        schemas: list[Any] = [
+            {"enum": [huge[:1000]]},
+            {"const": huge[:1000]},
+            {"anyOf": [{"const": huge[:1000]}]},
+            {"propertyNames": {"maxLength": 1}},
+            {"additionalProperties": False},
+            {"dependentSchemas": {huge: False}, "type": "null"},
+        ]
+        for schema in schemas:
+            for data in (huge, {huge: huge}):
+                for path, messages in field_faults(schema, data).items():
+                    assert len(path) < 300
+                    assert all(len(message) < 300 for message in messages)
+
+    def test_are_not_told_without_end(self):
+        faults = field_faults({"items": {"type": "string"}}, [1] * 5_000)
+
+        assert len(faults) == FAULTS_MAX
+
+    @pytest.mark.parametrize("schema", [7, None, "x", {"type": "strin"}, {"$ref": "#/nowhere"}])
+    def test_are_told_of_a_form_that_is_wrong_itself(self, schema):
+        [message] = field_faults(schema, {})[""]
+
+        assert "the form itself is wrong" in message
+
+    @given(schema=subschemas, data=json_values)
+    def test_are_all_that_jsonschema_finds_or_none(self, schema, data):
+        whole = {"$defs": {"a": {"type": "string"}}, "allOf": [schema]}
+
+        faults = field_faults(whole, data)
+
+        assert check_schema(whole) == []
+        if "takes too much work" not in str(faults):
+            assert bool(faults) is not Draft202012Validator(whole).is_valid(data)
+
+    @given(schema=json_values | subschemas, data=json_values)
+    def test_never_raise(self, schema, data):
+        faults = field_faults(schema, data)
+
+        if check_schema(schema):
+            assert list(faults) == [""]
+        assert all(messages for messages in faults.values())
+
+
+class TestFormats:
+    @pytest.mark.parametrize(
+        "name, good, bad",
+        [
+            ("date", "2031-05-17", "17.5.2031"),
+            ("date", "2032-02-29", "2031-02-29"),
+            ("date-time", "2031-05-17T14:30:00+02:00", "2031-05-17T14:30:00"),
+            ("date-time", "2031-05-17T14:30:00Z", "2031-05-17"),
+            ("time", "14:30", "25:00"),
+            ("email", "ann@example.org", "ann@@example.org"),
+            ("email", "a.b+c@sub.example.org", "ann example.org"),
+            ("hostname", "example.org", "-example.org"),
+            ("uri", "https://example.org/a?b=c", "example.org/a"),
+            ("uri", "mailto:ann@example.org", "https://exa mple.org"),
+            ("uuid", "3f2c1a90-1111-4222-8333-944445555666", "3f2c1a90"),
+            ("ipv4", "192.0.2.1", "192.0.2.256"),
+            ("ipv6", "2001:db8::1", "2001:db8::g"),
+            ("regex", "^a+$", "("),
+        ],
+    )
+    def test_tell_good_from_bad(self, name, good, bad):
+        schema = {"format": name}
+
+        assert field_faults(schema, good) == {}
+        assert list(field_faults(schema, bad)) == [""]
+        assert list(field_faults(schema, good * 10_000)) == [""]
+        assert field_faults(schema, 7) == {}
+
+    def test_say_what_is_wanted(self):
+        [told] = field_faults({"format": "date"}, "soon")[""]
+
+        assert told == "must be a date such as 2031-05-17"
+
+    @given(
+        name=st.sampled_from(["date", "date-time", "time", "email", "uri", "uuid"]), text=st.text()
+    )
+    def test_never_raise(self, name, text):
+        assert len(field_faults({"format": name}, text)) <= 1
+
+
+class TestWithDefaults:
+    def test_fills_what_is_absent_at_every_level(self):
+        answer = {"amount": 3, "payer": {"name": "Ann"}}
+
+        assert with_defaults(EXPENSE, answer) == {
+            "amount": 3,
+            "kind": "travel",
+            "payer": {"name": "Ann", "role": "staff"},
+        }
+        assert answer == {"amount": 3, "payer": {"name": "Ann"}}
+
+    @pytest.mark.parametrize("given_value", [None, 0, False, "", [], {}])
+    def test_leaves_what_is_there(self, given_value):
+        schema = {"properties": {"a": {"default": 7}}}
+
+        assert with_defaults(schema, {"a": given_value}) == {"a": given_value}
+        assert with_defaults(schema, {}) == {"a": 7}
+
+    def test_goes_into_lists_and_into_what_it_filled(self):
+        schema = {
+            "properties": {
+                "rows": {"items": {"properties": {"count": {"default": 1}}}},
+                "options": {"default": {}, "properties": {"dry": {"default": False}}},
+                "absent": {"properties": {"x": {"default": 1}}},
+            }
+        }
+
+        assert with_defaults(schema, {"rows": [{}, {"count": 2}, 7]}) == {
+            "rows": [{"count": 1}, {"count": 2}, 7],
+            "options": {"dry": False},
+        }
+
+    def test_gives_each_its_own_copy(self):
+        schema: dict[str, Any] = {"properties": {"tags": {"default": []}}}
+
+        one, other = with_defaults(schema, {}), with_defaults(schema, {})
+        one["tags"].append("x")
+
+        assert other == {"tags": []}
+        assert schema == {"properties": {"tags": {"default": []}}}
+
+    def test_lets_a_default_beside_a_reference_count_more(self):
+        schema = {
+            "properties": {"a": {"$ref": "#/$defs/x"}, "b": {"$ref": "#/$defs/x", "default": 2}},
+            "$defs": {"x": {"default": 1}},
+        }
+
+        assert with_defaults(schema, {}) == {"a": 1, "b": 2}
+
+    @given(schema=json_values, data=json_values)
+    def test_changes_nothing_without_properties(self, schema, data):
+        assert with_defaults(schema, data) == data
+
+
+class TestImporting:
+    def test_does_not_load_jsonschema(self):
+        program = "import sys, perdure.forms.schema; print('jsonschema' in sys.modules)"
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+
+        assert done.stdout.strip() == "False"
+
+
+# Schemas from a network: they reach nothing outside, and cannot stall or crash a process.
+
+
+TOO_MUCH = "takes too much work to check"
+
+
+def nested(levels: int, inside: Any) -> Any:
+    for _ in range(levels):
+        inside = {"items": inside}
+    return inside
+
+
+def lists(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+class TestCheckSchema:
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            True,
+            {},
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"},
+            {"$id": "https://example.org/form", "$defs": {"a": {}}, "$ref": "#/$defs/a"},
+            {"$ref": "#/definitions/a~1b%20c", "definitions": {"a/b c": {"type": "null"}}},
+            {"properties": {"$ref": {"type": "string"}, "pattern": {"type": "string"}}},
+            {"const": {"$ref": "https://example.org/"}, "enum": [{"pattern": "("}]},
+            {"default": {"$schema": "x", "$ref": "x"}, "x-own": "anything"},
+            {"x-show": {"type": "slider", "pattern": "(", "$ref": "x", "items": 7}},
+            nested(SCHEMA_DEPTH_MAX, {}),
+            {"properties": {"children": {"items": {"$ref": "#"}}}},
+        ],
+    )
+    def test_finds_nothing_wrong_with_sound_schemas(self, schema):
+        assert check_schema(schema) == []
+
+    @pytest.mark.parametrize(
+        "schema, told",
+        [
+            (7, "a schema is an object, not a number"),
+            ([], "a schema is an object, not a list"),
+            ({"type": "strin"}, "type: fits none of the ways"),
+            ({"properties": {"a": {"minLength": -1}}}, "properties.a.minLength: must be at least"),
+            ({"properties": {"a": 7}}, "properties.a: must be an object or true or false"),
+            ({"items": [{}]}, "items: must be an object or true or false"),
+            ({"properties": [{}]}, "properties: must be an object"),
+            ({"allOf": {}}, "allOf: must be a list"),
+            ({"anyOf": []}, "anyOf: must have at least 1 element"),
+            ({"required": "a"}, "required: must be a list"),
+            ({"properties": {"a": {"pattern": "("}}}, "properties.a: '(' is not a pattern"),
+            ({"items": {"pattern": "(?=a)"}}, "items: '(?=a)' is a pattern that looks ahead"),
+            ({"patternProperties": {"(": {}}}, "'(' is not a pattern"),
+            ({"$ref": "https://example.org/x.json"}, "leads nowhere"),
+            ({"anyOf": [{"$ref": "other.json#/a"}]}, "anyOf.0: $ref 'other.json#/a' leads nowhere"),
+            ({"$ref": "file:///etc/passwd"}, "leads nowhere"),
+            ({"$ref": "#/$defs/missing"}, "leads nowhere"),
+            ({"$ref": "#/const", "const": {"minimum": "x"}}, "leads nowhere"),
+            ({"$ref": "#/x-own", "x-own": {"minimum": "x"}}, "leads nowhere"),
+            ({"$ref": "#/$defs/a", "$defs": []}, "leads nowhere"),
+            ({"$dynamicRef": "#x"}, "$dynamicRef cannot be used"),
+            ({"unevaluatedProperties": False}, "write additionalProperties"),
+            ({"items": {"$schema": "http://json-schema.org/draft-07/schema#"}}, "only at the top"),
+            ({"items": {"$id": "https://example.org/"}}, "items: $id may stand only at the top"),
+            ({"$schema": "http://json-schema.org/draft-04/schema#"}, "leave it out"),
+            ({"$schema": 7}, "leave it out"),
+            ({"default": "x" * SCHEMA_MAX_BYTES}, "more than the 65536 allowed"),
+            ({"default": float("nan")}, "NaN"),
+            ({"default": object()}, "not a type that JSON can carry"),
+            (nested(SCHEMA_DEPTH_MAX + 1, {}), "nested deeper than 100"),
+            (nested(10_000, {}), "the schema"),
+            ({"allOf": [{}] * SUBSCHEMAS_MAX}, "made of more than 1000 schemas"),
+        ],
+    )
+    def test_names_what_is_wrong_and_where(self, schema, told):
+        faults = check_schema(schema)
+
+        texts = list(map(fault_text, faults))
+        assert any(told in text for text in texts), texts
+        assert all(len(text) < 400 for text in texts)
+        assert list(field_faults(schema, {})) == [""]
+
+    def test_tells_all_faults_of_a_kind_at_once(self):
+        schema = {"properties": {"a": {"pattern": "("}, "b": {"$ref": "x"}, "c": {"pattern": "["}}}
+
+        assert len(check_schema(schema)) == 3
+
+
+class TestTheNetwork:
+    def test_is_never_asked(self, monkeypatch):
+        def refuse(*_: Any, **__: Any) -> NoReturn:
+            raise AssertionError("a schema reached for the network")
+
+        monkeypatch.setattr(socket.socket, "connect", refuse)
+        monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+        for reference in ("http://127.0.0.1:9/x", "//127.0.0.1/x", "ftp://127.0.0.1/x"):
+            for schema in (
+                {"$ref": reference},
+                {"$schema": reference},
+                {"$id": reference, "$ref": "#"},
+                {"$id": reference, "$ref": "other"},
+                {"properties": {"a": {"$ref": reference}}},
+            ):
+                assert list(field_faults(schema, {"a": 1})) == [""]
+
+
+class TestEndlessWork:
+    def test_of_a_schema_that_refers_to_itself(self):
+        assert TOO_MUCH in field_faults({"$ref": "#"}, 1)[""][0]
+        assert TOO_MUCH in field_faults({"allOf": [{"$ref": "#"}]}, 1)[""][0]
+        assert TOO_MUCH in field_faults({"not": {"$ref": "#"}}, 1)[""][0]
+        assert (
+            TOO_MUCH in field_faults({"if": {"$ref": "#"}, "contains": {"$ref": "#"}}, [1])[""][0]
+        )
+
+    def test_of_references_that_double(self):
+        defined: dict[str, Any] = {
+            f"a{level}": {"allOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(40)
+        }
+        schema = {"$ref": "#/$defs/a0", "$defs": {**defined, "a40": {}}}
+
+        assert check_schema(schema) == []
+        assert TOO_MUCH in field_faults(schema, 1)[""][0]
+
+    def test_of_many_checks_for_many_elements(self):
+        schema = {"items": {"allOf": [{"minimum": 0}] * 900}}
+
+        assert TOO_MUCH in field_faults(schema, [1] * 10_000)[""][0]
+
+    def test_of_patterns_on_many_texts(self):
+        schema = {"items": {"pattern": "^[ab]*a[ab]{400}c"}}
+
+        assert TOO_MUCH in field_faults(schema, ["ab" * 5_000] * 1_000)[""][0]
+
+    def test_of_comparing_each_element_with_each_other(self):
+        schema = {"uniqueItems": True}
+        many: list[Any] = [{"a": number} for number in range(50_000)]
+
+        assert field_faults(schema, many) == {}
+        assert list(field_faults(schema, [*many, {"a": 7.0}])) == [""]
+
+    def test_of_messages_about_a_large_value(self):
+        schema = {"anyOf": [{"type": "null"}] * 900}
+
+        assert list(field_faults(schema, ["x" * 100] * 10_000)) == [""]
+
+    def test_leaves_room_for_what_is_only_large(self):
+        row = {
+            "type": "object",
+            "required": ["id"],
+            "properties": {"id": {"type": "string", "pattern": "^[a-z]+-[0-9]+$"}},
+        }
+
+        assert field_faults({"items": row}, [{"id": "order-7"}] * 5_000) == {}
+
+
+class TestNesting:
+    def test_may_be_as_deep_as_a_schema_may_be(self):
+        schema = nested(SCHEMA_DEPTH_MAX, {"type": "string"})
+
+        assert field_faults(schema, lists(SCHEMA_DEPTH_MAX)) == {
+            ".".join(["0"] * SCHEMA_DEPTH_MAX): ["must be a text"]
+        }
+
+    def test_of_data_has_its_bound_where_a_schema_refers_to_itself(self):
+        tree = {"items": {"$ref": "#"}}
+
+        assert field_faults(tree, lists(50)) == {}
+        assert TOO_MUCH in field_faults(tree, lists(500))[""][0]
+
+
+class TestDeepData:
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {"items": {"$ref": "#"}},
+            {"items": {"$ref": "#"}, "type": "null"},
+            {"enum": [[1]]},
+            {"const": [1]},
+            {"type": "string"},
+            {"uniqueItems": True},
+            {"not": {}},
+            {"anyOf": [{"type": "null"}, {"items": {"$ref": "#"}}]},
+        ],
+    )
+    def test_does_not_crash(self, schema):
+        faults = field_faults(schema, lists(100_000))
+
+        assert all(len(message) < 300 for told in faults.values() for message in told)
+
+    def test_is_left_as_it_is_by_defaults(self):
+        schema = {"items": {"$ref": "#"}, "properties": {"a": {"default": 1}}}
+
+        filled = with_defaults(schema, lists(100_000))
+
+        assert filled[0][0][0] != []
+
+
+class TestEndlessDefaults:
+    def test_are_bounded(self):
+        schema = {
+            "properties": {
+                "a": {"$ref": "#", "default": {}},
+                "b": {"$ref": "#", "default": {}},
+            }
+        }
+
+        with pytest.raises(InvalidInput, match=str(DEFAULTS_MAX)):
+            with_defaults(schema, {})

@@ -1,0 +1,430 @@
+"""Runs across versions: moving to another, snapshots, and logs that were recorded once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.engine import snapshot
+from perdure.engine.fold import fold
+from perdure.engine.migration import differences
+from perdure.errors import RunEnded
+from perdure.model.event import EdgeCounts, Effects, Event, RunMigrated, decode_event
+from perdure.model.graph import ApprovalNode, Check, FlowRef, Graph, Node, TaskNode
+from perdure.model.ids import RunId
+from perdure.model.run import LiveType, NodeStatus, RunState, RunStatus, Snapshot
+from tests.rules.graphs import (
+    CHILD,
+    call,
+    chain,
+    child,
+    delay,
+    graph,
+    loop,
+    mapped,
+    route,
+    signal,
+    task,
+)
+from tests.rules.played import Played
+from tests.rules.recording import LOGS, RUNS, plain, read, written
+
+# Moving a run to another version of its flow: what is in the way, and how it goes on.
+
+
+JOB, WAIT = LiveType.JOB, LiveType.WAIT
+
+
+def waiting_after(*nodes: Node) -> tuple[Played, Node]:
+    """A run that waits for a signal, with these nodes completed before."""
+    wait = signal("wait")
+    run = Played(chain(*nodes, wait, task("old_end")))
+    for node in nodes:
+        run.finish(node.id, node.id)
+    return run, wait
+
+
+def told(run: Played, new: Graph) -> tuple[str, ...]:
+    return tuple(map(str, differences(run.graph, new, run.state)))
+
+
+class TestDifferences:
+    def test_none_where_only_what_lies_ahead_differs(self):
+        run, wait = waiting_after(task("a"))
+        new = chain(task("a"), wait, delay("new"), task("end"))
+
+        assert told(run, new) == ()
+
+    def test_another_flow(self):
+        run, _ = waiting_after()
+
+        assert told(run, chain(task("a"), name="other")) == (
+            "it is a run of flow 'flow', not of 'other'",
+        )
+
+    def test_all_are_named_at_once(self):
+        run, wait = waiting_after(task("a"), task("b"))
+        new = chain(delay("b"), wait)
+
+        assert told(run, new) == (
+            "node 'a' is completed, but the new version does not have it",
+            "node 'b' is completed, but it was a task and is a delay in the new version",
+        )
+
+    def test_a_completed_task_may_call_another(self):
+        run, wait = waiting_after(task("a"))
+        renamed = type(task("a"))(id="a", call=call("better"))
+
+        assert told(run, chain(renamed, wait)) == ()
+
+    @pytest.mark.parametrize(
+        "old, new, difference",
+        [
+            (
+                task("a"),
+                type(task("a"))(id="a", call=call("other")),
+                "it calls task 'other' instead of task 'a' in the new version",
+            ),
+            (
+                mapped("a", call("pack")),
+                mapped("a", CHILD),
+                "it calls flow 'child' instead of task 'pack' in the new version",
+            ),
+            (
+                mapped("a"),
+                mapped("a", over="lines"),
+                "it went over its input and goes over 'lines' of its input in the new version",
+            ),
+            (
+                loop("a"),
+                type(loop("a"))(id="a", body=call("a"), check=call("is_it"), iterations_max=9),
+                "it asks task 'is_it' instead of task 'a_done' in the new version",
+            ),
+            (
+                signal("a", "go"),
+                signal("a", "stop"),
+                "it waited for the signal 'go' and waits for 'stop' in the new version",
+            ),
+            (
+                TaskNode(id="a", call=call("a"), type="http"),
+                TaskNode(id="a", call=call("a"), type="script"),
+                "it was of node type 'http' and is of node type 'script' in the new version",
+            ),
+            (
+                signal("a"),
+                ApprovalNode(id="a", title="Go?"),
+                "it was a wait for a signal and is a wait for people in the new version",
+            ),
+            (
+                ApprovalNode(id="a", title="Go?"),
+                ApprovalNode(id="a", title="Go?", deciders=("cfo",)),
+                "it asks something else, or somebody else, in the new version",
+            ),
+            (
+                signal("a"),
+                signal("a", where={"property": "n", "op": "exists", "value": True}),
+                "it takes other signals in the new version",
+            ),
+            (
+                child("a"),
+                child("a", FlowRef(name="niece", version="c1")),
+                "it calls flow 'niece' instead of flow 'child' in the new version",
+            ),
+        ],
+    )
+    def test_a_live_node_must_end_as_it_began(self, old, new, difference):
+        run = Played(chain(old, task("end")), [1])
+
+        assert told(run, chain(new, task("end"))) == (f"node 'a' is live, but {difference}",)
+
+    @pytest.mark.parametrize(
+        "old, new",
+        [
+            (mapped("a", CHILD), mapped("a", FlowRef(name="child", version="c2"), concurrency=1)),
+            (loop("a"), loop("a", iterations_max=99)),
+            (delay("a", 1), delay("a", 2)),
+            (signal("a"), signal("a", timeout_ms=5)),
+            (task("a"), task("a", on_error="continue")),
+            (
+                TaskNode(id="a", call=call("a"), check=Check(schema=True)),
+                TaskNode(id="a", call=call("a"), check=Check(schema={"type": "object"})),
+            ),
+        ],
+    )
+    def test_a_live_node_may_change_in_what_lies_ahead_of_it(self, old, new):
+        run = Played(chain(old, task("end")), [1])
+
+        assert told(run, chain(new, task("end"))) == ()
+
+    def test_nothing_new_may_come_before_what_was_reached(self):
+        run, wait = waiting_after(task("a"))
+        new = graph(task("a"), task("extra"), wait, edges="a wait, a extra, extra wait")
+
+        assert told(run, new) == (
+            "node 'wait' is live, but it comes after 'extra' in the new version, still to be "
+            "completed",
+        )
+
+    def test_what_was_started_must_still_be_on_the_way_that_was_taken(self):
+        run = Played(graph(route("r", "x", "y"), signal("s"), task("t"), edges="r.x s, r.y t"))
+        run.finish("r", "x")
+        new = graph(route("r", "x", "y"), signal("s"), task("t"), edges="r.y s, r.x t")
+
+        assert told(run, new) == (
+            "node 's' is live, but it would have been skipped in the new version",
+            "node 't' is skipped, but it would have been started in the new version",
+        )
+
+    def test_what_was_blocked_must_still_be(self):
+        nodes = task("a"), task("b"), signal("s")
+        run = Played(graph(*nodes, edges="a b", on_failure="finish"))
+        run.fail("a")
+        assert run.nodes["b"] is NodeStatus.BLOCKED
+
+        assert told(run, run.graph) == ()
+        assert told(run, graph(*nodes, on_failure="finish")) == (
+            "node 'b' is blocked, but it would have been started in the new version",
+        )
+
+    def test_what_is_to_be_undone_must_be_undone_the_same_way(self):
+        run = Played(chain(task("a", undo=True), task("b")))
+        run.finish("a")
+        run.cancel(compensates=True)
+
+        assert told(run, chain(task("a"), task("b"))) == (
+            "node 'a' is completed, but it is undone by nothing instead of task 'undo_a' in the "
+            "new version",
+        )
+        assert told(run, chain(task("a", undo=True), task("new"), task("b"))) == ()
+
+
+class TestMigrating:
+    def test_goes_on_in_the_new_version(self):
+        run, wait = waiting_after(task("a"))
+        new = chain(task("a"), wait, task("new"), task("end"))
+        run.migrate(new)
+
+        assert run.decision.version == run.state.version == new.version
+        assert run.log.events[-1] == RunMigrated(version=new.version, by="ops")
+        assert run.status == RunStatus.WAITING
+        run.signal("go", 1)
+        assert run.live == {"new": JOB}
+
+    def test_to_the_same_version_changes_nothing(self):
+        run, _ = waiting_after()
+
+        assert run.migrate(run.graph).events == []
+        assert run.decision.version is None
+
+    def test_edges_are_counted_anew(self):
+        nodes = task("a"), task("b"), task("c"), task("join", gathers=True)
+        run = Played(graph(*nodes, edges="a join, b join"))
+        run.finish("a", "A")
+        assert dict(run.state.edge_counts) == {"join": (1, 1, 0)}
+        new = graph(*nodes, edges="b join, c join")
+        assert told(run, new) == ()
+        run.migrate(new)
+
+        assert dict(run.state.edge_counts) == {}
+        run.finish("b", "B")
+        run.finish("c", "C")
+        assert run.inputs["join"] == {"b": "B", "c": "C"}
+
+    def test_the_event_has_all_counts(self):
+        nodes = task("a"), task("b"), task("c"), task("join"), task("far")
+        run = Played(graph(*nodes, edges="a join, b join, join far"))
+        run.finish("a")
+        run.migrate(graph(*nodes, edges="a join, b join, a far, join far"))
+
+        counts = (
+            EdgeCounts(node="join", decided=1, active=1),
+            EdgeCounts(node="far", decided=1, active=1),
+        )
+        [event] = [each for each in run.log.events if isinstance(each, RunMigrated)]
+        assert event.effects == Effects(edge_counts=counts)
+
+    def test_what_is_ready_in_the_new_version_starts(self):
+        nodes = task("a"), signal("s"), task("end")
+        run = Played(graph(*nodes, edges="a end, s end"), 1)
+        run.finish("a", "A")
+        run.migrate(
+            graph(*nodes, task("audit"), task("more"), edges="a audit, a end, s end, audit end")
+        )
+
+        assert run.live == {"s": WAIT, "audit": JOB, "more": JOB}
+        assert (run.inputs["audit"], run.inputs["more"]) == ("A", 1)
+        run.signal("go")
+        run.finish("audit")
+        assert run.started.count("end") == 1
+
+    def test_what_is_skipped_in_the_new_version_does_not_block(self):
+        nodes = route("r", "x", "y"), signal("x"), task("y"), task("end")
+        run = Played(graph(*nodes, edges="r.x x, r.y y, x end, y end"))
+        run.finish("r", "x")
+        extra = task("y1"), task("y2")
+        run.migrate(
+            graph(*nodes, *extra, edges="r.x x, r.y y, r.y y1, y1 y2, x end, y end, y2 end")
+        )
+
+        assert (run.nodes["y1"], run.nodes["y2"]) == (NodeStatus.SKIPPED, NodeStatus.SKIPPED)
+        run.signal("go")
+        assert run.live == {"end": JOB}
+
+    def test_what_follows_a_failure_is_blocked_in_the_new_version_too(self):
+        nodes = task("a"), task("b"), signal("s")
+        run = Played(graph(*nodes, edges="a b", on_failure="finish"))
+        run.fail("a")
+        run.migrate(graph(*nodes, task("c"), edges="a b, b c", on_failure="finish"))
+
+        assert run.nodes["c"] is NodeStatus.BLOCKED
+        run.signal("go")
+        assert run.status == RunStatus.FAILED
+
+    def test_what_is_ready_waits_for_the_end_of_a_pause(self):
+        run = Played(graph(task("a"), signal("s")), 1)
+        run.finish("a", "A")
+        run.pause()
+        run.migrate(graph(task("a"), signal("s"), task("b"), task("c"), edges="a b"))
+        assert (run.status, run.live) == (RunStatus.PAUSED, {"s": WAIT})
+
+        run.unpause()
+        assert run.live == {"s": WAIT, "b": JOB, "c": JOB}
+        assert (run.inputs["b"], run.inputs["c"]) == ("A", 1)
+        assert not run.state.edge_counts
+
+    def test_a_map_goes_on_where_it_was(self):
+        run = Played(chain(mapped("m", concurrency=1), task("old")), [1, 2, 3])
+        run.finish("m[0]", "a")
+        run.migrate(chain(mapped("m", concurrency=1), task("new")))
+        run.finish("m[1]", "b")
+        run.finish("m[2]", "c")
+
+        assert run.inputs["new"] == ["a", "b", "c"]
+
+    def test_a_run_that_is_being_undone_starts_nothing_new(self):
+        run = Played(chain(task("a", undo=True), task("b")))
+        run.finish("a")
+        run.cancel(compensates=True)
+        run.migrate(graph(task("a", undo=True), task("b"), task("c"), edges="a b"))
+
+        assert run.live == {"undo:a": JOB}
+        run.finish("undo:a")
+        assert run.status == RunStatus.CANCELLED
+
+    def test_an_ended_run_refuses(self):
+        run = Played(chain(task("a")))
+        run.finish("a")
+
+        with pytest.raises(RunEnded, match="cannot migrate run 'run': it is completed"):
+            run.migrate(chain(task("a"), task("b")))
+
+
+# Snapshots: a state comes back as it was, or not at all; and they are not taken too often.
+
+
+def full() -> RunState:
+    """With something in every map."""
+    run = Played(chain(mapped("m", concurrency=2), task("end")), [1, 2, 3])
+    run.finish("m[0]")
+    run.signal("go", 1)
+    return run.state
+
+
+class TestRestore:
+    def test_gives_back_what_was_taken(self):
+        kept = snapshot.take(full())
+
+        assert kept.number == full().number
+        assert snapshot.restore(kept) == full()
+
+    @pytest.mark.parametrize("data", [b"", b"no json", b"{}", b"[]", b'{"format":1}'])
+    def test_what_cannot_be_read_is_not_trusted(self, data):
+        assert snapshot.restore(Snapshot(number=1, data=data)) is None
+
+    def test_one_that_was_changed_is_not_trusted(self):
+        kept = snapshot.take(full())
+        data = kept.data.replace(b'"running"', b'"waiting"')
+
+        assert data != kept.data
+        assert snapshot.restore(Snapshot(number=kept.number, data=data)) is None
+
+    def test_one_of_another_event_is_not_trusted(self):
+        kept = snapshot.take(full())
+
+        assert snapshot.restore(Snapshot(number=kept.number + 1, data=kept.data)) is None
+
+    def test_one_of_another_format_is_not_trusted(self):
+        kept = snapshot.take(full())
+        fields = msgspec.json.decode(kept.data)
+        data = msgspec.json.encode(fields | {"format": snapshot.FORMAT + 1})
+
+        assert snapshot.restore(Snapshot(number=kept.number, data=data)) is None
+
+
+class TestIsDue:
+    def test_after_so_many_events(self):
+        state = full()
+
+        assert not snapshot.is_due(state, state.number - snapshot.SPACING + 1)
+        assert snapshot.is_due(state, state.number - snapshot.SPACING)
+
+    def test_less_often_for_a_large_state(self):
+        count = 3 * snapshot.SPACING
+        run = Played(chain(mapped("m"), task("end")), [0] * count, checks=False)
+        taken = [0]
+        for item in range(count):
+            run.finish(f"m[{item}]")
+            if snapshot.is_due(run.state, taken[-1]):
+                taken.append(run.state.number)
+
+        written = sum(min(number, count) for number in taken)  # about the items in each
+        assert len(taken) > 1
+        assert written <= 3 * count
+
+
+PATHS = sorted(LOGS.glob("*.json"))
+
+
+def without_codes(recorded: Any) -> Any:
+    """Failures have had codes since these logs were recorded; all else is as it was."""
+    if isinstance(recorded, list):
+        return [without_codes(each) for each in recorded]
+    if not isinstance(recorded, dict):
+        return recorded
+    is_failure = {"type", "message", "causes"} <= recorded.keys()
+    return {
+        name: without_codes(value)
+        for name, value in recorded.items()
+        if not (is_failure and name == "code")
+    }
+
+
+class TestRecordedRun:
+    """Recorded logs still fold to the same states, and are still decided the same."""
+
+    def test_there_is_a_log_of_every_run(self):
+        assert {path.stem for path in PATHS} >= RUNS.keys()
+
+    @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+    def test_a_recorded_log_folds_to_the_state_that_was_recorded(self, path):
+        recording = read(path)
+        state = RunState()
+        for number, data in enumerate(recording.events, start=1):
+            state = fold(state, decode_event(RunId("run"), number, bytes(data)))
+
+        assert plain(state) == recording.state
+
+    @pytest.mark.parametrize("name", RUNS)
+    def test_the_same_happenings_are_decided_as_they_were(self, name):
+        decided = msgspec.json.decode(written(RUNS[name]()))
+
+        assert without_codes(decided) == msgspec.json.decode((LOGS / f"{name}.json").read_bytes())
+
+    def test_every_kind_of_event_was_recorded(self):
+        recorded = {
+            msgspec.json.decode(data)["type"] for path in PATHS for data in read(path).events
+        }
+
+        assert recorded == {each.__struct_config__.tag for each in Event.__args__}

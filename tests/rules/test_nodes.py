@@ -1,0 +1,599 @@
+"""What each kind of node does: how it starts, goes on, waits and ends."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from perdure.model.graph import FlowRef
+from perdure.model.run import LiveType, NewWait, NodeStatus, RunStatus, WaitType
+from tests.rules.graphs import (
+    CHILD,
+    call,
+    chain,
+    child,
+    delay,
+    graph,
+    loop,
+    mapped,
+    route,
+    signal,
+    task,
+)
+from tests.rules.played import Played, failure
+
+# What each construct does: how it starts, goes on and ends.
+
+
+JOB, WAIT = LiveType.JOB, LiveType.WAIT
+
+
+RUNNING, WAITING = RunStatus.RUNNING, RunStatus.WAITING
+
+
+COMPLETED, FAILED = RunStatus.COMPLETED, RunStatus.FAILED
+
+
+class TestTasks:
+    def test_a_run_starts_every_node_that_nothing_comes_before(self):
+        run = Played(graph(task("a"), task("b"), task("c"), edges="a c, b c"), 7)
+
+        assert run.live == {"a": JOB, "b": JOB}
+        assert run.inputs == {"a": 7, "b": 7}
+        assert run.status == RUNNING
+
+    def test_a_chain_hands_outputs_on_and_ends_with_the_last(self):
+        run = Played(chain(task("a"), task("b")), 1)
+
+        run.finish("a", 2)
+        assert run.inputs["b"] == 2
+
+        run.finish("b", 3)
+        assert run.result == 3
+        assert run.types == ["RunSubmitted", "NodeCompleted", "NodeCompleted", "RunCompleted"]
+
+    @pytest.mark.parametrize("value", [0, False, "", [], {}, None])
+    def test_falsy_values_come_through_as_they_are(self, value):
+        run = Played(chain(task("a"), task("b")), value)
+        assert run.inputs["a"] == value
+
+        run.finish("a", value)
+        assert run.inputs["b"] == value
+
+        run.finish("b", value)
+        assert run.result == value
+        assert type(run.result) is type(value)
+
+    def test_a_failed_attempt_is_told_and_changes_nothing_else(self):
+        run = Played(chain(task("a")))
+        before = run.state
+
+        run.attempt_failed("a")
+
+        assert run.types[-1] == "NodeRetried"
+        assert (run.state.live, run.state.nodes) == (before.live, before.nodes)
+
+    def test_an_outcome_counts_once(self):
+        run = Played(chain(task("a"), task("b")))
+        run.finish("a", 1)
+
+        assert run.finish("a", 2).events == []
+        assert run.fail("a").events == []
+        assert run.output("a") == 1
+
+
+class TestForkAndJoin:
+    GRAPH = graph(
+        task("a"),
+        task("left"),
+        task("right"),
+        task("join", gathers=True),
+        edges="a left, a right, left join as l, right join as r",
+    )
+
+    def test_branches_start_together(self):
+        run = Played(self.GRAPH)
+        run.finish("a", 5)
+
+        assert run.live == {"left": JOB, "right": JOB}
+        assert (run.inputs["left"], run.inputs["right"]) == (5, 5)
+
+    @pytest.mark.parametrize("order", [("left", "right"), ("right", "left")])
+    def test_a_join_waits_for_all_and_gets_them_by_name(self, order):
+        run = Played(self.GRAPH)
+        run.finish("a")
+
+        run.finish(order[0], f"from {order[0]}")
+        assert "join" not in run.nodes
+
+        run.finish(order[1], f"from {order[1]}")
+        assert run.inputs["join"] == {"l": "from left", "r": "from right"}
+        assert run.started.count("join") == 1
+
+    def test_an_unnamed_input_goes_by_its_source(self):
+        run = Played(
+            graph(task("a"), task("b"), task("join", gathers=True), edges="a join, b join")
+        )
+        run.finish("a", 1)
+        run.finish("b", 2)
+
+        assert run.inputs["join"] == {"a": 1, "b": 2}
+
+    def test_several_ends_give_the_first_or_all_by_name(self):
+        nodes = task("a"), task("b"), task("c")
+        one = Played(graph(*nodes, edges="a b, a c"))
+        all = Played(graph(*nodes, edges="a b, a c", gathers=True))
+        for run in (one, all):
+            run.finish("a")
+            run.finish("c", "c")
+            run.finish("b", "b")
+
+        assert one.result == "b"
+        assert all.result == {"b": "b", "c": "c"}
+
+    def test_a_fast_branch_does_not_wait_for_its_sibling(self):
+        run = Played(graph(task("slow"), task("a"), task("b"), edges="a b"))
+        run.finish("a")
+
+        assert run.live == {"slow": JOB, "b": JOB}
+
+
+class TestRoutes:
+    GRAPH = graph(
+        route("kind", "pay", "default"),
+        task("charge"),
+        task("ask"),
+        task("join"),
+        edges="kind.pay charge, kind.default ask, charge join, ask join",
+    )
+
+    def test_goes_on_from_the_port_of_the_key_with_its_own_input(self):
+        run = Played(self.GRAPH, {"amount": 3})
+        run.finish("kind", "pay")
+
+        assert run.live == {"charge": JOB}
+        assert run.inputs["charge"] == {"amount": 3}
+        assert run.nodes["ask"] is NodeStatus.SKIPPED
+
+    def test_a_skipped_branch_does_not_block_a_join(self):
+        run = Played(self.GRAPH)
+        run.finish("kind", "pay")
+        run.finish("charge", "paid")
+
+        assert run.inputs["join"] == "paid"
+
+    @pytest.mark.parametrize("key", ["other", None, 1.5, ["pay"], {}])
+    def test_an_unknown_key_takes_the_default(self, key):
+        run = Played(self.GRAPH)
+        run.finish("kind", key)
+
+        assert run.live == {"ask": JOB}
+
+    def test_an_unknown_key_without_a_default_fails_naming_key_and_ports(self):
+        run = Played(graph(route("kind", "a", "b"), task("x"), edges="kind.a x"))
+        run.finish("kind", "c")
+
+        assert run.status == FAILED
+        assert run.state.failure is not None
+        assert run.state.failure.message == (
+            "route 'kind' has no branch for 'c' and no default; it has 'a', 'b'"
+        )
+
+    @pytest.mark.parametrize("key, port", [(True, "true"), (False, "false"), (7, "7")])
+    def test_booleans_and_numbers_are_keys(self, key, port):
+        run = Played(graph(route("kind", port, "no"), task("x"), edges=f"kind.{port} x"))
+        run.finish("kind", key)
+
+        assert run.live == {"x": JOB}
+
+    def test_both_ports_may_lead_to_one_node(self):
+        run = Played(graph(route("r", "a", "b"), task("x"), edges="r.a x, r.b x"), 4)
+        run.finish("r", "b")
+
+        assert run.inputs["x"] == 4
+        assert run.started.count("x") == 1
+
+    def test_skipping_goes_on_to_the_end(self):
+        run = Played(
+            graph(route("r", "a", "b"), task("x"), task("y"), task("z"), edges="r.a x, x y, r.b z")
+        )
+        run.finish("r", "b")
+
+        assert (run.nodes["x"], run.nodes["y"]) == (NodeStatus.SKIPPED, NodeStatus.SKIPPED)
+
+        run.finish("z", 1)
+        assert run.result == 1
+
+    def test_a_run_that_ends_on_a_port_that_leads_nowhere_gives_its_input(self):
+        run = Played(graph(route("r", "a", "b"), task("x"), edges="r.a x"), 1)
+        run.finish("r", "b")
+
+        assert run.nodes["x"] is NodeStatus.SKIPPED
+        assert run.result == 1
+
+
+class TestMaps:
+    def test_runs_one_job_for_each_item_and_keeps_their_order(self):
+        run = Played(chain(mapped("m"), task("end")), ["x", "y", "z"])
+
+        assert run.inputs == {"m[0]": "x", "m[1]": "y", "m[2]": "z"}
+        for item in (2, 0, 1):
+            run.finish(f"m[{item}]", f"did {item}")
+
+        assert run.inputs["end"] == ["did 0", "did 1", "did 2"]
+        assert not run.state.maps  # done with
+
+    def test_an_empty_list_is_completed_at_once(self):
+        run = Played(chain(mapped("m"), task("end")), [])
+
+        assert run.inputs == {"end": []}
+        assert run.live == {"end": JOB}
+
+    def test_goes_over_the_list_under_a_key(self):
+        run = Played(chain(mapped("m", over="lines")), {"lines": [1, 2]})
+
+        assert run.inputs == {"m[0]": 1, "m[1]": 2}
+
+    @pytest.mark.parametrize(
+        "over, input, code, message",
+        [
+            (None, {"a": 1}, "node.not_a_list", "map 'm': its input must be a list"),
+            (
+                "lines",
+                [1],
+                "node.input_not_an_object",
+                "map 'm': its input must be an object with the key 'lines'",
+            ),
+            (
+                "lines",
+                {"x": 1},
+                "node.no_such_key",
+                "map 'm': its input has no key 'lines'; it has 'x'",
+            ),
+            ("lines", {}, "node.no_such_key", "map 'm': its input has no key 'lines'"),
+            (
+                "lines",
+                {"lines": 3},
+                "node.not_a_list",
+                "map 'm': 'lines' of its input must be a list",
+            ),
+        ],
+    )
+    def test_an_input_without_a_list_fails_the_node(self, over, input, code, message):
+        run = Played(chain(task("a"), mapped("m", over=over)))
+        run.finish("a", input)
+
+        assert run.status == FAILED
+        assert run.state.failed_node == "m"
+        assert run.state.failure is not None
+        assert (run.state.failure.code, run.state.failure.message) == (code, message)
+
+    def test_an_input_without_a_list_may_be_gone_on_from(self):
+        run = Played(chain(mapped("m", on_error="continue"), task("end")), 5)
+
+        assert run.inputs == {"end": None}
+
+    def test_a_window_lets_so_many_run_at_once(self):
+        run = Played(chain(mapped("m", concurrency=2)), [10, 11, 12, 13])
+        assert sorted(run.live) == ["m[0]", "m[1]"]
+
+        run.finish("m[1]")
+        assert sorted(run.live) == ["m[0]", "m[2]"]
+        assert run.inputs["m[2]"] == 12
+
+        for key in ("m[0]", "m[3]", "m[2]"):
+            run.finish(key, key)
+        assert run.result == ["m[0]", None, "m[2]", "m[3]"]
+        assert run.started == ["m[0]", "m[1]", "m[2]", "m[3]"]
+
+    def test_items_are_not_remembered_from_a_decision_that_came_to_nothing(self):
+        run = Played(chain(task("a"), mapped("m", concurrency=1), task("end")))
+        refused = Played(run.graph)
+        refused.log.lists = run.log.lists
+        refused.finish("a", ["wrong", "wrong"])
+        run.finish("a", [1, 2])
+        run.finish("m[0]")
+
+        assert run.inputs["m[1]"] == 2
+
+    def test_a_failed_item_fails_the_run(self):
+        run = Played(chain(mapped("m"), task("end")), [1, 2, 3])
+        run.finish("m[0]")
+        run.fail("m[1]", "no")
+
+        assert run.status == FAILED
+        assert (run.nodes["m"], run.live) == (NodeStatus.FAILED, {})
+        assert run.decision.cancel_all
+
+    def test_a_failed_item_may_count_as_null(self):
+        run = Played(chain(mapped("m", on_error="continue", concurrency=1)), [1, 2, 3])
+        run.finish("m[0]", "a")
+        run.fail("m[1]")
+        run.finish("m[2]", "c")
+
+        assert run.result == ["a", None, "c"]
+
+    def test_a_failed_item_may_lead_to_a_port_and_the_others_are_given_up(self):
+        run = Played(
+            graph(
+                mapped("m", on_error="oops", concurrency=3),
+                task("after"),
+                task("mend"),
+                edges="m after, m.oops mend",
+            ),
+            [1, 2, 3, 4],
+        )
+        run.finish("m[0]")
+        run.fail("m[2]", "no")
+
+        assert sorted(run.decision.cancel_keys) == ["m[1]", "m[3]"]
+        assert run.inputs["mend"] == {"type": "OSError", "message": "no"}
+        assert run.live == {"mend": JOB}
+        assert run.nodes["after"] is NodeStatus.SKIPPED
+        assert run.finish("m[1]").events == []
+
+    def test_items_may_be_runs_of_their_own(self):
+        run = Played(chain(mapped("m", CHILD)), ["a", "b"])
+
+        assert dict(run.state.children) == {"m[0]": "run/m[0]", "m[1]": "run/m[1]"}
+        assert run.status == WAITING
+        run.child_completed("m[1]", 2)
+        run.child_completed("m[0]", 1)
+        assert run.result == [1, 2]
+
+
+class TestLoops:
+    def test_goes_round_on_its_own_output_until_it_is_done(self):
+        run = Played(chain(loop("l"), task("end")), 0)
+        run.finish("l#1", 1, is_done=False)
+        assert run.inputs["l#2"] == 1
+
+        run.finish("l#2", 2, is_done=True)
+        assert run.inputs["end"] == 2
+        assert run.live == {"end": JOB}
+
+    @pytest.mark.parametrize("body", [call("poll"), CHILD])
+    def test_asks_whether_it_is_done_where_nobody_said(self, body):
+        run = Played(chain(loop("l", body), task("end")), 0)
+        end_iteration = run.child_completed if isinstance(body, FlowRef) else run.finish
+        end_iteration("l#1", 10)
+        assert run.live == {"check:l#1": JOB}
+        assert run.inputs["check:l#1"] == 10
+
+        run.finish("check:l#1", False)
+        assert run.inputs["l#2"] == 10
+        end_iteration("l#2", 20)
+        run.finish("check:l#2", True)
+
+        assert run.inputs["end"] == 20
+        assert run.output("l") == 20
+        assert run.live == {"end": JOB}
+
+    @pytest.mark.parametrize("is_asked_along", [True, False])
+    @pytest.mark.parametrize("on_max", ["fail", "continue", "enough"])
+    def test_after_the_last_iteration(self, on_max, is_asked_along):
+        run = Played(
+            graph(
+                loop("l", iterations_max=2, on_max=on_max),
+                task("end"),
+                task("more"),
+                edges="l end, l.enough more",
+            ),
+            0,
+        )
+        for iteration in (1, 2):
+            if is_asked_along:
+                run.finish(f"l#{iteration}", iteration, is_done=False)
+            else:
+                run.finish(f"l#{iteration}", iteration)
+                run.finish(f"check:l#{iteration}", False)
+
+        if on_max == "fail":
+            assert run.status == FAILED
+            assert run.state.failure is not None
+            assert run.state.failure.type == "perdure.errors.LoopExhausted"
+            assert run.state.failure.message == "loop 'l' is not done after 2 iterations"
+        else:
+            target = "end" if on_max == "continue" else "more"
+            assert run.live == {target: JOB}
+            assert run.inputs[target] == 2
+
+    @pytest.mark.parametrize("answer", [True, 1, "yes", [0]])
+    def test_whatever_is_true_ends_it(self, answer):
+        run = Played(chain(loop("l")), 0)
+        run.finish("l#1", 1)
+        run.finish("check:l#1", answer)
+
+        assert run.result == 1
+
+    @pytest.mark.parametrize("answer", [False, 0, "", None, []])
+    def test_whatever_is_false_lets_it_go_on(self, answer):
+        run = Played(chain(loop("l")), 0)
+        run.finish("l#1", 1)
+        run.finish("check:l#1", answer)
+
+        assert run.live == {"l#2": JOB}
+
+    @pytest.mark.parametrize("key", ["l#1", "check:l#1"])
+    def test_a_failed_part_fails_the_loop_or_leads_to_its_port(self, key):
+        for on_error in ("fail", "continue", "oops"):
+            nodes = loop("l", on_error=on_error), task("end"), task("mend")
+            run = Played(graph(*nodes, edges="l end, l.oops mend"), 0)
+            if key != "l#1":
+                run.finish("l#1", 1)
+            run.fail(key)
+
+            assert (
+                run.live == {"fail": {}, "continue": {"end": JOB}, "oops": {"mend": JOB}}[on_error]
+            )
+
+
+# What nodes that wait do: for a time, for a signal, for a child.
+
+
+JOB, WAIT = LiveType.JOB, LiveType.WAIT
+
+
+RUNNING, WAITING = RunStatus.RUNNING, RunStatus.WAITING
+
+
+COMPLETED, FAILED = RunStatus.COMPLETED, RunStatus.FAILED
+
+
+class TestDelays:
+    def test_waits_and_hands_its_input_on(self):
+        run = Played(chain(task("a"), delay("d", 5000), task("b")))
+        run.finish("a", "kept")
+
+        assert run.decision.waits == [
+            NewWait(key="d", type=WaitType.TIMER, delay=timedelta(seconds=5))
+        ]
+        assert run.status == WAITING
+
+        run.due("d")
+        assert run.decision.close_waits == ["d"]
+        assert run.inputs["b"] == "kept"
+        assert run.due("d").events == []
+
+
+class TestSignals:
+    def test_waits_for_a_signal_and_hands_its_payload_on(self):
+        run = Played(chain(signal("s"), task("end")))
+        assert run.decision.waits == [NewWait(key="s", type=WaitType.SIGNAL, name="go")]
+        assert run.live == {"s": WAIT}
+
+        run.signal("go", {"ok": True})
+        assert run.decision.close_waits == ["s"]
+        assert run.inputs["end"] == {"ok": True}
+        assert not run.state.signals
+
+    def test_a_signal_that_came_before_is_kept(self):
+        run = Played(chain(task("a"), signal("s"), task("end")))
+        run.signal("go", 1)
+        assert dict(run.state.signals) == {"go": (2,)}
+
+        run.finish("a")
+        assert run.inputs["end"] == 1
+        assert run.decision.waits == []
+        assert not run.state.signals
+
+    def test_one_of_another_name_is_kept_too(self):
+        run = Played(chain(signal("s"), task("end")))
+        run.signal("other", 1)
+
+        assert run.live == {"s": WAIT}
+        assert dict(run.state.signals) == {"other": (2,)}
+
+    def test_signals_are_taken_in_the_order_in_which_they_came(self):
+        run = Played(chain(task("a"), signal("s1"), signal("s2"), task("end")))
+        run.signal("go", "first")
+        run.signal("go", "second")
+        run.finish("a")
+
+        assert (run.output("s1"), run.output("s2")) == ("first", "second")
+
+    def test_one_signal_is_taken_by_one_wait(self):
+        run = Played(chain(signal("s1"), signal("s2"), task("end")))
+        run.signal("go", "first")
+
+        assert run.live == {"s2": WAIT}
+        run.signal("go", "second")
+        assert run.inputs["end"] == "second"
+
+    def test_one_that_is_there_already_is_taken_by_one_wait(self):
+        run = Played(chain(task("a"), signal("s1"), signal("s2")))
+        run.signal("go", "first")
+        run.finish("a")
+
+        assert run.live == {"s2": WAIT}
+        assert run.output("s1") == "first"
+
+    def test_of_two_waits_the_first_in_the_graph_is_served_first(self):
+        run = Played(graph(signal("s1"), signal("s2"), gathers=True))
+        run.signal("go", 1)
+        assert run.live == {"s2": WAIT}
+
+        run.signal("go", 2)
+        assert run.result == {"s1": 1, "s2": 2}
+
+    @pytest.mark.parametrize("on_timeout", ["fail", "continue", "late"])
+    def test_a_timeout_has_a_defined_outcome(self, on_timeout):
+        run = Played(
+            graph(
+                signal("s", timeout_ms=1000, on_timeout=on_timeout),
+                task("end"),
+                task("chase"),
+                edges="s end, s.late chase",
+            )
+        )
+        assert run.decision.waits[0].delay == timedelta(seconds=1)
+        run.due("s")
+
+        if on_timeout == "fail":
+            assert run.status == FAILED
+            assert run.state.failure is not None
+            assert run.state.failure.type == "perdure.errors.WaitTimedOut"
+            assert run.state.failure.message == "no signal 'go' came within 1000 ms"
+        else:
+            target = "end" if on_timeout == "continue" else "chase"
+            assert run.decision.close_waits == ["s"]
+            assert run.live == {target: JOB}
+            assert run.inputs[target] is None
+
+    def test_a_signal_after_the_timeout_is_kept_and_changes_nothing(self):
+        run = Played(chain(signal("s", timeout_ms=1, on_timeout="continue"), task("end")))
+        run.due("s")
+        run.signal("go", 1)
+
+        assert run.live == {"end": JOB}
+        assert dict(run.state.signals) == {"go": (3,)}
+
+    def test_one_without_a_timeout_is_never_due(self):
+        run = Played(chain(signal("s"), task("end")))
+
+        assert run.due("s").events == []
+        assert run.decision.close_waits == []
+
+
+class TestChildren:
+    def test_a_child_is_a_run_of_its_own(self):
+        run = Played(chain(task("a"), child("c"), task("end")))
+        run.finish("a", 5)
+
+        [started] = run.decision.children
+        assert (started.id, started.flow, started.input) == ("run/c", CHILD, b"5")
+        assert run.decision.waits == [NewWait(key="c", type=WaitType.CHILD, name="run/c")]
+        assert run.live == {"c": LiveType.CHILD}
+
+        run.child_completed("c", "done")
+        assert run.decision.close_waits == ["c"]
+        assert run.inputs["end"] == "done"
+        assert dict(run.state.children) == {"c": "run/c"}
+
+    @pytest.mark.parametrize("on_error", ["fail", "continue", "oops"])
+    @pytest.mark.parametrize("status", [RunStatus.FAILED, RunStatus.CANCELLED])
+    def test_a_child_that_ended_badly_is_an_error(self, status, on_error):
+        nodes = child("c", on_error=on_error), task("end"), task("mend")
+        run = Played(graph(*nodes, edges="c end, c.oops mend"))
+        told = "child run run/c was cancelled"
+        if status is RunStatus.FAILED:
+            told = "child broke"
+            run.child_ended("c", status, failure=failure(told))
+        else:
+            run.child_ended("c", status)
+
+        if on_error == "fail":
+            assert run.status == FAILED
+            assert run.state.failure is not None
+            assert run.state.failure.message == told
+        elif on_error == "continue":
+            assert run.inputs == {"c": None, "end": None}
+        else:
+            assert run.inputs["mend"]["message"] == told
+
+    def test_news_of_another_run_are_ignored(self):
+        run = Played(chain(child("c"), task("end")))
+
+        assert run.child_completed("c", 1, run="run/other").events == []
+        assert run.decision.close_waits == []

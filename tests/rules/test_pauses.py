@@ -1,0 +1,505 @@
+"""Task functions that pause for an external party, and what one commit then writes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perdure.engine.cached_run import CachedRun, RunValues
+from perdure.engine.fold import TOKENS_MAX
+from perdure.engine.plan import Plan, PlanContext
+from perdure.engine.runs import Graphs
+from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded
+from perdure.model.failure import Failure
+from perdure.model.ids import JobId
+from perdure.model.job import Claim
+from perdure.model.outcome import Failed, Retried
+from perdure.model.payload import PlainCodec
+from perdure.model.run import Finishes, LiveType, NewWait, Run, RunStatus, WaitType
+from perdure.model.trigger import MigrateRun
+from tests.rules.graphs import chain, graph, loop, mapped, route, signal, task
+from tests.rules.played import Played, ended, failure
+
+# Bodies that pause for somebody outside, and what reports do.
+
+
+JOB, WAIT = LiveType.JOB, LiveType.WAIT
+
+
+WAITING = RunStatus.WAITING
+
+
+def paused(*, deadline_ms: int | None = None, poll_ms: int | None = None) -> Played:
+    run = Played(chain(task("a"), task("b")), "in")
+    run.pause_body("a", {"container": 7}, deadline_ms=deadline_ms, poll_ms=poll_ms)
+    return run
+
+
+class TestPausing:
+    def test_holds_nothing_and_keeps_the_checkpoint(self):
+        run = paused(deadline_ms=5000)
+
+        assert run.decision.waits == [
+            NewWait(
+                key="a",
+                type=WaitType.EXTERNAL,
+                delay=timedelta(seconds=5),
+                detail=b'{"container":7}',
+            )
+        ]
+        assert (run.live, run.status) == ({"a": WAIT}, WAITING)
+
+    def test_goes_on_with_the_same_input_the_checkpoint_and_the_report(self):
+        run = paused()
+        run.report("a", "completed", result=[1])
+
+        assert run.live == {"a": JOB}
+        assert run.decision.close_waits == ["a"]
+        assert run.inputs["a"] == "in"
+        assert run.resumptions["a"] == {
+            "pauses": [
+                {
+                    "name": "",
+                    "checkpoint": {"container": 7},
+                    "report": {"status": "completed", "result": [1]},
+                }
+            ]
+        }
+        run.finish("a", "done")
+        assert run.inputs["b"] == "done"
+        assert not run.state.pauses
+        assert not run.state.early_reports
+
+    def test_may_pause_again_and_remembers_every_pause(self):
+        run = paused()
+        run.report("a", "completed", result=1)
+        run.pause_body("a", "second", "more")
+        run.report("a", "completed", result=2)
+
+        assert [
+            (each["name"], each["checkpoint"], each["report"]["result"])
+            for each in run.resumptions["a"]["pauses"]
+        ] == [("", {"container": 7}, 1), ("more", "second", 2)]
+
+    def test_a_failed_report_lets_the_body_decide(self):
+        run = paused()
+        run.report("a", "failed", error="out of memory", progress={"page": 3})
+
+        assert run.live == {"a": JOB}
+        resumption = run.resumptions["a"]
+        assert resumption["pauses"][0]["report"]["error"] == "out of memory"
+        assert resumption["progress"] == {"page": 3}
+
+    def test_works_for_items_and_iterations(self):
+        run = Played(graph(mapped("m")), [10, 20])
+        run.pause_body("m[1]", "c")
+        run.finish("m[0]", 0)
+        assert run.status == WAITING
+        run.report("m[1]", "completed", result=5)
+        assert run.inputs["m[1]"] == 20
+        run.finish("m[1]", 1)
+        assert run.result == [0, 1]
+
+        run = Played(graph(loop("l")), 1)
+        run.finish("l#1", 2, is_done=False)
+        run.pause_body("l#2", "c")
+        run.report("l#2", "completed")
+        assert run.inputs["l#2"] == 2
+        run.finish("l#2", 3, is_done=True)
+        assert run.result == 3
+
+    def test_a_route_cannot(self):
+        run = Played(graph(route("r", "x"), task("a"), edges="r.x a"))
+        run.pause_body("r")
+
+        assert run.state.failure is not None
+        assert "cannot pause" in run.state.failure.message
+
+
+class TestReports:
+    def test_before_the_pause_is_kept_and_taken_then(self):
+        run = Played(chain(task("a"), task("b")))
+        run.report("a", "completed", result="quick")
+        assert run.live == {"a": JOB}
+        run.pause_body("a", "c")
+
+        assert run.decision.waits == []
+        assert run.live == {"a": JOB}
+        assert run.resumptions["a"]["pauses"][0]["report"]["result"] == "quick"
+
+    def test_of_one_token_count_once(self):
+        run = paused()
+        run.report("a", "progress", progress=1, token="t1")
+        assert run.report("a", "progress", progress=2, token="t1").events == []
+        run.report("a", "completed", token="t2")
+        assert run.report("a", "completed", token="t2").events == []
+        run.finish("a")
+        assert run.report("a", "completed", token="t2").events == []
+
+    def test_are_remembered_by_their_tokens_up_to_a_bound(self):
+        run = Played(graph(task("a")), checks=False)
+        for number in range(TOKENS_MAX + 5):
+            run.report("a", "progress", token=f"t{number}")
+
+        assert len(run.state.reports["a"]) == TOKENS_MAX
+        assert run.report("a", "progress", token=f"t{TOKENS_MAX + 4}").events == []
+
+    def test_the_first_last_one_counts_and_others_are_noted(self):
+        run = paused()
+        run.report("a", "completed", result=1)
+        run.finish("a", 1)
+        run.report("a", "failed", error="no")
+
+        assert run.types[-1] == "ReportIgnored"
+        assert run.output("a") == 1
+
+    def test_two_before_the_pause_the_first_counts(self):
+        run = Played(chain(task("a"), task("b")))
+        run.report("a", "completed", result=1)
+        run.report("a", "completed", result=2)
+        run.pause_body("a")
+
+        assert run.resumptions["a"]["pauses"][0]["report"]["result"] == 1
+
+    def test_progress_is_kept_for_the_next_try(self):
+        run = paused()
+        run.report("a", "progress", progress={"page": 1})
+        run.report("a", "progress", progress={"page": 2})
+        run.report("a", "failed", error="gone")
+        run.fail("a", "gone")
+        assert run.status == RunStatus.FAILED
+
+        run.retry()
+        assert run.resumptions["a"] == {"progress": {"page": 2}}
+        run.finish("a")
+        run.finish("b")
+        assert not run.state.progress
+
+    def test_on_nodes_that_do_not_wait_are_refused(self):
+        run = Played(graph(task("a"), task("b"), signal("s"), edges="a b"))
+
+        with pytest.raises(NodeNotFound, match=r"'aa'.*'a'"):
+            run.report("aa", "completed")
+        with pytest.raises(NodeNotWaiting, match="not reached yet"):
+            run.report("b", "completed")
+        with pytest.raises(NodeNotWaiting, match="does not wait for reports"):
+            run.report("s", "completed")
+        run.finish("a")
+        with pytest.raises(NodeNotWaiting, match="completed"):
+            run.report("a", "progress")
+
+    def test_that_name_a_port_which_is_not_there_are_refused(self):
+        run = Played(graph(task("a", ports=("x",)), task("b"), edges="a.x b"))
+        run.pause_body("a")
+
+        with pytest.raises(InvalidInput, match=r"port 'y'.*'x'"):
+            run.report("a", "completed", port="y")
+        run.report("a", "completed", port="x")
+        assert run.live == {"a": JOB}
+
+    def test_on_nodes_that_failed_or_were_skipped_are_refused(self):
+        run = Played(graph(task("a"), task("b"), task("c"), on_failure="finish"))
+        run.pause_body("a")
+        run.due("a")
+        run.skip("b")
+
+        with pytest.raises(NodeNotWaiting, match="failed"):
+            run.report("a", "completed")
+        with pytest.raises(NodeNotWaiting, match="skipped"):
+            run.report("b", "completed")
+
+    def test_that_came_early_do_not_outlive_the_end_of_the_run(self):
+        run = Played(chain(task("a"), task("b")))
+        run.report("a", "completed", result="of the first try")
+        run.cancel()
+        run.retry()
+        run.pause_body("a")
+
+        assert run.live == {"a": WAIT}
+
+    def test_are_forgotten_with_the_pauses_of_a_node_that_is_skipped(self):
+        run = paused()
+        run.report("a", "progress", progress=1)
+        run.report("a", "completed")
+        run.skip("a")
+
+        assert (dict(run.state.pauses), dict(run.state.progress)) == ({}, {})
+
+    def test_on_a_run_that_ended_are_refused(self):
+        run = paused()
+        run.cancel()
+
+        with pytest.raises(RunEnded):
+            run.report("a", "completed")
+
+    def test_name_a_port_of_the_node_or_are_refused(self):
+        run = Played(graph(task("a", ports=("far",)), task("b"), edges="a.far b"))
+        run.pause_body("a", poll_ms=1000)
+        before = run.state
+
+        with pytest.raises(InvalidInput, match="node 'a' has no port 'near'; it has 'far'"):
+            run.report("a", "completed", port="near")
+        assert run.state is before
+        run.due("poll:a")
+        run.finish("poll:a", {"status": "completed", "port": "near"})
+        assert (run.types[-1], run.live) == ("NodePolled", {"a": WAIT, "poll:a": WAIT})
+        run.report("a", "completed", port="far")
+        assert run.live == {"a": JOB}
+
+    def test_in_a_pause_of_the_run_are_kept_until_it_ends(self):
+        run = paused()
+        run.pause()
+        run.report("a", "completed", result=1)
+        assert run.live == {"a": WAIT}
+        run.unpause()
+
+        assert run.live == {"a": JOB}
+        assert run.resumptions["a"]["pauses"][0]["report"]["result"] == 1
+        assert not run.state.early_reports
+
+
+class TestDeadlines:
+    def test_fail_the_node(self):
+        run = paused(deadline_ms=10)
+        run.due("a")
+
+        assert run.state.failure is not None
+        assert run.state.failure.type == "perdure.errors.WaitTimedOut"
+
+    def test_may_have_a_port_or_go_on(self):
+        node = task("a", on_timeout="late")
+        run = Played(graph(node, task("b"), edges="a.late b"))
+        run.pause_body("a", deadline_ms=10)
+        run.due("a")
+        assert run.inputs["b"] is None
+
+        run = Played(chain(task("a", on_timeout="continue"), task("b")))
+        run.pause_body("a", deadline_ms=10)
+        run.due("a")
+        assert run.inputs["b"] is None
+
+
+class TestPolling:
+    def test_asks_in_time_with_what_is_known(self):
+        run = paused(poll_ms=300_000)
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+        run.due("poll:a")
+
+        assert run.live == {"a": WAIT, "poll:a": JOB}
+        assert run.decision.close_waits == ["poll:a"]
+        assert run.inputs["poll:a"] == "in"
+        assert run.resumptions["poll:a"]["pauses"][0]["checkpoint"] == {"container": 7}
+
+    def test_nothing_new_means_later_again(self):
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.finish("poll:a", None)
+
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+        assert [wait.key for wait in run.decision.waits] == ["poll:a"]
+
+    def test_a_last_word_ends_the_pause(self):
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.finish("poll:a", {"status": "completed", "result": 9})
+
+        assert run.live == {"a": JOB}
+        assert run.resumptions["a"]["pauses"][0]["report"]["result"] == 9
+        assert (run.decision.close_waits, run.decision.cancel_keys) == (["a"], ["poll:a"])
+
+    def test_progress_is_kept_and_it_is_asked_again_later(self):
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.finish("poll:a", {"status": "progress", "progress": 0.5})
+
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+        assert "a" in run.state.progress
+
+    def test_who_reports_is_not_asked(self):
+        run = paused(poll_ms=300_000)
+        run.report("a", "progress", progress=1)
+        assert [wait.key for wait in run.decision.waits] == ["poll:a"]  # anew, so later
+
+        run.report("a", "completed")
+        assert run.live == {"a": JOB}
+
+    def test_who_reports_while_being_asked_is_asked_again_later(self):
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.report("a", "progress", progress=1)
+        assert run.live == {"a": WAIT, "poll:a": JOB}
+        run.finish("poll:a", None)
+
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+
+    @pytest.mark.parametrize("answer", ["x", {"status": "unknown"}, 5])
+    def test_a_useless_answer_or_error_does_not_fail_the_node(self, answer):
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.finish("poll:a", answer)
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+
+        run.due("poll:a")
+        run.fail("poll:a")
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+
+    def test_an_answer_that_comes_too_late_decides_nothing(self):
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.report("a", "completed", result=1)
+
+        assert run.finish("poll:a", {"status": "failed"}).events == []
+        assert run.live == {"a": JOB}
+
+    def test_a_port_that_the_node_does_not_have_is_as_good_as_no_answer(self):
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.finish("poll:a", {"status": "completed", "port": "nope"})
+
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+
+
+class TestItemsThatAreAskedAfter:
+    def _run(self, on_error: str) -> Played:
+        run = Played(
+            graph(mapped("m", on_error=on_error), task("mend"), edges="m.bad mend"), [1, 2, 3]
+        )
+        for item in ("m[0]", "m[1]"):
+            run.pause_body(item, poll_ms=1000, deadline_ms=5000)
+        return run
+
+    def test_one_that_comes_to_its_deadline_leaves_nothing_behind(self):
+        run = self._run("continue")
+        run.due("m[0]")
+        assert run.live == {"m[1]": WAIT, "poll:m[1]": WAIT, "m[2]": JOB}
+        run.due("m[1]")
+        run.finish("m[2]", 3)
+
+        assert run.output("m") == [None, None, 3]
+        assert not run.state.pauses
+
+    def test_all_are_given_up_when_one_fails(self):
+        run = self._run("bad")
+        run.due("poll:m[1]")
+        run.fail("m[2]")
+
+        assert run.live == {"mend": JOB}
+        assert sorted(run.decision.cancel_keys) == ["m[0]", "m[1]", "poll:m[0]", "poll:m[1]"]
+        assert not run.state.pauses
+        assert run.due("poll:m[0]").events == []
+        assert run.finish("poll:m[1]").events == []
+
+
+class TestTryingAgain:
+    def test_what_was_reported_as_failed_is_begun_again(self):
+        run = paused()
+        run.report("a", "failed", error="no paper", progress={"page": 3})
+        run.attempt_failed("a")
+
+        assert not run.state.pauses["a"]
+        run.pause_body("a", "second")
+        run.report("a", "completed", result=1)
+        resumption = run.resumptions["a"]
+        assert [each["checkpoint"] for each in resumption["pauses"]] == ["second"]
+        assert (resumption["progress"], resumption["failures"]) == ({"page": 3}, 1)
+
+    def test_failures_are_counted_over_all_pauses(self):
+        run = paused()
+        for expected in (1, 2):
+            run.report("a", "failed")
+            run.attempt_failed("a")
+            run.pause_body("a")
+            assert run.state.external_failures["a"] == expected
+        run.report("a", "completed")
+        run.finish("a")
+
+        assert not run.state.external_failures
+
+    def test_an_error_after_a_good_report_goes_on_from_it(self):
+        run = paused()
+        run.report("a", "completed", result=1)
+        run.attempt_failed("a")
+
+        assert len(run.state.pauses["a"]) == 1
+        assert not run.state.external_failures
+
+    def test_what_only_asks_for_another_time_keeps_its_report(self):
+        run = paused()
+        run.report("a", "failed")
+        run.end("a", Retried(failure=failure("later"), is_snoozed=True))
+
+        assert len(run.state.pauses["a"]) == 1
+
+
+CODEC = PlainCodec()
+
+
+FAILURE = Failure(type="builtins.OSError", message="the line is busy")
+
+
+def cached(played: Played) -> CachedRun:
+    values = RunValues(CODEC)
+    for number, json in played.log.values.items():
+        values.put(number, json)
+    stored = Run(
+        id=played.id,
+        namespace="default",
+        flow=played.graph.name,
+        version=played.graph.version,
+        status=played.state.status,
+        number=played.state.number,
+        parent=None,
+        created_at=datetime(2030, 1, 1, tzinfo=UTC),
+        updated_at=datetime(2030, 1, 2, tzinfo=UTC),
+        finished_at=None,
+    )
+    return CachedRun(stored, played.graph, played.state, values)
+
+
+class TestAJobThatIsToBeTriedAgain:
+    """What a commit settles is not touched by what it gives up, so the plan has to see to it."""
+
+    def test_ends_with_its_run(self):
+        played = Played(graph(task("a"), task("b"), edges=""))
+
+        settled = self.settled_together(played, "a", "b")
+
+        assert settled == {"a": Finishes(), "b": Finishes()}
+
+    def test_ends_with_its_map(self):
+        items = mapped("m", on_error="sorry")
+        played = Played(graph(items, task("then"), edges="m.sorry then"), [1, 2])
+
+        settled = self.settled_together(played, "m[0]", "m[1]")
+
+        assert settled == {"m[0]": Finishes(), "m[1]": Finishes()}
+
+    def settled_together(self, played: Played, again: str, for_good: str) -> dict[str, object]:
+        """One commit: an attempt at one key is to be repeated, another one failed for good."""
+        plan = Plan(cached(played), PlanContext("default", Graphs().known, CODEC))
+        claims = {key: Claim(id=JobId(key), epoch=1) for key in (again, for_good)}
+        retried = Retried(failure=FAILURE, delay=timedelta(seconds=1))
+        plan.settle(claims[again], ended(again, retried), lambda _: False)
+        plan.settle(claims[for_good], ended(for_good, Failed(failure=FAILURE)), lambda _: False)
+        plan.build()
+        return {str(each.claim.id): each.job_outcome for each in plan.commit.settlements}
+
+
+class TestPlan:
+    """Plans: what one commit writes, also when it is put together from several decisions."""
+
+    def test_what_a_new_version_starts_belongs_to_that_version(self):
+        played = Played(chain(task("a"), signal("s")))
+        played.finish("a", 1)
+        new = graph(task("a"), signal("s"), task("audit"), edges="a s, a audit")
+        run = cached(played)
+        plan = Plan(run, PlanContext("default", Graphs([new]).known, CODEC))
+
+        plan.apply(MigrateRun(to=new.ref))
+        plan.build()
+        plan.done()
+
+        [job] = plan.commit.jobs
+        assert (job.partition.task, job.partition.flow) == ("audit", new.text)
+        assert (plan.commit.version, run.graph.version) == (new.version, new.version)
