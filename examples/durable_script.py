@@ -1,12 +1,12 @@
-"""A script of several steps that may be killed anywhere, and goes on where it was.
+"""A script of several steps that can be killed at any point and resumes where it stopped.
 
     python examples/durable_script.py --die-after 3
     python examples/durable_script.py
 
-It closes the books of a month: an ordinary function, whose costly parts go through ``ctx.step``.
-What a step returned is kept in ``closing.db``, and a second execution gets it from there. The first
-of the two commands above kills its own process with SIGKILL after three steps; the second one does
-the rest, and nothing twice.
+It closes the books of a month: an ordinary function whose expensive parts go through ``ctx.step``.
+The result of each step is stored in ``closing.db`` and reused by a second execution. The first
+command kills its own process with SIGKILL after three steps; the second one does the rest and
+repeats nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CUSTOMERS = ["Ada", "Bob", "Cid"]
 
 
 class Office:
-    """What the steps do: each stands for a call that takes long, costs money or tells somebody."""
+    """The steps: each stands for a call that is slow, costs money or notifies someone."""
 
     def __init__(self) -> None:
         self.die_after = 0
@@ -46,7 +46,7 @@ class Office:
         return f"receipt {sum(invoice['amount'] for invoice in invoices):.2f}"
 
     def die_if_asked(self) -> None:
-        """After the step was stored, as a power cut might."""
+        """Crash after the step was stored, as a power failure would."""
         if self.die_after and self.done >= self.die_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -56,7 +56,7 @@ office = Office()
 
 @task
 def close_month(month: str, ctx: Context = CONTEXT) -> str:
-    """The whole script. It may use loops, conditions and variables as it likes."""
+    """The whole script. It can use loops, conditions and variables freely."""
     rates = ctx.step("rates", office.fetch_rates, month)
     office.die_if_asked()
     invoices = []
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--store", default=STORE)
     options = parser.parse_args()
     office.die_after = options.die_after
-    # A dead worker's job is taken over when its lease ends: short, so that nobody waits long here.
+    # A crashed worker's job is taken over when its lease expires; short, to keep the demo fast.
     worker = Worker(options.store, flows=[closing], lease="1s", poll="200ms").start()
     try:
         with Client(options.store, on_conflict="use_existing") as client:

@@ -1,12 +1,12 @@
-"""Embed a shelf of books through a service that allows so many requests a second.
+"""Embed a shelf of books through a service with a rate limit.
 
     python examples/embedding_queue.py
     python examples/embedding_queue.py --books 100
 
-The service here is a pretended one that needs no network; it is too busy now and then. Each book is
-a job in ``embeddings.db``, and says how far it is. The limits are on the task, so they hold however
-many workers there are; when the service is busy, all of them leave it alone for as long as it asks.
-Stop the program and start it again: books that were embedded are not embedded again.
+The service is a fake that needs no network and is sometimes too busy. Each book is a job in
+``embeddings.db`` and reports its progress. The limits are on the task, so they hold for any number
+of workers; when the service is busy, all workers wait for as long as it asks. Stop the program and
+start it again: embedded books are not embedded again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WORDS = ["bee", "hive", "dance", "nectar", "honey", "queen", "swarm", "wax", "co
 
 
 class Service:
-    """Stands for a model behind an HTTP API, which remembers when it was asked."""
+    """Stands for a model behind an HTTP API; it remembers when it was called."""
 
     def __init__(self) -> None:
         self.asked_at: list[float] = []
@@ -98,7 +98,7 @@ def shelf(count: int) -> dict[str, list[str]]:
 
 
 def show(client: Client, total: int, stop: threading.Event) -> None:
-    """A line whenever there is news, good for a terminal and for a file."""
+    """Print a line for each change; works for a terminal and for a file."""
     before = ""
     while True:
         is_last = stop.wait(0.25)
@@ -116,7 +116,7 @@ def show(client: Client, total: int, stop: threading.Event) -> None:
 
 
 def nearest(books: dict[str, list[list[float]]], wanted: str) -> tuple[str, float]:
-    """What the vectors are for: the book with the chapter that is the most like a text."""
+    """Use the vectors: find the book with the chapter most similar to a text."""
     vector = vector_of(wanted)
     likeness = {
         title: max(sum(a * b for a, b in zip(each, vector, strict=True)) for each in vectors)

@@ -1,11 +1,11 @@
-"""An expense that the manager and finance must both approve, or else the CFO alone.
+"""An expense that the manager and finance must both approve, or the CFO alone.
 
     python examples/expenses.py --amount 1800
     python examples/expenses.py --amount 1800 --day 2
 
-The first waits for days: it says how to answer from another shell. Stop it whenever you like, with
-Ctrl-C or ``kill -9``, and answer while nothing runs; started again, it goes on. The second lets a
-day pass in two seconds, so that you see the reminder, the escalation and the deadline come.
+The first command waits for days and prints how to answer from another shell. Stop it at any time,
+with Ctrl-C or ``kill -9``, and answer while nothing runs; when you start it again, it resumes. The
+second command makes a day last two seconds, so that you see the reminder, escalation and deadline.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORM = {
 
 
 class Notice(TypedDict):
-    """What people are told: by whom the approval may be decided, and why they hear of it now."""
+    """What people are told: who may decide the approval, and why they are notified now."""
 
     approval: str
     why: str
@@ -39,7 +39,7 @@ class Notice(TypedDict):
 
 @task
 def tell(notice: Notice) -> None:
-    """Here it is a line on the screen; mostly it would be a mail or a message."""
+    """Print a line; a real program would send an email or a message."""
     print(f"{notice['why']}: {notice['title']}", flush=True)
     for decider in notice["deciders"]:
         words = ["perdure", "decide", notice["approval"], "--by", decider, "--store", STORE]
@@ -48,7 +48,7 @@ def tell(notice: Notice) -> None:
 
 @task
 def pay(answer: dict[str, Any]) -> str:
-    """Pays what was approved, which may be less than was asked for."""
+    """Pay the approved amount, which may be less than requested."""
     data = answer["data"]
     people = " and ".join(answer["by"])
     return f"paid {data['amount']:g} to {data['who']} for {data['cost_centre']}, said {people}"
@@ -85,7 +85,7 @@ def expenses(day: timedelta) -> BuiltFlow:
 def main() -> None:
     parser = argparse.ArgumentParser(description="An expense, as a durable run.")
     parser.add_argument("--amount", type=float, default=1_800)
-    parser.add_argument("--day", type=float, default=86_400, help="how many seconds a day has")
+    parser.add_argument("--day", type=float, default=86_400, help="length of a day in seconds")
     options = parser.parse_args()
     flow = expenses(timedelta(seconds=options.day))
     claim = {"who": "Ada", "what": "a trip", "amount": options.amount, "cost_centre": "sales"}

@@ -1,10 +1,10 @@
-"""Check every link of some web pages: politely, with retries, and without losing any.
+"""Check every link on some web pages, with rate limits and retries, without losing any.
 
     python examples/link_checker.py https://example.org/ https://docs.python.org/3/
 
-Pages and links are jobs in ``links.db``. Stop it with Ctrl-C and start it again: what was found out
-before is kept, and only the rest is asked. Each host gets at most five requests a second, whatever
-number of workers there are, and a host that answers 429 is left alone for as long as it asks.
+Pages and links are jobs in ``links.db``. Stop it with Ctrl-C and start it again: it keeps earlier
+results and checks only the rest. Each host gets at most five requests per second, for any number of
+workers, and a host that answers 429 is left alone for as long as it asks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def host_of(url: str) -> str:
     limits=[Rate(5, per="1s", key=host_of)],
 )
 def check(url: str) -> int:
-    """The HTTP status that a link leads to."""
+    """Return the HTTP status of a link."""
     request = urllib.request.Request(url, headers={"User-Agent": "perdure-link-checker"})
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
@@ -51,7 +51,7 @@ def check(url: str) -> int:
 
 @task(queue="pages", retries=2, timeout="30s")
 def read_page(url: str) -> list[str]:
-    """The links on a page, each once."""
+    """Return the links on a page, without duplicates."""
     with urllib.request.urlopen(url, timeout=20) as answer:
         text = answer.read().decode(answer.headers.get_content_charset() or "utf-8", "replace")
     parser = LinkParser(url)
@@ -89,14 +89,14 @@ def main() -> None:
 
 
 def report(client: Client, pages: list[str]) -> int:
-    """Print each link that does not work; how many there are."""
+    """Print each broken link and return their number."""
     reading = [client.enqueue(read_page.options(fingerprint=page), page) for page in pages]
     links = sorted({link for page in client.jobs.results(reading) for link in page})
     found: dict[str, Any] = {
         link: client.jobs.find_result(check, [link], default=None) for link in links
     }
     unknown = [link for link, status in found.items() if status is None]
-    # A link that an interrupted run left in the queue is not enqueued a second time.
+    # A link that an interrupted run left in the queue is not enqueued again.
     checks = client.enqueue_many(check.options(fingerprint=lambda url: url), unknown)
     found |= zip(unknown, client.jobs.results(checks, return_errors=True), strict=True)
     broken = 0

@@ -1,10 +1,10 @@
-"""Import a folder of files every night: all of them or none, a few at a time.
+"""Import a folder of files every night: all or none, a few at a time.
 
     python examples/nightly_import.py inbox --night 2030-01-31
 
-Every file is an item of a map and is tried again on its own; at most three are read at once. If one
-cannot be read at all, the run fails, and what the night had staged is taken away again by the undo
-of the first node. Mend the file and run the same night again: it takes the failed run's place.
+Every file is an item of a map with its own retries; at most three are read at once. If one cannot
+be read at all, the run fails, and the undo of the first node removes the night's staged files.
+Repair the file and run the same night again: the new run replaces the failed one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Imported:
-    """What the last node gathers: outputs of two earlier ones."""
+    """Input of the last node: the outputs of two earlier ones."""
 
     staged: Staged
     counts: list[int]
@@ -50,7 +50,7 @@ class Imported:
 
 @task
 def stage(night: Night) -> Staged:
-    """Make a place for this night. Safe to repeat, like everything here."""
+    """Create a folder for this night. Safe to repeat, like every task here."""
     staging = Path("staging") / night.name
     staging.mkdir(parents=True, exist_ok=True)
     files = sorted(str(file) for file in Path(night.inbox).glob("*.csv"))
@@ -64,7 +64,7 @@ def unstage(staged: Staged) -> None:
 
 @task(retries=Retry(3, first="1s", on=(OSError,)), timeout="10m")
 def import_file(item: Item) -> int:
-    """Read one file; written under its own name, so a second execution replaces the first."""
+    """Read one file; written under its own name, so a second execution overwrites the first."""
     source = Path(item.file)
     with source.open(newline="") as lines:
         amounts = {row["name"]: int(row["amount"]) for row in csv.DictReader(lines)}
@@ -74,7 +74,7 @@ def import_file(item: Item) -> int:
 
 @task
 def publish(done: Imported) -> str:
-    """Let the night's files take their place, all in one move."""
+    """Publish the night's files in one atomic move."""
     target = Path("warehouse") / done.staged.name
     target.parent.mkdir(exist_ok=True)
     staging = Path(done.staged.staging)

@@ -1,12 +1,11 @@
-"""A report every night at three, one after the other and without a gap.
+"""A report every night at three, in order and without gaps.
 
     python examples/nightly_report.py
     python examples/nightly_report.py --every 2s
 
-Both make a schedule, which is kept in ``reports.db``, and work until Ctrl-C; the second has shorter
-nights. Stop it for a while and start it again: ticks that came meanwhile are caught up with, in
-their order, because the schedule says so. However many copies run at once, each tick starts one
-run.
+Both commands save a schedule in ``reports.db`` and work until Ctrl-C; the second has shorter
+nights. Stop it for a while and start it again: the schedule catches up on missed ticks, in order.
+However many copies run at once, each tick starts one run.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ STORE = "sqlite:///reports.db"
 
 @task
 def collect(region: str, ctx: Context = CONTEXT) -> dict[str, str]:
-    """The id of the run says which tick it is of: ``nightly@2030-01-31T03:00:00Z``."""
+    """The id of the run names its tick: ``nightly@2030-01-31T03:00:00Z``."""
     assert ctx.run_id is not None
     return {"region": region, "night": ctx.run_id.partition("@")[2]}
 
@@ -35,7 +34,7 @@ sales = Flow("sales").then(collect).then(report).build()
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A report for every night, whatever happens.")
-    parser.add_argument("--every", help="such as 2s, instead of every night at three")
+    parser.add_argument("--every", help="interval such as 2s, instead of nightly at three")
     every = parser.parse_args().every
     with Client(STORE) as client:
         client.schedules.save(
@@ -45,8 +44,8 @@ def main() -> None:
             every=every,
             timezone="UTC" if every else "Europe/Berlin",
             input="north",
-            overlap="queue",  # a report that takes long delays the next one, which is not lost
-            catch_up="all",  # nor are those of a time without workers
+            overlap="queue",  # a slow report delays the next one instead of dropping it
+            catch_up="all",  # start ticks missed while no worker ran
         )
     Worker(STORE, flows=[sales]).run()
 

@@ -1,11 +1,11 @@
-"""One order from the shop to the doorstep, through every kind of node there is.
+"""One order from the shop to the doorstep, through every kind of flow node.
 
     python examples/orders.py
     python examples/orders.py --number 7 --total 2500
 
-The run is kept in ``orders.db``. Stop the program whenever you like and start it again with the
-same number: it goes on from the last completed node, and charges nobody twice. An order of 1,000
-or more waits for a manager, which this program plays once the run says that it waits.
+The run is stored in ``orders.db``. Stop the program at any time and start it again with the same
+number: it resumes from the last completed node and charges nobody twice. An order of 1,000 or more
+waits for a manager, whose role this program plays once the run waits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the branches of the fork found out, by their names."""
+    """The results of the fork's branches, by name."""
 
     order: Order
     stock: bool
@@ -77,13 +77,13 @@ def decide(found: Findings) -> Order:
 
 @task
 def charge(order: Order, ctx: Context = CONTEXT) -> Order:
-    """The key is the same however often this runs, so the bank charges once."""
+    """The key is the same for every execution, so the bank charges once."""
     return replace(order, receipt=f"receipt {ctx.idempotency_key}")
 
 
 @task
 def give_back(order: Order) -> None:
-    """Takes back what ``charge`` did, if the run fails later on."""
+    """Reverse ``charge`` if the run fails later."""
 
 
 def size_of(order: Order) -> str:
@@ -162,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="One order, as a durable run.")
     parser.add_argument("--number", type=int, default=42)
     parser.add_argument("--total", type=int, default=1_200)
-    parser.add_argument("--refuse", action="store_true", help="let the manager say no")
+    parser.add_argument("--refuse", action="store_true", help="let the manager reject the order")
     parser.add_argument("--store", default=STORE)
     options = parser.parse_args()
     worker = Worker(options.store, flows=[orders]).start()

@@ -1,10 +1,10 @@
-"""Take orders and send their confirmations: both or neither, whatever crashes when.
+"""Take orders and send their confirmations: both or neither, through any crash.
 
     python examples/outbox.py
 
-The order and the job that confirms it are written in one transaction of the program's own
+The order and the job that confirms it are written in one transaction on the program's own
 connection. If it is rolled back, there is no order and no letter. If it is committed, the letter
-is sent, even if this program dies in the next line: the next worker finds the job.
+is sent even if this program crashes on the next line: the next worker finds the job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STOCK = {"lamp": 3, "chair": 1}
 
 @task(queue="letters", retries=Retry(5, first="2s", max="10m"))
 def confirm(order: int, item: str, ctx: Context = CONTEXT) -> str:
-    """Send the confirmation; the key lets the mail service recognise a repeated request."""
+    """Send the confirmation; the key lets the mail service recognize a repeated request."""
     return f"order {order} ({item}) confirmed, key {ctx.idempotency_key}"
 
 
@@ -34,7 +34,7 @@ class Shop:
         )
 
     def order(self, item: str) -> int:
-        """Take one order; ``LookupError`` if there is nothing left, and then nothing is written."""
+        """Take one order; raise ``LookupError`` and write nothing if the stock is empty."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:

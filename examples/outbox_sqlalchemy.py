@@ -1,12 +1,12 @@
-"""The shop once more, with SQLAlchemy: an order and its letter in one transaction of your own.
+"""The shop of ``outbox.py`` with SQLAlchemy: an order and its letter in one transaction.
 
     pip install sqlalchemy
     python examples/outbox_sqlalchemy.py
 
 ``client.using(session).enqueue(...)`` writes the job through the session that writes the
-order. If the session is rolled back there is neither; if it is committed there are both, even if
-this program dies in the next line. Orders and jobs are in ``bookshop.db``; it is the same with
-PostgreSQL, where ``--database`` is ``postgresql+psycopg://…``.
+order. A rollback discards both; a commit keeps both, even if this program crashes on the next line.
+Orders and jobs are in ``bookshop.db``; for PostgreSQL, pass
+``--database postgresql+psycopg://…``.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Order(Base):
 
 @task(queue="letters", retries=Retry(5, first="2s", max="10m"))
 def confirm(order: int, title: str, ctx: Context = CONTEXT) -> str:
-    """Send the confirmation; the key lets the mail service recognise a repeated request."""
+    """Send the confirmation; the key lets the mail service recognize a repeated request."""
     return f"letter: order {order}, {title!r}, is on its way"
 
 
 def order_book(session: Session, client: Client, title: str) -> int:
-    """Take one order, within the transaction of the session; ``LookupError`` if none is left."""
+    """Take one order in the session's transaction; raise ``LookupError`` if none is left."""
     order = Order(title=title)
     session.add(order)
-    session.flush()  # gives it its number
+    session.flush()  # assigns the order number
     client.using(session).enqueue(confirm.options(group="orders"), order.id, title)
     book = session.get_one(Book, title)
     book.stock -= 1
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--database", default=DATABASE)
     parser.add_argument("titles", nargs="*", default=["Emma", "Emma", "Dracula", "Emma"])
     options = parser.parse_args()
-    store = options.database.replace("+psycopg", "")  # the same place, as Perdure calls it
+    store = options.database.replace("+psycopg", "")  # the same database as a store URL
     engine = create_engine(options.database)
     Base.metadata.create_all(engine)
     with Client(store) as client:

@@ -1,11 +1,11 @@
-"""A worker of one's own on the queue as such: claim, keep alive, settle, and be fenced off.
+"""Your own worker on the bare queue: claim, renew, settle, and get fenced off.
 
     python examples/own_worker.py
 
-The jobs are in ``pictures.db``. Two workers take them with ``dequeue``, keep their claims alive
-with ``heartbeat`` while they are at it, and settle them with ``ack`` or ``nack``. A third one falls
-asleep over a job: its lease ends, the job goes to another worker, and its late answer is refused,
-so that nothing is counted twice.
+The jobs are in ``pictures.db``. Two workers claim them with ``dequeue``, renew their claims with
+``heartbeat`` while they work, and settle them with ``ack`` or ``nack``. A third one falls asleep
+over a job: its lease expires, another worker gets the job, and its late ``ack`` is rejected, so
+that nothing counts twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIVE = ("waiting", "scheduled", "active")
 
 
 def resize(picture: str) -> int:
-    """Stands for work that takes longer than a lease: the size of the small picture in bytes."""
+    """Stands for work that takes longer than a lease; return the size of the small picture."""
     if picture == "broken.png":
         raise ValueError("not a picture")
     time.sleep(0.8 if picture == "picture 3.png" else 0.05)
@@ -35,11 +35,11 @@ def resize(picture: str) -> int:
 
 @contextmanager
 def kept_alive(queue: JobQueue, job: QueuedJob) -> Iterator[None]:
-    """Renew the claim from a thread, because the body blocks its own."""
+    """Renew the claim from another thread, because the body blocks this one."""
     done = threading.Event()
 
     def renew() -> None:
-        with suppress(ClaimLost):  # settling it will say so
+        with suppress(ClaimLost):  # settling raises it again
             while not done.wait(LEASE_SECONDS / 3):
                 queue.heartbeat(job)
 
@@ -53,26 +53,26 @@ def kept_alive(queue: JobQueue, job: QueuedJob) -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Print a line in one write: print's own newline is a second one, which threads interleave."""
+    """Print a line in one write: ``print`` writes the newline separately; threads interleave."""
     print(line + "\n", end="", flush=True)
 
 
 def work(queue: JobQueue, name: str, stop: threading.Event) -> None:
-    """Take jobs until it is told to stop."""
+    """Claim jobs until asked to stop."""
     while not stop.is_set():
-        queue.reclaim_expired()  # of workers that died; here, of the one that fell asleep
+        queue.reclaim_expired()  # of crashed workers; here, of the one that fell asleep
         job = queue.dequeue(name, tasks=["resize"], lease=LEASE_SECONDS)
         if job is None:
             stop.wait(PAUSE_SECONDS)
             continue
         try:
             say(f"{name}: {job.payload}: {attempt(queue, job)}")
-        except ClaimLost:  # it was held up for longer than its lease, and another one has it
+        except ClaimLost:  # it took longer than its lease, and another worker has the job
             say(f"{name}: {job.payload} was taken away")
 
 
 def attempt(queue: JobQueue, job: QueuedJob) -> str:
-    """Do the work of a job, and settle it."""
+    """Do the work of a job and settle it."""
     try:
         with kept_alive(queue, job):
             size = resize(job.payload)
@@ -83,7 +83,7 @@ def attempt(queue: JobQueue, job: QueuedJob) -> str:
 
 
 def fall_asleep(queue: JobQueue) -> QueuedJob:
-    """Take a job as any worker does, and do nothing about it until its lease is over."""
+    """Claim a job like any worker, and do nothing until its lease expires."""
     job = queue.dequeue("sleeper", tasks=["resize"], lease=LEASE_SECONDS)
     assert job is not None
     say(f"sleeper: took {job.payload} and fell asleep")
@@ -98,7 +98,7 @@ def wake_up(queue: JobQueue, job: QueuedJob) -> None:
 
 
 def wait_until_done(queue: JobQueue) -> None:
-    """Until every job has ended."""
+    """Wait until every job has finished."""
     while any(each.counts.keys() & LIVE for each in queue.stats()):
         time.sleep(PAUSE_SECONDS)
 

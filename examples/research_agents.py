@@ -1,10 +1,10 @@
-"""A few agents look into a question side by side, and one report comes out of it.
+"""Several agents research a question in parallel, and one report combines their findings.
 
     python examples/research_agents.py "Why do bees dance?"
 
-The model here is a pretended one that needs no network, answers slowly and breaks off now and then.
-Each agent is one item of a map. What an agent has got from the model is stored by ``ctx.step``, so
-an attempt after a failure, or after the death of this program, does not ask the same thing again.
+The model is a fake that needs no network, answers slowly and sometimes fails. Each agent is one
+item of a map. ``ctx.step`` stores each response of the model, so an attempt after a failure, or
+after a crash of this program, does not make the same call again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANGLES = ["history", "evidence", "doubts", "open questions"]
 
 
 async def ask_model(prompt: str) -> str:
-    """Stands for a call that takes a while and costs money."""
+    """Stands for a call that is slow and costs money."""
     print(f"asked: {prompt}")
     await asyncio.sleep(0.02)
     return f"{zlib.crc32(prompt.encode()) % 90 + 10} words about {prompt!r}"
@@ -35,7 +35,7 @@ async def plan(question: str, ctx: AsyncContext = CONTEXT) -> dict[str, list[str
 
 @task(retries=Retry(4, first="50ms"), timeout="5m")
 async def investigate(assignment: str, ctx: AsyncContext = CONTEXT) -> dict[str, str]:
-    """One agent: it searches, reads what it found, and writes it up."""
+    """One agent: it searches, reads the results and writes a summary."""
     found = await ctx.step("search", ask_model, f"search {assignment}")
     if ctx.item in (1, 2) and ctx.attempt <= ctx.item:
         raise ConnectionError("the model broke off")

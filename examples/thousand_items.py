@@ -1,11 +1,11 @@
-"""A map over 1,000 items: fifty at a time, some of them at the second try, one result.
+"""A map over 1,000 items: fifty at a time, some on the second attempt, one result.
 
     python examples/thousand_items.py
     python examples/thousand_items.py --items 5000
 
-The run is kept in ``census.db``. Stop the program in the middle, also with ``kill -9``, and start
-it again: it tells what was done before, and pages that were counted are not counted again.
-``--anew`` begins another census.
+The run is stored in ``census.db``. Stop the program in the middle, also with ``kill -9``, and start
+it again: it reports the earlier progress and does not count finished pages again. ``--restart``
+starts another census.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def list_pages(count: int) -> list[int]:
 
 @task(retries=Retry(3, first="20ms"))
 async def count_words(page: int, ctx: AsyncContext = CONTEXT) -> dict[str, int]:
-    """Stands for reading a page from somewhere that fails now and then."""
+    """Stands for reading a page from a source that sometimes fails."""
     await asyncio.sleep(0.002)
     if page % 50 == 7 and ctx.attempt == 1:
         raise ConnectionError(f"page {page} broke off")
@@ -50,7 +50,7 @@ census = Flow("census").then(list_pages).map(count_words, concurrency=50).then(a
 
 
 def follow(run: RunHandle, step: int) -> None:
-    """A line for every tenth of the items, from the events of the run."""
+    """Print a line for every tenth of the items, from the events of the run."""
     done, began_at = 0, time.monotonic()
     for event in run.watch():
         if event.type == "node_retried":
@@ -65,11 +65,11 @@ def follow(run: RunHandle, step: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="A map over many items, as a durable run.")
     parser.add_argument("--items", type=int, default=1_000)
-    parser.add_argument("--anew", action="store_true", help="begin another run")
+    parser.add_argument("--restart", action="store_true", help="start another run")
     parser.add_argument("--store", default=STORE)
     options = parser.parse_args()
     id = f"census-{options.items}"
-    if options.anew:
+    if options.restart:
         id += f"-{secrets.token_hex(4)}"
     worker = Worker(options.store, flows=[census], concurrency=50, lease="1s", hold_off=0)
     working = worker.start()

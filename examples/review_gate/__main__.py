@@ -3,13 +3,13 @@
     python -m examples.review_gate
     python -m examples.review_gate --play
 
-The flow is ``review_gate.yaml``, with ``round.yaml`` for each round. The program says how to answer
-from another shell, and waits. Stop it whenever you like, with Ctrl-C or ``kill -9``, and answer
-while nothing runs: started again, it goes on from there. With ``--play`` it answers by itself,
-rejecting once and then approving with another title.
+The flow is ``review_gate.yaml``, with ``round.yaml`` for each round. The program prints how to
+answer from another shell, and waits. Stop it at any time, with Ctrl-C or ``kill -9``, and answer
+while nothing runs: when you start it again, it resumes. With ``--play`` it answers on its own: it
+rejects once and then approves with another title.
 
-The coder of the flow is a thread here, and could be any program that reaches the store: with
-``--no-coder`` it is left to ``python -m examples.review_gate.coder`` in another shell.
+The coder of the flow is a thread here, but could be any program with access to the store: with
+``--no-coder``, run ``python -m examples.review_gate.coder`` in another shell.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from perdure import Client, Worker
 
 
 def play(store: str, stop: threading.Event) -> None:
-    """A maintainer who is never content at first."""
+    """A maintainer who always rejects the first version."""
     with Client(store) as client:
         while not stop.wait(PAUSE_SECONDS):
             for approval in client.approvals.list("maintainers"):
@@ -44,7 +44,7 @@ def play(store: str, stop: threading.Event) -> None:
 
 
 def beside(stack: ExitStack, work: Callable[[str, threading.Event], None], store: str) -> None:
-    """Let somebody do their part in a thread until the end."""
+    """Run a participant in a thread until the end."""
     stop = threading.Event()
     thread = threading.Thread(target=work, args=(store, stop))
     thread.start()
@@ -55,8 +55,8 @@ def beside(stack: ExitStack, work: Callable[[str, threading.Event], None], store
 def main() -> None:
     parser = argparse.ArgumentParser("review_gate", description="Agents, and a person who decides.")
     parser.add_argument("topic", nargs="?", default="bees")
-    parser.add_argument("--play", action="store_true", help="let the program answer too")
-    parser.add_argument("--no-coder", action="store_true", help="leave that part to coder.py")
+    parser.add_argument("--play", action="store_true", help="answer the approvals automatically")
+    parser.add_argument("--no-coder", action="store_true", help="run coder.py separately")
     options = parser.parse_args()
     with ExitStack() as stack:
         client = stack.enter_context(Client(STORE, on_conflict="use_existing"))

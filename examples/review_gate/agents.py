@@ -1,4 +1,4 @@
-"""The tasks that the flow names: stand-ins for agents, which need no network and never vary."""
+"""The tasks of the flow: stand-ins for agents, deterministic and without network access."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STORE = "sqlite:///review_gate.db"
 
 @task
 def research(topic: str) -> dict[str, str]:
-    """What each round is given: a brief, and what was wrong with the round before."""
+    """Return the input of each round: a brief, and feedback on the previous round."""
     return {"brief": f"three facts about {topic}", "feedback": ""}
 
 
@@ -26,13 +26,13 @@ def review(change: dict[str, Any]) -> dict[str, Any]:
 
 @task
 def accept(change: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """The change, with what the maintainer made of its title."""
+    """Return the change with the title as the maintainer edited it."""
     return {"accepted": True, **change, **answer["data"], "by": answer["by"]}
 
 
 @task
 def revise(brief: str, feedback: str | None) -> dict[str, Any]:
-    """What the next round starts with."""
+    """Return the input of the next round."""
     return {"accepted": False, "brief": brief, "feedback": feedback or "rejected without a word"}
 
 
@@ -44,7 +44,7 @@ def publish(round: dict[str, Any]) -> str:
 
 @task
 def tell(notice: dict[str, Any]) -> None:
-    """Here people are told by a line on the screen; mostly it would be a mail or a message."""
+    """Print a line; a real program would send an email or a message."""
     print(f"{notice['title']} {notice['message']}\n{how_to_answer(notice['approval'])}", flush=True)
 
 

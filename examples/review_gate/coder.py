@@ -1,8 +1,8 @@
-"""A coder who works elsewhere: looks for work, does it, and reports back.
+"""An external coder: finds open work, does it, and reports back.
 
     python -m examples.review_gate.coder
 
-It needs nothing but the store, and knows nothing of the flow. A report has a key, so one that was
+It needs only the store and knows nothing about the flow. Each report has a key, so a report that is
 sent twice counts once.
 """
 
@@ -19,7 +19,7 @@ PAUSE_SECONDS = 0.2
 
 
 def write(work: dict[str, Any]) -> dict[str, Any]:
-    """Stands for an hour of work. It never tests unless it is told to."""
+    """Stands for an hour of work. It writes tests only after feedback."""
     title, files = f"Add {work['brief']}", ["facts.py"]
     if work["feedback"]:
         files.append("test_facts.py")
