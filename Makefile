@@ -122,17 +122,17 @@ $(PY):
 
 $(RUNTIME): pyproject.toml | $(PY)
 	@echo "==> Installing Perdure into $(VENV)"
-	@$(PIP) install -qq -e '.[cli]'
+	@$(PIP) install -qq -e .
 	@touch $@
 
 # A superset of the runtime install, so it counts as both.
 $(DEV): pyproject.toml | $(PY)
 	@echo "==> Installing Perdure and its development tools into $(VENV)"
-	@$(PIP) install -qq -e '.[cli,dev]'
+	@$(PIP) install -qq -e '.[dev]'
 	@touch $(RUNTIME) $@
 
 # Only for the site: the tests check pages, links and examples without it.
 $(DOCS): pyproject.toml | $(PY)
 	@echo "==> Installing Perdure and what builds its site into $(VENV)"
-	@$(PIP) install -qq -e '.[cli,docs]'
+	@$(PIP) install -qq -e '.[docs]'
 	@touch $(RUNTIME) $@

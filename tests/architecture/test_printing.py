@@ -11,7 +11,6 @@ PRINTS = ("cli", "demo")
 
 # Module -> why it writes by itself.
 WRITERS = {
-    "cli": "one constant line, where click is not installed",
     "cli.output": "one line or several: its texts are made visible here",
     "cli.terminal": "the console of rich: its texts are made visible here",
 }

@@ -258,26 +258,6 @@ def test_the_package_runs_as_a_program(tmp_path):
     assert (done.returncode, done.stdout.split()[0]) == (0, "perdure")
 
 
-class TestWithoutTheExtra:
-    def test_says_what_to_install(self, tmp_path):
-        (tmp_path / "run.py").write_text(
-            "import sys\n"
-            "import importlib.util as util\n"
-            "find = util.find_spec\n"
-            "util.find_spec = lambda name, *more: None if name == 'click' else find(name, *more)\n"
-            "from perdure.cli import main\n"
-            "main()\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "run.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-
-        assert done.returncode == 2
-        assert done.stderr == (
-            "perdure: the command line needs click: pip install 'perdure[cli]'\n"
-        )
-
-
 class TestHelp:
     def test_names_every_command(self, tmp_path):
         shown = run_cli("--help", cwd=tmp_path)

@@ -1,11 +1,6 @@
 """Run the demo: ``python -m perdure.demo [--fast]``."""
 
-# ruff: noqa: E402 - what follows the first call may be missing
 from __future__ import annotations
-
-from perdure.cli import need_extra
-
-need_extra("the demo")
 
 import argparse
 import os
