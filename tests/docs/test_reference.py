@@ -151,7 +151,7 @@ class TestEvents:
         assert set(NAME.findall(line)) - {"effects", "ref"} == set(Effects.__struct_fields__)
 
     def test_every_number_is_there(self):
-        rows = EVENTS.table_under("Numbers")
+        rows = EVENTS.table_under("Worker statistics")
 
         assert [unquoted(row[0]) for row in rows] == list(WorkerStats.__struct_fields__)
 
