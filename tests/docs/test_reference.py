@@ -71,7 +71,7 @@ class TestSettings:
         assert names_in(SETTINGS.table_under("Options")) == CallOptions.__optional_keys__
 
     def test_every_call_of_a_client_is_there(self):
-        rows = SETTINGS.table_under("Other calls of a client")
+        rows = SETTINGS.table_under("Other client methods")
 
         others = {"enqueue", "enqueue_many", "submit", "namespace", "store_url", *GROUPS}
         of_groups = {"jobs.handle", "jobs.results", "runs.handle"}
@@ -80,7 +80,7 @@ class TestSettings:
     def test_the_signatures_of_a_clients_calls_are_right(self):
         shown = [
             call
-            for row in SETTINGS.table_under("Other calls of a client")
+            for row in SETTINGS.table_under("Other client methods")
             for call in NAME.findall(row[0])
         ]
 
