@@ -29,8 +29,8 @@ from perdure.model.value import Value
 from perdure.store.contract import Store
 from perdure.verify import ExtraRules, Verifier, VerifySettings
 from perdure.verify.finding import contradiction
-from perdure.verify.load import RunView, decoded
-from perdure.verify.replay import Step, origins
+from perdure.verify.load import AuditedRun, decoded
+from perdure.verify.replay import ReplayStep, origins
 from perdure.verify.rules.jobs import JobView
 from proof.evidence.index import Act, EvidenceIndex, RecordedExecution
 from proof.evidence.log import NONCE_PATTERN, Line
@@ -277,7 +277,7 @@ class EvidenceRules:
 
     # Runs: outputs (I2, I3)
 
-    def outputs_have_executions(self, view: RunView) -> Iterator[Finding]:
+    def outputs_have_executions(self, view: AuditedRun) -> Iterator[Finding]:
         """Each output stems from exactly one execution of its key, under the highest epoch seen."""
         if not self._index.has_executions:
             return
@@ -287,7 +287,7 @@ class EvidenceRules:
             if key and self._index.is_recorded(step.before.flow, Key.parse(key).node):
                 yield from self._output(view, step, run, key)
 
-    def _output(self, view: RunView, step: Step, run: str, key: str) -> Iterator[Finding]:
+    def _output(self, view: AuditedRun, step: ReplayStep, run: str, key: str) -> Iterator[Finding]:
         number = step.number
         executions = self._index.executions_of(view.run.namespace, run, key)
         if not executions:
@@ -337,7 +337,7 @@ class EvidenceRules:
                 after_epoch=after.epoch,
             )
 
-    def committed_in_one_event(self, view: RunView) -> Iterator[Finding]:
+    def committed_in_one_event(self, view: AuditedRun) -> Iterator[Finding]:
         """No execution's output is the own output of two events of a run."""
         first: dict[tuple[str, str], int] = {}
         if not self._index.has_executions:
@@ -361,7 +361,7 @@ class EvidenceRules:
 
     # Runs: acts of clients (I1, I12), ends (I8), results (I10)
 
-    def acts_are_kept(self, view: RunView) -> Iterator[Finding]:
+    def acts_are_kept(self, view: AuditedRun) -> Iterator[Finding]:
         """Signals, reports and answers that carry a nonce are found by it."""
         acts = [act for act in self._acts_on(view) if act.nonce]
         if not acts:
@@ -405,7 +405,7 @@ class EvidenceRules:
                     error=error,
                 )
 
-    def cancels_are_kept(self, view: RunView) -> Iterator[Finding]:
+    def cancels_are_kept(self, view: AuditedRun) -> Iterator[Finding]:
         """A run whose cancel was answered as done was cancelled, or is being undone for it."""
         if not any(act.act == "cancel" and not act.errors for act in self._acts_on(view)):
             return
@@ -414,7 +414,7 @@ class EvidenceRules:
                 return
         yield view.finding("I1", CANCELS_ARE_KEPT)
 
-    def decided_by_those_who_did(self, view: RunView) -> Iterator[Finding]:
+    def decided_by_those_who_did(self, view: AuditedRun) -> Iterator[Finding]:
         """Whoever was told that their answer counts is in the log with it."""
         answers = {
             (step.event.node, step.event.by)
@@ -426,14 +426,14 @@ class EvidenceRules:
             if is_told and (act.key, act.by) not in answers:
                 yield view.finding("I1", DECIDED_BY_THOSE_WHO_DID, key=act.key, by=act.by)
 
-    def ends_are_kept(self, view: RunView) -> Iterator[Finding]:
+    def ends_are_kept(self, view: AuditedRun) -> Iterator[Finding]:
         """Whoever was told how a run ended finds that in its log, also if it was retried since."""
         ends = {str(step.after.status) for step in view.replay.steps if step.after.is_ended}
         for status in self._index.ends_told(view.run.namespace, run=view.run.id):
             if status not in ends:
                 yield view.finding("I8", ENDS_ARE_KEPT, status=status)
 
-    def as_expected(self, view: RunView) -> Iterator[Finding]:
+    def as_expected(self, view: AuditedRun) -> Iterator[Finding]:
         """A run ends as it is known to end, whoever executed it."""
         expected = self._settings.expected.get(view.run.id)
         if expected is None:
@@ -460,7 +460,7 @@ class EvidenceRules:
                 expected_result=expected.result,
             )
 
-    def _acts_on(self, view: RunView) -> list[Act]:
+    def _acts_on(self, view: AuditedRun) -> list[Act]:
         return self._index.acts_on(view.run.namespace, view.run.id)
 
     # Jobs

@@ -15,9 +15,9 @@ from perdure.model.run import CommitAnswer, CommitState, RunCommit
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
 from perdure.model.worker import Renewal
 from perdure.store.contract import ClaimRequest, PartitionClaim
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from perdure.store.memory.records import Place, StoredJob, StoredRun
-from perdure.store.memory.state import State
+from perdure.store.memory.state import MemoryState
 from proof.simulate.loop import Trace
 from proof.simulate.tasks import (
     KEYED_SEATS,
@@ -39,7 +39,7 @@ class WriteGuard:
     """Compares the jobs of a store around one call at a time."""
 
     def __init__(
-        self, state: State, now: Callable[[], datetime], find: Callable[[str], None]
+        self, state: MemoryState, now: Callable[[], datetime], find: Callable[[str], None]
     ) -> None:
         self._state = state
         self._now = now
@@ -65,7 +65,7 @@ class WriteGuard:
             for id in changed:
                 self._find(f"{name} raised {type(answer).__name__}, and changed job {id}")
             return
-        is_retry = name == "admin.change_jobs" and args[0] is Operation.RETRY
+        is_retry = name == "admin.change_jobs" and args[0] is Transition.RETRY
         self._check_finality(name, changed, is_retry)
         match name, answer:
             case "jobs.save_progress", _:
@@ -93,7 +93,7 @@ class WriteGuard:
                 left = [run for place, run in self._runs_before.items() if place not in runs]
                 roots = [(run.place, run.finished_at) for run in left if run.parent is None]
                 self._check_ended(roots)
-            case "admin.change_jobs", list() if args[0] is Operation.ABORT:
+            case "admin.change_jobs", list() if args[0] is Transition.ABORT:
                 self._saw_abort(answer)
 
     def _changed(self) -> list[JobId]:
@@ -203,7 +203,7 @@ class WriteGuard:
 
 
 def ill_chosen(
-    state: State, request: ClaimRequest, claimed: Claimed, now: datetime
+    state: MemoryState, request: ClaimRequest, claimed: Claimed, now: datetime
 ) -> Iterator[str]:
     """What is wrong with a claim, right after it was made."""
     taken = [state.jobs[job.claim.id] for job in claimed.jobs]
@@ -227,7 +227,7 @@ def ill_chosen(
             yield f"job {job.id} comes before one that was claimed, and nothing is in its way"
 
 
-def _first_left(state: State, request: ClaimRequest, now: datetime) -> dict[str, StoredJob]:
+def _first_left(state: MemoryState, request: ClaimRequest, now: datetime) -> dict[str, StoredJob]:
     """The most urgent job of each partition among those that could still be claimed."""
     partitions = {partition.partition for partition in request.partitions}
     left: dict[str, StoredJob] = {}
@@ -242,7 +242,7 @@ def _first_left(state: State, request: ClaimRequest, now: datetime) -> dict[str,
     return left
 
 
-def _free_partitions(state: State, request: ClaimRequest, now: datetime) -> set[str]:
+def _free_partitions(state: MemoryState, request: ClaimRequest, now: datetime) -> set[str]:
     """Partitions from which more could be claimed: open, and with room under all their limits.
 
     Leases that ran out take no room, whether or not somebody has taken the jobs over yet.
@@ -291,7 +291,7 @@ class CallGuard:
 
     def __init__(
         self,
-        state: State,
+        state: MemoryState,
         now: Callable[[], datetime],
         trace: Trace,
         find: Callable[[str], None],

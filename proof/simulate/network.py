@@ -18,7 +18,7 @@ from perdure.model.job import CLAIMED, Claimed, Status
 from perdure.model.outcome import Settlement
 from perdure.model.run import NewRun, Submitted
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
-from perdure.store.memory.state import State
+from perdure.store.memory.state import MemoryState
 from perdure.store.wakeups import Listener
 from proof.simulate.loop import Actor, Process, SimulatedLoop, Trace, at_once
 
@@ -81,7 +81,7 @@ def drawn_profile(draw: random.Random) -> FaultProfile:
 Again = Callable[[], Any]
 
 
-def repeated(state: State, name: str, args: tuple[Any, ...], first: Any, again: Again) -> Any:
+def repeated(state: MemoryState, name: str, args: tuple[Any, ...], first: Any, again: Again) -> Any:
     """The answer to a repeated call; ``first`` is the answer that was lost, if there was one."""
     if name == "runs.submit" and isinstance(first, Submitted) and first.is_new:
         found = _still_there(state, args[0], first)
@@ -111,7 +111,7 @@ def is_undone_without_caller(name: str, args: tuple[Any, ...]) -> bool:
     return name == "runs.submit" and args[0].on_existing == "replace"
 
 
-def _settled_already(state: State, settlement: Settlement) -> Status | None:
+def _settled_already(state: MemoryState, settlement: Settlement) -> Status | None:
     """A job with our epoch that nobody holds was settled by us: who takes it away raises it."""
     job = state.jobs.get(settlement.claim.id)
     if job is None or job.epoch != settlement.claim.epoch or job.status in CLAIMED:
@@ -119,14 +119,16 @@ def _settled_already(state: State, settlement: Settlement) -> Status | None:
     return job.status
 
 
-def _still_there(state: State, new: NewRun, first: Submitted) -> Submitted | None:
+def _still_there(state: MemoryState, new: NewRun, first: Submitted) -> Submitted | None:
     run = state.records.runs.get((new.namespace, new.id))
     if run is None or run.created_at != first.run.created_at:
         return None
     return Submitted(run=run.as_run(), is_new=True)
 
 
-def _written(state: State, commit: ScheduleCommit, first: ScheduleAnswer) -> ScheduleAnswer | None:
+def _written(
+    state: MemoryState, commit: ScheduleCommit, first: ScheduleAnswer
+) -> ScheduleAnswer | None:
     if first.state is not ScheduleCommitState.DONE:
         return None
     is_ours = False
@@ -161,7 +163,7 @@ class Watcher(Protocol):
 class Call:
     """One call to the store, however often it is tried."""
 
-    state: State
+    state: MemoryState
     name: str
     args: tuple[Any, ...]
     carry: Carry
@@ -192,7 +194,7 @@ class Network:
         self._watcher = watcher
         self._draw = random.Random(f"{loop.seed} line of {actor.name}")
 
-    async def call(self, state: State, name: str, args: tuple[Any, ...], carry: Carry) -> Any:
+    async def call(self, state: MemoryState, name: str, args: tuple[Any, ...], carry: Carry) -> Any:
         if self._loop.in_thread:  # where nothing can be waited for
             return _given(self._carried_out(name, args, carry))
         call = Call(state, name, args, carry)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from perdure.engine.cached_run import CachedRun
-from perdure.engine.runs import Graphs, Runs
+from perdure.engine.runs import Graphs, RunEngine
 from perdure.errors import PerdureError
 from perdure.model import event as events
 from perdure.model.event import Effects, StoredEvent, decode_event
@@ -124,7 +124,7 @@ def judge(world: World, asked: Asked) -> Iterator[str]:
     yield from (f"job {id} is held, and nobody is there" for id in held(world))
     yield from _lost(world, asked)
     graphs = Graphs(graph for each in world.flows.values() for graph in each.flow.graphs)
-    runs = Runs(world.plain_store(), graphs, PlainCodec())
+    runs = RunEngine(world.plain_store(), graphs, PlainCodec())
     for run in list(world.state.records.runs.values()):
         yield from (f"run {run.id} of {run.flow}: {each}" for each in _run(world, runs, run))
         if run.status is RunStatus.CANCELLED and not _may_be_cancelled(asked, run):
@@ -157,7 +157,7 @@ def _lost(world: World, asked: Asked) -> Iterator[str]:
             yield f"job {id} was accepted, and is gone"
 
 
-def _run(world: World, runs: Runs, stored: StoredRun) -> Iterator[str]:
+def _run(world: World, runs: RunEngine, stored: StoredRun) -> Iterator[str]:
     place = stored.place
     state, records = world.state, world.state.records
     if stored.is_ended and (jobs := state.of_run.ids(place)):

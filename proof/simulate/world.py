@@ -13,7 +13,7 @@ from typing import Any
 from perdure.clock import Clock
 from perdure.engine import snapshot
 from perdure.store.contract import PARTS
-from perdure.store.memory.state import State
+from perdure.store.memory.state import MemoryState
 from perdure.store.memory.store import MemoryStore
 from perdure.store.memory.transaction import Session
 from perdure.store.wakeups import HintTypes, Listener
@@ -31,7 +31,7 @@ URL = "memory://"
 class SimulatedStore(MemoryStore):
     """A handle of one process: every call goes over its network."""
 
-    def __init__(self, state: State, clock: Clock, network: Network) -> None:
+    def __init__(self, state: MemoryState, clock: Clock, network: Network) -> None:
         super().__init__(URL, session=Session(state, clock))
         self._network = network
         for name in PARTS:
@@ -78,7 +78,7 @@ class World:
         self.flows: dict[str, SimulatedFlow] = {
             each.text: each for each in Drawing(self.draw, self.tasks).flows()
         }
-        self.state = State()
+        self.state = MemoryState()
         self.first_versions = list(
             {each.flow.name: each.flow for each in reversed(self.flows.values())}.values()
         )

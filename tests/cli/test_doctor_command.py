@@ -8,7 +8,7 @@ from datetime import timedelta
 from rich.console import Console
 
 from perdure import Client
-from perdure.cli.command import Output
+from perdure.cli.command import CommandOutput
 from perdure.cli.renderer import CliRenderer
 from perdure.cli.views.diagnostics import print_health
 from perdure.diagnostics import Action, Severity
@@ -104,7 +104,7 @@ HEALTH = Health(
 
 def printed(width: int) -> list[str]:
     file = io.StringIO()
-    out = Output(renderer=CliRenderer(), is_across=False, as_json=False)
+    out = CommandOutput(renderer=CliRenderer(), is_across=False, as_json=False)
     out.console = Console(file=file, width=width)
     print_health(HEALTH, out)
     return [line.rstrip() for line in file.getvalue().splitlines()]

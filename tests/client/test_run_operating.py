@@ -24,7 +24,7 @@ from perdure import (
     UnknownFlow,
     Worker,
 )
-from perdure.engine.runs import Graphs, Runs
+from perdure.engine.runs import Graphs, RunEngine
 from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
 from perdure.model.trigger import CancelRun
@@ -225,7 +225,7 @@ class TestRetry:
         run = await client.submit(grandparent, 3, id="order-3")
         [former] = await run.children()
         # As when its worker fails it, and dies before it sees to the children.
-        runs = Runs(store, Graphs(grandparent.graphs), PlainCodec())
+        runs = RunEngine(store, Graphs(grandparent.graphs), PlainCodec())
         await runs.apply(client.namespace, RunId("order-3"), CancelRun())
 
         await client.runs.retry("order-3", by="ann")

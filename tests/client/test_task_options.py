@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from perdure import AsyncClient, Client, Flow, InvalidFlow, InvalidInput, Worker, task
-from perdure.cli.target import Code, load
+from perdure.cli.target import TargetCode, load
 from tests.client.tasks import add
 from tests.support.refusal import refused
 
@@ -80,7 +80,7 @@ class TestDiscovery:
 
         for target in ("with_options", "with_options:fast"):
             code = load(target)
-            assert isinstance(code, Code)
+            assert isinstance(code, TargetCode)
             [found] = code.tasks
             assert (found.name, found.base) == ("fetch", found)
 

@@ -25,7 +25,7 @@ from perdure.model.outcome import (
 from perdure.model.partition import Partition
 from perdure.model.worker import WorkerInfo
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
@@ -140,9 +140,9 @@ async def put_in(store: Store, status: Status, **changes: Any) -> Claim:
     else:
         held = await hold(store, **changes)
     if status is Status.DISABLED:
-        await store.admin.change_jobs(Operation.DISABLE, None, [held.id])
+        await store.admin.change_jobs(Transition.DISABLE, None, [held.id])
     elif status is Status.ABORTING:
-        await store.admin.change_jobs(Operation.ABORT, None, [held.id])
+        await store.admin.change_jobs(Transition.ABORT, None, [held.id])
     elif status in outcomes:
         await settle(store, held, outcomes[status])
     assert await status_of(store, held.id) is status

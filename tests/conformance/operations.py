@@ -139,13 +139,13 @@ def _give_back(scene: Scene, worker: WorkerId, known: frozenset[int]) -> Do:
 
 
 def _operate(
-    scene: Scene, change: lifecycle.Operation, namespace: str | None, numbers: frozenset[int]
+    scene: Scene, change: lifecycle.Transition, namespace: str | None, numbers: frozenset[int]
 ) -> Do:
     ids = scene.ids(numbers)
     return lambda store: store.admin.change_jobs(change, namespace, ids)
 
 
-def _change_group(scene: Scene, change: lifecycle.Operation, namespace: str) -> Do:
+def _change_group(scene: Scene, change: lifecycle.Transition, namespace: str) -> Do:
     return lambda store: store.admin.change_jobs(change, namespace, group="run-1")
 
 
@@ -186,11 +186,11 @@ _PREPARE: dict[str, Callable[..., Do]] = {
 }
 
 OPERATORS = (
-    lifecycle.Operation.ABORT,
-    lifecycle.Operation.DISABLE,
-    lifecycle.Operation.ENABLE,
-    lifecycle.Operation.RETRY,
-    lifecycle.Operation.RESUME,
+    lifecycle.Transition.ABORT,
+    lifecycle.Transition.DISABLE,
+    lifecycle.Transition.ENABLE,
+    lifecycle.Transition.RETRY,
+    lifecycle.Transition.RESUME,
 )
 
 
@@ -349,7 +349,7 @@ async def clear(store: Store, clock: ManualClock) -> None:
         for job in await store.queries.list_jobs(JobFilter(), 1000)
         if job.status not in FINISHED
     ]
-    await store.admin.change_jobs(lifecycle.Operation.ABORT, None, unfinished)
+    await store.admin.change_jobs(lifecycle.Transition.ABORT, None, unfinished)
     clock.advance(MINUTE)
     for namespace in NAMESPACES:
         await store.maintenance.prune_jobs(namespace, dict.fromkeys(FINISHED, timedelta(0)), 1000)

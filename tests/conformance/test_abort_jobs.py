@@ -9,7 +9,7 @@ from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, Status, StatusChange
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     NAMESPACE,
     SECOND,
@@ -35,7 +35,7 @@ class TestAdminChangeJobs:
         there = await put_in(store, status)
         clock.advance(SECOND)
 
-        moved = await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [there.id])
+        moved = await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [there.id])
 
         assert moved == [StatusChange(id=there.id, before=status, after=Status.CANCELLED)]
         job = await read(store, there.id)
@@ -48,7 +48,7 @@ class TestAdminChangeJobs:
         held = await hold(store)
         lease_until = (await read(store, held.id)).lease_until
 
-        moved = await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
+        moved = await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [held.id])
 
         assert moved == [StatusChange(id=held.id, before=Status.ACTIVE, after=Status.ABORTING)]
         job = await read(store, held.id)
@@ -59,7 +59,7 @@ class TestAdminChangeJobs:
         self, store: Store
     ) -> None:
         held = await hold(store)
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [held.id])
 
         assert await settle(store, held, Completed(output=b"1")) is Status.CANCELLED
 
@@ -70,17 +70,17 @@ class TestAdminChangeJobs:
         there = await put_in(store, status)
         before = await record_of(store, there.id)
 
-        moved = await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [there.id])
+        moved = await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [there.id])
 
         assert moved == [StatusChange(id=there.id, before=status, after=status)]
         assert await record_of(store, there.id) == before
 
     async def test_changes_nothing_when_asked_twice(self, store: Store) -> None:
         held = await hold(store)
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [held.id])
         before = await record_of(store, held.id)
 
-        moved = await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
+        moved = await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [held.id])
 
         assert moved == [StatusChange(id=held.id, before=Status.ABORTING, after=Status.ABORTING)]
         assert await record_of(store, held.id) == before
@@ -88,15 +88,15 @@ class TestAdminChangeJobs:
     async def test_leaves_jobs_that_are_not_found_out_of_the_answer(self, store: Store) -> None:
         id = await insert(store)
 
-        moved = await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [JobId("gone"), id])
+        moved = await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [JobId("gone"), id])
 
         assert [each.id for each in moved] == [id]
-        assert await store.admin.change_jobs(Operation.ABORT, NAMESPACE, []) == []
+        assert await store.admin.change_jobs(Transition.ABORT, NAMESPACE, []) == []
 
     async def test_stops_many_at_once(self, store: Store) -> None:
         ids = await insert_many(store, 50)
 
-        moved = await store.admin.change_jobs(Operation.ABORT, None, ids)
+        moved = await store.admin.change_jobs(Transition.ABORT, None, ids)
 
         assert {each.id for each in moved} == set(ids)
         assert {each.after for each in moved} == {Status.CANCELLED}
@@ -115,7 +115,7 @@ class TestAbortingAGroup:
             await insert(store, group="run-1", namespace="team-b"),
         ]
 
-        moved = await store.admin.change_jobs(Operation.ABORT, NAMESPACE, group="run-1")
+        moved = await store.admin.change_jobs(Transition.ABORT, NAMESPACE, group="run-1")
 
         assert {each.id: each.after for each in moved} == {
             **{each.id: Status.CANCELLED for each in unheld},
@@ -130,25 +130,25 @@ class TestAbortingAGroup:
         there = await put_in(store, status, group="run-1")
         before = await record_of(store, there.id)
 
-        assert await store.admin.change_jobs(Operation.ABORT, NAMESPACE, group="run-1") == []
+        assert await store.admin.change_jobs(Transition.ABORT, NAMESPACE, group="run-1") == []
         assert await record_of(store, there.id) == before
 
     async def test_answers_nothing_for_a_group_without_jobs(self, store: Store) -> None:
         await insert(store)
 
-        assert await store.admin.change_jobs(Operation.ABORT, NAMESPACE, group="nobody") == []
+        assert await store.admin.change_jobs(Transition.ABORT, NAMESPACE, group="nobody") == []
 
     @pytest.mark.parametrize(
         "operation,status,after",
         [
-            (Operation.DISABLE, Status.WAITING, Status.DISABLED),
-            (Operation.ENABLE, Status.DISABLED, Status.WAITING),
-            (Operation.RESUME, Status.PAUSED, Status.WAITING),
-            (Operation.RETRY, Status.WAITING, Status.WAITING),
+            (Transition.DISABLE, Status.WAITING, Status.DISABLED),
+            (Transition.ENABLE, Status.DISABLED, Status.WAITING),
+            (Transition.RESUME, Status.PAUSED, Status.WAITING),
+            (Transition.RETRY, Status.WAITING, Status.WAITING),
         ],
     )
     async def test_any_other_operation_takes_a_group_as_well(
-        self, store: Store, operation: Operation, status: Status, after: Status
+        self, store: Store, operation: Transition, status: Status, after: Status
     ) -> None:
         there = await put_in(store, status, group="run-1")
         other = await put_in(store, status, group="run-2")

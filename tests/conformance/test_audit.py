@@ -15,7 +15,7 @@ from perdure.model.job import Status
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed
 from perdure.store.contract import AuditStore, Store
-from perdure.store.contract.audit import JobColumns, LimitColumns, Orphan
+from perdure.store.contract.audit import AuditedJob, AuditedLimit, Orphan
 from perdure.store.memory.store import MemoryStore
 from tests.conformance import run_builders as runs
 from tests.conformance import schedule_builders as schedules
@@ -55,7 +55,7 @@ class TestAuditJobs:
         id = await insert(store, input=b"[[1], {}]", priority=0)
 
         assert await audit.jobs([id]) == {
-            id: JobColumns(
+            id: AuditedJob(
                 status="waiting",
                 epoch=0,
                 queue=PARTITION.queue,
@@ -188,7 +188,7 @@ class TestAuditLimits:
         rule = LimitRule(key="stream", starts_max=5, window=MINUTE, spacing=MINUTE)
         await claim_one(store, rules=(rule,))
 
-        wanted = LimitColumns(
+        wanted = AuditedLimit(
             namespace=NAMESPACE,
             key="stream",
             closed_until=None,

@@ -11,7 +11,7 @@ from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed
 from perdure.model.partition import Partition
 from perdure.store.contract import PartitionClaim, Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     MINUTE,
     NAMESPACE,
@@ -182,7 +182,7 @@ class TestConcurrentWrites:
         async def race(handle: Store, number: int) -> None:
             for each in claims:
                 if number % 2:
-                    await handle.admin.change_jobs(Operation.ABORT, NAMESPACE, [each.id])
+                    await handle.admin.change_jobs(Transition.ABORT, NAMESPACE, [each.id])
                 else:
                     await settle(handle, each, Completed(output=b"1"))
 

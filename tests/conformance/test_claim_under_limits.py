@@ -19,7 +19,7 @@ from perdure.model.outcome import (
 )
 from perdure.model.partition import Partition
 from perdure.store.contract import PartitionClaim, Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     HOUR,
     LEASE,
@@ -100,7 +100,7 @@ class TestClaimJobsUnderConcurrency:
     async def test_has_room_again_once_a_job_is_disabled(self, store: Store) -> None:
         [first, _] = await start(store, 5, TWO_LIVE)
 
-        await store.admin.change_jobs(Operation.DISABLE, None, [first.id])
+        await store.admin.change_jobs(Transition.DISABLE, None, [first.id])
 
         assert len(await claim_ids(store, rules=TWO_LIVE)) == 1
 
@@ -109,7 +109,7 @@ class TestClaimJobsUnderConcurrency:
     ) -> None:
         [first, _] = await start(store, 5, TWO_LIVE)
 
-        await store.admin.change_jobs(Operation.ABORT, None, [first.id])
+        await store.admin.change_jobs(Transition.ABORT, None, [first.id])
         assert await claim_ids(store, rules=TWO_LIVE) == []
 
         await settle(store, first, Cancelled())

@@ -9,7 +9,7 @@ from perdure.model.ids import JobId
 from perdure.model.job import Status, StatusChange
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     HOUR,
     MINUTE,
@@ -33,7 +33,7 @@ class TestDisabling:
     ) -> None:
         there = await put_in(store, status)
 
-        moved = await store.admin.change_jobs(Operation.DISABLE, NAMESPACE, [there.id])
+        moved = await store.admin.change_jobs(Transition.DISABLE, NAMESPACE, [there.id])
 
         assert moved == [StatusChange(id=there.id, before=status, after=Status.DISABLED)]
         job = await read(store, there.id)
@@ -45,7 +45,7 @@ class TestDisabling:
     async def test_takes_an_active_job_from_its_holder(self, store: Store) -> None:
         held = await hold(store)
 
-        await store.admin.change_jobs(Operation.DISABLE, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.DISABLE, NAMESPACE, [held.id])
 
         assert (await store.jobs.check([held])).lost == {held.id}
         assert await settle(store, held, Completed(output=b"late")) is None
@@ -58,13 +58,13 @@ class TestDisabling:
         there = await put_in(store, status)
         before = await record_of(store, there.id)
 
-        moved = await store.admin.change_jobs(Operation.DISABLE, NAMESPACE, [there.id])
+        moved = await store.admin.change_jobs(Transition.DISABLE, NAMESPACE, [there.id])
 
         assert moved == [StatusChange(id=there.id, before=status, after=status)]
         assert await record_of(store, there.id) == before
 
     async def test_leaves_jobs_that_are_not_found_out_of_the_answer(self, store: Store) -> None:
-        assert await store.admin.change_jobs(Operation.DISABLE, None, [JobId("gone")]) == []
+        assert await store.admin.change_jobs(Transition.DISABLE, None, [JobId("gone")]) == []
 
 
 class TestEnabling:
@@ -72,11 +72,11 @@ class TestEnabling:
         self, store: Store, clock: ManualClock
     ) -> None:
         first = await insert(store)
-        await store.admin.change_jobs(Operation.DISABLE, NAMESPACE, [first])
+        await store.admin.change_jobs(Transition.DISABLE, NAMESPACE, [first])
         clock.advance(MINUTE)
         second = await insert(store)
 
-        moved = await store.admin.change_jobs(Operation.ENABLE, NAMESPACE, [first])
+        moved = await store.admin.change_jobs(Transition.ENABLE, NAMESPACE, [first])
 
         assert moved == [StatusChange(id=first, before=Status.DISABLED, after=Status.WAITING)]
         assert await claim_ids(store) == [first, second]
@@ -85,9 +85,9 @@ class TestEnabling:
         self, store: Store, clock: ManualClock
     ) -> None:
         id = await insert(store, delay=MINUTE)
-        await store.admin.change_jobs(Operation.DISABLE, NAMESPACE, [id])
+        await store.admin.change_jobs(Transition.DISABLE, NAMESPACE, [id])
 
-        [moved] = await store.admin.change_jobs(Operation.ENABLE, NAMESPACE, [id])
+        [moved] = await store.admin.change_jobs(Transition.ENABLE, NAMESPACE, [id])
 
         assert moved.after is Status.SCHEDULED
         clock.advance(MINUTE)
@@ -99,7 +99,7 @@ class TestEnabling:
         there = await put_in(store, status)
         before = await record_of(store, there.id)
 
-        moved = await store.admin.change_jobs(Operation.ENABLE, NAMESPACE, [there.id])
+        moved = await store.admin.change_jobs(Transition.ENABLE, NAMESPACE, [there.id])
 
         assert moved == [StatusChange(id=there.id, before=status, after=status)]
         assert await record_of(store, there.id) == before

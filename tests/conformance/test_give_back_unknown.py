@@ -6,7 +6,7 @@ from perdure.clock import ManualClock
 from perdure.model.job import Status
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     MINUTE,
     NAMESPACE,
@@ -58,7 +58,7 @@ class TestJobsRequeueUnknown:
 
     async def test_cancels_what_was_asked_to_stop(self, store: Store, clock: ManualClock) -> None:
         held = await hold(store)
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [held.id])
 
         assert await store.jobs.requeue_unknown(WORKER, []) == 1
 

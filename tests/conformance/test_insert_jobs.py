@@ -22,7 +22,7 @@ from perdure.model.outcome import Completed
 from perdure.model.partition import Partition
 from perdure.store.contract import Store
 from perdure.store.failures import replaced_by
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     HOUR,
     MINUTE,
@@ -234,7 +234,7 @@ class TestInsertJobsWithAFingerprint:
         for on_conflict in ("return", "replace", "raise"):
             job = new_job(fingerprint="once", on_conflict=on_conflict)
             assert await store.jobs.insert([job]) == [Inserted(id=job.id, is_new=True)]
-            await store.admin.change_jobs(Operation.ABORT, None, [job.id])
+            await store.admin.change_jobs(Transition.ABORT, None, [job.id])
 
         assert await status_of(store, finished.id) is status
 

@@ -10,7 +10,7 @@ from perdure.model.job import JobState, Progress, Status
 from perdure.model.outcome import Cancelled, Completed, DeadLettered, Failed, Retried
 from perdure.store.contract import Store
 from perdure.store.failures import lease_expired
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     LEASE,
     NAMESPACE,
@@ -65,7 +65,7 @@ class TestQueriesJobStates:
 
     async def test_tells_why_a_job_was_cancelled_when_its_body_said_so(self, store: Store) -> None:
         held = await hold(store)
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [held.id])
         await settle(store, held, Cancelled(failure=failure("cleaned up")))
 
         state = (await store.queries.job_states([held.id]))[held.id]

@@ -11,7 +11,7 @@ from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, JobFilter, Status, StatusChange
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     HOUR,
     MINUTE,
@@ -31,23 +31,23 @@ Act = Callable[[Store, str | None, Sequence[JobId]], Awaitable[list[StatusChange
 ACTS: dict[str, tuple[Status, Act]] = {
     "abort": (
         Status.ACTIVE,
-        lambda store, *arguments: store.admin.change_jobs(Operation.ABORT, *arguments),
+        lambda store, *arguments: store.admin.change_jobs(Transition.ABORT, *arguments),
     ),
     "disable": (
         Status.ACTIVE,
-        lambda store, *arguments: store.admin.change_jobs(Operation.DISABLE, *arguments),
+        lambda store, *arguments: store.admin.change_jobs(Transition.DISABLE, *arguments),
     ),
     "enable": (
         Status.DISABLED,
-        lambda store, *arguments: store.admin.change_jobs(Operation.ENABLE, *arguments),
+        lambda store, *arguments: store.admin.change_jobs(Transition.ENABLE, *arguments),
     ),
     "retry": (
         Status.DEAD,
-        lambda store, *arguments: store.admin.change_jobs(Operation.RETRY, *arguments),
+        lambda store, *arguments: store.admin.change_jobs(Transition.RETRY, *arguments),
     ),
     "resume": (
         Status.PAUSED,
-        lambda store, *arguments: store.admin.change_jobs(Operation.RESUME, *arguments),
+        lambda store, *arguments: store.admin.change_jobs(Transition.RESUME, *arguments),
     ),
 }
 
@@ -135,10 +135,10 @@ class TestNamespaces:
     async def test_abort_only_their_own_groups(self, store: Store) -> None:
         theirs = await insert(store, namespace=THEIRS, group="run-1")
 
-        assert await store.admin.change_jobs(Operation.ABORT, MINE, group="run-1") == []
+        assert await store.admin.change_jobs(Transition.ABORT, MINE, group="run-1") == []
         assert [
             each.id
-            for each in await store.admin.change_jobs(Operation.ABORT, THEIRS, group="run-1")
+            for each in await store.admin.change_jobs(Transition.ABORT, THEIRS, group="run-1")
         ] == [theirs]
 
     async def test_know_only_their_own_fingerprints(self, store: Store) -> None:

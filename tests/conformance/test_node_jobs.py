@@ -12,7 +12,7 @@ from perdure.model.ids import JobId, RunId
 from perdure.model.job import ClaimedJob, JobFilter, NodeRef, Status
 from perdure.model.outcome import Parked, Requeued
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     LEASE,
     MINUTE,
@@ -42,12 +42,12 @@ MAX_CRASHES = 3
 
 Act = Callable[[Store, list[JobId]], Awaitable[object]]
 ACTS: dict[str, Act] = {
-    "abort": lambda store, ids: store.admin.change_jobs(Operation.ABORT, None, ids),
-    "abort here": lambda store, ids: store.admin.change_jobs(Operation.ABORT, NAMESPACE, ids),
-    "disable": lambda store, ids: store.admin.change_jobs(Operation.DISABLE, None, ids),
-    "enable": lambda store, ids: store.admin.change_jobs(Operation.ENABLE, None, ids),
-    "retry": lambda store, ids: store.admin.change_jobs(Operation.RETRY, None, ids),
-    "resume": lambda store, ids: store.admin.change_jobs(Operation.RESUME, None, ids),
+    "abort": lambda store, ids: store.admin.change_jobs(Transition.ABORT, None, ids),
+    "abort here": lambda store, ids: store.admin.change_jobs(Transition.ABORT, NAMESPACE, ids),
+    "disable": lambda store, ids: store.admin.change_jobs(Transition.DISABLE, None, ids),
+    "enable": lambda store, ids: store.admin.change_jobs(Transition.ENABLE, None, ids),
+    "retry": lambda store, ids: store.admin.change_jobs(Transition.RETRY, None, ids),
+    "resume": lambda store, ids: store.admin.change_jobs(Transition.RESUME, None, ids),
 }
 
 
@@ -205,20 +205,20 @@ class TestActingOnAJobOfARun:
         plain = await insert(store, namespace=NAMESPACE, group="batch")
 
         with pytest.raises(JobBelongsToRun):
-            await store.admin.change_jobs(Operation.ABORT, NAMESPACE, group="batch")
+            await store.admin.change_jobs(Transition.ABORT, NAMESPACE, group="batch")
 
         assert (await read(store, plain)).status is Status.WAITING
 
     async def test_finds_none_in_another_namespace(self, store: Store) -> None:
         held = await held_node(store)
 
-        assert await store.admin.change_jobs(Operation.ABORT, OTHER_NAMESPACE, [held.id]) == []
+        assert await store.admin.change_jobs(Transition.ABORT, OTHER_NAMESPACE, [held.id]) == []
         assert await is_suspended(store, held)
 
     async def test_does_not_concern_jobs_of_no_run(self, store: Store) -> None:
         await submit(store, id=RunId("beside"), jobs=(node_job(run=RunId("beside")),))
         plain = await insert(store, namespace=NAMESPACE)
 
-        [moved] = await store.admin.change_jobs(Operation.ABORT, None, [plain])
+        [moved] = await store.admin.change_jobs(Transition.ABORT, None, [plain])
 
         assert moved.after is Status.CANCELLED

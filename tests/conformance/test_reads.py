@@ -10,7 +10,7 @@ from perdure.model.job import JobFilter, Progress, QueueDepth, Status
 from perdure.model.outcome import Completed, Failed, Retried
 from perdure.model.partition import Partition
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     MINUTE,
     NAMESPACE,
@@ -125,7 +125,7 @@ class TestQueriesCountJobs:
     async def test_counts_what_the_filter_is_about(self, store: Store) -> None:
         ids = await insert_many(store, 3, group="run-1")
         await insert(store, namespace="team-b", group="run-1")
-        await store.admin.change_jobs(Operation.ABORT, None, ids[:1])
+        await store.admin.change_jobs(Transition.ABORT, None, ids[:1])
 
         assert await store.queries.count_jobs(JobFilter()) == 4
         assert await store.queries.count_jobs(JobFilter(namespace=NAMESPACE)) == 3

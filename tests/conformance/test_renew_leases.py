@@ -10,7 +10,7 @@ from perdure.model.job import Claim, Status
 from perdure.model.outcome import Completed
 from perdure.model.worker import Renewal
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     LEASE,
     MINUTE,
@@ -103,7 +103,7 @@ class TestJobsRenew:
         self, store: Store, clock: ManualClock
     ) -> None:
         held, aborting = await hold(store), await hold(store)
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [aborting.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [aborting.id])
         clock.advance(SECOND)
 
         renewal = await store.jobs.renew(WORKER, [held, aborting], MINUTE)
@@ -120,7 +120,7 @@ class TestJobsCheck:
         self, store: Store, clock: ManualClock
     ) -> None:
         held, aborting = await hold(store), await hold(store)
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [aborting.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [aborting.id])
         stale = Claim(id=held.id, epoch=0)
         before = await record_of(store, held.id), await record_of(store, aborting.id)
         clock.advance(SECOND)
@@ -136,7 +136,7 @@ class TestJobsCheck:
 
     async def test_reports_a_disabled_job_as_lost(self, store: Store) -> None:
         held = await hold(store)
-        await store.admin.change_jobs(Operation.DISABLE, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.DISABLE, NAMESPACE, [held.id])
 
         assert await store.jobs.check([held]) == lost(held)
         assert await status_of(store, held.id) is Status.DISABLED

@@ -9,7 +9,7 @@ from perdure.errors import FingerprintTaken
 from perdure.model.job import JobFilter, Progress, Status, StatusChange
 from perdure.model.outcome import Completed, DeadLettered, Parked, Retried
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     HOUR,
     LEASE,
@@ -39,7 +39,7 @@ class TestRetrying:
         ended = await put_in(store, status)
         clock.advance(HOUR)
 
-        moved = await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [ended.id])
+        moved = await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [ended.id])
 
         assert moved == [StatusChange(id=ended.id, before=status, after=Status.WAITING)]
         job = await read(store, ended.id)
@@ -60,7 +60,7 @@ class TestRetrying:
         last = await claim_one(store)
         await settle(store, last, DeadLettered(failure=failure()))
 
-        await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [id])
+        await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [id])
 
         [job] = (await claim(store)).jobs
         assert (job.failures, job.snoozes, (await read(store, id)).crashes) == (0, 0, 0)
@@ -71,7 +71,7 @@ class TestRetrying:
         clock.advance(HOUR)
         await store.maintenance.expire_deadlines(NAMESPACE, 10)
 
-        await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [id])
+        await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [id])
 
         assert (await read(store, id)).deadline_at is None
         assert len(await store.maintenance.expire_deadlines(NAMESPACE, 10)) == 0
@@ -80,7 +80,7 @@ class TestRetrying:
     async def test_keeps_the_history_of_failures(self, store: Store) -> None:
         held = await hold(store)
         await settle(store, held, DeadLettered(failure=failure("first life")))
-        await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [held.id])
         await settle(store, await claim_one(store), DeadLettered(failure=failure("second life")))
 
         history = await store.queries.failed_attempts(held.id)
@@ -92,7 +92,7 @@ class TestRetrying:
         await store.jobs.save_progress([(held, Progress(percent=80, message="nearly"))])
         await settle(store, held, DeadLettered(failure=failure()))
 
-        await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [held.id])
 
         assert (await read(store, held.id)).progress == Progress(percent=0)
 
@@ -102,16 +102,16 @@ class TestRetrying:
         waiting = await insert(store)
         clock.advance(MINUTE)
 
-        await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [ended.id])
+        await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [ended.id])
 
         assert await claim_ids(store) == [waiting, ended.id]
 
     async def test_does_not_hold_off_the_worker_that_failed_it(self, store: Store) -> None:
         held = await hold(store)
         await settle(store, held, Retried(failure=failure(), hold_off=HOUR))
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [held.id])
 
-        await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [held.id])
 
         assert await claim_ids(store) == [held.id]
 
@@ -123,7 +123,7 @@ class TestRetrying:
         rival = await insert(store, fingerprint="once")
 
         with pytest.raises(FingerprintTaken) as caught:
-            await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [other.id, ended.id])
+            await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [other.id, ended.id])
 
         assert (caught.value.fingerprint, caught.value.job_id) == ("once", rival)
         assert await status_of(store, ended.id) is Status.DEAD
@@ -131,7 +131,7 @@ class TestRetrying:
 
     async def test_makes_its_fingerprint_taken_again(self, store: Store) -> None:
         ended = await put_in(store, Status.DEAD, fingerprint="once")
-        await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [ended.id])
+        await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [ended.id])
 
         assert await insert(store, fingerprint="once") == ended.id
 
@@ -140,7 +140,7 @@ class TestRetrying:
         second = await put_in(store, Status.FAILED, fingerprint="once")
 
         with pytest.raises(FingerprintTaken):
-            await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [first.id, second.id])
+            await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [first.id, second.id])
 
         assert await store.queries.count_jobs(JobFilter(status=Status.WAITING)) == 0
 
@@ -149,7 +149,7 @@ class TestRetrying:
         there = await put_in(store, status, fingerprint="once")
         before = await record_of(store, there.id)
 
-        moved = await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [there.id])
+        moved = await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [there.id])
 
         assert moved == [StatusChange(id=there.id, before=status, after=status)]
         assert await record_of(store, there.id) == before
@@ -164,7 +164,7 @@ class TestResuming:
         clock.advance(MINUTE)
         behind = await insert(store)
 
-        moved = await store.admin.change_jobs(Operation.RESUME, NAMESPACE, [held.id])
+        moved = await store.admin.change_jobs(Transition.RESUME, NAMESPACE, [held.id])
 
         assert moved == [StatusChange(id=held.id, before=Status.PAUSED, after=Status.WAITING)]
         assert await claim_ids(store) == [held.id, behind]
@@ -174,7 +174,7 @@ class TestResuming:
         there = await put_in(store, status)
         before = await record_of(store, there.id)
 
-        moved = await store.admin.change_jobs(Operation.RESUME, NAMESPACE, [there.id])
+        moved = await store.admin.change_jobs(Transition.RESUME, NAMESPACE, [there.id])
 
         assert moved == [StatusChange(id=there.id, before=status, after=status)]
         assert await record_of(store, there.id) == before

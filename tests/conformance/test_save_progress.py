@@ -9,7 +9,7 @@ import pytest
 from perdure.clock import ManualClock
 from perdure.model.job import Claim, Progress, Status
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     LEASE,
     NAMESPACE,
@@ -73,7 +73,7 @@ class TestJobsSaveProgress:
 
     async def test_keeps_that_of_a_job_asked_to_stop(self, store: Store) -> None:
         held = await hold(store)
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [held.id])
 
         await store.jobs.save_progress([(held, Progress(percent=70, message="stopping"))])
 

@@ -22,7 +22,7 @@ from perdure.model.outcome import (
     Settlement,
 )
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     HOUR,
     LEASE,
@@ -175,7 +175,7 @@ class TestSettleJobsThatAreAborting:
     ) -> None:
         outcome, _ = OUTCOMES[name]
         held = await hold(store)
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [held.id])
         clock.advance(SECOND)
 
         assert await settle(store, held, outcome) is Status.CANCELLED
@@ -188,7 +188,7 @@ class TestSettleJobsThatAreAborting:
     async def test_keeps_the_failure_they_ended_with(self, store: Store, name: str) -> None:
         outcome, _ = OUTCOMES[name]
         held = await hold(store)
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [held.id])
 
         await settle(store, held, outcome)
 

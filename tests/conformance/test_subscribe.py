@@ -15,7 +15,7 @@ from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed, Failed, Requeued, Retried
 from perdure.model.value import Value
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     HOUR,
     MINUTE,
@@ -99,28 +99,28 @@ CASES: dict[str, Case] = {
     "waiting aborted": Case(
         before=Status.WAITING,
         act=lambda store, clock, claim: store.admin.change_jobs(
-            Operation.ABORT, NAMESPACE, [claim.id]
+            Transition.ABORT, NAMESPACE, [claim.id]
         ),
         hints=(CHANGED,),
     ),
     "active aborted": Case(
         before=Status.ACTIVE,
         act=lambda store, clock, claim: store.admin.change_jobs(
-            Operation.ABORT, NAMESPACE, [claim.id]
+            Transition.ABORT, NAMESPACE, [claim.id]
         ),
         hints=(CHANGED, ABORTING),
     ),
     "group aborted": Case(
         before=Status.ACTIVE,
         act=lambda store, clock, claim: store.admin.change_jobs(
-            Operation.ABORT, NAMESPACE, group="run-1"
+            Transition.ABORT, NAMESPACE, group="run-1"
         ),
         hints=(CHANGED, ABORTING),
     ),
     "active disabled": Case(
         before=Status.ACTIVE,
         act=lambda store, clock, claim: store.admin.change_jobs(
-            Operation.DISABLE, NAMESPACE, [claim.id]
+            Transition.DISABLE, NAMESPACE, [claim.id]
         ),
         hints=(CHANGED, ABORTING),
     ),
@@ -132,21 +132,21 @@ CASES: dict[str, Case] = {
     "enabled": Case(
         before=Status.DISABLED,
         act=lambda store, clock, claim: store.admin.change_jobs(
-            Operation.ENABLE, NAMESPACE, [claim.id]
+            Transition.ENABLE, NAMESPACE, [claim.id]
         ),
         hints=(CHANGED, READY),
     ),
     "tried again": Case(
         before=Status.DEAD,
         act=lambda store, clock, claim: store.admin.change_jobs(
-            Operation.RETRY, NAMESPACE, [claim.id]
+            Transition.RETRY, NAMESPACE, [claim.id]
         ),
         hints=(CHANGED, READY),
     ),
     "resumed": Case(
         before=Status.PAUSED,
         act=lambda store, clock, claim: store.admin.change_jobs(
-            Operation.RESUME, NAMESPACE, [claim.id]
+            Transition.RESUME, NAMESPACE, [claim.id]
         ),
         hints=(CHANGED, READY),
     ),

@@ -9,7 +9,7 @@ from perdure.model.job import Status, TakenOver
 from perdure.model.outcome import Completed, Requeued
 from perdure.store.contract import Store
 from perdure.store.failures import lease_expired
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     HOUR,
     LEASE,
@@ -118,7 +118,7 @@ class TestMaintenanceTakeOverExpired:
 
     async def test_ends_an_aborting_job_cancelled(self, store: Store, clock: ManualClock) -> None:
         held = await hold(store)
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [held.id])
         clock.advance(LEASE)
 
         [taken] = await store.maintenance.take_over_expired(NAMESPACE, 10, 1)

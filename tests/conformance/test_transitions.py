@@ -19,7 +19,7 @@ from perdure.model.outcome import (
     Retried,
 )
 from perdure.store.contract import Store
-from perdure.store.lifecycle import TRANSITIONS, Operation
+from perdure.store.lifecycle import TRANSITIONS, Transition
 from tests.conformance.builders import (
     HOUR,
     NAMESPACE,
@@ -61,59 +61,63 @@ async def _expire(store: Store, clock: ManualClock, claim: Claim) -> object:
 
 async def _enable_later(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(2 * HOUR)
-    return await store.admin.change_jobs(Operation.ENABLE, NAMESPACE, [claim.id])
+    return await store.admin.change_jobs(Transition.ENABLE, NAMESPACE, [claim.id])
 
 
 # Every operation, in every way that can lead to another status.
-ACTS: dict[str, tuple[Operation, Act]] = {
-    "promote": (Operation.PROMOTE, _promote),
-    "claim": (Operation.CLAIM, lambda store, clock, _: claim(store)),
-    "complete": (Operation.COMPLETE, _settling(Completed(output=b"1"))),
-    "retry at once": (Operation.RETRY_LATER, _settling(Retried(failure=failure()))),
-    "retry later": (Operation.RETRY_LATER, _settling(Retried(failure=failure(), delay=HOUR))),
-    "fail": (Operation.FAIL, _settling(Failed(failure=failure()))),
-    "bury": (Operation.DEAD_LETTER, _settling(DeadLettered(failure=failure()))),
-    "cancel": (Operation.CANCEL, _settling(Cancelled())),
-    "give back": (Operation.REQUEUE, _settling(Requeued())),
-    "release": (Operation.PARK, _settling(Parked())),
+ACTS: dict[str, tuple[Transition, Act]] = {
+    "promote": (Transition.PROMOTE, _promote),
+    "claim": (Transition.CLAIM, lambda store, clock, _: claim(store)),
+    "complete": (Transition.COMPLETE, _settling(Completed(output=b"1"))),
+    "retry at once": (Transition.RETRY_LATER, _settling(Retried(failure=failure()))),
+    "retry later": (Transition.RETRY_LATER, _settling(Retried(failure=failure(), delay=HOUR))),
+    "fail": (Transition.FAIL, _settling(Failed(failure=failure()))),
+    "bury": (Transition.DEAD_LETTER, _settling(DeadLettered(failure=failure()))),
+    "cancel": (Transition.CANCEL, _settling(Cancelled())),
+    "give back": (Transition.REQUEUE, _settling(Requeued())),
+    "release": (Transition.PARK, _settling(Parked())),
     "resume": (
-        Operation.RESUME,
+        Transition.RESUME,
         lambda store, clock, claim: store.admin.change_jobs(
-            Operation.RESUME, NAMESPACE, [claim.id]
+            Transition.RESUME, NAMESPACE, [claim.id]
         ),
     ),
-    "take over": (Operation.TAKE_OVER, _take_over),
-    "take over a poison pill": (Operation.TAKE_OVER, _bury_poison),
-    "expire": (Operation.EXPIRE, _expire),
+    "take over": (Transition.TAKE_OVER, _take_over),
+    "take over a poison pill": (Transition.TAKE_OVER, _bury_poison),
+    "expire": (Transition.EXPIRE, _expire),
     "abort": (
-        Operation.ABORT,
-        lambda store, clock, claim: store.admin.change_jobs(Operation.ABORT, NAMESPACE, [claim.id]),
+        Transition.ABORT,
+        lambda store, clock, claim: store.admin.change_jobs(
+            Transition.ABORT, NAMESPACE, [claim.id]
+        ),
     ),
     "abort its group": (
-        Operation.ABORT,
+        Transition.ABORT,
         lambda store, clock, claim: store.admin.change_jobs(
-            Operation.ABORT, NAMESPACE, group="run-1"
+            Transition.ABORT, NAMESPACE, group="run-1"
         ),
     ),
     "disable": (
-        Operation.DISABLE,
+        Transition.DISABLE,
         lambda store, clock, claim: store.admin.change_jobs(
-            Operation.DISABLE, NAMESPACE, [claim.id]
+            Transition.DISABLE, NAMESPACE, [claim.id]
         ),
     ),
     "enable": (
-        Operation.ENABLE,
+        Transition.ENABLE,
         lambda store, clock, claim: store.admin.change_jobs(
-            Operation.ENABLE, NAMESPACE, [claim.id]
+            Transition.ENABLE, NAMESPACE, [claim.id]
         ),
     ),
-    "enable later": (Operation.ENABLE, _enable_later),
+    "enable later": (Transition.ENABLE, _enable_later),
     "retry": (
-        Operation.RETRY,
-        lambda store, clock, claim: store.admin.change_jobs(Operation.RETRY, NAMESPACE, [claim.id]),
+        Transition.RETRY,
+        lambda store, clock, claim: store.admin.change_jobs(
+            Transition.RETRY, NAMESPACE, [claim.id]
+        ),
     ),
     "replace": (
-        Operation.REPLACE,
+        Transition.REPLACE,
         lambda store, clock, claim: insert(store, fingerprint="once", on_conflict="replace"),
     ),
 }
@@ -140,7 +144,7 @@ async def test_follows_the_table_in_every_status(
 
 
 async def test_every_way_through_the_table_is_taken(store: Store, clock: ManualClock) -> None:
-    taken: set[tuple[Operation, Status, Status]] = set()
+    taken: set[tuple[Transition, Status, Status]] = set()
     for operation, act in ACTS.values():
         for before in TRANSITIONS[operation]:
             there = await _put_in(store, before)
@@ -167,7 +171,7 @@ async def _put_in(store: Store, status: Status) -> Claim:
 async def _end_all(store: Store, clock: ManualClock) -> None:
     """Leave nothing in the queue that the next operation could take instead."""
     for job in await store.queries.list_jobs(JobFilter(), 100):
-        await store.admin.change_jobs(Operation.ABORT, None, [job.id])
+        await store.admin.change_jobs(Transition.ABORT, None, [job.id])
     clock.advance(2 * HOUR)
     await store.maintenance.take_over_expired(NAMESPACE, 100, 1)
     clock.advance(HOUR)

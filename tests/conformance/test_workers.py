@@ -8,7 +8,7 @@ from perdure.model.job import Status
 from perdure.model.outcome import Completed
 from perdure.model.worker import WorkerState
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
     HOUR,
     MINUTE,
@@ -33,7 +33,7 @@ class TestQueriesWorkers:
         done = await hold(store)
         await settle(store, done, Completed(output=b"1"))
         await hold(store, worker=OTHER_WORKER)
-        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [second.id])
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [second.id])
 
         [state] = await store.queries.workers(NAMESPACE)
 

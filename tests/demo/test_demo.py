@@ -13,7 +13,7 @@ import pytest
 
 from perdure import RunStatus, run_flow
 from perdure.demo.flow import catalogue
-from perdure.demo.story import Expected, Library, judge
+from perdure.demo.story import BookFolder, Expected, judge
 from perdure.operations.records import EventRecord
 from tests.cli.commands import Commands
 
@@ -62,7 +62,7 @@ def _look_where_it_says(said: str) -> None:
 
 class TestFlow:
     def test_counts_the_words_of_all_books(self, tmp_path):
-        library = Library(tmp_path, count=3, pages=2)
+        library = BookFolder(tmp_path, count=3, pages=2)
 
         result = run_flow(
             catalogue,

@@ -16,7 +16,7 @@ from perdure.model.run import RunState
 from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, RetryRun, Trigger
 from perdure.model.wait import Report, ReportStatus
 from perdure.operations.run_log import event_type
-from perdure.store.lifecycle import TRANSITIONS, Operation
+from perdure.store.lifecycle import TRANSITIONS, Transition
 from tests.rules.drawing import graphs, worlds
 from tests.rules.driving import Driver
 from tests.rules.graphs import (
@@ -37,14 +37,14 @@ from tests.rules.played import Played
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "lifecycle.md"
 JOBS, RUNS = PAGE.read_text().split("\n## Run lifecycle\n")
 NEW = ""
-Transition = tuple[str, str, str]
+Row = tuple[str, str, str]
 
 
 class TestJobs:
     ROW = re.compile(r"^\| ([a-z ]+) \| (\w+) \| ([\w, ]+) \| .+ \|$", re.MULTILINE)
     EDGE = re.compile(r"^    (\w+) --> (\w+): ([a-z ]+)$", re.MULTILINE)
 
-    def wanted(self) -> set[Transition]:
+    def wanted(self) -> set[Row]:
         return {
             (operation.value, before.value, after.value)
             for operation, moves in TRANSITIONS.items()
@@ -62,14 +62,14 @@ class TestJobs:
         edges = self.EDGE.findall(JOBS)
 
         shown = {(operation, before, after) for before, after, operation in edges}
-        assert shown == {row for row in self.wanted() if row[0] != Operation.REPLACE.value}
+        assert shown == {row for row in self.wanted() if row[0] != Transition.REPLACE.value}
 
 
 class TestRuns:
     ROW = re.compile(r"^\| `(\w+)` \| ([\w, ]*?) ?\| ([\w, ]+) \| .+ \|$", re.MULTILINE)
     EDGE = re.compile(r"^    (\[\*\]|\w+) --> (\w+)", re.MULTILINE)
 
-    def shown(self) -> set[Transition]:
+    def shown(self) -> set[Row]:
         return {
             (event, before, after)
             for event, befores, afters in self.ROW.findall(RUNS)
@@ -112,7 +112,7 @@ class TestRuns:
         assert set(transitions(run)) <= self.shown()
 
 
-def transitions(run: Played) -> Iterator[Transition]:
+def transitions(run: Played) -> Iterator[Row]:
     """Every change of status in the log of a run, with the event that led to it."""
     state = RunState()
     for event in run.log.events:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import Flow, RunStatus, task
-from perdure.engine.runs import Graphs, Runs
+from perdure.engine.runs import Graphs, RunEngine
 from perdure.flows.built import BuiltFlow
 from perdure.model.payload import PlainCodec
 from perdure.model.run import CommitResult, CommitState, LoadedRun, RunCommit, Snapshot
@@ -71,7 +71,7 @@ class TestLong:
             async for event in run.watch():
                 if event.status is RunStatus.WAITING:
                     break
-        runs = Runs(store, Graphs(built.graphs), PlainCodec())
+        runs = RunEngine(store, Graphs(built.graphs), PlainCodec())
         before = (await runs.load("default", run.id)).state
         loaded = await load(store, run.id)
         assert loaded.snapshot is not None

@@ -11,7 +11,7 @@ from perdure.model.ids import Key, RunId
 from perdure.model.run import LiveType, RunState
 from perdure.operations.insight.timeline import timeline_of
 from perdure.render.diagram import NodeMark
-from perdure.render.timeline import Bar, Doing, Ending, Timeline
+from perdure.render.timeline import Bar, BarEnd, Doing, Timeline
 from tests.render.logs import SECOND, START, row, seconds, stored, timeline
 from tests.rules.graphs import approval, chain, child, delay, graph, loop, mapped, signal, task
 from tests.rules.played import RUN, Played
@@ -20,7 +20,7 @@ from tests.rules.recording import LOGS, read
 BESIDE = ("poll", "remind", "notify")
 
 
-def told(of: Timeline, node: str) -> list[tuple[Doing, float | None, float | None, Ending]]:
+def told(of: Timeline, node: str) -> list[tuple[Doing, float | None, float | None, BarEnd]]:
     """The bars of a node: what, from when, until when, and how it ended."""
     return [
         (bar.doing, seconds(bar.started_at), seconds(bar.ended_at), bar.ending)
@@ -36,8 +36,8 @@ class TestBars:
 
         shown = timeline(run)
 
-        assert told(shown, "a") == [(Doing.WORK, 0, 1, Ending.COMPLETED)]
-        assert told(shown, "b") == [(Doing.WORK, 1, 2, Ending.COMPLETED)]
+        assert told(shown, "a") == [(Doing.WORK, 0, 1, BarEnd.COMPLETED)]
+        assert told(shown, "b") == [(Doing.WORK, 1, 2, BarEnd.COMPLETED)]
         assert [each.node for each in shown.rows] == ["a", "b"]
 
     def test_a_failed_attempt_ends_one_and_begins_another(self):
@@ -47,9 +47,9 @@ class TestBars:
 
         first, second = row(timeline(run), "a").bars
 
-        assert (first.ending, first.attempt) == (Ending.RETRIED, 1)
+        assert (first.ending, first.attempt) == (BarEnd.RETRIED, 1)
         assert first.error.startswith("OSError: ")
-        assert (second.ending, second.attempt) == (Ending.COMPLETED, 2)
+        assert (second.ending, second.attempt) == (BarEnd.COMPLETED, 2)
         assert first.ended_at == second.started_at
 
     def test_what_failed_and_what_went_down_with_it(self):
@@ -59,21 +59,21 @@ class TestBars:
         shown = timeline(run)
 
         [failed] = row(shown, "a").bars
-        assert (failed.ending, failed.error) == (Ending.FAILED, "OSError: no money")
-        assert told(shown, "b")[0][3] is Ending.CANCELLED
+        assert (failed.ending, failed.error) == (BarEnd.FAILED, "OSError: no money")
+        assert told(shown, "b")[0][3] is BarEnd.CANCELLED
         assert row(shown, "b").mark is NodeMark.CANCELLED
 
     @pytest.mark.parametrize("node", [signal("n"), delay("n"), approval("n")])
     def test_waiting_is_no_work(self, node):
         run = Played(chain(node))  # type: ignore[arg-type]  # any kind of node
 
-        assert told(timeline(run), "n") == [(Doing.WAIT, 0, None, Ending.OPEN)]
+        assert told(timeline(run), "n") == [(Doing.WAIT, 0, None, BarEnd.OPEN)]
 
     def test_a_child_is_waited_for(self):
         run = Played(chain(child("c"), task("a")))
         run.child_completed("c")
 
-        assert told(timeline(run), "c") == [(Doing.CHILD, 0, 1, Ending.COMPLETED)]
+        assert told(timeline(run), "c") == [(Doing.CHILD, 0, 1, BarEnd.COMPLETED)]
 
     def test_a_body_that_pauses_waits_and_works_again(self):
         run = Played(chain(task("a")))
@@ -82,9 +82,9 @@ class TestBars:
         run.finish("a")
 
         assert told(timeline(run), "a") == [
-            (Doing.WORK, 0, 1, Ending.PAUSED),
-            (Doing.WAIT, 1, 2, Ending.COMPLETED),
-            (Doing.WORK, 2, 3, Ending.COMPLETED),
+            (Doing.WORK, 0, 1, BarEnd.PAUSED),
+            (Doing.WAIT, 1, 2, BarEnd.COMPLETED),
+            (Doing.WORK, 2, 3, BarEnd.COMPLETED),
         ]
 
     def test_of_a_loop_are_its_iterations_and_checks(self):
@@ -108,10 +108,10 @@ class TestBars:
         assert row(paused, "a").mark is NodeMark.PAUSED
         shown = timeline(run)
         assert told(shown, "a") == [
-            (Doing.WORK, 0, 1, Ending.PAUSED),
-            (Doing.WORK, 2, 3, Ending.COMPLETED),
+            (Doing.WORK, 0, 1, BarEnd.PAUSED),
+            (Doing.WORK, 2, 3, BarEnd.COMPLETED),
         ]
-        assert told(shown, "s") == [(Doing.WAIT, 0, None, Ending.OPEN)]
+        assert told(shown, "s") == [(Doing.WAIT, 0, None, BarEnd.OPEN)]
 
     def test_what_is_undone_is_in_the_row_of_its_node(self):
         run = Played(chain(task("a", undo=True), task("b")))
@@ -122,7 +122,7 @@ class TestBars:
         shown = timeline(run)
 
         assert [each[0] for each in told(shown, "a")] == [Doing.WORK, Doing.UNDO]
-        assert told(shown, "a")[1][3] is Ending.COMPLETED
+        assert told(shown, "a")[1][3] is BarEnd.COMPLETED
 
     def test_a_run_that_is_retried_goes_on_in_the_same_rows(self):
         run = Played(chain(task("a"), task("b")))
@@ -133,7 +133,7 @@ class TestBars:
 
         endings = [each[3] for each in told(timeline(run), "b")]
 
-        assert endings == [Ending.FAILED, Ending.COMPLETED]
+        assert endings == [BarEnd.FAILED, BarEnd.COMPLETED]
 
 
 class TestRows:
@@ -148,7 +148,7 @@ class TestRows:
         assert (under_way.items, under_way.items_completed) == (3, 1)
         assert {bar.key for bar in under_way.bars} == {"m[0]", "m[1]", "m[2]"}
         assert (done.items, done.items_completed) == (3, 3)
-        assert all(bar.ending is Ending.COMPLETED for bar in done.bars)
+        assert all(bar.ending is BarEnd.COMPLETED for bar in done.bars)
 
     def test_of_what_was_passed_by_has_no_bar(self):
         run = Played(graph(task("a"), task("b"), task("c"), edges="a b", on_failure="finish"))

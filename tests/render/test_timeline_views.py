@@ -11,7 +11,7 @@ from perdure.model.ids import RunId
 from perdure.model.run import RunStatus
 from perdure.model.times import brief
 from perdure.render.diagram import NodeMark
-from perdure.render.timeline import Bar, Doing, Ending, Timeline, TimelineRow, slots_of, ticks
+from perdure.render.timeline import Bar, BarEnd, Doing, Timeline, TimelineRow, slots_of, ticks
 from perdure.render.timeline_svg import timeline_svg
 from perdure.render.timeline_text import (
     ASCII,
@@ -25,7 +25,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def bar(begun: float, ended: float | None, doing: Doing = Doing.WORK, **fields: object) -> Bar:
-    ending = Ending.OPEN if ended is None else Ending.COMPLETED
+    ending = BarEnd.OPEN if ended is None else BarEnd.COMPLETED
     known: dict[str, object] = {"key": "a", "ending": ending}
     return Bar(
         doing=doing,
@@ -36,7 +36,7 @@ def bar(begun: float, ended: float | None, doing: Doing = Doing.WORK, **fields: 
 
 
 def sample() -> Timeline:
-    failed = bar(2, 4, key="charge", ending=Ending.RETRIED, error="OSError: no\nroute <b>")
+    failed = bar(2, 4, key="charge", ending=BarEnd.RETRIED, error="OSError: no\nroute <b>")
     items = tuple(bar(2, 3 + number % 4, key=f"pack[{number}]") for number in range(40))
     rows = (
         TimelineRow(node="fetch", mark=NodeMark.COMPLETED, bars=(bar(0, 2),)),
@@ -95,7 +95,7 @@ class TestText:
             assert len(set(used)) == len(used)
 
     def test_many_errors_are_cut_short(self):
-        bars = tuple(bar(0, 1, ending=Ending.FAILED, error="OSError: no") for _ in range(12))
+        bars = tuple(bar(0, 1, ending=BarEnd.FAILED, error="OSError: no") for _ in range(12))
         row = TimelineRow(node="a", mark=NodeMark.FAILED, bars=bars)
         lines = shown(_with(row), 60)
 

@@ -31,7 +31,7 @@ from perdure.model.worker import can_run
 from perdure.store.admission import moved_rank, rank_of
 from perdure.store.lifecycle import (
     TRANSITIONS,
-    Operation,
+    Transition,
     after_settling,
     after_take_over,
     allows,
@@ -45,20 +45,20 @@ from tests.support.refusal import refused
 FAILURE = Failure(type="OSError", message="no route")
 
 
-OUTCOMES: dict[Operation, Outcome] = {
-    Operation.COMPLETE: Completed(output=b"1"),
-    Operation.RETRY_LATER: Retried(failure=FAILURE),
-    Operation.FAIL: Failed(failure=FAILURE),
-    Operation.DEAD_LETTER: DeadLettered(failure=FAILURE),
-    Operation.CANCEL: Cancelled(),
-    Operation.REQUEUE: Requeued(),
-    Operation.PARK: Parked(),
+OUTCOMES: dict[Transition, Outcome] = {
+    Transition.COMPLETE: Completed(output=b"1"),
+    Transition.RETRY_LATER: Retried(failure=FAILURE),
+    Transition.FAIL: Failed(failure=FAILURE),
+    Transition.DEAD_LETTER: DeadLettered(failure=FAILURE),
+    Transition.CANCEL: Cancelled(),
+    Transition.REQUEUE: Requeued(),
+    Transition.PARK: Parked(),
 }
 
 
 class TestTransitions:
     def test_name_every_operation(self):
-        assert set(TRANSITIONS) == set(Operation)
+        assert set(TRANSITIONS) == set(Transition)
 
     def test_lead_out_of_a_finished_job_only_by_an_explicit_retry(self):
         leaving = {
@@ -69,9 +69,9 @@ class TestTransitions:
         }
 
         assert leaving == {
-            (Operation.RETRY, Status.FAILED),
-            (Operation.RETRY, Status.DEAD),
-            (Operation.RETRY, Status.CANCELLED),
+            (Transition.RETRY, Status.FAILED),
+            (Transition.RETRY, Status.DEAD),
+            (Transition.RETRY, Status.CANCELLED),
         }
 
     def test_lead_to_an_active_job_only_by_a_claim(self):
@@ -82,7 +82,7 @@ class TestTransitions:
             if Status.ACTIVE in afters
         }
 
-        assert entering == {Operation.CLAIM}
+        assert entering == {Transition.CLAIM}
 
     def test_let_an_aborting_job_end_cancelled_and_in_no_other_way(self):
         afters = {
@@ -114,15 +114,15 @@ class TestTransitions:
 
 class TestAllows:
     def test_says_what_the_table_says(self):
-        assert allows(Operation.CLAIM, Status.WAITING, Status.ACTIVE)
-        assert not allows(Operation.CLAIM, Status.WAITING, Status.COMPLETED)
-        assert not allows(Operation.CLAIM, Status.COMPLETED, Status.ACTIVE)
+        assert allows(Transition.CLAIM, Status.WAITING, Status.ACTIVE)
+        assert not allows(Transition.CLAIM, Status.WAITING, Status.COMPLETED)
+        assert not allows(Transition.CLAIM, Status.COMPLETED, Status.ACTIVE)
 
 
 class TestStartsFrom:
     def test_says_in_which_statuses_an_operation_applies(self):
-        assert starts_from(Operation.PROMOTE) == {Status.SCHEDULED}
-        assert starts_from(Operation.RETRY) == {Status.FAILED, Status.DEAD, Status.CANCELLED}
+        assert starts_from(Transition.PROMOTE) == {Status.SCHEDULED}
+        assert starts_from(Transition.RETRY) == {Status.FAILED, Status.DEAD, Status.CANCELLED}
 
 
 class TestAfterSettling:
@@ -159,7 +159,7 @@ class TestAfterTakeOver:
     @pytest.mark.parametrize("before", sorted(CLAIMED))
     @pytest.mark.parametrize("crashes", [1, 3])
     def test_stays_within_the_table(self, before, crashes):
-        assert allows(Operation.TAKE_OVER, before, after_take_over(before, crashes, 3))
+        assert allows(Transition.TAKE_OVER, before, after_take_over(before, crashes, 3))
 
 
 # The constant rank gives the order that aging asks for, at any moment.

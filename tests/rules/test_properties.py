@@ -17,7 +17,7 @@ from perdure.engine import snapshot
 from perdure.engine.cached_run import VALUES_MAX_BYTES, CachedRun, RunValues
 from perdure.engine.migration import differences
 from perdure.engine.plan import PlanContext, start_run
-from perdure.engine.runs import Graphs, RunCache, RunKey, Runs
+from perdure.engine.runs import Graphs, RunCache, RunEngine, RunKey
 from perdure.errors import PerdureError, RunNotFound, ValueMissing
 from perdure.model.event import CompensationStarted
 from perdure.model.graph import Definition, Edge, Graph, ports_of
@@ -327,10 +327,10 @@ SECOND: RunKey = ("default", RunId("second"))
 
 
 @pytest.fixture
-async def runs() -> AsyncIterator[Runs]:
+async def runs() -> AsyncIterator[RunEngine]:
     store = MemoryStore("memory://")
     await store.open()
-    runs = Runs(store, Graphs([GRAPH]), PlainCodec())
+    runs = RunEngine(store, Graphs([GRAPH]), PlainCodec())
     await runs.graphs.save(store, "default", [GRAPH])
     context = PlanContext("default", runs.graphs.known, runs.codec)
     for _, id in (FIRST, SECOND):
@@ -339,7 +339,7 @@ async def runs() -> AsyncIterator[Runs]:
     await store.close()
 
 
-async def now(runs: Runs) -> datetime:
+async def now(runs: RunEngine) -> datetime:
     return await runs.store.now()
 
 

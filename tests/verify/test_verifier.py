@@ -12,7 +12,7 @@ from perdure.store.contract import Store
 from perdure.store.memory.store import MemoryStore
 from perdure.verify import Counts, ExtraRules, Verifier, finding_text
 from perdure.verify.finding import contradiction
-from perdure.verify.load import RunView
+from perdure.verify.load import AuditedRun
 from perdure.verify.rules.jobs import JobView
 
 OWN = declare("test.own_rule", "{count:run|runs} seen")
@@ -48,7 +48,7 @@ async def test_tells_how_far_it_is(store):
 async def test_asks_rules_of_the_callers_own(store):
     seen: list[str] = []
 
-    def about_run(view: RunView) -> Iterator[Finding]:
+    def about_run(view: AuditedRun) -> Iterator[Finding]:
         seen.append(view.run.id)
         return iter(())
 
@@ -67,10 +67,10 @@ async def test_asks_rules_of_the_callers_own(store):
 
 
 async def test_a_rule_that_fails_is_a_finding_and_hides_no_other(store):
-    def broken(view: RunView) -> Iterator[Finding]:
+    def broken(view: AuditedRun) -> Iterator[Finding]:
         raise KeyError(view.run.id)
 
-    def finds(view: RunView) -> Iterator[Finding]:
+    def finds(view: AuditedRun) -> Iterator[Finding]:
         yield view.finding("I1", OWN, count=1)
 
     verifier = Verifier(store, extra_rules=ExtraRules(runs=(broken, finds)))

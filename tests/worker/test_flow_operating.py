@@ -20,7 +20,7 @@ from perdure import (
     RunStatus,
     task,
 )
-from perdure.engine.runs import Graphs, Runs
+from perdure.engine.runs import Graphs, RunEngine
 from perdure.model.event import NewEvent
 from perdure.model.payload import PlainCodec
 from perdure.model.run import RunCommit
@@ -281,7 +281,7 @@ class TestReplacing:
 
     async def test_a_run_is_not_taken_for_the_one_it_replaces(self, client, store):
         flow = Flow("mail").wait_for_signal("first").wait_for_signal("second").build()
-        runs = Runs(store, Graphs(flow.graphs), PlainCodec())
+        runs = RunEngine(store, Graphs(flow.graphs), PlainCodec())
         run = await client.submit(flow, id="r")
         known = await runs.load("default", run.id)
         await client.submit(flow, id="r", on_conflict="replace")

@@ -16,7 +16,7 @@ from perdure.model.job import Claim, Claimed
 from perdure.model.partition import Partition
 from perdure.model.worker import Renewal
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.store import MemoryStore
 from perdure.worker import lease_renewal
@@ -144,7 +144,7 @@ async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(client, store,
     job = await client.enqueue(wait)
     await gate.reached()
     held = await job.record()
-    [moved] = await store.admin.change_jobs(Operation.DISABLE, None, [job.id])
+    [moved] = await store.admin.change_jobs(Transition.DISABLE, None, [job.id])
     assert (moved.before, held.worker) == (Status.ACTIVE, "holder")
     other = await start_worker(wait, id="other")
     await client.queues.pause("default")

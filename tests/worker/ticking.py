@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perdure import AsyncClient, ScheduleRecord
-from perdure.engine.runs import Graphs, Runs
+from perdure.engine.runs import Graphs, RunEngine
 from perdure.engine.ticks import ScheduleTicker
 from perdure.model.payload import PlainCodec
 from perdure.model.schedule import Schedule
@@ -14,7 +14,7 @@ NAMESPACE = "default"
 
 def ticking_at(store: Store) -> ScheduleTicker:
     """What a worker without any code has to see to schedules."""
-    return ScheduleTicker(Runs(store, Graphs(), PlainCodec()))
+    return ScheduleTicker(RunEngine(store, Graphs(), PlainCodec()))
 
 
 async def tick(store: Store) -> int:

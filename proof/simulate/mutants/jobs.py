@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure.engine import snapshot
 from perdure.model.job import CLAIMED, FINISHED, Status
-from perdure.store.lifecycle import Operation, starts_from
+from perdure.store.lifecycle import Transition, starts_from
 from perdure.store.memory import admin, jobs, maintenance
 from perdure.store.memory import transaction as transactions
 from perdure.store.memory.jobs import MemoryJobs
@@ -93,7 +93,7 @@ def _delayed_starts_early() -> list[Change]:
             soon = transaction.now + timedelta(hours=1)
             due = transaction.state.scheduled.up_to(soon, limit, namespace)
             for id in due:
-                transaction.move(transaction.state.jobs[id], Operation.PROMOTE, Status.WAITING)
+                transaction.move(transaction.state.jobs[id], Transition.PROMOTE, Status.WAITING)
             return len(due)
 
     return [(MemoryMaintenance, "promote_due", promote)]
@@ -140,9 +140,9 @@ def _abort_ignored() -> list[Change]:
 
 @mutant("a job that has ended can be aborted")
 def _finished_aborted() -> list[Change]:
-    def from_anywhere(operation: Operation) -> frozenset[Status]:
+    def from_anywhere(operation: Transition) -> frozenset[Status]:
         found = starts_from(operation)
-        return found | FINISHED if operation is Operation.ABORT else found
+        return found | FINISHED if operation is Transition.ABORT else found
 
     return [
         (admin, "starts_from", from_anywhere),

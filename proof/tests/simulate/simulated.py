@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from perdure.store.memory.state import State
+from perdure.store.memory.state import MemoryState
 from proof.simulate.loop import Actor, Process, SimulatedLoop, Trace, moment
 from proof.simulate.network import FaultProfile, Network, Watcher
 from proof.simulate.world import SimulatedStore
@@ -33,7 +33,7 @@ def spawn(loop: SimulatedLoop, who: Actor, act: Coroutine[Any, Any, Any]) -> Any
 
 
 def store_on(
-    loop: SimulatedLoop, faults: FaultProfile, seen: Watcher, state: State | None = None
+    loop: SimulatedLoop, faults: FaultProfile, seen: Watcher, state: MemoryState | None = None
 ) -> SimulatedStore:
     network = Network(actor("someone"), faults, loop, Trace(loop), seen)
-    return SimulatedStore(state or State(), lambda: moment(loop.now), network)
+    return SimulatedStore(state or MemoryState(), lambda: moment(loop.now), network)

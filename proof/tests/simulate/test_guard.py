@@ -10,8 +10,8 @@ import pytest
 
 from perdure.model.job import Status
 from perdure.model.run import RunCommit, RunStatus
-from perdure.store.lifecycle import Operation
-from perdure.store.memory.state import State
+from perdure.store.lifecycle import Transition
+from perdure.store.memory.state import MemoryState
 from proof.simulate.guard import PATIENCE, CallGuard
 from proof.simulate.loop import SimulatedLoop, Trace, moment
 from proof.simulate.network import FaultProfile
@@ -27,7 +27,7 @@ class Watched:
     """A simulated store without faults, and what its guard has found."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
-        state = State()
+        state = MemoryState()
         self.found: list[str] = []
         guard = CallGuard(state, lambda: moment(loop.now), Trace(loop), self.found.append)
         self.store: SimulatedStore = store_on(loop, FaultProfile(), guard, state)
@@ -55,9 +55,9 @@ class TestDeadlines:
 
     def test_a_job_that_was_set_aside_has_time_to_be_noticed(self, watched: Watched) -> None:
         [job] = watched.run(watched.store.jobs.insert([new_job(deadline=timedelta(seconds=1))]))
-        watched.run(watched.store.admin.change_jobs(Operation.DISABLE, None, [job.id]))
+        watched.run(watched.store.admin.change_jobs(Transition.DISABLE, None, [job.id]))
         watched.later()
-        [enabled] = watched.run(watched.store.admin.change_jobs(Operation.ENABLE, None, [job.id]))
+        [enabled] = watched.run(watched.store.admin.change_jobs(Transition.ENABLE, None, [job.id]))
         watched.run(watched.store.jobs.claim(request()))
 
         assert enabled.after is Status.WAITING

@@ -11,7 +11,7 @@ from perdure.model.outcome import Completed
 from perdure.model.run import RunFilter
 from perdure.model.schedule import ScheduleCommit, ScheduleCommitState
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from perdure.store.postgres.store import PostgresStore
 from proof.simulate.loop import SimulatedLoop
 from proof.simulate.network import FaultProfile
@@ -65,7 +65,7 @@ async def an_outcome_is_not_stale(store: Store, lose: Lose) -> None:
 async def a_stale_outcome_stays_stale(store: Store, lose: Lose) -> None:
     await insert(store)
     held = await claim_one(store)
-    await store.admin.change_jobs(Operation.DISABLE, None, [held.id])
+    await store.admin.change_jobs(Transition.DISABLE, None, [held.id])
     lose(LOST)
 
     assert await settle(store, held, Completed(output=TEXT)) is None

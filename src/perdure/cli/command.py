@@ -195,7 +195,7 @@ APP = click.Option(["--app"], metavar="MODULE[:NAME]", help="For a file: the mod
 
 
 @dataclass
-class Output:
+class CommandOutput:
     """What a view needs besides the result."""
 
     renderer: CliRenderer
@@ -214,20 +214,20 @@ class Output:
         return clock.system_clock()
 
 
-def output_for(store: str | None, namespace: str, *, as_json: bool) -> Output:
-    return Output(
+def output_for(store: str | None, namespace: str, *, as_json: bool) -> CommandOutput:
+    return CommandOutput(
         renderer=renderer_for(store, namespace),
         is_across=namespace == ALL_NAMESPACES,
         as_json=as_json,
     )
 
 
-View = Callable[[Any, Output], object]
+View = Callable[[Any, CommandOutput], object]
 Convert = Callable[[Any, dict[str, Any]], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class OperationCommand:
     """How an operation is a command: parameters and help are the operation's own."""
 
     view: View
@@ -250,7 +250,7 @@ class Command:
     choices: Mapping[str, Iterable[str]] = field(default_factory=dict)
     extra: Sequence[click.Parameter] = ()
     """Parameters of the command alone, for ``local``, ``convert`` or ``call``."""
-    local: Callable[[Output, dict[str, Any]], ExitCode | None] = lambda *_: None
+    local: Callable[[CommandOutput, dict[str, Any]], ExitCode | None] = lambda *_: None
     """Called first; where it returns an exit code, no store is needed."""
     more: str = ""
     """Help below the summary."""
@@ -356,7 +356,9 @@ class Command:
             self._show(result, out)
             return self.exit_code(result)
 
-    def _run_each(self, call: Callable[..., Any], out: Output, given: dict[str, Any]) -> ExitCode:
+    def _run_each(
+        self, call: Callable[..., Any], out: CommandOutput, given: dict[str, Any]
+    ) -> ExitCode:
         """Call it for each id, whether or not others are refused."""
         worst = ExitCode.OK
         done = []
@@ -374,7 +376,7 @@ class Command:
             echo_lines(json_text(done))
         return worst
 
-    def _show(self, result: Any, out: Output) -> None:
+    def _show(self, result: Any, out: CommandOutput) -> None:
         from perdure.operations.page import PAGE_MAX, Page
 
         is_page = isinstance(result, Page)

@@ -61,14 +61,14 @@ NOT_USABLE = declare(
 _CODE = (Task, BuiltFlow)
 
 
-class Code(NamedTuple):
+class TargetCode(NamedTuple):
     """What a worker can be made of."""
 
     tasks: tuple[Task[..., Any], ...]
     flows: tuple[BuiltFlow, ...]
 
 
-def load(target: str) -> Worker | Code:
+def load(target: str) -> Worker | TargetCode:
     """Import what ``target`` names: a worker, tasks and flows, or a module of them."""
     module, name = _parts(target)
     if not name:
@@ -214,14 +214,14 @@ def _offered(module: ModuleType) -> list[str]:
     return [name for name, value in vars(module).items() if isinstance(value, (*_CODE, Worker))]
 
 
-def _code_of(module: ModuleType) -> Code:
+def _code_of(module: ModuleType) -> TargetCode:
     found = [value for value in vars(module).values() if isinstance(value, _CODE)]
     if not found:
         raise InvalidInput(NO_CODE.fault(module=module.__name__))
     return _sorted(found)
 
 
-def _usable(found: Any, target: str) -> Worker | Code:
+def _usable(found: Any, target: str) -> Worker | TargetCode:
     if isinstance(found, Worker):
         return found
     several = found if isinstance(found, list | tuple) else [found]
@@ -230,10 +230,10 @@ def _usable(found: Any, target: str) -> Worker | Code:
     raise InvalidInput(NOT_USABLE.fault(target=target, found=_type(found)))
 
 
-def _sorted(found: Sequence[Any]) -> Code:
+def _sorted(found: Sequence[Any]) -> TargetCode:
     """Tasks and flows apart, each once: a module may give one several names, or options."""
     once = list(dict.fromkeys(found))
-    return Code(
+    return TargetCode(
         tasks=tuple(dict.fromkeys(each.base for each in once if isinstance(each, Task))),
         flows=tuple(each for each in once if isinstance(each, BuiltFlow)),
     )

@@ -17,7 +17,7 @@ from perdure.cli.output import echo
 from perdure.cli.terminal import stdout_terminal
 from perdure.cli.views.timeline import print_timeline
 from perdure.demo import flow
-from perdure.demo.story import FAST, NORMAL, RUN, Ending, Story, stage
+from perdure.demo.story import FAST, NORMAL, RUN, DemoResult, Story, stage
 from perdure.model.times import brief
 
 
@@ -44,7 +44,7 @@ def main() -> int:
     return 0 if ending.verdict.is_good else 1
 
 
-def tell(console: Console, ending: Ending, story: Story) -> None:
+def tell(console: Console, ending: DemoResult, story: Story) -> None:
     """What happened when, the result, and where to look next."""
     console.print()
     print_timeline(console, ending.timeline)

@@ -85,7 +85,7 @@ _WORDS = (
 )  # fmt: skip
 
 
-class Library:
+class BookFolder:
     """Books in a folder, and how many words each really has."""
 
     def __init__(self, folder: Path, count: int, pages: int) -> None:
@@ -111,7 +111,7 @@ TOLD_MAX = 3
 """What the demo said last stays in the picture."""
 
 
-class Stage:
+class DemoScreen:
     """What people see of the demo: the run drawn in place, with what the demo says below it.
 
     Where stdout is no terminal, it is a line for each event and for each thing that is said.
@@ -164,13 +164,13 @@ class Stage:
 
 
 @contextmanager
-def stage(console: Console, *, is_interactive: bool) -> Iterator[Stage]:
+def stage(console: Console, *, is_interactive: bool) -> Iterator[DemoScreen]:
     """The stage that fits what stdout is."""
     if not console.is_terminal:
-        yield Stage(console, None, is_interactive=False)
+        yield DemoScreen(console, None, is_interactive=False)
         return
     with Live(console=console, auto_refresh=False) as live:
-        yield Stage(console, live, is_interactive=is_interactive)
+        yield DemoScreen(console, live, is_interactive=is_interactive)
 
 
 _COMMITS = ("node_completed", "item_completed")
@@ -252,7 +252,7 @@ NORMAL = Tempo(books=24, pages=8, pause_seconds=0.5, kill_after_items=5, think_s
 FAST = Tempo(books=6, pages=4, pause_seconds=0.3, kill_after_items=0, think_seconds=0.1)
 
 
-class Ending(Value):
+class DemoResult(Value):
     """What is left to be told."""
 
     verdict: Verdict
@@ -262,12 +262,12 @@ class Ending(Value):
 class Story:
     """One run of the demo in ``folder``."""
 
-    def __init__(self, folder: Path, tempo: Tempo, stage: Stage) -> None:
+    def __init__(self, folder: Path, tempo: Tempo, stage: DemoScreen) -> None:
         self.store = f"sqlite:///{folder / 'demo.db'}"
         self._folder = folder
         self._tempo = tempo
         self._stage = stage
-        self._library = Library(folder / "books", tempo.books, tempo.pages)
+        self._library = BookFolder(folder / "books", tempo.books, tempo.pages)
         self._crew: list[WorkerProcess] = []
         self._began = clock.monotonic()
         self._victim: WorkerProcess | None = None
@@ -281,7 +281,7 @@ class Story:
     def seconds(self) -> float:
         return clock.monotonic() - self._began
 
-    def play(self) -> Ending:
+    def play(self) -> DemoResult:
         """From the start to the end, and what to think of it."""
         with Client(self.store) as client:
             try:
@@ -290,7 +290,7 @@ class Story:
             finally:
                 for process in self._crew:
                     process.stop()
-            return Ending(verdict=self._judge(run), timeline=run.timeline())
+            return DemoResult(verdict=self._judge(run), timeline=run.timeline())
 
     def _start_workers(self, client: Client) -> None:
         self._tell(f"starting {WORKERS} worker processes on a new SQLite file")

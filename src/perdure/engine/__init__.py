@@ -1,7 +1,7 @@
 """The engine: what follows when something happens to a run, and how that is written.
 
 Load
-    ``runs.Runs`` reads a run's events and folds them into a state (``fold``), from the last
+    ``runs.RunEngine`` reads a run's events and folds them into a state (``fold``), from the last
     ``snapshot`` on if there is one. ``cached_run.CachedRun`` is the run in memory: state, graph,
     and those values of its events that have been read. Workers keep runs in a ``RunCache``.
 
@@ -16,7 +16,7 @@ Decide
 
 Commit
     ``plan.Plan`` turns decisions about one run into one ``RunCommit``. It leaves the cached run
-    alone until it is written, so ``Runs.plan`` can start over when a decision raises
+    alone until it is written, so ``RunEngine.plan`` can start over when a decision raises
     ``ValueMissing``: it reads the values and decides again. The store accepts a commit only if the
     run has no other events than those that were decided upon; after a conflict the new events are
     read, and the trigger is decided about again.

@@ -80,7 +80,7 @@ class Graphs:
             self._known.setdefault(graph.text, graph)
 
 
-class Runs:
+class RunEngine:
     """The runs of one store: what is decided about them, and how it is written."""
 
     def __init__(self, store: Store, graphs: Graphs, codec: Codec) -> None:
@@ -253,7 +253,7 @@ class Runs:
 class RunCache:
     """Runs that a worker works on: with them at hand, a step costs one commit and no read."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: RunEngine) -> None:
         self._loading = runs
         self._runs: OrderedDict[RunKey, CachedRun] = OrderedDict()
         self._sizes: dict[RunKey, int] = {}

@@ -13,7 +13,7 @@ from perdure import clock
 from perdure.diagnostics import declare
 from perdure.engine.failures import describe
 from perdure.engine.plan import PlanContext, start_run
-from perdure.engine.runs import Runs
+from perdure.engine.runs import RunEngine
 from perdure.engine.schedule import Step, cancelled, ended, next_step, tick_run_id
 from perdure.errors import InvalidInput, RunEnded, RunNotFound, StoreError
 from perdure.model.ids import JobId, RunId
@@ -32,7 +32,7 @@ from perdure.model.schedule import (
 )
 from perdure.model.trigger import CancelRun
 from perdure.model.value import Value
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 
 UNREADABLE_INPUT = declare(
     "schedule.unreadable_input",
@@ -68,7 +68,7 @@ class Start(Value):
 class ScheduleTicker:
     """Advances schedules step by step. Any number of workers may do so at once."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: RunEngine) -> None:
         self._runs = runs
         self._store = runs.store
 
@@ -164,7 +164,9 @@ class ScheduleTicker:
                 # Runs that it started are cancelled by whoever sees to its waits.
                 await self._runs.apply(schedule.namespace, replaced.run, asked)
         elif replaced.job is not None:
-            await self._store.admin.change_jobs(Operation.ABORT, schedule.namespace, [replaced.job])
+            await self._store.admin.change_jobs(
+                Transition.ABORT, schedule.namespace, [replaced.job]
+            )
 
 
 def renewed(schedule: Schedule) -> Schedule:

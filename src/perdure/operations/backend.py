@@ -9,7 +9,7 @@ from typing import Any, get_args
 from perdure.diagnostics import declare, safe_repr
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.plan import Plan
-from perdure.engine.runs import Graphs, Runs
+from perdure.engine.runs import Graphs, RunEngine
 from perdure.errors import AmbiguousRun, DuplicateTask, InvalidInput, RunNotFound, UnknownFlow
 from perdure.flows.built import NOT_BUILT, BuiltFlow
 from perdure.model import check
@@ -121,8 +121,8 @@ class Backend:
             raise UnknownFlow(flow=flow, known=tuple(sorted(self.flows)))
         return known
 
-    async def engine(self) -> Runs:
-        return Runs(await self.store(), self.graphs, self.codec)
+    async def engine(self) -> RunEngine:
+        return RunEngine(await self.store(), self.graphs, self.codec)
 
     async def find_run(self, id: RunId) -> Run:
         """Return the run of this id; of several, an operator's client must not pick one."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.diagnostics import declare
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.plan import Plan
-from perdure.engine.runs import Runs
+from perdure.engine.runs import RunEngine
 from perdure.errors import InvalidInput, NodeNotFound, PerdureError, RunEnded
 from perdure.expr.condition import holds, parse_condition
 from perdure.model import check
@@ -262,7 +262,9 @@ def _accepts(backend: Backend, wait: Wait, payload: Any) -> bool:
     return holds(condition, payload if isinstance(payload, dict) else {})
 
 
-async def _send(engine: Runs, ids: Sequence[tuple[str, RunId]], signal: SendSignal) -> set[RunId]:
+async def _send(
+    engine: RunEngine, ids: Sequence[tuple[str, RunId]], signal: SendSignal
+) -> set[RunId]:
     """Let the signal happen to these runs, in one write; those that took it or will."""
     loaded = await engine.load_many(ids)
     left = [run for run in loaded if isinstance(run, CachedRun)]

@@ -31,7 +31,7 @@ from perdure.operations.records import (
 )
 from perdure.operations.results import job_result
 from perdure.store.contract import Store
-from perdure.store.lifecycle import Operation as JobOperation
+from perdure.store.lifecycle import Transition
 from perdure.tasks.calls import (
     JobMaker,
     call_input,
@@ -245,7 +245,7 @@ class Jobs(Group):
 
         Cancelling a finished job changes nothing; ``was_finished`` of the answer says so.
         """
-        return await self._change(JobOperation.ABORT, id)
+        return await self._change(Transition.ABORT, id)
 
     @operation("jobs.cancel_group", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def cancel_group(self, group: str) -> GroupChange:
@@ -253,7 +253,7 @@ class Jobs(Group):
         check.name(group, "group")
         store = await self._backend.store()
         changes = await store.admin.change_jobs(
-            JobOperation.ABORT, self._backend.namespace, group=group
+            Transition.ABORT, self._backend.namespace, group=group
         )
         return GroupChange(
             group=group,
@@ -267,12 +267,12 @@ class Jobs(Group):
 
         It has a fresh budget of attempts.
         """
-        return await self._change(JobOperation.RETRY, id)
+        return await self._change(Transition.RETRY, id)
 
     @operation("jobs.resume", role=Role.OPERATOR, writes=True)
     async def resume(self, id: str) -> JobChange:
         """Put a parked job back into the queue."""
-        return await self._change(JobOperation.RESUME, id)
+        return await self._change(Transition.RESUME, id)
 
     @operation("jobs.disable", role=Role.OPERATOR, writes=True)
     async def disable(self, id: str) -> JobChange:
@@ -280,14 +280,14 @@ class Jobs(Group):
 
         A running one is taken from its worker.
         """
-        return await self._change(JobOperation.DISABLE, id)
+        return await self._change(Transition.DISABLE, id)
 
     @operation("jobs.enable", role=Role.OPERATOR, writes=True)
     async def enable(self, id: str) -> JobChange:
         """Let a disabled job run again."""
-        return await self._change(JobOperation.ENABLE, id)
+        return await self._change(Transition.ENABLE, id)
 
-    async def _change(self, operation: JobOperation, id: str) -> JobChange:
+    async def _change(self, operation: Transition, id: str) -> JobChange:
         store = await self._backend.store()
         return await change_job(store, operation, self._backend.visible, job_id(id))
 
@@ -297,11 +297,11 @@ def job_id(id: Any) -> JobId:
 
 
 async def change_job(
-    store: Store, operation: JobOperation, namespace: str | None, id: JobId
+    store: Store, operation: Transition, namespace: str | None, id: JobId
 ) -> JobChange:
     """Change one job; unless it is cancelled, the operation must apply to its status."""
     for change in await store.admin.change_jobs(operation, namespace, [id]):
-        if change.before is change.after and operation is not JobOperation.ABORT:
+        if change.before is change.after and operation is not Transition.ABORT:
             raise IllegalTransition(job_id=id, operation=operation, status=change.before)
         return JobChange(id=change.id, before=change.before, after=change.after)
     raise JobNotFound(job_id=id)

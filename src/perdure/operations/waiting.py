@@ -34,7 +34,7 @@ READ_MAX = 10_000
 """Names that one read is about; with more of them it takes several."""
 
 
-class Watch(Generic[K, S]):
+class StateWatch(Generic[K, S]):
     """What one waiter sees of one thing: always the latest, never the same twice."""
 
     __slots__ = ("_error", "_news", "is_close", "key", "latest")
@@ -82,7 +82,7 @@ class Waiting(Generic[K, S]):
         self._hint = hint
         self._name = name
         self._read_states = read
-        self._watches: dict[str, set[Watch[K, S]]] = {}
+        self._watches: dict[str, set[StateWatch[K, S]]] = {}
         self._close_count = 0
         self._due: set[str] = set()
         self._woken = asyncio.Event()
@@ -91,11 +91,11 @@ class Waiting(Generic[K, S]):
         self._reader: asyncio.Task[None] | None = None
 
     @contextmanager
-    def watch(self, key: K, *, is_close: bool = False) -> Iterator[Watch[K, S]]:
+    def watch(self, key: K, *, is_close: bool = False) -> Iterator[StateWatch[K, S]]:
         """Be told its state, now and whenever it changes."""
         if self._store.is_closed:
             raise StoreError(CLOSED.fault(url=self._store.url))
-        watch: Watch[K, S] = Watch(key, is_close=is_close)
+        watch: StateWatch[K, S] = StateWatch(key, is_close=is_close)
         name = self._name(key)
         self._watches.setdefault(name, set()).add(watch)
         self._due.add(name)
@@ -117,7 +117,7 @@ class Waiting(Generic[K, S]):
             self._reader.cancel()
             await asyncio.wait([self._reader])
 
-    def _leave(self, name: str, watch: Watch[K, S]) -> None:
+    def _leave(self, name: str, watch: StateWatch[K, S]) -> None:
         together = self._watches[name]
         together.remove(watch)
         self._close_count -= watch.is_close
@@ -194,7 +194,7 @@ class Waiting(Generic[K, S]):
             self._read_all_at = min(self._read_all_at, self._all_read_at + SPACING_SECONDS)
         self._woken.set()
 
-    def _everybody(self) -> list[Watch[K, S]]:
+    def _everybody(self) -> list[StateWatch[K, S]]:
         return [watch for together in self._watches.values() for watch in together]
 
 

@@ -25,7 +25,7 @@ class Doing(StrEnum):
         return "queued or at work" if self is Doing.WORK else self.value
 
 
-class Ending(StrEnum):
+class BarEnd(StrEnum):
     OPEN = ""
     """It goes on."""
     COMPLETED = "completed"
@@ -45,7 +45,7 @@ class Bar(Value, omit_defaults=True):
     key: str
     ended_at: datetime | None = None
     """None: it goes on."""
-    ending: Ending = Ending.OPEN
+    ending: BarEnd = BarEnd.OPEN
     attempt: int = 1
     error: str = ""
 
@@ -80,13 +80,13 @@ class Timeline(Value, omit_defaults=True):
 
 class Slot(Value):
     doing: Doing | None = None
-    ending: Ending = Ending.OPEN
+    ending: BarEnd = BarEnd.OPEN
     """How a bar ended in this slot, if that was not well."""
     share: float = 0.0
     """Of a map: how many of its items were at it, compared with the fullest slot of the row."""
 
 
-_BAD = (Ending.RETRIED, Ending.FAILED, Ending.CANCELLED)
+_BAD = (BarEnd.RETRIED, BarEnd.FAILED, BarEnd.CANCELLED)
 _TELLING = (None, Doing.WAIT, Doing.CHILD, Doing.WORK, Doing.UNDO)
 """What a slot shows if there is more than one thing in it: the last of these."""
 
@@ -95,7 +95,7 @@ def slots_of(timeline: Timeline, row: TimelineRow, count: int) -> list[Slot]:
     """The row in so many slots, from the beginning of the run to its end, or to now."""
     span = (timeline.until - timeline.started_at).total_seconds() or 1.0
     doings: list[Doing | None] = [None] * count
-    endings = [Ending.OPEN] * count
+    endings = [BarEnd.OPEN] * count
     changes = [0] * (count + 1)
     for bar in row.bars:
         begin, end = (
@@ -110,7 +110,7 @@ def slots_of(timeline: Timeline, row: TimelineRow, count: int) -> list[Slot]:
             doings[at] = max(doings[at], bar.doing, key=_TELLING.index)
         changes[first] += 1
         changes[last + 1] -= 1
-        if bar.ending in _BAD and endings[last] is not Ending.FAILED:
+        if bar.ending in _BAD and endings[last] is not BarEnd.FAILED:
             endings[last] = bar.ending
     live = list(accumulate(changes[:-1]))
     most = max(live, default=0)

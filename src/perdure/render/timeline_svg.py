@@ -26,8 +26,8 @@ from perdure.render.svg import (
 )
 from perdure.render.timeline import (
     Bar,
+    BarEnd,
     Doing,
-    Ending,
     Timeline,
     TimelineRow,
     slots_of,
@@ -44,12 +44,12 @@ LABEL_MAX = 32
 MAP_SLOTS = 160
 """Into how many columns the items of a map are gathered."""
 _MARKS = {
-    Ending.FAILED: NodeMark.FAILED,
-    Ending.RETRIED: NodeMark.FAILED,
-    Ending.CANCELLED: NodeMark.CANCELLED,
-    Ending.PAUSED: NodeMark.PAUSED,
-    Ending.COMPLETED: NodeMark.COMPLETED,
-    Ending.OPEN: NodeMark.LIVE,
+    BarEnd.FAILED: NodeMark.FAILED,
+    BarEnd.RETRIED: NodeMark.FAILED,
+    BarEnd.CANCELLED: NodeMark.CANCELLED,
+    BarEnd.PAUSED: NodeMark.PAUSED,
+    BarEnd.COMPLETED: NodeMark.COMPLETED,
+    BarEnd.OPEN: NodeMark.LIVE,
 }
 
 
@@ -87,7 +87,7 @@ def described(timeline: Timeline) -> str:
     """The timeline in a sentence."""
     took = brief(timeline.until - timeline.started_at)
     begun = timeline.started_at.isoformat(sep=" ", timespec="seconds")
-    retries = sum(bar.ending is Ending.RETRIED for row in timeline.rows for bar in row.bars)
+    retries = sum(bar.ending is BarEnd.RETRIED for row in timeline.rows for bar in row.bars)
     told = f"The run is {timeline.status}; begun {begun}, {took} until its end or now. "
     return f"{told}{len(timeline.rows)} nodes were reached, {retries} attempts were retried."
 
@@ -117,7 +117,7 @@ def _row(
         yield _bar(bar, x1, max(2.0, x2 - x1), y + (ROW - BAR) / 2, hatch)
         ends.append((bar, x2))
     for bar, x in ends:  # upon all bars, for the next one begins where this one ends
-        if bar.ending in (Ending.FAILED, Ending.RETRIED, Ending.CANCELLED):
+        if bar.ending in (BarEnd.FAILED, BarEnd.RETRIED, BarEnd.CANCELLED):
             yield from badge(_MARKS[bar.ending], x, y + ROW / 2)
         elif bar.ended_at is None:
             tip = f"M{n(x)} {n(y + 6)}l6 {n(ROW / 2 - 6)}l-6 {n(ROW / 2 - 6)}Z"
@@ -152,7 +152,7 @@ def _map_row(timeline: Timeline, row: TimelineRow, corner: tuple[float, float]) 
     told = escaped(f"{row.node}: {row.items_completed} of {row.items} items")
     yield f'<path d="{shape}" fill="{style.stroke}"><title>{told}</title></path>'
     for number, slot in enumerate(slots):
-        if slot.ending in (Ending.FAILED, Ending.RETRIED):
+        if slot.ending in (BarEnd.FAILED, BarEnd.RETRIED):
             x = left + wide * (number + 0.5)
             fill = STYLES[NodeMark.FAILED].stroke
             yield f'<path d="M{n(x - 3)} {n(y + 2)}h6l-3 5Z" fill="{fill}"/>'

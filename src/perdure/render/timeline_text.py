@@ -10,8 +10,8 @@ from perdure.model.value import Value
 from perdure.render.diagram import NodeMark
 from perdure.render.svg import SIGNS, shortened
 from perdure.render.timeline import (
+    BarEnd,
     Doing,
-    Ending,
     Slot,
     Timeline,
     TimelineRow,
@@ -30,7 +30,7 @@ class Glyphs(Value):
     """What bars are made of."""
 
     doings: dict[Doing, str]
-    endings: dict[Ending, str]
+    endings: dict[BarEnd, str]
     levels: str
     """For maps: the more at once, the higher."""
     signs: dict[NodeMark, str]
@@ -39,14 +39,14 @@ class Glyphs(Value):
 
 UNICODE = Glyphs(
     doings={Doing.WORK: "█", Doing.WAIT: "░", Doing.CHILD: "▒", Doing.UNDO: "◀"},
-    endings={Ending.RETRIED: "↻", Ending.FAILED: "✗", Ending.CANCELLED: "■"},
+    endings={BarEnd.RETRIED: "↻", BarEnd.FAILED: "✗", BarEnd.CANCELLED: "■"},
     levels="▁▂▃▄▅▆▇█",
     signs=SIGNS,
     ellipsis="…",
 )
 ASCII = Glyphs(
     doings={Doing.WORK: "#", Doing.WAIT: ".", Doing.CHILD: "=", Doing.UNDO: "<"},
-    endings={Ending.RETRIED: "r", Ending.FAILED: "x", Ending.CANCELLED: "!"},
+    endings={BarEnd.RETRIED: "r", BarEnd.FAILED: "x", BarEnd.CANCELLED: "!"},
     levels="-+*#",
     signs={
         NodeMark.COMPLETED: "+",
@@ -124,7 +124,7 @@ def _bar(row: TimelineRow, slots: list[Slot], glyphs: Glyphs) -> Line:
 
 
 def _glyph(row: TimelineRow, slot: Slot, glyphs: Glyphs) -> str:
-    if slot.ending is not Ending.OPEN:
+    if slot.ending is not BarEnd.OPEN:
         return glyphs.endings[slot.ending]
     if slot.doing is None:
         return " "
@@ -135,9 +135,9 @@ def _glyph(row: TimelineRow, slot: Slot, glyphs: Glyphs) -> str:
 
 def _mark(row: TimelineRow, slot: Slot) -> NodeMark | None:
     match slot.ending:
-        case Ending.RETRIED | Ending.FAILED:
+        case BarEnd.RETRIED | BarEnd.FAILED:
             return NodeMark.FAILED
-        case Ending.CANCELLED:
+        case BarEnd.CANCELLED:
             return NodeMark.CANCELLED
     if slot.doing in (Doing.WAIT, Doing.CHILD):
         return NodeMark.WAITING

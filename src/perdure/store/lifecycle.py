@@ -26,7 +26,7 @@ from perdure.model.outcome import (
 S = Status
 
 
-class Operation(StrEnum):
+class Transition(StrEnum):
     """Every act that moves a job."""
 
     PROMOTE = "promote"
@@ -51,27 +51,27 @@ class Operation(StrEnum):
 _ABORTED = {S.ABORTING: frozenset({S.CANCELLED})}
 _READY = frozenset({S.WAITING, S.SCHEDULED})
 
-TRANSITIONS: Mapping[Operation, Mapping[Status, frozenset[Status]]] = MappingProxyType(
+TRANSITIONS: Mapping[Transition, Mapping[Status, frozenset[Status]]] = MappingProxyType(
     {
-        Operation.PROMOTE: {S.SCHEDULED: frozenset({S.WAITING})},
-        Operation.CLAIM: {S.WAITING: frozenset({S.ACTIVE})},
+        Transition.PROMOTE: {S.SCHEDULED: frozenset({S.WAITING})},
+        Transition.CLAIM: {S.WAITING: frozenset({S.ACTIVE})},
         # A holder's outcome counts while it is active; once aborting, it ends cancelled.
-        Operation.COMPLETE: {S.ACTIVE: frozenset({S.COMPLETED}), **_ABORTED},
-        Operation.RETRY_LATER: {S.ACTIVE: _READY, **_ABORTED},
-        Operation.FAIL: {S.ACTIVE: frozenset({S.FAILED}), **_ABORTED},
-        Operation.DEAD_LETTER: {S.ACTIVE: frozenset({S.DEAD}), **_ABORTED},
-        Operation.CANCEL: {S.ACTIVE: frozenset({S.CANCELLED}), **_ABORTED},
-        Operation.REQUEUE: {S.ACTIVE: frozenset({S.WAITING}), **_ABORTED},
-        Operation.PARK: {S.ACTIVE: frozenset({S.PAUSED}), **_ABORTED},
-        Operation.RESUME: {S.PAUSED: frozenset({S.WAITING})},
+        Transition.COMPLETE: {S.ACTIVE: frozenset({S.COMPLETED}), **_ABORTED},
+        Transition.RETRY_LATER: {S.ACTIVE: _READY, **_ABORTED},
+        Transition.FAIL: {S.ACTIVE: frozenset({S.FAILED}), **_ABORTED},
+        Transition.DEAD_LETTER: {S.ACTIVE: frozenset({S.DEAD}), **_ABORTED},
+        Transition.CANCEL: {S.ACTIVE: frozenset({S.CANCELLED}), **_ABORTED},
+        Transition.REQUEUE: {S.ACTIVE: frozenset({S.WAITING}), **_ABORTED},
+        Transition.PARK: {S.ACTIVE: frozenset({S.PAUSED}), **_ABORTED},
+        Transition.RESUME: {S.PAUSED: frozenset({S.WAITING})},
         # The lease ran out: back to the queue, or to the dead letter as a poison pill.
-        Operation.TAKE_OVER: {S.ACTIVE: frozenset({S.WAITING, S.DEAD}), **_ABORTED},
-        Operation.EXPIRE: {
+        Transition.TAKE_OVER: {S.ACTIVE: frozenset({S.WAITING, S.DEAD}), **_ABORTED},
+        Transition.EXPIRE: {
             S.WAITING: frozenset({S.FAILED}),
             S.SCHEDULED: frozenset({S.FAILED}),
             S.PAUSED: frozenset({S.FAILED}),
         },
-        Operation.ABORT: {
+        Transition.ABORT: {
             S.ACTIVE: frozenset({S.ABORTING}),
             S.WAITING: frozenset({S.CANCELLED}),
             S.SCHEDULED: frozenset({S.CANCELLED}),
@@ -79,19 +79,19 @@ TRANSITIONS: Mapping[Operation, Mapping[Status, frozenset[Status]]] = MappingPro
             S.DISABLED: frozenset({S.CANCELLED}),
         },
         # Disabling or replacing a held job takes the claim away at once: its holder is stale.
-        Operation.DISABLE: {
+        Transition.DISABLE: {
             S.WAITING: frozenset({S.DISABLED}),
             S.SCHEDULED: frozenset({S.DISABLED}),
             S.PAUSED: frozenset({S.DISABLED}),
             S.ACTIVE: frozenset({S.DISABLED}),
         },
-        Operation.ENABLE: {S.DISABLED: _READY},
-        Operation.RETRY: {
+        Transition.ENABLE: {S.DISABLED: _READY},
+        Transition.RETRY: {
             S.FAILED: frozenset({S.WAITING}),
             S.DEAD: frozenset({S.WAITING}),
             S.CANCELLED: frozenset({S.WAITING}),
         },
-        Operation.REPLACE: {
+        Transition.REPLACE: {
             S.WAITING: frozenset({S.CANCELLED}),
             S.SCHEDULED: frozenset({S.CANCELLED}),
             S.PAUSED: frozenset({S.CANCELLED}),
@@ -103,11 +103,11 @@ TRANSITIONS: Mapping[Operation, Mapping[Status, frozenset[Status]]] = MappingPro
 )
 
 
-def allows(operation: Operation, before: Status, after: Status) -> bool:
+def allows(operation: Transition, before: Status, after: Status) -> bool:
     return after in TRANSITIONS[operation].get(before, frozenset())
 
 
-def starts_from(operation: Operation) -> frozenset[Status]:
+def starts_from(operation: Transition) -> frozenset[Status]:
     """The statuses in which ``operation`` applies."""
     return frozenset(TRANSITIONS[operation])
 

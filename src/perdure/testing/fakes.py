@@ -147,7 +147,7 @@ class MadeCall:
     is_fake: bool
 
 
-class Stage:
+class CallRecorder:
     """What one kit knows of the tasks that it executes."""
 
     def __init__(self, *, fakes_only: bool) -> None:
@@ -162,7 +162,7 @@ class Stage:
 
     def task(self, task: Task[..., Any]) -> Task[..., Any]:
         self._tasks[task.name] = task
-        return StagedTask(task, self, is_outward=True)
+        return RecordedTask(task, self, is_outward=True)
 
     def flow(self, flow: BuiltFlow) -> BuiltFlow:
         """The same flow, with the flows that it starts, whose tasks are on this stage."""
@@ -172,7 +172,7 @@ class Stage:
         own = _own_calls(flow)
         quick = {node.check.task for node in _loops(flow)}
         tasks = {
-            name: task if name in quick else StagedTask(task, self, is_outward=name not in own)
+            name: task if name in quick else RecordedTask(task, self, is_outward=name not in own)
             for name, task in flow.tasks.items()
         }
         self._tasks.update(flow.tasks)
@@ -185,7 +185,7 @@ class Stage:
         functions = [task.function for task in self._tasks.values()]
         self.fakes.refuse_unknown({*self._nodes, *self._tasks}, functions)
 
-    def enter(self, staged: StagedTask, ctx: BaseContext, call: tuple[Any, Any]) -> Any:
+    def enter(self, staged: RecordedTask, ctx: BaseContext, call: tuple[Any, Any]) -> Any:
         """Note a call; what a fake makes of it, or ``_REAL``."""
         args, kwargs = call
         key = _key_of(ctx)
@@ -209,10 +209,10 @@ class Stage:
         return _REAL
 
 
-class StagedTask(Task[..., Any]):
+class RecordedTask(Task[..., Any]):
     """A task with the settings of another one, whose calls go through a stage."""
 
-    def __init__(self, original: Task[..., Any], stage: Stage, *, is_outward: bool) -> None:
+    def __init__(self, original: Task[..., Any], stage: CallRecorder, *, is_outward: bool) -> None:
         super().__init__(
             self._execute_async if original.is_async else self._execute,
             name=original.name,

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from perdure.clock import ManualClock
 from perdure.diagnostics import declare
-from perdure.engine.runs import Graphs, Runs
+from perdure.engine.runs import Graphs, RunEngine
 from perdure.engine.ticks import ScheduleTicker
 from perdure.errors import InvalidInput, NotSettled
 from perdure.flows.built import BuiltFlow
@@ -34,7 +34,7 @@ from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.store import MemoryStore
 from perdure.store.memory.transaction import Session
 from perdure.tasks.task import Task
-from perdure.testing.fakes import Stage
+from perdure.testing.fakes import CallRecorder
 from perdure.worker.due_work import DueSchedules, DueWaits, DueWork
 from perdure.worker.janitor import BATCH, promote_jobs
 from perdure.worker.secrets import Provider
@@ -169,7 +169,7 @@ class KitWorkerSettings:
 class KitWorker:
     """The kit's worker: works when it is told to, until nothing is left to do."""
 
-    def __init__(self, stores: KitStore, stage: Stage, settings: KitWorkerSettings) -> None:
+    def __init__(self, stores: KitStore, stage: CallRecorder, settings: KitWorkerSettings) -> None:
         self._stores = stores
         self._stage = stage
         self._settings = settings
@@ -319,7 +319,7 @@ class KitWorker:
             return
         store, flows = self._stores.store, list(self._flows.values())
         graphs = Graphs(graph for flow in flows for graph in flow.graphs)
-        runs = Runs(store, graphs, PlainCodec())
+        runs = RunEngine(store, graphs, PlainCodec())
         self._due_work = (
             DueWaits(store, runs, DEFAULT_NAMESPACE),
             DueSchedules(store, ScheduleTicker(runs), DEFAULT_NAMESPACE),

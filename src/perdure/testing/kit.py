@@ -23,7 +23,7 @@ from perdure.operations.page import PAGE_MAX
 from perdure.operations.records import ScheduleRecord, WaitRecord
 from perdure.operations.schedules import AnyTarget, Schedules
 from perdure.tasks.task import Task
-from perdure.testing.fakes import MadeCall, Stage, Target
+from perdure.testing.fakes import CallRecorder, MadeCall, Target
 from perdure.testing.gate import KitStore, KitWorker, KitWorkerSettings
 from perdure.testing.jobs import AsyncKitJob
 from perdure.testing.runs import AsyncKitRun
@@ -64,7 +64,7 @@ class AsyncKit:
         allow_scripts: bool = False,
     ) -> None:
         self._stores = KitStore(None if now is None else check.moment(now, "now"))
-        self._stage = Stage(fakes_only=fakes_only)
+        self._stage = CallRecorder(fakes_only=fakes_only)
         settings = KitWorkerSettings(
             concurrency=checked_concurrency(concurrency),
             patience=check.span(patience, "patience", is_positive=True),

@@ -19,7 +19,7 @@ from perdure.model.job import Job
 from perdure.model.run import LoadedRun, Run, RunState, Snapshot, Wait, WaitFilter, WaitType
 from perdure.model.worker import is_live
 from perdure.store.contract import EventsAfter, Store
-from perdure.store.contract.audit import JobColumns
+from perdure.store.contract.audit import AuditedJob
 from perdure.verify.finding import GRACE, VerifySettings, contradiction
 from perdure.verify.redecide import LogValues, Redecided, Redeciding
 from perdure.verify.replay import Replay, replayed
@@ -35,7 +35,7 @@ LEASES_UNSEEN = 2
 NOT_STORED = "is not stored"
 
 
-class RunView:
+class AuditedRun:
     """What a rule about one run may look at."""
 
     def __init__(
@@ -62,7 +62,7 @@ class RunView:
         self.jobs: list[Job] | None = None
         """None: the run has ended, kept changing while it was read, or cannot be folded."""
         self.waits: list[Wait] = []
-        self.details: Mapping[JobId, JobColumns] | None = None
+        self.details: Mapping[JobId, AuditedJob] | None = None
         """Of its jobs, as they are stored; None where the store does not tell."""
         self.suspended: frozenset[str] | None = None
         """Keys of waits that are kept from becoming due; None where the store does not tell."""
@@ -138,7 +138,7 @@ class Loader:
             )
         return GRACE if self._manned[namespace] else None
 
-    async def views(self, runs: Sequence[Run]) -> tuple[list[RunView], list[Finding]]:
+    async def views(self, runs: Sequence[Run]) -> tuple[list[AuditedRun], list[Finding]]:
         """These runs, but for those that were removed meanwhile."""
         loaded, faults = await self._load(runs, number=0)
         with_snapshots, more = await self._load(
@@ -149,7 +149,7 @@ class Loader:
         }
         room = asyncio.Semaphore(AT_ONCE)
 
-        async def view(found: LoadedRun) -> RunView | Finding:
+        async def view(found: LoadedRun) -> AuditedRun | Finding:
             run = found.run
             async with room:
                 try:
@@ -160,7 +160,7 @@ class Loader:
                     return _unreadable(run, error)
 
         seen = await asyncio.gather(*(view(found) for found in loaded if found is not None))
-        views = [each for each in seen if isinstance(each, RunView)]
+        views = [each for each in seen if isinstance(each, AuditedRun)]
         return views, [*faults, *more, *(each for each in seen if isinstance(each, Finding))]
 
     async def _load(
@@ -180,7 +180,7 @@ class Loader:
             faults += more
         return found, faults
 
-    async def _view(self, loaded: LoadedRun, latest: LoadedRun | None) -> RunView:
+    async def _view(self, loaded: LoadedRun, latest: LoadedRun | None) -> AuditedRun:
         view = self._made(loaded)
         if latest is not None and latest.run.created_at == loaded.run.created_at:
             view.snapshot, view.tail = latest.snapshot, latest.events
@@ -201,7 +201,7 @@ class Loader:
         await self._add_parent(view)
         return view
 
-    async def leftovers(self, run: Run) -> RunView | None:
+    async def leftovers(self, run: Run) -> AuditedRun | None:
         """An ended run with what is still kept for it; None if it changed meanwhile."""
         [loaded] = await self._store.runs.load(
             [EventsAfter(namespace=run.namespace, id=run.id, number=0)]
@@ -211,11 +211,11 @@ class Loader:
         view = self._made(loaded)
         return view if await self._add_live(view) else None
 
-    def _made(self, loaded: LoadedRun) -> RunView:
+    def _made(self, loaded: LoadedRun) -> AuditedRun:
         replay = replayed(loaded.run.id, loaded.events)
-        return RunView(loaded.run, loaded.events, replay, self._settings)
+        return AuditedRun(loaded.run, loaded.events, replay, self._settings)
 
-    async def _add_live(self, view: RunView) -> bool:
+    async def _add_live(self, view: AuditedRun) -> bool:
         """Add jobs and waits; False if the run went on while they were read."""
         run = view.run
         jobs = await self._store.queries.run_jobs(run.namespace, run.id)
@@ -236,7 +236,7 @@ class Loader:
             view.jobs = jobs
         return True
 
-    async def _add_graphs(self, view: RunView) -> None:
+    async def _add_graphs(self, view: AuditedRun) -> None:
         states: list[RunState] = [step.after for step in view.replay.steps]
         versions = {state.version: state.flow for state in states if state.version}
         for version, flow in versions.items():
@@ -254,7 +254,7 @@ class Loader:
             self._graphs[place] = NOT_STORED if data is None else _parsed(data, f"{flow}@{version}")
         return self._graphs[place]
 
-    async def _add_parent(self, view: RunView) -> None:
+    async def _add_parent(self, view: AuditedRun) -> None:
         run = view.run
         if run.parent is None:
             return

@@ -27,7 +27,7 @@ from perdure.model.ids import RunId
 from perdure.model.payload import Codec
 from perdure.model.run import NewWait
 from perdure.model.value import Value
-from perdure.verify.replay import Replay, Step, origins
+from perdure.verify.replay import Replay, ReplayStep, origins
 from perdure.verify.triggers import NULL, EventInContext, trigger_of
 
 
@@ -212,13 +212,13 @@ class Redeciding:
         is_fork = isinstance(event, events.OutputChanged | events.RunForked)
         return is_fork and self._runs[place] != self._runs[place - 1]
 
-    def _has_value(self, step: Step, value: bytes | None) -> bool:
+    def _has_value(self, step: ReplayStep, value: bytes | None) -> bool:
         if step.stored.value is None or value is None:
             return step.stored.value is None and value is None
         stored = self._values.json(step.number)
         return stored == value or msgspec.json.decode(stored) == msgspec.json.decode(value)
 
-    def _take(self, first: Step, decision: Decision) -> None:
+    def _take(self, first: ReplayStep, decision: Decision) -> None:
         sooner = timedelta(0)
         if isinstance(first.event, events.ApprovalReminded):
             sooner = self._lateness(f"remind:{first.event.node}", first.stored.at)
@@ -235,7 +235,7 @@ class Redeciding:
             return timedelta(0)
         return max(timedelta(0), now - (before.at + before.wait.delay - before.sooner))
 
-    def _part(self, code: Code, step: Step, **args: Any) -> None:
+    def _part(self, code: Code, step: ReplayStep, **args: Any) -> None:
         self._found.fault = Difference(code, step.number, {"event": _told(step.event), **args})
 
 

@@ -12,7 +12,7 @@ from perdure.model.run import RunState
 from perdure.model.value import Value
 
 
-class Step(Value):
+class ReplayStep(Value):
     """One event and what it made of the run."""
 
     number: int
@@ -25,7 +25,7 @@ class Step(Value):
 class Replay(Value):
     """As far as the log could be read and folded."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ReplayStep, ...]
     state: RunState
     fault: str = ""
     """Why it stops before the end of the log."""
@@ -40,7 +40,7 @@ class Replay(Value):
 def replayed(run: RunId, events: Sequence[StoredEvent]) -> Replay:
     """Fold a log from nothing. Gaps are another rule's affair: what comes next is folded next."""
     state = RunState()
-    steps: list[Step] = []
+    steps: list[ReplayStep] = []
     for stored in events:
         number = state.number + 1
         try:
@@ -53,12 +53,14 @@ def replayed(run: RunId, events: Sequence[StoredEvent]) -> Replay:
             # What folding relies on is not there: the log says what cannot have happened.
             fault = f"{type(event).__name__} does not fit what was before it ({error!r})"
             return _stopped(steps, state, stored, fault)
-        steps.append(Step(number=number, event=event, stored=stored, before=state, after=after))
+        steps.append(
+            ReplayStep(number=number, event=event, stored=stored, before=state, after=after)
+        )
         state = after
     return Replay(steps=tuple(steps), state=state)
 
 
-def origins(run: RunId, steps: Sequence[Step]) -> list[RunId]:
+def origins(run: RunId, steps: Sequence[ReplayStep]) -> list[RunId]:
     """The run in which each event came about: those before a fork were copied from its origin."""
     runs = [run] * len(steps)
     for step in reversed(steps):
@@ -68,5 +70,5 @@ def origins(run: RunId, steps: Sequence[Step]) -> list[RunId]:
     return runs
 
 
-def _stopped(steps: list[Step], state: RunState, at: StoredEvent, fault: str) -> Replay:
+def _stopped(steps: list[ReplayStep], state: RunState, at: StoredEvent, fault: str) -> Replay:
     return Replay(steps=tuple(steps), state=state, fault=fault, fault_number=at.number)

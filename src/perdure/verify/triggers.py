@@ -33,7 +33,7 @@ from perdure.model.trigger import (
     WaitDue,
 )
 from perdure.model.wait import ReportStatus
-from perdure.verify.replay import Step
+from perdure.verify.replay import ReplayStep
 
 NULL = b"null"
 
@@ -41,7 +41,7 @@ NULL = b"null"
 class EventInContext:
     """An event that may be the first of a decision, with what is known around it."""
 
-    def __init__(self, graph: Graph, step: Step, value: bytes) -> None:
+    def __init__(self, graph: Graph, step: ReplayStep, value: bytes) -> None:
         self.graph = graph
         self.before: RunState = step.before
         self.event = step.event

@@ -27,13 +27,13 @@ from perdure.model.run import ENDED, Run, RunFilter, Wait, WaitFilter
 from perdure.model.schedule import Schedule, TickResult, UnreadableSchedule
 from perdure.model.value import Value
 from perdure.store.contract import Store
-from perdure.store.contract.audit import JobColumns
+from perdure.store.contract.audit import AuditedJob
 from perdure.verify.finding import Counts, VerifySettings, contradiction
-from perdure.verify.load import Loader, RunView
+from perdure.verify.load import AuditedRun, Loader
 from perdure.verify.rules import approvals, decisions, family, fold, jobs, live, log, progress
 from perdure.verify.rules import schedules_limits as limits
 
-RunRule = Callable[[RunView], Iterable[Finding]]
+RunRule = Callable[[AuditedRun], Iterable[Finding]]
 JobRule = Callable[[jobs.JobView], Iterable[Finding]]
 StoreRule = Callable[[Store], AsyncIterator[Finding]]
 
@@ -316,7 +316,7 @@ async def _readable(name: str, part: AsyncIterator[Finding]) -> AsyncIterator[Fi
         yield contradiction("log", STORE_READABLE, part=name, reason=reason)
 
 
-def _unmoved(job: Job, details: JobColumns | None) -> JobColumns | None:
+def _unmoved(job: Job, details: AuditedJob | None) -> AuditedJob | None:
     """The details of a job, if they are of the moment at which it was listed."""
     if details is None or (details.status, details.epoch) != (job.status, job.epoch):
         return None

@@ -24,7 +24,7 @@ from perdure.engine.cached_run import CachedRun
 from perdure.engine.decider import Schedule
 from perdure.engine.failures import describe
 from perdure.engine.plan import Plan
-from perdure.engine.runs import Graphs, RunCache, RunKey, Runs
+from perdure.engine.runs import Graphs, RunCache, RunEngine, RunKey
 from perdure.errors import ClaimLost, StoreError, UnknownEvent
 from perdure.model.graph import Graph
 from perdure.model.ids import Key
@@ -95,7 +95,7 @@ class Commits:
         self._store = store
         self._runner = runner
         graphs = Graphs(flow.graph for flow in runner.code.flows.values())
-        self.runs = Runs(store, graphs, runner.codec)
+        self.runs = RunEngine(store, graphs, runner.codec)
         self._run_commits = RunCommits(self.runs, runner)
         settings, now = runner.settings, timedelta(0)
         hidden: list[type] = []
@@ -184,7 +184,7 @@ class Commits:
 class RunCommits:
     """Commits outcomes of node jobs, many runs in one write, each under its own fence."""
 
-    def __init__(self, runs: Runs, runner: JobRunner) -> None:
+    def __init__(self, runs: RunEngine, runner: JobRunner) -> None:
         self._runs = runs
         self._cache = RunCache(runs)
         self._runner = runner

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from perdure import clock
 from perdure.engine.cached_run import CachedRun
-from perdure.engine.runs import Runs
+from perdure.engine.runs import RunEngine
 from perdure.engine.ticks import ScheduleTicker
 from perdure.errors import RunEnded, RunNotFound, StoreError
 from perdure.model.ids import Key, RunId
@@ -102,7 +102,7 @@ class DueWaits(DueWork):
 
     name = "waits"
 
-    def __init__(self, store: Store, runs: Runs, namespace: str) -> None:
+    def __init__(self, store: Store, runs: RunEngine, namespace: str) -> None:
         super().__init__()
         self._store = store
         self._runs = runs
@@ -214,7 +214,7 @@ Waited = tuple[CachedRun, Wait]
 """A parent, and its wait for a child."""
 
 
-async def ends_of_children(runs: Runs, waits: Sequence[Waited]) -> list[ChildEnded | None]:
+async def ends_of_children(runs: RunEngine, waits: Sequence[Waited]) -> list[ChildEnded | None]:
     """How each child ended; None if there is nothing to report yet."""
     ids = [(wait.namespace, RunId(wait.name)) for _, wait in waits]
     children = await runs.load_many(ids)
@@ -228,7 +228,7 @@ async def ends_of_children(runs: Runs, waits: Sequence[Waited]) -> list[ChildEnd
 
 
 async def _end_of_child(
-    runs: Runs, parent: CachedRun, wait: Wait, child: CachedRun | Exception
+    runs: RunEngine, parent: CachedRun, wait: Wait, child: CachedRun | Exception
 ) -> ChildEnded | None:
     if isinstance(child, RunNotFound):
         return _cancelled(wait)

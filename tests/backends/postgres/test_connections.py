@@ -13,7 +13,7 @@ import pytest
 from perdure.errors import InvalidInput, InvalidStoreUrl, StoreError, StoreUnreachable
 from perdure.model.job import JobFilter, Progress, Status
 from perdure.model.outcome import Completed, Failed
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from perdure.store.postgres.connection import RETRY_DELAY_MAX_S, growing_delays
 from perdure.store.postgres.store import PostgresStore
 from tests.backends.postgres.waiting import (
@@ -170,7 +170,7 @@ class TestLostAnswers:
     async def test_do_not_bring_a_stale_outcome_back(self, wired, line):
         await insert(wired)
         held = await claim_one(wired)
-        await wired.admin.change_jobs(Operation.DISABLE, None, [held.id])
+        await wired.admin.change_jobs(Transition.DISABLE, None, [held.id])
         line.lose_answer_to("lost on the way back")
 
         status = await settle(wired, held, Completed(output=b'"lost on the way back"'))
@@ -198,7 +198,7 @@ class TestCancellation:
         id = await insert(store)
 
         async with row_held(admin, schema, id):
-            aborting = asyncio.create_task(store.admin.change_jobs(Operation.ABORT, None, [id]))
+            aborting = asyncio.create_task(store.admin.change_jobs(Transition.ABORT, None, [id]))
             await until_somebody_waits(admin, schema)
             aborting.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from perdure.model.ids import RunId
 from perdure.model.job import JobFilter, Status
 from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitType
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.admin import change_statement
 from perdure.store.postgres.connection import connect
@@ -106,11 +106,11 @@ READ_ALL_ON_PURPOSE = {
     "workers": "a small table, and the jobs that are held",
 }
 CHANGES = [
-    Operation.ABORT,
-    Operation.DISABLE,
-    Operation.ENABLE,
-    Operation.RETRY,
-    Operation.RESUME,
+    Transition.ABORT,
+    Transition.DISABLE,
+    Transition.ENABLE,
+    Transition.RETRY,
+    Transition.RESUME,
 ]
 PAGE = (datetime(2030, 1, 1, tzinfo=UTC), RunId("a"), "check")
 COMMANDS = {

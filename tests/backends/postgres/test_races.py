@@ -11,7 +11,7 @@ from perdure.model.hint import Hint, HintType
 from perdure.model.job import Status
 from perdure.model.outcome import Completed, Failed
 from perdure.model.partition import Partition
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from tests.backends.postgres.waiting import row_held, until_somebody_waits
 from tests.conformance.builders import (
     OTHER_WORKER,
@@ -79,7 +79,7 @@ class TestOperators:
 
         async with admin.transaction():
             await move(admin, schema, id, meanwhile)
-            acting = asyncio.create_task(store.admin.change_jobs(Operation(act), None, [id]))
+            acting = asyncio.create_task(store.admin.change_jobs(Transition(act), None, [id]))
             await until_somebody_waits(admin, schema)
         [moved] = await acting
 

@@ -12,7 +12,7 @@ from perdure.errors import StoreError
 from perdure.model.hint import Hint, HintType
 from perdure.model.job import JobFilter, Status
 from perdure.model.outcome import Completed
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from perdure.store.postgres import connection as connections
 from perdure.store.postgres import wakeups
 from perdure.store.postgres.session import statements_in
@@ -117,7 +117,7 @@ class TestAStatementThatIsNeverAnswered:
 
         async with row_held(admin, schema, id):
             with refused("store.outcome_unknown", StoreError, reason="no answer within 1 s"):
-                await wired.admin.change_jobs(Operation.ABORT, None, [id])
+                await wired.admin.change_jobs(Transition.ABORT, None, [id])
             await until_nobody_waits(admin, schema)  # the server was told to stop
 
         assert await status_of(wired, id) is Status.WAITING

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from perdure.store.postgres.admin import change_statement
 from perdure.store.postgres.params import PARAMS
 from perdure.store.postgres.session import statements_in
@@ -112,8 +112,8 @@ async def test_every_statement_can_be_prepared(bare_postgres_url):
     address = store._session.address
     statements = dict(statements_in(address.schema))
     template = statements.pop("change_jobs")
-    changes = (Operation.ABORT, Operation.DISABLE, Operation.ENABLE, Operation.RETRY)
-    for operation in (*changes, Operation.RESUME):
+    changes = (Transition.ABORT, Transition.DISABLE, Transition.ENABLE, Transition.RETRY)
+    for operation in (*changes, Transition.RESUME):
         for scope in ("ids", "group"):
             name = f"{operation} {scope}"
             statements[name] = change_statement(template, operation, scope)

@@ -17,7 +17,7 @@ from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Status
 from perdure.model.outcome import Completed, Settlement
 from perdure.model.run import CommitState
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 from perdure.store.sqlite.store import SqliteStore
 from tests.conformance.builders import insert, insert_many, new_job, request
 from tests.conformance.run_builders import commit, new_run, node_job, read_run
@@ -46,7 +46,7 @@ def insert_one(url: str) -> JobId:
 
 
 def abort_one(url: str, id: JobId) -> None:
-    on_a_store(url, lambda store: store.admin.change_jobs(Operation.ABORT, None, [id]))
+    on_a_store(url, lambda store: store.admin.change_jobs(Transition.ABORT, None, [id]))
 
 
 def work_through(url: str, number: int, jobs: int) -> list[JobId]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perdure.cli.command import Command, Output
+from perdure.cli.command import CommandOutput, OperationCommand
 from perdure.cli.output import ExitCode, ask, echo, error_line
 from perdure.cli.views.approvals import (
     answer_text,
@@ -33,7 +33,7 @@ WHICH_DECISION = declare(
 )
 
 
-class Answer:
+class AnswerOptions:
     """What the command line says of an answer; the rest is asked for at a terminal."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Answer:
 
 def _decide(
     client: Client,
-    out: Output,
+    out: CommandOutput,
     *,
     id: str,
     decision: str | None,
@@ -66,7 +66,7 @@ def _decide(
     record = client.approvals.get(id)
     if record.fault is not None and decision is None:  # what would be asked cannot be shown
         raise InvalidInput(record.fault)
-    answer = Answer(decision, _data(record, data, field), by, roles, note)
+    answer = AnswerOptions(decision, _data(record, data, field), by, roles, note)
     if record.is_open and _is_to_be_asked(record, answer, out):
         return _asked(client, record, answer, out)
     return _answered(client, record, answer)
@@ -80,7 +80,7 @@ def _data(record: ApprovalRecord, whole: Any, fields: tuple[str, ...]) -> Any:
     return {**(whole or {}), **given_fields(fields, record.form)}
 
 
-def _is_to_be_asked(record: ApprovalRecord, answer: Answer, out: Output) -> bool:
+def _is_to_be_asked(record: ApprovalRecord, answer: AnswerOptions, out: CommandOutput) -> bool:
     """Whether something is missing, and stdin is a terminal to ask at."""
     if out.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
@@ -89,7 +89,7 @@ def _is_to_be_asked(record: ApprovalRecord, answer: Answer, out: Output) -> bool
     return answer.decision is None or wants_fields
 
 
-def _answered(client: Client, record: ApprovalRecord, answer: Answer) -> ApprovalRecord:
+def _answered(client: Client, record: ApprovalRecord, answer: AnswerOptions) -> ApprovalRecord:
     if answer.decision is None:
         raise InvalidInput(WHICH_DECISION.fault(approval_id=record.id, choices=record.choices))
     return client.approvals.decide(
@@ -102,7 +102,9 @@ def _answered(client: Client, record: ApprovalRecord, answer: Answer) -> Approva
     )
 
 
-def _asked(client: Client, record: ApprovalRecord, answer: Answer, out: Output) -> ApprovalRecord:
+def _asked(
+    client: Client, record: ApprovalRecord, answer: AnswerOptions, out: CommandOutput
+) -> ApprovalRecord:
     _refuse_others(record, answer)
     print_approval(record, out)
     out.console.print()
@@ -120,13 +122,13 @@ def _asked(client: Client, record: ApprovalRecord, answer: Answer, out: Output) 
         raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 
-def _refuse_others(record: ApprovalRecord, answer: Answer) -> None:
+def _refuse_others(record: ApprovalRecord, answer: AnswerOptions) -> None:
     """Before anything is asked for, which would be typed in vain."""
     if record.deciders and {answer.by, *answer.roles}.isdisjoint(record.deciders):
         raise NotDecider(approval_id=record.id, by=answer.by, deciders=record.deciders)
 
 
-def _choice(record: ApprovalRecord, out: Output) -> str:
+def _choice(record: ApprovalRecord, out: CommandOutput) -> str:
     choices = {"enum": list(record.choices)}
     while True:
         typed = ask(f"Decision ({', '.join(record.choices)}): ").strip()
@@ -136,7 +138,7 @@ def _choice(record: ApprovalRecord, out: Output) -> str:
             echo(error_line(error, out.renderer))
 
 
-def _with_form(client: Client, record: ApprovalRecord, answer: Answer) -> ApprovalRecord:
+def _with_form(client: Client, record: ApprovalRecord, answer: AnswerOptions) -> ApprovalRecord:
     """Ask until the answer fits; what was typed before is the default of the next time."""
     asking = FormAsking(record.form, record.data, ask, echo)
     if answer.data is None:
@@ -154,15 +156,15 @@ def _with_form(client: Client, record: ApprovalRecord, answer: Answer) -> Approv
             asking.ask_for(again, faults)
 
 
-COMMANDS: Mapping[str, Command] = {
-    "approvals.list": Command(
+COMMANDS: Mapping[str, OperationCommand] = {
+    "approvals.list": OperationCommand(
         view=approval_table,
         fields=approval_fields,
         empty="no open approvals",
         spell={"deciders": "--for"},
     ),
-    "approvals.get": Command(view=print_approval, fields=approval_fields),
-    "approvals.decide": Command(
+    "approvals.get": OperationCommand(view=print_approval, fields=approval_fields),
+    "approvals.decide": OperationCommand(
         call=_decide,
         fields=approval_fields,
         view=lambda record, _: echo(answer_text(record)),

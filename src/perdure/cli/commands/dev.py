@@ -148,7 +148,7 @@ class Found(TypedDict):
     tasks: list[str]
 
 
-class Code(NamedTuple):
+class DevTarget(NamedTuple):
     """How to look at the code, and how to run workers with it."""
 
     look: Callable[[], Found | None]
@@ -159,7 +159,7 @@ class Code(NamedTuple):
 class Development:
     """Runs until SIGTERM or Ctrl-C; the second one stops at once."""
 
-    def __init__(self, url: str, code: Code, processes: int, *, as_json: bool) -> None:
+    def __init__(self, url: str, code: DevTarget, processes: int, *, as_json: bool) -> None:
         self._client = AsyncClient(url, namespace=ALL_NAMESPACES)
         self._code = code
         self._processes = processes
@@ -312,7 +312,7 @@ def dev(
     os.environ[STORE_VARIABLE] = url
     flags = ["--json"] if as_json else []
     flags += ["--allow-scripts"] if allow_scripts else []
-    code = Code(
+    code = DevTarget(
         look=lambda: _looked(target),
         command=child_command(["--quiet", f"--grace={grace}", *flags, "--", target]),
         grace=check.span(grace, "grace"),

@@ -16,8 +16,8 @@ from perdure.cli.command import (
     NAMESPACE,
     PATH,
     Argument,
-    Command,
-    Output,
+    CommandOutput,
+    OperationCommand,
     command,
     connected,
     output_for,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 FLOW = Argument(["flow"], metavar="FLOW", about=FLOW_HELP)
 
 
-def _list_target(out: Output, given: dict[str, Any]) -> ExitCode | None:
+def _list_target(out: CommandOutput, given: dict[str, Any]) -> ExitCode | None:
     """List the flows of a module or a file; without one, those of the store are meant."""
     from perdure.cli.target import APP_WITHOUT_FILE, flows_at
 
@@ -68,7 +68,7 @@ def _list_target(out: Output, given: dict[str, Any]) -> ExitCode | None:
     return ExitCode.OK
 
 
-def _print_flows(flows: Page[FlowRuns], out: Output) -> None:
+def _print_flows(flows: Page[FlowRuns], out: CommandOutput) -> None:
     print_table(out.console, store_columns(flows, out.now, is_across=out.is_across))
 
 
@@ -79,7 +79,7 @@ def _flows(target: str, given: dict[str, Any]) -> tuple[BuiltFlow, ...]:
 
 
 def _unserved(
-    client: Client, out: Output, *, flows: Sequence[BuiltFlow]
+    client: Client, out: CommandOutput, *, flows: Sequence[BuiltFlow]
 ) -> tuple[Sequence[UnservedVersion], int]:
     found = client.flows.unserved(flows)
     unfinished = [each for each in RunStatus if each not in ENDED]
@@ -174,8 +174,8 @@ def validate(
     return ExitCode.REFUSED if any(report.faults for report in reports) else ExitCode.OK
 
 
-COMMANDS: Mapping[str, Command | click.Command] = {
-    "flows.list": Command(
+COMMANDS: Mapping[str, OperationCommand | click.Command] = {
+    "flows.list": OperationCommand(
         local=_list_target,
         view=_print_flows,
         empty="no flows",
@@ -189,7 +189,7 @@ COMMANDS: Mapping[str, Command | click.Command] = {
             APP,
         ),
     ),
-    "flows.unserved": Command(
+    "flows.unserved": OperationCommand(
         call=_unserved,
         view=print_unserved,
         fields=unserved_fields,

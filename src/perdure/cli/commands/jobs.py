@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from perdure.cli.command import Choice, Command, Moment, Output
+from perdure.cli.command import Choice, CommandOutput, Moment, OperationCommand
 from perdure.cli.output import ExitCode, echo, tell
 from perdure.cli.views.console import STYLES, json_line
 from perdure.cli.views.diagnostics import explanation_fields, print_explanation
@@ -70,16 +70,16 @@ _OPTIONS: Mapping[str, click.Option] = {
 
 
 def _enqueue(
-    client: Client, out: Output, *, task: Task[..., Any], args: tuple[Any, ...], kwargs: Any
+    client: Client, out: CommandOutput, *, task: Task[..., Any], args: tuple[Any, ...], kwargs: Any
 ) -> Enqueued:
     return client.jobs.enqueue(task, args, kwargs)
 
 
-def _print_enqueued(job: Enqueued, out: Output) -> None:
+def _print_enqueued(job: Enqueued, out: CommandOutput) -> None:
     echo(f"{job.id} is enqueued" if job.is_new else f"{job.id} was enqueued already")
 
 
-def _get(client: Client, out: Output, *, id: str) -> tuple[JobRecord, list[FailedAttempt]]:
+def _get(client: Client, out: CommandOutput, *, id: str) -> tuple[JobRecord, list[FailedAttempt]]:
     job = client.jobs.get(id)
     # No attempt can have failed if no claim is over but one that completed it.
     claims_over = job.epoch - (job.status in (*CLAIMED, Status.COMPLETED))
@@ -87,11 +87,11 @@ def _get(client: Client, out: Output, *, id: str) -> tuple[JobRecord, list[Faile
     return job, list(client.jobs.attempts(id)) if may_have_failed else []
 
 
-def _print_group(change: GroupChange, out: Output) -> None:
+def _print_group(change: GroupChange, out: CommandOutput) -> None:
     echo(f"group {change.group}: {change.cancelled} cancelled, {change.aborting} told to stop")
 
 
-def _watch(client: Client, out: Output, *, id: str) -> ExitCode:
+def _watch(client: Client, out: CommandOutput, *, id: str) -> ExitCode:
     """Show every change until the job has finished: a live bar, or a line for each."""
     client.jobs.get(id)  # before a bar is drawn
     status = Status.WAITING
@@ -110,7 +110,7 @@ def _watch(client: Client, out: Output, *, id: str) -> ExitCode:
 
 
 @contextmanager
-def _shower(id: str, out: Output) -> Iterator[Callable[[JobUpdate], object]]:
+def _shower(id: str, out: CommandOutput) -> Iterator[Callable[[JobUpdate], object]]:
     if out.as_json:
         yield lambda update: echo(json_line(update))
         return
@@ -143,12 +143,12 @@ def plain_line(update: JobUpdate) -> str:
     return f"{line}  {progress.message}".rstrip()
 
 
-def print_count(count: int, out: Output) -> None:
+def print_count(count: int, out: CommandOutput) -> None:
     echo(str(count))
 
 
-COMMANDS: Mapping[str, Command] = {
-    "jobs.enqueue": Command(
+COMMANDS: Mapping[str, OperationCommand] = {
+    "jobs.enqueue": OperationCommand(
         call=_enqueue,
         view=_print_enqueued,
         spell={"task": "MODULE:TASK", "args": "[ARG]...", "kwargs": "--kwargs", "options": ""},
@@ -157,22 +157,22 @@ COMMANDS: Mapping[str, Command] = {
         extra=tuple(_OPTIONS.values()),
         makes_store=True,
     ),
-    "jobs.list": Command(
+    "jobs.list": OperationCommand(
         view=job_table, fields=job_fields, empty="no jobs", choices={"status": Status}
     ),
-    "jobs.count": Command(view=print_count, choices={"status": Status}),
-    "jobs.get": Command(call=_get, view=print_record, fields=record_fields),
-    "jobs.attempts": Command(view=print_attempts, empty="no failed attempts"),
-    "jobs.explain": Command(view=print_explanation, fields=explanation_fields),
-    "jobs.watch": Command(
+    "jobs.count": OperationCommand(view=print_count, choices={"status": Status}),
+    "jobs.get": OperationCommand(call=_get, view=print_record, fields=record_fields),
+    "jobs.attempts": OperationCommand(view=print_attempts, empty="no failed attempts"),
+    "jobs.explain": OperationCommand(view=print_explanation, fields=explanation_fields),
+    "jobs.watch": OperationCommand(
         call=_watch,
         view=lambda *_: None,
         more="Exits with 0 if it completed, else with 1.",
     ),
-    "jobs.cancel": Command(each="id", view=print_change),
-    "jobs.cancel_group": Command(view=_print_group),
-    "jobs.retry": Command(each="id", view=print_change),
-    "jobs.resume": Command(each="id", view=print_change),
-    "jobs.disable": Command(each="id", view=print_change),
-    "jobs.enable": Command(each="id", view=print_change),
+    "jobs.cancel": OperationCommand(each="id", view=print_change),
+    "jobs.cancel_group": OperationCommand(view=_print_group),
+    "jobs.retry": OperationCommand(each="id", view=print_change),
+    "jobs.resume": OperationCommand(each="id", view=print_change),
+    "jobs.disable": OperationCommand(each="id", view=print_change),
+    "jobs.enable": OperationCommand(each="id", view=print_change),
 }

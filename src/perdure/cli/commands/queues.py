@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from perdure.cli.command import Command, Output
+from perdure.cli.command import CommandOutput, OperationCommand
 from perdure.cli.output import echo
 from perdure.cli.views.queues import queue_table, worker_fields, worker_table
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from perdure.operations.page import Page
 
 
-def _pause(client: Client, out: Output, *, name: str, by: str | None) -> dict[str, str]:
+def _pause(client: Client, out: CommandOutput, *, name: str, by: str | None) -> dict[str, str]:
     client.queues.pause(name, by=by)
     return {"queue": name, "state": "paused"}
 
 
-def _resume(client: Client, out: Output, *, name: str) -> dict[str, str]:
+def _resume(client: Client, out: CommandOutput, *, name: str) -> dict[str, str]:
     client.queues.resume(name)
     return {"queue": name, "state": "open"}
 
 
-def _print_state(queue: dict[str, str], out: Output) -> None:
+def _print_state(queue: dict[str, str], out: CommandOutput) -> None:
     echo(f"queue {queue['queue']} is {queue['state']}")
 
 
-def _workers(client: Client, out: Output, **given: Any) -> Page[WorkerState]:
+def _workers(client: Client, out: CommandOutput, **given: Any) -> Page[WorkerState]:
     out.now = client.store.now()  # they were last seen by the store's clock
     return client.workers.list(**given)
 
 
-COMMANDS: Mapping[str, Command] = {
-    "queues.list": Command(view=queue_table, empty="no jobs"),
-    "queues.pause": Command(call=_pause, view=_print_state, spell={"name": "QUEUE"}),
-    "queues.resume": Command(call=_resume, view=_print_state, spell={"name": "QUEUE"}),
-    "workers.list": Command(
+COMMANDS: Mapping[str, OperationCommand] = {
+    "queues.list": OperationCommand(view=queue_table, empty="no jobs"),
+    "queues.pause": OperationCommand(call=_pause, view=_print_state, spell={"name": "QUEUE"}),
+    "queues.resume": OperationCommand(call=_resume, view=_print_state, spell={"name": "QUEUE"}),
+    "workers.list": OperationCommand(
         call=_workers, view=worker_table, fields=worker_fields, empty="no workers"
     ),
 }

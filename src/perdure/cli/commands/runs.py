@@ -21,9 +21,9 @@ from perdure.cli.command import (
     STORE,
     Argument,
     Choice,
-    Command,
+    CommandOutput,
     Json,
-    Output,
+    OperationCommand,
     command,
     connected,
     output_for,
@@ -74,12 +74,12 @@ def _flow(target: str, given: dict[str, Any]) -> BuiltFlow:
 
 
 def _submit(
-    client: Client, out: Output, *, flow: BuiltFlow, **given: Any
+    client: Client, out: CommandOutput, *, flow: BuiltFlow, **given: Any
 ) -> tuple[RunStarted, BuiltFlow]:
     return client.runs.submit(flow, **given), flow
 
 
-def _print_submitted(found: tuple[RunStarted, BuiltFlow], out: Output) -> None:
+def _print_submitted(found: tuple[RunStarted, BuiltFlow], out: CommandOutput) -> None:
     run, flow = found
     if run.is_new:
         echo(f"{run.id} started, a run of {flow.name}@{flow.version}")
@@ -175,7 +175,7 @@ def _working(worker: Worker | None) -> Iterator[None]:
 # Following runs.
 
 
-def _follow(client: Client, out: Output, *, id: str) -> ExitCode:
+def _follow(client: Client, out: CommandOutput, *, id: str) -> ExitCode:
     """Follow a run to its end, and say how it ended: its result on stdout, else why not."""
     from perdure.cli.views.screen import NoScreen, exit_code_after, follow, open_screen, tell_end
 
@@ -199,7 +199,7 @@ def _follow(client: Client, out: Output, *, id: str) -> ExitCode:
 
 
 def _events(
-    client: Client, out: Output, *, id: str, follow: bool, limit: int, cursor: str | None
+    client: Client, out: CommandOutput, *, id: str, follow: bool, limit: int, cursor: str | None
 ) -> Any:
     if not follow:
         return client.runs.events(id, limit=limit, cursor=cursor)
@@ -222,7 +222,7 @@ def _events(
     return exit_code_after(event.status)
 
 
-def _print_events(events: Any, out: Output) -> None:
+def _print_events(events: Any, out: CommandOutput) -> None:
     lines = EventLines(out.console, events)
     for event in events:
         lines.print(event)
@@ -274,13 +274,13 @@ def write_diagram(
 
 
 def _diagram(
-    client: Client, out: Output, *, id: str, format: str | None, output: Path | None
+    client: Client, out: CommandOutput, *, id: str, format: str | None, output: Path | None
 ) -> ExitCode:
     return write_diagram(client.runs.diagram(id), format, output, as_json=out.as_json)
 
 
 def _timeline(
-    client: Client, out: Output, *, id: str, format: str | None, output: Path | None
+    client: Client, out: CommandOutput, *, id: str, format: str | None, output: Path | None
 ) -> ExitCode:
     from perdure.cli.terminal import Terminal
     from perdure.cli.views.timeline import WIDTH_ELSEWHERE, print_timeline
@@ -305,16 +305,18 @@ def _timeline(
 # Signals and reports.
 
 
-def _signal(client: Client, out: Output, *, name: str, **given: Any) -> tuple[RunChange, str]:
+def _signal(
+    client: Client, out: CommandOutput, *, name: str, **given: Any
+) -> tuple[RunChange, str]:
     return client.runs.signal(name=name, **given), name
 
 
-def _print_signaled(found: tuple[RunChange, str], out: Output) -> None:
+def _print_signaled(found: tuple[RunChange, str], out: CommandOutput) -> None:
     change, name = found
     echo(f"{change.id} has the signal {name}, and is {change.after}")
 
 
-def _print_broadcast(done: BroadcastResult, out: Output) -> None:
+def _print_broadcast(done: BroadcastResult, out: CommandOutput) -> None:
     for id in done.runs[:RUNS_SHOWN_MAX]:
         echo(id)
     if done.count > RUNS_SHOWN_MAX:
@@ -328,7 +330,7 @@ def _print_broadcast(done: BroadcastResult, out: Output) -> None:
         echo(f"{runs} the signal {done.name}{others}")
 
 
-def _print_receipt(receipt: ReportReceipt, out: Output) -> None:
+def _print_receipt(receipt: ReportReceipt, out: CommandOutput) -> None:
     place = f"{receipt.run}, node {receipt.node}"
     first = f": {receipt.first.status} came first" if receipt.first else ""
     echo(f"{receipt.outcome}: {place}{first}; the run is {receipt.status}")
@@ -337,11 +339,11 @@ def _print_receipt(receipt: ReportReceipt, out: Output) -> None:
 # Changing runs.
 
 
-def _fork(client: Client, out: Output, *, id: str, **given: Any) -> tuple[RunStarted, str]:
+def _fork(client: Client, out: CommandOutput, *, id: str, **given: Any) -> tuple[RunStarted, str]:
     return client.runs.fork(id, **given), id
 
 
-def _print_forked(found: tuple[RunStarted, str], out: Output) -> None:
+def _print_forked(found: tuple[RunStarted, str], out: CommandOutput) -> None:
     run, origin = found
     echo(f"{run.id} started, a fork of {origin}")
 
@@ -353,17 +355,17 @@ def _to(target: str, given: dict[str, Any]) -> BuiltFlow:
 
 
 def _migrate(
-    client: Client, out: Output, *, to: BuiltFlow, **given: Any
+    client: Client, out: CommandOutput, *, to: BuiltFlow, **given: Any
 ) -> tuple[RunChange, BuiltFlow]:
     return client.runs.migrate(to=to, **given), to
 
 
-def _print_migrated(found: tuple[RunChange, BuiltFlow], out: Output) -> None:
+def _print_migrated(found: tuple[RunChange, BuiltFlow], out: CommandOutput) -> None:
     change, flow = found
     echo(f"{change.id} continues in {flow.name}@{flow.version}, and is {change.after}")
 
 
-def _first(found: tuple[Any, Any], out: Output) -> Any:
+def _first(found: tuple[Any, Any], out: CommandOutput) -> Any:
     """The result of the operation; what else is printed came with the command."""
     return found[0]
 
@@ -393,10 +395,10 @@ _AFTER_A_RUN = (
     "Exits with 0 if the run completed, 1 if it failed, 4 if it was cancelled, 5 if it was skipped."
 )
 
-COMMANDS: Mapping[str, Command | click.Command] = {
+COMMANDS: Mapping[str, OperationCommand | click.Command] = {
     "run": run,
     "explain": explain,
-    "runs.submit": Command(
+    "runs.submit": OperationCommand(
         call=_submit,
         view=_print_submitted,
         fields=_first,
@@ -406,12 +408,12 @@ COMMANDS: Mapping[str, Command | click.Command] = {
         extra=(APP,),
         makes_store=True,
     ),
-    "runs.list": Command(
+    "runs.list": OperationCommand(
         view=run_table, fields=run_fields, empty="no runs", choices={"status": RunStatus}
     ),
-    "runs.count": Command(view=print_count, choices={"status": RunStatus}),
-    "runs.get": Command(view=print_run, fields=detail_fields, shows_values=True),
-    "runs.events": Command(
+    "runs.count": OperationCommand(view=print_count, choices={"status": RunStatus}),
+    "runs.get": OperationCommand(view=print_run, fields=detail_fields, shows_values=True),
+    "runs.events": OperationCommand(
         call=_events,
         view=_print_events,
         empty="no events",
@@ -423,39 +425,41 @@ COMMANDS: Mapping[str, Command | click.Command] = {
         "0 if it completed, 1 if it failed, 4 if it was cancelled, 5 if it was skipped.",
         shows_values=True,
     ),
-    "runs.timeline": Command(
+    "runs.timeline": OperationCommand(
         call=_timeline, view=lambda *_: None, extra=format_options(_TIMELINE_FORMATS)
     ),
-    "runs.lineage": Command(view=print_lineage, shows_values=True),
-    "runs.diagram": Command(
+    "runs.lineage": OperationCommand(view=print_lineage, shows_values=True),
+    "runs.diagram": OperationCommand(
         call=_diagram, view=lambda *_: None, extra=format_options(DIAGRAM_FORMATS)
     ),
-    "runs.explain": Command(view=print_explanation, fields=explanation_fields),
-    "runs.watch": Command(
+    "runs.explain": OperationCommand(view=print_explanation, fields=explanation_fields),
+    "runs.watch": OperationCommand(
         call=_follow,
         view=lambda *_: None,
         more="In a terminal it is drawn in place; elsewhere each event is a line. With --json the "
         f"run is printed once it has finished. {_AFTER_A_RUN}",
         shows_values=True,
     ),
-    "runs.signal": Command(
+    "runs.signal": OperationCommand(
         call=_signal, view=_print_signaled, fields=_first, spell={"payload": "[PAYLOAD]"}
     ),
-    "runs.broadcast": Command(view=_print_broadcast, spell={"payload": "[PAYLOAD]"}),
-    "runs.report": Command(view=_print_receipt, choices={"status": ReportStatus}),
-    "runs.pause": Command(each="id", view=print_change),
-    "runs.resume": Command(each="id", view=print_change),
-    "runs.cancel": Command(each="id", view=print_change),
-    "runs.retry": Command(each="id", view=print_change),
-    "runs.fork": Command(call=_fork, view=_print_forked, fields=_first, spell={"new_id": "--id"}),
-    "runs.migrate": Command(
+    "runs.broadcast": OperationCommand(view=_print_broadcast, spell={"payload": "[PAYLOAD]"}),
+    "runs.report": OperationCommand(view=_print_receipt, choices={"status": ReportStatus}),
+    "runs.pause": OperationCommand(each="id", view=print_change),
+    "runs.resume": OperationCommand(each="id", view=print_change),
+    "runs.cancel": OperationCommand(each="id", view=print_change),
+    "runs.retry": OperationCommand(each="id", view=print_change),
+    "runs.fork": OperationCommand(
+        call=_fork, view=_print_forked, fields=_first, spell={"new_id": "--id"}
+    ),
+    "runs.migrate": OperationCommand(
         call=_migrate,
         view=_print_migrated,
         fields=_first,
         spell={"to": "--to"},
         convert={"to": _to},
     ),
-    "waits.list": Command(
+    "waits.list": OperationCommand(
         view=wait_table,
         empty="no waits",
         choices={"type": WaitType},

@@ -18,8 +18,8 @@ from perdure.cli.command import (
     STORE,
     STORE_VARIABLE,
     Argument,
-    Command,
-    Output,
+    CommandOutput,
+    OperationCommand,
     command,
     output_for,
     required,
@@ -119,14 +119,14 @@ FINISHED = ("cancelled", "completed", "dead", "failed", "skipped")
 
 
 def _prune(
-    client: Client, out: Output, *, older_than: str, status: str | None, yes: bool
+    client: Client, out: CommandOutput, *, older_than: str, status: str | None, yes: bool
 ) -> dict[str, Any]:
     found = client.store.count_finished(older_than=older_than, status=status)
     removed = client.store.prune(older_than=older_than, status=status) if yes else None
     return {"jobs": found.jobs, "runs": found.runs, "removed": removed}
 
 
-def _print_pruned(pruned: dict[str, Any], out: Output) -> None:
+def _print_pruned(pruned: dict[str, Any], out: CommandOutput) -> None:
     found = f"{_counted('job', pruned['jobs'])} and {_counted('run', pruned['runs'])}"
     if pruned["removed"] is not None:
         echo(f"deleted {pruned['removed']} of {found}")
@@ -136,7 +136,7 @@ def _print_pruned(pruned: dict[str, Any], out: Output) -> None:
         echo("nothing was deleted: pass --yes to delete them for good", err=True)
 
 
-def _print_counts(found: EndedCounts, out: Output) -> None:
+def _print_counts(found: EndedCounts, out: CommandOutput) -> None:
     """``12 jobs (10 completed, 2 dead) and 3 runs (3 failed)``"""
     echo(f"{_counted('job', found.jobs)} and {_counted('run', found.runs)}")
 
@@ -278,10 +278,10 @@ def import_(file: Path, store: str | None, as_json: bool) -> None:
         echo("workers on this store continue from here: perdure worker MODULE --store ...")
 
 
-COMMANDS: Mapping[str, Command | click.Command] = {
+COMMANDS: Mapping[str, OperationCommand | click.Command] = {
     "store.health": health,
-    "store.count_finished": Command(view=_print_counts, choices={"status": FINISHED}),
-    "store.prune": Command(
+    "store.count_finished": OperationCommand(view=_print_counts, choices={"status": FINISHED}),
+    "store.prune": OperationCommand(
         call=_prune,
         view=_print_pruned,
         choices={"status": FINISHED},

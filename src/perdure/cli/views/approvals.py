@@ -18,11 +18,11 @@ from perdure.model.times import ago, ahead
 from perdure.operations.records import Answer, ApprovalRecord
 
 if TYPE_CHECKING:
-    from perdure.cli.command import Output
+    from perdure.cli.command import CommandOutput
     from perdure.operations.page import Page
 
 
-def approval_table(records: Page[ApprovalRecord], out: Output) -> None:
+def approval_table(records: Page[ApprovalRecord], out: CommandOutput) -> None:
     print_table(out.console, approval_columns(records, out.now, is_across=out.is_across))
     for record in records:
         if record.fault is not None:
@@ -30,7 +30,7 @@ def approval_table(records: Page[ApprovalRecord], out: Output) -> None:
             out.console.print(visible(f"{record.id}: {text}"), style="yellow", soft_wrap=True)
 
 
-def approval_fields(record: ApprovalRecord, out: Output) -> dict[str, Any]:
+def approval_fields(record: ApprovalRecord, out: CommandOutput) -> dict[str, Any]:
     fault = record.fault and as_data(record.fault, out.renderer)
     return {**asdict(record), "fault": fault}
 
@@ -53,7 +53,7 @@ def approval_columns(
     ]
 
 
-def print_approval(record: ApprovalRecord, out: Output) -> None:
+def print_approval(record: ApprovalRecord, out: CommandOutput) -> None:
     """Everything needed to decide, and who decided what."""
     console, now = out.console, out.now
     console.print(visible(record.title), style="bold")

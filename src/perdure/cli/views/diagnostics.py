@@ -18,7 +18,7 @@ from perdure.operations.insight.explain import STATES_STATUS, Explanation
 from perdure.operations.insight.health import Health
 
 if TYPE_CHECKING:
-    from perdure.cli.command import Output
+    from perdure.cli.command import CommandOutput
 
 FINDINGS_SHOWN = 10
 """So that an explanation fits one screen."""
@@ -35,7 +35,7 @@ class LocalRenderer(CliRenderer):
         return moment(value, self._now) if isinstance(value, datetime) else super().value(value)
 
 
-def explanation_fields(explanation: Explanation, out: Output) -> dict[str, Any]:
+def explanation_fields(explanation: Explanation, out: CommandOutput) -> dict[str, Any]:
     """As JSON: each suggested action has its command."""
     renderer = out.renderer
     return {
@@ -48,7 +48,7 @@ def explanation_fields(explanation: Explanation, out: Output) -> dict[str, Any]:
     }
 
 
-def print_explanation(explanation: Explanation, out: Output) -> None:
+def print_explanation(explanation: Explanation, out: CommandOutput) -> None:
     """Print the summary and the findings below it, each with what would help."""
     console, renderer = out.console, LocalRenderer(out.renderer.options, out.now)
     summary = one_line(explanation.summarize(renderer))
@@ -92,12 +92,12 @@ _NARROW = 60
 """In fewer columns, texts begin below their heading."""
 
 
-def health_fields(health: Health, out: Output) -> dict[str, Any]:
+def health_fields(health: Health, out: CommandOutput) -> dict[str, Any]:
     findings = [finding_fields(each, out.renderer) for each in health.findings]
     return {"url": health.url, "is_well": health.is_well, "findings": findings}
 
 
-def print_health(health: Health, out: Output) -> None:
+def print_health(health: Health, out: CommandOutput) -> None:
     console = out.console
     console.print(health.url, style="bold", soft_wrap=True)
     for finding in health.findings:

@@ -34,7 +34,7 @@ from perdure.operations.records import UnservedVersion
 from perdure.render.diagram import deciders_text, delay_text
 
 if TYPE_CHECKING:
-    from perdure.cli.command import Output
+    from perdure.cli.command import CommandOutput
 
 
 def flow_fields(flow: BuiltFlow) -> dict[str, Any]:
@@ -225,7 +225,7 @@ EXAMPLES_MAX = 3
 
 
 def unserved_fields(
-    found: tuple[Sequence[UnservedVersion], int], out: Output
+    found: tuple[Sequence[UnservedVersion], int], out: CommandOutput
 ) -> list[dict[str, Any]]:
     return [
         {
@@ -248,7 +248,7 @@ def unserved_fields(
     ]
 
 
-def print_unserved(found: tuple[Sequence[UnservedVersion], int], out: Output) -> None:
+def print_unserved(found: tuple[Sequence[UnservedVersion], int], out: CommandOutput) -> None:
     """With how many runs are unfinished, served ones included."""
     console, (versions, live) = out.console, found
     if not live:
@@ -297,7 +297,7 @@ def _examples(version: UnservedVersion) -> str:
     return f"{shown}, …" if len(version.runs) > EXAMPLES_MAX else shown
 
 
-def _print_reasons(out: Output, version: UnservedVersion) -> None:
+def _print_reasons(out: CommandOutput, version: UnservedVersion) -> None:
     """Why runs of a version cannot be migrated: each reason once, with a run it is true of."""
     console = out.console
     first: dict[str, str] = {}

@@ -25,12 +25,12 @@ from perdure.model.times import ago, brief
 from perdure.operations.records import JobRecord
 
 if TYPE_CHECKING:
-    from perdure.cli.command import Output
+    from perdure.cli.command import CommandOutput
     from perdure.operations.page import Page
     from perdure.operations.records import JobChange, RunChange
 
 
-def job_table(jobs: Page[Job], out: Output) -> None:
+def job_table(jobs: Page[Job], out: CommandOutput) -> None:
     print_table(out.console, job_columns(jobs, out.now, is_across=out.is_across))
 
 
@@ -72,12 +72,14 @@ _STORED = ("input", "output", "codec")
 """Encoded payloads and what decodes them: not for people."""
 
 
-def job_fields(job: Job, out: Output) -> dict[str, Any]:
+def job_fields(job: Job, out: CommandOutput) -> dict[str, Any]:
     """A job as JSON shows it, without its values."""
     return {name: value for name, value in asdict(job).items() if name not in _STORED}
 
 
-def record_fields(found: tuple[JobRecord, Sequence[FailedAttempt]], out: Output) -> dict[str, Any]:
+def record_fields(
+    found: tuple[JobRecord, Sequence[FailedAttempt]], out: CommandOutput
+) -> dict[str, Any]:
     """A job as JSON shows it, with its values and the history of its failures."""
     record, failures = found
     args, kwargs = _call(record)
@@ -90,7 +92,7 @@ def record_fields(found: tuple[JobRecord, Sequence[FailedAttempt]], out: Output)
     }
 
 
-def print_record(found: tuple[JobRecord, Sequence[FailedAttempt]], out: Output) -> None:
+def print_record(found: tuple[JobRecord, Sequence[FailedAttempt]], out: CommandOutput) -> None:
     record, failures = found
     pairs = [*_identity(record), *_state(record), *_times(record, out.now), *_values(record)]
     print_pairs(out.console, [(name, value) for name, value in pairs if value])
@@ -99,14 +101,14 @@ def print_record(found: tuple[JobRecord, Sequence[FailedAttempt]], out: Output) 
         print_attempts(failures, out)
 
 
-def print_attempts(failures: Sequence[FailedAttempt], out: Output) -> None:
+def print_attempts(failures: Sequence[FailedAttempt], out: CommandOutput) -> None:
     for number, failed in enumerate(failures):
         if number:
             out.console.print()
         print_failure(out.console, failed, out.now)
 
 
-def print_change(change: JobChange | RunChange, out: Output) -> None:
+def print_change(change: JobChange | RunChange, out: CommandOutput) -> None:
     if change.before is change.after:
         echo(f"{change.id} was {change.before} already")
     else:

@@ -179,12 +179,12 @@ def lines_of(snapshot: RunSnapshot, options: str = "") -> list[Line]:
     lines: list[Line] = []
     for place in places(snapshot.graph):
         node = place.node
-        at = _Node(snapshot, node, jobs.get(node, []), waits.get(node, []), renderer)
+        at = _NodeView(snapshot, node, jobs.get(node, []), waits.get(node, []), renderer)
         lines += at.lines(place.guide)
     return lines
 
 
-class _Node:
+class _NodeView:
     """One node of a snapshot, with its own jobs and waits."""
 
     def __init__(

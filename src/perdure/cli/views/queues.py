@@ -14,12 +14,12 @@ from perdure.model.times import ago
 from perdure.model.worker import WorkerState, is_live
 
 if TYPE_CHECKING:
-    from perdure.cli.command import Output
+    from perdure.cli.command import CommandOutput
     from perdure.operations.page import Page
     from perdure.operations.records import QueueStats
 
 
-def queue_table(queues: Page[QueueStats], out: Output) -> None:
+def queue_table(queues: Page[QueueStats], out: CommandOutput) -> None:
     def name(queue: QueueStats) -> str:
         return f"{queue.namespace}/{queue.name}" if out.is_across else queue.name
 
@@ -62,11 +62,11 @@ def _status_rows(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -
     ]
 
 
-def worker_table(workers: Page[WorkerState], out: Output) -> None:
+def worker_table(workers: Page[WorkerState], out: CommandOutput) -> None:
     print_table(out.console, worker_columns(workers, out.now, is_across=out.is_across))
 
 
-def worker_fields(worker: WorkerState, out: Output) -> dict[str, Any]:
+def worker_fields(worker: WorkerState, out: CommandOutput) -> dict[str, Any]:
     """A worker as JSON shows it."""
     return {"state": worker_state(worker, out.now), **msgspec.structs.asdict(worker)}
 

@@ -36,7 +36,7 @@ from perdure.operations.records import (
 )
 
 if TYPE_CHECKING:
-    from perdure.cli.command import Output
+    from perdure.cli.command import CommandOutput
     from perdure.operations.page import Page
 
 
@@ -46,21 +46,21 @@ LINES_MAX = 100
 """How many nodes, or children, are shown to people."""
 
 
-def run_fields(record: RunRecord, out: Output) -> dict[str, Any]:
+def run_fields(record: RunRecord, out: CommandOutput) -> dict[str, Any]:
     """A run as JSON shows it, with why it is in its status."""
     fields = {name: value for name, value in asdict(record).items() if name != "summary"}
     why = {"reason": record.reason, "by": record.by}
     return {**fields, **why, "failed_node": record.failed_node, "failure": record.failure}
 
 
-def detail_fields(run: RunDetail, out: Output) -> dict[str, Any]:
+def detail_fields(run: RunDetail, out: CommandOutput) -> dict[str, Any]:
     """Without its events, which are many and have a command of their own."""
     fields = {**run_fields(run, out), "input": run.events[0].value}
     del fields["events"]
     return fields
 
 
-def run_table(runs: Page[RunRecord], out: Output) -> None:
+def run_table(runs: Page[RunRecord], out: CommandOutput) -> None:
     print_table(out.console, run_columns(runs, out.now, is_across=out.is_across))
 
 
@@ -100,7 +100,7 @@ def in_words(failure: Failure) -> str:
     return f"{failure.type}: {failure.message}" if failure.message else failure.type
 
 
-def print_run(run: RunDetail, out: Output) -> None:
+def print_run(run: RunDetail, out: CommandOutput) -> None:
     console = out.console
     pairs = [*_identity(run), *_state(run), *_times(run, out.now), *_values(run)]
     print_pairs(console, [(name, value) for name, value in pairs if value])
@@ -293,7 +293,7 @@ LINEAGE_PARTS_MAX = 20
 """How many items or iterations of one node are shown to people."""
 
 
-def print_lineage(lineage: Lineage, out: Output) -> None:
+def print_lineage(lineage: Lineage, out: CommandOutput) -> None:
     console = out.console
     for node in lineage.nodes:
         console.print(_lineage_head(node), soft_wrap=True)
@@ -343,7 +343,7 @@ def _uses(uses: Sequence[Use], indent: str) -> Iterator[str]:
 _DETAIL_LENGTH_MAX = 200
 
 
-def wait_table(waits: Page[WaitRecord], out: Output) -> None:
+def wait_table(waits: Page[WaitRecord], out: CommandOutput) -> None:
     print_table(out.console, wait_columns(waits, out.now, is_across=out.is_across))
 
 

@@ -13,7 +13,7 @@ from perdure.model.times import ago, ahead, duration_text, rough
 from perdure.operations.records import ScheduleRecord
 
 if TYPE_CHECKING:
-    from perdure.cli.command import Output
+    from perdure.cli.command import CommandOutput
     from perdure.operations.page import Page
 
 PAUSED = "paused"
@@ -21,7 +21,9 @@ UNREADABLE = "unreadable"
 """Only a newer version can read it."""
 
 
-def schedule_table(schedules: Page[ScheduleRecord | UnreadableSchedule], out: Output) -> None:
+def schedule_table(
+    schedules: Page[ScheduleRecord | UnreadableSchedule], out: CommandOutput
+) -> None:
     print_table(out.console, schedule_columns(schedules, out.now, is_across=out.is_across))
 
 
@@ -58,7 +60,7 @@ def _cells(schedule: ScheduleRecord | UnreadableSchedule, now: datetime) -> tupl
     )
 
 
-def print_schedule(record: ScheduleRecord, out: Output) -> None:
+def print_schedule(record: ScheduleRecord, out: CommandOutput) -> None:
     pairs = [*_definition(record, out.now), *_state(record, out.now)]
     print_pairs(out.console, [(name, value) for name, value in pairs if value])
     if record.history:

@@ -36,7 +36,7 @@ from perdure.model.event import (
 from perdure.model.ids import Key, RunId
 from perdure.model.run import LiveType, NodeStatus, RunState
 from perdure.render.diagram import mark_of
-from perdure.render.timeline import Bar, Doing, Ending, Timeline, TimelineRow
+from perdure.render.timeline import Bar, BarEnd, Doing, Timeline, TimelineRow
 
 _BESIDE = ("poll", "remind", "notify")
 """Parts of keys that stand beside a node and are not its own work."""
@@ -190,18 +190,18 @@ def _ended(bar: Bar, text: str, event: Event, at: datetime) -> Bar:
     error = f"{failure.type}: {failure.message}" if failure is not None else ""
     match event:
         case NodeRetried():
-            ending = Ending.RETRIED
+            ending = BarEnd.RETRIED
         case NodeFailed() if event.key == text:
-            ending = Ending.FAILED
+            ending = BarEnd.FAILED
         case UndoFailed():
-            ending = Ending.FAILED
+            ending = BarEnd.FAILED
         case (
             NodeCompleted() | ItemCompleted() | IterationCompleted() | NodeReported() | NodeUndone()
         ):
-            ending = Ending.COMPLETED
+            ending = BarEnd.COMPLETED
         case RunPaused() | NodePaused():
-            ending = Ending.PAUSED
+            ending = BarEnd.PAUSED
         case _:
-            ending = Ending.CANCELLED
-    is_told = ending in (Ending.RETRIED, Ending.FAILED)
+            ending = BarEnd.CANCELLED
+    is_told = ending in (BarEnd.RETRIED, BarEnd.FAILED)
     return replace(bar, ended_at=at, ending=ending, error=error if is_told else "")

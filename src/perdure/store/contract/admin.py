@@ -11,7 +11,7 @@ from perdure.model.facts import EndedCounts, FlowRuns, StorageReport
 from perdure.model.ids import JobId
 from perdure.model.job import QueueDepth, QueueInfo, StatusChange
 from perdure.model.run import FlowCount
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 
 
 class AdminStore(Protocol):
@@ -25,7 +25,7 @@ class AdminStore(Protocol):
     @abstractmethod
     async def change_jobs(
         self,
-        operation: Operation,
+        operation: Transition,
         namespace: str | None,
         ids: Sequence[JobId] = (),
         *,

@@ -16,7 +16,7 @@ from perdure.model.job import Job
 from perdure.model.value import Value
 
 
-class JobColumns(Value):
+class AuditedJob(Value):
     """What the other parts leave out of a job, as it is stored."""
 
     status: str
@@ -33,7 +33,7 @@ class JobColumns(Value):
     """None for a finished one, and where it is lost."""
 
 
-class LimitColumns(Value):
+class AuditedLimit(Value):
     """What is remembered of one limit."""
 
     namespace: str
@@ -63,11 +63,11 @@ class Orphan(Value):
 
 class AuditStore(Protocol):
     @abstractmethod
-    async def jobs(self, ids: Sequence[JobId]) -> Mapping[JobId, JobColumns]:
+    async def jobs(self, ids: Sequence[JobId]) -> Mapping[JobId, AuditedJob]:
         """Those that exist."""
 
     @abstractmethod
-    async def jobs_of_run(self, namespace: str, run: RunId) -> Mapping[JobId, JobColumns]: ...
+    async def jobs_of_run(self, namespace: str, run: RunId) -> Mapping[JobId, AuditedJob]: ...
 
     @abstractmethod
     async def job_before(self, namespace: str | None, id: JobId | None) -> JobId | None:
@@ -87,7 +87,7 @@ class AuditStore(Protocol):
     async def shared_fingerprints(self, namespace: str | None) -> Sequence[SharedFingerprint]: ...
 
     @abstractmethod
-    async def limits(self, namespace: str | None) -> Sequence[LimitColumns]: ...
+    async def limits(self, namespace: str | None) -> Sequence[AuditedLimit]: ...
 
     @abstractmethod
     async def schedule_times(

@@ -24,11 +24,11 @@ from perdure.model.run import ENDED, FlowCount, RunStatus
 from perdure.model.times import nearest_duration
 from perdure.store.admission import moved_rank
 from perdure.store.contract import AdminStore
-from perdure.store.lifecycle import Operation, starts_from
+from perdure.store.lifecycle import Transition, starts_from
 from perdure.store.memory.jobs import live_rival
 from perdure.store.memory.queries import newest_jobs
 from perdure.store.memory.records import NO_PROGRESS, StoredJob, StoredRun
-from perdure.store.memory.state import Index, State
+from perdure.store.memory.state import Index, MemoryState
 from perdure.store.memory.transaction import Session, Transaction
 
 Change = Callable[[Transaction, StoredJob], StoredJob]
@@ -40,7 +40,7 @@ class MemoryAdmin(AdminStore):
 
     async def change_jobs(
         self,
-        operation: Operation,
+        operation: Transition,
         namespace: str | None,
         ids: Sequence[JobId] = (),
         *,
@@ -135,22 +135,22 @@ class MemoryAdmin(AdminStore):
 
 def _abort(transaction: Transaction, job: StoredJob) -> StoredJob:
     if job.status is not Status.ACTIVE:
-        return transaction.move(job, Operation.ABORT, Status.CANCELLED)
+        return transaction.move(job, Transition.ABORT, Status.CANCELLED)
     transaction.hints.stopped(job.id)
-    return transaction.move(job, Operation.ABORT, Status.ABORTING)
+    return transaction.move(job, Transition.ABORT, Status.ABORTING)
 
 
 def _disable(transaction: Transaction, job: StoredJob) -> StoredJob:
     if job.status not in CLAIMED:
-        return transaction.move(job, Operation.DISABLE, Status.DISABLED)
+        return transaction.move(job, Transition.DISABLE, Status.DISABLED)
     transaction.hints.stopped(job.id)
-    return transaction.move(job, Operation.DISABLE, Status.DISABLED, epoch=job.epoch + 1)
+    return transaction.move(job, Transition.DISABLE, Status.DISABLED, epoch=job.epoch + 1)
 
 
 def _enable(transaction: Transaction, job: StoredJob) -> StoredJob:
     is_due = job.ready_at <= transaction.now
     status = Status.WAITING if is_due else Status.SCHEDULED
-    return transaction.move(job, Operation.ENABLE, status)
+    return transaction.move(job, Transition.ENABLE, status)
 
 
 def _retry(transaction: Transaction, job: StoredJob) -> StoredJob:
@@ -161,7 +161,7 @@ def _retry(transaction: Transaction, job: StoredJob) -> StoredJob:
         )
     return transaction.move(
         job,
-        Operation.RETRY,
+        Transition.RETRY,
         Status.WAITING,
         ready_at=transaction.now,
         rank=moved_rank(job.rank, job.ready_at, transaction.now),
@@ -177,19 +177,19 @@ def _retry(transaction: Transaction, job: StoredJob) -> StoredJob:
 
 
 def _resume(transaction: Transaction, job: StoredJob) -> StoredJob:
-    return transaction.move(job, Operation.RESUME, Status.WAITING)
+    return transaction.move(job, Transition.RESUME, Status.WAITING)
 
 
-_CHANGES: dict[Operation, Change] = {
-    Operation.ABORT: lambda transaction, job: _abort(transaction, job),
-    Operation.DISABLE: lambda transaction, job: _disable(transaction, job),
-    Operation.ENABLE: lambda transaction, job: _enable(transaction, job),
-    Operation.RETRY: lambda transaction, job: _retry(transaction, job),
-    Operation.RESUME: lambda transaction, job: _resume(transaction, job),
+_CHANGES: dict[Transition, Change] = {
+    Transition.ABORT: lambda transaction, job: _abort(transaction, job),
+    Transition.DISABLE: lambda transaction, job: _disable(transaction, job),
+    Transition.ENABLE: lambda transaction, job: _enable(transaction, job),
+    Transition.RETRY: lambda transaction, job: _retry(transaction, job),
+    Transition.RESUME: lambda transaction, job: _resume(transaction, job),
 }
 
 
-def _is_orphaned(state: State, run: StoredRun) -> bool:
+def _is_orphaned(state: MemoryState, run: StoredRun) -> bool:
     if run.is_ended or run.status is RunStatus.PAUSED or state.records.waits_of(run.place):
         return False
     return all(state.jobs[id].status in FINISHED for id in state.of_run.ids(run.place))

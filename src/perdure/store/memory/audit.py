@@ -9,9 +9,9 @@ from datetime import datetime
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, Job
 from perdure.store.contract.audit import (
+    AuditedJob,
+    AuditedLimit,
     AuditStore,
-    JobColumns,
-    LimitColumns,
     Orphan,
     SharedFingerprint,
 )
@@ -23,12 +23,12 @@ class MemoryAudit(AuditStore):
     def __init__(self, session: Session) -> None:
         self._state = session.state
 
-    async def jobs(self, ids: Sequence[JobId]) -> dict[JobId, JobColumns]:
+    async def jobs(self, ids: Sequence[JobId]) -> dict[JobId, AuditedJob]:
         with self._state.lock:
             found = {id: self._state.jobs.get(id) for id in ids}
             return {id: _columns(job) for id, job in found.items() if job is not None}
 
-    async def jobs_of_run(self, namespace: str, run: RunId) -> dict[JobId, JobColumns]:
+    async def jobs_of_run(self, namespace: str, run: RunId) -> dict[JobId, AuditedJob]:
         with self._state.lock:
             ids = self._state.of_run.ids((namespace, run))
             return {id: _columns(self._state.jobs[id]) for id in ids}
@@ -65,10 +65,10 @@ class MemoryAudit(AuditStore):
             if count > 1
         ]
 
-    async def limits(self, namespace: str | None) -> list[LimitColumns]:
+    async def limits(self, namespace: str | None) -> list[AuditedLimit]:
         with self._state.lock:
             return [
-                LimitColumns(
+                AuditedLimit(
                     namespace=place,
                     key=key,
                     closed_until=record.closed_until,
@@ -104,8 +104,8 @@ class MemoryAudit(AuditStore):
         return [job for job in self._state.jobs.values() if namespace in (None, job.namespace)]
 
 
-def _columns(job: StoredJob) -> JobColumns:
-    return JobColumns(
+def _columns(job: StoredJob) -> AuditedJob:
+    return AuditedJob(
         status=job.status,
         epoch=job.epoch,
         queue=job.partition.queue,

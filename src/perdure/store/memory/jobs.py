@@ -34,7 +34,7 @@ from perdure.store.admission import moved_rank, rank_of
 from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.contract.refusals import deadline_passed
 from perdure.store.failures import replaced_by
-from perdure.store.lifecycle import Operation, after_settling
+from perdure.store.lifecycle import Transition, after_settling
 from perdure.store.memory.records import StoredJob
 from perdure.store.memory.state import LimitRecord
 from perdure.store.memory.transaction import Session, Transaction
@@ -101,7 +101,7 @@ def live_rival(transaction: Transaction, job: StoredJob) -> StoredJob | None:
 def _replace(transaction: Transaction, job: StoredJob, by: JobId) -> None:
     transaction.move(
         job,
-        Operation.REPLACE,
+        Transition.REPLACE,
         Status.CANCELLED,
         epoch=job.epoch + (job.status in CLAIMED),
         history=transaction.failed(job, replaced_by(by)),
@@ -207,7 +207,7 @@ def _start(
     job = transaction.state.jobs[id]
     return transaction.move(
         job,
-        Operation.CLAIM,
+        Transition.CLAIM,
         Status.ACTIVE,
         epoch=job.epoch + 1,
         attempt=job.attempt + 1,
@@ -222,14 +222,14 @@ def _keys(job: StoredJob, partitions: PartitionRules) -> tuple[str, ...]:
     return tuple(dict.fromkeys(rule.key for rule in partitions[job.partition.text]))
 
 
-_OPERATIONS: dict[type[Outcome], Operation] = {
-    Completed: Operation.COMPLETE,
-    Retried: Operation.RETRY_LATER,
-    Failed: Operation.FAIL,
-    DeadLettered: Operation.DEAD_LETTER,
-    Cancelled: Operation.CANCEL,
-    Requeued: Operation.REQUEUE,
-    Parked: Operation.PARK,
+_OPERATIONS: dict[type[Outcome], Transition] = {
+    Completed: Transition.COMPLETE,
+    Retried: Transition.RETRY_LATER,
+    Failed: Transition.FAIL,
+    DeadLettered: Transition.DEAD_LETTER,
+    Cancelled: Transition.CANCEL,
+    Requeued: Transition.REQUEUE,
+    Parked: Transition.PARK,
 }
 
 
@@ -341,11 +341,11 @@ def _renewal(transaction: Transaction, claims: Sequence[Claim]) -> Renewal:
 
 def _take_back(transaction: Transaction, job: StoredJob) -> None:
     if job.status is Status.ABORTING:
-        transaction.move(job, Operation.REQUEUE, Status.CANCELLED, epoch=job.epoch + 1)
+        transaction.move(job, Transition.REQUEUE, Status.CANCELLED, epoch=job.epoch + 1)
     else:
         transaction.move(
             job,
-            Operation.REQUEUE,
+            Transition.REQUEUE,
             Status.WAITING,
             epoch=job.epoch + 1,
             attempt=job.attempt - 1,

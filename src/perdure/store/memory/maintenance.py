@@ -15,7 +15,7 @@ from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
-from perdure.store.lifecycle import Operation, after_take_over
+from perdure.store.lifecycle import Transition, after_take_over
 from perdure.store.memory.records import Place, StoredJob
 from perdure.store.memory.state import MaintenanceLease, WorkerRecord
 from perdure.store.memory.submit import forget_steps, remove_tree
@@ -59,7 +59,7 @@ class MemoryMaintenance(MaintenanceStore):
             due = transaction.state.scheduled.up_to(transaction.now, limit, namespace)
             for id in due:
                 job = transaction.state.jobs[id]
-                transaction.move(job, Operation.PROMOTE, Status.WAITING)
+                transaction.move(job, Transition.PROMOTE, Status.WAITING)
             return len(due)
 
     async def take_over_expired(
@@ -162,7 +162,7 @@ def _take_over(transaction: Transaction, job: StoredJob, max_crashes: int) -> Ta
     failure = lease_expired(job.worker)
     transaction.move(
         job,
-        Operation.TAKE_OVER,
+        Transition.TAKE_OVER,
         after,
         crashes=crashes,
         epoch=job.epoch + 1,
@@ -182,7 +182,9 @@ def _take_over(transaction: Transaction, job: StoredJob, max_crashes: int) -> Ta
 def _expire(transaction: Transaction, job: StoredJob) -> Expired:
     assert job.deadline_at is not None
     failure = deadline_expired(job.deadline_at)
-    transaction.move(job, Operation.EXPIRE, Status.FAILED, history=transaction.failed(job, failure))
+    transaction.move(
+        job, Transition.EXPIRE, Status.FAILED, history=transaction.failed(job, failure)
+    )
     return Expired(
         id=job.id,
         namespace=job.namespace,

@@ -13,7 +13,7 @@ from perdure.model.job import Claim
 from perdure.model.run import CommitAnswer, LoadedRun, NewRun, RunCommit, StoredStep, Submitted
 from perdure.store.contract import EventsAfter, EventsBefore, RunStore
 from perdure.store.memory.commit import commit_runs
-from perdure.store.memory.state import RunRecords, Steps
+from perdure.store.memory.state import RunRecords, StepRecords
 from perdure.store.memory.submit import submit
 from perdure.store.memory.transaction import Session
 
@@ -66,7 +66,7 @@ class MemoryRuns(RunStore):
             records = transaction.state.records
             if owner not in records.steps:
                 holder = job.id if job.node is None else (job.namespace, job.node.run)
-                transaction.put(records.put_steps, owner, None, Steps(holder))
+                transaction.put(records.put_steps, owner, None, StepRecords(holder))
             records.steps[owner].by_name.setdefault(step.name, step)
 
     async def load_steps(self, owner: str) -> list[StoredStep]:

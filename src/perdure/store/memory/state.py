@@ -109,13 +109,13 @@ class Index(Generic[Item, Id]):
             del self._entries[group]
 
 
-StepHolder = JobId | Place
+StepOwner = JobId | Place
 """The plain job or the run that steps are kept for, and go with."""
 
 
 @dataclass(slots=True)
-class Steps:
-    holder: StepHolder
+class StepRecords:
+    holder: StepOwner
     by_name: dict[str, StoredStep] = field(default_factory=dict)
 
 
@@ -127,8 +127,8 @@ class RunRecords:
         self.runs: dict[Place, StoredRun] = {}
         self.events: dict[Place, list[KeptEvent]] = {}
         self.waits: dict[Place, dict[str, StoredWait]] = {}
-        self.steps: dict[str, Steps] = {}
-        self.step_owners: dict[StepHolder, set[str]] = {}
+        self.steps: dict[str, StepRecords] = {}
+        self.step_owners: dict[StepOwner, set[str]] = {}
 
         place = attrgetter("place")
         self.by_age: Index[StoredRun, Place] = Index(
@@ -194,7 +194,7 @@ class RunRecords:
         self.due.move(before, wait)
         self.listed.move(before, wait)
 
-    def put_steps(self, owner: str, steps: Steps | None) -> None:
+    def put_steps(self, owner: str, steps: StepRecords | None) -> None:
         before = self.steps.pop(owner, None)
         if before is not None:
             owners = self.step_owners[before.holder]
@@ -342,7 +342,7 @@ class MaintenanceLease:
     until: datetime
 
 
-class State:
+class MemoryState:
     """One place. Whoever reads or writes it holds ``lock``."""
 
     def __init__(self) -> None:
@@ -410,19 +410,19 @@ class State:
             self.limits[place] = record
 
 
-_states: WeakValueDictionary[str, State] = WeakValueDictionary()
+_states: WeakValueDictionary[str, MemoryState] = WeakValueDictionary()
 
 _states_lock = threading.Lock()
 
 
-def state_of(name: str) -> State:
+def state_of(name: str) -> MemoryState:
     """The state that all handles of one name share, for as long as there is one of them."""
     if not name:
-        return State()
+        return MemoryState()
     with _states_lock:
         state = _states.get(name)
         if state is None:
-            state = _states[name] = State()
+            state = _states[name] = MemoryState()
         return state
 
 

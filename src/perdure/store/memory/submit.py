@@ -15,7 +15,7 @@ from perdure.model.times import nearest_duration, nearest_storable
 from perdure.store.admission import LastRun, cooled
 from perdure.store.memory.jobs import insert
 from perdure.store.memory.records import KeptEvent, Place, StoredJob, StoredRun, StoredWait
-from perdure.store.memory.state import StepHolder
+from perdure.store.memory.state import StepOwner
 from perdure.store.memory.transaction import Transaction
 
 
@@ -33,7 +33,7 @@ def remove_tree(transaction: Transaction, root: Place) -> None:
         _remove(transaction, place)
 
 
-def forget_steps(transaction: Transaction, holder: StepHolder) -> None:
+def forget_steps(transaction: Transaction, holder: StepOwner) -> None:
     records = transaction.state.records
     for owner in list(records.step_owners.get(holder, ())):
         transaction.put(records.put_steps, owner, records.steps[owner], None)

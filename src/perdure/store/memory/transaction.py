@@ -16,15 +16,15 @@ from perdure.model.failure import Failure
 from perdure.model.ids import JobId
 from perdure.model.job import CLAIMED, FINISHED, Claim, FailedAttempt, Status
 from perdure.store.hints import WriteHints
-from perdure.store.lifecycle import Operation, allows
+from perdure.store.lifecycle import Transition, allows
 from perdure.store.memory.records import StoredJob
-from perdure.store.memory.state import LimitRecord, State
+from perdure.store.memory.state import LimitRecord, MemoryState
 
 
 class Transaction:
     """The state, the moment, and what this operation has changed so far."""
 
-    def __init__(self, state: State, now: datetime) -> None:
+    def __init__(self, state: MemoryState, now: datetime) -> None:
         self.state = state
         self.now = now
         self._undo: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
@@ -46,7 +46,7 @@ class Transaction:
         ]
 
     def move(
-        self, job: StoredJob, operation: Operation, status: Status, **changes: Any
+        self, job: StoredJob, operation: Transition, status: Status, **changes: Any
     ) -> StoredJob:
         """Give a job another status by the transition table, with all that the status implies."""
         if not allows(operation, job.status, status):
@@ -112,7 +112,7 @@ class Transaction:
 class Session:
     """What every part of one handle shares: the state and the clock of the handle."""
 
-    def __init__(self, state: State, clock: Clock) -> None:
+    def __init__(self, state: MemoryState, clock: Clock) -> None:
         self.state = state
         self.clock = clock
 

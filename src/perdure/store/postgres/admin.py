@@ -17,7 +17,7 @@ from perdure.model.run import FlowCount, RunStatus
 from perdure.model.times import nearest_duration
 from perdure.store.contract import AdminStore
 from perdure.store.hints import WriteHints
-from perdure.store.lifecycle import Operation, starts_from
+from perdure.store.lifecycle import Transition, starts_from
 from perdure.store.postgres.rows import queue_from
 from perdure.store.postgres.session import PACKAGE, Session, place_in_sql
 from perdure.store.sql.migrations import indexes_made, load_migrations
@@ -25,22 +25,22 @@ from perdure.store.sql.rows import STATUS_OF
 from perdure.store.sql.statements import fill
 
 _CHANGES = {
-    Operation.ABORT: """\
+    Transition.ABORT: """\
 status      = CASE jobs.status WHEN 'active' THEN 'aborting' ELSE 'cancelled' END,
         lease_until = CASE jobs.status WHEN 'active' THEN jobs.lease_until END,
         finished_at = CASE WHEN jobs.status <> 'active' THEN moment.now END""",
     # Raising the epoch takes the claim from a holder.
-    Operation.DISABLE: """\
+    Transition.DISABLE: """\
 status      = 'disabled',
         epoch       = epoch + CASE jobs.status WHEN 'active' THEN 1 ELSE 0 END,
         lease_until = NULL,
         finished_at = NULL,
         worker      = NULL""",
-    Operation.ENABLE: """\
+    Transition.ENABLE: """\
 status      = CASE WHEN ready_at <= moment.now THEN 'waiting' ELSE 'scheduled' END,
         lease_until = NULL,
         finished_at = NULL""",
-    Operation.RETRY: """\
+    Transition.RETRY: """\
 status           = 'waiting',
         ready_at         = moment.now,
         rank             = rank + date_part('epoch', moment.now - ready_at),
@@ -57,7 +57,7 @@ status           = 'waiting',
         progress         = 0,
         progress_message = '',
         progress_details = NULL""",
-    Operation.RESUME: """\
+    Transition.RESUME: """\
 status      = 'waiting',
         lease_until = NULL,
         finished_at = NULL""",
@@ -78,7 +78,7 @@ class PostgresAdmin(AdminStore):
 
     async def change_jobs(
         self,
-        operation: Operation,
+        operation: Transition,
         namespace: str | None,
         ids: Sequence[JobId] = (),
         *,
@@ -184,7 +184,7 @@ class PostgresAdmin(AdminStore):
 
 
 @lru_cache(maxsize=64)
-def change_statement(template: str, operation: Operation, scope: str) -> str:
+def change_statement(template: str, operation: Transition, scope: str) -> str:
     """``change_jobs`` for one operation on jobs given by "ids" or by "group"."""
     before = ", ".join(f"'{status.value}'" for status in sorted(starts_from(operation)))
     return fill(

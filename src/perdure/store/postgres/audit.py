@@ -8,9 +8,9 @@ from datetime import datetime
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Job
 from perdure.store.contract.audit import (
+    AuditedJob,
+    AuditedLimit,
     AuditStore,
-    JobColumns,
-    LimitColumns,
     Orphan,
     SharedFingerprint,
 )
@@ -23,11 +23,11 @@ class PostgresAudit(AuditStore):
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def jobs(self, ids: Sequence[JobId]) -> dict[JobId, JobColumns]:
+    async def jobs(self, ids: Sequence[JobId]) -> dict[JobId, AuditedJob]:
         rows = await self._session.fetch("audit_jobs", list(ids))
         return {row[0]: _columns(row) for row in rows}
 
-    async def jobs_of_run(self, namespace: str, run: RunId) -> dict[JobId, JobColumns]:
+    async def jobs_of_run(self, namespace: str, run: RunId) -> dict[JobId, AuditedJob]:
         rows = await self._session.fetch("audit_jobs_of_run", run, namespace)
         return {row[0]: _columns(row) for row in rows}
 
@@ -52,9 +52,9 @@ class PostgresAudit(AuditStore):
             for place, queue, fingerprint, count in await self._session.scan(text, namespace)
         ]
 
-    async def limits(self, namespace: str | None) -> list[LimitColumns]:
+    async def limits(self, namespace: str | None) -> list[AuditedLimit]:
         return [
-            LimitColumns(
+            AuditedLimit(
                 namespace=place,
                 key=key,
                 closed_until=closed,
@@ -75,9 +75,9 @@ class PostgresAudit(AuditStore):
         return [Orphan(table=table, owner=owner) for table, owner in rows]
 
 
-def _columns(row: Record) -> JobColumns:
+def _columns(row: Record) -> AuditedJob:
     _, status, epoch, queue, task, partition, rank, keys, policy, input = row
-    return JobColumns(
+    return AuditedJob(
         status=status,
         epoch=epoch,
         queue=queue,

@@ -12,14 +12,14 @@ from perdure.model.ids import JobId
 from perdure.model.job import QueueDepth, QueueInfo, Status, StatusChange
 from perdure.model.run import FlowCount, RunStatus
 from perdure.store.contract import AdminStore
-from perdure.store.lifecycle import Operation, starts_from
+from perdure.store.lifecycle import Transition, starts_from
 from perdure.store.sql.migrations import indexes_made, load_migrations
 from perdure.store.sqlite.jobs import Move, is_claimed, move
-from perdure.store.sqlite.rows import JobRow, as_json, micros_in, moment, queue_from
+from perdure.store.sqlite.rows import SqliteJobRow, as_json, micros_in, moment, queue_from
 from perdure.store.sqlite.session import Session
 from perdure.store.sqlite.transaction import PACKAGE, Transaction
 
-Plan = Callable[[JobRow, int], Move]
+Plan = Callable[[SqliteJobRow, int], Move]
 """Where an operation takes a job that it applies to, at a moment."""
 
 
@@ -29,7 +29,7 @@ class SqliteAdmin(AdminStore):
 
     async def change_jobs(
         self,
-        operation: Operation,
+        operation: Transition,
         namespace: str | None,
         ids: Sequence[JobId] = (),
         *,
@@ -42,7 +42,7 @@ class SqliteAdmin(AdminStore):
                 rows = transaction.rows("visible_jobs", namespace=namespace, ids=each_once)
             else:
                 rows = transaction.rows("unfinished_of_group", namespace=namespace, group=group)
-            return _change(transaction, operation, [JobRow._make(row) for row in rows])
+            return _change(transaction, operation, [SqliteJobRow._make(row) for row in rows])
 
         return await self._session.write(change)
 
@@ -128,7 +128,7 @@ class SqliteAdmin(AdminStore):
 
 
 def _change(
-    transaction: Transaction, operation: Operation, jobs: Sequence[JobRow]
+    transaction: Transaction, operation: Transition, jobs: Sequence[SqliteJobRow]
 ) -> list[StatusChange]:
     """Do it to the jobs it applies to, and leave the others as they are."""
     for job in jobs:
@@ -136,10 +136,10 @@ def _change(
             raise JobBelongsToRun(job_id=job.id, run_id=job.run_id)
     movable = [job for job in jobs if job.status in starts_from(operation)]
     moves = [_MOVES[operation](job, transaction.now) for job in movable]
-    if operation is Operation.RETRY:
+    if operation is Transition.RETRY:
         _check_fingerprints(transaction, movable)
     move(transaction, operation, moves)
-    if operation is Operation.RETRY:
+    if operation is Transition.RETRY:
         numbers = as_json([job.number for job in movable])
         transaction.write("restart_jobs", numbers=numbers, now=transaction.now)
     for job in movable:
@@ -154,36 +154,38 @@ def _change(
     ]
 
 
-def _aborted(job: JobRow, now: int) -> Move:
+def _aborted(job: SqliteJobRow, now: int) -> Move:
     return Move(job=job, after=Status.ABORTING if is_claimed(job) else Status.CANCELLED)
 
 
-def _disabled(job: JobRow, now: int) -> Move:
+def _disabled(job: SqliteJobRow, now: int) -> Move:
     return Move(job=job, after=Status.DISABLED, takes_claim=is_claimed(job))
 
 
-def _enabled(job: JobRow, now: int) -> Move:
+def _enabled(job: SqliteJobRow, now: int) -> Move:
     return Move(job=job, after=Status.WAITING if job.ready_at <= now else Status.SCHEDULED)
 
 
-def _queued(job: JobRow, now: int) -> Move:
+def _queued(job: SqliteJobRow, now: int) -> Move:
     return Move(job=job, after=Status.WAITING)
 
 
-_MOVES: dict[Operation, Plan] = {
-    Operation.ABORT: _aborted,
-    Operation.DISABLE: _disabled,
-    Operation.ENABLE: _enabled,
-    Operation.RETRY: _queued,
-    Operation.RESUME: _queued,
+_MOVES: dict[Transition, Plan] = {
+    Transition.ABORT: _aborted,
+    Transition.DISABLE: _disabled,
+    Transition.ENABLE: _enabled,
+    Transition.RETRY: _queued,
+    Transition.RESUME: _queued,
 }
 
 
-def _check_fingerprints(transaction: Transaction, jobs: Sequence[JobRow]) -> None:
+def _check_fingerprints(transaction: Transaction, jobs: Sequence[SqliteJobRow]) -> None:
     """Raise unless all these finished jobs can become live at once."""
     marked = [job for job in jobs if job.fingerprint is not None]
     wanted = as_json([(job.namespace, job.queue, job.fingerprint) for job in marked])
-    found = [JobRow._make(row) for row in transaction.rows("live_fingerprints", wanted=wanted)]
+    found = [
+        SqliteJobRow._make(row) for row in transaction.rows("live_fingerprints", wanted=wanted)
+    ]
     live = {(job.namespace, job.queue, job.fingerprint): job.id for job in found}
     for job in marked:
         rival = live.setdefault((job.namespace, job.queue, job.fingerprint), job.id)

@@ -11,9 +11,9 @@ import msgspec
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Job
 from perdure.store.contract.audit import (
+    AuditedJob,
+    AuditedLimit,
     AuditStore,
-    JobColumns,
-    LimitColumns,
     Orphan,
     SharedFingerprint,
 )
@@ -25,11 +25,11 @@ class SqliteAudit(AuditStore):
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def jobs(self, ids: Sequence[JobId]) -> dict[JobId, JobColumns]:
+    async def jobs(self, ids: Sequence[JobId]) -> dict[JobId, AuditedJob]:
         rows = await self._session.rows("audit_jobs", ids=as_json(list(ids)))
         return {row[0]: _columns(row) for row in rows}
 
-    async def jobs_of_run(self, namespace: str, run: RunId) -> dict[JobId, JobColumns]:
+    async def jobs_of_run(self, namespace: str, run: RunId) -> dict[JobId, AuditedJob]:
         rows = await self._session.rows("audit_jobs_of_run", namespace=namespace, run=run)
         return {row[0]: _columns(row) for row in rows}
 
@@ -55,9 +55,9 @@ class SqliteAudit(AuditStore):
             )
         ]
 
-    async def limits(self, namespace: str | None) -> list[LimitColumns]:
+    async def limits(self, namespace: str | None) -> list[AuditedLimit]:
         return [
-            LimitColumns(
+            AuditedLimit(
                 namespace=place,
                 key=key,
                 closed_until=moment_or_none(closed),
@@ -78,9 +78,9 @@ class SqliteAudit(AuditStore):
         return [Orphan(table=table, owner=owner) for table, owner in rows]
 
 
-def _columns(row: tuple[Any, ...]) -> JobColumns:
+def _columns(row: tuple[Any, ...]) -> AuditedJob:
     _, status, epoch, queue, task, partition, rank, keys, policy, input = row
-    return JobColumns(
+    return AuditedJob(
         status=status,
         epoch=epoch,
         queue=queue,

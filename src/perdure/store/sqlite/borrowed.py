@@ -13,7 +13,7 @@ from perdure.errors import InvalidInput
 from perdure.store.contract.refusals import OTHER_DATABASE, no_transaction, unusable_connection
 from perdure.store.sqlite.address import SqliteAddress
 from perdure.store.sqlite.rows import micros
-from perdure.store.sqlite.transaction import Cursor, Transaction, statements_of
+from perdure.store.sqlite.transaction import SqliteCursor, Transaction, statements_of
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class _Sqlite3:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.driver: Any = connection
 
-    def execute(self, sql: str, parameters: Any, /) -> Cursor:
+    def execute(self, sql: str, parameters: Any, /) -> SqliteCursor:
         cursor: sqlite3.Cursor = self.driver.cursor()
         cursor.row_factory = None  # theirs may make something else of a row than a tuple
         return cursor.execute(sql, parameters)
@@ -79,8 +79,8 @@ class _Sqlalchemy:
     def driver(self) -> Any:
         return self._connection.connection.driver_connection
 
-    def execute(self, sql: str, parameters: Any, /) -> Cursor:
-        cursor: Cursor = self._connection.exec_driver_sql(sql, parameters)
+    def execute(self, sql: str, parameters: Any, /) -> SqliteCursor:
+        cursor: SqliteCursor = self._connection.exec_driver_sql(sql, parameters)
         return cursor
 
 

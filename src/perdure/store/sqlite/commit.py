@@ -25,9 +25,9 @@ from perdure.store.sqlite.jobs import hint_at_moves, insert_jobs, settle_jobs
 from perdure.store.sqlite.rows import (
     INLINE_MAX_BYTES,
     RUN_ROW_COLUMNS,
-    JobRow,
     NodeJobRow,
-    RunRow,
+    SqliteJobRow,
+    SqliteRunRow,
     as_json,
     deadline_of,
 )
@@ -63,7 +63,7 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     found = transaction.run("run_and_job", (first, commit.run, commit.namespace))
     if not found:
         return _CONFLICT
-    run = RunRow._make(found[0][:RUN_ROW_COLUMNS])
+    run = SqliteRunRow._make(found[0][:RUN_ROW_COLUMNS])
     if run.number != commit.expected:
         return _DONE if _is_repeated(transaction, commit, run) else _CONFLICT
     if not commit.events and run.token == commit.token:
@@ -83,14 +83,14 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     return _DONE
 
 
-def _is_repeated(transaction: Transaction, commit: RunCommit, run: RunRow) -> bool:
+def _is_repeated(transaction: Transaction, commit: RunCommit, run: SqliteRunRow) -> bool:
     """Whether this very step was written before, whatever followed it."""
     found = transaction.run("token_of_event", (run.serial, commit.expected + 1))
     return bool(commit.events) and any(token == commit.token for (token,) in found)
 
 
 def _write(
-    transaction: Transaction, commit: RunCommit, run: RunRow, jobs: Sequence[NodeJobRow]
+    transaction: Transaction, commit: RunCommit, run: SqliteRunRow, jobs: Sequence[NodeJobRow]
 ) -> None:
     now, number = transaction.now, commit.expected
     events = []
@@ -252,14 +252,14 @@ def _change_partitions(transaction: Transaction, commit: RunCommit, flow: str) -
             transaction.hints.queued(Status.WAITING, partition)
 
 
-def _unsettled_jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[JobRow, str]]:
+def _unsettled_jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[SqliteJobRow, str]]:
     settled = {settlement.claim.id for settlement in commit.settlements}
     return [(job, key) for job, key in _jobs(transaction, commit) if job.id not in settled]
 
 
-def _jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[JobRow, str]]:
+def _jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[SqliteJobRow, str]]:
     rows = transaction.rows("jobs_of_run", namespace=commit.namespace, run=commit.run)
-    return [(JobRow._make(row[:-1]), row[-1]) for row in rows]
+    return [(SqliteJobRow._make(row[:-1]), row[-1]) for row in rows]
 
 
 def _lowest_rank(

@@ -14,7 +14,7 @@ from perdure.errors import StoreError
 from perdure.store.contract.refusals import CLOSED
 from perdure.store.sqlite.address import SqliteAddress
 from perdure.store.sqlite.transaction import statements_of
-from perdure.store.sqlite.writer import Operation, Reader, Request, Requests, Writer
+from perdure.store.sqlite.writer import Reader, Request, Requests, Work, Writer
 from perdure.store.wakeups import hub_of
 
 FORKED = declare(
@@ -43,7 +43,7 @@ class Database:
         self._reads: Requests = SimpleQueue()
         self._readers: list[Reader] = []
 
-    async def write(self, operation: Operation[Answer], clock: Clock) -> Answer:
+    async def write(self, operation: Work[Answer], clock: Clock) -> Answer:
         """Do it in a transaction; the answer comes when it is committed."""
         self._check_process()
         request = Request(operation, clock)
@@ -53,7 +53,7 @@ class Database:
         answer: Answer = await request.future
         return answer
 
-    async def write_small(self, operation: Operation[Answer], clock: Clock) -> Answer:
+    async def write_small(self, operation: Work[Answer], clock: Clock) -> Answer:
         """The same for what takes microseconds: done at once, if nobody else is writing."""
         self._check_process()
         with self._lock:
@@ -64,7 +64,7 @@ class Database:
             return answer
         return await self.write(operation, clock)
 
-    async def read(self, operation: Operation[Answer], clock: Clock) -> Answer:
+    async def read(self, operation: Work[Answer], clock: Clock) -> Answer:
         self._check_process()
         request = Request(operation, clock)
         with self._lock:

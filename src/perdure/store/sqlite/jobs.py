@@ -21,13 +21,13 @@ from perdure.store import admission
 from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.contract.refusals import deadline_passed
 from perdure.store.failures import replaced_by
-from perdure.store.lifecycle import Operation, after_settling, allows
+from perdure.store.lifecycle import Transition, after_settling, allows
 from perdure.store.outcomes import Written, written_by
 from perdure.store.sql.rows import STATUS_OF
 from perdure.store.sqlite.rows import (
     INLINE_MAX_BYTES,
-    JobRow,
     Row,
+    SqliteJobRow,
     as_json,
     claimed_from,
     deadline_of,
@@ -46,7 +46,7 @@ from perdure.store.sqlite.transaction import Transaction
 class Move(Value):
     """One job on its way to another status."""
 
-    job: JobRow
+    job: SqliteJobRow
     after: Status
     failure: Failure | None = None
     """What its history shows of it."""
@@ -56,7 +56,7 @@ class Move(Value):
     crashes: int = 0
 
 
-def move(transaction: Transaction, operation: Operation, moves: Sequence[Move]) -> None:
+def move(transaction: Transaction, operation: Transition, moves: Sequence[Move]) -> None:
     """Write the moves by the transition table, keep their failures, and hint at them."""
     for step in moves:
         if not allows(operation, Status(step.job.status), step.after):
@@ -81,7 +81,9 @@ def move(transaction: Transaction, operation: Operation, moves: Sequence[Move]) 
     hint_at_moves(transaction, [(step.job, step.after) for step in moves])
 
 
-def record_failures(transaction: Transaction, failed: Iterable[tuple[JobRow, Failure]]) -> None:
+def record_failures(
+    transaction: Transaction, failed: Iterable[tuple[SqliteJobRow, Failure]]
+) -> None:
     """Add to the history of jobs, as they were before this write."""
     transaction.write_rows(
         "insert_failures",
@@ -92,14 +94,14 @@ def record_failures(transaction: Transaction, failed: Iterable[tuple[JobRow, Fai
     )
 
 
-def hint_at_moves(transaction: Transaction, moved: Iterable[tuple[JobRow, Status]]) -> None:
+def hint_at_moves(transaction: Transaction, moved: Iterable[tuple[SqliteJobRow, Status]]) -> None:
     """Tell waiters, workers that look for jobs, and those that wait for room under a limit."""
     for job, after in moved:
         frees_limit = bool(job.is_limited) and after not in CLAIMED
         transaction.hints.moved(job.id, after, job.partition, frees_limit=frees_limit)
 
 
-def is_claimed(job: JobRow) -> bool:
+def is_claimed(job: SqliteJobRow) -> bool:
     return job.status in CLAIMED
 
 
@@ -178,7 +180,7 @@ def _write(transaction: Transaction, jobs: Sequence[NewJob]) -> None:
 
 def _cancel(transaction: Transaction, replaced: Iterable[_Replace]) -> None:
     by = {step.rival: step.by for step in replaced}
-    rivals = [JobRow._make(r) for r in transaction.rows("jobs_by_id", ids=as_json(list(by)))]
+    rivals = [SqliteJobRow._make(r) for r in transaction.rows("jobs_by_id", ids=as_json(list(by)))]
     moves = [
         Move(
             job=rival,
@@ -188,7 +190,7 @@ def _cancel(transaction: Transaction, replaced: Iterable[_Replace]) -> None:
         )
         for rival in rivals
     ]
-    move(transaction, Operation.REPLACE, moves)
+    move(transaction, Transition.REPLACE, moves)
     for rival in rivals:
         if is_claimed(rival):
             transaction.hints.stopped(rival.id)
@@ -199,7 +201,7 @@ def _live_fingerprints(
 ) -> dict[Fingerprint, JobId]:
     wanted = {_fingerprint_of(job) for job in jobs if job.fingerprint is not None}
     rows = transaction.rows("live_fingerprints", wanted=as_json(list(wanted)))
-    found = (JobRow._make(row) for row in rows)
+    found = (SqliteJobRow._make(row) for row in rows)
     return {(job.namespace, job.queue, job.fingerprint): job.id for job in found}
 
 
@@ -383,7 +385,7 @@ def _rank_then_id(row: Row) -> tuple[float, str]:
 class _Ending(NamedTuple):
     """A settlement whose claim is current."""
 
-    job: JobRow
+    job: SqliteJobRow
     after: Status
     settlement: Settlement
     written: Written
@@ -418,7 +420,7 @@ def settle_jobs(transaction: Transaction, settlements: Sequence[Settlement]) -> 
 
 def _endings(transaction: Transaction, settlements: Sequence[Settlement]) -> list[_Ending | None]:
     ids = as_json([settlement.claim.id for settlement in settlements])
-    jobs = {row[1]: JobRow._make(row) for row in transaction.rows("jobs_by_id", ids=ids)}
+    jobs = {row[1]: SqliteJobRow._make(row) for row in transaction.rows("jobs_by_id", ids=ids)}
     endings: list[_Ending | None] = []
     for settlement in settlements:
         job = jobs.get(settlement.claim.id)
@@ -474,7 +476,7 @@ def _row(now: int, ending: _Ending) -> Row:
     )
 
 
-def _ready_at(transaction: Transaction, job: JobRow, retried: Retried | None) -> int:
+def _ready_at(transaction: Transaction, job: SqliteJobRow, retried: Retried | None) -> int:
     if retried is None:
         return job.ready_at
     if retried.until is not None:
@@ -539,11 +541,12 @@ class SqliteJobs(JobStore):
     async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
         def give_back(transaction: Transaction) -> int:
             held = [
-                JobRow._make(row) for row in transaction.rows("claimed_by_worker", worker=worker)
+                SqliteJobRow._make(row)
+                for row in transaction.rows("claimed_by_worker", worker=worker)
             ]
             kept = set(known)
             moves = [_returned(job) for job in held if job.id not in kept]
-            move(transaction, Operation.REQUEUE, moves)
+            move(transaction, Transition.REQUEUE, moves)
             return len(moves)
 
         return await self._session.write(give_back)
@@ -566,7 +569,7 @@ def _renewal(claims: Sequence[Claim], current: dict[Claim, tuple[int, str]]) -> 
     )
 
 
-def _returned(job: JobRow) -> Move:
+def _returned(job: SqliteJobRow) -> Move:
     if job.status == Status.ABORTING:
         return Move(job=job, after=Status.CANCELLED, takes_claim=True)
     return Move(job=job, after=Status.WAITING, takes_claim=True, attempts_back=1)

@@ -15,12 +15,12 @@ from perdure.model.schedule import Schedule
 from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
-from perdure.store.lifecycle import Operation, after_take_over
+from perdure.store.lifecycle import Transition, after_take_over
 from perdure.store.sql.rows import first_readable
 from perdure.store.sqlite.jobs import Move, move
 from perdure.store.sqlite.rows import (
-    JobRow,
     Row,
+    SqliteJobRow,
     as_json,
     encode,
     micros_in,
@@ -55,7 +55,7 @@ class SqliteMaintenance(MaintenanceStore):
         def promote(transaction: Transaction) -> int:
             due = _jobs(transaction, "due_jobs", namespace, limit)
             moves = [Move(job=job, after=Status.WAITING) for job in due]
-            move(transaction, Operation.PROMOTE, moves)
+            move(transaction, Transition.PROMOTE, moves)
             return len(due)
 
         return await self._session.write(promote)
@@ -70,7 +70,7 @@ class SqliteMaintenance(MaintenanceStore):
                 Move(job=job, after=over.after, failure=over.failure, takes_claim=True, crashes=1)
                 for job, over in zip(expired, taken, strict=True)
             ]
-            move(transaction, Operation.TAKE_OVER, moves)
+            move(transaction, Transition.TAKE_OVER, moves)
             return taken
 
         return await self._session.write(take_over)
@@ -83,7 +83,7 @@ class SqliteMaintenance(MaintenanceStore):
                 Move(job=job, after=Status.FAILED, failure=over.failure)
                 for job, over in zip(late, expired, strict=True)
             ]
-            move(transaction, Operation.EXPIRE, moves)
+            move(transaction, Transition.EXPIRE, moves)
             return expired
 
         return await self._session.write(expire)
@@ -190,12 +190,12 @@ def _poll(transaction: Transaction, namespace: str, after_partition: str) -> Pol
     )
 
 
-def _jobs(transaction: Transaction, name: str, namespace: str, limit: int) -> list[JobRow]:
+def _jobs(transaction: Transaction, name: str, namespace: str, limit: int) -> list[SqliteJobRow]:
     rows = transaction.rows(name, namespace=namespace, now=transaction.now, limit=limit)
-    return [JobRow._make(row) for row in rows]
+    return [SqliteJobRow._make(row) for row in rows]
 
 
-def _taken_over(job: JobRow, max_crashes: int) -> TakenOver:
+def _taken_over(job: SqliteJobRow, max_crashes: int) -> TakenOver:
     after = after_take_over(Status(job.status), job.crashes + 1, max_crashes)
     if job.run_id is not None:  # what a death too many means is for its run to decide
         after = Status.WAITING
@@ -210,7 +210,7 @@ def _taken_over(job: JobRow, max_crashes: int) -> TakenOver:
     )
 
 
-def _expired(job: JobRow) -> Expired:
+def _expired(job: SqliteJobRow) -> Expired:
     assert job.deadline_at is not None
     return Expired(
         id=job.id,

@@ -42,7 +42,7 @@ encode = msgspec.json.encode
 _decode_info = msgspec.json.Decoder(WorkerInfo).decode
 
 
-class JobRow(NamedTuple):
+class SqliteJobRow(NamedTuple):
     """What has to be known of a job to move it; ``number`` is its row's for this transaction."""
 
     number: int
@@ -215,7 +215,7 @@ class NodeJobRow(NamedTuple):
     """More than 0 if it has a history of failures."""
 
 
-class RunRow(NamedTuple):
+class SqliteRunRow(NamedTuple):
     """What a step has to know of its run; ``number`` is that of its last event."""
 
     serial: int
@@ -227,7 +227,7 @@ class RunRow(NamedTuple):
     parent_key: str | None
 
 
-RUN_ROW_COLUMNS = len(RunRow._fields)
+RUN_ROW_COLUMNS = len(SqliteRunRow._fields)
 
 
 def job_from(row: Row) -> Job:

@@ -12,7 +12,7 @@ from perdure.errors import StoreError
 from perdure.store.sqlite.address import SqliteAddress
 from perdure.store.sqlite.database import Database
 from perdure.store.sqlite.rows import Row
-from perdure.store.sqlite.writer import Operation
+from perdure.store.sqlite.writer import Work
 
 NOT_OPEN = declare("store.not_open", "the store at {url} is not open", "Await store.open()")
 
@@ -31,10 +31,10 @@ class Session:
         self.database: Database | None = None
         self._turn_began_at = 0.0
 
-    async def write(self, operation: Operation[Answer]) -> Answer:
+    async def write(self, operation: Work[Answer]) -> Answer:
         return await self._open_database().write(operation, self.clock)
 
-    async def write_small(self, operation: Operation[Answer], size: int) -> Answer:
+    async def write_small(self, operation: Work[Answer], size: int) -> Answer:
         """The same for something of so many rows, without waiting for a thread if they are few."""
         if size > SMALL_MAX:
             return await self.write(operation)
@@ -45,7 +45,7 @@ class Session:
             self._turn_began_at = monotonic()
         return await self._open_database().write_small(operation, self.clock)
 
-    async def read(self, operation: Operation[Answer]) -> Answer:
+    async def read(self, operation: Work[Answer]) -> Answer:
         return await self._open_database().read(operation, self.clock)
 
     async def rows(self, name: str, **parameters: Any) -> Sequence[Row]:

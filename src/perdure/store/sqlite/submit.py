@@ -12,7 +12,7 @@ from perdure.model.run import ENDED, NewRun, NewWait, Run, Submitted
 from perdure.model.times import nearest_storable
 from perdure.store.admission import LastRun, cooled
 from perdure.store.sqlite.jobs import insert_jobs
-from perdure.store.sqlite.rows import JobRow, as_json, micros, micros_in, moment, run_from
+from perdure.store.sqlite.rows import SqliteJobRow, as_json, micros, micros_in, moment, run_from
 from perdure.store.sqlite.transaction import Transaction
 
 
@@ -27,14 +27,14 @@ def remove_jobs(transaction: Transaction, jobs: Sequence[tuple[int, JobId]]) -> 
     transaction.write("remove_jobs", numbers=as_json([number for number, _ in jobs]))
 
 
-def take_away_jobs(transaction: Transaction, jobs: Iterable[JobRow]) -> None:
+def take_away_jobs(transaction: Transaction, jobs: Iterable[SqliteJobRow]) -> None:
     """Remove jobs of a run whoever holds them, and tell the holders."""
     taken = list(jobs)
     remove_jobs(transaction, [(job.number, job.id) for job in taken])
     hint_at_lost_claims(transaction, taken)
 
 
-def hint_at_lost_claims(transaction: Transaction, jobs: Iterable[JobRow]) -> None:
+def hint_at_lost_claims(transaction: Transaction, jobs: Iterable[SqliteJobRow]) -> None:
     """Tell the holders of these jobs, and those that wait for room under a limit."""
     held = [job for job in jobs if job.status in CLAIMED]
     for job in held:
@@ -49,7 +49,7 @@ def remove_run(transaction: Transaction, namespace: str, id: RunId) -> None:
     ids = [each for _, each in family]
     for each in ids:
         rows = transaction.rows("jobs_of_run", namespace=namespace, run=each)
-        take_away_jobs(transaction, [JobRow._make(row[:-1]) for row in rows])
+        take_away_jobs(transaction, [SqliteJobRow._make(row[:-1]) for row in rows])
     transaction.write("remove_waits_of_runs", namespace=namespace, ids=as_json(ids))
     serials = as_json([serial for serial, _ in family])
     for name in ("remove_events", "remove_snapshots", "remove_steps", "remove_runs"):

@@ -78,7 +78,7 @@ def with_rows(text: str, columns: int, rows: int) -> str:
     return fill(text, {"rows": ", ".join([row] * rows)})
 
 
-class Cursor(Protocol):
+class SqliteCursor(Protocol):
     """What running a statement gives: rows, or how many were changed."""
 
     @property
@@ -90,7 +90,7 @@ class Cursor(Protocol):
 class Connection(Protocol):
     """Something that runs statements: a connection of ours, or one that a caller lent us."""
 
-    def execute(self, sql: str, parameters: Any, /) -> Cursor: ...
+    def execute(self, sql: str, parameters: Any, /) -> SqliteCursor: ...
 
 
 class Transaction:

@@ -32,7 +32,7 @@ from perdure.store.wakeups import Hub
 
 Answer = TypeVar("Answer")
 
-Operation = Callable[[Transaction], Answer]
+Work = Callable[[Transaction], Answer]
 
 
 class Request:
@@ -40,7 +40,7 @@ class Request:
 
     __slots__ = ("_clock", "_operation", "answer", "error", "future", "hints", "loop")
 
-    def __init__(self, operation: Operation[Any], clock: Clock) -> None:
+    def __init__(self, operation: Work[Any], clock: Clock) -> None:
         self._operation = operation
         self._clock = clock
         self.loop = asyncio.get_running_loop()
@@ -185,7 +185,7 @@ _SECONDS_BUSY, _SECONDS_IDLE, _GROWTH = 0.003, 0.010, 1.02
 _SECONDS_EARLY = 0.0005  # a wait may end a little before its time; do not wait again for the rest
 
 
-class Watch:
+class ChangePoller:
     """Asks often just after something happened, less often when idle, and never for nobody."""
 
     def __init__(self, hub: Hub) -> None:
@@ -250,7 +250,7 @@ class Writer:
         self._place = place
         self._sql = sql
         self._hub = hub
-        self._watch = Watch(hub)
+        self._watch = ChangePoller(hub)
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._readers: Sequence[Reader] = ()
         self._is_stopping = False
@@ -263,7 +263,7 @@ class Writer:
     def put(self, request: Request) -> None:
         self._requests.put(request)
 
-    def write_now(self, operation: Operation[Any], clock: Clock) -> tuple[Any, ...]:
+    def write_now(self, operation: Work[Any], clock: Clock) -> tuple[Any, ...]:
         """Do a small operation here, and return its answer; nothing if it must wait its turn."""
         if not self._may_write_now or not self._requests.empty():
             return ()
@@ -291,7 +291,7 @@ class Writer:
         # With "full" every commit waits for the disk, which no event loop should.
         return self._place.synchronous == "normal"
 
-    def _commit_now(self, operation: Operation[Any], clock: Clock) -> tuple[Transaction, Any]:
+    def _commit_now(self, operation: Work[Any], clock: Clock) -> tuple[Transaction, Any]:
         execute = self._connection.execute
         self._leave_transaction()
         execute("BEGIN IMMEDIATE")

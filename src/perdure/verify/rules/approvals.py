@@ -9,7 +9,7 @@ from perdure.model import event as events
 from perdure.model.graph import APPROVE, ApprovalNode, Graph, SignalNode
 from perdure.model.run import AnswerState, ApprovalState, RunState
 from perdure.model.wait import LAST, ReportStatus
-from perdure.verify.load import RunView
+from perdure.verify.load import AuditedRun
 
 _NOBODY = ApprovalState()
 
@@ -29,7 +29,7 @@ SIGNALS_IN_ORDER = declare(
 )
 
 
-def signals_consumed_once(view: RunView) -> Iterator[Finding]:
+def signals_consumed_once(view: AuditedRun) -> Iterator[Finding]:
     """A node takes a signal that came before and that no other took, the oldest one for it."""
     taken: dict[int, int] = {}
     for step in view.replay.steps:
@@ -88,7 +88,7 @@ REPORTS_APPLIED_ONCE_AFTER_LAST = declare(
 )
 
 
-def reports_applied_once(view: RunView) -> Iterator[Finding]:
+def reports_applied_once(view: AuditedRun) -> Iterator[Finding]:
     """The first last report counts, and one that is repeated counts once."""
     for step in view.replay.steps:
         event, before = step.event, step.before
@@ -126,7 +126,7 @@ APPROVALS_BY_DECIDERS_AFTER_DECISION = declare(
 )
 
 
-def approvals_by_deciders(view: RunView) -> Iterator[Finding]:
+def approvals_by_deciders(view: AuditedRun) -> Iterator[Finding]:
     """Who answers may, has not before, and gives one of the answers; nobody after the decision."""
     for step in view.replay.steps:
         event = step.event
@@ -181,7 +181,7 @@ APPROVALS_AS_DECIDED_APPROVED = declare(
 )
 
 
-def approvals_as_decided(view: RunView) -> Iterator[Finding]:
+def approvals_as_decided(view: AuditedRun) -> Iterator[Finding]:
     """An approval goes on when enough people agreed, and as they did."""
     for step in view.replay.steps:
         event = step.event
@@ -225,13 +225,13 @@ def decided_by(node: ApprovalNode, answers: tuple[AnswerState, ...]) -> str | No
     return None
 
 
-def _approval(view: RunView, state: RunState, id: str) -> ApprovalNode | None:
+def _approval(view: AuditedRun, state: RunState, id: str) -> ApprovalNode | None:
     graph = _graph(view, state)
     node = None if graph is None else graph.nodes.get(id)
     return node if isinstance(node, ApprovalNode) else None
 
 
-def _graph(view: RunView, state: RunState) -> Graph | None:
+def _graph(view: AuditedRun, state: RunState) -> Graph | None:
     return view.graphs.get(state.version)
 
 

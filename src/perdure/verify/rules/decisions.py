@@ -14,7 +14,7 @@ from perdure.model.partition import Partition
 from perdure.model.run import LiveType, Wait, WaitType
 from perdure.model.times import nearest_duration
 from perdure.store.admission import rank_of
-from perdure.verify.load import RunView, decoded, is_json
+from perdure.verify.load import AuditedRun, decoded, is_json
 from perdure.verify.redecide import Opened
 
 ROUNDING = timedelta(milliseconds=2)
@@ -24,7 +24,7 @@ IN_ONE_COMMIT = timedelta(seconds=60)
 """How far apart the times of what one commit wrote may be."""
 
 
-def log_as_decided(view: RunView) -> Iterator[Finding]:
+def log_as_decided(view: AuditedRun) -> Iterator[Finding]:
     """Deciding anew upon what happened gives the events that are there."""
     fault = view.redecided.fault
     if fault is not None:
@@ -45,7 +45,7 @@ WAITS_AS_OPENED_DUE = declare(
 )
 
 
-def waits_as_opened(view: RunView) -> Iterator[Finding]:
+def waits_as_opened(view: AuditedRun) -> Iterator[Finding]:
     """An open wait is the one that was asked for: its type, name, deciders, detail and time."""
     if view.jobs is None or view.redecided.fault:
         return
@@ -79,7 +79,7 @@ def waits_as_opened(view: RunView) -> Iterator[Finding]:
             )
 
 
-def _same_json(view: RunView, kept: bytes | None, asked: bytes) -> bool:
+def _same_json(view: AuditedRun, kept: bytes | None, asked: bytes) -> bool:
     """Whether a stored value is this JSON; nothing is only the same as nothing."""
     json = decoded(kept, view.settings)
     if json == asked or not json or not asked:
@@ -115,7 +115,7 @@ JOBS_AS_SCHEDULED_INPUT = declare(
 )
 
 
-def jobs_as_scheduled(view: RunView) -> Iterator[Finding]:
+def jobs_as_scheduled(view: AuditedRun) -> Iterator[Finding]:
     """The job of a key is the one that was asked for: partition, priority, policy, input, rank."""
     if view.jobs is None or view.redecided.fault:
         return

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from perdure.diagnostics import Finding, declare
 from perdure.model.event import Parent
 from perdure.model.run import ENDED, LiveType, WaitType
-from perdure.verify.load import RunView
+from perdure.verify.load import AuditedRun
 
 PARENT_EXISTS = declare("verify.parent_exists", "a child of run {run_id!r}, which does not exist")
 
 
-def parent_exists(view: RunView) -> Iterator[Finding]:
+def parent_exists(view: AuditedRun) -> Iterator[Finding]:
     """A child is removed with its parent, not after it."""
     if view.run.parent is not None and view.parent is None:
         yield view.finding("I7", PARENT_EXISTS, key=view.run.parent.key, run_id=view.run.parent.run)
@@ -24,7 +24,7 @@ CHILD_AWAITED = declare(
 )
 
 
-def child_awaited(view: RunView) -> Iterator[Finding]:
+def child_awaited(view: AuditedRun) -> Iterator[Finding]:
     """A child that goes on is waited for: to go on with, or to be cancelled."""
     parent = view.run.parent
     if parent is None or view.run.status in ENDED or view.awaited_by_parent:
@@ -49,7 +49,7 @@ AWAITED_CHILDREN_ENDED = declare(
 )
 
 
-def awaited_children(view: RunView) -> Iterator[Finding]:
+def awaited_children(view: AuditedRun) -> Iterator[Finding]:
     """Whoever waits for a child that is over, or gone, is to hear of it at once."""
     if view.jobs is None:
         return
@@ -69,7 +69,7 @@ def awaited_children(view: RunView) -> Iterator[Finding]:
 CHILD_PARENT = declare("verify.child_parent", "waits for run {id!r}, whose parent is {parent!r}")
 
 
-def child_parent(view: RunView) -> Iterator[Finding]:
+def child_parent(view: AuditedRun) -> Iterator[Finding]:
     """A child says that it belongs to the key that waits for it."""
     for key, live_type in view.state.live.items():
         child = view.children.get(view.state.children.get(key, ""))

@@ -11,8 +11,8 @@ from perdure.engine.plan import summary_of
 from perdure.engine.snapshot import FORMAT, restore
 from perdure.model import event as events
 from perdure.model.run import LiveType, RunStatus
-from perdure.verify.load import RunView, is_json
-from perdure.verify.replay import Step
+from perdure.verify.load import AuditedRun, is_json
+from perdure.verify.replay import ReplayStep
 
 _SUMMARISED = frozenset(
     {
@@ -29,7 +29,7 @@ _SUMMARISED = frozenset(
 LOG_FOLDS = declare("verify.log_folds", "the log cannot be folded any further: {fault}")
 
 
-def log_folds(view: RunView) -> Iterator[Finding]:
+def log_folds(view: AuditedRun) -> Iterator[Finding]:
     if view.replay.fault:
         yield view.finding("I5", LOG_FOLDS, view.replay.fault_number, fault=view.replay.fault)
 
@@ -39,7 +39,7 @@ RUN_ROW = declare(
 )
 
 
-def run_row(view: RunView) -> Iterator[Finding]:
+def run_row(view: AuditedRun) -> Iterator[Finding]:
     """The run's row says what its events add up to."""
     if view.replay.fault:
         return
@@ -68,7 +68,7 @@ RUN_END_TIME_OTHER_TIME = declare(
 )
 
 
-def run_end_time(view: RunView) -> Iterator[Finding]:
+def run_end_time(view: AuditedRun) -> Iterator[Finding]:
     """An ended run has the time of the event that ended it, any other has none."""
     if view.replay.fault:
         return
@@ -92,9 +92,9 @@ def run_end_time(view: RunView) -> Iterator[Finding]:
         )
 
 
-def _ending(view: RunView) -> Step | None:
+def _ending(view: AuditedRun) -> ReplayStep | None:
     """The step that ended the run, if it is ended."""
-    found: Step | None = None
+    found: ReplayStep | None = None
     for step in view.replay.steps:
         if not step.after.is_ended:
             found = None
@@ -112,7 +112,7 @@ RUN_SUMMARY_DIFFERS = declare(
 )
 
 
-def run_summary(view: RunView) -> Iterator[Finding]:
+def run_summary(view: AuditedRun) -> Iterator[Finding]:
     """What the row says of why it is so is what the events say."""
     if view.run.summary and not is_json(view.run.summary):
         yield view.finding(
@@ -136,7 +136,7 @@ KEY_STARTED_ONCE_HAS_JOB = declare(
 )
 
 
-def key_started_once(view: RunView) -> Iterator[Finding]:
+def key_started_once(view: AuditedRun) -> Iterator[Finding]:
     """No key gets a job while it has one."""
     for step in view.replay.steps:
         started = getattr(step.event, "effects", events.NOTHING).started
@@ -171,7 +171,7 @@ LIVE_JOB_COUNT = declare(
 )
 
 
-def live_job_count(view: RunView) -> Iterator[Finding]:
+def live_job_count(view: AuditedRun) -> Iterator[Finding]:
     """As many jobs were started and have not ended as keys with a job are live."""
     live = sum(1 for live_type in view.state.live.values() if live_type is LiveType.JOB)
     if live != view.state.jobs:
@@ -192,7 +192,7 @@ SNAPSHOT_STATE_DIFFERS = declare(
 )
 
 
-def snapshot_state(view: RunView) -> Iterator[Finding]:
+def snapshot_state(view: AuditedRun) -> Iterator[Finding]:
     """Going on from the snapshot is the same as beginning with nothing."""
     snapshot = view.snapshot
     if snapshot is None:
@@ -224,7 +224,7 @@ EVENTS_AFTER_SNAPSHOT = declare(
 )
 
 
-def events_after_snapshot(view: RunView) -> Iterator[Finding]:
+def events_after_snapshot(view: AuditedRun) -> Iterator[Finding]:
     """What is loaded with the snapshot are the events of the log after it."""
     after = 0 if view.snapshot is None else view.snapshot.number
     known = [event for event in view.events if event.number > after]

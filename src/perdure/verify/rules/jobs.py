@@ -13,7 +13,7 @@ from perdure.model.job import CLAIMED, FINISHED, Job, JobState, Status
 from perdure.model.partition import UNREADABLE, Partition
 from perdure.model.retry import decode_policy
 from perdure.model.times import DURATION_MAX
-from perdure.store.contract.audit import JobColumns
+from perdure.store.contract.audit import AuditedJob
 from perdure.verify.finding import VerifySettings, contradiction
 from perdure.verify.load import decoded, late_by
 
@@ -29,7 +29,7 @@ class JobView:
         self.settings = settings
         self.now = job.created_at
         self.grace: timedelta | None = None
-        self.details: JobColumns | None = None
+        self.details: AuditedJob | None = None
         """As it is stored; None where the store does not tell."""
 
     @property

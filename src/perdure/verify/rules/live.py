@@ -9,7 +9,7 @@ from perdure.diagnostics import Finding, declare
 from perdure.model.job import CLAIMED, FINISHED, Status
 from perdure.model.partition import UNREADABLE, Partition
 from perdure.model.run import ENDED, LiveType, RunStatus, Wait, WaitType
-from perdure.verify.load import NOT_STORED, RunView
+from perdure.verify.load import NOT_STORED, AuditedRun
 
 LIVE_JOBS_MISSING = declare("verify.live_jobs.missing", "live, but no job would execute it")
 LIVE_JOBS_SEVERAL = declare("verify.live_jobs.several", "{count:job|jobs} would execute it")
@@ -19,7 +19,7 @@ LIVE_JOBS_EXTRA = declare(
 )
 
 
-def live_jobs(view: RunView) -> Iterator[Finding]:
+def live_jobs(view: AuditedRun) -> Iterator[Finding]:
     """Each live key with a job has one, and no other key has any."""
     if view.jobs is None:
         return
@@ -63,7 +63,7 @@ LIVE_WAITS_NEVER_DUE = declare(
 )
 
 
-def live_waits(view: RunView) -> Iterator[Finding]:
+def live_waits(view: AuditedRun) -> Iterator[Finding]:
     """Each live key that waits has its wait, of the right kind, and no other key has one.
 
     That of a child whose parent gave it up stays until the child has been cancelled.
@@ -103,7 +103,7 @@ IDLE_RUN_HOLDS_NO_JOB = declare(
 )
 
 
-def idle_run_holds_no_job(view: RunView) -> Iterator[Finding]:
+def idle_run_holds_no_job(view: AuditedRun) -> Iterator[Finding]:
     """A run that waits, is paused or is over has no job at a worker."""
     if view.jobs is None or view.run.status in (RunStatus.RUNNING, RunStatus.COMPENSATING):
         return
@@ -137,7 +137,7 @@ PAUSED_RUN_PARKED_SUSPENDED_WAIT = declare(
 )
 
 
-def paused_run_parked(view: RunView) -> Iterator[Finding]:
+def paused_run_parked(view: AuditedRun) -> Iterator[Finding]:
     """In a pause all jobs are parked and all waits held; outside none is."""
     if view.jobs is None:
         return
@@ -163,7 +163,7 @@ def paused_run_parked(view: RunView) -> Iterator[Finding]:
             yield view.finding("I7", PAUSED_RUN_PARKED_SUSPENDED_WAIT, key=wait.key)
 
 
-def _is_given_up(view: RunView, wait: Wait) -> bool:
+def _is_given_up(view: AuditedRun, wait: Wait) -> bool:
     """A wait for a child that is to be cancelled, which a pause does not keep back."""
     is_awaited = (
         view.state.live.get(wait.key) is LiveType.CHILD
@@ -182,7 +182,7 @@ RUN_JOB_PARTITION_OTHER_FLOW = declare(
 )
 
 
-def run_job_partition(view: RunView) -> Iterator[Finding]:
+def run_job_partition(view: AuditedRun) -> Iterator[Finding]:
     """A run's job is in the partition of the run's version, where workers that have it look."""
     if view.jobs is None or view.details is None:
         return
@@ -211,7 +211,7 @@ def run_job_partition(view: RunView) -> Iterator[Finding]:
 RUN_DEFINITION = declare("verify.run_definition", "the definition of {flow}@{version} {fault}")
 
 
-def run_definition(view: RunView) -> Iterator[Finding]:
+def run_definition(view: AuditedRun) -> Iterator[Finding]:
     """A run needs its flow's definition, to go on and to be retried or forked."""
     fault = view.definition_faults.get(view.state.version)
     if fault is not None:
@@ -236,7 +236,7 @@ RUN_OVERDUE_WAIT = declare(
 )
 
 
-def run_overdue(view: RunView) -> Iterator[Finding]:
+def run_overdue(view: AuditedRun) -> Iterator[Finding]:
     """What is due is seen to while a worker lives."""
     if view.jobs is None:
         return
@@ -256,7 +256,7 @@ def run_overdue(view: RunView) -> Iterator[Finding]:
         yield view.finding("I7", RUN_OVERDUE_WAIT, key=wait.key, type=wait.type, late=late)
 
 
-def _waits_for_a_live_child(view: RunView, wait: Wait) -> bool:
+def _waits_for_a_live_child(view: AuditedRun, wait: Wait) -> bool:
     """One that was started anew before its parent heard of its end, or that is being undone."""
     child = view.children.get(wait.name)
     if wait.type is not WaitType.CHILD or child is None or child.status in ENDED:

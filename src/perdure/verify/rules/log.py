@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from perdure.diagnostics import Finding, declare
 from perdure.model.event import RunSubmitted
-from perdure.verify.load import RunView, is_json
+from perdure.verify.load import AuditedRun, is_json
 
 EVENT_NUMBERS_GAP = declare(
     "verify.event_numbers.gap", "missing from the log, which continues with event {number}"
@@ -17,7 +17,7 @@ EVENT_NUMBERS_OUT_OF_ORDER = declare(
 EVENT_NUMBERS_EMPTY = declare("verify.event_numbers.empty", "the run has no events")
 
 
-def event_numbers(view: RunView) -> Iterator[Finding]:
+def event_numbers(view: AuditedRun) -> Iterator[Finding]:
     expected = 1
     for event in view.events:
         if event.number > expected:
@@ -35,7 +35,7 @@ def event_numbers(view: RunView) -> Iterator[Finding]:
 RUN_NUMBER = declare("verify.run_number", "the run's number is {number}, its last event is {last}")
 
 
-def run_number(view: RunView) -> Iterator[Finding]:
+def run_number(view: AuditedRun) -> Iterator[Finding]:
     last = view.events[-1].number if view.events else 0
     if last != view.run.number:
         yield view.finding("I4", RUN_NUMBER, last, number=view.run.number, last=last)
@@ -47,7 +47,7 @@ SUBMITTED_FIRST = declare(
 )
 
 
-def submitted_first(view: RunView) -> Iterator[Finding]:
+def submitted_first(view: AuditedRun) -> Iterator[Finding]:
     """The log begins with the submission, and there is one of it."""
     for step in view.replay.steps:
         if isinstance(step.event, RunSubmitted) != (step.number == 1):
@@ -65,7 +65,7 @@ FIRST_EVENT_TIME = declare(
 )
 
 
-def first_event_time(view: RunView) -> Iterator[Finding]:
+def first_event_time(view: AuditedRun) -> Iterator[Finding]:
     """The first event is as old as the run: another run's log is not taken for its own."""
     if view.events and view.events[0].at < view.run.created_at:
         yield view.finding(
@@ -80,7 +80,7 @@ def first_event_time(view: RunView) -> Iterator[Finding]:
 RUN_INPUT = declare("verify.run_input", "the input of the run is missing or cannot be read")
 
 
-def run_input(view: RunView) -> Iterator[Finding]:
+def run_input(view: AuditedRun) -> Iterator[Finding]:
     """What a run was submitted with is there, and can be read."""
     if view.events and not is_json(view.value_of(view.events[0])):
         yield view.finding("I1", RUN_INPUT, view.events[0].number)
@@ -89,7 +89,7 @@ def run_input(view: RunView) -> Iterator[Finding]:
 EVENT_VALUES = declare("verify.event_values", "its value cannot be read")
 
 
-def event_values(view: RunView) -> Iterator[Finding]:
+def event_values(view: AuditedRun) -> Iterator[Finding]:
     for event in view.events[1:]:
         if event.value is not None and not is_json(view.value_of(event)):
             yield view.finding("I2", EVENT_VALUES, event.number)

@@ -10,8 +10,8 @@ from perdure.model import event as events
 from perdure.model.event import Event
 from perdure.model.ids import Key
 from perdure.model.run import LiveType, NodeStatus, RunState, RunStatus
-from perdure.verify.load import RunView
-from perdure.verify.replay import Step
+from perdure.verify.load import AuditedRun
+from perdure.verify.replay import ReplayStep
 
 Keys = tuple[str, ...]
 
@@ -52,7 +52,7 @@ KEY_COMMITTED_ONCE = declare(
 )
 
 
-def key_committed_once(view: RunView) -> Iterator[Finding]:
+def key_committed_once(view: AuditedRun) -> Iterator[Finding]:
     """No key ends twice, unless a retry or a fork started it again in between."""
     ends: dict[str, int] = {}
     for step in view.replay.steps:
@@ -94,7 +94,7 @@ def _still_ended(ends: dict[str, int], effects: events.Effects) -> dict[str, int
 KEY_WAS_LIVE = declare("verify.key_was_live", "{event} of a key that had no {wanted}[ but a {was}]")
 
 
-def key_was_live(view: RunView) -> Iterator[Finding]:
+def key_was_live(view: AuditedRun) -> Iterator[Finding]:
     """What ends, fails, pauses or is answered was live just before."""
     for step in view.replay.steps:
         find = _LIVE_KEYS.get(type(step.event))
@@ -171,7 +171,7 @@ NOTHING_AFTER_END = declare(
 )
 
 
-def nothing_after_end(view: RunView) -> Iterator[Finding]:
+def nothing_after_end(view: AuditedRun) -> Iterator[Finding]:
     """After the end comes an explicit retry, or a fork's own beginning, and nothing else."""
     for step in view.replay.steps:
         if not step.before.is_ended or _starts_anew(view, step):
@@ -182,11 +182,11 @@ def nothing_after_end(view: RunView) -> Iterator[Finding]:
         )
 
 
-def _ends(step: Step) -> bool:
+def _ends(step: ReplayStep) -> bool:
     return step.after.is_ended and not step.before.is_ended
 
 
-def _starts_anew(view: RunView, step: Step) -> bool:
+def _starts_anew(view: AuditedRun, step: ReplayStep) -> bool:
     match step.event:
         case events.RunRetried():
             return step.before.status in (RunStatus.FAILED, RunStatus.CANCELLED)
@@ -203,7 +203,7 @@ def _starts_anew(view: RunView, step: Step) -> bool:
 RETRY_OF_ENDED_RUN = declare("verify.retry_of_ended_run", "RunRetried while the run was {status}")
 
 
-def retry_of_ended_run(view: RunView) -> Iterator[Finding]:
+def retry_of_ended_run(view: AuditedRun) -> Iterator[Finding]:
     for step in view.replay.steps:
         if isinstance(step.event, events.RunRetried) and not step.before.is_ended:
             yield view.finding("I8", RETRY_OF_ENDED_RUN, step.number, status=step.before.status)
@@ -215,7 +215,7 @@ FORK_ORIGIN = declare(
 )
 
 
-def fork_origin(view: RunView) -> Iterator[Finding]:
+def fork_origin(view: AuditedRun) -> Iterator[Finding]:
     """The events before a fork are those of its origin, up to the number that it names."""
     changes = 0
     for step in view.replay.steps:
@@ -240,7 +240,7 @@ def fork_origin(view: RunView) -> Iterator[Finding]:
 NOTHING_WHILE_PAUSED = declare("verify.nothing_while_paused", "{event} while the run was paused")
 
 
-def nothing_while_paused(view: RunView) -> Iterator[Finding]:
+def nothing_while_paused(view: AuditedRun) -> Iterator[Finding]:
     for step in view.replay.steps:
         if step.before.is_paused and not isinstance(step.event, _IN_A_PAUSE):
             yield view.finding(
@@ -251,7 +251,7 @@ def nothing_while_paused(view: RunView) -> Iterator[Finding]:
 PAUSES_ALTERNATE = declare("verify.pauses_alternate", "{event} while the run was {was}")
 
 
-def pauses_alternate(view: RunView) -> Iterator[Finding]:
+def pauses_alternate(view: AuditedRun) -> Iterator[Finding]:
     for step in view.replay.steps:
         if isinstance(step.event, events.RunPaused | events.RunResumed):
             should_be = isinstance(step.event, events.RunResumed)
@@ -270,7 +270,7 @@ COMPLETED_RUN_DONE_FAILED = declare(
 )
 
 
-def completed_run_done(view: RunView) -> Iterator[Finding]:
+def completed_run_done(view: AuditedRun) -> Iterator[Finding]:
     """A run is completed when nothing of it is live and nothing failed."""
     for step in view.replay.steps:
         if not isinstance(step.event, events.RunCompleted):
@@ -296,7 +296,7 @@ OUTPUTS_EXIST_RESULT = declare(
 )
 
 
-def outputs_exist(view: RunView) -> Iterator[Finding]:
+def outputs_exist(view: AuditedRun) -> Iterator[Finding]:
     """Whatever the state refers to is an event with a value."""
     with_value = {event.number for event in view.events if event.value is not None}
     for id, node in view.state.nodes.items():
@@ -316,7 +316,7 @@ ATTEMPTS_INCREASE = declare(
 )
 
 
-def attempts_increase(view: RunView) -> Iterator[Finding]:
+def attempts_increase(view: AuditedRun) -> Iterator[Finding]:
     """The failed attempts at one job are numbered upwards."""
     last: dict[str, tuple[int, int]] = {}
     for step in view.replay.steps:

@@ -10,7 +10,7 @@ from typing import Any
 from perdure.diagnostics import Code, Finding, declare
 from perdure.engine.timetable import next_tick
 from perdure.model.schedule import Schedule, TickResult
-from perdure.store.contract.audit import LimitColumns
+from perdure.store.contract.audit import AuditedLimit
 from perdure.verify.finding import contradiction
 from perdure.verify.load import late_by
 
@@ -132,7 +132,7 @@ SCHEDULE_RULES = (
 
 
 class LimitView:
-    def __init__(self, limit: LimitColumns, now: datetime, closed_max: timedelta) -> None:
+    def __init__(self, limit: AuditedLimit, now: datetime, closed_max: timedelta) -> None:
         self.limit = limit
         self.now = now
         self.closed_max = closed_max
