@@ -189,7 +189,7 @@ def _renew_nodes(scene: Scene, worker: WorkerId) -> Do:
     return lambda store: store.jobs.renew(worker, claims, LEASE)
 
 
-def _operate_on_nodes(scene: Scene, change: lifecycle.Operation, number: int) -> Do:
+def _operate_on_nodes(scene: Scene, change: lifecycle.Transition, number: int) -> Do:
     ids = [scene.node_jobs[-1 - number % len(scene.node_jobs)]] if scene.node_jobs else []
     return lambda store: store.admin.change_jobs(change, None, ids)
 
@@ -440,10 +440,10 @@ RUN_SELDOM: tuple[Draw, ...] = (
         "operate on nodes",
         random.choice(
             [
-                lifecycle.Operation.ABORT,
-                lifecycle.Operation.DISABLE,
-                lifecycle.Operation.RESUME,
-                lifecycle.Operation.RETRY,
+                lifecycle.Transition.ABORT,
+                lifecycle.Transition.DISABLE,
+                lifecycle.Transition.RESUME,
+                lifecycle.Transition.RETRY,
             ]
         ),
         random.randint(0, 5),
