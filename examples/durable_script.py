@@ -71,7 +71,7 @@ closing = Flow("closing").then(close_month).build()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A script that goes on where it was killed.")
+    parser = argparse.ArgumentParser(description="A script that resumes where it was killed.")
     parser.add_argument("month", nargs="?", default="2026-10")
     parser.add_argument("--die-after", type=int, default=0, metavar="STEPS")
     parser.add_argument("--store", default=STORE)

@@ -104,7 +104,7 @@ def wait_until_done(queue: JobQueue) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A worker of one's own.")
+    parser = argparse.ArgumentParser(description="Your own worker on the queue.")
     parser.add_argument("--store", default=STORE)
     options = parser.parse_args()
     stop = threading.Event()
