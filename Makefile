@@ -24,7 +24,7 @@ TYPED := src bench examples proof tests conftest.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all test-rest run-tests fuzz check format docs bench bench-compare chaos simulate simulate-mutants clean
+.PHONY: help install demo test test-all test-rest run-tests wheel-check fuzz check format docs bench bench-compare chaos simulate simulate-mutants clean
 
 help: ## Show this list
 	@echo "Perdure: make <target>"
@@ -49,6 +49,9 @@ run-tests:
 	@$(PY) tests/postgres_server.py
 	@echo "==> Running the tests in $(WORKERS) processes"
 	@$(PY) -m pytest -n $(WORKERS) --stores=$(STORES) $(ARGS)
+
+wheel-check: $(DEV) ## Build the wheel, and try it in an empty environment
+	@$(PY) -m tests.wheel
 
 fuzz: $(DEV) ## Try bad input of every kind for some minutes (ARGS="--seconds 600")
 	@$(PY) -m proof.fuzz $(ARGS)
