@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.engine.decide import decide, submit
-from perdure.engine.decider import Decision, Schedule, StartChild
+from perdure.engine.decider import Decision, NodeJob, StartChild
 from perdure.flows.built import BuiltFlow
 from perdure.model.failure import Failure
 from perdure.model.graph import LoopNode
@@ -38,7 +38,7 @@ class Driven:
         self._is_last_first = is_last_first
         self._values: dict[int, bytes] = {}
         self._number = 0
-        self._pending: list[Schedule | NewWait | StartChild] = []
+        self._pending: list[NodeJob | NewWait | StartChild] = []
         data = msgspec.json.encode(input)
         decision, self.state = submit(flow.graph, self.id, data, self, aging_ms=0)
         self._take(decision)
@@ -72,9 +72,9 @@ class Driven:
         self._pending.extend(wait for wait in decision.waits if wait.type is not WaitType.CHILD)
         self._pending.extend(decision.children)
 
-    def _next(self, pending: Schedule | NewWait | StartChild) -> Trigger:
+    def _next(self, pending: NodeJob | NewWait | StartChild) -> Trigger:
         match pending:
-            case Schedule():
+            case NodeJob():
                 return self._execute(pending)
             case StartChild():
                 return self._child(pending)
@@ -84,7 +84,7 @@ class Driven:
             case _:
                 return WaitDue(key=Key.parse(pending.key))
 
-    def _execute(self, schedule: Schedule) -> Trigger:
+    def _execute(self, schedule: NodeJob) -> Trigger:
         self.calls.append(schedule.key.text)
         task = self.flow.tasks[schedule.call.task]
         arguments = [msgspec.json.decode(schedule.input)] if schedule.call.takes_input else []

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 import perdure
 from perdure import Flow
 from perdure.flows.built import BuiltFlow
-from perdure.model.graph import Check, DelayNode, Input, OnMissing, TaskNode, inputs_of
+from perdure.model.graph import DelayNode, Input, OnMissing, OutputCheck, TaskNode, inputs_of
 from perdure.model.run import NodeStatus, RunStatus, WaitType
 from tests.rules.flow_samples import (
     call_of,
@@ -398,7 +398,7 @@ class TestSettings:
             on_timeout="overdue",
             input_schema=schema,
             output_schema=True,
-            check=Check(schema=schema, condition=condition, is_advisory=True),
+            check=OutputCheck(schema=schema, condition=condition, is_advisory=True),
         )
         assert task_at(flow, "fetch").is_plain
 

@@ -12,7 +12,7 @@ from perdure.engine.fold import fold
 from perdure.engine.migration import differences
 from perdure.errors import RunEnded
 from perdure.model.event import EdgeCounts, Effects, Event, RunMigrated, decode_event
-from perdure.model.graph import ApprovalNode, Check, FlowRef, Graph, Node, TaskNode
+from perdure.model.graph import ApprovalNode, FlowRef, Graph, Node, OutputCheck, TaskNode
 from perdure.model.ids import RunId
 from perdure.model.run import LiveType, NodeStatus, RunState, RunStatus, Snapshot
 from tests.rules.graphs import (
@@ -148,8 +148,8 @@ class TestDifferences:
             (signal("a"), signal("a", timeout_ms=5)),
             (task("a"), task("a", on_error="continue")),
             (
-                TaskNode(id="a", call=call("a"), check=Check(schema=True)),
-                TaskNode(id="a", call=call("a"), check=Check(schema={"type": "object"})),
+                TaskNode(id="a", call=call("a"), check=OutputCheck(schema=True)),
+                TaskNode(id="a", call=call("a"), check=OutputCheck(schema={"type": "object"})),
             ),
         ],
     )

@@ -17,7 +17,7 @@ from perdure.engine.schedule import (
     QUEUE_LOOK,
     QUEUE_LOOK_MAX,
     QUEUED_MAX,
-    Step,
+    TickStep,
     cancelled,
     changed_state,
     ended,
@@ -72,13 +72,13 @@ def schedule(timetable: Timetable = HOURLY, now: datetime = NOON, **rules: Any) 
     )
 
 
-def stepped(before: Schedule, now: datetime, is_busy: bool = False) -> Step:
+def stepped(before: Schedule, now: datetime, is_busy: bool = False) -> TickStep:
     step = next_step(before, now, is_busy)
     assert step is not None, "nothing is due"
     return step
 
 
-def started(step: Step) -> Schedule:
+def started(step: TickStep) -> Schedule:
     """The schedule after its tick was started."""
     assert step.start is not None
     run = tick_run_id("nightly", step.start)

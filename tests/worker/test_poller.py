@@ -13,7 +13,7 @@ from perdure.model.partition import Partition
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.tasks.node_type import TaskRegistry
 from perdure.worker.claims import KnownPartitions
-from perdure.worker.code import Code, FlowCode
+from perdure.worker.code import FlowCode, TaskCode
 from perdure.worker.events import WorkerEvents
 from perdure.worker.janitor import Janitor
 from perdure.worker.poller import MAINTENANCE_SECONDS, OUTAGE_SECONDS, Poller
@@ -39,7 +39,7 @@ async def poller(client: AsyncClient, store: Store, watch: StoreWatch) -> AsyncI
     await watched.open()
     worker = Worker(store, tasks=[work], poll=LONG)
     partitions = KnownPartitions(
-        Code(TaskRegistry([work]), FlowCode([]), Secrets(None)), worker.settings
+        TaskCode(TaskRegistry([work]), FlowCode([]), Secrets(None)), worker.settings
     )
     janitor = Janitor(watched, worker.settings, worker.id, WorkerEvents(worker.id))
     poller = Poller(watched, partitions, worker.settings, janitor, [], lambda: None)

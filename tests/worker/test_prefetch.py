@@ -13,7 +13,7 @@ from perdure.model.payload import PlainCodec
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.tasks.node_type import TaskRegistry
 from perdure.worker.attempt import Attempt
-from perdure.worker.code import Code, FlowCode
+from perdure.worker.code import FlowCode, TaskCode
 from perdure.worker.events import WorkerEvents
 from perdure.worker.runner import JobRunner
 from perdure.worker.secrets import Secrets
@@ -30,7 +30,7 @@ async def test_what_was_claimed_since_is_not_requeued_with_what_waited_too_long(
         await gate.pass_through()
 
     settings = Worker(store, tasks=[wait], concurrency=1).settings
-    code = Code(TaskRegistry([wait]), FlowCode([]), Secrets(None))
+    code = TaskCode(TaskRegistry([wait]), FlowCode([]), Secrets(None))
     runner = JobRunner(store, code, settings, WORKER, PlainCodec(), WorkerEvents(WORKER))
     for _ in range(3):
         await client.enqueue(wait)

@@ -36,7 +36,7 @@ INVALID_TIME = declare(
 )
 
 
-class Schedule(Value):
+class NodeJob(Value):
     """A job to insert."""
 
     key: Key
@@ -72,7 +72,7 @@ class Decision:
 
     def __init__(self) -> None:
         self.events: list[tuple[Event, bytes | None]] = []
-        self.schedules: list[Schedule] = []
+        self.schedules: list[NodeJob] = []
         self.waits: list[NewWait] = []
         self.close_waits: list[str] = []
         self.cancel_keys: list[str] = []
@@ -405,7 +405,7 @@ class Decider:
         if resumption is None and self.state.progress:  # an earlier attempt made progress
             resumption = self.view.resumption_of(key.text)
         self.decision.schedules.append(
-            Schedule(key=key, call=call, input=input, resumption=resumption)
+            NodeJob(key=key, call=call, input=input, resumption=resumption)
         )
 
     def wait(self, wait: NewWait) -> None:

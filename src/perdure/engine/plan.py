@@ -14,7 +14,7 @@ from perdure.diagnostics import declare
 from perdure.engine import snapshot
 from perdure.engine.cached_run import CachedRun, RunValues
 from perdure.engine.decide import decide, submit
-from perdure.engine.decider import Decision, Schedule, StartChild
+from perdure.engine.decider import Decision, NodeJob, StartChild
 from perdure.errors import InvalidInput
 from perdure.model.event import Event, NewEvent, Parent, StoredEvent, decode_event, encode_event
 from perdure.model.graph import Graph
@@ -58,7 +58,7 @@ def node_job(
     run: RunId,
     graph: Graph,
     aging: timedelta,
-    schedule: Schedule,
+    schedule: NodeJob,
     id: JobId | None = None,
 ) -> NewJob:
     """The job that executes one key; its input is the call of the task.
@@ -79,7 +79,7 @@ def node_job(
     )
 
 
-def call_of(schedule: Schedule) -> bytes:
+def call_of(schedule: NodeJob) -> bytes:
     """What a key's task is called with, as JSON."""
     plain = b"[[%b],{}]" % schedule.input if schedule.call.takes_input else b"[[],{}]"
     if schedule.resumption is not None:
@@ -195,10 +195,10 @@ class Plan:
         self._graph = run.graph
         self._events: list[NewEvent] = []
         self._fresh: dict[int, bytes] = {}
-        self._settled: dict[Claim, Schedule | Retried | None] = {}
+        self._settled: dict[Claim, NodeJob | Retried | None] = {}
         self._repeated: dict[Claim, str] = {}
         """The keys of jobs that go back to the queue."""
-        self._schedules: list[Schedule] = []
+        self._schedules: list[NodeJob] = []
         self._waits: list[NewWait] = []
         self._children: list[StartChild] = []
         self._close_waits: list[str] = []
@@ -238,7 +238,7 @@ class Plan:
         self._add(self._decide(trigger))
 
     def settle(
-        self, claim: Claim, ended: JobEnded, can_continue: Callable[[Schedule], bool]
+        self, claim: Claim, ended: JobEnded, can_continue: Callable[[NodeJob], bool]
     ) -> None:
         """Decide about the end of a held job, and let the job continue with what it can.
 
@@ -248,7 +248,7 @@ class Plan:
         decision = self._decide(ended)
         if not decision.events:
             return
-        following: Schedule | Retried | None = None
+        following: NodeJob | Retried | None = None
         if isinstance(ended.outcome, Retried):
             following = ended.outcome
             self._repeated[claim] = ended.key.text
@@ -276,7 +276,7 @@ class Plan:
         settlements: list[NodeSettlement] = []
         for claim, following in self._settled.items():
             then: Finishes | Continues | Retries = _ENDS
-            if isinstance(following, Schedule):
+            if isinstance(following, NodeJob):
                 job = self.next_jobs[claim] = self._job(aging, following, claim.id)
                 then = Continues(job=job)
             elif following is not None:
@@ -354,10 +354,10 @@ class Plan:
         self._children = [each for each in self._children if not is_meant(each.key.text)]
         for claim, what in self._settled.items():
             if what is not None:
-                key = what.key.text if isinstance(what, Schedule) else self._repeated[claim]
+                key = what.key.text if isinstance(what, NodeJob) else self._repeated[claim]
                 self._settled[claim] = None if is_meant(key) else what
 
-    def _job(self, aging: timedelta, schedule: Schedule, id: JobId | None = None) -> NewJob:
+    def _job(self, aging: timedelta, schedule: NodeJob, id: JobId | None = None) -> NewJob:
         return node_job(self._context, self.run.id, self._graph, aging, schedule, id)
 
     def _summary(self) -> bytes | None:

@@ -53,7 +53,7 @@ class Ticks(Value):
     next_at: datetime | None
 
 
-class Step(Value):
+class TickStep(Value):
     """What is to be written: the schedule with everything but the tick that is to be started."""
 
     schedule: Schedule
@@ -84,7 +84,7 @@ def ticks_due(schedule: Schedule, now: datetime) -> Ticks:
     )
 
 
-def next_step(schedule: Schedule, now: datetime, is_busy: bool) -> Step | None:
+def next_step(schedule: Schedule, now: datetime, is_busy: bool) -> TickStep | None:
     """What to do with what is due; None if nothing is.
 
     ``is_busy``: what the last tick of the timetable started goes on.
@@ -115,7 +115,7 @@ def next_step(schedule: Schedule, now: datetime, is_busy: bool) -> Step | None:
         due_at=_earliest(after.next_at, look_at if waiting else None),
         looks=state.looks + 1 if waiting and start is None else 0,
     )
-    return Step(
+    return TickStep(
         schedule=replace(schedule, state=after),
         decided_at=now,
         start=start,
@@ -123,7 +123,7 @@ def next_step(schedule: Schedule, now: datetime, is_busy: bool) -> Step | None:
     )
 
 
-def ended(step: Step, record: TickRecord) -> Schedule:
+def ended(step: TickStep, record: TickRecord) -> Schedule:
     """The schedule with what became of the tick that was to be started."""
     before = step.schedule.state
     state = recorded(before, [record])

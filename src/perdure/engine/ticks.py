@@ -14,7 +14,7 @@ from perdure.diagnostics import declare
 from perdure.engine.failures import describe
 from perdure.engine.plan import PlanContext, start_run
 from perdure.engine.runs import RunEngine
-from perdure.engine.schedule import Step, cancelled, ended, next_step, tick_run_id
+from perdure.engine.schedule import TickStep, cancelled, ended, next_step, tick_run_id
 from perdure.errors import InvalidInput, RunEnded, RunNotFound, StoreError
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, NewJob
@@ -32,7 +32,7 @@ from perdure.model.schedule import (
 )
 from perdure.model.trigger import CancelRun
 from perdure.model.value import Value
-from perdure.store.lifecycle import Transition
+from perdure.store.lifecycle import Operation
 
 UNREADABLE_INPUT = declare(
     "schedule.unreadable_input",
@@ -107,7 +107,7 @@ class ScheduleTicker:
         context = PlanContext(namespace, self._runs.graphs.known, self._runs.codec)
         return Start(run=start_run(context, id, graph, input, aging_ms=call.aging_ms))
 
-    async def _begin(self, step: Step, before: Schedule, start: Start) -> Schedule | None:
+    async def _begin(self, step: TickStep, before: Schedule, start: Start) -> Schedule | None:
         assert step.start is not None
         after = renewed(ended(step, start.record(step.start)))
         if_skipped = None
@@ -130,7 +130,7 @@ class ScheduleTicker:
             return None
         return if_skipped if is_skipped(answer) else after
 
-    async def _failed(self, step: Step, before: Schedule, reason: str) -> Schedule | None:
+    async def _failed(self, step: TickStep, before: Schedule, reason: str) -> Schedule | None:
         """Record that a tick could not be started, and go on to the next one."""
         assert step.start is not None
         _log.error("schedule %r could not start its tick: %s", before.name, reason)
@@ -164,9 +164,7 @@ class ScheduleTicker:
                 # Runs that it started are cancelled by whoever sees to its waits.
                 await self._runs.apply(schedule.namespace, replaced.run, asked)
         elif replaced.job is not None:
-            await self._store.admin.change_jobs(
-                Transition.ABORT, schedule.namespace, [replaced.job]
-            )
+            await self._store.admin.change_jobs(Operation.ABORT, schedule.namespace, [replaced.job])
 
 
 def renewed(schedule: Schedule) -> Schedule:

@@ -103,7 +103,7 @@ def parse_condition(data: Any, *, has_templates: bool = False) -> Condition:
     anything. Read it again once it is rendered: then a value of the wrong type is refused, unlike
     a property of the wrong type, which only does not satisfy.
     """
-    reading = _Reading(has_templates=has_templates)
+    reading = _ConditionReader(has_templates=has_templates)
     condition = reading.condition(data, ())
     if reading.faults:
         raise InvalidInput(*reading.faults)
@@ -112,7 +112,7 @@ def parse_condition(data: Any, *, has_templates: bool = False) -> Condition:
 
 def condition_faults(data: Any, *, has_templates: bool = False) -> list[Fault]:
     """What is wrong with a condition as data, each fault with its place in it."""
-    reading = _Reading(has_templates=has_templates)
+    reading = _ConditionReader(has_templates=has_templates)
     reading.condition(data, ())
     return reading.faults
 
@@ -258,7 +258,7 @@ def _statement(condition: Condition) -> str:
             assert_never(condition)
 
 
-class _Reading:
+class _ConditionReader:
     """Reads one condition and gathers its faults; what could not be read stands as never true."""
 
     def __init__(self, *, has_templates: bool) -> None:

@@ -26,7 +26,7 @@ Held = tuple[bool, ...]
 """Which of the places of an automaton are at one index."""
 
 
-class State(Value):
+class PatternState(Value):
     """One part of a match: it takes a character, asks for a place, or only leads on."""
 
     leads_to: tuple[int, ...]
@@ -37,7 +37,7 @@ class State(Value):
 class Automaton(Value, gc=True):
     """The states of a pattern; ``takes`` and ``asks`` count in the characters and places."""
 
-    states: tuple[State, ...]
+    states: tuple[PatternState, ...]
     characters: tuple[re.Pattern[str], ...]
     places: tuple[Place, ...]
     start: int
@@ -209,7 +209,7 @@ class _Building:
     """Builds the states from the end of the pattern to its beginning: each knows what follows."""
 
     def __init__(self) -> None:
-        self._states: list[State] = []
+        self._states: list[PatternState] = []
         self._characters: dict[str, int] = {}
         self._compiled: list[re.Pattern[str]] = []
         self._places: dict[tuple[str, int], int] = {}
@@ -227,7 +227,7 @@ class _Building:
         )
 
     def _state(self, *leads_to: int, takes: int = -1, asks: int = -1) -> int:
-        self._states.append(State(leads_to=leads_to, takes=takes, asks=asks))
+        self._states.append(PatternState(leads_to=leads_to, takes=takes, asks=asks))
         return len(self._states) - 1
 
     def _sequence(self, items: Any, flags: int, following: int) -> int:
@@ -270,7 +270,7 @@ class _Building:
         if most == _parser.MAXREPEAT:
             start = self._state()
             again = self._sequence(inside, flags, start)
-            self._states[start] = State(leads_to=(again, following))
+            self._states[start] = PatternState(leads_to=(again, following))
         else:
             start = following
             for _ in range(most - least):

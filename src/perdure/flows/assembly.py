@@ -79,11 +79,11 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class FlowCursor:
     """Where the next node is attached. Without ends it is a first one: it gets the run's input."""
 
     ends: tuple[End, ...] = ()
-    branches: Mapping[str, Cursor] = field(default_factory=dict)
+    branches: Mapping[str, FlowCursor] = field(default_factory=dict)
     """Of a fork that may be joined here."""
     fork: str = ""
     """The place of a fork in here that is not joined."""
@@ -210,15 +210,15 @@ class Assembly:
     # Nodes and edges
 
     def entry(
-        self, cursor: Cursor, after: After | None, note: Callable[[Fault], None]
-    ) -> tuple[Cursor, bool]:
+        self, cursor: FlowCursor, after: After | None, note: Callable[[Fault], None]
+    ) -> tuple[FlowCursor, bool]:
         """Where a node is attached, and whether it names several to follow."""
         if after is not None:
             ends = self._ends(after, note)
-            return Cursor(ends=ends), bool(ends) and not isinstance(after, str)
+            return FlowCursor(ends=ends), bool(ends) and not isinstance(after, str)
         if cursor.fork:
             note(FORK_NOT_JOINED.fault(fork=cursor.fork))
-        return Cursor(ends=cursor.ends), False
+        return FlowCursor(ends=cursor.ends), False
 
     def _ends(self, after: Any, note: Callable[[Fault], None]) -> tuple[End, ...]:
         if isinstance(after, Mapping):
@@ -235,13 +235,13 @@ class Assembly:
         ends = ((source.partition(":"), name) for source, name in named)
         return tuple(End(source, port, name) for (source, _, port), name in ends)
 
-    def add(self, node: Node, entry: Cursor, *, gathers: bool = False) -> Cursor:
+    def add(self, node: Node, entry: FlowCursor, *, gathers: bool = False) -> FlowCursor:
         """Add a node where ``entry`` says; where the next one is attached."""
         self.nodes[node.id] = node
         for end in entry.ends:
             name = end.name if gathers and end.name != end.source else ""
             self._edges.append(Edge(source=end.source, target=node.id, port=end.port, name=name))
-        return Cursor(ends=(End(node.id),))
+        return FlowCursor(ends=(End(node.id),))
 
     def merge(self, id: str) -> None:
         """This node takes one of several values: only one of them may ever be there."""
@@ -284,7 +284,7 @@ class Assembly:
     # The result
 
     def build(
-        self, cursor: Cursor, on_failure: OnFailure, cooldown_ms: int = 0
+        self, cursor: FlowCursor, on_failure: OnFailure, cooldown_ms: int = 0
     ) -> BuiltFlow | None:
         """The flow; None if anything is wrong, which is added to ``faults``."""
         self.follow((edge.source, edge.port) for edge in self._edges)
@@ -332,7 +332,7 @@ class Assembly:
             if not exclusion.are_exclusive(before):
                 yield ONE_VALUE.fault(("nodes", id))
 
-    def _note_lost_branches(self, cursor: Cursor, exits: set[Exit]) -> None:
+    def _note_lost_branches(self, cursor: FlowCursor, exits: set[Exit]) -> None:
         """Branches of a fork at the end that hand on a value which nobody takes."""
         for name, branch in cursor.branches.items():
             if any((end.source, end.port) not in exits for end in branch.ends):

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack, cast, get_args
 
 from perdure.diagnostics import Source, declare
 from perdure.errors import InvalidFlow, InvalidInput, node_of
-from perdure.flows.assembly import After, Assembly, Cursor
+from perdure.flows.assembly import After, Assembly, FlowCursor
 from perdure.flows.built import BuiltFlow
 from perdure.flows.nodes import (
     UNNAMED,
     AnyNodeType,
     Body,
     Branch,
+    BuilderStep,
+    BuilderSteps,
     Draft,
     ForkStep,
     JoinStep,
     RouteKey,
     RouteStep,
-    Step,
-    Steps,
     Until,
     add_steps,
 )
@@ -70,7 +70,7 @@ NAME_RESERVED = declare(
 )
 
 
-class Flow(Steps, Generic[I, O]):
+class Flow(BuilderSteps, Generic[I, O]):
     """A flow in the making. Its methods add to it and return it.
 
     Each node follows the one before, or what ``after=`` names: ``"a"`` takes the output of node a,
@@ -343,7 +343,7 @@ class Flow(Steps, Generic[I, O]):
             lambda: check.choice(self.on_failure, "on_failure", get_args(OnFailure)),
             "stop",
         )
-        cursor = add_steps(self, assembly, Cursor())
+        cursor = add_steps(self, assembly, FlowCursor())
         cooldown = assembly.attempt((), lambda: cooldown_ms(self.cooldown), 0)
         flow = assembly.build(cursor, on_failure, cooldown)
         if flow is None:
@@ -386,7 +386,7 @@ class Flow(Steps, Generic[I, O]):
 
         return flow_from_text(text, tasks=tasks, node_types=node_types, flows=flows)
 
-    def _record(self, method: str, step: Step) -> Chain[Any, Any]:
+    def _record(self, method: str, step: BuilderStep) -> Chain[Any, Any]:
         self._steps.append((method, step))
         return cast("Chain[Any, Any]", self)
 

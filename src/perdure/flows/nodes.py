@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure.diagnostics import Fault, declare, near, safe_repr
 from perdure.errors import InvalidInput
 from perdure.expr.condition import condition_faults
-from perdure.flows.assembly import NESTING_MAX, After, Assembly, Cursor, End
+from perdure.flows.assembly import NESTING_MAX, After, Assembly, End, FlowCursor
 from perdure.flows.built import NOT_BUILT, BuiltFlow
 from perdure.flows.calls import Inputs, condition_function, key_function, truth_of
 from perdure.flows.check import DUPLICATE_BRANCH, NODE_ID
@@ -133,23 +133,23 @@ _PORT_OPTIONS = (("on_error",), ("on_timeout",), ("ports",))
 """Paths to options without which the ports of a node are not known."""
 
 
-class Step(ABC):
+class BuilderStep(ABC):
     """One call of the builder."""
 
     @abstractmethod
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
+    def add(self, assembly: Assembly, cursor: FlowCursor, place: str) -> FlowCursor:
         """Add its nodes behind ``cursor``; where the next one is attached."""
 
 
-class Steps:
+class BuilderSteps:
     """Calls of a builder in their order."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[str, Step]] = []
+        self._steps: list[tuple[str, BuilderStep]] = []
 
 
 Body = AnyTask | Function | BuiltFlow
-Part = AnyTask | BuiltFlow | Steps
+Part = AnyTask | BuiltFlow | BuilderSteps
 Branch = Part | Sequence[Part] | None
 """A task, a built flow (a child), a flow that is not built (its nodes), a list of those; or None
 to go straight on."""
@@ -162,7 +162,7 @@ AnyNodeType = NodeType | type[NodeType] | str
 
 
 @dataclass(frozen=True, slots=True)
-class Draft(Step):
+class Draft(BuilderStep):
     """What makes one node: a call of the builder, or a node of a file."""
 
     form: NodeForm
@@ -176,12 +176,12 @@ class Draft(Step):
     wrong: Collection[str] = ()
     """Parameters that a file has in the wrong shape, which is noted already."""
 
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
+    def add(self, assembly: Assembly, cursor: FlowCursor, place: str) -> FlowCursor:
         form, given = self.form, dict(self.given)
         body = given.get("body")
         if self.is_start and self.after is None:
-            cursor = Cursor()
-        if form is TASK and isinstance(body, Steps):
+            cursor = FlowCursor()
+        if form is TASK and isinstance(body, BuilderSteps):
             return self._inlined(assembly, cursor, place, body)
         if form is FLOW and not isinstance(body, BuiltFlow):
             assembly.fault_at(place, NOT_BUILT.fault(value=safe_repr(body)))
@@ -224,7 +224,9 @@ class Draft(Step):
             assembly.merge(id)
         return assembly.add(node, entry)
 
-    def _inlined(self, assembly: Assembly, cursor: Cursor, place: str, steps: Steps) -> Cursor:
+    def _inlined(
+        self, assembly: Assembly, cursor: FlowCursor, place: str, steps: BuilderSteps
+    ) -> FlowCursor:
         note = partial(assembly.fault_at, place)
         if self.name is not None or len(self.given) > 1 or self.gathers is not None:
             note(INLINED_OPTIONS.fault())
@@ -257,7 +259,7 @@ def _called_id(assembly: Assembly, body: Any, place: str) -> str:
         return assembly.own_id(body.name, place)
     if getattr(body, "__name__", None) == "<lambda>":
         assembly.fault_at(place, LAMBDA_NAME.fault())
-    elif isinstance(body, Steps):
+    elif isinstance(body, BuilderSteps):
         assembly.fault_at(place, NOT_BUILT.fault(value=safe_repr(body)))
     elif callable(body):
         assembly.fault_at(place, FUNCTION_NAME.fault(function=safe_repr(body)))
@@ -287,7 +289,9 @@ class _Unknown(NodeType):
 _UNKNOWN = _Unknown()
 
 
-def add_steps(steps: Steps, assembly: Assembly, cursor: Cursor, place: str = "") -> Cursor:
+def add_steps(
+    steps: BuilderSteps, assembly: Assembly, cursor: FlowCursor, place: str = ""
+) -> FlowCursor:
     """Add the nodes of all steps; ``place`` is where they stand in another flow."""
     counts: Counter[str] = Counter()
     for method, step in steps._steps:
@@ -297,7 +301,7 @@ def add_steps(steps: Steps, assembly: Assembly, cursor: Cursor, place: str = "")
     return cursor
 
 
-def inline(steps: Steps, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
+def inline(steps: BuilderSteps, assembly: Assembly, cursor: FlowCursor, place: str) -> FlowCursor:
     """Add the nodes of a flow that is a part of another one."""
     if any(each is steps for each in assembly.nesting):
         assembly.fault_at(place, CONTAINS_ITSELF.fault())
@@ -492,14 +496,14 @@ def anything(*args: Any, **kwargs: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ForkStep(Step):
+class ForkStep(BuilderStep):
     branches: Mapping[Any, Branch]
 
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
+    def add(self, assembly: Assembly, cursor: FlowCursor, place: str) -> FlowCursor:
         entry, _ = assembly.entry(cursor, None, partial(assembly.fault_at, place))
         if not self.branches:
             assembly.fault_at(place, EMPTY_FORK.fault())
-        ends: dict[str, Cursor] = {}
+        ends: dict[str, FlowCursor] = {}
         for name in sorted(self.branches, key=str):
             where = f"{place}, branch {name!r}"
             branch = self.branches[name]
@@ -510,19 +514,19 @@ class ForkStep(Step):
             else:
                 ends[name] = _add_branch(assembly, entry, branch, where)
         every = tuple(end for each in ends.values() for end in each.ends)
-        return Cursor(ends=every, branches=ends, fork=place)
+        return FlowCursor(ends=every, branches=ends, fork=place)
 
 
 @dataclass(frozen=True, slots=True)
-class JoinStep(Step):
+class JoinStep(BuilderStep):
     draft: Draft
     """Of a task."""
 
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
+    def add(self, assembly: Assembly, cursor: FlowCursor, place: str) -> FlowCursor:
         faults: list[Fault] = []
         if isinstance(self.draft.given["body"], BuiltFlow):
             assembly.fault_at(place, CHILD_JOINS.fault())
-            return Cursor(ends=cursor.ends)
+            return FlowCursor(ends=cursor.ends)
         if not cursor.branches:
             faults.append(NO_FORK.fault())
         for name, branch in cursor.branches.items():
@@ -534,20 +538,20 @@ class JoinStep(Step):
             for end in branch.ends
         )
         draft = dataclasses.replace(self.draft, gathers=bool(ends))
-        joined = draft.add(assembly, Cursor(ends=ends), place)
+        joined = draft.add(assembly, FlowCursor(ends=ends), place)
         for end in joined.ends:
             assembly.faults += (fault.under("nodes", end.source) for fault in faults)
         return joined
 
 
 @dataclass(frozen=True, slots=True)
-class RouteStep(Step):
+class RouteStep(BuilderStep):
     draft: Draft
     branches: Any
     default: Branch = None
     keys: Sequence[RouteKey] | None = None
 
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
+    def add(self, assembly: Assembly, cursor: FlowCursor, place: str) -> FlowCursor:
         id = self.draft.id(assembly, place)
         faults: list[Fault] = []
         branches = self._by_port(faults)
@@ -578,11 +582,11 @@ class RouteStep(Step):
         ends: list[End] = []
         fork = ""
         for port, branch in branches.items():
-            entry = Cursor(ends=(End(id, port),))
+            entry = FlowCursor(ends=(End(id, port),))
             after = _add_branch(assembly, entry, branch, f"{place}, branch {port!r}")
             ends.extend(after.ends)
             fork = fork or after.fork
-        return Cursor(ends=tuple(ends), fork=fork)
+        return FlowCursor(ends=tuple(ends), fork=fork)
 
     def _by_port(self, faults: list[Fault]) -> dict[str, Branch]:
         """The branches by their ports, in an order that is not that in which they were given."""
@@ -630,11 +634,11 @@ def _port_of(key: Any) -> str | None:
     return str(key) if isinstance(key, str | int) else None
 
 
-def _add_branch(assembly: Assembly, cursor: Cursor, branch: Any, place: str) -> Cursor:
+def _add_branch(assembly: Assembly, cursor: FlowCursor, branch: Any, place: str) -> FlowCursor:
     """Add the nodes of a branch behind ``cursor``; where it ends."""
     if branch is None:
         return cursor
-    if isinstance(branch, Steps):
+    if isinstance(branch, BuilderSteps):
         return inline(branch, assembly, cursor, place)
     if not isinstance(branch, Sequence):
         return _add_part(assembly, cursor, branch, place)
@@ -646,8 +650,8 @@ def _add_branch(assembly: Assembly, cursor: Cursor, branch: Any, place: str) -> 
     return cursor
 
 
-def _add_part(assembly: Assembly, cursor: Cursor, part: Any, place: str) -> Cursor:
-    if not isinstance(part, Steps | BuiltFlow) and not callable(part):
+def _add_part(assembly: Assembly, cursor: FlowCursor, part: Any, place: str) -> FlowCursor:
+    if not isinstance(part, BuilderSteps | BuiltFlow) and not callable(part):
         assembly.fault_at(place, NOT_A_PART.fault(value=safe_repr(part)))
         return cursor
     return Draft(TASK, {"body": part}).add(assembly, cursor, place)

@@ -21,11 +21,11 @@ from perdure.model.graph import (
     FAIL,
     REJECT,
     Call,
-    Check,
     DefaultAnswer,
     Escalation,
     JsonSchema,
     OnMissing,
+    OutputCheck,
 )
 from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN
 from perdure.model.payload import from_json, to_json
@@ -209,7 +209,7 @@ def _time(value: Any, name: str) -> str:
 _CHECK_FIELDS = ("schema", "condition", "advisory")
 
 
-def _check(value: Any, name: str) -> Check:
+def _check(value: Any, name: str) -> OutputCheck:
     if not isinstance(value, Mapping):
         raise check.wrong_type(value, name, "an object with schema, condition or both")
     for field in value:
@@ -218,7 +218,7 @@ def _check(value: Any, name: str) -> Check:
     check.flag(is_advisory, "advisory")
     if schema is None and value.get("condition") is None:
         raise InvalidInput(EMPTY_CHECK.fault())
-    return Check(
+    return OutputCheck(
         schema=None if schema is None else _schema(schema, "schema"),
         condition=json_value(value.get("condition"), "condition"),
         is_advisory=is_advisory,
@@ -288,7 +288,7 @@ def _task_name(call: Call) -> str:
     return call.task
 
 
-def _check_to_yaml(stored: Check) -> dict[str, Any]:
+def _check_to_yaml(stored: OutputCheck) -> dict[str, Any]:
     found = {"schema": stored.schema, "condition": stored.condition}
     given = {key: value for key, value in found.items() if value is not None}
     return {**given, "advisory": True} if stored.is_advisory else given

@@ -47,7 +47,7 @@ class Input(Value, omit_defaults=True):
     """A secret of this name instead, which only the worker that executes the node resolves."""
 
 
-class Check(Value, omit_defaults=True):
+class OutputCheck(Value, omit_defaults=True):
     """What an output must be like; looked at by the worker, after success."""
 
     schema: JsonSchema | None = None
@@ -109,7 +109,7 @@ class TaskNode(Value, omit_defaults=True, tag="task"):
     """What follows when a pause comes to its deadline."""
     input_schema: JsonSchema | None = None
     output_schema: JsonSchema | None = None
-    check: Check | None = None
+    check: OutputCheck | None = None
 
     @property
     def is_plain(self) -> bool:

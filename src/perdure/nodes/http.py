@@ -170,7 +170,7 @@ class _Request(Value):
     body: bytes | None
 
 
-class Answer(Value):
+class HttpResponse(Value):
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
@@ -182,7 +182,7 @@ class Answer(Value):
 
 def _answer(
     request: _Request, network: CheckedConnection, tls: ssl.SSLContext | None, body_max: int
-) -> Answer:
+) -> HttpResponse:
     """Send the request, and read the whole answer. ``ConnectionError`` if it is not a whole one."""
     import httpcore
 
@@ -205,7 +205,7 @@ def _answer(
             if len(response.headers) > HEADERS_MAX:
                 raise httpcore.RemoteProtocolError(f"more than {HEADERS_MAX} headers")
             found = tuple((n.decode("latin-1"), v.decode("latin-1")) for n, v in response.headers)
-            answer = Answer(status=response.status, headers=found, body=b"")
+            answer = HttpResponse(status=response.status, headers=found, body=b"")
             has_body = request.method != "HEAD" and response.status not in _WITHOUT_BODY
             if has_body and int(answer.header("content-length") or 0) > body_max:
                 raise too_large
@@ -435,7 +435,7 @@ class HttpFailed(PerdureError):
     """The service could not do it this time: the node's retries decide what follows."""
 
 
-def result_of(answer: Answer, ports: Mapping[str, str], what: str) -> Complete:
+def result_of(answer: HttpResponse, ports: Mapping[str, str], what: str) -> Complete:
     """The node's result. ``what`` is the request, as an error tells it."""
     body, encoding = _body(answer)
     port = ports.get(str(answer.status), ports.get(f"{answer.status // 100}xx"))
@@ -461,7 +461,7 @@ def result_of(answer: Answer, ports: Mapping[str, str], what: str) -> Complete:
     return complete(output, ORDINARY if port in (None, DEFAULT_PORT) else port)
 
 
-def _body(answer: Answer) -> tuple[Any, str]:
+def _body(answer: HttpResponse) -> tuple[Any, str]:
     """The body as JSON, text or base64, and which of these it is."""
     content_type = answer.header("content-type")
     if _JSON.match(content_type):
@@ -480,7 +480,7 @@ def _body(answer: Answer) -> tuple[Any, str]:
     return text, "text"
 
 
-def _retry_after(answer: Answer) -> timedelta | None:
+def _retry_after(answer: HttpResponse) -> timedelta | None:
     """How long the service asks to be left alone; by its own clock, where it names a time."""
     given = answer.header("retry-after").strip()
     if given.isascii() and given.isdecimal() and len(given) < 10:

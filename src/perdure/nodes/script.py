@@ -88,7 +88,7 @@ class Script(NodeType):
             stdin = config.stdin.encode()
         elif config.stdin is not None:
             stdin = to_json(config.stdin, "stdin", OUTPUT_MAX_BYTES)
-        command = Command(
+        command = ScriptCommand(
             argv=tuple(map(_word, config.command)),
             stdin=stdin,
             env=environment({name: _word(value) for name, value in config.env.items()}),
@@ -166,7 +166,7 @@ ZERO_CHARACTER = declare(
 NOT_STARTED = declare("script.not_started", "{command} cannot be started: {reason}")
 
 
-class Command(Value):
+class ScriptCommand(Value):
     argv: tuple[str, ...]
     stdin: bytes
     env: dict[str, str]
@@ -180,16 +180,16 @@ class Command(Value):
         return f"command {cut(self.argv[0])!r}"
 
 
-class Output(Value):
+class ScriptOutput(Value):
     text: str
     is_cut: bool
 
 
-class Ending(Value):
+class ScriptExit(Value):
     exit_code: int
     """Negative: minus the signal that killed it."""
-    stdout: Output
-    stderr: Output
+    stdout: ScriptOutput
+    stderr: ScriptOutput
     is_timed_out: bool
 
 
@@ -201,7 +201,7 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **own}
 
 
-def execute(command: Command, abort: AbortSignal) -> Ending:
+def execute(command: ScriptCommand, abort: AbortSignal) -> ScriptExit:
     """Run it to its end, or end it when its time is over or the attempt is aborted."""
     wakes, wake = socket.socketpair()
     with wakes, wake, selectors.DefaultSelector() as selector:
@@ -215,7 +215,7 @@ class _Running:
 
     def __init__(
         self,
-        command: Command,
+        command: ScriptCommand,
         abort: AbortSignal,
         selector: selectors.BaseSelector,
         wake: socket.socket,
@@ -250,7 +250,7 @@ class _Running:
             fault = NOT_STARTED.fault(command=command.shown, reason=str(error))
             raise Permanent(fault) from error
 
-    def ending(self) -> Ending:
+    def ending(self) -> ScriptExit:
         try:
             self._listen()
             is_over = self._until_exit(self._command.seconds)
@@ -262,7 +262,7 @@ class _Running:
         finally:
             self._clean_up()
         code = self._process.returncode
-        return Ending(
+        return ScriptExit(
             exit_code=-signal.SIGKILL if code is None else code,
             stdout=self._stdout.output(),
             stderr=self._stderr.output(),
@@ -383,7 +383,7 @@ class _Capture:
         else:
             self._kept += data[: self._max - len(self._kept)]
 
-    def output(self) -> Output:
+    def output(self) -> ScriptOutput:
         is_cut = self._total > self._max
         kept = self._kept[-self._max :] if self._keeps_end else self._kept
         text = kept.decode(errors="replace")
@@ -394,4 +394,4 @@ class _Capture:
                 text = f"{mark}\n{last_words(text, len(text) - 1)}"
             else:
                 text = f"{first_words(text, len(text) - 1)}\n{mark}"
-        return Output(text=text, is_cut=is_cut)
+        return ScriptOutput(text=text, is_cut=is_cut)

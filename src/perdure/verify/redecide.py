@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from perdure.diagnostics import Code, declare
 from perdure.engine.decide import decide, fork, submit
-from perdure.engine.decider import Decision, Schedule
+from perdure.engine.decider import Decision, NodeJob
 from perdure.errors import ValueMissing
 from perdure.model import event as events
 from perdure.model.event import Effects, Event, StoredEvent
@@ -71,7 +71,7 @@ class Redecided:
         self.fault: Difference | None = None
         self.opened: dict[str, Opened] = {}
         """The latest wait of each key that has had one."""
-        self.scheduled: dict[str, Schedule] = {}
+        self.scheduled: dict[str, NodeJob] = {}
         """The latest job of each key that has had one."""
 
 

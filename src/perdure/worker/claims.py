@@ -16,7 +16,7 @@ from perdure.model.partition import Partition
 from perdure.model.worker import WorkerSettings, can_run
 from perdure.store.admission import governing_rules
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
-from perdure.worker.code import Code
+from perdure.worker.code import TaskCode
 
 if TYPE_CHECKING:
     from perdure.worker.runner import JobRunner
@@ -32,7 +32,7 @@ T = TypeVar("T")
 class KnownPartitions:
     """Texts of partitions seen, and the claim requests for those this worker can run."""
 
-    def __init__(self, code: Code, settings: WorkerSettings) -> None:
+    def __init__(self, code: TaskCode, settings: WorkerSettings) -> None:
         self._code = code
         self._settings = settings
         self._requests: dict[str, PartitionClaim] = {}

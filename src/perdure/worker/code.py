@@ -23,7 +23,7 @@ from perdure.expr.condition import explain_failure, holds, parse_condition
 from perdure.expr.template import TemplateUse, render, template_names
 from perdure.flows.built import NOT_BUILT, BuiltFlow
 from perdure.forms.schema import faults_of
-from perdure.model.graph import ORDINARY, UNKNOWN_PORT, Call, Check, Graph, LoopNode, TaskNode
+from perdure.model.graph import ORDINARY, UNKNOWN_PORT, Call, Graph, LoopNode, OutputCheck, TaskNode
 from perdure.model.ids import Key
 from perdure.model.job import ClaimedJob
 from perdure.model.partition import Partition
@@ -53,7 +53,7 @@ SECRET_WITHOUT_NAME = declare(
 )
 
 
-class Code:
+class TaskCode:
     """Everything that a worker has code for, and the secrets of that code."""
 
     def __init__(self, tasks: TaskRegistry, flows: FlowCode, secrets: Secrets) -> None:
@@ -229,7 +229,7 @@ def _rules_of_nodes(flow: BuiltFlow) -> dict[str, NodeRules]:
     return rules
 
 
-def _check_faults(check: Check, output: Any) -> list[Fault]:
+def _check_faults(check: OutputCheck, output: Any) -> list[Fault]:
     faults = [] if check.schema is None else faults_of(check.schema, output)
     if check.condition is not None:
         condition = parse_condition(check.condition)

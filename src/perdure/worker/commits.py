@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from perdure.engine.cached_run import CachedRun
-from perdure.engine.decider import Schedule
+from perdure.engine.decider import NodeJob
 from perdure.engine.failures import describe
 from perdure.engine.plan import Plan
 from perdure.engine.runs import Graphs, RunCache, RunEngine, RunKey
@@ -252,7 +252,7 @@ class RunCommits:
             ended = self._job_ended(attempt, outcome, graph)
             plan.settle(attempt.claim, ended, partial(self._may_continue, attempt, graph))
 
-    def _may_continue(self, attempt: Attempt, graph: Graph, schedule: Schedule) -> bool:
+    def _may_continue(self, attempt: Attempt, graph: Graph, schedule: NodeJob) -> bool:
         call = schedule.call
         return self._runner.may_continue(attempt, call.priority, graph.partition_of(call))
 

@@ -128,7 +128,7 @@ class BodyEnded(Value, tag=True):
 FromChild = BodyStarted | ProgressReported | StepRequest | SecretRequest | BodyEnded
 
 
-class _Child:
+class _TaskProcess:
     def __init__(self) -> None:
         from perdure.worker.process_child import main
 
@@ -163,7 +163,7 @@ class Processes:
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self._lock = threading.Lock()
-        self._idle: list[_Child] = []
+        self._idle: list[_TaskProcess] = []
         self._is_closed = False
 
     def start(self, attempt: Attempt) -> ProcessBody:
@@ -192,7 +192,7 @@ class Processes:
     def _converse(self, attempt: Attempt, body: ProcessBody) -> NodeOutcome:
         request = _request_of(attempt)
         steps = attempt.steps()
-        child = self._take_idle() or _Child()
+        child = self._take_idle() or _TaskProcess()
         body.attach(child)
         try:
             child.send(request)
@@ -221,7 +221,7 @@ class Processes:
             child.end()
         return message.outcome
 
-    def _take_idle(self) -> _Child | None:
+    def _take_idle(self) -> _TaskProcess | None:
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
@@ -229,7 +229,7 @@ class Processes:
                     return child
         return None
 
-    def _keep_idle(self, child: _Child) -> bool:
+    def _keep_idle(self, child: _TaskProcess) -> bool:
         with self._lock:
             has_room = not self._is_closed and len(self._idle) < IDLE_MAX
             if has_room:
@@ -245,12 +245,12 @@ class ProcessBody:
     def __init__(self, abort: AbortSignal) -> None:
         self._lock = threading.Lock()
         self._abort = abort
-        self._child: _Child | None = None
+        self._child: _TaskProcess | None = None
         self._is_open = False
         self._is_stopped = False
         abort.on_fire(self._send_stop)
 
-    def attach(self, child: _Child) -> None:
+    def attach(self, child: _TaskProcess) -> None:
         """From now on a stop kills the child."""
         with self._lock:
             self._child = child

@@ -31,7 +31,7 @@ from perdure.model.worker import Renewal, WorkerSettings
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt, StopReason
 from perdure.worker.claims import Claims, KnownPartitions
-from perdure.worker.code import Code
+from perdure.worker.code import TaskCode
 from perdure.worker.commits import Commits, Settled, moves_run
 from perdure.worker.events import AttemptAborting, WorkerEvents
 from perdure.worker.executors import Executors, Threads
@@ -55,7 +55,7 @@ class JobRunner:
     def __init__(
         self,
         store: Store,
-        code: Code,
+        code: TaskCode,
         settings: WorkerSettings,
         worker_id: WorkerId,
         codec: Codec,

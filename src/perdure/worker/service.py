@@ -15,7 +15,7 @@ from perdure.model.hint import Hint, HintType
 from perdure.model.payload import Codec
 from perdure.model.worker import WorkerInfo, WorkerSettings
 from perdure.store.contract import Store
-from perdure.worker.code import Code
+from perdure.worker.code import TaskCode
 from perdure.worker.due_work import DueSchedules, DueWaits
 from perdure.worker.events import WorkerEvents, WorkerStarted, WorkerStopped, WorkerStopping
 from perdure.worker.executors import tell
@@ -37,7 +37,7 @@ class Service:
     def __init__(
         self,
         store: Store,
-        code: Code,
+        code: TaskCode,
         settings: WorkerSettings,
         info: WorkerInfo,
         codec: Codec,

@@ -104,7 +104,7 @@ class Supervisor:
         self._grace = grace
         self._tell = tell
         self._kill_margin = kill_margin
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, _WorkerProcess] = {}
         self._letter: bytes | None = None
         self._stopping = asyncio.Event()
         self._killed = 0
@@ -129,7 +129,7 @@ class Supervisor:
         while not self._stopping.is_set():
             began = clock.monotonic()
             try:
-                child = await _Child.start(number, self._command)
+                child = await _WorkerProcess.start(number, self._command)
             except OSError as error:
                 # Short of memory or processes: the other children must not suffer for it.
                 crashes += 1
@@ -145,7 +145,7 @@ class Supervisor:
                 self._tell(_ended(child, exit_code, delay))
             await set_within(self._stopping, delay.total_seconds())
 
-    async def _ended(self, child: _Child) -> int:
+    async def _ended(self, child: _WorkerProcess) -> int:
         self._children[child.number] = child
         self._tell(ProcessStarted(number=child.number, pid=child.pid))
         if self._letter is not None:
@@ -173,13 +173,13 @@ class Supervisor:
             self._tell(ProcessKilled(number=child.number, pid=child.pid))
 
 
-def _ended(child: _Child, exit_code: int, restart_in: timedelta | None) -> ProcessEnded:
+def _ended(child: _WorkerProcess, exit_code: int, restart_in: timedelta | None) -> ProcessEnded:
     return ProcessEnded(
         number=child.number, pid=child.pid, exit_code=exit_code, restart_in=restart_in
     )
 
 
-class _Child:
+class _WorkerProcess:
     """One process and the writing end of its pipe."""
 
     def __init__(self, number: int, process: asyncio.subprocess.Process, pipe: int) -> None:
@@ -188,7 +188,9 @@ class _Child:
         self._pipe = pipe
 
     @classmethod
-    async def start(cls, number: int, command: Callable[[int, int], Sequence[str]]) -> _Child:
+    async def start(
+        cls, number: int, command: Callable[[int, int], Sequence[str]]
+    ) -> _WorkerProcess:
         theirs, ours = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(

@@ -30,7 +30,7 @@ from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from perdure.tasks.node_type import TaskRegistry
 from perdure.tasks.task import Task
-from perdure.worker.code import Code, FlowCode
+from perdure.worker.code import FlowCode, TaskCode
 from perdure.worker.events import WorkerEvent, WorkerEvents, WorkerStats
 from perdure.worker.processes import check_importable
 from perdure.worker.secrets import Provider, Secrets
@@ -252,7 +252,7 @@ class Worker:
         # Known before the store answers, so that a stop asked for meanwhile is not lost.
         self._service = Service(
             store,
-            Code(self._tasks, self._flows, self._secrets),
+            TaskCode(self._tasks, self._flows, self._secrets),
             self._settings,
             self._info(),
             self._codec,

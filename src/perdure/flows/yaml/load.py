@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from perdure.diagnostics import Fault, Path, declare, near
 from perdure.errors import InvalidFlow, InvalidInput, node_of
 from perdure.flows.analysis import gathering_nodes, in_order
-from perdure.flows.assembly import Assembly, Cursor, End
+from perdure.flows.assembly import Assembly, End, FlowCursor
 from perdure.flows.builder import NAME_RESERVED, cooldown_ms
 from perdure.flows.built import BuiltFlow
 from perdure.flows.check import (
@@ -29,7 +29,7 @@ from perdure.flows.check import (
     check_graph,
     port_fault,
 )
-from perdure.flows.nodes import UNNAMED, Draft, RouteStep, Step, anything
+from perdure.flows.nodes import UNNAMED, BuilderStep, Draft, RouteStep, anything
 from perdure.flows.options import (
     APPROVAL,
     FORMS,
@@ -416,11 +416,11 @@ class _Loading:
     def _add(self, node: _Node) -> None:
         step = self._step(node) if node.type else None
         place = self._document.line_of(node.path)
-        (step or self._stand_in(node)).add(self._assembly, Cursor(), place)
+        (step or self._stand_in(node)).add(self._assembly, FlowCursor(), place)
         if step is None or not node.is_whole:
             self._assembly.unread(node.id, node.data.get("inputs", ()))
 
-    def _step(self, node: _Node) -> Step | None:
+    def _step(self, node: _Node) -> BuilderStep | None:
         """What the builder would be told; None if that cannot be said.
 
         Then all that is wrong with its options is noted, for nothing else reads them.
@@ -492,7 +492,7 @@ class _Loading:
 
     def _node_type_step(
         self, node: _Node, node_type: NodeType, given: dict[str, Any], wrong: set[str]
-    ) -> Step:
+    ) -> BuilderStep:
         named = {given.get("on_error"), given.get("on_timeout")}
         followed = [key for key in _keys_of_next(node.data.get("next")) if key not in named]
         config = node_type.followed_by(given.get("config"), followed)
@@ -523,7 +523,7 @@ class _Loading:
             path = (*node.path, *place, *at_option(fault, "", str(place[-1])).where[1:])
             self._fault(fault, path, node.id)
 
-    def _stand_in(self, node: _Node) -> Step:
+    def _stand_in(self, node: _Node) -> BuilderStep:
         """Something with all ports that anybody speaks of."""
         used = dict.fromkeys(self._used_ports.get(node.id, ()))
         if node.type == ROUTE.type:
@@ -623,17 +623,17 @@ class _Loading:
             if node.data.get("gathers") and not gathers:
                 self._fault(INPUTS_GATHER.fault(), (*node.path, "gathers"), node.id)
             made = replace(made, gathers=gathers)
-            self._assembly.add(made, Cursor(tuple(ends)), gathers=gathers)
+            self._assembly.add(made, FlowCursor(tuple(ends)), gathers=gathers)
             return
         if len(ends) > 1 and not node.data.get("inputs"):
             self._assembly.merge(node.id)
-        self._assembly.add(made, Cursor(tuple(ends)))
+        self._assembly.add(made, FlowCursor(tuple(ends)))
 
     # The result
 
     def _built(self) -> BuiltFlow:
         gathers = self._data.get("gathers")
-        cursor = Cursor(fork="the flow" if gathers is True else "")
+        cursor = FlowCursor(fork="the flow" if gathers is True else "")
         on_failure: OnFailure = "finish" if self._data.get("on_failure") == "finish" else "stop"
         flow = self._assembly.build(cursor, on_failure, self._cooldown_ms())
         for fault in self._assembly.faults:

@@ -163,7 +163,7 @@ _ESCAPES = re.compile(r"\\u([dD][89abAB]..)\\u([dD][c-fC-F]..)|\\.", re.DOTALL)
 
 def read_yaml(text: str, file: str = "") -> Document:
     """The data of a file; ``InvalidFlow`` with all lines that cannot be read."""
-    reading = _Reading(file)
+    reading = _YamlReader(file)
     if len(text) > TEXT_MAX:
         raise reading.refusal(None, TOO_LONG.fault(most=TEXT_MAX))
     reading.events = _events(text, reading)
@@ -188,7 +188,7 @@ def _joined(escape: re.Match[str]) -> str:
         return escape[0]
 
 
-def _events(text: str, reading: _Reading) -> Iterator[Any]:
+def _events(text: str, reading: _YamlReader) -> Iterator[Any]:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -219,7 +219,7 @@ class _Anchored(NamedTuple):
     """How deep it is nested."""
 
 
-class _Reading:
+class _YamlReader:
     def __init__(self, file: str) -> None:
         self.events: Iterator[Any] = iter(())
         self.marks: dict[Path, Mark] = {}
