@@ -32,7 +32,7 @@ from perdure.model.schedule import (
 )
 from perdure.model.trigger import CancelRun
 from perdure.model.value import Value
-from perdure.store.lifecycle import Operation
+from perdure.store.lifecycle import Transition
 
 UNREADABLE_INPUT = declare(
     "schedule.unreadable_input",
@@ -164,7 +164,9 @@ class ScheduleTicker:
                 # Runs that it started are cancelled by whoever sees to its waits.
                 await self._runs.apply(schedule.namespace, replaced.run, asked)
         elif replaced.job is not None:
-            await self._store.admin.change_jobs(Operation.ABORT, schedule.namespace, [replaced.job])
+            await self._store.admin.change_jobs(
+                Transition.ABORT, schedule.namespace, [replaced.job]
+            )
 
 
 def renewed(schedule: Schedule) -> Schedule:
