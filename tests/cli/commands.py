@@ -45,3 +45,12 @@ class Answer:
     def rows(self) -> list[list[str]]:
         """A printed table, heads first."""
         return [line.split() for line in self.out.splitlines()]
+
+
+def assert_refused(answer: Answer, exit_code: int, *words: str) -> None:
+    """One line on stderr, with these words in it."""
+    assert answer.exit_code == exit_code, answer
+    assert answer.out == ""
+    [line] = answer.error.splitlines()
+    assert line.startswith("perdure: ")
+    assert all(word in line for word in words), line

@@ -1,23 +1,44 @@
-"""What holds for every command: help, JSON, and errors in one line with the documented code."""
+"""What holds for every command: help, JSON, options in advice, and how soon help comes."""
 
 from __future__ import annotations
 
+import ast
 import json
+import os
+import shlex
+import subprocess
+import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from perdure import Client
 from perdure.cli.app import ALIASES, SUMMARIES, command_named
+from perdure.cli.command import options_of
+from perdure.cli.renderer import cli_command
+from perdure.diagnostics import Action
 from perdure.operations.catalog import OPERATIONS
-from tests.cli.commands import Commands
-from tests.cli.test_errors import assert_told
+from tests.architecture.source_tree import SRC
+from tests.cli import sample_flows
+from tests.cli.commands import Commands, assert_refused
+from tests.docs.acting import command_named as parse_command
 
 MODULE = "tests.cli.sample_flows"
+
+
 NOBODY = "postgresql://nobody:secret@127.0.0.1:1/none"
+
+
 ON_THEIR_OWN = {"worker", "dev"}
+
+
 """They start processes and take over the log; their own tests start them as such."""
 
+
 READS_FIRST = {"flows validate", "store import"}
+
+
 """They say what is wrong with their file before they ask for the store."""
 
 
@@ -27,6 +48,8 @@ def words_of(name: str) -> str:
 
 
 NAMES = {words_of(name): name for name in SUMMARIES} | ALIASES
+
+
 COMMANDS: dict[str, Any] = {words: command_named(name) for words, name in NAMES.items()}
 
 
@@ -50,7 +73,7 @@ def those_that_take(*metavars: str) -> list[str]:
     return [name for name, command in COMMANDS.items() if first(command) in metavars]
 
 
-def options_of(name: str) -> set[str]:
+def option_names(name: str) -> set[str]:
     return {text for each in COMMANDS[name].params for text in each.opts}
 
 
@@ -62,100 +85,278 @@ NOT_ON_THE_COMMAND_LINE = {
 }
 
 
-def test_every_operation_is_a_command_with_the_same_summary():
-    left_out = NOT_ON_THE_COMMAND_LINE
-    declared = {name: each.summary for name, each in OPERATIONS.items() if name not in left_out}
+class TestEveryCommand:
+    """What holds for every command: help, JSON, and errors in one line with the documented code."""
 
-    assert {name: SUMMARIES.get(name) for name in declared} == declared
-    assert left_out.keys() <= OPERATIONS.keys()
+    def test_every_operation_is_a_command_with_the_same_summary(self):
+        left_out = NOT_ON_THE_COMMAND_LINE
+        declared = {name: each.summary for name, each in OPERATIONS.items() if name not in left_out}
+
+        assert {name: SUMMARIES.get(name) for name in declared} == declared
+        assert left_out.keys() <= OPERATIONS.keys()
+
+    def test_aliases_are_declared_of_operations_and_commands(self):
+        assert set(ALIASES.values()) <= SUMMARIES.keys()
+
+    @pytest.mark.parametrize("name", SUMMARIES)
+    def test_the_help_of_a_command_begins_with_its_summary(self, name):
+        assert (command_named(name).help or "").split("\n\n")[0] == SUMMARIES[name]
+
+    @pytest.mark.parametrize("name", SUMMARIES)
+    def test_a_summary_is_short(self, name):
+        assert len(SUMMARIES[name].split()) < 10
+
+    def test_every_command_gives_json(self):
+        assert [name for name in COMMANDS if "--json" not in option_names(name)] == []
+
+    @pytest.mark.parametrize(
+        "name", [*those_that_take("ID", "ID..."), "schedules get", "schedules pause"]
+    )
+    def test_an_unknown_id_is_refused_with_1(self, name, client, perdure):
+        client.open()
+
+        assert_refused(perdure(*arguments_of(name)), 1, "nope")
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            each
+            for each in those_that_take("FLOW", "MODULE[:FLOW]", "MODULE[:NAME]", "MODULE:TASK")
+            if each not in ON_THEIR_OWN
+        ],
+    )
+    def test_an_unknown_module_is_bad_usage(self, name, client, perdure):
+        client.open()
+
+        assert_refused(perdure(*arguments_of(name)), 2, "module 'nope' not found")
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            each
+            for each in COMMANDS
+            if "--store" in option_names(each)
+            if each not in ON_THEIR_OWN | READS_FIRST | {"doctor", "store health"}
+        ],
+    )
+    def test_a_store_that_cannot_be_reached_is_3(self, name, tmp_path, monkeypatch):
+        """For a doctor it is what was looked for: told on stdout, with the same exit code."""
+        monkeypatch.chdir(tmp_path)
+        arguments = arguments_of(name)
+        if name in those_that_take("FLOW", "MODULE[:FLOW]", "MODULE[:NAME]"):
+            arguments = [*name.split(), f"{MODULE}:orders"]
+        if name in those_that_take("MODULE:TASK"):
+            arguments = [*name.split(), f"{MODULE}:pack", "1"]
+        if name == "schedules save":
+            arguments = [*name.split(), "nightly", f"{MODULE}:orders", "--every", "1h"]
+        if name == "flows list":
+            arguments = name.split()
+
+        answer = Commands(NOBODY)(*arguments)
+
+        assert_refused(answer, 3, "cannot open the store", "Is the server running")
+        assert "secret" not in answer.error
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_an_unknown_option_is_bad_usage(self, name):
+        answer = Commands(None)(*name.split(), "--colour")
+
+        assert_refused(answer, 2, "unknown option --colour", f"See perdure {name} --help")
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_bad_usage_is_json_where_json_is_asked_for(self, name):
+        answer = Commands(None)(*name.split(), "--json", "--colour")
+
+        assert (answer.exit_code, answer.out) == (2, "")
+        error = json.loads(answer.error)["error"]
+        assert (error["code"], error["args"]["name"]) == ("cli.unknown_option", "--colour")
+        assert error["actions"] == []
+
+    @pytest.mark.parametrize("name", ["jobz", "runs gte"])
+    def test_an_unknown_command_is_bad_usage_with_the_nearest_names(self, name):
+        assert_refused(
+            Commands(None)(*name.split()), 2, "unknown command", "did you mean", "--help"
+        )
 
 
-def test_aliases_are_declared_of_operations_and_commands():
-    assert set(ALIASES.values()) <= SUMMARIES.keys()
+SECRET = "hunter2"
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
-def test_the_help_of_a_command_begins_with_its_summary(name):
-    assert (command_named(name).help or "").split("\n\n")[0] == SUMMARIES[name]
+PARSED = [
+    Action("approvals.decide", {"id": "r:a", "decision": "approve", "roles": ("x",)}, ("by",)),
+    Action("approvals.get", {"id": "r:a"}),
+    Action("jobs.enable", {"id": "j"}),
+    Action("jobs.explain", {"id": "j"}),
+    Action("jobs.list", {"status": "dead", "namespace": "n"}),
+    Action("jobs.resume", {"id": "j"}),
+    Action("jobs.retry", {"id": "j"}),
+    Action("queues.resume", {"name": "mail", "namespace": "n"}),
+    Action("runs.cancel", {"id": "r", "namespace": "n"}),
+    Action("runs.explain", {"id": "r"}),
+    Action("runs.fork", {"id": "r"}, ("after",)),
+    Action("runs.migrate", {"id": "r"}, ("to",)),
+    Action("runs.report", {"id": "r", "node": "a", "status": "completed"}, ("result",)),
+    Action("runs.resume", {"id": "r"}),
+    Action("runs.retry", {"id": "r", "namespace": "n"}),
+    Action("runs.signal", {"id": "r", "name": "go"}, ("payload",)),
+    Action("worker.run", {"queues": ("a", "b"), "tags": ("x",), "namespace": "n"}, ("module",)),
+]
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
-def test_a_summary_is_short(name):
-    assert len(SUMMARIES[name].split()) < 10
+class TestAdvisedOptions:
+    """The options in advised commands: they lead to the same store, and tell no password."""
+
+    @pytest.mark.parametrize(
+        "store, told",
+        [
+            ("postgresql://ann@db/work", " --store postgresql://ann@db/work"),
+            (f"postgresql://ann:{SECRET}@db/work", " --store 'postgresql://ann:***@db/work'"),
+            (
+                f"postgresql://db/work?password={SECRET}",
+                " --store 'postgresql://db/work?password=***'",
+            ),
+        ],
+    )
+    def test_a_password_is_left_to_the_reader(self, store, told, monkeypatch):
+        monkeypatch.delenv("PERDURE_STORE", raising=False)
+
+        assert options_of(store, "default") == told
+
+    def test_no_command_tells_the_password_of_its_store(
+        self,
+        postgres_url,
+    ):
+        secret = urlsplit(postgres_url).password
+        assert secret
+        with Client(postgres_url) as client:
+            client.queues.pause("mail")
+            client.submit(sample_flows.orders, 5, id="order-5")
+            client.submit(sample_flows.orders, 5, id="order-6")
+            client.runs.cancel("order-6")
+
+        asked = [["doctor"], ["explain", "order-5"], ["runs", "watch", "order-6"]]
+        for words in [*asked, *([*words, "--json"] for words in asked)]:
+            shown = Commands(None)(*words, "--store", postgres_url)
+            assert shown.out, shown
+            assert f":{secret}@" not in shown.out + shown.error, words
+            if words in asked:
+                assert ":***@" in shown.out + shown.error, words
+
+    @pytest.mark.parametrize("action", PARSED, ids=lambda action: action.operation)
+    def test_every_command_that_findings_advise_is_understood(self, action):
+        program, *words = shlex.split(cli_command(action, " --store sqlite:///work.db"))
+        command, rest = parse_command(words)
+
+        assert program == "perdure"
+        assert command.make_context("perdure", rest)
+
+    def test_no_action_of_a_finding_is_left_out(self):
+        advised = {
+            node.args[0].value
+            for name in ("explain", "health")
+            for node in ast.walk(
+                ast.parse((SRC / "operations" / "insight" / f"{name}.py").read_text())
+            )
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Action"
+            if isinstance(node.args[0], ast.Constant)
+        }
+
+        assert advised <= {each.operation for each in PARSED}
 
 
-def test_every_command_gives_json():
-    assert [name for name in COMMANDS if "--json" not in options_of(name)] == []
+HEAVY = [
+    "asyncio",
+    "asyncpg",
+    "jsonschema",
+    "msgspec",
+    "perdure.client",
+    "perdure.public",
+    "perdure.store",
+    "perdure.verify",
+    "perdure.worker",
+    "rich",
+    "sqlite3",
+    "yaml",
+]
 
 
-@pytest.mark.parametrize(
-    "name", [*those_that_take("ID", "ID..."), "schedules get", "schedules pause"]
-)
-def test_an_unknown_id_is_refused_with_1(name, client, perdure):
-    client.open()
-
-    assert_told(perdure(*arguments_of(name)), 1, "nope")
+def run_python(program: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        each
-        for each in those_that_take("FLOW", "MODULE[:FLOW]", "MODULE[:NAME]", "MODULE:TASK")
-        if each not in ON_THEIR_OWN
-    ],
-)
-def test_an_unknown_module_is_bad_usage(name, client, perdure):
-    client.open()
+def seconds_for(program: str, *arguments: str, goal: float = 0.0) -> float:
+    """Of a processor, the best of some, until one is good enough: others only add to it."""
+    environment = {**os.environ}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as it is for users from the second time on
 
-    assert_told(perdure(*arguments_of(name)), 2, "module 'nope' not found")
+    def once() -> float:
+        command = [sys.executable, "-c", program, *arguments]
+        child = os.posix_spawn(
+            sys.executable,
+            command,
+            environment,
+            file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
+        )
+        _, status, used = os.wait4(child, 0)
+        assert status == 0
+        return used.ru_utime + used.ru_stime
 
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        each
-        for each in COMMANDS
-        if "--store" in options_of(each)
-        if each not in ON_THEIR_OWN | READS_FIRST | {"doctor", "store health"}
-    ],
-)
-def test_a_store_that_cannot_be_reached_is_3(name, tmp_path, monkeypatch):
-    """For a doctor it is what was looked for: told on stdout, with the same exit code."""
-    monkeypatch.chdir(tmp_path)
-    arguments = arguments_of(name)
-    if name in those_that_take("FLOW", "MODULE[:FLOW]", "MODULE[:NAME]"):
-        arguments = [*name.split(), f"{MODULE}:orders"]
-    if name in those_that_take("MODULE:TASK"):
-        arguments = [*name.split(), f"{MODULE}:pack", "1"]
-    if name == "schedules save":
-        arguments = [*name.split(), "nightly", f"{MODULE}:orders", "--every", "1h"]
-    if name == "flows list":
-        arguments = name.split()
-
-    answer = Commands(NOBODY)(*arguments)
-
-    assert_told(answer, 3, "cannot open the store", "Is the server running")
-    assert "secret" not in answer.error
+    once()
+    best = once()
+    for _ in range(TRIES_MAX):
+        if best < goal:
+            break
+        best = min(best, once())
+    return best
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_an_unknown_option_is_bad_usage(name):
-    answer = Commands(None)(*name.split(), "--colour")
-
-    assert_told(answer, 2, "unknown option --colour", f"See perdure {name} --help")
+TRIES_MAX = 8
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_bad_usage_is_json_where_json_is_asked_for(name):
-    answer = Commands(None)(*name.split(), "--json", "--colour")
-
-    assert (answer.exit_code, answer.out) == (2, "")
-    error = json.loads(answer.error)["error"]
-    assert (error["code"], error["args"]["name"]) == ("cli.unknown_option", "--colour")
-    assert error["actions"] == []
+HELP = "from perdure.cli import main; main()"
 
 
-@pytest.mark.parametrize("name", ["jobz", "runs gte"])
-def test_an_unknown_command_is_bad_usage_with_the_nearest_names(name):
-    assert_told(Commands(None)(*name.split()), 2, "unknown command", "did you mean", "--help")
+class TestStartup:
+    """Help comes at once: nothing is loaded for it but what reads the command."""
+
+    def test_help_loads_nothing_that_only_commands_need(self):
+        program = (
+            "import atexit, sys\n"
+            f"heavy = {HEAVY}\n"
+            "told = lambda: print('LOADED', [name for name in heavy if name in sys.modules])\n"
+            f"atexit.register(told)\n{HELP}\n"
+        )
+
+        assert run_python(program, "--help").splitlines()[-1] == "LOADED []"
+
+    def test_help_takes_a_fifth_of_a_second(self):
+        assert seconds_for(HELP, "--help", goal=0.2) < 0.2
+
+    def test_help_takes_little_longer_than_to_load_click(self):
+        most = 2.5 * seconds_for("import click")
+
+        assert seconds_for(HELP, "--help", goal=most) < most
+
+    def test_completing_a_command_loads_none_of_them(self):
+        asked = {"_PERDURE_COMPLETE": "zsh_complete", "COMP_WORDS": "perdure do", "COMP_CWORD": "1"}
+        program = (
+            "import atexit, os, sys\n"
+            f"os.environ |= {asked}\n"
+            "told = lambda: print('LOADED', [m for m in sys.modules if 'perdure.cli.' in m])\n"
+            f"atexit.register(told)\n{HELP}\n"
+        )
+
+        *completed, loaded = run_python(program).splitlines()
+        assert any("doctor" in line for line in completed)
+        assert "perdure.cli.app" in loaded
+        assert "perdure.cli.commands" not in loaded
+
+    def test_parts_of_the_library_can_be_imported_first(self):
+        program = (
+            "import perdure.worker.worker, perdure\n"
+            "from perdure import Client, clock\n"
+            "print(perdure.model.__name__, hasattr(perdure, 'nonsense'), 'Flow' in dir(perdure))\n"
+        )
+
+        assert run_python(program) == "perdure.model False True\n"

@@ -11,19 +11,23 @@ from pathlib import Path
 import pytest
 
 from perdure import Client
-from perdure.cli.output import EXIT_CODES, ExitCode
+from perdure.cli.output import EXIT_CODES, ExitCode, error_line, exit_code_of
+from perdure.cli.renderer import _OPTIONS, CliRenderer
+from perdure.diagnostics import Action, declare
+from perdure.errors import (
+    Conflict,
+    InvalidFlow,
+    InvalidStoreUrl,
+    NotDecider,
+    NotFound,
+    RunEnded,
+    StoreError,
+    UnknownTask,
+)
 from tests.cli import sample_flows
-from tests.cli.commands import Answer, Commands
+from tests.cli.commands import Commands, assert_refused
 from tests.cli.processes import run_cli
-
-
-def assert_told(answer: Answer, exit_code: int, *words: str) -> None:
-    """One line on stderr, with these words in it."""
-    assert answer.exit_code == exit_code, answer
-    assert answer.out == ""
-    [line] = answer.error.splitlines()
-    assert line.startswith("perdure: ")
-    assert all(word in line for word in words), line
+from tests.cli.test_command_tree import COMMANDS, option_names
 
 
 class TestJson:
@@ -52,7 +56,7 @@ class TestJson:
     def test_of_one_command_does_not_outlast_it(self, perdure, client):
         perdure("runs", "get", "nope", "--json")
 
-        assert_told(perdure("runs", "get", "nope"), 1, "run 'nope' not found")
+        assert_refused(perdure("runs", "get", "nope"), 1, "run 'nope' not found")
 
     def test_suggests_commands(self, perdure, client):
         client.submit(sample_flows.orders, 5, id="order-5")
@@ -74,12 +78,12 @@ class TestExitCodes:
 
     def test_a_job_that_is_not_there_is_refused_with_1(self, perdure, client):
         for command in ("get", "retry", "cancel", "watch"):
-            assert_told(perdure("jobs", command, "nope"), 1, "job 'nope' not found")
+            assert_refused(perdure("jobs", command, "nope"), 1, "job 'nope' not found")
 
     def test_a_missing_store_is_bad_usage(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
 
-        assert_told(
+        assert_refused(
             Commands(None)("queues", "list"),
             2,
             "--store URL",
@@ -96,15 +100,15 @@ class TestExitCodes:
 
     @pytest.mark.parametrize("url", ["mysql://host/db", "work.db", "sqlite://work.db"])
     def test_a_wrong_url_is_bad_usage(self, url):
-        assert_told(Commands(url)("queues", "list"), 2, url, "sqlite:///")
+        assert_refused(Commands(url)("queues", "list"), 2, url, "sqlite:///")
 
     def test_memory_cannot_be_looked_into(self):
-        assert_told(Commands("memory://x")("queues", "list"), 2, "one process")
+        assert_refused(Commands("memory://x")("queues", "list"), 2, "one process")
 
     def test_an_unreachable_server_is_3(self):
         answer = Commands("postgresql://nobody:secret@127.0.0.1:1/none")("queues", "list")
 
-        assert_told(answer, 3, "cannot open the store", "Is the server running")
+        assert_refused(answer, 3, "cannot open the store", "Is the server running")
         assert "secret" not in answer.error
 
     @pytest.mark.parametrize(
@@ -123,28 +127,28 @@ class TestExitCodes:
             Commands(url)("queues", "list"),
             Commands(None)("queues", "list", "--store", url),
         ):
-            assert_told(answer, answer.exit_code, "***")
+            assert_refused(answer, answer.exit_code, "***")
             assert answer.exit_code > 1
             assert "hunter2" not in answer.error
 
     def test_a_missing_file_is_3_and_is_not_created(self, tmp_path):
         file = tmp_path / "typo.db"
 
-        assert_told(Commands(f"sqlite:///{file}")("queues", "list"), 3, "no file", "typo.db")
+        assert_refused(Commands(f"sqlite:///{file}")("queues", "list"), 3, "no file", "typo.db")
         assert not file.exists()
 
     @pytest.mark.parametrize("command", ["run", "submit"])
     def test_a_flow_that_is_not_there_makes_no_store(self, command, tmp_path):
         file = tmp_path / "new.db"
 
-        assert_told(Commands(f"sqlite:///{file}")(command, "nope"), 2, "module 'nope' not found")
+        assert_refused(Commands(f"sqlite:///{file}")(command, "nope"), 2, "module 'nope' not found")
         assert not file.exists()
 
     def test_a_file_of_another_kind_is_3(self, tmp_path):
         file = tmp_path / "notes.txt"
         file.write_text("dear diary " * 1000)
 
-        assert_told(Commands(f"sqlite:///{file}")("queues", "list"), 3, "notes.txt")
+        assert_refused(Commands(f"sqlite:///{file}")("queues", "list"), 3, "notes.txt")
 
     def test_bad_options_are_bad_usage(self, perdure, client):
         client.open()
@@ -154,7 +158,7 @@ class TestExitCodes:
             assert "Traceback" not in answer.error
 
     def test_a_namespace_that_is_no_name_is_bad_usage(self, perdure, client):
-        assert_told(perdure("queues", "list", "--namespace", ""), 2, "namespace")
+        assert_refused(perdure("queues", "list", "--namespace", ""), 2, "namespace")
 
 
 class TestBadUsage:
@@ -179,7 +183,7 @@ class TestBadUsage:
         assert (error["code"], error["args"].get("name"), error["actions"]) == (code, name, [])
 
     def test_is_text_where_json_is_an_argument(self, perdure):
-        assert_told(perdure("jobs", "get", "a", "b", "--", "--json"), 2, "extra argument")
+        assert_refused(perdure("jobs", "get", "a", "b", "--", "--json"), 2, "extra argument")
 
     @pytest.mark.parametrize(
         "words, name",
@@ -192,26 +196,26 @@ class TestBadUsage:
     def test_of_an_argument_names_it_as_the_command_does(self, words, name, perdure, client):
         client.open()
 
-        assert_told(perdure(*words), 2, f"perdure: {name} must be")
+        assert_refused(perdure(*words), 2, f"perdure: {name} must be")
 
 
 class TestOptions:
     def test_a_value_that_is_none_of_those_there_are(self, perdure):
         told = perdure("runs", "list", "--status", "bogus")
 
-        assert_told(told, 2, "--status must be one of 'running'", "(got 'bogus')")
+        assert_refused(told, 2, "--status must be one of 'running'", "(got 'bogus')")
 
     @pytest.mark.parametrize("before", [[], ["runs"]])
     def test_of_a_command_that_stand_before_it(self, before, perdure):
         told = perdure(*before, "--store", "sqlite:///work.db", "list")
 
         path = " ".join(["perdure", *before])
-        assert_told(told, 2, f"--store goes after the command. Write {path} COMMAND --store")
+        assert_refused(told, 2, f"--store goes after the command. Write {path} COMMAND --store")
 
     def test_an_id_of_no_approval_is_quoted_once(self, perdure, client):
         client.open()
 
-        assert_told(
+        assert_refused(
             perdure("approvals", "get", "nope"),
             1,
             "approval 'nope' not found: the id of an approval is RUN:NODE",
@@ -241,21 +245,8 @@ class TestOutput:
         client.open()
         monkeypatch.chdir(tmp_path)
 
-        assert_told(perdure("store", "export", "-"), 2, "needs a file, not stdout")
+        assert_refused(perdure("store", "export", "-"), 2, "needs a file, not stdout")
         assert not Path("-").exists()
-
-
-def test_the_package_runs_as_a_program(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "perdure", "--version"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert (done.returncode, done.stdout.split()[0]) == (0, "perdure")
 
 
 class TestHelp:
@@ -270,3 +261,86 @@ class TestHelp:
 
     def test_says_its_version(self, tmp_path):
         assert run_cli("--version", cwd=tmp_path).stdout.startswith("perdure 0.")
+
+
+class TestNoTraceback:
+    """Expected errors: one line that names the thing, an exit code, no traceback."""
+
+    def test_the_package_runs_as_a_program(self, tmp_path):
+        done = subprocess.run(
+            [sys.executable, "-m", "perdure", "--version"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+        assert (done.returncode, done.stdout.split()[0]) == (0, "perdure")
+
+
+TOO_DEEP = declare("test.too_deep", "too deep")
+
+
+class TestRenderer:
+    """Errors in the words of the command line: options, commands, one line."""
+
+    def test_parameters_are_options(self):
+        error = NotDecider(approval_id="o:ask", by="eve", deciders=("ann",))
+
+        assert error_line(error, CliRenderer()).endswith(
+            "with --by, and in which roles with --role"
+        )
+
+    def test_parameters_without_an_option_are_those_of_the_application(self):
+        assert error_line(UnknownTask(name="mail"), CliRenderer()).endswith(
+            "Pass the task in tasks=..."
+        )
+
+    def test_every_option_exists(self):
+        existing = set().union(*map(option_names, COMMANDS))
+
+        assert set(_OPTIONS.values()) <= existing
+
+    def test_actions_are_commands_on_the_same_store(self):
+        assert (
+            CliRenderer(" --store b.db").action(Action("runs.retry", {"id": "a b"}))
+            == "perdure runs retry 'a b' --store b.db"
+        )
+
+    def test_faults_are_on_one_line(self):
+        error = InvalidFlow(TOO_DEEP.fault(("a", 1)), TOO_DEEP.fault(("b",)), flow="ship")
+
+        assert (
+            error_line(error, CliRenderer())
+            == "flow 'ship' cannot be built: a.1: too deep; too deep"
+        )
+
+    def test_messages_of_several_lines_are_joined(self):
+        assert error_line(StoreError("disk full\n\tat 3"), CliRenderer()) == "disk full at 3"
+
+    @pytest.mark.parametrize(
+        "error, code",
+        [
+            (UnknownTask(name="mail"), ExitCode.USAGE),
+            (InvalidStoreUrl(url="x", reason="y"), ExitCode.USAGE),
+            (StoreError("x"), ExitCode.STORE),
+            (NotFound("x"), ExitCode.REFUSED),
+            (Conflict("x"), ExitCode.REFUSED),
+            (RunEnded(run_id="r", operation="pause", status="failed"), ExitCode.REFUSED),
+        ],
+    )
+    def test_the_base_of_an_error_decides_the_exit_code(self, error, code):
+        assert exit_code_of(error) is code
+
+    @pytest.mark.parametrize("command", [["runs", "cancel", "a"], ["signal", "a", "approval"]])
+    def test_a_command_suggests_others_on_its_store(self, command, url, client):
+        client.submit(sample_flows.orders, 5, id="a")
+        client.runs.cancel("a")
+
+        done = Commands(None)(*command, "--store", url)
+
+        assert done.exit_code == 1
+        assert (
+            f"perdure runs retry a --store {url} or perdure runs fork a --after NODE" in done.error
+        )

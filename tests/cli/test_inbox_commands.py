@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import getpass
+import re
 from typing import Any
 
 import pytest
 
 from perdure import Client, Flow
-from tests.cli.test_errors import assert_told
+from perdure.cli.views.forms import FormAsking, given_fields, understood
+from perdure.errors import InvalidInput
+from perdure.forms.schema import NOT_JSON_VALUE, REQUIRED
+from tests.cli.commands import assert_refused
+from tests.cli.keyboard import Keyboard
+from tests.support.refusal import refused
 
 FORM: dict[str, Any] = {
     "type": "object",
@@ -27,8 +33,14 @@ def approving(name: str, **options: Any) -> Any:
 
 
 refunds = approving("refunds", message="Please look.", deciders=["finance"])
+
+
 paying = approving("paying", form=FORM)
+
+
 several = approving("several", policy={"at_least": 2})
+
+
 ORDER = {"id": 7, "amount": 120}
 
 
@@ -214,7 +226,7 @@ class TestDecide:
     def test_without_a_decision_says_which_there_are(self, perdure):
         done = perdure("decide", "order-7:review")
 
-        assert_told(done, 2, "order-7:review", "'approve' or 'reject'")
+        assert_refused(done, 2, "order-7:review", "'approve' or 'reject'")
 
     @pytest.mark.usefixtures("asked")
     def test_is_refused_to_who_may_not(self, perdure):
@@ -240,3 +252,249 @@ class TestDecide:
 
         assert done.out == "order-9:review is open: 1 answer, needs 2 that agree\n"
         assert perdure("inbox").rows[1][-2:] == ["1/2", "several"]
+
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+@pytest.fixture
+def form_asked(client: Client) -> Client:
+    client.submit(paying, ORDER, id="order-8")
+    return client
+
+
+class TestDecideAtATerminal:
+    """``perdure decide`` at a terminal: it shows what is asked, and asks for what is missing."""
+
+    @pytest.mark.parametrize("columns", [40, 160])
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ["inbox"],
+            ["approvals", "get", "order-8:review"],
+            ["waits", "list"],
+            ["runs", "lineage", "order-8"],
+        ],
+    )
+    @pytest.mark.usefixtures("asked")
+    def test_what_is_shown_fits_the_terminal(self, url, columns, command):
+        with Keyboard(columns, *command, "--store", url) as keyboard:
+            lines = _ESCAPES.sub("", keyboard.rest()).splitlines()
+
+        assert keyboard.exit_code == 0
+        assert [line for line in lines if len(line) > columns] == []
+        assert any("order-8" in line or line.startswith("review") for line in lines)
+
+    def test_asks_for_the_decision_and_every_field_until_they_fit(self, url, form_asked):
+        with Keyboard(60, "decide", "order-8:review", "--store", url) as keyboard:
+            keyboard.answer("Decision (approve, reject): ", "maybe")
+            keyboard.answer("Decision (approve, reject): ", "approve")
+            keyboard.answer("amount (whole number) [120]: ", "0")
+            keyboard.answer("paid (y/n, may be empty): ", "y")
+            keyboard.answer("reason (may be empty): ", "")
+            keyboard.answer("amount (whole number) [0]: ", "90")
+            written = keyboard.rest()
+
+        assert "order-8:review is decided: approve" in written
+        shown = _ESCAPES.sub("", keyboard.written)
+        assert shown.startswith("Refund 7?\n")
+        assert "choose one of approve, reject" in shown
+        assert "amount: " in shown
+        assert [len(line) > 60 for line in shown.splitlines()].count(True) == 0
+        [answer] = form_asked.approvals.get("order-8:review").answers
+        assert answer.data == {"amount": 90, "paid": True}
+
+    def test_asks_why_something_is_rejected_and_for_no_fields(self, url, form_asked):
+        with Keyboard(80, "decide", "order-8:review", "--store", url, "--by", "ann") as keyboard:
+            keyboard.answer("Decision (approve, reject): ", "2")
+            keyboard.answer("Why (may be empty): ", "too much")
+            written = keyboard.rest()
+
+        assert "order-8:review is decided: reject" in written
+        [answer] = form_asked.approvals.get("order-8:review").answers
+        assert (answer.by, answer.note, answer.data) == ("ann", "too much", None)
+
+    def test_decides_nothing_when_the_person_leaves(self, url, form_asked):
+        with Keyboard(80, "decide", "order-8:review", "approve", "--store", url) as keyboard:
+            keyboard.expect("amount (whole number) [120]: ")
+            keyboard.leave()
+            written = keyboard.rest()
+
+        assert keyboard.exit_code == 130
+        assert "nothing was decided" in written
+        assert form_asked.approvals.get("order-8:review").is_open
+
+    def test_asks_nothing_where_nothing_is_missing(self, url, client):
+        client.submit(refunds, ORDER, id="order-7")
+
+        with Keyboard(
+            80, "decide", "order-7:review", "approve", "--role", "finance", "--store", url
+        ) as keyboard:
+            written = keyboard.rest()
+
+        assert written == "order-7:review is decided: approve\n"
+
+    def test_asks_nothing_of_somebody_who_may_not_decide(self, url, client):
+        client.submit(refunds, ORDER, id="order-7")
+
+        with Keyboard(80, "decide", "order-7:review", "--by", "eve", "--store", url) as keyboard:
+            written = keyboard.rest()
+
+        assert keyboard.exit_code == 1
+        assert written.startswith("perdure: 'eve' may not decide on approval 'order-7:review'")
+
+
+class Person:
+    """Types prepared answers, and remembers what was said."""
+
+    def __init__(self, *typed: str) -> None:
+        self._typed = list(typed)
+        self.prompts: list[str] = []
+        self.told: list[str] = []
+
+    def ask(self, prompt: str) -> str:
+        self.prompts.append(prompt)
+        return self._typed.pop(0)
+
+    def tell(self, text: str) -> None:
+        self.told.append(text)
+
+
+def form(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def answers(person: Person, form: Any, given: Any = None) -> Any:
+    asking = FormAsking(form, given, person.ask, person.tell)
+    asking.ask_for(asking.fields)
+    return asking.answers
+
+
+class TestAsking:
+    def test_goes_through_the_fields_in_their_order(self):
+        person = Person("5", "y")
+        fields = form("amount", "paid", amount={"type": "integer"}, paid={"type": "boolean"})
+
+        assert answers(person, fields) == {"amount": 5, "paid": True}
+        assert person.prompts == ["amount (whole number): ", "paid (y/n): "]
+
+    def test_shows_title_description_and_choices(self):
+        person = Person("2")
+        size = {"title": "Size", "description": "How much.", "enum": ["small", "large"]}
+
+        assert answers(person, form("size", size=size)) == {"size": "large"}
+        assert person.told == ["How much.", "  1) small", "  2) large"]
+        assert person.prompts == ["Size: "]
+
+    def test_takes_what_is_there_or_the_default_for_nothing_typed(self):
+        person = Person("", "", "")
+        fields = form(
+            "amount",
+            amount={"type": "integer"},
+            why={"type": "string", "default": "as asked"},
+            paid={"type": "boolean", "default": False},
+        )
+
+        given = answers(person, fields, {"amount": 120, "other": 1})
+
+        assert given == {"amount": 120, "why": "as asked", "paid": False}
+        assert person.prompts == [
+            "amount (whole number) [120]: ",
+            "why [as asked]: ",
+            "paid (y/n) [n]: ",
+        ]
+
+    def test_leaves_out_what_may_be_empty(self):
+        person = Person("")
+
+        assert answers(person, form(why={"type": "string"})) == {}
+        assert person.prompts == ["why (may be empty): "]
+
+    def test_asks_again_until_it_understands(self):
+        person = Person("", "much", "5")
+
+        assert answers(person, form("amount", amount={"type": "integer"})) == {"amount": 5}
+        assert person.told == ["enter a whole number", "enter a whole number"]
+
+    def test_asks_again_for_what_did_not_fit_with_the_reason(self):
+        person = Person("0", "fine", "7")
+        fields = form("amount", amount={"type": "integer"}, why={"type": "string"})
+        asking = FormAsking(fields, None, person.ask, person.tell)
+        asking.ask_for(asking.fields)
+
+        faults = asking.named_in(
+            [
+                REQUIRED.fault(("amount",)),
+                NOT_JSON_VALUE.fault(("why", 0), reason="wrong"),
+            ]
+        )
+        asking.ask_for(["amount"], faults)
+
+        assert faults == {"amount": ["is required"], "why": ["0: cannot be checked: wrong"]}
+        assert asking.answers == {"amount": 7, "why": "fine"}
+        assert person.told == ["amount: is required"]
+        assert person.prompts[-1] == "amount (whole number) [0]: "
+
+    def test_follows_references_within_the_form(self):
+        person = Person("3")
+        fields = {**form("n", n={"$ref": "#/$defs/n"}), "$defs": {"n": {"type": "integer"}}}
+
+        assert answers(person, fields) == {"n": 3}
+
+    def test_of_a_form_without_fields_asks_nothing(self):
+        assert answers(Person(), {"type": "object"}) == {}
+        assert answers(Person(), True) == {}
+
+
+class TestAskingForFields:
+    """Asking for the fields of a form: by type, with choices and defaults, and again if need be."""
+
+    @pytest.mark.parametrize(
+        "field, typed, value",
+        [
+            ({"type": "string"}, "12", "12"),
+            ({"type": "integer"}, "12", 12),
+            ({"type": "number"}, "1.5", 1.5),
+            ({"type": "number"}, "2", 2),
+            ({"type": ["null", "integer"]}, "3", 3),
+            ({"type": "boolean"}, "Y", True),
+            ({"type": "boolean"}, "no", False),
+            ({"enum": ["small", "large"]}, "large", "large"),
+            ({"enum": ["small", "large"]}, "2", "large"),
+            ({"enum": [1, 2, 30]}, "30", 30),
+            ({"enum": [3, 2, 1]}, "3", 3),
+            ({"enum": [True, None]}, "2", None),
+            ({"type": "array", "items": {"type": "string"}}, "a, b", ["a", "b"]),
+            ({"type": "array"}, "[1, 2]", [1, 2]),
+            ({"type": "object"}, '{"a": 1}', {"a": 1}),
+            ({}, "true", True),
+            ({}, "text", "text"),
+        ],
+    )
+    def test_what_is_typed_is_read_by_the_type_of_its_field(self, field, typed, value):
+        read = understood(typed, field)
+
+        assert (read, type(read)) == (value, type(value))
+
+    @pytest.mark.parametrize(
+        "field, typed, code",
+        [
+            ({"type": "integer"}, "1.5", "form.not_an_integer"),
+            ({"type": "number"}, "much", "form.not_a_number"),
+            ({"type": "number"}, "true", "form.not_a_number"),
+            ({"type": "boolean"}, "maybe", "form.not_yes_or_no"),
+            ({"enum": ["a", "b"]}, "3", "form.not_a_choice"),
+            ({"type": "object"}, "{", "form.not_json"),
+            ({"type": "string"}, "", "form.nothing_entered"),
+        ],
+    )
+    def test_what_cannot_be_read_is_told_and_asked_for_again(self, field, typed, code):
+        with refused(code, InvalidInput):
+            understood(typed, field)
+
+    def test_fields_on_the_command_line_are_read_by_type_too(self):
+        fields = form(amount={"type": "integer"}, why={"type": "string"})
+
+        given = given_fields(["amount=5", "why=a=b", "other=[1]"], fields)
+
+        assert given == {"amount": 5, "why": "a=b", "other": [1]}

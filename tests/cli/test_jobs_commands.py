@@ -1,10 +1,12 @@
-"""``perdure jobs``: what operators see and do."""
+"""``perdure jobs``, ``queues``, ``workers``, ``prune``: what operators see and do."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +16,11 @@ from perdure.cli.commands.jobs import COMMANDS
 from perdure.store.opening import store_at
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
+from tests.cli.commands import Commands, assert_refused
+from tests.cli.records import record_worker
 from tests.client.counted_store import CountedStore
+
+# ``perdure jobs``: what operators see and do.
 
 
 def finish(url: str, client: Client, *ids: str) -> None:
@@ -318,3 +324,157 @@ class TestEnqueue:
 
         assert again.exit_code == exit_code
         assert client.jobs.count(status="waiting") == live
+
+
+# ``perdure queues list`` and ``perdure workers list``.
+
+
+class TestDepth:
+    def test_counts_by_queue_and_status(self, perdure, client):
+        client.enqueue_many(sample.greet, ["a", "b"])
+        client.enqueue(sample.add.options(delay="1h"), 1, 2)
+
+        assert perdure("queues", "list").rows == [
+            ["QUEUE", "WAITING", "SCHEDULED"],
+            ["default", "1"],
+            ["mail", "2"],
+            ["total", "2", "1"],
+        ]
+
+    def test_marks_a_paused_queue_even_without_jobs(self, perdure, client):
+        client.queues.pause("mail", by="ann")
+
+        shown = perdure("queues", "list")
+        assert ["mail", "(paused)"] in shown.rows
+
+        queues = perdure("queues", "list", "--json").items
+        assert [(each["name"], each["paused_by"]) for each in queues] == [("mail", "ann")]
+
+    def test_says_that_there_is_nothing(self, perdure, client):
+        assert perdure("queues", "list").out == "no jobs\n"
+        assert perdure("queues", "list", "--json").items == []
+
+
+class TestWorkers:
+    def test_lists_those_that_are_alive(self, perdure, client, url):
+        handle = Worker(url, tasks=[sample.add], concurrency=7, id="w-1", tags=["gpu"]).start()
+        try:
+            shown = perdure("workers", "list")
+            as_json = perdure("workers", "list", "--json").items
+        finally:
+            handle.shutdown()
+            handle.join()
+
+        heads, row = shown.rows
+        found = dict(zip(heads, row, strict=True))
+        assert found["WORKER"] == "w-1"
+        assert found["PID"] == str(os.getpid())
+        assert found["RUNS"] == "0/7"
+        assert found["TAGS"] == "gpu"
+        assert found["STATE"] == "live"
+        assert [(each["info"]["id"], each["state"]) for each in as_json] == [("w-1", "live")]
+        assert perdure("workers", "list").out == "no workers\n"
+
+    def test_says_of_one_that_was_killed_that_it_is_silent(self, perdure, client, url):
+        record_worker(url, id="w-2", lease=timedelta(microseconds=1))
+
+        heads, row = perdure("workers", "list").rows
+        [as_json] = perdure("workers", "list", "--json").items
+
+        assert row[heads.index("STATE")] == "silent"
+        assert (as_json["info"]["id"], as_json["state"]) == ("w-2", "silent")
+
+
+class TestPrune:
+    def test_counts_first_and_removes_when_told_to(self, perdure, client, failed):
+        client.enqueue(sample.add, 1, 2).cancel()
+
+        counted = perdure("store", "prune", "--older-than", "0s")
+        assert counted.exit_code == 0
+        assert counted.out == "1 job (1 cancelled) and 1 run (1 failed)\n"
+        assert "--yes" in counted.error
+        assert len(client.runs.list()) == 1
+
+        removed = perdure("store", "prune", "--older-than", "0s", "--yes")
+        assert removed.out == "deleted 2 of 1 job (1 cancelled) and 1 run (1 failed)\n"
+        assert list(client.runs.list()) == []
+        assert perdure("store", "prune", "--older-than", "0s").out == "0 jobs and 0 runs\n"
+
+    def test_leaves_what_is_younger_or_ended_otherwise(self, perdure, client, failed):
+        assert perdure("store", "prune", "--older-than", "1h", "-y", "--json").json["removed"] == 0
+        only = ("--older-than", "0s", "--status", "completed", "--yes")
+        assert perdure("store", "prune", *only, "--json").json == {
+            "jobs": {},
+            "runs": {},
+            "removed": 0,
+        }
+        assert len(client.runs.list()) == 1
+
+    def test_refuses_what_it_does_not_know(self, perdure, client):
+        client.open()
+
+        assert_refused(
+            perdure("store", "prune", "--older-than", "soon"), 2, "must be a duration (got 'soon')"
+        )
+        assert_refused(
+            perdure("store", "prune", "--older-than", "1d", "--status", "running"),
+            2,
+            "must be one of",
+        )
+        assert_refused(perdure("store", "prune"), 2, "--older-than")
+        assert_refused(
+            perdure("store", "prune", "--older-than", "1d", "--namespace", "*"), 2, "namespace"
+        )
+
+
+class TestQueues:
+    def test_are_paused_and_resumed(self, perdure, client):
+        client.open()
+
+        assert perdure("queues", "pause", "mail", "--by", "ann").out == "queue mail is paused\n"
+        [paused] = client.queues.list()
+        assert (paused.name, paused.paused_by) == ("mail", "ann")
+
+        resumed = perdure("queues", "resume", "mail", "--json").json
+        assert resumed == {"queue": "mail", "state": "open"}
+        assert list(client.queues.list()) == []
+
+
+class TestFlowsList:
+    def test_counts_the_runs_of_a_store(self, perdure, failed):
+        heads, row, child = perdure("flows", "list").rows
+
+        assert heads[:4] == ["FLOW", "VERSION", "LIVE", "ENDED"]
+        assert row[:4] == ["orders", sample_flows.orders.version, "0", "1"]
+        assert child == ["shipping", sample_flows.shipping.version, "0", "0"]
+
+    def test_gives_json(self, perdure, failed):
+        flows = perdure("flows", "list", "--json").items
+
+        found = {each["flow"]: (each["live"], each["ended"]) for each in flows}
+        assert found == {"orders": (0, 1), "shipping": (0, 0)}
+
+    def test_says_that_there_is_none(self, perdure, client):
+        client.open()
+
+        assert perdure("flows", "list").out == "no flows\n"
+
+    def test_lists_those_of_a_module(self):
+        shown = Commands(None)("flows", "list", "tests.cli.sample_flows:orders")
+
+        assert ["orders", sample_flows.orders.version] in [row[:2] for row in shown.rows]
+        as_json = Commands(None)("flows", "list", "tests.cli.sample_flows:orders", "--json").json
+        assert {each["name"] for each in as_json} == {"orders", "shipping"}
+
+
+class TestSubmit:
+    def test_a_flow_in_a_file_is_submitted_too(self, perdure, client, tmp_path):
+        file = tmp_path / "wait.yaml"
+        file.write_text(
+            "flow: wait\nnodes:\n  - id: pause\n    type: delay\n    config: {for: 1h}\n"
+        )
+
+        shown = perdure("submit", str(file), "--id", "w-1", "--json").json
+
+        assert shown == {"id": "w-1", "is_new": True}
+        assert client.runs.get("w-1").flow == "wait"

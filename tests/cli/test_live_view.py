@@ -1,23 +1,33 @@
-"""The picture of a run: it fits the terminal, hides what matters least, and needs no colours."""
+"""The picture of a run: what a line says, where it stands, and what is left out."""
 
 from __future__ import annotations
 
 import io
+from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from immutables import Map
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from perdure import Flow, Progress, RunStatus, Status
-from perdure.cli.views.live import Look, lines_of
+from perdure import Client, Flow, Progress, RunStatus, Status
+from perdure.cli.commands.dev import RunWatch, news_text
+from perdure.cli.views.live import PARTS_MAX, Line, Look, lines_of, places
 from perdure.cli.views.screen import ASCII, UNICODE, LiveView, Signs, fit_lines, screen
-from perdure.model.run import NodeStatus, WaitType
+from perdure.model.failure import Failure
+from perdure.model.graph import Call, Definition, Edge, Graph, TaskNode
+from perdure.model.run import NodeState, NodeStatus, WaitType
 from perdure.operations.records import RunSnapshot
-from tests.cli.sights import NOW, event, items, job, snapshot, wait, work, worker
+from tests.cli import sample_flows as sample
+from tests.cli.sights import NOW, event, items, job, shop, snapshot, wait, work, worker
 
 NOON = f"{NOW.astimezone():%H:%M:%S}"
+
+
 LIVE, COMPLETED = NodeStatus.LIVE, NodeStatus.COMPLETED
 
 
@@ -151,17 +161,383 @@ class TestFitting:
         assert fit_lines(lines, 12, 80) == lines
 
 
-def test_every_look_has_its_own_sign():
-    for signs in (UNICODE, ASCII):
-        assert set(signs.looks) == set(Look)
+class TestSigns:
+    def test_every_look_has_its_own_sign(self):
+        for signs in (UNICODE, ASCII):
+            assert set(signs.looks) == set(Look)
+
+    @pytest.mark.parametrize("width", [40, 80])
+    def test_is_drawn_by_rich_with_what_stands_below_it(self, width):
+        console = Console(
+            file=io.StringIO(), width=width, height=20, force_terminal=True, record=True
+        )
+        console.print(LiveView(busy(), [event(1)], footer=[Text("told by the demo")]))
+        lines = console.export_text().splitlines()
+
+        assert lines[0].startswith("order-7 ")
+        assert lines[-1].rstrip() == "told by the demo"
+        assert len(lines) < 20
 
 
-@pytest.mark.parametrize("width", [40, 80])
-def test_is_drawn_by_rich_with_what_stands_below_it(width):
-    console = Console(file=io.StringIO(), width=width, height=20, force_terminal=True, record=True)
-    console.print(LiveView(busy(), [event(1)], footer=[Text("told by the demo")]))
-    lines = console.export_text().splitlines()
+# What a line says of a node: its look, how much is done, who is at it, and what would help.
 
-    assert lines[0].startswith("order-7 ")
-    assert lines[-1].rstrip() == "told by the demo"
-    assert len(lines) < 20
+
+BUSY = Failure(type="ConnectionError", message="busy", traceback="", causes=())
+
+
+def line(snapshot: RunSnapshot, name: str) -> Line:
+    [found] = [each for each in lines_of(snapshot) if each.name == name]
+    return found
+
+
+class TestLook:
+    @pytest.mark.parametrize(
+        "status, look",
+        [
+            (NodeStatus.COMPLETED, Look.COMPLETED),
+            (NodeStatus.FAILED, Look.FAILED),
+            (NodeStatus.SKIPPED, Look.SKIPPED),
+            (NodeStatus.BLOCKED, Look.BLOCKED),
+            (NodeStatus.CANCELLED, Look.CANCELLED),
+        ],
+    )
+    def test_of_a_node_that_is_over(self, status, look):
+        assert line(snapshot({"fetch": status}), "fetch").look is look
+
+    def test_of_a_node_that_was_not_reached(self):
+        assert line(snapshot(), "ship").look is Look.TO_COME
+
+    @pytest.mark.parametrize(
+        "status, failures, look",
+        [
+            (Status.WAITING, 0, Look.QUEUED),
+            (Status.ACTIVE, 0, Look.RUNNING),
+            (Status.ABORTING, 0, Look.RUNNING),
+            (Status.SCHEDULED, 1, Look.RETRYING),
+            (Status.SCHEDULED, 0, Look.QUEUED),
+        ],
+    )
+    def test_of_a_live_node_is_that_of_its_job(self, status, failures, look):
+        seen = snapshot({"fetch": NodeStatus.LIVE}, jobs=[job("fetch", status, failures=failures)])
+
+        assert line(seen, "fetch").look is look
+
+    def test_of_a_live_node_whose_job_was_not_seen_yet(self):
+        assert line(snapshot({"fetch": NodeStatus.LIVE}), "fetch").look is Look.QUEUED
+
+    def test_of_a_paused_run(self):
+        parked = [job("fetch", Status.PAUSED)]
+        seen = snapshot({"fetch": NodeStatus.LIVE}, jobs=parked, is_paused=True)
+
+        assert line(seen, "fetch").look is Look.PAUSED
+
+    def test_of_a_node_that_is_being_undone(self):
+        seen = snapshot(
+            {"fetch": NodeStatus.COMPLETED},
+            jobs=[job("undo:fetch")],
+            status=RunStatus.COMPENSATING,
+        )
+
+        assert line(seen, "fetch").look is Look.UNDOING
+
+    def test_of_a_node_with_a_child_run(self):
+        seen = snapshot(
+            {"fetch": NodeStatus.LIVE}, waits=[wait("fetch", WaitType.CHILD, "child-1")]
+        )
+
+        assert line(seen, "fetch").look is Look.RUNNING
+        assert line(seen, "fetch").command == "perdure runs explain child-1"
+
+    def test_ignores_what_stands_beside_a_node(self):
+        seen = snapshot(
+            {"review": NodeStatus.LIVE},
+            jobs=[job("notify:review")],
+            waits=[wait("review", WaitType.APPROVAL), wait("remind:review", WaitType.TIMER)],
+        )
+
+        assert line(seen, "review").look is Look.ASKING
+
+    def test_ignores_a_job_that_the_log_knows_to_be_over(self):
+        seen = snapshot({"fetch": NodeStatus.COMPLETED}, jobs=[job("fetch")])
+        seen = replace(seen, state=replace(seen.state, live=Map()))
+
+        assert line(seen, "fetch").note == ""
+
+
+class TestRunningNode:
+    def test_tells_progress_worker_and_time(self):
+        working = job("fetch", progress=Progress(percent=40, message="page 2"))
+        found = line(snapshot({"fetch": NodeStatus.LIVE}, jobs=[working]), "fetch")
+
+        assert (found.share, found.amount) == (0.4, "40%")
+        assert found.note == "ann 3s, page 2"
+
+    def test_tells_which_try_it_is(self):
+        found = line(snapshot({"fetch": NodeStatus.LIVE}, jobs=[job("fetch", attempt=3)]), "fetch")
+
+        assert found.note == "ann 3s, attempt 3"
+
+    def test_tells_that_it_was_taken_over(self):
+        again = job("fetch", attempt=2, crashes=1)
+
+        assert line(snapshot({"fetch": NodeStatus.LIVE}, jobs=[again]), "fetch").note == (
+            "ann 3s, taken over, attempt 2"
+        )
+
+    def test_tells_that_its_worker_is_silent(self):
+        seen = snapshot({"fetch": NodeStatus.LIVE}, jobs=[job("fetch")], workers=[worker("ann", 6)])
+
+        assert line(seen, "fetch").remark == "ann is silent; others take over in 4s"
+
+    def test_has_nothing_to_remark_while_its_worker_is_heard(self):
+        seen = snapshot({"fetch": NodeStatus.LIVE}, jobs=[job("fetch")], workers=[worker("ann", 4)])
+
+        assert line(seen, "fetch").remark == ""
+
+    def test_of_a_loop_tells_the_iteration(self):
+        state = NodeState(status=NodeStatus.LIVE, iteration=3)
+
+        assert (
+            line(snapshot({"fetch": state}, jobs=[job("fetch#3")]), "fetch").amount == "iteration 3"
+        )
+
+
+class TestTrouble:
+    def test_of_a_retry_has_the_error_and_the_time(self):
+        again = job(
+            "fetch", Status.SCHEDULED, failures=1, ready_at=NOW + timedelta(seconds=5), attempt=1
+        )
+        seen = snapshot({"fetch": NodeStatus.LIVE}, jobs=[again], failures={"fetch": BUSY})
+
+        assert line(seen, "fetch").remark == "ConnectionError: busy; again in 5s"
+
+    def test_of_a_failed_node_has_the_error(self):
+        seen = snapshot({"fetch": NodeStatus.FAILED}, failures={"fetch": BUSY})
+
+        assert line(seen, "fetch").remark == "ConnectionError: busy"
+
+    def test_of_a_completed_node_is_forgotten(self):
+        seen = snapshot({"fetch": NodeStatus.COMPLETED}, failures={"fetch": BUSY})
+
+        assert line(seen, "fetch").remark == ""
+
+
+class TestMap:
+    def test_counts_items_done_and_at_work(self):
+        jobs = [job("pack[2]"), job("pack[3]", Status.WAITING), job("pack[4]", Status.WAITING)]
+        seen = snapshot({"pack": NodeStatus.LIVE}, jobs=jobs, maps=Map({"pack": items(5, 2)}))
+        found = line(seen, "pack")
+
+        assert (found.share, found.amount) == (0.4, "2/5")
+        assert found.note == "1 running, 2 queued"
+
+    def test_shows_items_at_work_below_it_those_in_trouble_first(self):
+        jobs = [
+            job("pack[0]", progress=Progress(percent=80)),
+            job("pack[1]", worker="bob"),
+            job("pack[2]", Status.WAITING),
+        ]
+        seen = snapshot(
+            {"pack": NodeStatus.LIVE},
+            jobs=jobs,
+            workers=[worker("ann"), worker("bob", 6)],
+            maps=Map({"pack": items(3, 0)}),
+        )
+        parts = [each for each in lines_of(seen) if each.is_part]
+
+        assert [(each.name, each.amount) for each in parts] == [("pack[1]", ""), ("pack[0]", "80%")]
+        assert all(each.guide == "│   " for each in parts)
+
+    def test_shows_only_some_items(self):
+        count = PARTS_MAX + 5
+        jobs = [job(f"pack[{item}]") for item in range(count)]
+        seen = snapshot({"pack": NodeStatus.LIVE}, jobs=jobs, maps=Map({"pack": items(count, 0)}))
+
+        assert sum(each.is_part for each in lines_of(seen)) == PARTS_MAX
+
+    def test_over_nothing_has_no_share(self):
+        seen = snapshot({"pack": NodeStatus.LIVE}, maps=Map({"pack": items(0, 0)}))
+
+        assert (line(seen, "pack").share, line(seen, "pack").amount) == (None, "0/0")
+
+
+class TestWaits:
+    def test_of_an_approval_say_who_is_asked_what(self):
+        asked = wait("review", WaitType.APPROVAL, "Refund 120?", deciders=("finance", "ann"))
+        found = line(snapshot({"review": NodeStatus.LIVE}, waits=[asked]), "review")
+
+        assert found.look is Look.ASKING
+        assert found.remark == "asks finance, ann: Refund 120?"
+        assert found.command == "perdure decide order-7:review --role finance"
+
+    def test_tell_how_long_they_last(self):
+        asked = wait("review", WaitType.APPROVAL, "Go?", due_at=NOW + timedelta(hours=2))
+
+        assert line(snapshot({"review": NodeStatus.LIVE}, waits=[asked]), "review").remark == (
+            "asks anyone: Go?, 2h at most"
+        )
+
+    @pytest.mark.parametrize(
+        "found_type, name, remark, command",
+        [
+            (
+                WaitType.SIGNAL,
+                "goods in",
+                "waits for the signal goods in",
+                "perdure signal order-7 'goods in'",
+            ),
+            (
+                WaitType.EXTERNAL,
+                "",
+                "waits for a report",
+                "perdure runs report order-7 fetch --status completed --result null",
+            ),
+        ],
+    )
+    def test_come_with_the_command_that_ends_them(self, found_type, name, remark, command):
+        found = line(
+            snapshot({"fetch": NodeStatus.LIVE}, waits=[wait("fetch", found_type, name)]), "fetch"
+        )
+
+        assert (found.look, found.remark, found.command) == (Look.WAITING, remark, command)
+
+    def test_of_a_timer_end_by_themselves(self):
+        timer = wait("fetch", WaitType.TIMER, due_at=NOW + timedelta(days=2))
+        found = line(snapshot({"fetch": NodeStatus.LIVE}, waits=[timer]), "fetch")
+
+        assert (found.remark, found.command) == ("continues in 2d", "")
+
+    def test_have_the_options_that_their_commands_need(self):
+        seen = snapshot({"review": NodeStatus.LIVE}, waits=[wait("review", WaitType.APPROVAL)])
+        commands = [each.command for each in lines_of(seen, " --store x") if each.command]
+
+        assert commands == ["perdure decide order-7:review --store x"]
+
+
+def indented(graph: Graph) -> list[str]:
+    return [f"{place.guide}{place.node}" for place in places(graph)]
+
+
+def graph_of(count: int, edges: list[tuple[int, int]]) -> Graph:
+    call = Call(task="work", queue="default", priority=3)
+    nodes = tuple(TaskNode(id=f"n{number}", call=call) for number in range(count))
+    lines = tuple(Edge(source=f"n{source}", target=f"n{target}") for source, target in edges)
+    return Graph(Definition(name="made", nodes=nodes, edges=lines))
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    count = draw(st.integers(1, 12))
+    pairs = [(source, target) for target in range(count) for source in range(target)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    return graph_of(count, sorted(edges))
+
+
+def _named(name: str) -> Flow:
+    return Flow().then(work, name=name)
+
+
+class TestTree:
+    """Where nodes stand in the list: branches set in below their fork, joins back out."""
+
+    def test_sets_in_branches_and_brings_joins_back(self):
+        assert indented(shop().graph) == [
+            "fetch",
+            "├ pack",
+            "╰ price",
+            "  tax",
+            "bill",
+            "review",
+            "├ refuse",
+            "╰ ship",
+        ]
+
+    def test_keeps_a_chain_in_one_column(self):
+        flow = Flow("chain").then(work, name="a").then(work, name="b").then(work, name="c").build()
+
+        assert indented(flow.graph) == ["a", "b", "c"]
+
+    def test_sets_in_forks_within_forks(self):
+        inner = Flow().then(work, name="b").fork(x=_named("c"), y=_named("d")).join(work, name="e")
+        flow = (
+            Flow("nested")
+            .then(work, name="a")
+            .fork(one=inner, two=_named("f"))
+            .join(work, name="g")
+            .build()
+        )
+
+        assert indented(flow.graph) == ["a", "├ b", "│ ├ c", "│ ╰ d", "│ e", "╰ f", "g"]
+
+    def test_puts_a_join_below_what_all_ways_to_it_lead_through(self):
+        # 0 forks into 1, 2, 3; 4 joins 1 and 2, 5 joins 2 and 3, and 6 those two.
+        edges = [(0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (2, 5), (3, 5), (4, 6), (5, 6)]
+
+        assert indented(graph_of(7, edges)) == ["n0", "├ n1", "├ n2", "╰ n3", "n4", "n5", "n6"]
+
+    def test_takes_several_starts(self):
+        assert indented(graph_of(3, [(0, 2), (1, 2)])) == ["n0", "n1", "n2"]
+
+    @given(graphs())
+    def test_has_every_node_once_and_behind_those_it_follows(self, graph):
+        order = [place.node for place in places(graph)]
+
+        assert sorted(order) == sorted(graph.nodes)
+        for edge in graph.definition.edges:
+            assert order.index(edge.source) < order.index(edge.target)
+
+
+VERSION = sample.orders.version
+
+
+def news(watch: RunWatch, client: Client) -> list[str]:
+    return [news_text(each) for each in watch.news(client.runs.list())]
+
+
+class TestNews:
+    """What is new about runs from one look to the next."""
+
+    def test_runs_that_were_there_before_are_not_news(self, client):
+        client.submit(sample.orders, 5, id="old")
+        watch = RunWatch()
+
+        assert news(watch, client) == []
+        assert news(watch, client) == []
+
+    def test_tells_of_each_change_once_in_the_order_of_beginning(self, client):
+        watch = RunWatch()
+        news(watch, client)
+
+        client.submit(sample.orders, 5, id="a")
+        client.submit(sample.orders, 5, id="b")
+        assert news(watch, client) == [
+            f"a started, a run of orders@{VERSION}",
+            f"b started, a run of orders@{VERSION}",
+        ]
+
+        client.runs.pause("a")
+        client.runs.cancel("b")
+        assert news(watch, client) == ["a is paused", "b is cancelled"]
+
+        client.runs.resume("a")
+        assert news(watch, client) == ["a continues"]
+        assert news(watch, client) == []
+
+    def test_a_run_that_ended_between_two_looks_began_and_ended(self, client):
+        watch = RunWatch()
+        news(watch, client)
+        client.submit(sample.orders, 5, id="quick")
+        client.runs.cancel("quick")
+
+        assert news(watch, client) == [
+            f"quick started, a run of orders@{VERSION}",
+            "quick is cancelled",
+        ]
+
+    def test_says_why_a_run_failed_and_how_to_see_what_one_waits_for(self, client, failed, waiting):
+        watch = RunWatch()
+        list(watch.news([]))
+
+        said = news(watch, client)
+        assert "order-5 waits; see perdure runs explain order-5" in said
+        assert any(line.startswith("order-13 failed at fetch: ") for line in said)

@@ -1,15 +1,22 @@
-"""``perdure runs``: what operators see of runs."""
+"""``perdure runs`` and ``perdure explain``: what operators see of runs."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
 import pytest
 
-from perdure import Client
+from perdure import CONTEXT, Client, Context, Flow, Worker, task
+from tests.cli import sample_flows, sample_tasks
 from tests.cli import sample_flows as sample
+from tests.cli.commands import Commands
 from tests.cli.processes import PATIENCE_SECONDS
+
+# ``perdure runs``: what operators see of runs.
 
 
 class Reversed:
@@ -277,3 +284,298 @@ class TestExplain:
         assert shown.exit_code == 0
         assert shown.out.count("ValueError: thirteen is suspicious") == 1
         assert shown.out.endswith("    → perdure runs retry order-13\n")
+
+
+# ``perdure explain`` and ``jobs explain``: of whatever has this id, with commands to type.
+
+
+branches = {f"b{number}": Flow().wait_for_signal(f"go-{number}") for number in range(30)}
+
+
+many_waits = Flow("many").fork(**branches).join(sample_tasks.echo).build()
+
+
+class TestExplainAnything:
+    def test_of_a_run(self, perdure, waiting):
+        told = perdure("explain", "order-5")
+
+        assert told.exit_code == 0
+        assert told.out.startswith("order-5 is waiting. 1 signal is pending.\n")
+        assert "    → perdure signal order-5 approval\n" in told.out
+
+    def test_the_command_that_it_tells_moves_the_run_on(self, perdure, waiting):
+        [finding] = perdure("explain", "order-5", "--json").json["findings"]
+        [action] = finding["actions"]
+        program, *words = action["rendered"].split()
+
+        assert program == "perdure"
+        assert perdure(*words).exit_code == 0
+        waiting.result(timeout=30)
+
+    def test_of_a_job(self, perdure, client):
+        job = client.enqueue(sample_tasks.add, 1, 2)
+
+        told = perdure("explain", job.id)
+
+        sentence, command = told.out.splitlines()
+        assert sentence.startswith(
+            f"{job.id} is waiting. No worker is live; the job has been ready since "
+        )
+        assert command == "    → perdure worker MODULE"
+        assert perdure("jobs", "explain", job.id).out == told.out
+
+    def test_of_a_job_of_a_run(self, perdure, client):
+        client.submit(sample_flows.orders, 5, id="order-5")
+        [job] = client.jobs.list()
+
+        told = perdure("jobs", "explain", job.id)
+
+        assert "  It belongs to run order-5.\n" in told.out
+
+    def test_tells_times_as_they_are_here_and_how_long_ago(self, perdure, waiting):
+        [finding] = perdure("explain", "order-5", "--json").json["findings"]
+        since = datetime.fromisoformat(finding["args"]["since"])
+
+        told = perdure("explain", "order-5").out
+
+        assert f" since {since.astimezone():%Y-%m-%d %H:%M:%S} (" in told
+        assert "s ago)" in told
+        assert "+00:00" not in told
+
+    def test_says_once_that_it_is_completed(self, perdure, waiting):
+        waiting.signal("approval")
+        waiting.result(timeout=30)
+
+        assert perdure("explain", "order-5").out == "Run 'order-5' is completed.\n"
+
+    def test_says_once_that_it_was_cancelled(self, perdure, waiting):
+        perdure("runs", "cancel", "order-5", "--by", "ann", "--reason", "too late")
+
+        told = perdure("explain", "order-5").out
+
+        assert told.startswith("Run 'order-5' was cancelled by ann: too late.\n")
+        assert told.count("cancelled") == 1
+
+    def test_a_job_can_be_started_anew_as_it_says(self, perdure, client):
+        job = client.enqueue(sample_tasks.add, 1, 2)
+        job.cancel()
+
+        assert f"→ perdure jobs retry {job.id}" in perdure("explain", job.id).out
+
+    def test_a_disabled_job_can_be_enabled_as_it_says(self, perdure, client):
+        job = client.enqueue(sample_tasks.add, 1, 2)
+        assert perdure("jobs", "disable", job.id).exit_code == 0
+
+        assert f"→ perdure jobs enable {job.id}" in perdure("explain", job.id).out
+        assert perdure("jobs", "enable", job.id).out == f"{job.id} is waiting, was disabled\n"
+
+    def test_commands_name_the_store_that_was_given(self, url, client):
+        job = client.enqueue(sample_tasks.add, 1, 2)
+        client.queues.pause("default", by="ann")
+
+        told = Commands(None)("explain", job.id, "--store", url)
+
+        assert f"    → perdure queues resume default --store {url}\n" in told.out
+
+    def test_fits_one_screen(self, perdure, client):
+        client.submit(many_waits, None, id="many")
+
+        told = perdure("explain", "many").out.splitlines()
+
+        assert len(told) == 22  # a sentence, ten findings with a command each, and how many more
+        assert told[-1] == "  and 20 more: --json has them"
+        assert len(perdure("explain", "many", "--json").json["findings"]) == 30
+
+    def test_of_nothing(self, perdure, client):
+        refused = perdure("explain", "nobody")
+
+        assert refused.exit_code == 1
+        assert "run or job 'nobody' not found" in refused.error
+
+    def test_runs_explain_is_about_runs_only(self, perdure, client):
+        job = client.enqueue(sample_tasks.add, 1, 2)
+
+        assert perdure("runs", "explain", job.id).exit_code == 1
+
+    def test_jobs_resume_puts_a_parked_job_back(self, perdure, client):
+        refused = perdure("jobs", "resume", client.enqueue(sample_tasks.add, 1, 2).id)
+
+        assert refused.exit_code == 1
+        assert "waiting" in refused.error
+
+
+# ``perdure runs report``, ``broadcast`` and ``lineage``, ``waits list``; explaining waits.
+
+
+@task
+def load(id: int) -> dict[str, Any]:
+    return {"id": id, "total": 40}
+
+
+@task
+def hand_over(order: dict[str, Any], ctx: Context = CONTEXT) -> Any:
+    return ctx.pause("agent", checkpoint={"ticket": order["id"]}, deadline="1d").result
+
+
+@task
+def sign(total: int) -> str:
+    return f"signed {total}"
+
+
+agents = (
+    Flow("agents")
+    .then(load)
+    .then(hand_over)
+    .then(sign, inputs={"total": "load.output.total"})
+    .build()
+)
+
+
+paying = Flow("paying").wait_for_signal("paid").build()
+
+
+choosy = (
+    Flow("choosy")
+    .wait_for_signal("paid", where={"property": "sum", "op": "gt", "value": 5})
+    .build()
+)
+
+
+asking = Flow("asking").approve("Ship it?", name="review", deciders=["ann"], deadline="2d").build()
+
+
+@pytest.fixture
+def paused(url: str, client: Client) -> Iterator[str]:
+    """``job-1``, whose node ``hand_over`` waits for a report."""
+    handle = Worker(url, flows=[agents]).start()
+    run = client.submit(agents, 3, id="job-1")
+    assert any(event.status == "waiting" for event in run.watch())
+    yield run.id
+    handle.shutdown()
+    assert handle.join(30)
+
+
+class TestReport:
+    def test_lets_the_run_go_on(self, perdure, client, paused):
+        done = perdure(
+            "runs", "report", paused, "hand_over",
+            "--status", "completed", "--result", '{"ok":true}', "--by", "agent-3",
+        )  # fmt: skip
+
+        assert done.exit_code == 0
+        assert done.out.startswith("accepted: job-1, node hand_over; the run is ")
+        assert client.runs.handle(paused).result(timeout=30) == "signed 40"
+
+    def test_says_what_was_there_and_what_comes_too_late(self, perdure, client, paused):
+        completed = ("runs", "report", paused, "hand_over", "--status", "completed", "--key", "a")
+        perdure(*completed)
+        client.runs.handle(paused).result(timeout=30)
+
+        again = perdure(*completed)
+        other = perdure(
+            "runs", "report", paused, "hand_over", "--status", "failed", "--error", "no"
+        )
+
+        assert again.out.startswith("repeated: job-1, node hand_over")
+        assert other.out.startswith("ignored: job-1, node hand_over: completed came first")
+        assert perdure(*completed, "--json").json["outcome"] == "repeated"
+
+    def test_of_a_node_that_there_is_not_names_the_nearest(self, perdure, paused):
+        done = perdure("runs", "report", paused, "handover")
+
+        assert done.exit_code == 1
+        assert "run 'job-1' has no node 'handover'; did you mean 'hand_over'?" in done.error
+
+
+class TestBroadcast:
+    def test_says_whom_it_reached(self, perdure, client):
+        for id, flow in (("a", paying), ("b", paying), ("c", choosy)):
+            client.submit(flow, 1, id=id)
+
+        done = perdure("runs", "broadcast", "paid", '{"sum": 3}')
+
+        last = "2 runs have the signal paid; 1 waits for another one of this name"
+        assert done.out.splitlines() == ["a", "b", last]
+        again = perdure(
+            "runs", "broadcast", "paid", '{"sum": 9}', "--flow", "choosy", "--json"
+        ).json
+        assert (again["runs"], again["unmatched"]) == (["c"], 0)
+
+    def test_says_that_it_reached_nobody(self, perdure, client):
+        assert perdure("runs", "broadcast", "paid").out == "no run waits for the signal paid\n"
+
+
+class TestWaits:
+    def test_are_listed_with_what_they_are_for(self, perdure, paused):
+        head, row = perdure("waits", "list").rows
+
+        assert head == ["RUN", "NODE", "FOR", "NAME", "SINCE", "DUE", "DETAIL"]
+        assert row[:4] == ["job-1", "hand_over", "external", "agent"]
+        assert row[-1] == '{"ticket":3}'
+
+    def test_of_one_kind(self, perdure, client):
+        client.submit(paying, 1, id="a")
+
+        assert perdure("waits", "list", "--type", "timer").out == "no waits\n"
+        [wait] = perdure("waits", "list", "--type", "signal", "--json").items
+        assert (wait["run"], wait["name"]) == ("a", "paid")
+
+
+class TestLineage:
+    def test_shows_what_each_node_used(self, perdure, client, paused):
+        client.runs.report(paused, "hand_over", status="completed", result=1, by="agent-3")
+        client.runs.handle(paused).result(timeout=30)
+
+        shown = perdure("runs", "lineage", paused).out
+
+        assert "load  task, completed, output in event 2\n  ← input (event 1) = 3\n" in shown
+        assert "  total ← load.output.total (event 2) = 40\n" in shown
+        assert "← report by agent-3 (event " in shown
+        nodes = perdure("runs", "lineage", paused, "--json").json["nodes"]
+        assert [node["id"] for node in nodes] == ["load", "hand_over", "sign"]
+
+
+class TestExplainWaits:
+    def test_an_approval_says_who_and_how(self, perdure, client):
+        client.submit(asking, 1, id="a")
+
+        told = perdure("runs", "explain", "a").out
+
+        assert "1 approval is pending" in told
+        assert "waiting for a decision on 'Ship it?' by 'ann' since 20" in told
+        assert "→ perdure decide a:review approve --role ann" in told
+
+    def test_a_report_says_since_when_and_how(self, perdure, paused):
+        told = perdure("runs", "explain", paused).out
+
+        assert "waiting for a report at 'agent' since 20" in told
+        assert "→ perdure runs report job-1 hand_over --status completed --result null" in told
+
+    def test_a_signal_says_which_one_it_must_be(self, perdure, client):
+        client.submit(choosy, 1, id="a")
+
+        told = perdure("runs", "explain", "a").out
+
+        where = '{"property": "sum", "op": "gt", "value": 5}'
+        assert f"signal 'paid' with a payload that fits {where}" in told
+
+
+class TestEventsOfWaits:
+    def test_of_people_are_told(self, perdure, client):
+        client.submit(asking, 1, id="a")
+        client.approvals.decide("a:review", "approve", by="ann", data={"x": 1}, note="go on")
+
+        lines = perdure("runs", "events", "a").out.splitlines()
+
+        assert lines[1].split()[3:5] == ["approval_answered", "review"]
+        assert 'decision=approve by=ann stands_for=ann note="go on" {"x":1}' in lines[1]
+
+    def test_of_outside_parties_are_told(self, perdure, paused):
+        perdure(
+            "runs", "report", paused, "hand_over", "--progress", "5", "--key", "k", "--by", "agent"
+        )
+
+        out = perdure("runs", "events", paused).out
+
+        assert 'name=agent {"ticket":3}' in out
+        assert 'status=progress by=agent {"status":"progress","progress":5}' in out

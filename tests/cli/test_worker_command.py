@@ -1,16 +1,31 @@
-"""``perdure worker`` as a real process."""
+"""``perdure worker`` as a real process, and what they log."""
 
 from __future__ import annotations
 
+import io
 import json
+import logging
+import os
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from perdure import Client
+from perdure import CONTEXT, Client, Context, Failure, Flow, RunFailed, task
+from perdure.cli import logs
+from perdure.cli.logs import JsonLines, PlainLines, fields_of, log_supervisor, set_up_logs
+from perdure.worker import events, supervisor
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
-from tests.cli.processes import WorkerProcess, run_cli
+from tests.cli.processes import PATIENCE_SECONDS, WorkerProcess, killed_at_the_end, run_cli
+
+# ``perdure worker`` as a real process.
 
 
 class TestWorker:
@@ -188,3 +203,339 @@ class TestWhatCannotRun:
         [line] = [json.loads(line) for line in done.stderr.splitlines()]
         assert line["level"] == "error"
         assert "grace must be a duration (got 'soon')" in line["message"]
+
+
+MODULE = """
+from perdure import Context, Flow, task
+
+@task
+def ask(value: str, ctx: Context) -> list[object]:
+    return [ctx.allows_scripts, len(ctx.secret("api-key"))]
+
+asking = Flow("asking").then(ask).build()
+"""
+
+
+@task
+def ask(value: str, ctx: Context = CONTEXT) -> list[object]:
+    raise AssertionError("executed elsewhere")
+
+
+asking = Flow("asking").then(ask).build()
+
+
+class TestWorkerScripts:
+    """``perdure worker --allow-scripts``, with one worker and under a supervisor."""
+
+    @pytest.mark.parametrize("options", [(), ("--processes", "2")])
+    def test_workers_have_what_the_command_line_and_its_environment_give_them(
+        self, folder, url, options, monkeypatch
+    ):
+        (folder / "asking.py").write_text(MODULE)
+        monkeypatch.setenv("PERDURE_SECRET_API_KEY", "0123456789")
+
+        with (
+            Client(url) as client,
+            WorkerProcess("asking", "--store", url, "--allow-scripts", *options, cwd=folder),
+        ):
+            assert client.submit(asking, "x").result(timeout=30) == [True, 10]
+
+    def test_workers_allow_no_scripts_and_know_no_secrets_by_themselves(self, folder, url):
+        (folder / "asking.py").write_text(MODULE)
+
+        with Client(url) as client, WorkerProcess("asking", "--store", url, cwd=folder):
+            run = client.submit(asking, "x")
+            with pytest.raises(RunFailed, match="set PERDURE_SECRET_API_KEY in the worker's"):
+                run.result(timeout=30)
+
+
+@contextmanager
+def two_processes(folder: Path, url: str) -> Iterator[tuple[WorkerProcess, list[int]]]:
+    """A supervisor whose two workers have started, and their process ids."""
+    with WorkerProcess("sample", "--store", url, "--processes", "2", cwd=folder) as supervisor:
+        pids = [supervisor.next("process started", process=n)["pid"] for n in (1, 2)]
+        with killed_at_the_end(pids):
+            for _ in pids:
+                supervisor.next("worker started")
+            yield supervisor, pids
+
+
+def supervised(folder: Path, command: list[str]) -> list[str]:
+    """What a supervisor tells that gets SIGTERM after its first word, and what it returns."""
+    (folder / "supervise.py").write_text(
+        "import os, signal\n"
+        "from datetime import timedelta\n"
+        "from perdure.worker.supervisor import Supervisor\n"
+        "told = []\n"
+        "def tell(event):\n"
+        "    told.append(type(event).__name__)\n"
+        "    if len(told) == 1:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        f"command = lambda number, pipe: {command!r}\n"
+        "supervisor = Supervisor(\n"
+        "    command, 1, timedelta(0), tell, kill_margin=timedelta(milliseconds=200)\n"
+        ")\n"
+        "told.append(str(supervisor.run()))\n"
+        "print(*told)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "supervise.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+class TestSupervisor:
+    """``perdure worker --processes``: dead processes come back, and a stop stops them all."""
+
+    def test_a_killed_process_is_started_again(self, folder, url, client):
+        with two_processes(folder, url) as (supervisor, pids):
+            os.kill(pids[0], signal.SIGKILL)
+
+            ended = supervisor.next("process ended", pid=pids[0])
+            again = supervisor.next("process started", process=1)
+            supervisor.next("worker started")
+            job = client.enqueue(sample.add, 1, 2)
+
+            assert (ended["exit"], ended["restart_in"]) == (-9, 0.5)
+            assert again["pid"] not in pids
+            assert job.result(timeout=30) == 3
+            supervisor.signal(signal.SIGTERM)
+            assert supervisor.wait() == 0
+
+    def test_a_process_that_keeps_dying_is_started_less_often(self, folder, url, client):
+        (folder / "dying.py").write_text(
+            "import os\n"
+            "from sample import add\n"
+            "if any(each.startswith('--supervisor') for each in __import__('sys').argv):\n"
+            "    os._exit(7)\n"
+        )
+        with WorkerProcess("dying", "--store", url, "--processes", "2", cwd=folder) as supervisor:
+            delays = [
+                supervisor.next("process ended", process=1, exit=7)["restart_in"] for _ in range(3)
+            ]
+            supervisor.signal(signal.SIGTERM)
+
+            assert supervisor.wait() == 0
+        assert delays == [0.5, 1.0, 2.0]
+
+    def test_sigterm_lets_every_process_finish_its_jobs(self, folder, url, client):
+        release = folder / "release"
+        jobs = client.enqueue_many(sample.hold, [str(release)] * 4)
+
+        with two_processes(folder, url) as (supervisor, _):
+            for _ in jobs:
+                supervisor.next("job started")
+            supervisor.signal(signal.SIGTERM)
+            supervisor.next("stop requested", grace=30.0)
+            release.touch()
+
+            assert supervisor.wait() == 0
+            lines = supervisor.wait_for_silence()
+        assert client.jobs.results(jobs, timeout=1) == [1, 1, 1, 1]
+        assert [line["exit"] for line in lines if line["message"] == "process ended"] == [0, 0]
+        assert list(client.workers.list()) == []
+
+    def test_the_second_signal_gives_jobs_back_at_once(self, folder, url, client):
+        job = client.enqueue(sample.hold, str(folder / "never"))
+
+        with two_processes(folder, url) as (supervisor, _):
+            supervisor.next("job started", job=job.id)
+            supervisor.signal(signal.SIGINT)
+            supervisor.next("stop requested", grace=30.0)
+            supervisor.signal(signal.SIGINT)
+            supervisor.next("stop requested", grace=0.0)
+            supervisor.next("job requeued", job=job.id)
+
+            assert supervisor.wait() == 0
+        assert client.jobs.get(job.id).attempt == 0
+
+    def test_a_signal_to_the_whole_group_counts_as_one(self, folder, url, client):
+        """A terminal and most service managers signal supervisor and children alike."""
+        release = folder / "release"
+        job = client.enqueue(sample.hold, str(release))
+
+        with two_processes(folder, url) as (supervisor, pids):
+            supervisor.next("job started", job=job.id)
+            for pid in pids:
+                os.kill(pid, signal.SIGTERM)
+            supervisor.signal(signal.SIGTERM)
+            supervisor.next("stop requested")
+            release.touch()
+
+            assert supervisor.wait() == 0
+        assert job.result(timeout=1) == 1
+
+    def test_processes_stop_gracefully_when_their_supervisor_is_killed(self, folder, url, client):
+        release = folder / "release"
+        job = client.enqueue(sample.hold, str(release))
+
+        with two_processes(folder, url) as (supervisor, _):
+            supervisor.next("job started", job=job.id)
+            supervisor.signal(signal.SIGKILL)
+            supervisor.next("worker stopped")
+            release.touch()
+            lines = supervisor.wait_for_silence()
+
+        assert [line["message"] for line in lines].count("worker stopped") == 2
+        assert job.result(timeout=1) == 1
+        assert list(client.workers.list()) == []
+
+    def test_a_password_is_not_among_the_arguments_of_the_processes(self, folder, url, client):
+        (folder / "noting.py").write_text(
+            "import pathlib, sys\n"
+            "from sample import add\n"
+            "if any(each.startswith('--supervisor') for each in sys.argv):\n"
+            "    pathlib.Path('arguments').write_text(repr(sys.orig_argv))\n"
+        )
+        options = ("--store", f"{url}?synchronous=full", "--processes", "2", "--concurrency", "7")
+        with WorkerProcess("noting", *options, cwd=folder) as supervisor:
+            started = supervisor.next("worker started")
+            supervisor.signal(signal.SIGTERM)
+            assert supervisor.wait() == 0
+
+        arguments = (folder / "arguments").read_text()
+        assert "synchronous" in started["store"]
+        assert "synchronous" not in arguments
+        assert "--concurrency=7" in arguments
+
+    def test_a_process_that_does_not_stop_in_time_is_killed(self, folder):
+        done = supervised(folder, [sys.executable, "-c", "import time; time.sleep(1000)"])
+
+        assert done == ["ProcessStarted", "StopRequested", "ProcessKilled", "ProcessEnded", "False"]
+
+    def test_a_process_that_cannot_be_started_is_tried_again(self, folder):
+        done = supervised(folder, ["./no-such-program"])
+
+        assert done == ["ProcessNotStarted", "StopRequested", "True"]
+
+
+# What the worker command logs, and in which shape.
+
+
+JOB: dict[str, Any] = {
+    "worker": "w",
+    "job_id": "j",
+    "task": "embed",
+    "queue": "q",
+    "attempt": 2,
+    "run_id": None,
+    "node": None,
+}
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """Logs of this process, put back as they were afterwards."""
+    root, own = logging.getLogger(), logging.getLogger("perdure")
+    before = root.level, list(root.handlers), own.level
+    yield io.StringIO()
+    root.setLevel(before[0])
+    root.handlers[:] = before[1]
+    own.setLevel(before[2])
+
+
+def record(message: str, **fields: object) -> logging.LogRecord:
+    made = logging.LogRecord("perdure.cli", logging.WARNING, __file__, 1, message, (), None)
+    made.fields = fields
+    return made
+
+
+class TestFields:
+    def test_a_completed_job_says_how_long_it_took(self):
+        event = events.AttemptCompleted(**JOB, duration=timedelta(milliseconds=12.3456))
+
+        assert fields_of(event) == {"job": "j", "task": "embed", "attempt": 2, "seconds": 0.0123}
+
+    def test_a_nodes_job_says_first_of_which_run_it_is(self):
+        event = events.AttemptStarted(**{**JOB, "run_id": "order-42", "node": "pack[7]"})
+
+        assert list(fields_of(event).items())[:3] == [
+            ("run", "order-42"),
+            ("node", "pack[7]"),
+            ("job", "j"),
+        ]
+
+    @pytest.mark.parametrize(
+        "found_type", [events.AttemptFailed, events.AttemptRetried, events.AttemptDeadLettered]
+    )
+    def test_a_failure_is_told_in_one_line(self, found_type):
+        event = found_type(**JOB, failure=Failure(type="ValueError", message="two\nlines"))
+
+        assert fields_of(event)["error"] == "ValueError: two lines"
+
+    def test_a_take_over_says_from_whom(self):
+        failure = Failure(type="perdure.errors.WorkerCrashed", message="gone")
+        event = events.JobTakenOver(**JOB, holder="worker-1", failure=failure)
+
+        assert fields_of(event)["holder"] == "worker-1"
+
+    def test_an_ended_process_says_when_it_is_started_again(self):
+        event = supervisor.ProcessEnded(
+            number=1, pid=9, exit_code=-9, restart_in=timedelta(seconds=2)
+        )
+
+        assert fields_of(event) == {"process": 1, "pid": 9, "exit": -9, "restart_in": 2.0}
+
+    def test_every_outcome_and_process_event_has_a_level(self):
+        outcomes = set(events.JobEvent.__subclasses__()) - {events.AttemptProgressed}
+        processes = set(supervisor.ProcessEvent.__subclasses__())
+
+        assert outcomes | processes <= logs._LEVELS.keys()
+
+
+class TestPlainLines:
+    def test_has_message_and_fields(self):
+        line = PlainLines(is_coloured=False).format(
+            record("job failed", job="j", error="it broke", queues=("a", "b"))
+        )
+
+        assert line[8:] == ' warning job failed  job=j error="it broke" queues=a,b'
+
+    def test_colours_the_level_only_where_asked(self):
+        assert "\x1b[33mwarning\x1b[0m" in PlainLines(is_coloured=True).format(record("x"))
+        assert "\x1b" not in PlainLines(is_coloured=False).format(record("x"))
+
+    def test_shows_a_traceback(self):
+        made = record("it broke")
+        try:
+            raise ValueError("inner")
+        except ValueError:
+            made.exc_info = sys.exc_info()
+
+        assert PlainLines(is_coloured=False).format(made).endswith("ValueError: inner")
+
+
+class TestJsonLines:
+    def test_is_one_object_a_line(self):
+        line = json.loads(JsonLines().format(record("job failed", job="j", error="a\nb")))
+
+        assert line["message"] == "job failed"
+        assert (line["level"], line["job"], line["error"]) == ("warning", "j", "a\nb")
+        assert line["at"].endswith("+00:00")
+
+
+class TestSetUp:
+    def test_quiet_leaves_only_what_is_wrong(self, logged):
+        set_up_logs(as_json=False, level=logging.WARNING, stream=logged)
+
+        log_supervisor(supervisor.ProcessStarted(number=1, pid=9))
+        log_supervisor(supervisor.ProcessKilled(number=1, pid=9))
+
+        assert logged.getvalue().count("\n") == 1
+        assert "process killed" in logged.getvalue()
+
+    def test_debugging_is_about_jobs_not_libraries(self, logged):
+        set_up_logs(as_json=False, level=logging.DEBUG, stream=logged)
+
+        logging.getLogger("asyncio").debug("selector")
+        logging.getLogger("perdure.cli").debug("job started")
+        logging.getLogger("mine").info("from a task")
+
+        assert "selector" not in logged.getvalue()
+        assert "job started" in logged.getvalue()
+        assert "from a task" in logged.getvalue()

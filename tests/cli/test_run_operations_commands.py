@@ -1,14 +1,26 @@
-"""``perdure runs``: what operators do to runs, and how they begin some."""
+"""``perdure runs``, ``schedules`` and other operations: what operators do."""
 
 from __future__ import annotations
 
-import pytest
+import getpass
+from datetime import UTC, datetime, timedelta
 
+import pytest
+from click.shell_completion import ShellComplete
+
+from perdure import Client
+from perdure.cli.app import app
+from perdure.cli.views.schedules import schedule_columns
+from tests.cli import sample_flows, sample_tasks
 from tests.cli import sample_flows as sample
-from tests.cli import sample_tasks
-from tests.cli.commands import Commands
+from tests.cli.commands import Commands, assert_refused
+
+# ``perdure runs``: what operators do to runs, and how they begin some.
+
 
 MODULE = "tests.cli.sample_flows"
+
+
 ORDERS = f"{MODULE}:orders"
 
 
@@ -275,3 +287,266 @@ class TestWhatCannotBeUnderstood:
         assert (done.exit_code, done.out) == (1, "")
         assert done.error.startswith("perdure: run 'nope' not found")
         assert len(done.error.splitlines()) == 1
+
+
+# ``perdure schedules``: see them, stop them, start them.
+
+
+FAR = datetime(2100, 1, 1, 3, tzinfo=UTC)
+
+
+@pytest.fixture
+def nightly(client: Client) -> str:
+    """A schedule of a flow whose first tick is far away."""
+    client.schedules.save(
+        "nightly",
+        sample.orders,
+        input=5,
+        cron="0 3 * * *",
+        timezone="Europe/Berlin",
+        start_at=FAR,
+        overlap="queue",
+    )
+    return "nightly"
+
+
+class TestList:
+    def test_shows_what_each_starts_and_when(self, perdure, client, nightly):
+        client.schedules.save("sweeping", sample.fetch, args=[1], every="15m", paused=True)
+        shown = perdure("schedules", "list")
+
+        assert shown.exit_code == 0
+        heads, first, second = shown.rows
+        assert heads[:3] == ["SCHEDULE", "STATUS", "STARTS"]
+        assert first[:4] == ["nightly", "active", "flow", "orders"]
+        assert second[:4] == ["sweeping", "paused", "task", "fetch"]
+        assert "0 3 * * *" in shown.out
+        assert "every 15m" in shown.out
+
+    def test_a_tick_that_no_worker_has_seen_to_is_due(self, client, nightly):
+        after = FAR + timedelta(days=1, hours=2)
+        columns = schedule_columns(client.schedules.list(), after, is_across=False)
+
+        [due] = [column.cells for column in columns if column.title == "NEXT"]
+        assert due == ["due for 3h"]
+
+    def test_says_that_there_are_none(self, perdure, client):
+        assert perdure("schedules", "list").out == "no schedules\n"
+
+    def test_gives_json(self, perdure, nightly):
+        [found] = perdure("schedules", "list", "--json").items
+
+        assert (found["name"], found["cron"], found["flow"]) == ("nightly", "0 3 * * *", "orders")
+        assert found["next_at"] == "2100-01-02T02:00:00Z"
+
+    def test_of_all_namespaces_says_whose_each_is(self, perdure, url, nightly):
+        with Client(url, namespace="team-b") as other:
+            other.schedules.save("hourly", sample.fetch, args=[1], every="1h")
+        shown = perdure("schedules", "list", "--namespace", "*")
+
+        assert "NAMESPACE" in shown.out
+        assert "team-b" in shown.out
+
+
+class TestShow:
+    def test_tells_all_of_one(self, perdure, client, nightly):
+        run = client.schedules.trigger("nightly", by="ann")
+        shown = perdure("schedules", "get", "nightly")
+
+        assert shown.exit_code == 0
+        for text in (
+            "flow orders",
+            "0 3 * * * (Europe/Berlin)",
+            "queue",
+            "1 started, 0 skipped, 0 missed, 0 failed",
+            run.id,
+            "triggered by ann",
+        ):
+            assert text in shown.out
+
+    def test_gives_json(self, perdure, client, nightly):
+        run = client.schedules.trigger("nightly")
+        found = perdure("schedules", "get", "nightly", "--json").json
+
+        assert found["history"][0]["run"] == run.id
+        assert found["started"] == 1
+
+    def test_of_an_unknown_one_names_the_nearest(self, perdure, nightly):
+        shown = perdure("schedules", "get", "nigthly")
+
+        assert shown.exit_code == 1
+        assert "schedule 'nigthly' not found" in shown.error
+        assert "'nightly'" in shown.error
+
+
+class TestActing:
+    def test_pausing_and_resuming(self, perdure, client, nightly):
+        assert perdure("schedules", "pause", "nightly", "--by", "ann").out == (
+            "nightly is paused by ann\n"
+        )
+        assert client.schedules.get("nightly").is_paused
+        assert "ann" in perdure("schedules", "get", "nightly").out
+        resumed = perdure("schedules", "resume", "nightly")
+        assert resumed.out.startswith("nightly is resumed; next: 2100-01-02")
+        assert not client.schedules.get("nightly").is_paused
+
+    def test_triggering_a_flow(self, perdure, client, nightly):
+        done = perdure("schedules", "trigger", "nightly", "--json").json
+
+        assert done["run"].startswith("nightly@manual-")
+        assert client.runs.get(done["run"]).flow == "orders"
+        assert "started run nightly@manual-" in perdure("schedules", "trigger", "nightly").out
+
+    def test_triggering_a_task(self, perdure, client):
+        client.schedules.save("fetching", sample.fetch, args=[1], every="1h")
+        done = perdure("schedules", "trigger", "fetching")
+
+        [job] = client.jobs.list()
+        assert done.out == f"started job {job.id}\n"
+
+    def test_deleting(self, perdure, client, nightly):
+        assert perdure("schedules", "delete", "nightly").out == "nightly is deleted\n"
+        assert list(client.schedules.list()) == []
+        assert perdure("schedules", "delete", "nightly").exit_code == 1
+
+    @pytest.mark.parametrize("act", ["pause", "resume", "delete"])
+    def test_gives_json(self, perdure, nightly, act):
+        done = perdure("schedules", act, "nightly", "--json").json
+
+        assert "nightly" in (done.get("name"), done.get("deleted"))
+
+    @pytest.mark.parametrize(
+        "option, text", [("--cron", "bad"), ("--cron", "0 0 31 2 *"), ("--timezone", "Mars")]
+    )
+    def test_refuses_an_option_by_its_name(self, perdure, client, option, text):
+        save = ("schedules", "save", "nightly", "tests.cli.sample_flows:orders", "--input", "1")
+
+        assert_refused(
+            perdure(*save, "--cron", "0 3 * * *", option, text), 2, f"perdure: {option} "
+        )
+
+    def test_of_all_namespaces_is_refused(self, perdure, nightly):
+        done = perdure("schedules", "pause", "nightly", "--namespace", "*")
+
+        assert done.exit_code != 0
+        assert "schedules.pause needs a single namespace" in done.error
+
+
+TASKS = "tests.cli.sample_tasks"
+
+
+class TestEnqueue:
+    def test_takes_arguments_as_json_and_options(self, perdure, client):
+        done = perdure(
+            "enqueue", f"{TASKS}:add", "1", "2", "--queue", "slow", "--delay", "1h", "--tag", "gpu"
+        )
+
+        [job] = client.jobs.list()
+        assert done.out == f"{job.id} is enqueued\n"
+        assert (job.queue, job.status, job.tags) == ("slow", "scheduled", ("gpu",))
+        assert client.jobs.get(job.id).args == [1, 2]
+
+    def test_takes_arguments_by_name(self, perdure, client):
+        perdure("jobs", "enqueue", f"{TASKS}:greet", "--kwargs", '{"name": "ann"}')
+
+        [job] = client.jobs.list()
+        assert client.jobs.get(job.id).args == ["ann"]
+
+    def test_says_that_the_fingerprint_is_taken(self, perdure, client):
+        again = ("enqueue", f"{TASKS}:add", "1", "2", "--fingerprint", "once")
+
+        first = perdure(*again, "--json").json
+        assert first["is_new"]
+        assert perdure(*again, "--json").json == {**first, "is_new": False}
+
+    @pytest.mark.parametrize(
+        "words, told",
+        [
+            ([f"{TASKS}:add", "one"], "ARG 'one' is not JSON"),
+            ([f"{TASKS}:add", "1"], "task 'add'"),
+            (["tests.cli.sample_flows:orders"], "not a task"),
+            ([TASKS], "must name one task or flow"),
+            ([f"{TASKS}:add", "1", "2", "--run-at", "soon"], "--run-at 'soon' is not a time"),
+            ([f"{TASKS}:add", "1", "2", "--delay", "soon"], "--delay must be a duration"),
+        ],
+    )
+    def test_tells_what_cannot_be_understood(self, words, told, perdure, client):
+        client.open()
+
+        assert_refused(perdure("enqueue", *words), 2, told)
+
+
+class TestSchedules:
+    def test_are_saved_of_flows_and_of_tasks(self, perdure, client):
+        flow = ("nightly", "tests.cli.sample_flows:orders", "--cron", "0 3 * * *", "--input", "5")
+        task = ("adding", f"{TASKS}:add", "--every", "1h", "--args", "[1, 2]", "--paused")
+
+        assert perdure("schedules", "save", *flow).out.startswith("nightly is saved; next: ")
+        assert perdure("schedules", "save", *task).exit_code == 0
+        assert client.schedules.get("nightly").flow == "orders"
+        assert client.schedules.get("adding").is_paused
+
+    def test_times_are_local_unless_they_say_otherwise(self, perdure, client):
+        words = ("x", f"{TASKS}:add", "--every", "1h", "--args", "[1, 2]")
+        perdure("schedules", "save", *words, "--start-at", "2100-01-01T12:00")
+
+        assert client.schedules.get("x").start_at == datetime(2100, 1, 1, 12).astimezone()
+
+
+class TestReading:
+    def test_counts(self, perdure, client):
+        client.enqueue(sample_tasks.add, 1, 2)
+
+        assert perdure("jobs", "count", "--status", "waiting").out == "1\n"
+        assert perdure("runs", "count", "--json").json == 0
+
+    def test_pages_as_json(self, perdure, client):
+        ids = [job.id for job in client.enqueue_many(sample_tasks.greet, ["a", "b", "c"])]
+
+        first = perdure("jobs", "list", "--limit", "2", "--json")
+        rest = perdure("jobs", "list", "--json", "--cursor", first.json["next"])
+
+        assert [each["id"] for each in (*first.items, *rest.items)] == ids[::-1]
+        assert rest.json["next"] is None
+
+    def test_attempts_of_a_job_that_has_not_failed(self, perdure, client):
+        job = client.enqueue(sample_tasks.add, 1, 2)
+
+        assert perdure("jobs", "attempts", job.id).out == "no failed attempts\n"
+
+    def test_a_cursor_of_another_list_is_refused(self, perdure, client):
+        for id in ("a", "b"):
+            client.submit(sample_flows.orders, 5, id=id)
+        cursor = perdure("runs", "list", "--limit", "1", "--json").json["next"]
+
+        assert_refused(
+            perdure("jobs", "list", "--cursor", cursor), 2, "is not a cursor of jobs.list"
+        )
+
+
+class TestOperations:
+    """Commands made of operations: who acts, defaults, pages, completion."""
+
+    def test_who_does_it_is_the_login_name_unless_another_is_given(self, perdure, client):
+        client.submit(sample_flows.orders, 5, id="a")
+
+        perdure("runs", "pause", "a")
+
+        assert client.runs.get("a").by == getpass.getuser()
+
+    @pytest.mark.parametrize(
+        "words, incomplete, completed",
+        [
+            ([], "do", ["doctor"]),
+            (["runs"], "re", ["report", "resume", "retry"]),
+            (["runs", "list"], "--st", ["--status", "--store"]),
+            (["runs", "list", "--status"], "co", ["compensating", "completed"]),
+            (["submit", "--on-conflict"], "f", ["fail"]),
+        ],
+    )
+    def test_shells_complete(self, words, incomplete, completed):
+        found = ShellComplete(app, {}, "perdure", "_PERDURE_COMPLETE").get_completions(
+            words, incomplete
+        )
+
+        assert [each.value for each in found] == completed
