@@ -1,1 +1,1 @@
-"""Who asks for work and watches it, and what a task is written with."""
+"""Clients and handles: enqueue jobs, submit runs, wait for results."""

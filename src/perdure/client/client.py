@@ -50,7 +50,7 @@ R = TypeVar("R")
 
 
 class AsyncJobs(Jobs):
-    """Calls of tasks in queues, with handles on them."""
+    """Operations on jobs, with handles."""
 
     @overload
     def handle(self, id: str, task: Task[..., R]) -> AsyncJobHandle[R]: ...
@@ -98,7 +98,7 @@ class AsyncJobs(Jobs):
 
 
 class AsyncRuns(Runs):
-    """Runs of flows, with handles on them."""
+    """Operations on runs, with handles."""
 
     @overload
     def handle(self, id: str, flow: BuiltFlow[Any, O]) -> AsyncRunHandle[O]: ...
@@ -114,9 +114,9 @@ class AsyncClient:
     """Enqueues jobs, submits runs, and operates on them. Opens its store on first use.
 
     Belongs to one event loop. ``tasks`` may be enqueued by name, and ``flows`` submitted by name.
-    ``on_conflict`` is what ``submit`` does if a run has the id already. ``namespace="*"`` is an
-    operator's client: it sees the jobs and runs of all namespaces and acts on them by id.
-    ``aging`` is the waiting time that makes up for one step of priority.
+    ``on_conflict`` is the default of ``submit`` for an id that exists already. A client with
+    ``namespace="*"`` is for operators: it sees the jobs and runs of all namespaces and acts on
+    them by id. A job that has waited for ``aging`` ranks like a fresh one of the next priority.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class AsyncClient:
 
     @property
     def store_url(self) -> str:
-        """Where its store is, without the password."""
+        """The store's URL, without the password."""
         return self._backend.place.url
 
     async def open(self) -> Self:
@@ -190,7 +190,7 @@ class AsyncClient:
     def using(self, connection: Any) -> AsyncTransactionClient:
         """Return a view of this client that takes part in your transaction on ``connection``.
 
-        What it enqueues and submits exists when you commit, and not if you roll back.
+        Its jobs and runs exist once you commit, and never if you roll back.
         """
         return AsyncTransactionClient(self, connection)
 
@@ -203,7 +203,7 @@ class AsyncClient:
     async def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> AsyncJobHandle[Any]:
         """Enqueue one call of a task. When this returns, the job is durable.
 
-        It takes the task's own arguments. Options are the task's:
+        Takes the task's own arguments. Set options on the task:
         ``enqueue(fetch.options(delay="5m"), url)``.
         """
         call = prepare_call(self._backend, task, args, kwargs)
@@ -232,13 +232,12 @@ class AsyncClient:
         *,
         kwargs: Mapping[str, Any] | None = None,
     ) -> list[AsyncJobHandle[Any]]:
-        """Enqueue a call for each input, in one transaction: all or none.
+        """Enqueue a call for each input in one transaction, all or none.
 
-        If an input cannot be used, even one in the middle, the path of the fault says which, and
-        nothing is written.
+        If any input is invalid, nothing is written; the path of the fault names the input.
 
-        An input is the task's one argument; a tuple holds several, by position. ``kwargs`` go to
-        every call. Options are the task's, as with ``enqueue``.
+        An input is the task's only argument, or a tuple of positional arguments. ``kwargs`` are
+        passed to every call. Set options on the task, as for ``enqueue``.
         """
         calls = prepare_calls(self._backend, task, inputs, checked_kwargs(kwargs))
         return self._handles(calls, await insert_jobs(self._backend, calls.jobs))
@@ -272,7 +271,7 @@ class AsyncClient:
         """Start a run of a flow. When this returns, the run is durable.
 
         ``flow`` is a built flow, or the name of one of the client's ``flows``. ``id`` is your own
-        id for the run. ``on_conflict`` says what happens if a run has it already, finished or not:
+        id for the run. ``on_conflict`` applies if a run with that id exists, finished or not:
         ``"fail"`` raises ``RunExists``, ``"use_existing"`` returns that run,
         ``"replace"`` cancels it and takes its place.
         """
@@ -311,7 +310,7 @@ class AsyncClient:
         """Submit a run of a flow, wait until it has ended, and return its result.
 
         Raises ``RunFailed`` or ``RunCancelled`` if it ended without one, and ``RunTimeout`` after
-        ``timeout``; the run continues then.
+        ``timeout``; the run then continues.
         """
         run = await self.submit(flow, input, id=id, on_conflict=on_conflict)
         return await run.result(timeout)
@@ -328,7 +327,7 @@ class AsyncClient:
 
 
 class AsyncTransactionClient:
-    """An :class:`AsyncClient` within a transaction of yours: see ``using``."""
+    """An :class:`AsyncClient` that takes part in your transaction; see ``using``."""
 
     __slots__ = ("_client", "_connection")
 
@@ -405,8 +404,8 @@ class AsyncTransactionClient:
     ) -> AsyncRunHandle[Any]:
         """Start a run of a flow; it exists, and starts, when you commit.
 
-        A run that has the ``id`` already cannot be replaced here: ``on_conflict`` is ``"fail"``
-        or ``"use_existing"``.
+        A run with the same ``id`` cannot be replaced here: ``on_conflict`` is ``"fail"`` or
+        ``"use_existing"``.
         """
         backend = self._client._backend
         submission = prepare_submission(backend, flow, input, id, on_conflict)

@@ -1,4 +1,4 @@
-"""Sync facades: objects whose methods wait for those of an async object."""
+"""Sync facades: objects whose methods block on the methods of an async object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T", covariant=True)
 
 
 class Facade(Generic[T]):
-    """Sync facade of an async object, which runs on the event loop of the portal."""
+    """Sync facade of an async object that runs on the portal's event loop."""
 
     __slots__ = ("_portal", "_target")
 
@@ -42,7 +42,7 @@ def sync(
 def sync_stream(
     method: Callable[Concatenate[T, P], AsyncGenerator[R, None]],
 ) -> Callable[Concatenate[Facade[T], P], Iterator[R]]:
-    """Make a sync method that iterates what an async one yields."""
+    """Make a sync method that iterates over an async generator."""
 
     @functools.wraps(method)
     def iterate(facade: Facade[T], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
@@ -64,7 +64,7 @@ def documented_by(method: Callable[..., Any]) -> Callable[[F], F]:
 def mirrors(
     method: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[Concatenate[S, ...], R]], Callable[Concatenate[S, P], R]]:
-    """Give a method that passes its arguments on the parameters and docstring of another."""
+    """Give a forwarding method the parameters and docstring of another."""
 
     def decorate(own: Callable[Concatenate[S, ...], R]) -> Callable[Concatenate[S, P], R]:
         @functools.wraps(method)
@@ -77,8 +77,8 @@ def mirrors(
 
 
 def followed(portal: Portal, updates: AsyncGenerator[R, None]) -> Iterator[R]:
-    """Yield what an async generator yields, waiting for each in the portal."""
-    # A caller that is interrupted leaves before the generator is done, and closes it meanwhile.
+    """Iterate over an async generator through the portal."""
+    # An interrupted caller closes the generator while it may still be running.
     at_work = asyncio.Lock()
 
     async def following() -> R | None:
@@ -98,7 +98,7 @@ def followed(portal: Portal, updates: AsyncGenerator[R, None]) -> Iterator[R]:
 
 
 class Openable(Protocol):
-    """What has a store to open and close: the async client and the async job queue."""
+    """An object that opens and closes a store: the async client and the async job queue."""
 
     @property
     def namespace(self) -> str: ...
@@ -115,14 +115,14 @@ O = TypeVar("O", bound=Openable, covariant=True)  # noqa: E741
 
 
 class OpenableFacade(Facade[O]):
-    """The facade of a client: closed by ``with``, as garbage, or when the program ends."""
+    """Facade of a client; closed by ``with``, when garbage-collected, or at exit."""
 
     __slots__ = ("__weakref__",)
 
     def __init__(self, target: O) -> None:
         self._target = target
         self._portal = Portal(target.close)
-        # The portal closes itself at exit, and may then wait; a garbage collector may not.
+        # The portal closes itself at exit and may block then; a finalizer must not block.
         weakref.finalize(self, self._portal.stop_soon).atexit = False
 
     def __repr__(self) -> str:
@@ -134,7 +134,7 @@ class OpenableFacade(Facade[O]):
 
     @property
     def store_url(self) -> str:
-        """Where its store is, without the password."""
+        """The store's URL, without the password."""
         return self._target.store_url
 
     def open(self) -> Self:

@@ -1,4 +1,4 @@
-"""Handles on one job or one run: wait for the result, follow it, act on it."""
+"""Handles on a job or a run: wait for its result, follow it, act on it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from perdure.render.timeline import Timeline
 from perdure.tasks.task import Task
 
 if TYPE_CHECKING:
-    # The type checkers know it, whether it is installed or not.
+    # Type checkers resolve it even if it is not installed.
     from typing_extensions import TypeVar
 
     R_co = TypeVar("R_co", covariant=True, default=Any)
@@ -51,15 +51,15 @@ else:
     R_co = TypeVar("R_co", covariant=True)
 
 JOB_ENDED = FINISHED | {Status.DISABLED}
-"""There is nothing more to wait for, unless an operator intervenes."""
+"""Nothing more happens unless an operator intervenes."""
 
 LAST_LOOK_SECONDS = 1.0
-"""What a wait that timed out allows for one more read, which may find the result after all."""
+"""Time for one last read after a timeout, which may still find the result."""
 NOT_RESPONDING = "unknown (store not responding)"
 
 
 class AsyncJobHandle(Generic[R_co]):
-    """One job. ``is_new`` is False if enqueueing found a live job of the same fingerprint."""
+    """A handle on a job. ``is_new`` is False if a live job with the same fingerprint was found."""
 
     __slots__ = ("_backend", "_is_ours", "_jobs", "_task", "id", "is_new")
 
@@ -75,7 +75,7 @@ class AsyncJobHandle(Generic[R_co]):
         self._backend = backend
         self._jobs = Jobs(backend)
         self._task = task
-        # An id that was given from outside may be of another namespace, where we must not look.
+        # An id passed in by the caller may belong to another namespace, which we must not read.
         self._is_ours = is_ours
         self.id = id
         self.is_new = is_new
@@ -122,11 +122,11 @@ class AsyncJobHandle(Generic[R_co]):
         return list(await self._jobs.attempts(self.id))
 
     async def explain(self) -> Explanation:
-        """Explain why it is where it is, and what would help."""
+        """Explain its current state, and suggest what would help."""
         return await self._jobs.explain(self.id)
 
     async def cancel(self) -> JobChange:
-        """Cancel it at once, or tell it to stop if it is running."""
+        """Cancel it now, or request a running job to stop."""
         return await self._jobs.cancel(self.id)
 
     async def retry(self) -> JobChange:
@@ -134,9 +134,9 @@ class AsyncJobHandle(Generic[R_co]):
         return await self._jobs.retry(self.id)
 
     def watch(self) -> AsyncGenerator[JobUpdate, None]:
-        """Stream its state now and after each change, until it has finished.
+        """Stream its current state, then each change, until it finishes.
 
-        Changes that follow each other faster than they are read are merged.
+        Changes that arrive faster than they are read are merged.
         """
         return self._jobs.watch(self.id)
 
@@ -151,7 +151,7 @@ class AsyncJobHandle(Generic[R_co]):
         return self._found((await store.queries.job_states([self.id])).get(self.id))
 
     async def _last_look(self) -> JobState | None:
-        """The state now, unless the store is slow: a timeout is meant as one."""
+        """The current state, or None if the store is slow: the caller's timeout has passed."""
         try:
             async with asyncio.timeout(LAST_LOOK_SECONDS):
                 return await self._state()
@@ -170,7 +170,7 @@ class AsyncJobHandle(Generic[R_co]):
 
 
 class AsyncRunHandle(Generic[O_co]):
-    """One run. ``is_new`` is False if submitting found a run of this id and returned it."""
+    """A handle on a run. ``is_new`` is False if a run with this id already existed."""
 
     __slots__ = ("_backend", "_flow", "_runs", "id", "is_new")
 
@@ -214,7 +214,7 @@ class AsyncRunHandle(Generic[O_co]):
         return (await self._backend.find_run(self.id)).status
 
     async def record(self) -> RunRecord:
-        """Return the run without its events: flow, version, status, times, and why."""
+        """Return the run without its events: flow, version, status, times and reason."""
         return run_record(await self._backend.find_run(self.id))
 
     async def detail(self) -> RunDetail:
@@ -230,11 +230,11 @@ class AsyncRunHandle(Generic[O_co]):
         return (await self.detail()).outputs
 
     async def nodes(self) -> list[NodeRecord]:
-        """Return every node of its flow, how far it is, and its output."""
+        """Return every node of its flow with its status and output."""
         return list((await self.detail()).nodes)
 
     async def children(self) -> list[ChildRun]:
-        """Return the runs it started; of a part that was retried, the latest."""
+        """Return its child runs; for a retried node, only the latest."""
         return list((await self.detail()).children)
 
     async def approvals(self) -> list[ApprovalRecord]:
@@ -246,7 +246,7 @@ class AsyncRunHandle(Generic[O_co]):
         return await self._runs.lineage(self.id)
 
     async def diagram(self) -> Diagram:
-        """Return its graph with how far each node is, to be drawn."""
+        """Return its graph with the status of each node, ready to render."""
         return await self._runs.diagram(self.id)
 
     async def timeline(self) -> Timeline:
@@ -254,32 +254,32 @@ class AsyncRunHandle(Generic[O_co]):
         return await self._runs.timeline(self.id)
 
     async def explain(self) -> Explanation:
-        """Explain why it is where it is, and what would help."""
+        """Explain its current state, and suggest what would help."""
         return await self._runs.explain(self.id)
 
     def watch(self) -> AsyncGenerator[EventRecord, None]:
-        """Stream its events from the first on, until it has ended.
+        """Stream its events from the first one until it ends.
 
         Raises ``RunNotFound`` if it is pruned, or replaced by another run.
         """
         return self._runs.watch(self.id)
 
     def observe(self) -> AsyncGenerator[RunSnapshot, None]:
-        """Stream snapshots of it, with who works on it and what it waits for, until it ends.
+        """Stream snapshots of its state, jobs, workers and waits until it ends.
 
-        One comes at once, others after events, and some in between, for the progress of task
-        bodies. Each has the events since the one before.
+        The first comes immediately, others after events and, for task progress, in between. Each
+        has the events since the previous one.
         """
         return self._runs.observe(self.id)
 
     def signal(
         self, name: str, payload: Any = None, *, by: str | None = None
     ) -> Coroutine[Any, Any, RunChange]:
-        """Send it a signal, which it keeps until a node takes it."""
+        """Send it a signal, stored until a node receives it."""
         return self._runs.signal(self.id, name, payload, by=by)
 
     async def pause(self, *, reason: str | None = None, by: str | None = None) -> RunChange:
-        """Start nothing more of it until it is resumed; running jobs are taken from workers."""
+        """Pause it until it is resumed; running jobs are requeued."""
         return await self._runs.pause(self.id, reason=reason, by=by)
 
     async def resume(self, *, by: str | None = None) -> RunChange:
@@ -304,7 +304,7 @@ class AsyncRunHandle(Generic[O_co]):
         new_id: str | None = None,
         by: str | None = None,
     ) -> AsyncRunHandle[O_co]:
-        """Start a new run with its history up to a point, and return a handle on that."""
+        """Start a new run from its history up to a point, and return a handle on it."""
         started = await self._runs.fork(self.id, after=after, patch=patch, new_id=new_id, by=by)
         return self._forked(started)
 
@@ -332,7 +332,7 @@ class AsyncRunHandle(Generic[O_co]):
         return cast(O_co, await run_result(store, run, self._backend.codec, self._flow))
 
     async def _last_look(self) -> Run | None:
-        """The run now, unless the store is slow: a timeout is meant as one."""
+        """The current run, or None if the store is slow: the caller's timeout has passed."""
         try:
             async with asyncio.timeout(LAST_LOOK_SECONDS):
                 return await self._backend.find_run(self.id)

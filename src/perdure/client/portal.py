@@ -1,7 +1,7 @@
-"""A door from blocking code to async code: an event loop on a thread of its own.
+"""An event loop on its own thread, for blocking callers.
 
-The thread starts on first use. It ends when the portal is closed, when its owner is garbage, or at
-the latest when the interpreter exits. Any thread may use it, several at once.
+The thread starts on first use. It ends when the portal is closed, when its owner is
+garbage-collected, or at interpreter exit. Thread-safe.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OWN_LOOP = declare(
 
 
 class Portal:
-    """Runs coroutines for blocking callers; ``on_stop`` is awaited last, on the same loop."""
+    """Runs coroutines for blocking callers; awaits ``on_stop`` last, on the same loop."""
 
     def __init__(self, on_stop: Callable[[], Awaitable[None]]) -> None:
         self._on_stop = on_stop
@@ -48,11 +48,11 @@ class Portal:
         self.is_closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Block the calling thread until the coroutine is done; interrupting it cancels that."""
+        """Block until the coroutine is done; an interrupt cancels the coroutine."""
         loop: asyncio.AbstractEventLoop | None = None
         future: concurrent.futures.Future[R] | None = None
         try:
-            # Under the lock, so that nothing is handed to a loop that will not run it any more.
+            # Under the lock, so that no coroutine is submitted to a loop that is stopping.
             with self._lock:
                 loop = self._entered()
                 future = asyncio.run_coroutine_threadsafe(coroutine, loop)
@@ -60,12 +60,12 @@ class Portal:
         except concurrent.futures.CancelledError:
             raise StoreError(CLOSED_MEANWHILE.fault()) from None
         except BaseException:
-            # The call failed, or its caller was interrupted: it must not go on without it.
+            # The call failed or its caller was interrupted: the coroutine must not keep running.
             if future is not None:
                 future.cancel()
             elif loop is None:
                 coroutine.close()
-            else:  # interrupted on the way: it may run by now, and is the loop's to end
+            else:  # interrupted while submitting: it may be running, so the loop must end it
                 loop.call_soon_threadsafe(_end, coroutine)
             raise
 
@@ -77,9 +77,9 @@ class Portal:
             thread.join()
 
     def stop_soon(self) -> None:
-        """Let the loop stop by itself, without waiting for it. For the garbage collector."""
+        """Ask the loop to stop without waiting, as a finalizer must."""
         if self._loop is not None and not self._is_here:
-            return  # a forked child: the loop and its lock are the parent's
+            return  # in a forked child: the loop and its lock belong to the parent
         with self._lock:
             was_closed, self.is_closed = self.is_closed, True
             if self._loop is not None and self._stop is not None and not was_closed:
@@ -103,7 +103,7 @@ class Portal:
     def _start(self) -> asyncio.AbstractEventLoop:
         started: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
         self._pid = os.getpid()
-        # A daemon, so that a client nobody closed cannot keep the interpreter from exiting.
+        # A daemon, so that an unclosed client cannot block interpreter exit.
         self._thread = threading.Thread(
             target=self._serve_until_stopped, args=[started], name="perdure-client", daemon=True
         )

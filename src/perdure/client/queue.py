@@ -1,4 +1,4 @@
-"""The queue as such, for people who write their own worker. Every settle is fenced by its claim."""
+"""The job queue for custom workers. Every outcome is fenced by its claim."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from perdure.tasks.options import JobOptions
 
 ATTEMPTS_DEFAULT = 3
 MAX_CRASHES = 3
-"""Expired leases that send a job to the dead letter as a poison pill."""
+"""Expired leases after which a job is dead-lettered as a poison pill."""
 HOUSEKEEPING_BATCH = 1_000
 
 
 class QueuedJob(Value):
-    """A job that its worker holds until the lease ends: ack, nack or release it before that."""
+    """A claimed job. Ack, nack or release it before its lease expires."""
 
     claimed: ClaimedJob
     worker: WorkerId
@@ -61,7 +61,7 @@ class QueuedJob(Value):
 
     @property
     def claim_epoch(self) -> int:
-        """Raised by every claim of the job; writes under an older one are refused."""
+        """The fencing token: incremented by each claim; writes with an older one are rejected."""
         return self.claimed.claim.epoch
 
     @property
@@ -78,16 +78,16 @@ class QueuedJob(Value):
 
     @property
     def payload(self) -> Any:
-        """What it was enqueued with; for a call of a task, its first argument."""
+        """The enqueued payload; for a task call, its first argument."""
         args, _ = decoded(self.claimed.input, self.codec)
         return args[0] if args else None
 
 
 class AsyncJobQueue:
-    """Enqueue, claim and settle jobs by hand. Opens its store on first use, or with ``async with``.
+    """Enqueue, claim and settle jobs manually. Opens its store on first use, or with ``async
+    with``.
 
-    A task's name needs no registration here. Limits are not applied: they belong to
-    :class:`Worker`.
+    Task names need no registration. Limits are not applied; only :class:`Worker` enforces them.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class AsyncJobQueue:
 
     @property
     def store_url(self) -> str:
-        """Where its store is, without the password."""
+        """The store's URL, without the password."""
         return self._backend.place.url
 
     async def open(self) -> Self:
@@ -135,14 +135,14 @@ class AsyncJobQueue:
     ) -> None:
         await self.close()
 
-    # Not `async def` where values are encoded: the sync queue encodes on its caller's thread.
+    # Methods that encode values are not `async def`: the sync queue encodes on the caller's thread.
 
     def enqueue(
         self, task: str, payload: Any, **options: Unpack[JobOptions]
     ) -> Coroutine[Any, Any, JobId]:
-        """Add a job; its id, or that of the live job with the same fingerprint.
+        """Enqueue a job and return its id, or that of the live job with the same fingerprint.
 
-        Priority 3 and three attempts unless the options say otherwise.
+        Defaults to priority 3 and three attempts.
         """
         defaults = JobDefaults(
             namespace=self.namespace,
@@ -166,9 +166,9 @@ class AsyncJobQueue:
         tasks: Sequence[str] | None = None,
         lease: Duration = "5m",
     ) -> QueuedJob | None:
-        """Claim the most urgent waiting job of the queues, or None if there is none.
+        """Claim the most urgent waiting job of the queues, or return None.
 
-        It is this worker's until ``lease`` has passed since the last heartbeat.
+        The claim is valid until ``lease`` has passed since the last heartbeat.
         """
         worker = WorkerId(check.name(worker_id, "worker_id"))
         duration = check.span(lease, "lease", is_positive=True)
@@ -190,13 +190,14 @@ class AsyncJobQueue:
         return None
 
     def ack(self, job: QueuedJob, result: Any = None) -> Coroutine[Any, Any, Status]:
-        """Complete a job. Its status afterwards: cancelled if it was aborted meanwhile."""
+        """Complete a job and return its status, which is cancelled if it was aborted meanwhile."""
         data = self._backend.json(result, f"the result of job {job.id}")
         return self._settle(job, Completed(output=self._backend.codec.encode(data)))
 
     async def nack(self, job: QueuedJob, error: BaseException | str) -> Status:
-        """Report a failure. Tried again after 1 s, 2 s, 4 s … up to 5 minutes, while attempts
-        remain; then it is dead. ``Permanent`` and ``RetryLater`` count as they do in a task."""
+        """Report a failure. Retries wait 1 s, 2 s, 4 s … up to 5 minutes; without attempts left,
+        the
+        job is dead. ``Permanent`` and ``RetryLater`` work as in a task."""
         if not isinstance(error, BaseException):
             error = Exception(error)
         retries = (job.claimed.max_attempts or ATTEMPTS_DEFAULT) - 1
@@ -204,11 +205,11 @@ class AsyncJobQueue:
         return await self._settle(job, after_error(job.claimed, error, describe(error), budget, 0))
 
     async def release(self, job: QueuedJob) -> Status:
-        """Park a job as paused until it is resumed; it does not cost an attempt."""
+        """Park a job as paused until it is resumed, without using up an attempt."""
         return await self._settle(job, Parked())
 
     async def heartbeat(self, job: QueuedJob, extend: Duration | None = None) -> Status:
-        """Hold a job for another lease, or for ``extend``. ``aborting`` asks you to stop."""
+        """Renew the lease, or set it to ``extend``. The status ``aborting`` asks you to stop."""
         lease = check.optional(check.span, extend, "extend", is_positive=True) or job.lease
         store = await self._backend.store()
         renewal = await store.jobs.renew(job.worker, [job.claim], lease)
@@ -221,9 +222,9 @@ class AsyncJobQueue:
         return await Jobs(self._backend).resume(id)
 
     async def reclaim_expired(self) -> int:
-        """Take this namespace's jobs from workers whose lease ran out; how many.
+        """Requeue this namespace's jobs whose lease expired, and return how many.
 
-        They wait again without having used up an attempt; the third time a job is dead.
+        This uses up no attempt, but a job's third expired lease dead-letters it.
         """
         store = await self._backend.store()
         count = 0
@@ -252,7 +253,7 @@ class AsyncJobQueue:
     async def _partitions(
         self, store: Store, queues: Sequence[str], tasks: Sequence[str] | None
     ) -> list[PartitionClaim]:
-        """Partitions with waiting jobs to claim from, after due jobs were promoted."""
+        """Promote due jobs, then return the partitions with waiting jobs."""
         wanted = check.optional(check.names, tasks, "tasks")
         poll = await store.maintenance.poll(self.namespace)
         if poll.next_deadline_at is not None and poll.next_deadline_at <= poll.now:
@@ -273,7 +274,7 @@ class AsyncJobQueue:
 
 
 class JobQueue(OpenableFacade[AsyncJobQueue]):
-    """The same for code without an event loop, usable from many threads at once."""
+    """The sync form of :class:`AsyncJobQueue`. Thread-safe."""
 
     def __init__(
         self,

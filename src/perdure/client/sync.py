@@ -1,4 +1,4 @@
-"""The sync client: the same operations, for code without an event loop."""
+"""The sync client: the same operations for code without an event loop."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ T = TypeVar("T", covariant=True)
 
 
 class _OfClient(Facade[T]):
-    """A group or a handle; it keeps the client, which would close itself as garbage."""
+    """A group or handle. References the client, which closes itself when garbage-collected."""
 
     __slots__ = ("_client",)
 
@@ -65,7 +65,7 @@ class _OfClient(Facade[T]):
 
 
 class JobHandle(_OfClient[AsyncJobHandle[R_co]], Generic[R_co]):
-    """One job. ``is_new`` is False if enqueueing found a live job of the same fingerprint."""
+    """A handle on a job. ``is_new`` is False if a live job with the same fingerprint was found."""
 
     __slots__ = ()
 
@@ -79,12 +79,12 @@ class JobHandle(_OfClient[AsyncJobHandle[R_co]], Generic[R_co]):
 
     @property
     def status(self) -> Status:
-        """Its status now; each use asks the store."""
+        """Its current status, read from the store on each access."""
         return self._portal.run(self._target.status())
 
     @property
     def progress(self) -> Progress:
-        """Its progress now; each use asks the store."""
+        """Its current progress, read from the store on each access."""
         return self._portal.run(self._target.progress())
 
     @documented_by(AsyncJobHandle.result)
@@ -100,7 +100,7 @@ class JobHandle(_OfClient[AsyncJobHandle[R_co]], Generic[R_co]):
 
 
 class RunHandle(_OfClient[AsyncRunHandle[O_co]], Generic[O_co]):
-    """One run. ``is_new`` is False if submitting found a run of this id and returned it."""
+    """A handle on a run. ``is_new`` is False if a run with this id already existed."""
 
     __slots__ = ()
 
@@ -114,7 +114,7 @@ class RunHandle(_OfClient[AsyncRunHandle[O_co]], Generic[O_co]):
 
     @property
     def status(self) -> RunStatus:
-        """Its status now; each use asks the store."""
+        """Its current status, read from the store on each access."""
         return self._portal.run(self._target.status())
 
     @documented_by(AsyncRunHandle.result)
@@ -156,7 +156,7 @@ class RunHandle(_OfClient[AsyncRunHandle[O_co]], Generic[O_co]):
 
 
 class SyncJobs(_OfClient[AsyncJobs]):
-    """Calls of tasks in queues, with handles on them."""
+    """Operations on jobs, with handles."""
 
     __slots__ = ()
 
@@ -227,7 +227,7 @@ class SyncJobs(_OfClient[AsyncJobs]):
 
 
 class SyncRuns(_OfClient[AsyncRuns]):
-    """Runs of flows, with handles on them."""
+    """Operations on runs, with handles."""
 
     __slots__ = ()
     submit = sync(Runs.submit)
@@ -261,7 +261,7 @@ class SyncRuns(_OfClient[AsyncRuns]):
 
 
 class SyncApprovals(_OfClient[Approvals]):
-    """Approvals that runs wait for. The id of one is ``<run>:<node>``."""
+    """Operations on approvals. An approval's id is ``<run>:<node>``."""
 
     __slots__ = ()
     list = sync(Approvals.list)
@@ -270,14 +270,14 @@ class SyncApprovals(_OfClient[Approvals]):
 
 
 class SyncWaits(_OfClient[Waits]):
-    """What runs wait for."""
+    """Open waits of runs."""
 
     __slots__ = ()
     list = sync(Waits.list)
 
 
 class SyncSchedules(_OfClient[Schedules]):
-    """Flows and tasks that start at certain times."""
+    """Operations on schedules."""
 
     __slots__ = ()
     save = sync(Schedules.save)
@@ -290,7 +290,7 @@ class SyncSchedules(_OfClient[Schedules]):
 
 
 class SyncQueues(_OfClient[Queues]):
-    """Queues: how many jobs are in them, and whether they are paused."""
+    """Job counts by queue; pause and resume."""
 
     __slots__ = ()
     list = sync(Queues.list)
@@ -299,14 +299,14 @@ class SyncQueues(_OfClient[Queues]):
 
 
 class SyncWorkers(_OfClient[Workers]):
-    """Workers that registered with the store."""
+    """Registered workers."""
 
     __slots__ = ()
     list = sync(Workers.list)
 
 
 class SyncFlows(_OfClient[Flows]):
-    """Flows that runs were submitted of."""
+    """Flow versions with runs."""
 
     __slots__ = ()
     list = sync(Flows.list)
@@ -324,10 +324,10 @@ class SyncStore(_OfClient[StoreOperations]):
 
 
 class Client(OpenableFacade[AsyncClient]):
-    """The client for code without an event loop, usable from many threads at once.
+    """The client for code without an event loop. Thread-safe.
 
-    Opens its store on first use, or with ``with``; without either it is closed when it is
-    garbage or when the program ends. Takes what :class:`AsyncClient` takes.
+    Opens its store on first use or with ``with``, and closes it with ``with``, when
+    garbage-collected, or at exit. Takes the arguments of :class:`AsyncClient`.
     """
 
     def __init__(
@@ -355,8 +355,8 @@ class Client(OpenableFacade[AsyncClient]):
             )
         )
 
-    # Made on each use: a group holds the client, and a cycle would keep it from being closed
-    # as soon as it is garbage.
+    # Created on each access: a group references the client, and a reference cycle would delay
+    # closing it when it becomes garbage.
 
     @property
     def jobs(self) -> SyncJobs:
@@ -438,7 +438,7 @@ class Client(OpenableFacade[AsyncClient]):
         return self._insert(prepare_calls(backend, task, inputs, checked_kwargs(kwargs)))
 
     def _insert(self, calls: Calls) -> list[JobHandle[Any]]:
-        # Made here: inputs, and functions of them, may belong to the caller's thread.
+        # On the caller's thread, to which inputs and functions of them may be bound.
         jobs = list(calls.jobs)
         inserted = self._portal.run(insert_jobs(self._target._backend, jobs))
         return [JobHandle(self, each) for each in self._target._handles(calls, inserted)]
@@ -471,7 +471,7 @@ class Client(OpenableFacade[AsyncClient]):
         on_conflict: OnExisting | None = None,
     ) -> RunHandle[Any]:
         backend = self._target._backend
-        # Prepared here: what encodes the input as JSON is the caller's code.
+        # On the caller's thread: encoding the input runs the caller's code.
         submission = prepare_submission(backend, flow, input, id, on_conflict)
         submitted = self._portal.run(submit_run(backend, submission))
         return RunHandle(self, self._target._run_handle(submission, submitted))
@@ -510,7 +510,7 @@ class Client(OpenableFacade[AsyncClient]):
 
 
 class TransactionClient:
-    """A :class:`Client` within a transaction of yours: see ``using``."""
+    """A :class:`Client` that takes part in your transaction; see ``using``."""
 
     __slots__ = ("_client", "_connection")
 

@@ -1,1 +1,1 @@
-"""What can be asked of Perdure: every operation, declared once for all interfaces."""
+"""Every operation, declared once for all interfaces."""

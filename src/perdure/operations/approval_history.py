@@ -1,4 +1,4 @@
-"""What the log of a run says of one approval: who answered what and when, and how it ended."""
+"""The history of an approval, from the log of its run: answers, reminders, outcome."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _ANSWER = "approval"
 
 
 class ApprovalHistory(Value):
-    """Since it was opened last: a run that is retried asks anew."""
+    """Since it last opened: a retried run opens it again."""
 
     status: ApprovalStatus | None = None
-    """None: it was never opened."""
+    """None if it never opened."""
     opened_at: datetime | None = None
     answers: tuple[Answer, ...] = ()
     reminders: tuple[Reminder, ...] = ()
@@ -47,7 +47,7 @@ class ApprovalHistory(Value):
 
 
 class ApprovalPlace(Value):
-    """Where an approval is."""
+    """The location of an approval."""
 
     namespace: str
     run: RunId
@@ -60,9 +60,9 @@ async def read_histories(
     codec: Codec,
     known: Sequence[StoredEvent] = (),
 ) -> dict[ApprovalPlace, ApprovalHistory]:
-    """Their histories; no more is read of a log than what came since they were opened.
+    """Return their histories, reading each log only back to where the approval opened.
 
-    ``known`` are the last events of the log of all of them, the latest first.
+    ``known`` has the last events of each log, latest first.
     """
     tails: dict[ApprovalPlace, list[ReadEvent]] = {place: [] for place in places}
     unopened = [
@@ -90,7 +90,7 @@ def _before(place: ApprovalPlace, tail: Sequence[ReadEvent]) -> EventsBefore:
 def _reach_opening(
     run: RunId, node: str, page: Iterable[StoredEvent], tail: list[ReadEvent]
 ) -> bool:
-    """Go on with ``tail``, latest first, until there is the event that opened the approval."""
+    """Continue reading ``tail``, latest first, back to the event that opened the approval."""
     for stored in page:
         event = decode_event(run, stored.number, stored.data)
         tail.append((stored, event))
@@ -119,14 +119,14 @@ def _opens(event: Event, node: str) -> bool:
 
 
 def _is_told(event: Event, node: str) -> bool:
-    """Whether the value of an event is part of the history."""
+    """Whether the history includes the event's value."""
     return isinstance(event, ApprovalAnswered | NodeCompleted) and event.node == node
 
 
 def after_event(
     history: ApprovalHistory, node: str, event: Event, stored: StoredEvent, codec: Codec
 ) -> ApprovalHistory:
-    """The history after the next event of the run; one that has ended stays as it is."""
+    """The history after the next event of the run; one that has ended does not change."""
     if history.status is not ApprovalStatus.OPEN:
         return history
     match event:
@@ -174,7 +174,7 @@ def _ended(
 
 
 def _failed(history: ApprovalHistory, event: NodeFailed, at: datetime) -> ApprovalHistory:
-    """By an answer, or for want of one; for any other reason it never came to be."""
+    """Whether it ended by an answer or a timeout; any other end is not a decision."""
     if event.cause == _TIMEOUT:
         return replace(history, status=ApprovalStatus.TIMED_OUT, ended_at=at)
     if event.cause == _ANSWER and history.answers:
@@ -184,5 +184,5 @@ def _failed(history: ApprovalHistory, event: NodeFailed, at: datetime) -> Approv
 
 
 def _is_of(event: Event, node: str) -> bool:
-    """Whether the event is about this node itself, which then goes on waiting."""
+    """Whether the event is about this node, and the node keeps waiting."""
     return isinstance(event, ApprovalReminded) and event.node == node

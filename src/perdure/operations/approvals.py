@@ -1,4 +1,4 @@
-"""Approvals: what is asked of whom, and what was decided."""
+"""Operations on approvals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from perdure.operations.submit import run_id
 NOTE_MAX = 2_000
 """Characters of a note."""
 RUNS_AT_ONCE = 50
-"""Logs that are read together to see who answered already."""
+"""Logs read at once to find existing answers."""
 
 INVALID_ID = declare("approval.invalid_id", "the id of an approval is RUN:NODE")
 NO_SUCH_NODE = declare(
@@ -59,7 +59,7 @@ NOT_OPENED = declare("approval.not_opened", "run {run_id!r} has not reached it, 
 
 
 class Asked(Value):
-    """What an approval asks, as far as it can be read here."""
+    """The question of an approval, as far as it can be decoded here."""
 
     request: ApprovalRequest
     fault: Fault | None = None
@@ -69,7 +69,7 @@ class Asked(Value):
 
 
 class Approvals(Group):
-    """Approvals that runs wait for. The id of one is ``<run>:<node>``."""
+    """Operations on approvals. An approval's id is ``<run>:<node>``."""
 
     @operation("approvals.list", role=Role.VIEWER)
     async def list(
@@ -113,7 +113,7 @@ class Approvals(Group):
             }
             if len(found) > size:
                 break
-        # Where the first answer decides, there are none while it is open.
+        # If the first answer decides, an open approval has no answers.
         several = [place for place, (_, each) in found.items() if each.request.quorum != 1]
         histories: dict[ApprovalPlace, ApprovalHistory | Fault] = {}
         for first in range(0, len(several), RUNS_AT_ONCE):
@@ -139,7 +139,7 @@ class Approvals(Group):
             run = await self._backend.find_run(run_name)
         except RunNotFound as error:
             raise ApprovalNotFound(*error.faults, approval_id=id) from None
-        # Not loaded: the log of a long run is large, and its end has what is asked for.
+        # The run is not loaded: its log may be long, and the end of it is enough.
         store = await self._backend.store()
         graph = await self._backend.graphs.load(store, run.namespace, f"{run.flow}@{run.version}")
         node = _approval_node(graph, run.id, name, id)
@@ -181,7 +181,7 @@ class Approvals(Group):
         store, engine = await self._backend.store(), await self._backend.engine()
         try:
             namespace = await self._backend.namespace_of(run_name)
-            # All in one read: the run, its waits, the end of its log, and the store's time.
+            # One consistent read: the run, its waits, the end of its log, and the store's time.
             facts = await store.queries.explain_facts(namespace, run=run_name)
             if facts.loaded is None:
                 raise RunNotFound(run_id=run_name)
@@ -191,9 +191,9 @@ class Approvals(Group):
         node = _approval_node(run.graph, run.id, name, id)
         place = ApprovalPlace(namespace=run.namespace, run=run.id, node=node.id)
         wait = _wait_at(facts.waits, node.id)
-        # By the store's clock: that of the caller may be off.
+        # By the store's clock: the caller's clock may be off.
         is_late = wait is not None and wait.due_at is not None and wait.due_at <= facts.now
-        if run.state.approvals.get(node.id) is not None:  # there were answers or reminders
+        if run.state.approvals.get(node.id) is not None:  # has answers or reminders
             history = await self._history(place, facts.events)
         else:
             opened_at = None if wait is None else wait.opened_at
@@ -209,9 +209,9 @@ class Approvals(Group):
             raise ApprovalDecided(approval_id=id, outcome=outcome_of(record)) from None
         if wait is None:
             return await self._read(place, node, run.graph.name, wait)
-        if plan.first != loaded_number + 1:  # others wrote meanwhile
+        if plan.first != loaded_number + 1:  # there were concurrent writes
             now = await self._history(place)
-            if now.status is not None:  # else the run ended by this, and was pruned at once
+            if now.status is not None:  # otherwise this ended the run, which was pruned immediately
                 return _record(place, node, wait, self._asked(wait, run.graph.name), now)
         for stored in plan.stored_events:
             event = decode_event(run.id, stored.number, stored.data)
@@ -227,14 +227,14 @@ class Approvals(Group):
         known: Sequence[StoredEvent] = (),
         run: CachedRun | None = None,
     ) -> ApprovalRecord:
-        """Read an approval; what is ``known`` of the end of its log, and of its run, is not."""
+        """Read an approval, except what ``known`` already has of its log and run."""
         history = await self._history(place, known)
         if history.status is None:
             id = approval_id(place.run, node.id)
             raise ApprovalNotFound(NOT_OPENED.fault(run_id=place.run), approval_id=id)
         if wait is not None:
             return _record(place, node, wait, self._asked(wait, flow), history)
-        # What was asked follows from the log.
+        # The question is in the log.
         engine = await self._backend.engine()
         run = run or await engine.load(place.namespace, place.run)
         while True:
@@ -254,7 +254,7 @@ class Approvals(Group):
     async def _histories(
         self, places: Sequence[ApprovalPlace]
     ) -> dict[ApprovalPlace, ApprovalHistory | Fault]:
-        """Their histories, with a fault for each that cannot be read here."""
+        """Return their histories, or a fault for each that cannot be decoded here."""
         store = await self._backend.store()
         try:
             return {**await read_histories(store, places, self._backend.codec)}
@@ -269,7 +269,7 @@ class Approvals(Group):
         return found
 
     def _asked(self, wait: Wait, flow: str = "") -> Asked:
-        """What is asked. If only another codec can read it, the rest is told all the same."""
+        """The question. If only another codec can decode it, the rest is still returned."""
         try:
             detail = decoded(wait.detail, self._backend.codec)
             return Asked(request=msgspec.convert(detail, ApprovalRequest))
@@ -289,7 +289,7 @@ def _wait_at(waits: Iterable[Wait], node: str) -> Wait | None:
 
 
 def _parsed(id: Any) -> tuple[RunId, str]:
-    """The run and the node that an id names."""
+    """Parse an approval id into run and node."""
     run, node = parse_approval_id(id) if isinstance(id, str) else ("", "")
     if not run or not node:
         shown = id if isinstance(id, str) else safe_repr(id)
@@ -314,7 +314,7 @@ def _approval_node(graph: Graph, run: RunId, name: str, id: str) -> ApprovalNode
 
 
 def outcome_of(record: ApprovalRecord) -> str:
-    """How an approval ended, in words."""
+    """A description of how an approval ended."""
     at = f" at {record.decided_at:%Y-%m-%d %H:%M:%S %Z}" if record.decided_at else ""
     match record.status:
         case ApprovalStatus.DECIDED:

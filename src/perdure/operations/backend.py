@@ -1,4 +1,4 @@
-"""What operations stand on: store, namespace, payload codec, known tasks and flows, and runs."""
+"""Shared state of operations: store, namespace, codec, known tasks and flows, waits."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ AnyTask = Task[..., Any] | str
 AnyFlow = BuiltFlow | str
 
 INSERT_BATCH_MAX = 1_000
-"""Single enqueues that share one insert."""
+"""Maximum number of single enqueues per insert."""
 NAMED_MAX = 20
-"""Namespaces that are named if they all have a run of one id."""
+"""Namespaces listed in the error if several have a run with the same id."""
 
 NAMESPACE_REQUIRED = declare(
     "client.namespace_required",
@@ -91,7 +91,7 @@ class Backend:
 
     @property
     def visible(self) -> str | None:
-        """The namespace to read from; None for an operator's client, which sees all."""
+        """The namespace to read; None for an operator's client, which reads all."""
         return None if self.namespace == ALL_NAMESPACES else self.namespace
 
     def require_namespace(self, operation: str) -> str:
@@ -125,7 +125,8 @@ class Backend:
         return RunEngine(await self.store(), self.graphs, self.codec)
 
     async def find_run(self, id: RunId) -> Run:
-        """Return the run of this id; of several, an operator's client must not pick one."""
+        """Return the run with this id. If several namespaces have one, it is ambiguous and
+        refused."""
         store = await self.store()
         if self.visible is not None:
             [run] = await store.queries.get_runs([(self.visible, id)])
@@ -146,7 +147,7 @@ class Backend:
         return await engine.load(await self.namespace_of(id), id)
 
     async def command(self, run: CachedRun, command: Trigger) -> Plan:
-        """Apply a command to a loaded run, and again to what it has become after a conflict."""
+        """Apply a command to a loaded run; after a conflict, reload it and apply it again."""
         return await (await self.engine()).apply_to(run, command)
 
 
@@ -162,7 +163,7 @@ def checked_policy(on_conflict: Any) -> OnExisting:
 
 
 def flow_name(flow: AnyFlow | None) -> str | None:
-    """The name of a flow that a list is filtered by."""
+    """The flow name by which to filter a list."""
     name = flow.name if isinstance(flow, BuiltFlow) else flow
     return check.optional(check.name, name, "flow")
 

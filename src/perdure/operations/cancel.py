@@ -1,4 +1,4 @@
-"""Cancel a run, and then every unfinished run below it."""
+"""Cancel a run and its unfinished descendants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def cancel_run(backend: Backend, run: CachedRun, command: CancelRun) -> No
 
 
 async def cancel_children(backend: Backend, run: CachedRun, command: CancelRun) -> None:
-    """Cancel the unfinished runs that this one started, and those below them."""
+    """Cancel the unfinished descendants of a run."""
     if not run.state.children:
         return
     store, engine = await backend.store(), await backend.engine()

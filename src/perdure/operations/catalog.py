@@ -34,4 +34,4 @@ LOCAL: Mapping[str, tuple[str, ...]] = {
     "store.export": ("file",),
     "store.import": ("file",),
 }
-"""Commands without an operation, with their parameters: they need this machine, not a client."""
+"""Commands without an operation and their parameters: they act on this machine, not on a store."""

@@ -1,4 +1,4 @@
-"""Explain runs and jobs: read the facts in one consistent view, and judge them by pure rules."""
+"""Explain runs and jobs: read the facts in one consistent read, then apply pure rules."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def _surroundings(backend: Backend, facts: ExplainFacts) -> Surroundings:
     details: dict[str, Any] = {}
     for wait in facts.waits:
         if wait.detail and wait.type in (WaitType.SIGNAL, WaitType.APPROVAL):
-            # What only another codec can read is left out: there is enough to say without it.
+            # Omit details that only another codec can decode; the explanation is useful without
+            # them.
             with suppress(PerdureError):
                 details[wait.key] = decoded(wait.detail, backend.codec)
     return Surroundings(
@@ -80,7 +81,8 @@ def _surroundings(backend: Backend, facts: ExplainFacts) -> Surroundings:
 async def _with_limits(
     store: Store, namespace: str, around: Surroundings, flow: str
 ) -> Surroundings:
-    """Add what is in use under the limits of waiting jobs, and the jobs that use it longest."""
+    """Add the usage of limits that apply to waiting jobs, and the jobs that have used them
+    longest."""
     waiting: dict[Any, Job] = {
         (job.queue, job.task, job.limit_keys): job
         for job in around.jobs

@@ -1,4 +1,4 @@
-"""What comes to runs from outside: reports on external work and broadcast signals; their waits."""
+"""External input to runs: reports on external work and broadcast signals, and listing waits."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from perdure.operations.submit import run_id
 from perdure.store.contract import Store
 
 ERROR_MAX = 10_000
-"""Characters of the reason of a failure."""
+"""Maximum characters of a failure reason."""
 RUNS_AT_ONCE = 100
-"""Runs that get a broadcast in one write."""
+"""Runs per write of a broadcast."""
 WRONG_STATUS = declare(
     "report.wrong_status", "{name} requires status {required!r} (got {status!r})"
 )
 
 
 class Waits(Group):
-    """What runs wait for."""
+    """Open waits of runs."""
 
     @operation("waits.list", role=Role.VIEWER)
     async def list(
@@ -80,7 +80,7 @@ class Waits(Group):
 
 
 def place_of(wait: Wait | WaitRecord) -> tuple[datetime, RunId, str]:
-    """By which the next page follows."""
+    """The sort key for the next page."""
     return wait.opened_at, wait.run, wait.key
 
 
@@ -160,7 +160,7 @@ async def _report(
 
 
 def _part(run: CachedRun, node: Any) -> Key:
-    """The part of a run that is meant; of a loop, without a number, the last iteration."""
+    """The key that the report is for; for a loop without a number, the last iteration."""
     name = check.name(node, "node")
     try:
         key = Key.parse(name)
@@ -178,7 +178,7 @@ def _part(run: CachedRun, node: Any) -> Key:
 async def _too_late(
     backend: Backend, run: CachedRun, key: Key, reported: ReportReceived
 ) -> ReportReceipt:
-    """The run has ended: a report that it has already is no news, nor one after the final one."""
+    """The run has ended: accept a duplicate report, and ignore one after the final report."""
     has_last = False
     async for _, event in _reports(backend, run, key):
         if reported.token and event.token == reported.token:
@@ -202,12 +202,12 @@ async def _receipt(
 
 
 async def _first(backend: Backend, run: CachedRun, key: Key) -> Report | None:
-    """The final report that counted: it is the latest of its kind in the log."""
+    """The final report that counted: the latest of its type in the log."""
     async for number, event in _reports(backend, run, key):
         if event.status in LAST:
             store = await backend.store()
             values = await store.runs.event_values(run.namespace, run.id, [number])
-            if number not in values:  # the run was pruned meanwhile
+            if number not in values:  # the run was pruned concurrently
                 return None
             return msgspec.convert(decoded(values[number], backend.codec), Report)
     return None
@@ -228,7 +228,7 @@ async def _reports(
 async def broadcast(backend: Backend, signal: SendSignal, flow: str | None) -> BroadcastResult:
     namespace, store = backend.namespace, await backend.store()
     engine = await backend.engine()
-    # Waits that open from now on are not meant: a run that takes the signal may wait for another.
+    # Excludes waits opened from now on: a run that receives the signal may wait for it again.
     until = await store.now()
     wanted = WaitFilter(namespace=namespace, type=WaitType.SIGNAL, name=signal.name)
     payload = msgspec.json.decode(signal.payload)
@@ -252,20 +252,20 @@ async def broadcast(backend: Backend, signal: SendSignal, flow: str | None) -> B
 
 
 def _accepts(backend: Backend, wait: Wait, payload: Any) -> bool:
-    """Whether the wait is for a signal like this; the engine checks it again."""
+    """Whether the wait matches the signal; the engine checks again."""
     if not wait.detail:
         return True
     try:
         condition = parse_condition(decoded(wait.detail, backend.codec)["where"])
     except (PerdureError, LookupError, TypeError):
-        return True  # nobody can tell from this
+        return True  # cannot be decided here
     return holds(condition, payload if isinstance(payload, dict) else {})
 
 
 async def _send(
     engine: RunEngine, ids: Sequence[tuple[str, RunId]], signal: SendSignal
 ) -> set[RunId]:
-    """Let the signal happen to these runs, in one write; those that took it or will."""
+    """Send the signal to these runs in one write; return those that received it or will."""
     loaded = await engine.load_many(ids)
     left = [run for run in loaded if isinstance(run, CachedRun)]
     sent: set[RunId] = set()
@@ -289,7 +289,7 @@ def _waits_for(run: CachedRun, name: str) -> bool:
 
 
 def _is_taken(plan: Plan) -> bool:
-    """Whether a node takes the signal; a paused run will, once it goes on."""
+    """Whether a node receives the signal; for a paused run, once it resumes."""
     taken = any(
         isinstance(event, NodeCompleted) and event.cause == "signal" for event in plan.events
     )

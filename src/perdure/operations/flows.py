@@ -1,4 +1,4 @@
-"""Flows: which versions have runs, and which of those the given code cannot serve."""
+"""Operations on flow versions: those with runs, and those that no given flow can serve."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUNS_AT_ONCE = 100
 
 
 class Flows(Group):
-    """Flows that runs were submitted of."""
+    """Flow versions with runs."""
 
     @operation("flows.list", role=Role.VIEWER)
     async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[FlowRuns]:

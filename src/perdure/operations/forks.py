@@ -1,4 +1,4 @@
-"""Forks: a new run that shares the history of another one up to a point.
+"""Forks: new runs that share the history of another run up to a point.
 
 Which nodes start again is decided by ``engine.run_commands.reopen``.
 """
@@ -52,7 +52,7 @@ async def fork(
     context = PlanContext(namespace, backend.graphs.known, backend.codec)
     new = new_run(context, new_id, graph, decision, forked)
     past = tuple(NewEvent(data=event.data, value=event.value) for event in shared)
-    # No run waits for it: the fork of a child run is no child.
+    # The fork of a child run is not a child: no run waits for it.
     return await store.runs.submit(replace(new, events=past + new.events, parent=None))
 
 

@@ -1,4 +1,4 @@
-"""Jobs: enqueue calls of tasks, read them, act on them, follow them."""
+"""Operations on jobs."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from perdure.tasks.options import CallOptions
 from perdure.tasks.task import Task
 
 SHARED_INPUT_MAX_BYTES = 16 * 1024
-"""Larger inputs are inserted on their own, which bounds what one insert carries."""
+"""Larger inputs get their own insert, which bounds the size of a shared one."""
 
 REPLACING = {"options.on_conflict": {"replace": Role.OPERATOR}}
-"""It cancels the job that has the fingerprint, whoever enqueued it."""
+"""It cancels the job with the same fingerprint, regardless of who enqueued it."""
 
 NO_STORED_RESULT = declare("task.no_result", "no result of task {task!r} is stored for this input")
 SHARED_FINGERPRINT = declare(
@@ -299,7 +299,7 @@ def job_id(id: Any) -> JobId:
 async def change_job(
     store: Store, operation: Transition, namespace: str | None, id: JobId
 ) -> JobChange:
-    """Change one job; unless it is cancelled, the operation must apply to its status."""
+    """Change one job. Except for a cancel, the transition must be allowed in its status."""
     for change in await store.admin.change_jobs(operation, namespace, [id]):
         if change.before is change.after and operation is not Transition.ABORT:
             raise IllegalTransition(job_id=id, operation=operation, status=change.before)
@@ -311,7 +311,7 @@ async def change_job(
 
 
 class Calls(Value):
-    """Calls of one task. Many of them are checked and made as they are inserted."""
+    """Calls of one task. ``enqueue_many`` checks and encodes them lazily, during the insert."""
 
     task: Task[..., Any]
     """Without options."""
@@ -329,7 +329,7 @@ def checked_kwargs(kwargs: Any) -> dict[str, Any]:
 def with_options(
     backend: Backend, task: AnyTask, options: Mapping[str, Any] | None
 ) -> Task[..., Any]:
-    """The task with options that are given beside it, as on the wire."""
+    """The task with options given separately, as in a JSON request."""
     given = check.optional(check.mapping, options, "options", "names of options to values")
     return backend.task(task).options(**given or {})
 
@@ -337,7 +337,7 @@ def with_options(
 def prepare_call(
     backend: Backend, task: AnyTask, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Calls:
-    """Make the job of one call. On the caller's thread: encoding its input is the caller's code."""
+    """Make the job of one call. Runs on the caller's thread: encoding runs the caller's code."""
     meant = backend.task(task)
     job = _maker(backend, meant).job(JobId(new_id()), args, kwargs, backend.storing)
     return Calls(task=meant.base, jobs=[job])
@@ -346,7 +346,7 @@ def prepare_call(
 def prepare_calls(
     backend: Backend, task: AnyTask, inputs: Iterable[Any], kwargs: dict[str, Any]
 ) -> Calls:
-    """Make a job for each input, lazily; an error in the middle says which input it is about."""
+    """Make a job for each input, lazily; an error names the input."""
     check.iterable(inputs, "inputs", "inputs, one for each job")
     meant = backend.task(task)
     maker = _maker(backend, meant)
@@ -372,10 +372,10 @@ def _maker(backend: Backend, task: Task[..., Any]) -> JobMaker:
 
 
 async def insert_jobs(backend: Backend, jobs: Iterable[NewJob]) -> list[Inserted]:
-    """Insert jobs all or none.
+    """Insert jobs, all or none.
 
-    Single jobs of concurrent callers share one insert, unless the store may refuse one for its
-    own reasons, which must not fail its neighbours.
+    Single jobs of concurrent callers share an insert, except those that the store may refuse,
+    which must not fail the others.
     """
     store = await backend.store()
     if isinstance(jobs, list) and len(jobs) == 1:

@@ -20,7 +20,7 @@ OTHER_LOOP = declare(
 
 
 class LazyStore:
-    """Belongs to one event loop. Given a store, it uses its own handle on the same place."""
+    """Belongs to one event loop. Given a store, it opens its own handle on the same database."""
 
     def __init__(self, place: str | Store) -> None:
         self._store = store_at(place) if isinstance(place, str) else _clone_of(place)

@@ -5,9 +5,9 @@ line, ``POST /runs/{id}/cancel`` over HTTP, the MCP tool ``runs_cancel`` and ``r
 audit trail. The typed method of a group is the declaration: parameters, result and summary come
 from its signature and docstring.
 
-A method that encodes values is no ``async def``, but a function that encodes them and returns a
-coroutine for the rest. What encodes a value is the caller's code, and belongs on the caller's
-thread: the sync facade runs only the coroutine on its own.
+A method that encodes values is not an ``async def`` but a function that encodes them and returns a
+coroutine for the rest. Encoding runs the caller's code, so it must happen on the caller's thread;
+the sync facade runs only the coroutine on its own thread.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class Role(StrEnum):
 
 
 PRINCIPAL = frozenset({"by", "roles"})
-"""Parameters that say who the caller is. JSON arguments do not have them: an interface that knows
-its callers fills them in. Only a client that opens the store itself says what it likes."""
+"""Parameters that identify the caller. JSON arguments cannot set them: an interface that
+authenticates
+its callers fills them in. A client that opens the store itself may set them freely."""
 
 RoleByValue = Mapping[str, Mapping[str, Role]]
 
@@ -65,8 +66,8 @@ class Operation:
     def role_of(self, arguments: Mapping[str, Any]) -> Role:
         """The role that a call with these JSON arguments needs.
 
-        Arguments that are left out count as their defaults, so a client that serves others must
-        not have an ``on_conflict`` of its own.
+        Omitted arguments count as their defaults, so a client that serves other principals must
+        not override ``on_conflict``.
         """
         for path, roles in self.role_by_value.items():
             value: Any = arguments
@@ -95,7 +96,8 @@ class Operation:
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """By name, in order. Those that are not keyword-only are positional on the command line."""
+        """By name, in order. Parameters that are not keyword-only are positional on the command
+        line."""
         [_, *own] = inspect.signature(self.method).parameters.items()
         return dict(own)
 
@@ -109,19 +111,20 @@ class Operation:
 
     @property
     def types(self) -> Mapping[str, Any]:
-        """What each parameter is as JSON: tasks and flows by name, durations as text or seconds."""
+        """The JSON type of each parameter: tasks and flows by name, durations as text or
+        seconds."""
         hints = _hints(self.method)
         return {name: _wire_type(hints[name]) for name in self.parameters}
 
     @property
     def principal(self) -> tuple[str, ...]:
-        """The parameters that say who the caller is."""
+        """The parameters that identify the caller."""
         return tuple(name for name in self.parameters if name in PRINCIPAL)
 
     def arguments(self) -> type[msgspec.Struct]:
         """Return a struct type that JSON arguments decode into; unknown names are refused.
 
-        So is who the caller is, which is not for the caller to say.
+        So are parameters that identify the caller: a request cannot set them.
         """
         fields: list[Any] = []
         for name, parameter in self.parameters.items():
@@ -148,8 +151,8 @@ class Operation:
     def route(self) -> str:
         """``POST /runs/{id}/cancel``: the id or name of one thing is a segment of the path.
 
-        That segment is percent-encoded, since ids of child runs contain ``/``. What is asked of a
-        whole group comes after a colon, ``GET /runs:count``, where no id can be mistaken for it.
+        That segment is percent-encoded, since ids of child runs contain ``/``. Operations on a
+        whole group follow a colon, ``GET /runs:count``, so that no id is mistaken for one.
         """
         subject = next(iter(self.parameters), "")
         path = f"/{self.group}"
@@ -166,7 +169,7 @@ class Operation:
 
 
 class Group:
-    """The operations on one resource, such as ``client.runs``. Has no state of its own."""
+    """The operations on one resource, such as ``client.runs``. Stateless."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -191,7 +194,7 @@ def operation(
             method.operation = declared  # type: ignore[attr-defined]
             return method
 
-        # A plain function that forwards its arguments: enqueue goes through it, so it is cheap.
+        # A plain forwarding function, because every enqueue goes through it.
         @functools.wraps(method)
         def call(group: Group, /, *args: Any, **kwargs: Any) -> Any:
             group._backend.require_namespace(name)
@@ -286,7 +289,7 @@ PARAMETERS: Mapping[str, str] = {
     "to": "Flow in the version to migrate to",
     "type": "Only waits of this type",
 }
-"""What each parameter means, for ``--help``, OpenAPI and MCP."""
+"""The description of each parameter, for ``--help``, OpenAPI and MCP."""
 
 PARAMETERS_OF: Mapping[str, str] = {
     "jobs.id": "Id of the job",
@@ -306,7 +309,7 @@ PARAMETERS_OF: Mapping[str, str] = {
     "schedules.save.options": "Options of the task: queue, priority, retries, timeout, tags",
     "waits.list.name": "Only for this signal, child run or pause",
 }
-"""The same for one group or operation, where the word alone is not enough."""
+"""Descriptions for one group or operation, where the general one does not fit."""
 
 
 def parameter_help(operation: Operation, parameter: str) -> str:

@@ -1,4 +1,4 @@
-"""Pages of a list, and the opaque cursors by which they follow each other.
+"""Pages of a list, linked by opaque cursors.
 
 A cursor holds the sort key of the last item, so it stays valid when that item is pruned.
 """
@@ -24,7 +24,7 @@ K = TypeVar("K", bound=tuple[Any, ...])
 
 PAGE_MAX = 1_000
 CURSOR_MAX = 4_096
-"""Characters of a cursor; the longest sort key is far shorter."""
+"""Maximum characters of a cursor; the longest sort key is far shorter."""
 
 INVALID_CURSOR = declare(
     "argument.cursor",
@@ -35,7 +35,7 @@ INVALID_CURSOR = declare(
 
 @dataclass(frozen=True, slots=True)
 class Page(Sequence[T], Generic[T]):
-    """Part of a list: a sequence of items, and in ``next`` the ``cursor`` to read on from."""
+    """Part of a list: a sequence of items, with the ``cursor`` of the next page in ``next``."""
 
     items: tuple[T, ...]
     next: str | None = None
@@ -67,7 +67,8 @@ def page_of(list: str, found: Sequence[T], size: int, key: Callable[[T], Any]) -
 def page_of_all(
     list: str, every: Sequence[T], limit: Any, cursor: Any, key: Callable[[T], tuple[str, ...]]
 ) -> Page[T]:
-    """Make a page of what a store returns as a whole; ``key`` has texts that tell items apart."""
+    """Make a page of a list that a store returns in full; ``key`` returns an item's unique sort
+    key."""
     size = page_size(limit)
     rest = sorted(every, key=key)
     if cursor is not None:
@@ -81,7 +82,7 @@ def encode_cursor(list: str, key: Any) -> str:
 
 
 def decode_cursor(list: str, cursor: Any, key: type[K]) -> K:
-    """Return the sort key in a cursor of this list; what is no such cursor is refused."""
+    """Return the sort key in a cursor of this list; refuse an invalid cursor."""
     try:
         if not isinstance(cursor, str) or len(cursor) > CURSOR_MAX:
             raise ValueError

@@ -1,4 +1,4 @@
-"""Queues and workers."""
+"""Operations on queues and workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perdure.operations.records import QueueStats
 
 
 class Queues(Group):
-    """Queues: how many jobs are in them, and whether they are paused."""
+    """Job counts by queue; pause and resume."""
 
     @operation("queues.list", role=Role.VIEWER)
     async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[QueueStats]:
@@ -50,7 +50,7 @@ class Queues(Group):
 
 
 class Workers(Group):
-    """Workers that registered with the store."""
+    """Registered workers."""
 
     @operation("workers.list", role=Role.VIEWER)
     async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[WorkerState]:

@@ -1,4 +1,4 @@
-"""What operations return: plain values."""
+"""The records that operations return."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def job_update(state: JobState) -> JobUpdate:
 
 
 class JobChange(Value):
-    """What an operation did to a job; ``before == after`` if nothing changed."""
+    """The result of an operation on a job; ``before == after`` if nothing changed."""
 
     id: JobId
     before: Status
@@ -125,13 +125,13 @@ class JobChange(Value):
 
 
 class GroupChange(Value):
-    """What cancelling a group did."""
+    """The result of cancelling a group."""
 
     group: str
     cancelled: int
     """Jobs that were not running and are cancelled."""
     aborting: int
-    """Jobs that are running and were told to stop."""
+    """Running jobs that were asked to stop."""
 
 
 class QueueStats(Value):
@@ -164,7 +164,7 @@ class RunStarted(Value):
 
 
 class RunChange(Value):
-    """What an operation did to a run; ``before == after`` if its status stayed."""
+    """The result of an operation on a run; ``before == after`` if its status did not change."""
 
     id: RunId
     before: RunStatus
@@ -172,7 +172,7 @@ class RunChange(Value):
 
 
 class RunRecord(Run):
-    """One run, with why it is in its status. ``number`` is that of its last event."""
+    """A run and the reason for its status. ``number`` is the number of its last event."""
 
     @property
     def is_ended(self) -> bool:
@@ -180,7 +180,7 @@ class RunRecord(Run):
 
     @property
     def reason(self) -> str | None:
-        """Why it was paused or cancelled, as its operator said."""
+        """The operator's reason for pausing or cancelling it."""
         return self._why.reason
 
     @property
@@ -190,7 +190,7 @@ class RunRecord(Run):
 
     @property
     def failure(self) -> Failure | None:
-        """What it failed with."""
+        """The failure that ended it."""
         return self._why.failure
 
     @property
@@ -212,7 +212,7 @@ def run_record(run: Run) -> RunRecord:
 
 
 class NodeRecord(Value):
-    """One node of a run's flow, and how far the run is with it."""
+    """A node of a run's flow and its status in the run."""
 
     id: str
     type: str
@@ -234,10 +234,10 @@ class NodeRecord(Value):
 
 
 class ChildRun(Value):
-    """A run that another one started, and what became of it."""
+    """A child run and its status."""
 
     key: str
-    """The part of the parent that started it."""
+    """The key in the parent that started it."""
     id: RunId
     status: RunStatus | None
     """None if it was pruned."""
@@ -288,7 +288,7 @@ class RunDetail(RunRecord, kw_only=True):
 
 
 class RunSnapshot(Value):
-    """A run at one moment: how far it is, who works on it, and what it waits for."""
+    """A snapshot of a run: state, jobs, workers and waits."""
 
     run: RunRecord
     graph: Graph
@@ -296,17 +296,17 @@ class RunSnapshot(Value):
     events: tuple[EventRecord, ...]
     """Since the previous snapshot; in the first one, since the run started."""
     failures: Mapping[str, Failure]
-    """By key: the failure of the last attempt that failed."""
+    """By key: the failure of the last failed attempt."""
     jobs: tuple[Job, ...]
     waits: tuple[Wait, ...]
     workers: tuple[WorkerState, ...]
-    """Of the run's namespace, dead ones too."""
+    """Of the run's namespace, including dead ones."""
     now: datetime
     """By the store's clock."""
 
 
 class UnservedRun(Value):
-    """An unfinished run of a version that no given flow has."""
+    """An unfinished run of a version that no given flow serves."""
 
     id: RunId
     status: RunStatus
@@ -315,7 +315,7 @@ class UnservedRun(Value):
 
 
 class UnservedVersion(Value):
-    """A version of a flow that no given flow has, with its unfinished runs."""
+    """A flow version that no given flow serves, with its unfinished runs."""
 
     namespace: str
     flow: str
@@ -326,7 +326,7 @@ class UnservedVersion(Value):
 
     @property
     def migratable(self) -> int:
-        """How many of the runs could be migrated to the nearest version."""
+        """How many of the runs can be migrated to the nearest version."""
         return 0 if self.nearest is None else sum(not run.differences for run in self.runs)
 
 
@@ -334,7 +334,7 @@ class UnservedVersion(Value):
 
 
 class WaitRecord(Value):
-    """One thing that a run waits for."""
+    """An open wait of a run."""
 
     run: RunId
     namespace: str
@@ -349,16 +349,16 @@ class WaitRecord(Value):
     """When it ends by itself; None if it never does."""
     deciders: tuple[str, ...] = ()
     detail: Any = None
-    """What the other side needs to know, as plain values."""
+    """Details for the external system, as plain values."""
     fault: Fault | None = None
-    """Why the detail cannot be read here."""
+    """Why the detail cannot be decoded here."""
 
 
 def wait_record(wait: Wait, codec: Codec) -> WaitRecord:
     detail, fault = None, None
     try:
         detail = decoded(wait.detail, codec) if wait.detail else None
-    except PerdureError as error:  # of one codec among others, which must not hide the rest
+    except PerdureError as error:  # one wait of another codec must not hide the others
         fault = error.faults[0]
     return WaitRecord(
         run=wait.run,
@@ -376,13 +376,13 @@ def wait_record(wait: Wait, codec: Codec) -> WaitRecord:
 
 
 class BroadcastResult(Value):
-    """Which runs a broadcast reached."""
+    """The result of a broadcast."""
 
     name: str
     runs: tuple[RunId, ...]
-    """Those that got the signal, the longest waiting first."""
+    """Runs that received the signal, longest waiting first."""
     unmatched: int
-    """How many others wait for one of this name, with a filter that this one does not pass."""
+    """How many other runs wait for this name with a filter that the signal does not pass."""
 
     @property
     def count(self) -> int:
@@ -392,13 +392,13 @@ class BroadcastResult(Value):
 class ReportOutcome(StrEnum):
     ACCEPTED = "accepted"
     REPEATED = "repeated"
-    """There is a report with this key already; nothing was written."""
+    """A report with this key exists already; nothing was written."""
     IGNORED = "ignored"
     """Another final report came first and counts; this one is only logged."""
 
 
 class ReportReceipt(Value):
-    """What became of a report."""
+    """The result of a report."""
 
     run: RunId
     node: str
@@ -407,7 +407,7 @@ class ReportReceipt(Value):
     status: RunStatus
     """Of the run, after the report."""
     first: Report | None = None
-    """Of an ignored report: the one that counts."""
+    """For an ignored report: the one that counts."""
 
     @property
     def is_accepted(self) -> bool:
@@ -418,22 +418,22 @@ class ApprovalStatus(StrEnum):
     OPEN = "open"
     DECIDED = "decided"
     TIMED_OUT = "timed out"
-    """Nobody decided in time; the flow says what follows."""
+    """It timed out; the flow decides how to continue."""
     CANCELLED = "cancelled"
-    """Its run ended before anybody decided."""
+    """Its run ended before a decision."""
 
 
 class Answer(Value):
-    """What one of the deciders answered, and when."""
+    """The answer of one decider."""
 
     decision: str
     by: str | None
     at: datetime
     note: str | None = None
     data: Any = None
-    """What the form asked for."""
+    """The data for the approval's form."""
     stands_for: tuple[str, ...] = ()
-    """The deciders that it was given for: a name, or roles."""
+    """The deciders that it counts for: a name, or roles."""
 
 
 class Reminder(Value):
@@ -445,7 +445,7 @@ class Reminder(Value):
 
 
 class ApprovalRecord(Value):
-    """One approval: what is asked, of whom, what was answered, and how it ended."""
+    """An approval: question, deciders, answers and outcome."""
 
     id: str
     """``<run>:<node>``."""
@@ -457,13 +457,13 @@ class ApprovalRecord(Value):
     title: str
     message: str
     form: JsonSchema | None
-    """JSON Schema of what comes with an answer; None if nothing is asked for."""
+    """JSON Schema of the data of an answer; None if it has no form."""
     show: Any
-    """What deciders should see before they decide."""
+    """Data for deciders to review."""
     data: Any
-    """What an answer may change, as it was before."""
+    """The data that an answer may change, before any change."""
     deciders: tuple[str, ...]
-    """Names or roles; empty if anybody may decide."""
+    """Names or roles; empty if anyone may decide."""
     choices: tuple[str, ...]
     """The possible decisions."""
     quorum: int
@@ -474,14 +474,14 @@ class ApprovalRecord(Value):
     due_at: datetime | None = None
     """When it times out; None if it never does, or is not open."""
     reminders: tuple[Reminder, ...] = ()
-    """So far; lists leave them out."""
+    """So far; omitted in lists."""
     decision: str | None = None
     """The outcome, once it is decided."""
     port: str | None = None
-    """The port on which its run continued; None if it is open, or its run failed by it."""
+    """The port on which its run continued; None if it is open or made its run fail."""
     decided_at: datetime | None = None
     fault: Fault | None = None
-    """Why what is asked, or what was answered, cannot be read here; then those are left out."""
+    """Why the question or the answers cannot be decoded here; they are then omitted."""
 
     @property
     def is_open(self) -> bool:
@@ -492,7 +492,7 @@ class ApprovalRecord(Value):
 
 
 class ScheduleStarted(Value):
-    """What triggering a schedule started: a run or a job."""
+    """The run or job that a triggered schedule started."""
 
     run: RunId | None = None
     job: JobId | None = None
@@ -505,7 +505,7 @@ class ScheduleStarted(Value):
 
 
 class ScheduleRecord(Value):
-    """One schedule: its times, and what became of its last ticks."""
+    """A schedule: its times, target and recent ticks."""
 
     name: str
     namespace: str
@@ -523,11 +523,11 @@ class ScheduleRecord(Value):
     next_at: datetime | None
     """None while it is paused, and after its last tick."""
     last_at: datetime | None
-    """The last tick that started something, triggered ones included, and what that was."""
+    """The last tick that started something, including manual triggers, and what it started."""
     last_run: RunId | None
     last_job: JobId | None
     queued: tuple[datetime, ...]
-    """Ticks that wait for the one before them to end."""
+    """Ticks that wait for the previous one to end."""
     started: int
     skipped: int
     missed: int
@@ -537,7 +537,7 @@ class ScheduleRecord(Value):
     created_at: datetime
     changed_at: datetime
     history: tuple[TickRecord, ...]
-    """What became of the last ticks, newest last."""
+    """Results of the last ticks, newest last."""
 
     @property
     def is_paused(self) -> bool:

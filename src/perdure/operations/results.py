@@ -1,4 +1,4 @@
-"""What a waiter gets of a finished job or run: its result in the declared type, or an error."""
+"""Results of finished jobs and runs: the value in its declared type, or an error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from perdure.tasks.task import Task
 
 
 def job_error(state: JobState) -> JobUnsuccessful | None:
-    """The error of a job that has ended without a result; None if it may still have one."""
+    """The error of a job that ended without a result; None if it may still get one."""
     id, failure = state.id, state.failure
     why = _failure_text(failure)
     match state.status:
@@ -46,12 +46,12 @@ def job_error(state: JobState) -> JobUnsuccessful | None:
 
 
 def job_result(output: bytes, codec: Codec, task: Task[..., Any] | None) -> Any:
-    """A result in the type that the task declares, or as plain values if it does not fit."""
+    """The result in the task's declared type, or as plain values if it does not fit."""
     return _converted(decoded(output, codec), None if task is None else task.result_converter)
 
 
 def run_error(run: Run) -> RunUnsuccessful | None:
-    """The error of a run that has ended without a result; None if it may still have one."""
+    """The error of a run that ended without a result; None if it may still get one."""
     record = run_record(run)
     match run.status:
         case RunStatus.FAILED:
@@ -70,7 +70,7 @@ def run_error(run: Run) -> RunUnsuccessful | None:
 
 
 async def run_result(store: Store, run: Run, codec: Codec, flow: BuiltFlow | None) -> Any:
-    """The result of a completed run, in the type that the last task of the flow declares."""
+    """The result of a completed run, in the declared type of the flow's last task."""
     last = EventsAfter(namespace=run.namespace, id=run.id, number=run.number - 1)
     [loaded] = await store.runs.load([last])
     if loaded is None or not loaded.events:
@@ -102,7 +102,7 @@ def _converted(value: Any, convert: Converter | None) -> Any:
 
 
 def _converter(flow: BuiltFlow) -> Converter | None:
-    """How to read a flow's result; None if it has several ends, or an end without a type."""
+    """The converter of a flow's result; None if it has several ends or an untyped one."""
     graph = flow.graph
     if len(graph.ends) != 1 or graph.definition.gathers:
         return None

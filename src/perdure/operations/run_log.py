@@ -21,25 +21,25 @@ from perdure.operations.records import EventRecord, NodeRecord, decoded
 from perdure.store.contract import EventsAfter, EventsBefore, Store
 
 LOG_PAGE = 200
-"""Events that are read at once from the end of a log."""
+"""Events per read from the end of a log."""
 
 _INNER_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _OWN_FIELDS = frozenset({"type", "node", "key", "failure"})
-"""What an event record has its own fields for."""
+"""Event fields that an event record has fields for."""
 _PUBLIC_NAMES = {"then": "effects", "arrived": "edge_counts"}
-"""Of fields that logs store under an older name."""
+"""Current names of fields that logs store under an older name."""
 
 NOTHING_YET = RunState()
 
 PACKED_MAX_BYTES = 2_200
-"""Of a state in a cursor, so that a cursor fits into a URL."""
+"""Maximum size of a state in a cursor, so that the cursor fits into a URL."""
 UNPACKED_MAX_BYTES = 256 * 1024
 
 ReadEvent = tuple[StoredEvent, Event]
 
 
 class RunLog:
-    """Takes the events of a run as they come, from the first one on, or from a state."""
+    """Folds the events of a run as they arrive, from the first one or from a state."""
 
     def __init__(self, run: RunId, codec: Codec, state: RunState = NOTHING_YET) -> None:
         self.state = state
@@ -57,7 +57,7 @@ class RunLog:
         count = last - self.state.number
         before = EventsBefore(namespace=namespace, id=self._run, number=last + 1)
         [latest] = await store.runs.latest_events([before], count)
-        if not latest:  # pruned meanwhile
+        if not latest:  # pruned concurrently
             raise RunNotFound(run_id=self._run)
         events = (decode_event(self._run, each.number, each.data) for each in latest)
         numbers = {
@@ -78,7 +78,7 @@ class RunLog:
         details = _public({k: v for k, v in stored_fields.items() if k not in _OWN_FIELDS})
         if "effects" in details:
             details["effects"] = _public(details["effects"])
-        # The event's own value, or that of the one it refers to: a route hands on what it got.
+        # The event's own value, or that of the event it refers to: a route passes its input on.
         return EventRecord(
             number=stored.number,
             at=stored.at,
@@ -92,7 +92,7 @@ class RunLog:
         )
 
     def value(self, number: int) -> Any:
-        """The value of an event that was taken, as plain values; None if it has none."""
+        """The value of a folded event, as plain values; None if it has none."""
         value = self.values.get(number)
         return None if value is None else decoded(value, self._codec)
 
@@ -102,19 +102,19 @@ def _public(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def pack_state(state: RunState) -> bytes:
-    """A state for a cursor; nothing if it is too large, then the next page folds the log again."""
+    """A state packed for a cursor; empty if too large: the next page then folds the log again."""
     packed = zlib.compress(snapshot.take(state).data)
     return packed if len(packed) <= PACKED_MAX_BYTES else b""
 
 
 def unpack_state(packed: bytes, number: int) -> RunState | None:
-    """The state after an event; None if it is not there, or is not to be trusted."""
+    """The state packed in a cursor; None if it is missing or cannot be trusted."""
     if not number:
         return NOTHING_YET
     try:
         data = zlib.decompressobj().decompress(packed, UNPACKED_MAX_BYTES)
         return snapshot.restore(Snapshot(number=number, data=data))
-    except (zlib.error, TypeError, AttributeError, RecursionError):  # callers can make up cursors
+    except (zlib.error, TypeError, AttributeError, RecursionError):  # cursors come from callers
         return None
 
 
@@ -131,7 +131,7 @@ async def state_at(store: Store, run: Run, number: int) -> RunState:
 
 
 def node_record(log: RunLog, node: Node) -> NodeRecord:
-    """How far the run is with a node, as of the events that were taken."""
+    """The record of a node, as of the folded events."""
     found_type = type_of(node)
     state = log.state.nodes.get(node.id)
     if state is None:
@@ -151,7 +151,7 @@ def node_record(log: RunLog, node: Node) -> NodeRecord:
 
 
 def event_type(event: Event) -> str:
-    """``NodeCompleted`` is a ``node_completed``."""
+    """The type of an event: ``node_completed`` for ``NodeCompleted``."""
     return _INNER_CAPITAL.sub("_", type(event).__name__).lower()
 
 

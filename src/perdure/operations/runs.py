@@ -1,4 +1,4 @@
-"""Runs: submit and read them, act on them, follow them."""
+"""Operations on runs."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ from perdure.render.timeline import Timeline
 from perdure.store.contract import EventsAfter
 
 REASON_MAX = 2_000
-"""Characters of a reason or a note."""
+"""Maximum characters of a reason or a note."""
 OBSERVE_SECONDS = 0.25
-"""Progress of a task body is no event of its run: only another look shows it."""
+"""Task progress is not an event, so only polling finds it."""
 OBSERVE_SPACING_SECONDS = 0.1
-"""Between looks that events cause."""
+"""Between polls caused by events."""
 OBSERVE_REST = 4
-"""After a look, an observer rests this many times its duration, so that it is never a load."""
+"""After a poll, an observer rests this many times its duration, to bound the load it causes."""
 
 EventNumber = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -91,7 +91,7 @@ NODE_RUNNING = declare(
 
 
 class Runs(Group):
-    """Runs of flows. Everything that is done to a run is recorded as one of its events."""
+    """Operations on runs. Every change is recorded as an event of the run."""
 
     @operation(
         "runs.submit",
@@ -196,7 +196,8 @@ class Runs(Group):
         run, store = await self._backend.find_run(run_id(id)), await self._backend.store()
         if after >= run.number:
             return Page(items=())
-        # The status after an event follows from all before it: the cursor has what they add up to.
+        # The status after an event depends on all earlier ones: the cursor carries the folded
+        # state.
         state = unpack_state(packed, after)
         if state is None:
             state = await state_at(store, run, after)
@@ -424,8 +425,9 @@ class Runs(Group):
         run = await self._backend.load_run(run_id(id))
         before = run.state.status
         if run.state.is_ended:
-            # It starts other children in their place, so none of those it gave up may be left.
-            # Workers cancel those too, but there may be none running now.
+            # It starts new child runs, so the abandoned ones must be cancelled. Workers cancel them
+            # too,
+            # but there may be none running now.
             reason = f"its parent, run {run.id!r}, is retried"
             await cancel_children(self._backend, run, CancelRun(reason=reason, by=command.by))
         await self._backend.command(run, command)
@@ -484,9 +486,10 @@ class Runs(Group):
         before = run.state.status
         command = MigrateRun(to=flow.graph.ref, by=who)
         while True:
-            # Planned first: an ended run is refused as such, whatever the versions are.
+            # Planned first, so that an ended run is refused for that reason, whatever the versions
+            # are.
             plan = await engine.plan(run, lambda plan: plan.apply(command))
-            # A worker that executes a job would settle it as of the old version.
+            # A worker that is executing a job would settle it under the old version.
             held: tuple[Fault, ...] = tuple(
                 NODE_RUNNING.fault(("nodes", job.node.key), node=job.node.key)
                 for job in await store.queries.run_jobs(run.namespace, run.id)
@@ -519,7 +522,7 @@ class Runs(Group):
 
 
 class _Following:
-    """Reads what is new of one run, and what surrounds it."""
+    """Reads the new events of a run, with its jobs, waits and workers."""
 
     def __init__(self, runs: Runs, namespace: str, id: RunId) -> None:
         self._backend = runs._backend
@@ -540,8 +543,8 @@ class _Following:
 
     async def snapshot(self) -> RunSnapshot:
         store = await self._backend.store()
-        # Before the events: a job that has ended by the events may still be listed, which the
-        # state shows; one that is missing would look like nobody works on its node.
+        # Jobs before events: a listed job that has since ended is recognized by the state, but a
+        # missing job would look as if no worker had its node.
         jobs = await store.queries.run_jobs(self._namespace, self._id)
         waits = await store.queries.run_waits(self._namespace, self._id)
         run, events = await self.read()
@@ -564,7 +567,7 @@ class _Following:
 
 
 def decode_events_cursor(cursor: str) -> tuple[int, bytes]:
-    """The last event before the page that it leads to, and the packed state after it."""
+    """The last event before the next page, and the packed state after it."""
     return decode_cursor("runs.events", cursor, tuple[EventNumber, bytes])
 
 

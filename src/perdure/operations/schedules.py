@@ -1,4 +1,4 @@
-"""Schedules: start runs and jobs at certain times. Workers make them tick."""
+"""Operations on schedules. Workers process their ticks."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ from perdure.tasks.task import Task
 AnyTarget = AnyFlow | AnyTask
 
 JOB_OPTIONS = ("queue", "priority", "retries", "timeout", "tags")
-"""Options of a task that the jobs of each tick can have."""
+"""Task options that a schedule may set."""
 UNIQUE_LENGTH = 12
-"""Characters that tell one manual start from the others."""
+"""Length of the random suffix of a manually triggered run or job."""
 
 AMBIGUOUS_TARGET = declare(
     "schedule.ambiguous_target",
@@ -79,17 +79,17 @@ FLOW_OPTION = declare(
 
 
 class ScheduleRequest(Value):
-    """A schedule that may be written: everything about it was checked."""
+    """A schedule that passed all checks."""
 
     name: str
     definition: ScheduleDefinition
     flow: BuiltFlow | None
-    """Whose definition has to be stored with it."""
+    """The flow whose definition is stored with it."""
     paused: bool
 
 
 class Schedules(Group):
-    """Flows and tasks that start at certain times."""
+    """Operations on schedules."""
 
     @operation("schedules.save", role=Role.OPERATOR, writes=True, one_namespace=True)
     def save(
@@ -182,7 +182,7 @@ class Schedules(Group):
             await self._backend.graphs.save(store, namespace, request.flow.graphs)
         while True:
             before = await _find(store, namespace, request.name)
-            # Not asked before: a time from before an outage would make ticks due that have been.
+            # Read only now: a time read before an outage would make past ticks due again.
             now = await store.now()
             after = _requested(namespace, request, before, now)
             if before is not None and after == before:
@@ -295,7 +295,7 @@ class Schedules(Group):
 def _requested(
     namespace: str, request: ScheduleRequest, before: Schedule | None, now: datetime
 ) -> Schedule:
-    """The schedule as it is asked for, with the past that it has."""
+    """The requested schedule with the history of the existing one."""
     definition = request.definition
     if before is None:
         state = new_state(definition, now)

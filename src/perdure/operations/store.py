@@ -1,4 +1,4 @@
-"""The store as a whole: its health, and pruning."""
+"""Operations on the store as a whole: health, time and pruning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perdure.operations.operation import Group, Role, operation
 from perdure.store.contract import POLL_PARTITIONS_MAX, Store
 
 PRUNE_BATCH = 1_000
-"""Jobs or runs that are removed at once, so that others are not kept waiting."""
+"""Jobs or runs deleted per transaction, so that other writers do not wait long."""
 
 
 class StoreOperations(Group):
@@ -81,7 +81,7 @@ class StoreOperations(Group):
 
 
 def _statuses(status: Any) -> tuple[frozenset[Status], frozenset[RunStatus]]:
-    """Those of jobs and of runs that are meant; some words are for both."""
+    """Split statuses into those of jobs and of runs; some words mean both."""
     if status is None:
         return FINISHED, ENDED
     meant = check.choice(status, "status", sorted({*FINISHED, *ENDED}))
@@ -91,7 +91,7 @@ def _statuses(status: Any) -> tuple[frozenset[Status], frozenset[RunStatus]]:
 
 async def _vitals(store: Store, namespace: str | None) -> Vitals:
     asked = clock.monotonic()
-    # A small question that every backend looks up.
+    # A cheap read on every backend.
     paused = await store.admin.paused_queues(namespace)
     latency = timedelta(seconds=clock.monotonic() - asked)
     before = clock.system_clock()
@@ -106,7 +106,7 @@ async def _vitals(store: Store, namespace: str | None) -> Vitals:
     return Vitals(
         now=now,
         latency=latency,
-        # The store looked at its clock about half way between the question and its answer.
+        # The store read its clock about halfway between request and response.
         skew=before + (after - before) / 2 - now,
         examination=await store.admin.inspect_storage(),
         workers=tuple(workers),
@@ -120,7 +120,7 @@ async def _vitals(store: Store, namespace: str | None) -> Vitals:
 
 
 async def _namespaces(store: Store) -> set[str]:
-    """Those that have anything in them."""
+    """Omit empty ones."""
     return {
         *(each.info.namespace for each in await store.queries.workers(None)),
         *(each.namespace for each in await store.admin.queue_stats(None)),
@@ -130,7 +130,7 @@ async def _namespaces(store: Store) -> set[str]:
 
 
 async def _poll_all(store: Store, namespace: str) -> PollResult:
-    """A survey with all partitions, not just the first page of them."""
+    """Queue stats with all partitions, not only the first page."""
     poll = page = await store.maintenance.poll(namespace)
     partitions = list(poll.partitions)
     while len(page.partitions) >= POLL_PARTITIONS_MAX:

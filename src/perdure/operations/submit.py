@@ -1,4 +1,4 @@
-"""From a flow and an input to a run: what is refused, and what a taken id means."""
+"""Submitting a run: checks, and what happens if its id exists already."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from perdure.operations.cancel import cancel_run
 _log = logging.getLogger("perdure.client")
 
 CHILD_MARK = "/"
-"""Separates the id of a run from the part of a child's id."""
+"""Separates a run's id from the suffix of a child's id."""
 
 ID_TOO_LONG = declare(
     "run.id_too_long", "run id {id!r} has {size_bytes} bytes, more than the {most} allowed"
@@ -70,7 +70,7 @@ REPLACES_IN_TRANSACTION = declare(
 
 
 class Submission(Value):
-    """A run that may be submitted: everything about it was checked."""
+    """A run that passed all checks and can be submitted."""
 
     flow: BuiltFlow
     input: bytes
@@ -80,7 +80,7 @@ class Submission(Value):
 
 
 def run_id(id: Any) -> RunId:
-    """Check an id by which a run is looked up, a child's included."""
+    """Check the id of an existing run, which may be a child run."""
     return RunId(check.name(id, "id", most=None, label="run id"))
 
 
@@ -104,9 +104,9 @@ def prepare_submission(
     id: str | None = None,
     on_conflict: OnExisting | None = None,
 ) -> Submission:
-    """Check everything that can be checked before anything is written.
+    """Check a submission before anything is written.
 
-    On the caller's thread: what encodes the input as JSON is the caller's code.
+    Runs on the caller's thread: encoding the input runs the caller's code.
     """
     backend.require_namespace("runs.submit")
     meant = backend.flow(flow)
@@ -131,9 +131,9 @@ async def submit_run(backend: Backend, submission: Submission) -> Submitted:
 
 
 async def definitions_within(backend: Backend, submission: Submission) -> Sequence[Graph]:
-    """Save the definitions ahead of the transaction of a caller; return those to save in it.
+    """Save definitions before the caller's transaction; return those to save in it.
 
-    They are named by their content, so one that is left behind by a rollback does no harm.
+    They are named by their content, so one that remains after a rollback is harmless.
     """
     store = await backend.store()
     if store.has_one_writer:
@@ -143,14 +143,14 @@ async def definitions_within(backend: Backend, submission: Submission) -> Sequen
 
 
 def transactional_run(submission: Submission) -> NewRun:
-    """The run to submit in the transaction of a caller, where no other can be cancelled."""
+    """The run to submit in a caller's transaction, in which no other run can be cancelled."""
     if submission.on_conflict == "replace":
         raise InvalidInput(REPLACES_IN_TRANSACTION.fault(("on_conflict",)))
     return replace(submission.run, on_existing=submission.on_conflict)
 
 
 def refuse_other_flow(submission: Submission, submitted: Submitted) -> None:
-    """Refuse an id that a run of another flow has."""
+    """Refuse an id that belongs to a run of another flow."""
     if submitted.run.flow != submission.flow.name:
         raise InvalidInput(
             OTHER_FLOW.fault(
@@ -163,7 +163,7 @@ def refuse_other_flow(submission: Submission, submitted: Submitted) -> None:
 
 
 async def _replace(backend: Backend, submission: Submission) -> Submitted:
-    """Cancel the run that has the id, as an operator would, and take its place."""
+    """Cancel the run with the id, as an operator would, and replace it."""
     store, id = await backend.store(), submission.run.id
     while True:
         [existing] = await store.queries.get_runs([(backend.namespace, id)])
@@ -171,14 +171,14 @@ async def _replace(backend: Backend, submission: Submission) -> Submitted:
             try:
                 return await store.runs.submit(submission.run)
             except RunExists:
-                continue  # another submission was faster, and is to be replaced
+                continue  # a concurrent submission won; replace that one
         try:
             run = await backend.load_run(id)
             await cancel_run(backend, run, CancelRun(reason="replaced by a new run of this id"))
         except (RunEnded, RunNotFound):
-            pass  # there is nothing left to cancel
+            pass  # nothing left to cancel
         except (EventLogCorrupt, UnknownFlow) as error:
-            # Nothing can be decided about it any more; the store removes it all the same.
+            # Its log is unusable, so nothing can be decided; the store removes it nevertheless.
             _log.warning("run %r is replaced without being cancelled: %s", id, error)
         new = _new_run(backend, submission.flow, id, submission.input, replaced=True)
         return await store.runs.submit(replace(new, on_existing="replace"))
@@ -194,7 +194,7 @@ def _new_run(
 
 
 def _check_input(flow: BuiltFlow, value: Any) -> None:
-    """Refuse plain JSON values that a task at the beginning of the flow would refuse."""
+    """Refuse an input that a first task of the flow would refuse."""
     for id in flow.graph.starts:
         try:
             _check_node(flow, flow.graph.nodes[id], value)
@@ -207,7 +207,7 @@ def _check_node(flow: BuiltFlow, node: Node, value: Any) -> None:
     if inputs := inputs_of(node):
         value = {each.name: value_at(value, each.path) for each in inputs if not each.secret}
         if MISSING in value.values():
-            return  # what follows from that is for the rules to say
+            return  # the engine reports this
     match node:
         case TaskNode() if not node.is_plain:
             if not node.type and node.config is None:
@@ -220,7 +220,7 @@ def _check_node(flow: BuiltFlow, node: Node, value: Any) -> None:
             for item in _items(node, value):
                 _check_call(flow, node.body, item)
         case _:
-            pass  # hands it on, or gets nothing
+            pass  # passes it on, or takes no input
 
 
 def _check_call(flow: BuiltFlow, body: Call | FlowRef, value: Any) -> None:
@@ -231,7 +231,7 @@ def _check_call(flow: BuiltFlow, body: Call | FlowRef, value: Any) -> None:
 
 
 def _items(node: MapNode, value: Any) -> list[Any]:
-    """The items as far as there are any: what is no list is refused by the rules, which say why."""
+    """The items of the list, if it is one: the engine refuses anything else, with the reason."""
     if node.over is not None:
         value = value.get(node.over) if isinstance(value, dict) else None
     return value if isinstance(value, list) else []

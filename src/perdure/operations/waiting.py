@@ -1,8 +1,8 @@
 """Shared waits: one subscription and one read serve every waiter of a client.
 
-A waiter is registered before the store is read, so a change is either in what is read or told
-by a hint afterwards. A hint that names others costs nothing; one without names costs a read, a
-few times a second at most; a slow poll backs up both. Without waiters, nothing is read.
+A waiter is registered before the store is read, so every change is either part of the read or
+announced by a later hint. A hint that names other subjects costs nothing; one without names costs a
+read, a few times a second at most. A slow poll covers lost hints. Without waiters, nothing is read.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ S = TypeVar("S")
 
 POLL_SECONDS = 2.0
 CLOSE_POLL_SECONDS = 0.5
-"""While somebody watches: that a job was claimed is not told by a hint."""
+"""While there is a watcher: no hint announces that a job was claimed."""
 SPACING_SECONDS = 0.02
-"""Between reads that are caused by hints without names."""
+"""Between reads caused by hints without names."""
 LINGER_SECONDS = 5.0
-"""How long the subscription outlives the last waiter, so that waiting in turn does not renew it."""
+"""How long the subscription outlives the last waiter, so that consecutive waits share it."""
 READ_MAX = 10_000
-"""Names that one read is about; with more of them it takes several."""
+"""Maximum names per read."""
 
 
 class StateWatch(Generic[K, S]):
-    """What one waiter sees of one thing: always the latest, never the same twice."""
+    """One waiter's view of one subject: always the latest state, never the same twice."""
 
     __slots__ = ("_error", "_news", "is_close", "key", "latest")
 
@@ -43,12 +43,12 @@ class StateWatch(Generic[K, S]):
         self.key = key
         self.is_close = is_close
         self.latest: S | None = None
-        """None before the first read, and when there is no such thing."""
+        """None before the first read, and if the subject does not exist."""
         self._news = asyncio.Event()
         self._error: BaseException | None = None
 
     async def next(self) -> S | None:
-        """Wait for a state that was not returned yet; None when there is no such thing."""
+        """Wait for a new state; None if the subject does not exist."""
         await self._news.wait()
         self._news.clear()
         if self._error is not None:
@@ -68,7 +68,7 @@ class StateWatch(Generic[K, S]):
 class Waiting(Generic[K, S]):
     """All waiters of one client for jobs, or for runs, on the client's event loop.
 
-    ``name`` is what hints call the subject, and ``read`` returns the states of those that exist.
+    ``name`` is the subject's name in hints; ``read`` returns the states of existing subjects.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Waiting(Generic[K, S]):
 
     @contextmanager
     def watch(self, key: K, *, is_close: bool = False) -> Iterator[StateWatch[K, S]]:
-        """Be told its state, now and whenever it changes."""
+        """Watch its state, now and on each change."""
         if self._store.is_closed:
             raise StoreError(CLOSED.fault(url=self._store.url))
         watch: StateWatch[K, S] = StateWatch(key, is_close=is_close)
@@ -112,7 +112,7 @@ class Waiting(Generic[K, S]):
             self._leave(name, watch)
 
     async def close(self) -> None:
-        """End the waiting; whoever still waits is told why."""
+        """Stop, and fail all waiters with the reason."""
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.wait([self._reader])
@@ -144,7 +144,7 @@ class Waiting(Generic[K, S]):
                 watch.fail(error)
 
     async def _read(self, names: list[str]) -> None:
-        # Only those who wait already: to one who comes during the read, its answer is the past.
+        # Only current waiters: for one that joins during the read, the result would be stale.
         asking = [watch for name in names for watch in self._watches.get(name, ())]
         keys = list(dict.fromkeys(watch.key for watch in asking))
         store = await self._store.opened()
@@ -156,11 +156,11 @@ class Waiting(Generic[K, S]):
         else:
             for watch in asking:
                 watch.tell(states.get(watch.key))
-        # Those who have what they waited for leave, before it is decided what to read next.
+        # Let satisfied waiters leave before deciding what to read next.
         await asyncio.sleep(0)
 
     async def _next_names(self) -> list[str]:
-        """What to read next, once there is a reason to; nothing when nobody waits any more."""
+        """Wait for a reason to read and return the keys; empty once there are no waiters."""
         loop = asyncio.get_running_loop()
         while True:
             self._woken.clear()
@@ -199,7 +199,7 @@ class Waiting(Generic[K, S]):
 
 
 RunKey = tuple[str, RunId]
-"""Namespace and id: callers choose the ids of runs, in each namespace for itself."""
+"""Namespace and id: run ids are chosen by callers, independently in each namespace."""
 
 
 def waiting_for_jobs(store: LazyStore) -> Waiting[JobId, JobState]:

@@ -1,4 +1,4 @@
-"""What flows, and Perdure itself, are tested with. Nothing in production imports it."""
+"""Tools for testing flows, and Perdure itself. No production code imports this package."""
 
 from perdure.clock import ManualClock
 from perdure.errors import NotFaked, NotSettled

@@ -1,4 +1,4 @@
-"""Fakes that stand in for tasks while a flow is tested."""
+"""Fakes that replace tasks while a flow is tested."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ FAKE_FOR_NOTHING = declare(
 
 
 Target = str | Callable[..., Any]
-"""A task, a function that a flow calls, the name of a task, or the id of a node."""
+"""A task, a function that a flow calls, a task name, or a node id."""
 
 
 @dataclass(frozen=True, slots=True)
 class InTurn:
-    """Outcomes of one call each; the last one also counts for all calls after it."""
+    """One outcome per call; the last one repeats."""
 
     outcomes: tuple[Any, ...]
 
 
 def in_turn(*outcomes: Any) -> InTurn:
-    """A fake that does one thing after the other: ``in_turn(ConnectionError("busy"), "sent")``.
+    """Return a fake with one outcome per call: ``in_turn(ConnectionError("busy"), "sent")``.
 
-    Each outcome is one that a fake may have. The last one stays.
+    The last outcome repeats.
     """
     if not outcomes:
         raise InvalidInput(NO_OUTCOME.fault())
@@ -55,7 +55,7 @@ def in_turn(*outcomes: Any) -> InTurn:
 
 
 class Fake:
-    """What one target does instead. Calls may come from several threads."""
+    """The fake of one target. Thread-safe."""
 
     def __init__(self, outcome: Any) -> None:
         self._outcomes = outcome.outcomes if isinstance(outcome, InTurn) else (outcome,)
@@ -63,7 +63,7 @@ class Fake:
         self._lock = threading.Lock()
 
     def outcome(self) -> Any:
-        """What the next call comes to."""
+        """The outcome of the next call."""
         with self._lock:
             outcome = self._outcomes[min(self._calls, len(self._outcomes) - 1)]
             self._calls += 1
@@ -71,7 +71,7 @@ class Fake:
 
 
 class Fakes:
-    """Fakes by what they stand for. The nearest counts: a part of a node, a node, then a task."""
+    """Fakes by target. The most specific applies: a part of a node, then a node, then a task."""
 
     def __init__(self) -> None:
         self._by_target: dict[Target, Fake] = {}
@@ -81,13 +81,13 @@ class Fakes:
 
     def find(self, key: Key | None, task: Task[..., Any]) -> Fake | None:
         names: list[Target] = []
-        if key is not None and not key.part:  # a poll or an undo is not the work of the node
+        if key is not None and not key.part:  # a poll or an undo is not the node's own work
             names = [key.text, key.node]
         names += [task.name, task.function]
         return next((self._by_target[name] for name in names if name in self._by_target), None)
 
     def refuse_unknown(self, names: Iterable[str], functions: Iterable[Callable[..., Any]]) -> None:
-        """Say so if a fake stands for nothing that there is."""
+        """Refuse fakes of unknown targets."""
         known, called = set(names), set(functions)
         for target in self._by_target:
             if target in called or (isinstance(target, str) and _node_of(target) in known):
@@ -97,7 +97,7 @@ class Fakes:
 
 
 def come_to(outcome: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
-    """Let an outcome happen: an exception is raised, a function called, a value returned."""
+    """Produce an outcome: raise an exception, call a function, or return a value."""
     if isinstance(outcome, BaseException):
         raise outcome
     if inspect.isclass(outcome) and issubclass(outcome, BaseException):
@@ -116,7 +116,7 @@ def _checked(target: Any) -> Target:
 
 
 def _node_of(text: str) -> str:
-    """Of a key such as ``pack[7]`` the node; any other text as it is."""
+    """The node of a key such as ``pack[7]``; other text is returned unchanged."""
     try:
         return Key.parse(text).node
     except InvalidInput:
@@ -128,33 +128,33 @@ def _told(target: Target) -> str:
 
 
 INWARD_NODE_TYPES = frozenset({"match", "switch", "check", "note", "external"})
-"""Kinds that touch nothing outside their run."""
+"""Node types without effects outside their run."""
 _REAL: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
-    """One execution of a task, real or faked."""
+    """An execution of a task, real or faked."""
 
     task: str
     args: tuple[Any, ...]
-    """As the function gets them, without the context."""
+    """As passed to the function, without the context."""
     kwargs: Mapping[str, Any]
     run: str | None
     key: str | None
-    """The node, and of a loop or a map which part of it; None for a plain job."""
+    """The node, with its iteration or item; None for a standalone job."""
     attempt: int
     is_fake: bool
 
 
 class CallRecorder:
-    """What one kit knows of the tasks that it executes."""
+    """Wraps the tasks of a kit: applies fakes and records calls."""
 
     def __init__(self, *, fakes_only: bool) -> None:
         self.fakes = Fakes()
         self.calls: list[MadeCall] = []
         self.refused: list[NotFaked] = []
-        """Calls without a fake, where only fakes may be called."""
+        """Calls without a fake, if the kit allows only fakes."""
         self._fakes_only = fakes_only
         self._tasks: dict[str, Task[..., Any]] = {}
         self._flows: dict[str, BuiltFlow] = {}
@@ -165,7 +165,7 @@ class CallRecorder:
         return RecordedTask(task, self, is_outward=True)
 
     def flow(self, flow: BuiltFlow) -> BuiltFlow:
-        """The same flow, with the flows that it starts, whose tasks are on this stage."""
+        """Return the flow and its child flows with their tasks wrapped."""
         if (known := self._flows.get(flow.graph.text)) is not None:
             return known
         self._nodes |= {node.id for node in flow.graph.nodes.values() if _work_of(node)}
@@ -177,21 +177,21 @@ class CallRecorder:
         }
         self._tasks.update(flow.tasks)
         children = {text: self.flow(child) for text, child in flow.flows.items()}
-        staged = BuiltFlow(flow.graph.definition, tasks, children)
-        self._flows[flow.graph.text] = staged
-        return staged
+        wrapped = BuiltFlow(flow.graph.definition, tasks, children)
+        self._flows[flow.graph.text] = wrapped
+        return wrapped
 
     def refuse_unknown_fakes(self) -> None:
         functions = [task.function for task in self._tasks.values()]
         self.fakes.refuse_unknown({*self._nodes, *self._tasks}, functions)
 
-    def enter(self, staged: RecordedTask, ctx: BaseContext, call: tuple[Any, Any]) -> Any:
-        """Note a call; what a fake makes of it, or ``_REAL``."""
+    def enter(self, task: RecordedTask, ctx: BaseContext, call: tuple[Any, Any]) -> Any:
+        """Record a call; return the outcome of its fake, or ``_REAL``."""
         args, kwargs = call
         key = _key_of(ctx)
-        fake = self.fakes.find(key, staged.original)
+        fake = self.fakes.find(key, task.original)
         made = MadeCall(
-            task=staged.name,
+            task=task.name,
             args=tuple(each for each in args if each is not ctx),
             kwargs={name: each for name, each in kwargs.items() if each is not ctx},
             run=ctx.run_id,
@@ -202,17 +202,19 @@ class CallRecorder:
         self.calls.append(made)
         if fake is not None:
             return fake.outcome()
-        if self._fakes_only and staged.is_outward:
-            refusal = NotFaked(task=staged.name, key=made.key)
+        if self._fakes_only and task.is_outward:
+            refusal = NotFaked(task=task.name, key=made.key)
             self.refused.append(refusal)
             raise Permanent(*refusal.faults) from refusal
         return _REAL
 
 
 class RecordedTask(Task[..., Any]):
-    """A task with the settings of another one, whose calls go through a stage."""
+    """A copy of a task whose calls go through a :class:`CallRecorder`."""
 
-    def __init__(self, original: Task[..., Any], stage: CallRecorder, *, is_outward: bool) -> None:
+    def __init__(
+        self, original: Task[..., Any], recorder: CallRecorder, *, is_outward: bool
+    ) -> None:
         super().__init__(
             self._execute_async if original.is_async else self._execute,
             name=original.name,
@@ -225,12 +227,12 @@ class RecordedTask(Task[..., Any]):
         )
         self.original = original
         self.is_outward = is_outward
-        """Whether it may reach beyond its run: a fake must stand for it where only fakes may."""
-        self._stage = stage
+        """Whether it may have effects outside its run, so that ``fakes_only`` requires a fake."""
+        self._recorder = recorder
 
     @cached_property
     def context_parameter(self) -> str | None:
-        """It always wants one, to know which node it is executed for."""
+        """It always takes a context, to know the node it runs for."""
         return "ctx"
 
     @cached_property
@@ -243,7 +245,7 @@ class RecordedTask(Task[..., Any]):
         return [context, *self.original.arguments(args, kwargs, context)], {}
 
     def _execute(self, ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        outcome = self._stage.enter(self, ctx, (args, kwargs))
+        outcome = self._recorder.enter(self, ctx, (args, kwargs))
         if outcome is _REAL:
             return self.original.function(*args, **kwargs)
         made = come_to(outcome, args, kwargs)
@@ -252,7 +254,7 @@ class RecordedTask(Task[..., Any]):
     async def _execute_async(
         self, ctx: AsyncContext, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
-        outcome = self._stage.enter(self, ctx, (args, kwargs))
+        outcome = self._recorder.enter(self, ctx, (args, kwargs))
         if outcome is _REAL:
             return await self.original.function(*args, **kwargs)
         made = come_to(outcome, args, kwargs)
@@ -264,7 +266,7 @@ async def _awaited(made: Awaitable[Any]) -> Any:
 
 
 def _steady(retry: Retry | None) -> Retry | None:
-    """Without its random part: a test should see the same times again."""
+    """Without jitter, so that tests see the same times every run."""
     return None if retry is None else replace(retry, jitter=False)
 
 
@@ -275,13 +277,13 @@ def _key_of(ctx: BaseContext) -> Key | None:
 
 
 def _work_of(node: Node) -> Call | None:
-    """What a node calls for its own work."""
+    """The call that does a node's own work."""
     work = getattr(node, "call", None) or getattr(node, "body", None)
     return work if isinstance(work, Call) else None
 
 
 def _own_calls(flow: BuiltFlow) -> set[str]:
-    """What belongs to the flow itself: plain functions, and node types that stay within the run."""
+    """The flow's internal calls: plain functions, and node types without outside effects."""
     plain = {name for name, task in flow.tasks.items() if isinstance(task, PlainFunction)}
     nodes = flow.graph.nodes.values()
     inward = {
@@ -293,7 +295,7 @@ def _own_calls(flow: BuiltFlow) -> set[str]:
 
 
 def _loops(flow: BuiltFlow) -> Iterator[LoopNode]:
-    """Loops whose check is a function of theirs, which is asked without a job."""
+    """Loops whose check is a plain function, called without a job."""
     for node in flow.graph.nodes.values():
         if isinstance(node, LoopNode) and isinstance(flow.tasks[node.check.task], PlainFunction):
             yield node

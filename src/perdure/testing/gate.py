@@ -1,8 +1,8 @@
-"""The kit's store in memory, whose time stands still until the test advances it.
+"""The kit's in-memory store, whose clock stands still until the test advances it.
 
 The kit's worker sees it through a gate. While the gate is shut there is nothing to claim, so work
-is done only when the test says so; and nothing is ever due for the worker, because the kit itself
-lets time pass.
+runs only when the test wants it to. The worker never sees anything due, because the kit itself
+advances the clock.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ URL = "memory://"
 
 
 class Gate:
-    """Whether the worker may claim, and what it asked for in vain."""
+    """Whether the worker may claim, and which claims returned nothing."""
 
     def __init__(self) -> None:
         self.is_open = False
         self.refused: set[str] = set()
-        """Partitions at a limit: nothing could be claimed from them since something changed."""
+        """Partitions at a limit: claims have returned nothing since the last change."""
         self.opens_at: datetime | None = None
-        """When the first limit that refused something has room again."""
+        """When the first exhausted limit has room again."""
 
     def forget(self) -> None:
-        """Something changed: what was refused may be there now."""
+        """Something changed: retry partitions that were at a limit."""
         self.refused.clear()
         self.opens_at = None
 
@@ -65,7 +65,7 @@ class Gate:
 
 
 class KitStore:
-    """The store in memory, its clock, and the handle that the worker gets."""
+    """The in-memory store, its clock, and the worker's handle on it."""
 
     def __init__(self, now: datetime | None) -> None:
         self.clock = ManualClock(now)
@@ -79,7 +79,7 @@ class KitStore:
         self.workers_store.refresh_workers()
 
     def hint_at(self, partitions: tuple[str, ...]) -> None:
-        """Tell the worker that there may be work in these partitions."""
+        """Hint to the worker that these partitions may have jobs."""
         if partitions:
             self.workers_store.publish(Hint(type=HintType.READY, names=frozenset(partitions)))
 
@@ -100,7 +100,7 @@ class GatedStore(MemoryStore):
         self._session.state.hub.publish(hint)
 
     def refresh_workers(self) -> None:
-        """A worker that stood still with the time is no dead one."""
+        """Workers do not expire: the clock stood still for them too."""
         state = self._session.state
         with state.lock:
             now, workers = self._session.clock(), state.workers
@@ -109,7 +109,7 @@ class GatedStore(MemoryStore):
 
 
 class GatedJobs(MemoryJobs):
-    """Hands out jobs while the gate is open."""
+    """Allows claims while the gate is open."""
 
     def __init__(self, session: Session, gate: Gate) -> None:
         super().__init__(session)
@@ -125,7 +125,7 @@ class GatedJobs(MemoryJobs):
 
 
 class TimelessMaintenance(MemoryMaintenance):
-    """Names nothing that is due later: the kit itself lets time pass."""
+    """Reports nothing that is due later: the kit itself advances the clock."""
 
     async def poll(self, namespace: str, after_partition: str = "") -> PollResult:
         return replace(
@@ -151,14 +151,14 @@ TASK_WITHOUT_CODE = declare(
 
 
 POLL_SECONDS = 0.05
-"""How long to wait for a hint before polling again; mostly one comes at once."""
+"""How long to wait for a hint before polling again; usually one arrives immediately."""
 LEASE = "1h"
-"""It cannot end: the time stands still while anything is executed."""
+"""It cannot expire: the clock stands still while a job runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitWorkerSettings:
-    """How the kit's worker works."""
+    """Settings of the kit's worker."""
 
     concurrency: int
     patience: timedelta
@@ -167,17 +167,19 @@ class KitWorkerSettings:
 
 
 class KitWorker:
-    """The kit's worker: works when it is told to, until nothing is left to do."""
+    """The kit's worker: on request, runs until nothing is left to do."""
 
-    def __init__(self, stores: KitStore, stage: CallRecorder, settings: KitWorkerSettings) -> None:
+    def __init__(
+        self, stores: KitStore, recorder: CallRecorder, settings: KitWorkerSettings
+    ) -> None:
         self._stores = stores
-        self._stage = stage
+        self._recorder = recorder
         self._settings = settings
         self._tasks: dict[str, Task[..., Any]] = {}
         self._flows: dict[str, BuiltFlow] = {}
         self._queues: set[str] = set()
         self._is_stale = True
-        """There is code or a queue that the worker does not know of."""
+        """A job needs code or a queue that the worker does not have."""
         self._working = AsyncExitStack()
         self._due_work: tuple[DueWork, ...] = ()
         self._changed = asyncio.Event()
@@ -186,12 +188,12 @@ class KitWorker:
 
     def add_task(self, task: Task[..., Any]) -> None:
         if task.name not in self._tasks:
-            self._tasks[task.name] = self._stage.task(task)
+            self._tasks[task.name] = self._recorder.task(task)
             self._is_stale = True
 
     def add_flow(self, flow: BuiltFlow) -> None:
         if flow.graph.text not in self._flows:
-            self._flows.update(self._stage.flow(flow).with_children())
+            self._flows.update(self._recorder.flow(flow).with_children())
             self._is_stale = True
 
     async def close(self) -> None:
@@ -200,24 +202,24 @@ class KitWorker:
         await self._working.aclose()
 
     async def run_until_idle(self) -> None:
-        """Do everything that can be done by now."""
+        """Run everything that can run now."""
         async with self._at_work:
             await self._run_until_idle()
 
     async def work_on(self) -> None:
-        """Do what can be done whenever something is asked for, until cancelled."""
+        """Run whatever arrives, until cancelled."""
         asked = asyncio.Event()
         unsubscribe = self._stores.store.subscribe(lambda hint: asked.set())
         try:
             while True:
                 await self.run_until_idle()
-                asked.clear()  # what comes from here on is not done yet
+                asked.clear()  # anything that arrives from here on is not done yet
                 await asked.wait()
         finally:
             unsubscribe()
 
     async def _run_until_idle(self) -> None:
-        self._stage.refuse_unknown_fakes()
+        self._recorder.refuse_unknown_fakes()
         self._stores.gate.forget()
         self._stores.gate.is_open = True
         unsubscribe = self._stores.store.subscribe(self._hear)
@@ -231,13 +233,13 @@ class KitWorker:
         finally:
             unsubscribe()
             self._stores.gate.is_open = False
-        if self._stage.refused:
-            first = self._stage.refused[0]
-            self._stage.refused.clear()
+        if self._recorder.refused:
+            first = self._recorder.refused[0]
+            self._recorder.refused.clear()
             raise first
 
     async def next_due_at(self) -> datetime | None:
-        """When something happens by itself, later than now."""
+        """When the next thing is due, later than now."""
         poll = await self._poll()
         moments = (
             poll.next_due_at,
@@ -256,7 +258,7 @@ class KitWorker:
             poll = await self._poll()
             await self._prepare(poll)
             if await self._is_idle(poll):
-                # Hints of what was just written come in the next turns of the loop.
+                # Hints of the last writes arrive in the next iterations of the event loop.
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 if heard == self._heard_count:
@@ -266,7 +268,7 @@ class KitWorker:
             await self._wait_for_hint()
 
     async def _is_idle(self, poll: PollResult) -> bool:
-        """Process what is due; whether there is nothing, and nothing else to do either."""
+        """Process what is due; return whether the worker is idle."""
         if _is_due(poll.next_due_at, poll):
             await promote_jobs(self._stores.store, DEFAULT_NAMESPACE)
             self._changed.set()
@@ -281,7 +283,7 @@ class KitWorker:
         return not due and poll.next_lease_end_at is None and not any(self._askable(poll))
 
     def _askable(self, poll: PollResult) -> list[str]:
-        """Partitions with work that the worker has not been refused yet."""
+        """Partitions with jobs that are not known to be at a limit."""
         return [
             text
             for text in poll.partitions
@@ -297,7 +299,7 @@ class KitWorker:
             pass
 
     async def _prepare(self, poll: PollResult) -> None:
-        """Make sure that the worker has the code and queues of what waits."""
+        """Make sure that the worker has the code and queues of all waiting jobs."""
         for partition in map(Partition.parse, poll.partitions):
             self._refuse_without_code(partition)
             if partition.queue not in self._queues:

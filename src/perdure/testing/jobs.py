@@ -1,4 +1,4 @@
-"""A plain job in a kit: look at it, and say what it should be like."""
+"""A job in a kit: inspect it, and assert on it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FAILED = (Status.FAILED, Status.DEAD)
 
 
 class AsyncKitJob:
-    """One job. It has been executed as far as that was possible by now."""
+    """A job. It has already run as far as it can at this time."""
 
     def __init__(self, handle: AsyncJobHandle[Any]) -> None:
         self.handle = handle
-        """For everything else that a client does with a job."""
+        """The client's handle, for all other operations."""
 
     def __repr__(self) -> str:
         return repr(self.handle)
@@ -35,25 +35,26 @@ class AsyncKitJob:
         return await self.handle.record()
 
     async def failures(self) -> list[FailedAttempt]:
-        """What its failed attempts left behind, oldest first."""
+        """Its failed attempts, oldest first."""
         return await self.handle.attempts()
 
     async def result(self) -> Any:
-        """Its result; ``ResultTimeout`` if it has not ended, and what it ended with if badly."""
+        """Its result. Raises ``ResultTimeout`` if it has not ended, or the error that it ended
+        with."""
         status = await self.status()
         if status not in JOB_ENDED:
             raise ResultTimeout(job_id=self.id, timeout=0, status=status)
         return await self.handle.result()
 
     async def assert_completed(self, result: Any = ANYTHING) -> None:
-        """It is completed, with this result if one is given."""
+        """Assert that it completed, with this result if given."""
         await self.assert_status(Status.COMPLETED)
         found = await self.handle.result()
         if result is not ANYTHING and found != result:
             raise AssertionError(await self._told(f"gave {found!r}, not {result!r}"))
 
     async def assert_failed(self, message: str = "") -> None:
-        """It failed for good, with this in its error if it is given."""
+        """Assert that it failed for good, with this text in its error if given."""
         record = await self.record()
         if record.status not in _FAILED:
             raise AssertionError(await self._told("has not failed for good"))
@@ -63,7 +64,7 @@ class AsyncKitJob:
             raise AssertionError(await self._told(f"failed with {found!r}, without {message!r}"))
 
     async def assert_status(self, status: str) -> None:
-        """It is ``completed``, ``scheduled``, ``waiting``, and so on."""
+        """Assert its status: ``completed``, ``scheduled``, ``waiting`` and so on."""
         if await self.status() != status:
             raise AssertionError(await self._told(f"is not {status}"))
 

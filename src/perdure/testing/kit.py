@@ -1,4 +1,5 @@
-"""The testing kit: flows and tasks as they run in production, in a world that a test controls."""
+"""The testing kit: runs flows and tasks as in production, with a store and clock under test
+control."""
 
 from __future__ import annotations
 
@@ -38,16 +39,17 @@ TURNED_BACK = declare(
 
 
 class AsyncKit:
-    """A store in memory, a worker, and a clock that stands still until it is turned.
+    """An in-memory store, a worker, and a clock that stands still until the test advances it.
 
-    Whatever a test does through the kit takes effect before the call returns: all that can be
-    executed by then has been. ``client`` is an ordinary client for the code under test; what that
-    asks for waits until ``run_until_idle``, or the next act of the kit.
+    Every call on the kit takes effect before it returns: all work that can run by then has run.
+    ``client`` is an ordinary client for the code under test; its jobs and runs wait until
+    ``run_until_idle`` or the next call on the kit.
 
-    ``fakes`` has what stands for tasks: by the task, its name, or the id of a node. All other tasks
-    are executed, unless ``fakes_only`` forbids it. ``now`` is the time to begin at. Bodies are
-    executed one at a time, so that each time the same happens in the same order; ``concurrency``
-    allows more. ``patience`` is how long, in real time, bodies may take together.
+    ``fakes`` replaces tasks, by task, task name or node id. All other tasks run for real, unless
+    ``fakes_only`` forbids it. ``now`` is the initial time. Task bodies run one at a time, so that
+    each
+    test run has the same order; ``concurrency`` allows more. ``patience`` bounds the real time that
+    bodies may take together.
     """
 
     def __init__(
@@ -64,14 +66,14 @@ class AsyncKit:
         allow_scripts: bool = False,
     ) -> None:
         self._stores = KitStore(None if now is None else check.moment(now, "now"))
-        self._stage = CallRecorder(fakes_only=fakes_only)
+        self._recorder = CallRecorder(fakes_only=fakes_only)
         settings = KitWorkerSettings(
             concurrency=checked_concurrency(concurrency),
             patience=check.span(patience, "patience", is_positive=True),
             secrets=secrets,
             allow_scripts=allow_scripts,
         )
-        self._worker = KitWorker(self._stores, self._stage, settings)
+        self._worker = KitWorker(self._stores, self._recorder, settings)
         self._submitted_count = 0
         self._known = (check.listed(tasks, "tasks", "tasks"), check.listed(flows, "flows", "flows"))
         self.client = AsyncClient(self._stores.store, tasks=self._known[0], flows=self._known[1])
@@ -99,25 +101,25 @@ class AsyncKit:
 
     @property
     def now(self) -> datetime:
-        """What time it is for everything in here."""
+        """The current time of the kit's clock."""
         return self._stores.clock()
 
     @property
     def calls(self) -> list[MadeCall]:
-        """Every execution of a task so far, real or faked, in order."""
-        return list(self._stage.calls)
+        """All task executions so far, real or faked, in order."""
+        return list(self._recorder.calls)
 
     def calls_of(self, target: Target) -> list[MadeCall]:
-        """Those of one task, or of one node."""
+        """Return the executions of one task or node."""
         name = target.name if isinstance(target, Task) else target
         return [
             each
-            for each in self._stage.calls
+            for each in self._recorder.calls
             if name in (each.task, each.key) or name == _node_of(each)
         ]
 
     def add(self, *code: BuiltFlow | Task[..., Any]) -> None:
-        """Let the kit execute these; ``submit``, ``enqueue`` and ``schedule`` add what they get."""
+        """Register tasks and flows; ``submit``, ``enqueue`` and ``schedule`` register theirs."""
         for each in code:
             if isinstance(each, BuiltFlow):
                 self._worker.add_flow(each)
@@ -127,13 +129,13 @@ class AsyncKit:
                 raise check.wrong_type(each, "code", "a task, or a flow that was built")
 
     def fake(self, target: Target, outcome: Any) -> None:
-        """Let something stand for a task from now on: for all its calls, or for those of one node.
+        """Fake a task from now on, for all its calls or for those of one node.
 
-        ``outcome`` is the value to return, an exception to raise, a function to call instead with
-        the same arguments, or several of them with ``in_turn``. A name that there is not is
-        refused when something is next executed.
+        ``outcome`` is a value to return, an exception to raise, a function to call with the same
+        arguments, or several of them with ``in_turn``. An unknown name is refused when the kit next
+        runs something.
         """
-        self._stage.fakes.set(target, outcome)
+        self._recorder.fakes.set(target, outcome)
 
     async def submit(
         self,
@@ -143,9 +145,9 @@ class AsyncKit:
         id: str | None = None,
         on_conflict: OnExisting | None = None,
     ) -> AsyncKitRun:
-        """Begin a run, and let it go as far as it goes by now.
+        """Submit a run and execute it as far as it can go now.
 
-        Without an ``id`` it is called after its flow, and counted: ``orders-1``.
+        The default ``id`` is the flow's name with a number: ``orders-1``.
         """
         if isinstance(flow, BuiltFlow):
             self.add(flow)
@@ -164,7 +166,7 @@ class AsyncKit:
     @overload
     async def enqueue(self, task: str, /, *args: Any, **kwargs: Any) -> AsyncKitJob: ...
     async def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> AsyncKitJob:
-        """Enqueue a call of a task, as ``client.enqueue`` does, and execute it if it is due."""
+        """Enqueue a call of a task, as ``client.enqueue`` does, and run it if it is due."""
         if isinstance(task, Task):
             self.add(task.base)
         handle = await self.client.enqueue(task, *args, **kwargs)
@@ -182,32 +184,33 @@ class AsyncKit:
         return record
 
     def run(self, id: str, flow: AnyFlow | None = None) -> AsyncKitRun:
-        """A run by its id: one that a schedule, another run or the code under test began."""
+        """Return a run by id, such as one started by a schedule, another run or the code under
+        test."""
         return AsyncKitRun(self.client, self.client.runs.handle(id, flow), self.run_until_idle)
 
     def job(self, id: str, task: AnyTask | None = None) -> AsyncKitJob:
-        """A job by its id."""
+        """Return a job by id."""
         return AsyncKitJob(self.client.jobs.handle(id, task))
 
     async def runs(self, flow: AnyFlow | None = None) -> list[AsyncKitRun]:
-        """The runs that there are, the first one first."""
+        """Return all runs, oldest first."""
         records = await self.client.runs.list(flow=flow, limit=PAGE_MAX)
         meant = flow if isinstance(flow, BuiltFlow) else None
         return [self.run(each.id, meant) for each in reversed(records)]
 
     async def waiting(self) -> list[WaitRecord]:
-        """What runs wait for now, the longest first."""
+        """Return the open waits of all runs, longest first."""
         return list(await self.client.waits.list(limit=PAGE_MAX))
 
     async def run_until_idle(self) -> None:
-        """Execute everything that can be executed by now."""
+        """Run everything that can run now."""
         await self._worker.run_until_idle()
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """Within the block the kit works by itself, for code that waits for its own results.
+        """Run work as it arrives within the block, for code that waits for its own results.
 
-        The time stands still there, too.
+        The clock stands still here, too.
         """
         working = asyncio.create_task(self._worker.work_on())
         try:
@@ -215,23 +218,23 @@ class AsyncKit:
         finally:
             working.cancel()
             [ended] = await asyncio.gather(working, return_exceptions=True)
-        if isinstance(ended, Exception):  # a cancel is none
+        if isinstance(ended, Exception):  # a CancelledError is not an Exception
             raise ended
         await self.run_until_idle()
 
     async def advance(self, by: Duration) -> None:
-        """Let time pass. Everything that is due on the way happens at its own time, in order."""
+        """Advance the clock. Everything due on the way happens at its own time, in order."""
         await self._pass_until(self.now + check.span(by, "by"))
 
     async def advance_to(self, moment: datetime) -> None:
-        """Let time pass until then."""
+        """Advance the clock to a time."""
         until = check.moment(moment, "moment")
         if until < self.now:
             raise InvalidInput(TURNED_BACK.fault(("moment",), now=self.now, moment=until))
         await self._pass_until(until)
 
     async def advance_to_next(self) -> timedelta | None:
-        """Let time pass until the next thing is due; how long that was, or None if nothing is."""
+        """Advance the clock to the next due time; return how far, or None if nothing is due."""
         await self.run_until_idle()
         due_at = await self._worker.next_due_at()
         if due_at is None:

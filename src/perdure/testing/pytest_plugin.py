@@ -1,8 +1,8 @@
-"""The kit as a pytest fixture. Ask for it in the ``conftest.py`` at the top of your tests:
+"""The kit as a pytest fixture. Enable it in your top-level ``conftest.py``:
 
     pytest_plugins = ["perdure.testing.pytest_plugin"]
 
-It is no entry point of pytest's, so that test runs which do not use it need not load it.
+It is not a pytest entry point, so that test runs without it need not load it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ from perdure.testing.sync import Kit
 
 @pytest.fixture
 def kit() -> Iterator[Kit]:
-    """A kit of the test's own, closed at its end."""
+    """A kit for one test, closed at its end."""
     with Kit() as kit:
         yield kit

@@ -1,4 +1,4 @@
-"""Runs under test: drive them, and say on a failed assertion how things are and why."""
+"""Runs under test: drive them and assert on them; a failed assertion shows the run's state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUE_MAX = 60
 
 
 async def told(run: AsyncRunHandle, explanation: Explanation, wanted: str) -> str:
-    """That a run is not as it should be, with everything that helps to see why."""
+    """An assertion about a run that failed, with the state and log of the run."""
     record, events = await run.record(), await run.events()
     name = f"run {run.id!r} of flow {record.flow!r}"
     status = "" if record.status in wanted else f"; it is {record.status}"
@@ -31,7 +31,7 @@ async def told(run: AsyncRunHandle, explanation: Explanation, wanted: str) -> st
 
 
 def event_line(event: EventRecord) -> str:
-    """One event, as a failed assertion shows it."""
+    """An event as shown in a failed assertion."""
     what = f"{event.number:>4}  {event.at:%Y-%m-%d %H:%M:%S}  {event.type}"
     if event.key:
         what += f" {event.key}"
@@ -59,22 +59,21 @@ STUCK = declare("testing.run_stuck", "{report}")
 R = TypeVar("R")
 Settle = Callable[[], Coroutine[Any, Any, None]]
 ANYTHING: Any = object()
-"""Stands for a value that an assertion does not care about."""
+"""The default for a value that an assertion ignores."""
 _DONE = frozenset({"node_completed", "item_completed", "iteration_completed"})
 
 
 class AsyncKitRun:
-    """One run. Whatever is brought to it takes effect before the call returns.
+    """A run. Every call takes effect before it returns.
 
-    ``decide``, ``report``, ``signal`` and ``waiting`` reach the runs below it too, which its nodes
-    started.
+    ``decide``, ``report``, ``signal`` and ``waiting`` include its child runs.
     """
 
     def __init__(self, client: AsyncClient, handle: AsyncRunHandle, settle: Settle) -> None:
         self._client = client
         self._settle = settle
         self.handle = handle
-        """For everything else that a client does with a run."""
+        """The client's handle, for all other operations."""
 
     def __repr__(self) -> str:
         return repr(self.handle)
@@ -90,7 +89,7 @@ class AsyncKitRun:
         return await self.handle.record()
 
     async def result(self) -> Any:
-        """Its result; ``RunStuck`` if it has not ended, and what it ended with if badly."""
+        """Its result. Raises ``RunStuck`` if it has not ended, or the error that it ended with."""
         if await self.status() not in ENDED:
             raise RunStuck(STUCK.fault(run_id=self.id, report=await self._told("has no result")))
         return await self.handle.result()
@@ -100,31 +99,31 @@ class AsyncKitRun:
         return await self.handle.outputs()
 
     async def events(self) -> list[EventRecord]:
-        """Everything that has happened in it."""
+        """All its events."""
         return await self.handle.events()
 
     async def events_of(self, node: str) -> list[EventRecord]:
-        """What has happened to one node, or to one part of it such as ``pack[7]``."""
+        """Return the events of a node, or of a part such as ``pack[7]``."""
         return [each for each in await self.events() if node in (each.node, each.key)]
 
     async def executed(self) -> list[str]:
-        """What was completed, in that order: nodes, items (``pack[0]``), iterations (``poll#1``).
+        """Completed nodes, items (``pack[0]``) and iterations (``poll#1``), in order.
 
         A map comes after its items, and a loop counts as its last iteration.
         """
         return [each.key for each in await self.events() if each.type in _DONE and each.key]
 
     async def waiting(self) -> list[WaitRecord]:
-        """What it waits for now, the longest first; a wait for a child comes with the child's."""
+        """Its open waits, longest first, including those of its child runs."""
         waits = await self._client.waits.list(limit=PAGE_MAX)
         return [wait for wait in waits if self._is_below(wait.run)]
 
     async def explain(self) -> Explanation:
-        """Why it is where it is."""
+        """Explain its current state."""
         return await self._client.runs.explain(self.id)
 
     async def signal(self, name: str, payload: Any = None, *, by: str | None = None) -> None:
-        """Bring it a signal."""
+        """Send it a signal."""
         wait = await self._wait(WaitType.SIGNAL, lambda each: each.name == name)
         run = self.id if wait is None else wait.run
         await self._acted(self._client.runs.signal(run, name, payload, by=by))
@@ -139,7 +138,7 @@ class AsyncKitRun:
         roles: Sequence[str] = (),
         note: str | None = None,
     ) -> None:
-        """Answer an approval by its node; in the name of the next decider, if not said by whom."""
+        """Answer an approval, given by its node; ``by`` defaults to the next decider."""
         wait = await self._wait(WaitType.APPROVAL, lambda each: each.node == node)
         run = self.id if wait is None else wait.run
         approval = await self._client.approvals.get(f"{run}:{node}")
@@ -159,9 +158,9 @@ class AsyncKitRun:
         progress: Any = None,
         port: str = "",
     ) -> None:
-        """Report on outside work: that it is completed, or what ``status`` says.
+        """Report on external work: ``completed``, or the given ``status``.
 
-        With an ``error`` it is ``failed``.
+        With an ``error``, the status is ``failed``.
         """
         wait = await self._wait(WaitType.EXTERNAL, lambda each: node in (each.node, each.key))
         run, key = (self.id, node) if wait is None else (wait.run, wait.key)
@@ -191,7 +190,7 @@ class AsyncKitRun:
         await self._acted(self.handle.retry(by=by))
 
     async def assert_completed(self, result: Any = ANYTHING) -> None:
-        """It is completed, with this result if one is given."""
+        """Assert that it completed, with this result if given."""
         if await self.status() is not RunStatus.COMPLETED:
             raise AssertionError(await self._told("is not completed"))
         found = await self.handle.result()
@@ -200,7 +199,7 @@ class AsyncKitRun:
             raise AssertionError(await self._told(wanted))
 
     async def assert_failed(self, message: str = "", *, at: str | None = None) -> None:
-        """It failed; at this node, and with this in its error, if they are given."""
+        """Assert that it failed; at this node and with this text in its error, if given."""
         record = await self.record()
         if record.status is not RunStatus.FAILED:
             raise AssertionError(await self._told("has not failed"))
@@ -215,7 +214,7 @@ class AsyncKitRun:
     async def assert_waiting(
         self, node: str | None = None, *, type: str | None = None, name: str | None = None
     ) -> WaitRecord:
-        """It waits: at this node, for this kind of thing, or for this name; the record of it."""
+        """Assert that it waits, at this node, for this type or name; return the wait."""
         for wait in await self.waiting():
             is_node = node in (None, wait.node, wait.key)
             if is_node and type in (None, wait.type) and name in (None, wait.name):
@@ -226,7 +225,7 @@ class AsyncKitRun:
         raise AssertionError(await self._told(f"does not wait{place}{what}"))
 
     async def assert_executed(self, *keys: str) -> None:
-        """Just these were completed, in this order."""
+        """Assert that exactly these completed, in this order."""
         found = await self.executed()
         if found != list(keys):
             raise AssertionError(await self._told(f"completed {found}, not {list(keys)}"))
@@ -234,7 +233,7 @@ class AsyncKitRun:
     async def assert_event(
         self, type: str, node: str | None = None, *, value: Any = ANYTHING, times: int | None = None
     ) -> None:
-        """This happened: so often, or at least once."""
+        """Assert that an event happened this often, or at least once."""
         found = [
             each
             for each in await self.events()
@@ -254,7 +253,7 @@ class AsyncKitRun:
         )
 
     def _is_below(self, run: str) -> bool:
-        """Whether this is the run, or one that it started; those have its id before a slash."""
+        """Whether this is the run or a descendant, whose id is the run's followed by a slash."""
         return run == self.id or run.startswith(f"{self.id}/")
 
     async def _wait(

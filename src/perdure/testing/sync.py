@@ -1,4 +1,4 @@
-"""The kit for tests without an event loop: the same names, each waits for its async twin."""
+"""The kit for tests without an event loop: sync facades of the async kit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Twin = TypeVar("Twin")
 def asserts(
     method: Callable[Concatenate[Twin, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Facade[Twin], P], R]:
-    """The blocking method that waits for this one. What fails is shown where the test says it."""
+    """Make a blocking method. A failed assertion is raised at the line of the test."""
 
     @functools.wraps(method, assigned=("__name__", "__doc__"))
     def check(face: Facade[Twin], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -42,16 +42,13 @@ def asserts(
         try:
             return face._portal.run(method(face._target, *args, **kwargs))
         except AssertionError as error:
-            raise AssertionError(*error.args) from None  # without the way that it came
+            raise AssertionError(*error.args) from None  # without the kit's own frames
 
     return check
 
 
 class KitRun(Facade[AsyncKitRun]):
-    """One run, as a :class:`Kit` knows it.
-
-    Whatever is brought to it takes effect before the call returns.
-    """
+    """A run in a :class:`Kit`. Every call takes effect before it returns."""
 
     def __init__(self, portal: Portal, target: AsyncKitRun) -> None:
         self._portal = portal
@@ -75,12 +72,12 @@ class KitRun(Facade[AsyncKitRun]):
 
     @property
     def events(self) -> list[EventRecord]:
-        """Everything that has happened in it."""
+        """All its events."""
         return self._portal.run(self._target.events())
 
     @property
     def executed(self) -> list[str]:
-        """What was completed, in that order: nodes, items (``pack[0]``), iterations (``poll#1``).
+        """Completed nodes, items (``pack[0]``) and iterations (``poll#1``), in order.
 
         A map comes after its items, and a loop counts as its last iteration.
         """
@@ -88,7 +85,7 @@ class KitRun(Facade[AsyncKitRun]):
 
     @property
     def waiting(self) -> list[WaitRecord]:
-        """What it waits for now, the longest first; a wait for a child comes with the child's."""
+        """Its open waits, longest first, including those of its child runs."""
         return self._portal.run(self._target.waiting())
 
     record = sync(AsyncKitRun.record)
@@ -110,7 +107,7 @@ class KitRun(Facade[AsyncKitRun]):
 
 
 class KitJob(Facade[AsyncKitJob]):
-    """One job, as a :class:`Kit` knows it."""
+    """A job in a :class:`Kit`."""
 
     def __init__(self, portal: Portal, target: AsyncKitJob) -> None:
         self._portal = portal
@@ -136,9 +133,9 @@ class KitJob(Facade[AsyncKitJob]):
 
 
 class Kit(Facade[AsyncKit]):
-    """A store in memory, a worker, and a clock that stands still until it is turned.
+    """An in-memory store, a worker, and a clock that stands still until the test advances it.
 
-    Takes what :class:`AsyncKit` takes. Close it, or use it with ``with``.
+    Takes the arguments of :class:`AsyncKit`. Close it, or use it with ``with``.
     """
 
     @mirrors(AsyncKit.__init__)
@@ -169,19 +166,19 @@ class Kit(Facade[AsyncKit]):
     def client(self) -> Client:
         """An ordinary client for the code under test.
 
-        What it asks for waits until ``run_until_idle``, or the next act of the kit.
+        Its jobs and runs wait until ``run_until_idle`` or the next call on the kit.
         """
         tasks, flows = self._target._known
         return Client(self._target._stores.store, tasks=tasks, flows=flows)
 
     @property
     def now(self) -> datetime:
-        """What time it is for everything in here."""
+        """The current time of the kit's clock."""
         return self._target.now
 
     @property
     def calls(self) -> list[MadeCall]:
-        """Every execution of a task so far, real or faked, in order."""
+        """All task executions so far, real or faked, in order."""
         return self._target.calls
 
     @mirrors(AsyncKit.calls_of)
@@ -205,7 +202,7 @@ class Kit(Facade[AsyncKit]):
     @overload
     def enqueue(self, task: str, /, *args: Any, **kwargs: Any) -> KitJob: ...
     def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> KitJob:
-        """Enqueue a call of a task, as ``client.enqueue`` does, and execute it if it is due."""
+        """Enqueue a call of a task, as ``client.enqueue`` does, and run it if it is due."""
         return KitJob(self._portal, self._portal.run(self._target.enqueue(task, *args, **kwargs)))
 
     @mirrors(AsyncKit.schedule)
@@ -226,14 +223,14 @@ class Kit(Facade[AsyncKit]):
 
     @property
     def waiting(self) -> list[WaitRecord]:
-        """What runs wait for now, the longest first."""
+        """Return the open waits of all runs, longest first."""
         return self._portal.run(self._target.waiting())
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Within the block the kit works by itself, for code that waits for its own results.
+        """Run work as it arrives within the block, for code that waits for its own results.
 
-        The time stands still there, too.
+        The clock stands still here, too.
         """
         stack = AsyncExitStack()
         self._portal.run(stack.enter_async_context(self._target.working()))

@@ -1,4 +1,4 @@
-"""A store of which every call goes through one function, which may count, delay or lose it."""
+"""A store whose calls all go through one function, which may count, delay or lose them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from perdure.store.contract import PARTS, Store
 
 Around = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
-"""Takes a name such as ``jobs.claim``, the method itself, and what it is called with."""
+"""Takes a name such as ``jobs.claim``, the method, and its arguments."""
 
 
 def wrap_part(name: str, part: Any, around: Around) -> Any:
@@ -19,7 +19,7 @@ def wrap_part(name: str, part: Any, around: Around) -> Any:
 
 
 def wrap_store(store: Store, around: Around) -> Any:
-    """The same for all parts of a store, and for what the store itself is asked."""
+    """Wrap all parts of a store and the store's own methods."""
     return _Wrapped(store, around, "")
 
 

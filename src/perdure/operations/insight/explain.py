@@ -1,4 +1,4 @@
-"""Why a run or a job is where it is, and what would help: findings and actions. Pure."""
+"""Explain the state of a run or a job: findings and actions. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from perdure.store.admission import governing_rules, room_under
 
 
 class Explanation(Value):
-    """Why a run, a job, or a job of a run is where it is."""
+    """Explains the state of a run, a job, or a job of a run."""
 
     status: RunStatus | Status
-    """Of the job, if it is about one."""
+    """The job's id, if it explains a job."""
     headline: tuple[Finding, ...]
-    """The finding that matters most, or how many there are of each type."""
+    """The most important finding, or a count of each type."""
     findings: tuple[Finding, ...] = ()
-    """What is known of each part; ``about`` is the node's key, empty for the run as a whole."""
+    """Findings by part; ``about`` is the node's key, empty for the whole run."""
     run: RunId | None = None
     job: JobId | None = None
 
@@ -46,32 +46,32 @@ class Explanation(Value):
 
 
 class Surroundings(Value):
-    """What is around a run or a job: everything that may keep it from going on."""
+    """The surroundings of a run or a job: everything that may block it."""
 
     jobs: tuple[Job, ...] = ()
     waits: tuple[Wait, ...] = ()
     workers: tuple[WorkerState, ...] = ()
-    """Of the run's namespace, dead ones too."""
+    """Of the run's namespace, including dead ones."""
     paused_queues: tuple[QueueInfo, ...] = ()
     children: Mapping[RunId, RunStatus] = {}
-    """Of the child runs that it waits for."""
+    """Child runs that it waits for."""
     details: Mapping[str, Any] = {}
-    """What is kept with the waits, by their keys, as far as it can be read."""
+    """Details of the waits, by key, as far as they can be decoded."""
     failures: Mapping[JobId, FailedAttempt] = {}
-    """How jobs that wait for another attempt failed last, and those that ended."""
+    """The last failure of jobs that ended or wait for a retry."""
     paused_at: datetime | None = None
-    """Since when the run is paused, if it is and its log still tells."""
+    """When the run was paused, if it is and its log still has the event."""
     limit_uses: Mapping[LimitRule, LimitUse] = {}
-    """What is in use under the limits that govern waiting jobs."""
+    """Usage of the limits that apply to waiting jobs."""
     holders: Mapping[JobId, Job] = {}
-    """Jobs that hold what those limits allow."""
+    """Jobs that use up those limits."""
 
 
 FINDINGS_MAX = 100
-"""Findings that one explanation has at most; how many more there are is the last of them."""
+"""Maximum findings of one explanation; the last one counts the rest."""
 HOLDERS_MAX = 3
 
-# The run, or a job that has ended.
+# A run, or an ended job.
 
 RUN_STATUS = declare("explain.run_status", "run {run!r} is {status}")
 JOB_STATUS = declare("explain.job_status", "job {job!r} is {status}")
@@ -104,7 +104,7 @@ JOB_CANCELLED = declare(
     "task {task!r} was cancelled[ at {at}][, after {error}][: {reason}]",
 )
 
-# A job that is running, or will be without help.
+# A job that is running, or will run without intervention.
 
 RUNNING = declare(
     "explain.running",
@@ -145,7 +145,7 @@ QUEUED = declare(
     "{workers:live worker|live workers} can take it[, {busy} busy]",
 )
 
-# A job that no worker takes.
+# A job that no worker claims.
 
 NO_WORKER = declare(
     "explain.no_worker",
@@ -253,7 +253,7 @@ _STUCK = tuple(
         LIMIT_CLOSED,
     )
 )
-"""Why a ready job is not started; the more somebody can do about it, the earlier."""
+"""Reasons why a ready job does not start, the most actionable first."""
 
 
 def _count(name: str, sentence: str, *codes: Code) -> tuple[Code, frozenset[str]]:
@@ -312,7 +312,7 @@ def _headline(run: RunId, state: RunState, found: Sequence[Finding]) -> tuple[Fi
 
 
 def explain_job(job: Job, around: Surroundings, now: datetime) -> Explanation:
-    """Explain a job of no run; ``around`` has that job alone."""
+    """Explain a standalone job; ``around`` has only that job."""
     found = (*_of_jobs("", around, now), *_ended_job(job, around.failures.get(job.id)))
     status = JOB_STATUS.finding(severity=Severity.OK, job=job.id, status=job.status)
     return Explanation(
@@ -340,7 +340,7 @@ def explain_job_of_run(job: Job, of_run: Explanation) -> Explanation:
 def _of_run(run: RunId, state: RunState, paused_at: datetime | None) -> Iterator[Finding]:
     why: dict[str, Any] = {"run": run, "by": state.by, "reason": state.reason}
     if state.is_paused:
-        # While it is compensated, its reason is that of the end, not of the pause.
+        # While it is compensating, the reason is that of the end, not of the pause.
         paused = why if state.ends_as is None else {"run": run}
         yield PAUSED.finding("", Action("runs.resume", {"id": run}), since=paused_at, **paused)
     if state.ends_as is not None:
@@ -375,7 +375,7 @@ def _failure(failure: Failure | None) -> dict[str, Any]:
 
 
 def _of_jobs(flow: str, around: Surroundings, now: datetime) -> Iterator[Finding]:
-    """``flow`` is the version of their run's flow, and empty without a run."""
+    """``flow`` is the version of their run's flow; empty without a run."""
     live = [each for each in around.workers if is_live(each, now)]
     pauses = {each.queue: each for each in around.paused_queues}
     for job in around.jobs:
@@ -418,7 +418,7 @@ def _ended_job(job: Job, failed: FailedAttempt | None) -> Iterator[Finding]:
 
 
 def _task(job: Job) -> dict[str, Any]:
-    """The task; of a job that stands beside a node, such as ``poll:charge``, what it is for."""
+    """The task name, or the purpose of a job beside a node, such as ``poll:charge``."""
     purpose = "" if job.node is None else Key.parse(job.node.key).part
     purpose = purpose if purpose in ("poll", "notify") else ""
     return {"task": job.task, **({"purpose": purpose} if purpose else {})}
@@ -467,7 +467,7 @@ def _unclaimed(
     around: Surroundings,
     now: datetime,
 ) -> Iterator[Finding]:
-    """Why no worker has taken a ready job: narrow down who could."""
+    """Why no worker has claimed a ready job: narrow down which could."""
     of = {"task": job.task, **({"flow": flow} if flow else {})}
     ready: dict[str, Any] = {**of, "queue": job.queue, "since": job.ready_at}
     if not live:
@@ -523,7 +523,7 @@ def _no_version(job: Job, key: str, flow: str, live: Sequence[WorkerState]) -> F
 
 
 def rules_for(job: Job, flow: str, worker: WorkerState) -> tuple[LimitRule, ...]:
-    """What a worker keeps to when it claims a job like this; ``flow`` is empty for a plain one."""
+    """The limits that a worker checks to claim such a job; ``flow`` is empty without a run."""
     partition = Partition(
         queue=job.queue, task=job.task, tags=job.tags, keys=job.limit_keys, flow=flow
     )
@@ -548,7 +548,7 @@ def _full_limits(
     around: Surroundings,
     now: datetime,
 ) -> list[Finding]:
-    """The limits that leave no room on any worker that could take the job; else none."""
+    """The limits that block every worker that could claim the job; empty if one could."""
     found: dict[LimitRule, Finding] = {}
     for worker in able:
         full = {
@@ -603,7 +603,7 @@ def _limited(
 
 
 def wait_actions(wait: Wait, detail: Any = None) -> tuple[Action, ...]:
-    """What ends a wait; ``detail`` is what is kept with it, decoded, if that is known."""
+    """What ends a wait; ``detail`` is its decoded detail, if known."""
     match wait.type:
         case WaitType.SIGNAL:
             signal = {"id": wait.run, "name": wait.name}
@@ -640,7 +640,7 @@ def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[
             args |= {"until": wait.due_at, "overdue": _overdue(wait.due_at, now)}
         match wait.type:
             case WaitType.TIMER:
-                if Key.parse(wait.key).part:  # it stands beside another wait
+                if Key.parse(wait.key).part:  # it accompanies another wait
                     continue
                 if is_served:
                     yield TIMER.finding(wait.key, severity=Severity.OK, **args)
@@ -679,12 +679,12 @@ def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[
 
 
 def _overdue(due_at: datetime, now: datetime) -> timedelta | None:
-    """How long a time has passed; the next live worker sees to it."""
+    """How long it is overdue; the next live worker processes it."""
     return now - due_at if due_at <= now else None
 
 
 def _beside(run: RunId, state: RunState, around: Surroundings, now: datetime) -> Iterator[Finding]:
-    """What stands beside a node and is not told of with its wait or its job."""
+    """Whether it accompanies a node and is not reported with its wait or its job."""
     waits = {wait.key: wait for wait in around.waits}
     jobs = {job.node.key for job in around.jobs if job.node is not None}
     for text in sorted({*state.live, *waits} - jobs):

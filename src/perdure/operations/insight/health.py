@@ -1,4 +1,4 @@
-"""How a store and the work in it are doing: findings and actions. Pure."""
+"""The health of a store and its work: findings and actions. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from perdure.model.worker import PollResult, WorkerState, has_code, has_tags, is
 
 
 class Health(Value):
-    """What was checked: ``about`` names it (``store``, ``workers``, ``leases``, ...).
+    """The result of all checks; ``about`` names each (``store``, ``workers``, ``leases``, ...).
 
-    An error means that work stands still or slows down until somebody acts.
+    An error means that work is blocked or slow until an operator acts.
     """
 
     url: str
@@ -26,36 +26,36 @@ class Health(Value):
 
     @property
     def is_well(self) -> bool:
-        """Whether there is no error; warnings are no illness."""
+        """Whether there is no error; warnings do not count."""
         return all(each.severity is not Severity.ERROR for each in self.findings)
 
 
 class Vitals(Value):
-    """What was measured and read, for a judgement."""
+    """The measurements that the checks judge."""
 
     now: datetime
     """By the store's clock."""
     latency: timedelta
     """How long the store took to answer."""
     skew: timedelta
-    """How far this machine's clock is ahead of the store's."""
+    """How much this machine's clock is ahead of the store's."""
     examination: StorageReport = StorageReport()
     workers: tuple[WorkerState, ...] = ()
     polls: Mapping[str, PollResult] = {}
-    """By namespace, with all its partitions."""
+    """By namespace, with all partitions."""
     depth: tuple[QueueDepth, ...] = ()
     paused_queues: tuple[QueueInfo, ...] = ()
     unreadable_schedules: tuple[UnreadableSchedule, ...] = ()
 
 
 OVERDUE = timedelta(seconds=30)
-"""How late work may be before somebody should look; workers look for it every few seconds."""
+"""How late work may be before it is reported; workers poll every few seconds."""
 LATENCY_MAX = timedelta(milliseconds=100)
-"""A chain of nodes waits for the store as often as it has nodes."""
+"""Each node of a chain waits for the store once."""
 SKEW_MAX = timedelta(seconds=2)
 LOG_BYTES_MAX = 256 * 1024 * 1024
 NAMED_MAX = 5
-"""Things of one type that are named one by one; of the rest there is a count."""
+"""Maximum items of one type that are listed; the rest are counted."""
 
 STORE = declare("health.store", "the store answers in {latency}")
 STORE_SLOW = declare(
@@ -178,7 +178,7 @@ SCHEDULE_UNREADABLE = declare(
 
 
 def judge(vitals: Vitals) -> tuple[Finding, ...]:
-    """Return a finding for everything that was checked, and for whatever is wrong with it."""
+    """Return a finding for each check and for each problem."""
     alive = [each for each in vitals.workers if is_live(each, vitals.now)]
     return (
         *_place(vitals),
@@ -260,7 +260,7 @@ def _is_work_left(vitals: Vitals) -> bool:
 
 
 def _due_times(poll: PollResult) -> tuple[tuple[datetime | None, str, Code], ...]:
-    """When the first of each type is due, and what to report if it is not done."""
+    """When the first of each type is due, and the finding if it is late."""
     return (
         (poll.next_lease_end_at, "leases", LEASE_OVERDUE),
         (poll.next_due_at, "jobs", JOB_OVERDUE),
@@ -278,7 +278,7 @@ def _work(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Finding]:
             if at is not None and vitals.now - at > OVERDUE:
                 late = _rounded(vitals.now - at)
                 stuck.append(code.finding(about, _start(**within), late=late, **within))
-        if alive:  # else there is one thing to say, and it is said of the workers
+        if alive:  # otherwise the finding about the workers says it all
             stuck += _unserved(namespace, poll, alive)
     yield from stuck
     if not stuck and (alive or not _is_work_left(vitals)):
@@ -286,7 +286,7 @@ def _work(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Finding]:
 
 
 def _unserved(namespace: str, poll: PollResult, alive: Sequence[WorkerState]) -> Iterator[Finding]:
-    """Jobs that no live worker takes, each reason once."""
+    """Findings on jobs that no live worker claims, one per reason."""
     team = [each for each in alive if each.info.namespace == namespace]
     within = _namespace(namespace)
     found: dict[tuple[Any, ...], Finding] = {}
@@ -307,7 +307,7 @@ def _unserved(namespace: str, poll: PollResult, alive: Sequence[WorkerState]) ->
 def _why_unserved(
     partition: Partition, team: Sequence[WorkerState], within: dict[str, Any]
 ) -> Finding | None:
-    """Narrow down who could take the jobs of a partition."""
+    """Narrow down which workers could claim the jobs of a partition."""
     able = [each for each in team if has_code(each.info, task=partition.task, flow=partition.flow)]
     if not able:
         if partition.flow:
@@ -325,7 +325,7 @@ def _why_unserved(
 
 
 def _held_back(vitals: Vitals) -> Iterator[Finding]:
-    """What somebody stopped, or gave up."""
+    """Findings on paused queues, disabled and dead jobs, and the like."""
     for queue in vitals.paused_queues:
         within = _namespace(queue.namespace)
         yield _warning(
@@ -367,12 +367,12 @@ def _start(**args: Any) -> Action:
 
 
 def _namespace(name: str) -> dict[str, Any]:
-    """The default namespace goes without saying."""
+    """The namespace for a message; empty for the default one."""
     return {} if name == DEFAULT_NAMESPACE else {"namespace": name}
 
 
 def _rounded(duration: timedelta) -> timedelta:
-    """To the second, or to the two largest units of a long one."""
+    """A duration to the second, or to its two largest units."""
     seconds = max(1, round(duration.total_seconds()))
     if seconds >= 3600:
         seconds -= seconds % (3600 if seconds >= 86400 else 60)

@@ -1,4 +1,4 @@
-"""Lineage: which values each node of a run used, and where they came from. Pure."""
+"""Lineage: the values that each node of a run used, and their origin. Pure."""
 
 from __future__ import annotations
 
@@ -43,40 +43,40 @@ class UseOrigin(StrEnum):
     INPUT = "input"
     """The run's input."""
     NODE = "node"
-    """What a node put out; of a loop, one iteration of it."""
+    """A node's output; for a loop, that of one iteration."""
     SIGNAL = "signal"
     ANSWER = "answer"
-    """Of somebody who decided on an approval."""
+    """A decider's answer to an approval."""
     REPORT = "report"
-    """Of an outside party."""
+    """A report on external work."""
     SECRET = "secret"
-    """Only its name is known: its value is nowhere but on the worker that used it."""
+    """Only the name is known: the value exists only on the worker that used it."""
 
 
 class Use(Value):
-    """One value that a node used."""
+    """A value that a node used."""
 
     origin: UseOrigin
     name: str = ""
-    """What the node calls it; empty: it is all of its input."""
+    """The name of the input; empty if it is the whole input."""
     source: str = ""
-    """The node, the signal or the secret that it is from."""
+    """The node, signal or secret that it came from."""
     port: str = ""
-    """On which that node had ended, where there are several."""
+    """The port on which that node completed, if it has several."""
     path: tuple[str, ...] = ()
-    """The part of it that was taken; empty: all."""
+    """The path within it that was used; empty for all of it."""
     number: int = 0
-    """The event that it was kept with; 0: none, as of a secret."""
+    """The event that stores it; 0 if none, as for a secret."""
     by: str | None = None
-    """Who signalled, answered or reported."""
+    """Who sent the signal, answer or report."""
     is_default: bool = False
-    """It was missing, and the default of the input was taken."""
+    """It was missing, and the input's default was used."""
     value: Any = None
-    """As plain values; of a secret nothing."""
+    """As plain values; empty for a secret."""
 
     @property
     def text(self) -> str:
-        """Where it came from, as an input is written: ``fetch.output.total``, ``input.id``."""
+        """Its origin in the notation of inputs: ``fetch.output.total``, ``input.id``."""
         match self.origin:
             case UseOrigin.INPUT:
                 first = "input"
@@ -91,7 +91,7 @@ class Use(Value):
 
 
 class PartLineage(Value):
-    """One item of a map, or one iteration of a loop."""
+    """An item of a map or an iteration of a loop."""
 
     key: str
     uses: tuple[Use, ...] = ()
@@ -100,7 +100,7 @@ class PartLineage(Value):
 
 
 class NodeLineage(Value):
-    """One node that the run has reached."""
+    """A node that the run has reached."""
 
     id: str
     type: str
@@ -110,11 +110,11 @@ class NodeLineage(Value):
     """The event that its output was kept with; 0: it has none yet."""
     parts: tuple[PartLineage, ...] = ()
     child: RunId | None = None
-    """The run that it started, where it started one."""
+    """The child run that it started, if any."""
 
 
 class Lineage(Value):
-    """Of one run: its nodes in the flow's order, each with what it used."""
+    """The nodes of a run in flow order, each with the values it used."""
 
     run: RunId
     flow: str
@@ -139,7 +139,7 @@ Numbered = tuple[int, Event]
 
 
 def trace(graph: Graph, state: RunState, events: Iterable[Numbered]) -> list[NodeLineage]:
-    """What each node used that the run has reached, without the values themselves."""
+    """The origin of what each reached node used, without the values themselves."""
     log = _Log(events)
     return [
         _Tracing(graph, state, log).node(node)
@@ -151,8 +151,8 @@ def trace(graph: Graph, state: RunState, events: Iterable[Numbered]) -> list[Nod
 def with_values(
     graph: Graph, nodes: Iterable[NodeLineage], value_of: Callable[[int], Any]
 ) -> tuple[NodeLineage, ...]:
-    """Add the values that were used; ``value_of`` returns that of an event."""
-    found: dict[int, Any] = {}  # each decoded once, though many may have used it
+    """Add the used values; ``value_of`` returns the value of an event."""
+    found: dict[int, Any] = {}  # each decoded once, though many nodes may use it
 
     def read(number: int) -> Any:
         if number not in found:
@@ -180,14 +180,14 @@ def _with_value(use: Use, read: Callable[[int], Any], defaults: Mapping[str, Any
 
 
 class _Log:
-    """What only the log knows: who said what, and where parts of nodes ended."""
+    """Facts that only the log has: answers and reports, and where parts of nodes ended."""
 
     def __init__(self, events: Iterable[Numbered]) -> None:
         self.by: dict[int, str | None] = {}
         self.answers: dict[str, list[int]] = {}
         self.reports: dict[str, list[int]] = {}
         self.ended: dict[str, int] = {}
-        """Items and iterations that are done."""
+        """Completed items and iterations."""
         self.mapped: dict[str, int] = {}
         """How many items the maps have."""
         for number, event in events:
@@ -196,7 +196,7 @@ class _Log:
     def _take(self, number: int, event: Event) -> None:
         effects = getattr(event, "effects", NOTHING)
         for key in effects.waiting:
-            self.answers.pop(key, None)  # it is asked anew: what was said before does not count
+            self.answers.pop(key, None)  # it opened again: earlier answers do not count
         self.mapped.update(effects.mapped)
         match event:
             case SignalReceived():
@@ -237,7 +237,7 @@ class _Tracing:
         )
 
     def _taken(self, node: Node) -> Iterator[Use]:
-        """From upstream: the inputs that it names, or what its edges handed on."""
+        """Values from upstream: its named inputs, or the values of its edges."""
         if inputs := inputs_of(node):
             yield from map(self._named, inputs)
         elif not isinstance(node, SignalNode) and _takes_input(node):
@@ -291,7 +291,7 @@ class _Tracing:
         )
 
     def _told(self, node: Node) -> Iterator[Use]:
-        """From outside: the signal that it took, answers, reports."""
+        """External values: the signal it received, answers, reports."""
         state = self._state.nodes[node.id]
         if isinstance(node, SignalNode):
             if state.ref in self._log.by:
@@ -319,7 +319,7 @@ class _Tracing:
                 uses = (Use(origin=UseOrigin.NODE, source=key, number=output),)
 
     def _items(self, id: str) -> int:
-        """How many items of a map have been started: of one that is done, all."""
+        """How many items of a map have started; all if it has completed."""
         progress = self._state.maps.get(id)
         return self._log.mapped.get(id, 0) if progress is None else progress.launched
 
@@ -331,13 +331,13 @@ class _Tracing:
 
 
 def _takes_input(node: Node) -> bool:
-    """Tasks without a parameter use nothing of what comes before them."""
+    """Whether it uses its input: a task without parameters does not."""
     call = getattr(node, "call", None) or getattr(node, "body", None)
     return call is None or isinstance(call, FlowRef) or bool(call.takes_input)
 
 
 def _of_item(node: MapNode, taken: Sequence[Use], item: int) -> tuple[Use, ...]:
-    """Where one item is from: one element of the list that the map goes over."""
+    """The origin of an item: an element of the list that the map iterates over."""
     over = node.over
     if node.inputs:
         found = [use for use in taken if use.name == over]

@@ -1,7 +1,7 @@
-"""When each node of a run was queued or at work and when it waited, read from the log alone.
+"""The timeline of a run: when each node was queued or running and when it waited.
 
-A stretch of work begins when its job is queued, because that is what a log knows: what a worker
-does between two commits is nobody's to see. Of a map, all items are in the row of their node.
+Read from the log alone, which does not record what a worker does between two commits. So work
+starts when its job is queued. All items of a map are in the row of their node.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from perdure.render.diagram import mark_of
 from perdure.render.timeline import Bar, BarEnd, Doing, Timeline, TimelineRow
 
 _BESIDE = ("poll", "remind", "notify")
-"""Parts of keys that stand beside a node and are not its own work."""
+"""Parts of keys that accompany a node and are not its own work."""
 
 
 def timeline_of(run: RunId, events: Iterable[StoredEvent], now: datetime) -> Timeline:
-    """The timeline of a run as of ``now``; at least one event has happened in it."""
+    """The timeline of a run as of ``now``; it must have an event."""
     record = _Record(run)
     for event in events:
         record.take(event)
@@ -54,13 +54,13 @@ class _Row:
     def __init__(self) -> None:
         self.bars: list[Bar] = []
         self.open: dict[str, int] = {}
-        """By key: which of the bars goes on."""
+        """By key: the index of the open bar."""
         self.items: int | None = None
         self.items_completed = 0
 
 
 class _Record:
-    """Follows a log: what is live after each event, compared with what was."""
+    """Follows a log, comparing which keys are live before and after each event."""
 
     def __init__(self, run: RunId) -> None:
         self._run = run
@@ -103,13 +103,13 @@ class _Record:
         )
 
     def _touched(self, event: Event) -> Iterator[str]:
-        """The keys about which an event may have changed something."""
+        """The keys that an event may have changed."""
         text = key_of(event)
         if text is not None:
             key = Key.parse(text)
             node = self._state.nodes.get(key.node)
             yield text
-            # One item of many that go on says nothing of the others.
+            # An event of one item does not affect the other items.
             if key.item is None or node is None or node.status is not NodeStatus.LIVE:
                 yield from self._row_of(key.node).open
         elif isinstance(event, RunResumed):
@@ -121,7 +121,7 @@ class _Record:
         yield from (*effects.started, *effects.waiting, *(each for each, _ in effects.children))
 
     def _compare(self, text: str, event: Event, at: datetime) -> None:
-        """Open or close the bar of one key, as the state now has it."""
+        """Open or close the bar of a key to match the state."""
         key = Key.parse(text)
         if key.part in _BESIDE:
             return
@@ -158,7 +158,7 @@ class _Record:
         return self._attempts.get(text, 1)
 
     def _note(self, event: Event) -> None:
-        """What has no bar: nodes that are passed by, and how far maps are."""
+        """Record what has no bar: skipped nodes, and the progress of maps."""
         effects: Effects = getattr(event, "effects", NOTHING)
         for node in (*effects.skipped, *effects.blocked):
             self._row_of(node)
@@ -178,8 +178,8 @@ class _Record:
 
 
 def key_of(event: Event) -> str | None:
-    """The part of the run that an event is about; None: the run as a whole."""
-    if isinstance(event, CompensationStarted | RunFailed):  # which name the node to blame
+    """The key that an event is about; None for the run as a whole."""
+    if isinstance(event, CompensationStarted | RunFailed):  # the node is the cause only
         return None
     key: str = getattr(event, "key", "") or getattr(event, "node", "")
     return key or None
