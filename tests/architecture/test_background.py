@@ -8,8 +8,7 @@ import sys
 from tests.architecture.source_tree import ROOT
 
 SENDS_SIGINT = (
-    "tests/client/test_portal.py::TestRun"
-    "::test_cancels_the_coroutine_of_a_caller_that_is_interrupted"
+    "tests/client/test_sync.py::TestRun::test_cancels_the_coroutine_of_a_caller_that_is_interrupted"
 )
 
 

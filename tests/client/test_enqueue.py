@@ -1,31 +1,168 @@
-"""Enqueueing: what a call becomes, and what of it a worker gets."""
+"""Enqueueing: what a call becomes, what of it a worker gets, when, and how often."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from datetime import timedelta
+import tomllib
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+import perdure
 from perdure import (
     AsyncClient,
+    Client,
     FingerprintTaken,
-    InvalidInput,
+    Flow,
+    InvalidFlow,
+    JobCancelled,
+    JobFailed,
     JobNotFound,
     PayloadTooLarge,
     PerdureError,
     Retry,
     Status,
     StoreError,
+    Worker,
+    errors,
     task,
 )
+from perdure.cli.target import TargetCode, load
+from perdure.clock import new_id
+from perdure.errors import InvalidInput
+from perdure.model.ids import JobId
+from perdure.model.job import NewJob
+from perdure.model.partition import Partition
 from perdure.model.payload import from_json
 from perdure.model.retry import decode_policy
+from perdure.tasks.calls import (
+    JobDefaults,
+    JobMaker,
+    Storing,
+    defaults_of,
+    job_template,
+    may_be_refused,
+    payload_job,
+)
+from perdure.tasks.task import Task
 from tests.client.counted_store import CountedStore
 from tests.client.tasks import Point, add, echo, embed, for_user, mirror, named
+from tests.support.public_names import PUBLIC
 from tests.support.refusal import refused
+
+# The pure part of enqueueing: from a task, a call and its options to a job.
+
+
+MINUTE = timedelta(minutes=1)
+
+
+NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
+
+
+def template(task: Task[..., Any] = add, **options: Any) -> NewJob:
+    return job_template(defaults_of(task, "team-a", MINUTE), task.options(**options).settings)
+
+
+def made(task: Task[..., Any], *args: Any, kwargs: dict[str, Any] | None = None) -> NewJob:
+    maker = JobMaker(task, template(task))
+    return maker.job(JobId(new_id()), args, kwargs or {}, Storing())
+
+
+class TestJobTemplate:
+    def test_takes_what_the_task_says(self):
+        job = template(embed)
+
+        assert job.partition == Partition(queue="embeddings", task="embed", tags=("gpu",))
+        assert (job.namespace, job.aging, job.priority) == ("team-a", MINUTE, 2)
+        assert job.policy is None
+
+    def test_prefers_what_the_options_say(self):
+        job = template(embed, queue="other", priority=5, tags=[])
+
+        assert (job.partition.queue, job.partition.tags, job.priority) == ("other", (), 5)
+
+    def test_takes_none_for_not_given(self):
+        assert template(embed, queue=None, priority=None, tags=None, delay=None) == template(embed)
+
+    def test_reads_moments_as_utc(self):
+        elsewhere = NOON.astimezone(timezone(timedelta(hours=9)))
+        job = template(run_at=elsewhere, deadline=elsewhere + MINUTE)
+
+        assert (job.run_at, job.deadline_at) == (NOON, NOON + MINUTE)
+        assert job.run_at is not None
+        assert job.run_at.tzinfo is UTC
+
+    def test_refuses_a_moment_that_utc_cannot_tell(self):
+        edge = datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))
+
+        with refused("argument.range", InvalidInput, name="run_at"):
+            template(run_at=edge)
+
+    def test_names_the_nearest_option(self):
+        with refused("argument.unknown", InvalidInput, name="que", nearest=("queue",)):
+            template(que="x")
+
+
+class TestJobMaker:
+    def test_stores_equal_calls_equally(self):
+        calls = [
+            made(add, 1, 2),
+            made(add, 1, kwargs={"b": 2}),
+            made(add, kwargs={"b": 2, "a": 1}),
+        ]
+
+        assert {(job.input, job.input_hash) for job in calls} == {
+            (b"[[1,2],{}]", calls[0].input_hash)
+        }
+
+    def test_tells_tasks_and_inputs_apart(self):
+        hashes = {made(add, 1).input_hash, made(add, 2).input_hash, made(embed, "1").input_hash}
+
+        assert len(hashes) == 3
+        assert all(0 <= each < 2**63 for each in hashes)
+
+    def test_leaves_the_context_to_the_worker(self):
+        assert made(embed, "hello").input == b'[["hello"],{}]'
+
+    def test_keeps_keyword_only_arguments_by_name(self):
+        assert made(named, kwargs={"queue": "q"}).input == b'[[],{"queue":"q"}]'
+
+    def test_gives_equal_keys_one_partition(self):
+        maker = JobMaker(for_user, template(for_user))
+        jobs = [maker.job(JobId("x"), (user,), {}, Storing()) for user in ("ann", "bob", "ann")]
+
+        assert [job.partition.keys for job in jobs] == [("user:ann",), ("user:bob",), ("user:ann",)]
+        assert jobs[0].partition is jobs[2].partition
+
+
+class TestPayloadJob:
+    def test_is_a_call_with_one_argument(self):
+        defaults = JobDefaults(namespace="n", aging=MINUTE, task="start", max_attempts=3)
+        job = payload_job(JobId("x"), defaults, {"run": 1}, {"priority": 1}, Storing())
+
+        assert job.input == b'[[{"run":1}],{}]'
+        assert (job.partition.task, job.priority, job.max_attempts) == ("start", 1, 3)
+
+
+class TestMayBeRefused:
+    @pytest.mark.parametrize(
+        "options, expected",
+        [
+            ({}, False),
+            ({"fingerprint": "x"}, False),
+            ({"fingerprint": "x", "on_conflict": "replace"}, False),
+            ({"fingerprint": "x", "on_conflict": "fail"}, True),
+            ({"on_conflict": "fail"}, False),
+            ({"deadline": "1m"}, True),
+            ({"deadline": NOON}, True),
+        ],
+    )
+    def test_by_reasons_that_neighbours_do_not_share(self, options, expected):
+        assert may_be_refused(template(**options)) is expected
 
 
 class TestEnqueue:
@@ -263,8 +400,259 @@ class Reversed:
         return data[::-1]
 
 
-def test_a_task_is_still_a_function():
-    assert add(1, 2) == 3
-    assert inspect.iscoroutinefunction(embed.function)
-    value: Any = echo("x")
-    assert value == "x"
+class TestDeclaredTask:
+    def test_a_task_is_still_a_function(self):
+        assert add(1, 2) == 3
+        assert inspect.iscoroutinefunction(embed.function)
+        value: Any = echo("x")
+        assert value == "x"
+
+
+# Dedup: a fingerprint is unique among the live jobs of its queue.
+
+
+class TestFingerprint:
+    async def test_returns_the_live_job_by_default(self, client):
+        first = await client.enqueue(add.options(fingerprint="one"), 1)
+        second = await client.enqueue(add.options(fingerprint="one"), 1)
+
+        assert second.id == first.id
+        assert (first.is_new, second.is_new) == (True, False)
+        assert await client.jobs.count() == 1
+
+    async def test_raises_when_asked_to(self, client):
+        first = await client.enqueue(add.options(fingerprint="one"), 1)
+
+        with pytest.raises(FingerprintTaken) as taken:
+            await client.enqueue(add.options(fingerprint="one", on_conflict="fail"), 1)
+
+        assert (taken.value.job_id, taken.value.queue) == (first.id, "default")
+        assert await client.jobs.count() == 1
+
+    async def test_replaces_when_asked_to(self, client):
+        first = await client.enqueue(add.options(fingerprint="one"), 1)
+        second = await client.enqueue(add.options(fingerprint="one", on_conflict="replace"), 2)
+
+        assert second.is_new
+        assert await second.status() is Status.WAITING
+        with pytest.raises(JobCancelled, match=f"replaced by {second.id}"):
+            await first.result(timeout=10)
+
+    async def test_of_a_replaced_active_job_leaves_its_holder_stale(self, client, worker):
+        await client.enqueue(add.options(fingerprint="one"), 1)
+        job = await worker.claim()
+        second = await client.enqueue(add.options(fingerprint="one", on_conflict="replace"), 2)
+
+        assert await worker.complete(job, "too late") is None
+        assert await second.status() is Status.WAITING
+
+    async def test_is_free_again_once_the_job_is_finished(self, client, worker):
+        first = await client.enqueue(add.options(fingerprint="one"), 1)
+        await worker.complete(await worker.claim())
+
+        second = await client.enqueue(add.options(fingerprint="one", on_conflict="fail"), 1)
+
+        assert second.id != first.id
+
+    async def test_is_of_one_queue(self, client):
+        first = await client.enqueue(add.options(fingerprint="one"), 1)
+        second = await client.enqueue(add.options(fingerprint="one", queue="other"), 1)
+
+        assert second.id != first.id
+
+    async def test_may_be_made_from_the_input(self, client):
+        handle = await client.enqueue(add.options(fingerprint=lambda a, b: f"{a}+{b}"), 1, b=2)
+
+        assert (await client.jobs.get(handle.id)).fingerprint == "1+2"
+
+
+# Time as the caller sets it: delay, run_at, deadline.
+
+
+HOUR = timedelta(hours=1)
+
+
+class TestDelay:
+    async def test_schedules_the_job(self, client, store, worker, clock):
+        handle = await client.enqueue(add.options(delay="5s"), 1)
+        assert await handle.status() is Status.SCHEDULED
+
+        clock.advance(timedelta(seconds=5))
+        await store.maintenance.promote_due("default", 10)
+
+        assert (await worker.claim()).claim.id == handle.id
+
+    async def test_of_zero_is_no_delay(self, client):
+        handle = await client.enqueue(add.options(delay=0), 1)
+
+        assert await handle.status() is Status.WAITING
+
+
+class TestRunAt:
+    async def test_schedules_for_that_moment_in_any_time_zone(self, client, clock):
+        at = (clock() + HOUR).astimezone(timezone(timedelta(hours=5)))
+
+        handle = await client.enqueue(add.options(run_at=at), 1)
+
+        record = await client.jobs.get(handle.id)
+        assert (record.status, record.ready_at) == (Status.SCHEDULED, at)
+
+    async def test_in_the_past_is_due_at_once(self, client, clock):
+        handle = await client.enqueue(add.options(run_at=clock() - HOUR), 1)
+
+        assert await handle.status() is Status.WAITING
+
+
+class TestDeadline:
+    async def test_fails_a_job_that_did_not_start_in_time(self, client, store, clock):
+        handle = await client.enqueue(add.options(deadline="1m"), 1)
+
+        clock.advance(timedelta(minutes=1))
+        await store.maintenance.expire_deadlines("default", 10)
+
+        with pytest.raises(JobFailed, match="DeadlineExceeded"):
+            await handle.result(timeout=10)
+
+    async def test_may_be_a_moment(self, client, clock):
+        handle = await client.enqueue(add.options(deadline=clock() + HOUR), 1)
+
+        assert (await client.jobs.get(handle.id)).deadline_at == clock() + HOUR
+
+    async def test_that_has_passed_by_the_clock_of_the_store_is_refused(self, client, clock):
+        with pytest.raises(InvalidInput, match="deadline"):
+            await client.enqueue(add.options(deadline=clock() - HOUR), 1)
+        with pytest.raises(InvalidInput, match="deadline"):
+            await client.enqueue_many(
+                add.options(deadline=datetime(2000, 1, 1, tzinfo=UTC)), [1, 2]
+            )
+
+        assert await client.jobs.count() == 0
+
+
+@task(queue="files", priority=2)
+def fetch(delay: int, queue: str = "own") -> str:
+    return f"{delay} {queue}"
+
+
+class TestATaskWithOptions:
+    def test_leaves_the_task_as_it_is(self):
+        later = fetch.options(delay="5m")
+
+        assert fetch.settings.delay == timedelta(0)
+        assert later.settings.delay == timedelta(minutes=5)
+        assert (later.base, later.name, fetch.base) == (fetch, "fetch", fetch)
+
+    def test_is_called_as_the_task(self):
+        assert fetch.options(delay="5m")(3) == "3 own"
+
+    def test_adds_to_the_options_that_it_has(self):
+        settings = fetch.options(delay="5m", priority=1).options(priority=4).settings
+
+        assert (settings.delay, settings.priority) == (timedelta(minutes=5), 4)
+
+    def test_checks_options_together(self):
+        with refused("job.due_after_deadline", InvalidInput):
+            fetch.options(delay="5m").options(deadline="1m")
+
+    def test_refuses_a_misspelled_option(self):
+        with refused("argument.unknown", InvalidInput, name="prioriti", nearest=("priority",)):
+            fetch.options(prioriti=1)  # type: ignore[call-arg]
+
+
+class TestIsRefused:
+    @pytest.mark.parametrize(
+        "place",
+        [
+            lambda task: Worker("memory://", tasks=[task]),
+            lambda task: AsyncClient("memory://", tasks=[task]),
+            lambda task: Client("memory://", tasks=[task]),
+            lambda task: Flow.from_yaml("flow: a\nnodes:\n  one: {task: fetch}", tasks=[task]),
+        ],
+        ids=["worker", "async client", "client", "yaml"],
+    )
+    def test_where_no_job_is_made_of_it(self, place):
+        with refused("task.has_options", InvalidInput, task="fetch", options=("delay",)):
+            place(fetch.options(delay="5m"))
+
+    def test_as_a_node(self):
+        with pytest.raises(InvalidFlow) as caught:
+            Flow("order").then(fetch.options(delay="5m")).build()
+
+        assert "task.has_options" in [fault.code for fault in caught.value.faults]
+
+    def test_by_result_of(self, memory_url):
+        with Client(memory_url) as client, refused("task.has_options", InvalidInput, task="add"):
+            client.jobs.find_result(add.options(queue="slow"), [1])
+
+
+class TestDiscovery:
+    def test_takes_it_for_the_task(self, tmp_path, monkeypatch):
+        source = (
+            "from perdure import task\n"
+            "@task\ndef fetch(): ...\n"
+            "fast = fetch.options(priority=1)\nslow = fetch.options(queue='slow')\n"
+        )
+        (tmp_path / "with_options.py").write_text(source, encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+
+        for target in ("with_options", "with_options:fast"):
+            code = load(target)
+            assert isinstance(code, TargetCode)
+            [found] = code.tasks
+            assert (found.name, found.base) == ("fetch", found)
+
+
+class TestByName:
+    async def test_a_task_that_the_client_has_gets_options(self, memory_url):
+        async with AsyncClient(memory_url, tasks=[add]) as client:
+            job = await client.enqueue(client.task("add").options(queue="slow"), 1)
+
+            assert (await client.jobs.get(job.id)).queue == "slow"
+
+
+class TestTaskOptions:
+    """A task with options: what carries them, and where they are refused."""
+
+    def test_the_blocking_schedule_refuses_a_misspelled_option(self, memory_url):
+        with Client(memory_url) as client:
+            with pytest.raises(TypeError, match="timezon"):
+                client.schedules.save("often", add, every="5m", timezon="UTC")  # type: ignore[call-arg]
+
+            assert list(client.schedules.list()) == []
+
+
+ROOT = Path(__file__).parents[2]
+
+
+class TestPublicNames:
+    """What can be imported from the package."""
+
+    def test_every_public_name_is_there(self):
+        assert [name for name in PUBLIC if not hasattr(perdure, name)] == []
+
+    def test_only_classes_functions_and_constants_of_ours_are_public(self):
+        assert [name for name in PUBLIC if isinstance(getattr(perdure, name), ModuleType)] == []
+        assert {"Client", "task", "CONTEXT"} <= set(dir(perdure))
+
+    def test_the_names_of_the_contract_are_public(self):
+        named = "task Retry RetryLater Permanent Context Client AsyncClient Worker Concurrency Rate"
+
+        assert set(named.split()) <= set(PUBLIC)
+
+    def test_only_these_errors_are_not_public(self):
+        raised_on_workers_only = {"WorkerCrashed", "ProcessCrashed", "ValueMissing"}
+        raised_by_tools = {"NotFaked", "NotSettled", "StoreInUse", "StoreNotEmpty", "InvalidExport"}
+        tree = {
+            name
+            for name, value in vars(errors).items()
+            if isinstance(value, type)
+            and issubclass(value, errors.PerdureError)
+            and not name.startswith("_")
+        }
+
+        assert tree - set(PUBLIC) == raised_on_workers_only | raised_by_tools
+
+    def test_the_version_is_that_of_the_project(self):
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+        assert perdure.__version__ == project["project"]["version"]

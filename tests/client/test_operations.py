@@ -1,10 +1,11 @@
-"""Operations: declared once, and the same on every interface."""
+"""What operators do to jobs and see of a store, and the table of operations."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints, is_typeddict
@@ -13,11 +14,37 @@ import msgspec
 import pytest
 
 import perdure
-from perdure import AsyncClient, Client, Job
+from perdure import (
+    AsyncClient,
+    Client,
+    FingerprintTaken,
+    Flow,
+    IllegalTransition,
+    InvalidInput,
+    Job,
+    JobNotFound,
+    NoResult,
+    Status,
+    Worker,
+    task,
+)
 from perdure.client import sync
-from perdure.diagnostics import Action
+from perdure.clock import ManualClock
+from perdure.diagnostics import Action, Severity
+from perdure.model.outcome import Parked
+from perdure.model.run import RunStatus
 from perdure.operations.catalog import GROUPS, LOCAL, OPERATIONS
+from perdure.operations.insight.health import Health
 from perdure.operations.operation import Role, parameter_help
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from tests.client.played_worker import PlayedWorker
+from tests.client.tasks import add, echo, embed
+from tests.conformance.builders import worker_info
+from tests.support.refusal import refused
+
+# Operations: declared once, and the same on every interface.
+
 
 SYNC = {
     name: next(
@@ -27,6 +54,7 @@ SYNC = {
     )
     for name in GROUPS
 }
+
 
 every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 
@@ -232,3 +260,459 @@ def read_action(call: ast.Call, around: ast.AST) -> Iterator[tuple[str, set[str]
     for each in ast.walk(around):  # one of several that are named nearby
         if isinstance(each, ast.Constant) and each.value in OPERATIONS:
             yield str(each.value), arguments
+
+
+# What operators do: abort, disable, enable, retry, resume, pause; and what they see.
+
+
+class TestAbort:
+    async def test_cancels_a_waiting_job_at_once(self, client):
+        handle = await client.enqueue(add, 1)
+
+        outcome = await handle.cancel()
+
+        assert (outcome.before, outcome.after) == (Status.WAITING, Status.CANCELLED)
+        assert not outcome.was_finished
+        assert await handle.status() is Status.CANCELLED
+
+    async def test_asks_an_active_job_to_stop(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        job = await worker.claim()
+
+        outcome = await client.jobs.cancel(handle.id)
+
+        assert (outcome.before, outcome.after) == (Status.ACTIVE, Status.ABORTING)
+        assert await worker.complete(job, "too late") is Status.CANCELLED
+        assert await handle.status() is Status.CANCELLED
+
+    async def test_of_a_finished_job_does_nothing_and_says_so(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        await worker.complete(await worker.claim(), 2)
+
+        outcome = await handle.cancel()
+
+        assert outcome.was_finished
+        assert outcome.before is outcome.after is Status.COMPLETED
+        assert await handle.result(timeout=10) == 2
+
+    async def test_of_an_unknown_job_says_so(self, client):
+        with pytest.raises(JobNotFound):
+            await client.jobs.cancel("nobody")
+
+
+class TestAbortGroup:
+    async def test_touches_only_that_group(self, client, worker):
+        await client.enqueue(add.options(group="run-1"), 1)
+        await worker.claim()
+        mine = await client.enqueue_many(add.options(group="run-1"), [2, 3])
+        other = await client.enqueue(add.options(group="run-2"), 4)
+        alone = await client.enqueue(add, 5)
+
+        outcome = await client.jobs.cancel_group("run-1")
+
+        assert (outcome.group, outcome.cancelled, outcome.aborting) == ("run-1", 2, 1)
+        assert {await handle.status() for handle in mine} == {Status.CANCELLED}
+        assert {await handle.status() for handle in (other, alone)} == {Status.WAITING}
+
+    async def test_leaves_finished_jobs_alone(self, client, worker):
+        handle = await client.enqueue(add.options(group="run-1"), 1)
+        await worker.complete(await worker.claim(), 2)
+
+        outcome = await client.jobs.cancel_group("run-1")
+
+        assert (outcome.cancelled, outcome.aborting) == (0, 0)
+        assert await handle.status() is Status.COMPLETED
+
+
+class TestDisableAndEnable:
+    async def test_keep_a_job_from_running_until_enabled(self, client, worker):
+        handle = await client.enqueue(add, 1)
+
+        moved = await client.jobs.disable(handle.id)
+        assert (moved.before, moved.after) == (Status.WAITING, Status.DISABLED)
+        assert await worker.claim_all() == []
+
+        await client.jobs.enable(handle.id)
+        assert (await worker.claim()).claim.id == handle.id
+
+    async def test_refuse_a_status_they_do_not_apply_to(self, client):
+        handle = await client.enqueue(add, 1)
+
+        with pytest.raises(IllegalTransition, match=f"cannot enable job {handle.id}: it is wait"):
+            await client.jobs.enable(handle.id)
+        await handle.cancel()
+        with pytest.raises(IllegalTransition, match=r"cannot disable job .*: it is cancelled"):
+            await client.jobs.disable(handle.id)
+
+    async def test_say_so_when_there_is_no_such_job(self, client):
+        with pytest.raises(JobNotFound):
+            await client.jobs.disable("nobody")
+        with pytest.raises(JobNotFound):
+            await client.jobs.enable("nobody")
+
+
+class TestRetry:
+    async def test_starts_a_failed_job_anew(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        await worker.fail(await worker.claim(), ValueError("no"))
+
+        moved = await handle.retry()
+
+        assert (moved.before, moved.after) == (Status.FAILED, Status.WAITING)
+        await worker.complete(await worker.claim(), 2)
+        assert await handle.result(timeout=10) == 2
+        assert len(await handle.attempts()) == 1
+
+    async def test_refuses_a_job_that_is_not_over(self, client):
+        handle = await client.enqueue(add, 1)
+
+        with pytest.raises(IllegalTransition, match="cannot retry"):
+            await client.jobs.retry(handle.id)
+
+    async def test_refuses_when_its_fingerprint_is_taken_by_now(self, client):
+        handle = await client.enqueue(add.options(fingerprint="one"), 1)
+        await handle.cancel()
+        await client.enqueue(add.options(fingerprint="one"), 1)
+
+        with pytest.raises(FingerprintTaken):
+            await handle.retry()
+
+
+class TestResume:
+    async def test_puts_a_released_job_back(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        assert await worker.settle(await worker.claim(), Parked()) is Status.PAUSED
+
+        moved = await client.jobs.resume(handle.id)
+
+        assert (moved.before, moved.after) == (Status.PAUSED, Status.WAITING)
+        assert (await worker.claim()).attempt == 1
+
+    async def test_refuses_a_job_that_is_not_paused(self, client):
+        handle = await client.enqueue(add, 1)
+
+        with pytest.raises(IllegalTransition, match="cannot resume"):
+            await client.jobs.resume(handle.id)
+
+
+class TestPauseQueue:
+    async def test_lets_nothing_start_until_resumed(self, client, worker):
+        await client.enqueue(embed, "hello")
+        plain = await client.enqueue(add, 1)
+
+        await client.queues.pause("embeddings", by="ann")
+        assert (await worker.claim()).claim.id == plain.id
+        queues = {each.name: each.paused_by for each in await client.queues.list()}
+        assert queues == {"default": None, "embeddings": "ann"}
+
+        await client.queues.resume("embeddings")
+        assert (await worker.claim()).partition.task == "embed"
+        assert not any(each.is_paused for each in await client.queues.list())
+
+
+class TestJobs:
+    async def test_are_found_by_what_they_are(self, client, worker):
+        failed = await client.enqueue(add.options(group="run-1"), 1)
+        await worker.fail(await worker.claim(), ValueError())
+        other = await client.enqueue(embed.options(group="run-1"), "x")
+        await client.enqueue(echo, 1)
+
+        assert [job.id for job in await client.jobs.list(status="failed")] == [failed.id]
+        assert [job.id for job in await client.jobs.list(queue="embeddings")] == [other.id]
+        assert [job.id for job in await client.jobs.list(task=embed)] == [other.id]
+        assert [job.id for job in await client.jobs.list(task="add")] == [failed.id]
+        assert [job.id for job in await client.jobs.list(group="run-1")] == [other.id, failed.id]
+        assert await client.jobs.count(group="run-1") == 2
+        assert await client.jobs.count(status=Status.WAITING, group="run-1") == 1
+
+    async def test_come_in_pages(self, client):
+        handles = await client.enqueue_many(add, range(5))
+        newest_first = [handle.id for handle in reversed(handles)]
+
+        page = await client.jobs.list(limit=2)
+        following = await client.jobs.list(limit=10, cursor=page.next)
+
+        assert [job.id for job in (*page, *following)] == newest_first
+        assert following.next is None
+
+
+class TestQueues:
+    async def test_counts_by_status_and_queue(self, client, worker):
+        await client.enqueue(add, 1)
+        await worker.complete(await worker.claim())
+        await client.enqueue_many(add, [2, 3])
+        await client.enqueue(embed.options(delay="1h"), "x")
+
+        queues = await client.queues.list()
+
+        assert {each.name: each.counts for each in queues} == {
+            "default": {Status.COMPLETED: 1, Status.WAITING: 2},
+            "embeddings": {Status.SCHEDULED: 1},
+        }
+        assert [each.total for each in queues] == [3, 1]
+
+
+# Namespaces: a client sees and touches only its own rows; an operator's client sees all.
+
+
+Act = Callable[[AsyncClient, str], Awaitable[Any]]
+
+
+BY_ID: dict[str, Act] = {
+    "job": lambda client, id: client.jobs.get(id),
+    "failures": lambda client, id: client.jobs.attempts(id),
+    "abort": lambda client, id: client.jobs.cancel(id),
+    "disable": lambda client, id: client.jobs.disable(id),
+    "enable": lambda client, id: client.jobs.enable(id),
+    "retry": lambda client, id: client.jobs.retry(id),
+    "resume": lambda client, id: client.jobs.resume(id),
+    "result": lambda client, id: client.jobs.handle(id).result(timeout=0),
+    "status": lambda client, id: client.jobs.handle(id).status(),
+    "watch": lambda client, id: anext(client.jobs.handle(id).watch()),
+}
+
+
+OF_ONE_NAMESPACE: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
+    "enqueue": lambda client: client.enqueue(add, 1),
+    "enqueue_many": lambda client: client.enqueue_many(add, [1]),
+    "result_of": lambda client: client.jobs.find_result(add, [1]),
+    "abort_group": lambda client: client.jobs.cancel_group("run-1"),
+    "pause_queue": lambda client: client.queues.pause("default"),
+    "resume_queue": lambda client: client.queues.resume("default"),
+}
+
+
+@pytest.fixture
+async def team_a(store: Store) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(store, namespace="team-a") as client:
+        yield client
+
+
+@pytest.fixture
+async def team_b(store: Store) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(store, namespace="team-b") as client:
+        yield client
+
+
+@pytest.fixture
+async def operator(store: Store) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(store, namespace="*") as client:
+        yield client
+
+
+class TestANamespace:
+    @pytest.mark.parametrize("act", BY_ID.values(), ids=BY_ID)
+    async def test_hides_its_jobs_from_others(self, team_a, team_b, act):
+        handle = await team_a.enqueue(add, 1)
+
+        with pytest.raises(JobNotFound):
+            await act(team_b, handle.id)
+
+        assert await handle.status() is Status.WAITING
+
+    async def test_is_listed_and_counted_alone(self, team_a, team_b):
+        await team_a.enqueue_many(add.options(group="run-1"), [1, 2])
+        mine = await team_b.enqueue(add.options(group="run-1"), 1)
+
+        assert [job.id for job in await team_b.jobs.list()] == [mine.id]
+        assert await team_b.jobs.count(group="run-1") == 1
+        assert [each.total for each in await team_b.queues.list()] == [1]
+
+    async def test_has_fingerprints_of_its_own(self, team_a, team_b):
+        first = await team_a.enqueue(add.options(fingerprint="one"), 1)
+        second = await team_b.enqueue(add.options(fingerprint="one", on_conflict="fail"), 1)
+
+        assert second.id != first.id
+
+    async def test_aborts_its_own_group(self, team_a, team_b):
+        other = await team_a.enqueue(add.options(group="run-1"), 1)
+        await team_b.enqueue(add.options(group="run-1"), 1)
+
+        assert (await team_b.jobs.cancel_group("run-1")).cancelled == 1
+        assert await other.status() is Status.WAITING
+
+    async def test_pauses_its_own_queue(self, store, team_a, team_b):
+        await team_a.enqueue(add, 1)
+        await team_b.queues.pause("default")
+
+        assert len(await PlayedWorker(store, "team-a").claim_all()) == 1
+        assert not any(each.is_paused for each in await team_a.queues.list())
+
+    async def test_finds_its_own_results(self, store, team_a, team_b):
+        await team_a.enqueue(add, 1)
+        worker = PlayedWorker(store, "team-a")
+        await worker.complete(await worker.claim(), 2)
+
+        assert await team_a.jobs.find_result(add, [1]) == 2
+        with pytest.raises(NoResult):
+            await team_b.jobs.find_result(add, [1])
+
+
+class TestAnOperator:
+    async def test_looks_across_all(self, operator, team_a, team_b):
+        first = await team_a.enqueue(add, 1)
+        second = await team_b.enqueue(add, 2)
+        await team_b.queues.pause("default")
+
+        assert [job.id for job in await operator.jobs.list()] == [second.id, first.id]
+        assert [job.namespace for job in await operator.jobs.list()] == ["team-b", "team-a"]
+        assert await operator.jobs.count(status="waiting") == 2
+        queues = {
+            (each.namespace, each.name): (each.total, each.is_paused)
+            for each in await operator.queues.list()
+        }
+        assert queues == {("team-a", "default"): (1, False), ("team-b", "default"): (1, True)}
+        assert (await operator.jobs.get(first.id)).args == [1]
+
+    async def test_acts_on_any_job_by_id(self, store, operator, team_a):
+        handle = await team_a.enqueue(add, 1)
+
+        assert (await operator.jobs.disable(handle.id)).after is Status.DISABLED
+        assert (await operator.jobs.enable(handle.id)).after is Status.WAITING
+        worker = PlayedWorker(store, "team-a")
+        await worker.settle(await worker.claim(), Parked())
+        assert (await operator.jobs.resume(handle.id)).after is Status.WAITING
+        assert (await operator.jobs.cancel(handle.id)).after is Status.CANCELLED
+        assert (await operator.jobs.retry(handle.id)).after is Status.WAITING
+        await worker.complete(await worker.claim(), 5)
+        assert await operator.jobs.handle(handle.id).result(timeout=10) == 5
+
+    @pytest.mark.parametrize("act", OF_ONE_NAMESPACE.values(), ids=OF_ONE_NAMESPACE)
+    async def test_is_refused_what_needs_one_namespace(self, operator, act):
+        with refused("client.namespace_required", InvalidInput):
+            await act(operator)
+
+        assert await operator.jobs.count() == 0
+
+
+@task
+def refuse(value: int) -> int:
+    raise ValueError("no")
+
+
+asks = Flow("asks").then(add, config={"a": 1, "b": 2}).wait_for_signal("go").build()
+
+
+fails = Flow("fails").then(refuse).build()
+
+
+@pytest.fixture
+def sync_client(store_url: str) -> Iterator[Client]:
+    with Client(store_url) as sync_client:
+        yield sync_client
+
+
+@pytest.fixture
+def everywhere(sync_client: Client, store_url: str) -> Iterator[Client]:
+    with Client(store_url, namespace="*") as everywhere:
+        yield everywhere
+
+
+def wrong(health: Health) -> list[str]:
+    return [f"{each.severity} {each.about}" for each in health.findings if each.severity != "ok"]
+
+
+class TestHealth:
+    def test_a_new_store_is_well_and_has_no_worker(self, sync_client):
+        health = sync_client.store.health()
+
+        assert health.is_well
+        assert wrong(health) == ["warning workers"]
+        assert health.url == sync_client.store_url
+
+    def test_work_without_a_worker_is_an_error_wherever_it_is(
+        self, sync_client, everywhere, store_url
+    ):
+        with Client(store_url, namespace="team-a") as other:
+            other.enqueue(add, 1, 2)
+
+        assert sync_client.store.health().is_well
+        assert wrong(everywhere.store.health()) == ["error workers"]
+
+    async def test_jobs_that_a_live_worker_has_no_code_for(self, store_url):
+        store = store_at(store_url)
+        await store.open()
+        async with AsyncClient(store_url) as sync_client:
+            await sync_client.enqueue(add, 1, 2)
+            await sync_client.submit(asks, None)
+            await store.maintenance.register_worker(
+                worker_info(namespace="default", tasks=("refuse",))
+            )
+            findings = (await sync_client.store.health()).findings
+        await store.close()
+
+        found = {each.code: each.args for each in findings if each.severity is Severity.ERROR}
+        assert found == {
+            "health.task_unserved": {"task": "add"},
+            "health.flow_unserved": {"flow": f"asks@{asks.version}"},
+        }
+
+    def test_a_waiting_run_is_well(self, sync_client, store_url):
+        run = sync_client.submit(asks, None)
+        with_it = Worker(store_url, flows=[asks]).start()
+        try:
+            assert any(event.status == "waiting" for event in run.watch())
+            assert sync_client.store.health().is_well
+        finally:
+            with_it.shutdown()
+            with_it.join()
+
+    def test_paused_queues_are_told_of(self, sync_client):
+        sync_client.queues.pause("mail", by="ann")
+
+        assert "warning queues" in wrong(sync_client.store.health())
+
+
+class TestFlows:
+    def test_counts_runs_by_version(self, sync_client, everywhere):
+        sync_client.submit(asks, None, id="a")
+        sync_client.submit(asks, None, id="b")
+        sync_client.runs.cancel("b")
+
+        [found] = sync_client.flows.list()
+        assert (found.flow, found.version) == ("asks", asks.version)
+        assert (found.live, found.ended) == (1, 1)
+        assert list(everywhere.flows.list()) == [found]
+
+
+class TestPrune:
+    def test_removes_what_was_counted(self, sync_client):
+        sync_client.submit(asks, None, id="live")
+        sync_client.submit(asks, None, id="over")
+        sync_client.runs.cancel("over")
+        job = sync_client.enqueue(add, 1, 2)
+        job.cancel()
+
+        found = sync_client.store.count_finished(older_than=0)
+        assert (found.jobs, found.runs) == ({Status.CANCELLED: 1}, {RunStatus.CANCELLED: 1})
+        assert sync_client.store.prune(older_than="1h") == 0
+        assert sync_client.store.prune(older_than=0, status="completed") == 0
+        assert sync_client.store.prune(older_than=0, status="cancelled") == 2
+
+        assert [run.id for run in sync_client.runs.list()] == ["live"]
+        assert sync_client.store.count_finished(older_than=0).jobs == {}
+
+    def test_takes_more_than_one_batch(self, store_url, monkeypatch):
+        monkeypatch.setattr("perdure.operations.store.PRUNE_BATCH", 2)
+        with Client(store_url) as sync_client:
+            sync_client.enqueue_many(add.options(group="all"), [(1, 2)] * 5)
+            sync_client.jobs.cancel_group("all")
+
+            assert sync_client.store.prune(older_than=0) == 5
+
+    def test_refuses_what_is_no_end(self, sync_client, everywhere):
+        ends = ("cancelled", "completed", "dead", "failed", "skipped")
+        with refused("argument.choice", InvalidInput, name="status", choices=ends):
+            sync_client.store.prune(older_than=0, status="running")
+        with refused("argument.duration", InvalidInput, name="older_than"):
+            sync_client.store.count_finished(older_than="soon")
+        with refused("client.namespace_required", InvalidInput, operation="store.prune"):
+            everywhere.store.prune(older_than=0)
+
+
+class TestClock:
+    def test_a_clock_that_goes_wrong_is_noticed(self, store_url):
+        with Client(
+            store_at(store_url, clock=ManualClock(datetime(2020, 1, 1, tzinfo=UTC)))
+        ) as sync_client:
+            assert "warning clock" in wrong(sync_client.store.health())

@@ -1,12 +1,19 @@
-"""What comes back to the waiter: a typed result, or a typed error with all that is known."""
+"""Waiting for a result: what comes back, never missed, never busy-polled; progress, live."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from perdure import (
+    AsyncClient,
     AsyncJobHandle,
     JobCancelled,
     JobDead,
@@ -14,15 +21,29 @@ from perdure import (
     JobFailed,
     JobNotFound,
     JobUnsuccessful,
+    JobUpdate,
     NoResult,
     PerdureError,
+    Progress,
+    ResultTimeout,
+    RunStatus,
+    Status,
+    StoreError,
 )
+from perdure.client import handles
 from perdure.engine.failures import describe
+from perdure.model.hint import Hint, HintType
 from perdure.model.outcome import Retried
 from perdure.model.payload import from_json
-from tests.client.played_worker import MINUTE
-from tests.client.tasks import Point, add, echo, mirror
+from perdure.operations import waiting
+from perdure.store.contract import Store
+from tests.client.counted_store import CountedStore
+from tests.client.flows import asking
+from tests.client.played_worker import MINUTE, PlayedWorker
+from tests.client.tasks import Point, add, echo, mirror, until_aborted
 from tests.support.refusal import refused
+
+# What comes back to the waiter: a typed result, or a typed error with all that is known.
 
 
 def chained() -> Exception:
@@ -191,3 +212,485 @@ class TestRecord:
         assert record.lease_until is not None
         assert record.started_at is not None
         assert record.lease_until == record.started_at + MINUTE
+
+
+# Waiting for a result: never misses one, never busy-polls, and thousands wait as one.
+
+
+class DeafStore(CountedStore):
+    """A store whose hints all get lost."""
+
+    def subscribe(self, listener: Callable[[Hint], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+class HintedStore(CountedStore):
+    """A store whose hints are the test's own."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.listeners: list[Callable[[Hint], None]] = []
+
+    def subscribe(self, listener: Callable[[Hint], None]) -> Callable[[], None]:
+        self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener)
+
+    def tell(self, *names: str) -> None:
+        for listener in self.listeners:
+            listener(Hint(type=HintType.CHANGED, names=frozenset(names)))
+
+
+@pytest.fixture
+def counted(store: Store) -> CountedStore:
+    return CountedStore(store)
+
+
+@pytest.fixture
+async def counting_client(counted: CountedStore) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(counted.as_store()) as client:
+        yield client
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No poll stands behind the hints: what is not told is not seen."""
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(waiting, "CLOSE_POLL_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("patient")
+class TestNeverMissesAResult:
+    async def test_that_was_there_before_the_wait(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        await worker.complete(await worker.claim(), 2)
+
+        assert await handle.result(timeout=10) == 2
+
+    async def test_that_comes_during_the_wait(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        result = asyncio.create_task(handle.result(timeout=10))
+        await asyncio.sleep(0)
+
+        await worker.complete(await worker.claim(), 2)
+
+        assert await result == 2
+
+    async def test_that_comes_while_the_state_is_being_read(self, counted, counting_client, worker):
+        handle = await counting_client.enqueue(add, 1)
+        job = await worker.claim()
+        counted.after["queries.job_states"] = lambda: worker.complete(job, 2)
+
+        assert await handle.result(timeout=10) == 2
+
+    async def test_that_another_handle_on_the_place_writes(self, store, client):
+        handle = await client.enqueue(add, 1)
+        result = asyncio.create_task(handle.result(timeout=10))
+        elsewhere = store.clone()
+        await elsewhere.open()
+
+        worker = PlayedWorker(elsewhere)
+        await worker.complete(await worker.claim(), 2)
+
+        assert await result == 2
+        await elsewhere.close()
+
+    async def test_for_any_of_a_thousand_waiters(self, client, worker):
+        handles = await client.enqueue_many(echo, range(1_000))
+        results = asyncio.create_task(client.jobs.results(handles, timeout=30))
+
+        for job, number in zip(await worker.claim_all(), range(1_000), strict=True):
+            await worker.complete(job, number)
+
+        assert await results == list(range(1_000))
+
+
+@pytest.mark.usefixtures("patient")
+class TestNeverTellsThePast:
+    async def test_to_one_who_comes_during_a_read(self, counted, counting_client, worker):
+        handle = await counting_client.enqueue(add, 1)
+        await worker.fail(await worker.claim(), ValueError("the first time"))
+        later: list[asyncio.Task[Any]] = []
+
+        async def retry_and_wait_again() -> None:
+            await handle.retry()
+            later.append(asyncio.create_task(handle.result(timeout=10)))
+            await settled()
+
+        counted.after["queries.job_states"] = retry_and_wait_again
+        with pytest.raises(JobFailed, match="the first time"):
+            await handle.result(timeout=10)
+
+        await worker.complete(await worker.claim(), 2)
+        assert await later[0] == 2
+
+
+class TestNeverBusyPolls:
+    async def test_reads_once_for_all_that_wait(self, counted, counting_client, worker):
+        handles = await counting_client.enqueue_many(echo, range(500))
+        for job in await worker.claim_all():
+            await worker.complete(job)
+
+        await counting_client.jobs.results(handles, timeout=10)
+
+        assert counted.calls["queries.job_states"] == 1
+
+    @pytest.mark.usefixtures("patient")
+    async def test_ignores_hints_about_other_jobs(self, store):
+        hinted = HintedStore(store)
+        async with AsyncClient(hinted.as_store()) as client:
+            handle = await client.enqueue(add, 1)
+            watching = await follow(handle.watch())
+
+            for number in range(10):
+                hinted.tell(f"other-{number}")
+            await settled()
+
+            assert hinted.calls["queries.job_states"] == 1
+            await stop(watching)
+
+    @pytest.mark.usefixtures("patient")
+    async def test_reads_only_what_a_hint_names(self, store):
+        hinted = HintedStore(store)
+        async with AsyncClient(hinted.as_store()) as client:
+            first, second = await client.enqueue_many(add, [1, 2])
+            watching = [await follow(each.watch()) for each in (first, second)]
+
+            hinted.tell(second.id, "other")
+            await settled()
+
+            assert hinted.arguments["queries.job_states"][-1] == ([second.id],)
+            for each in watching:
+                await stop(each)
+
+    @pytest.mark.usefixtures("patient")
+    async def test_reads_a_few_times_a_second_at_most_on_hints_without_names(
+        self, store, monkeypatch
+    ):
+        monkeypatch.setattr(waiting, "SPACING_SECONDS", 3600.0)
+        hinted = HintedStore(store)
+        async with AsyncClient(hinted.as_store()) as client:
+            handle = await client.enqueue(add, 1)
+            watching = await follow(handle.watch())
+
+            for _ in range(50):
+                hinted.tell()
+                await settled()
+
+            assert hinted.calls["queries.job_states"] == 1
+            await stop(watching)
+
+    async def test_reads_on_a_hint_without_names(self, store):
+        hinted = HintedStore(store)
+        async with AsyncClient(hinted.as_store()) as client:
+            handle = await client.enqueue(add, 1)
+            result = asyncio.create_task(handle.result(timeout=10))
+            await settled()
+            worker = PlayedWorker(store)
+            await worker.complete(await worker.claim(), 2)
+
+            hinted.tell()
+
+            assert await result == 2
+
+    async def test_reads_nothing_while_nobody_waits(
+        self,
+        counted,
+        counting_client,
+        worker,
+        monkeypatch,
+    ):
+        monkeypatch.setattr(waiting, "POLL_SECONDS", 0.001)
+        handle = await counting_client.enqueue(add, 1)
+        await worker.complete(await worker.claim(), 2)
+        await handle.result(timeout=10)
+        reads = counted.calls["queries.job_states"]
+
+        await counting_client.enqueue(add, 2)
+        await worker.complete(await worker.claim(), 3)
+        await settled()
+
+        assert counted.calls["queries.job_states"] == reads
+
+    async def test_drops_its_subscription_after_the_last_waiter(self, store, worker, monkeypatch):
+        monkeypatch.setattr(waiting, "LINGER_SECONDS", 0.0)
+        hinted = HintedStore(store)
+        async with AsyncClient(hinted.as_store()) as client:
+            handle = await client.enqueue(add, 1)
+            await worker.complete(await worker.claim(), 2)
+
+            await handle.result(timeout=10)
+            await settled()
+
+            assert hinted.listeners == []
+
+
+class TestWithoutHints:
+    async def test_polls_behind_them(self, store, worker, monkeypatch):
+        monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
+        async with AsyncClient(DeafStore(store).as_store()) as client:
+            handle = await client.enqueue(add, 1)
+            result = asyncio.create_task(handle.result(timeout=10))
+            await settled()
+
+            await worker.complete(await worker.claim(), 2)
+
+            assert await result == 2
+
+
+class TestTimeout:
+    async def test_says_what_the_job_is_doing(self, client):
+        handle = await client.enqueue(add.options(delay="1h"), 1)
+
+        with refused("job.result_timeout", ResultTimeout, timeout=0.01, status="scheduled"):
+            await handle.result(timeout=0.01)
+
+    async def test_is_a_timeout_error(self, client):
+        handle = await client.enqueue(add, 1)
+
+        with pytest.raises(TimeoutError):
+            await handle.result(timeout="10ms")
+
+    async def test_of_zero_still_returns_a_result_that_is_there(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        await worker.complete(await worker.claim(), 2)
+
+        assert await handle.result(timeout=0) == 2
+
+    async def test_is_kept_when_the_store_does_not_answer(
+        self,
+        counted,
+        counting_client,
+        monkeypatch,
+    ):
+        monkeypatch.setattr(handles, "LAST_LOOK_SECONDS", 0.01)
+        handle = await counting_client.enqueue(add, 1)
+        counted.hangs.add("queries.job_states")
+
+        with pytest.raises(ResultTimeout, match=r"unknown \(store not responding\)"):
+            await handle.result(timeout=0.01)
+
+
+class TestClosing:
+    async def test_tells_those_who_still_wait(self, store):
+        client = await AsyncClient(store).open()
+        handle = await client.enqueue(add, 1)
+        result = asyncio.create_task(handle.result())
+        await settled()
+
+        await client.close()
+
+        with pytest.raises(StoreError, match="was closed"):
+            await result
+
+
+class TestFailingReads:
+    async def test_reach_those_who_wait(self, counted, counting_client):
+        async def break_down() -> None:
+            raise StoreError("the disk is gone")
+
+        handle = await counting_client.enqueue(add, 1)
+        counted.after["queries.job_states"] = break_down
+
+        with pytest.raises(StoreError, match="the disk is gone"):
+            await handle.result(timeout=10)
+
+
+class TestUnknownJob:
+    async def test_is_not_waited_for(self, client):
+        with pytest.raises(JobNotFound):
+            await client.jobs.handle("nobody").result(timeout=10)
+
+
+async def follow(updates: Any) -> asyncio.Task[None]:
+    """Consume updates in the background, from the first one on."""
+    await anext(updates)
+
+    async def rest() -> None:
+        async for _ in updates:
+            pass
+
+    following = asyncio.create_task(rest())
+    await settled()
+    return following
+
+
+async def stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def settled() -> None:
+    """Let everything that is ready on this event loop run."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+# Progress and changes of state, seen live.
+
+
+class TestWatch:
+    async def test_yields_the_state_now_and_after_each_change(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        updates = handle.watch()
+
+        assert (await anext(updates)).status is Status.WAITING
+        job = await worker.claim()
+        await worker.report(job, 50, "half way")
+        half = await first_that(updates, lambda update: update.progress.percent == 50)
+        assert (half.status, half.attempt) == (Status.ACTIVE, 1)
+        assert half.progress == Progress(percent=50, message="half way")
+        await worker.complete(job, 2)
+        last = await anext(updates)
+        assert (last.status, last.progress.percent, last.is_final) == (Status.COMPLETED, 100, True)
+        with pytest.raises(StopAsyncIteration):
+            await anext(updates)
+
+    async def test_tells_that_a_job_was_claimed(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        updates = handle.watch()
+        await anext(updates)
+
+        await worker.claim()
+
+        assert (await anext(updates)).status is Status.ACTIVE
+        await updates.aclose()
+
+    async def test_of_a_finished_job_yields_once(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        await worker.fail(await worker.claim(), ValueError("no"))
+
+        assert [update.status async for update in handle.watch()] == [Status.FAILED]
+
+    async def test_tells_changes_that_come_too_fast_as_one(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        updates = handle.watch()
+        await anext(updates)
+        job = await worker.claim()
+
+        for percent in range(0, 100, 10):
+            await worker.report(job, percent)
+        await worker.complete(job)
+
+        seen = [update async for update in updates]
+        assert seen[-1].status is Status.COMPLETED
+        assert_each_differs(seen)
+
+    async def test_serves_several_watchers_of_one_job(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        watchers = [handle.watch(), client.jobs.handle(handle.id).watch()]
+        for updates in watchers:
+            await anext(updates)
+
+        await worker.complete(await worker.claim())
+
+        for updates in watchers:
+            await first_that(updates, lambda update: update.is_final)
+
+    async def test_sees_what_another_handle_on_the_place_reports(self, store, client):
+        handle = await client.enqueue(add, 1)
+        updates = handle.watch()
+        await anext(updates)
+        elsewhere = store.clone()
+        await elsewhere.open()
+
+        worker = PlayedWorker(elsewhere)
+        await worker.report(await worker.claim(), 30, "on my way")
+
+        update = await first_that(updates, lambda update: update.progress.percent == 30)
+        assert update.progress.message == "on my way"
+        await updates.aclose()
+        await elsewhere.close()
+
+    async def test_of_an_unknown_job_says_so(self, client):
+        with pytest.raises(JobNotFound):
+            await anext(client.jobs.handle("nobody").watch())
+
+
+class TestProgress:
+    async def test_is_what_was_reported_last(self, client, worker):
+        handle = await client.enqueue(add, 1)
+        assert await handle.progress() == Progress(percent=0)
+
+        await worker.report(await worker.claim(), 12.5, "an eighth")
+
+        assert await handle.progress() == Progress(percent=12.5, message="an eighth")
+        assert (await handle.record()).progress.message == "an eighth"
+
+
+async def first_that(
+    updates: AsyncIterator[JobUpdate], is_wanted: Callable[[JobUpdate], bool]
+) -> JobUpdate:
+    """Skip what comes before: that a job was claimed may be seen by itself, or not."""
+    async for update in updates:
+        if is_wanted(update):
+            return update
+    raise AssertionError("the updates ended without it")
+
+
+def assert_each_differs(updates: list[JobUpdate]) -> None:
+    assert all(before != after for before, after in pairwise(updates))
+
+
+# A client and a worker in different processes: results, progress and aborts cross between them.
+
+
+PROGRAM = """
+import sys
+from perdure import Worker
+from tests.client.flows import asking
+from tests.client.tasks import add, until_aborted
+Worker(sys.argv[1], tasks=[add, until_aborted], flows=[asking]).run()
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared_url(request: pytest.FixtureRequest) -> str:
+    """A place that another process can reach, which memory is not."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def worker_process(shared_url: str) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])}
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, shared_url], env=environment)
+    yield process
+    process.terminate()
+    assert process.wait(30) == 0
+
+
+@pytest.mark.usefixtures("worker_process")
+class TestAcrossProcesses:
+    async def test_a_result_wakes_its_waiter(self, shared_url, monkeypatch):
+        monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
+        async with AsyncClient(shared_url) as client:
+            for number in range(5):
+                handle = await client.enqueue(add, number)
+                assert await handle.result(timeout=30) == number + 1
+
+    async def test_progress_is_seen_live_and_an_abort_reaches_the_body(self, shared_url):
+        async with AsyncClient(shared_url) as client:
+            handle = await client.enqueue(until_aborted)
+
+            async for update in handle.watch():
+                if update.status is Status.ACTIVE and update.progress.percent == 50:
+                    assert update.progress.message == "half way"
+                    assert update.progress.details == {"done": 1}
+                    assert (await handle.cancel()).after is Status.ABORTING
+
+            assert update.status is Status.CANCELLED
+            with pytest.raises(JobCancelled):
+                await handle.result(timeout=10)
+
+    async def test_a_run_is_followed_live_and_a_signal_reaches_it(self, shared_url, monkeypatch):
+        monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
+        monkeypatch.setattr(waiting, "CLOSE_POLL_SECONDS", 3600.0)
+        async with AsyncClient(shared_url) as client:
+            run = await client.submit(asking, 3)
+
+            async for event in run.watch():
+                if event.status is RunStatus.WAITING and event.node == "keep":
+                    await run.signal("answer", "yes")
+
+            assert event.status is RunStatus.COMPLETED
+            assert await run.result(timeout=30) == "yes"

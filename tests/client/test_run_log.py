@@ -1,29 +1,66 @@
-"""What happened in a run: its events, outputs and children, afterwards and while it happens."""
+"""What happened in a run: events, outputs, children, lineage; and logs that cannot be read."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from perdure import EventLogCorrupt, EventRecord, RunNotFound, RunStatus, Worker
+from perdure import (
+    Action,
+    AsyncClient,
+    EventLogCorrupt,
+    EventRecord,
+    Finding,
+    Flow,
+    Lineage,
+    NodeLineage,
+    RunNotFound,
+    RunStatus,
+    UnknownEvent,
+    Use,
+    UseOrigin,
+    Worker,
+    task,
+)
 from perdure.clock import ManualClock
+from perdure.flows.built import BuiltFlow
 from perdure.model.event import (
     EdgeCounts,
     Effects,
+    NewEvent,
     RunPaused,
     RunSubmitted,
     StoredEvent,
     encode_event,
 )
 from perdure.model.ids import RunId
+from perdure.model.job import CLAIMED, NodeRef
 from perdure.model.payload import PlainCodec
+from perdure.model.run import CommitState, RunCommit, WaitType
 from perdure.operations.run_log import RunLog
 from perdure.store.contract import Store
-from tests.client.flows import LONG, asking, failing, long, ordering, parent, shouting
+from tests.client.flows import (
+    LONG,
+    asking,
+    failing,
+    grandparent,
+    hanging,
+    keep,
+    late,
+    long,
+    ordering,
+    parent,
+    shouting,
+)
+from tests.client.people import answering, both, outside
 from tests.client.runs import until, worker_at
+
+# What happened in a run: its events, outputs and children, afterwards and while it happens.
 
 
 @pytest.fixture
@@ -186,3 +223,502 @@ class TestALogWithAGap:
 
 def stored(number: int, event: RunSubmitted | RunPaused) -> StoredEvent:
     return StoredEvent(number=number, at=ManualClock()(), data=encode_event(event))
+
+
+class TestSights:
+    """Looking at a run again and again: what is new, who works, what is missing."""
+
+    async def test_end_with_the_run_and_have_every_event_once(self, client, store):
+        run = await client.submit(ordering, 3)
+        async with worker_at(store), asyncio.timeout(20):
+            seen = [snapshot async for snapshot in run.observe()]
+
+        assert seen[-1].run.status is RunStatus.COMPLETED
+        assert [event for snapshot in seen for event in snapshot.events] == await run.events()
+        assert list(seen[-1].graph.nodes) == ["read_order", "total"]
+
+    async def test_show_who_works_on_what(self, client, store):
+        run = await client.submit(hanging, 1)
+        async with (
+            worker_at(store) as worker,
+            asyncio.timeout(20),
+            aclosing(run.observe()) as sights,
+        ):
+            async for snapshot in sights:
+                if any(job.status in CLAIMED for job in snapshot.jobs):
+                    break
+
+        [held] = snapshot.jobs
+        assert held.worker == worker.id
+        assert held.node == NodeRef(run=run.id, key="never")
+        assert [each.info.id for each in snapshot.workers] == [worker.id]
+
+    async def test_show_what_is_waited_for(self, client, store):
+        run = await client.submit(asking, 1)
+        async with worker_at(store), asyncio.timeout(20), aclosing(run.observe()) as sights:
+            async for snapshot in sights:
+                if snapshot.waits:
+                    break
+
+        assert [(wait.key, wait.type, wait.name) for wait in snapshot.waits] == [
+            ("answer", WaitType.SIGNAL, "answer")
+        ]
+
+    async def test_keep_what_nodes_failed_with(self, client, store):
+        run = await client.submit(failing, 1)
+        async with worker_at(store), asyncio.timeout(20):
+            seen = [snapshot async for snapshot in run.observe()]
+
+        assert seen[-1].failures["refuse"].message == "out of paper"
+
+    async def test_of_an_ended_run_are_one(self, client):
+        run = await client.submit(asking, 1)
+        await run.cancel()
+
+        statuses = [snapshot.run.status async for snapshot in run.observe()]
+
+        assert statuses == [RunStatus.CANCELLED]
+
+    async def test_of_an_unknown_run_are_refused(self, client):
+        with pytest.raises(RunNotFound):
+            await anext(client.runs.handle("nobody").observe())
+
+    async def test_of_a_run_that_was_replaced_are_refused(self, client, clock):
+        run = await client.submit(asking, 1, id="taken")
+        async with asyncio.timeout(20), aclosing(run.observe()) as sights:
+            await anext(sights)
+            clock.advance(timedelta(seconds=1))
+            await client.submit(asking, 2, id="taken", on_conflict="replace")
+
+            with pytest.raises(RunNotFound):
+                await anext(sights)
+
+
+# Asking why a run is where it is: everything around it is looked at.
+
+
+async def only(client: AsyncClient, id: str) -> Finding:
+    [finding] = (await client.runs.explain(id)).findings
+    return finding
+
+
+class TestExplain:
+    async def test_says_that_there_is_no_worker(self, client, clock):
+        since = clock()
+        await client.submit(ordering, 3, id="order-3")
+        clock.advance(timedelta(hours=1))
+
+        explanation = await client.runs.explain("order-3")
+
+        [finding] = explanation.findings
+        assert (finding.code, finding.about) == ("explain.no_worker", "read_order")
+        assert finding.args["since"] == since
+        assert explanation.headline == (finding,)
+
+    async def test_names_the_version_that_workers_have(self, client, store):
+        newer = Flow("ordering").then(keep).build()
+        async with worker_at(store):
+            await client.submit(newer, 3, id="order-3")
+
+            finding = await only(client, "order-3")
+
+        assert finding.code == "explain.no_version"
+        assert finding.args["flow"] == newer.graph.text
+        assert finding.args["nearest"] == ordering.graph.text
+
+    async def test_tells_who_executes_what(self, client, worker):
+        await client.submit(ordering, 3, id="order-3")
+        await worker.claim()
+
+        finding = await only(client, "order-3")
+
+        assert finding.code == "explain.running"
+        assert (finding.args["task"], finding.args["attempt"]) == ("read_order", 1)
+        assert finding.args["worker"] == "played-worker"
+
+    async def test_tells_that_a_queue_is_paused(self, client):
+        await client.submit(ordering, 3, id="order-3")
+        await client.queues.pause("default", by="ann")
+
+        finding = await only(client, "order-3")
+
+        assert finding.code == "explain.queue_paused"
+        assert (finding.args["queue"], finding.args["by"]) == ("default", "ann")
+
+    async def test_tells_what_is_waited_for(self, client, store):
+        asked = await client.submit(asking, 3, id="asked")
+        above = await client.submit(parent, 3, id="above")
+        await client.submit(late, 3, id="late")
+        async with worker_at(store):
+            await until(asked, RunStatus.WAITING)
+            await until(above, RunStatus.WAITING)
+
+            signal = await only(client, "asked")
+            child = await only(client, "above")
+            timer = await only(client, "late")
+
+        assert (signal.code, signal.args["signal"]) == ("explain.signal", "answer")
+        assert (child.code, child.args["child"]) == ("explain.child", "above/asking")
+        assert timer.code == "explain.timer"
+
+    async def test_tells_why_it_is_paused(self, client, clock):
+        await client.submit(ordering, 3, id="order-3")
+        clock.advance(timedelta(hours=1))
+        since = clock()
+        await client.runs.pause("order-3", reason="maintenance", by="ann")
+        clock.advance(timedelta(hours=1))
+
+        assert await only(client, "order-3") == Finding(
+            code="explain.paused",
+            args={"run": "order-3", "by": "ann", "since": since, "reason": "maintenance"},
+            actions=(Action("runs.resume", {"id": "order-3"}),),
+        )
+
+    async def test_tells_what_it_failed_with(self, client, store):
+        async with worker_at(store):
+            run = await client.submit(failing, 3)
+            await until(run, RunStatus.FAILED)
+
+        explanation = await client.runs.explain(run.id)
+
+        assert explanation.headline == explanation.findings
+        assert explanation.findings[0].code == "explain.node_failed"
+        assert explanation.findings[0].args == {
+            "node": "refuse",
+            "error": "ValueError",
+            "reason": "out of paper",
+        }
+
+    async def test_of_no_run(self, client):
+        with pytest.raises(RunNotFound):
+            await client.runs.explain("order-3")
+
+
+# Lineage: which upstream values each node of a run used, with the events they were kept with.
+
+
+SECRET = "hunter-two"
+
+
+@task
+def load(id: int) -> dict[str, Any]:
+    return {"id": id, "lines": [{"sku": "pen"}, {"sku": "ink"}], "total": 40}
+
+
+@task
+def price(total: int, id: int) -> dict[str, Any]:
+    return {"sum": total + id}
+
+
+@task
+def name_of(line: dict[str, str]) -> str:
+    return line["sku"].upper()
+
+
+@task
+def charge(token: str, amount: int) -> str:
+    return f"charged {amount} with {token}"
+
+
+@task
+def nothing() -> int:
+    return 5
+
+
+@task
+def half(number: float) -> float:
+    return number / 2
+
+
+async def traced(
+    client: AsyncClient, store: Store, flow: BuiltFlow, input: Any, **options: Any
+) -> Lineage:
+    """The lineage of a run of the flow, once it has ended."""
+    run = await client.submit(flow, input, **options)
+    async with worker_at(store, [flow]):
+        await run.result(timeout=20)
+    return await client.runs.lineage(run.id)
+
+
+def lineage_by_node(node: NodeLineage) -> list[tuple[str, str, int, Any]]:
+    return [(use.name, use.text, use.number, use.value) for use in node.uses]
+
+
+class TestInputs:
+    async def test_by_name_tell_source_path_event_and_value(self, client, store):
+        flow = (
+            Flow("named")
+            .then(load)
+            .then(price, inputs={"total": "load.output.total", "id": "input"})
+            .build()
+        )
+
+        lineage = await traced(client, store, flow, 3, id="order-3")
+
+        assert (lineage.run, lineage.flow, lineage.version) == ("order-3", "named", flow.version)
+        assert [node.id for node in lineage.nodes] == ["load", "price"]
+        assert lineage_by_node(lineage["load"]) == [("", "input", 1, 3)]
+        assert lineage_by_node(lineage["price"]) == [
+            ("id", "input", 1, 3),
+            ("total", "load.output.total", 2, 40),
+        ]
+        assert (lineage["load"].output, lineage["price"].output) == (2, 3)
+        assert (lineage["price"].type, lineage["price"].status) == ("task", "completed")
+
+    async def test_that_were_missing_say_that_the_default_was_taken(self, client, store):
+        flow = (
+            Flow("lacking")
+            .then(load)
+            .then(
+                price,
+                inputs={"total": {"from": "load.output.tax", "default": 7}, "id": "input"},
+                on_missing="default",
+            )
+            .build()
+        )
+
+        lineage = await traced(client, store, flow, 3)
+
+        id, total = lineage["price"].uses
+        assert (total.is_default, total.value) == (True, 7)
+        assert id.is_default is False
+
+    async def test_that_are_secret_are_told_by_name_only(self, client, store, monkeypatch):
+        monkeypatch.setenv("PERDURE_SECRET_TOKEN", SECRET)
+        flow = (
+            Flow("secretive")
+            .then(load)
+            .then(
+                charge,
+                config={"token": "{{ token }}", "amount": "{{ amount }}"},
+                inputs={"token": "secret.TOKEN", "amount": "load.output.total"},
+            )
+            .build()
+        )
+
+        lineage = await traced(client, store, flow, 3)
+
+        amount, token = lineage["charge"].uses
+        assert (token.origin, token.source, token.text) == ("secret", "TOKEN", "secret.TOKEN")
+        assert (token.value, token.number) == (None, 0)
+        assert amount.value == 40
+        assert SECRET not in repr(lineage)
+
+
+class TestEdges:
+    async def test_hand_on_the_output_before(self, client, store):
+        flow = Flow("edges").then(load).then(keep).build()
+
+        lineage = await traced(client, store, flow, 3)
+
+        [use] = lineage["keep"].uses
+        assert (use.origin, use.source, use.port, use.path) == ("node", "load", "", ())
+        assert use.value["total"] == 40
+
+    async def test_of_a_route_name_the_port_and_leave_out_what_was_not_reached(self, client, store):
+        flow = (
+            Flow("routed")
+            .route(lambda value: "big" if value > 5 else "small", {"big": keep, "small": nothing})
+            .build()
+        )
+
+        lineage = await traced(client, store, flow, 9)
+
+        reached = {node.id for node in lineage.nodes}
+        assert "nothing" not in reached
+        [use] = lineage["keep"].uses
+        assert (use.port, use.number, use.value) == ("big", 1, 9)
+        assert use.text.endswith(":big.output")
+
+    async def test_that_are_gathered_are_told_by_branch(self, client, store):
+        flow = Flow("gathering").fork(one=half, other=nothing).join(keep).build()
+
+        lineage = await traced(client, store, flow, 8)
+
+        gathered = {use.name: (use.source, use.value) for use in lineage["keep"].uses}
+        assert gathered == {"one": ("half", 4.0), "other": ("nothing", 5)}
+        assert lineage["nothing"].uses == ()  # it takes nothing
+
+
+class TestParts:
+    async def test_of_a_map_are_its_items(self, client, store):
+        flow = Flow("mapping").then(load).map(name_of, over="lines").build()
+
+        lineage = await traced(client, store, flow, 3)
+
+        first, second = lineage["name_of"].parts
+        assert (first.key, second.key) == ("name_of[0]", "name_of[1]")
+        [use] = second.uses
+        assert (use.text, use.value) == ("load.output.lines.1", {"sku": "ink"})
+        assert second.output > 0
+
+    async def test_of_a_map_over_a_named_input(self, client, store):
+        flow = (
+            Flow("named mapping")
+            .then(load)
+            .map(name_of, over="lines", inputs={"lines": "load.output.lines"})
+            .build()
+        )
+
+        lineage = await traced(client, store, flow, 3)
+
+        assert lineage_by_node(lineage["name_of"])[0][1] == "load.output.lines"
+        [use] = lineage["name_of"].parts[0].uses
+        assert (use.text, use.value) == ("load.output.lines.0", {"sku": "pen"})
+
+    async def test_of_a_loop_are_its_iterations(self, client, store):
+        flow = Flow("looping").loop(half, until=lambda number: number <= 1, name="halve").build()
+
+        lineage = await traced(client, store, flow, 4)
+
+        first, second = lineage["halve"].parts
+        assert [use.text for use in first.uses] == ["input"]
+        [use] = second.uses
+        assert (use.source, use.number, use.value) == ("halve#1", first.output, 2.0)
+        assert second.output == lineage["halve"].output
+
+
+class TestFromOutside:
+    async def test_a_signal_tells_who_sent_it(self, client, store):
+        run = await client.submit(answering, 1, id="a")
+        await run.signal("paid", {"sum": 5}, by="till")
+
+        lineage = await client.runs.lineage("a")
+
+        [use] = lineage["payment"].uses
+        assert (use.origin, use.source, use.by) == (UseOrigin.SIGNAL, "paid", "till")
+        assert (use.value, use.text) == ({"sum": 5}, "signal paid by till")
+
+    async def test_an_approval_tells_who_answered(self, client):
+        await client.submit(both, {"id": 1}, id="a")
+        for name in ("ann", "bob"):
+            await client.approvals.decide("a:review", "approve", by=name)
+
+        lineage = await client.runs.lineage("a")
+
+        asked, *answers = lineage["review"].uses
+        assert asked == Use(origin=UseOrigin.INPUT, number=1, value={"id": 1})
+        assert [(use.origin, use.by) for use in answers] == [("answer", "ann"), ("answer", "bob")]
+
+    async def test_a_report_tells_who_gave_it(self, client, store):
+        run = await client.submit(outside, 7, id="a")
+        async with worker_at(store, [outside]):
+            await until(run, RunStatus.WAITING)
+        await client.runs.report("a", "hand_over", status="completed", result=1, by="agent")
+
+        lineage = await client.runs.lineage("a")
+
+        assert [(use.origin, use.by) for use in lineage["hand_over"].uses] == [
+            ("input", None),
+            ("report", "agent"),
+        ]
+        assert lineage["hand_over"].status == "live"
+
+    async def test_a_child_is_named(self, client):
+        parent = Flow("parent").flow(answering, name="below").build()
+        run = await client.submit(parent, 1, id="a")
+
+        lineage = await run.lineage()
+
+        assert lineage["below"].child == "a/below"
+
+
+class TestRuns:
+    async def test_that_are_not_there_have_none(self, client):
+        with pytest.raises(RunNotFound, match="'nope'"):
+            await client.runs.lineage("nope")
+
+    async def test_a_node_that_was_not_reached_is_no_part_of_it(self, client):
+        await client.submit(outside, 1, id="a")
+
+        lineage = await client.runs.lineage("a")
+
+        assert [node.id for node in lineage.nodes] == ["hand_over"]
+        with pytest.raises(KeyError, match="keep"):
+            lineage["keep"]
+
+
+async def spoil(
+    store: Store, id: str, data: bytes = b"not JSON", status: RunStatus = RunStatus.RUNNING
+) -> None:
+    """Write an event that nobody can read."""
+    commit = RunCommit(
+        namespace="default",
+        run=RunId(id),
+        expected=1,
+        token=77,
+        events=(NewEvent(data=data),),
+        status=status,
+    )
+    answer = await store.runs.commit([commit])
+    assert answer.results[0].state is CommitState.DONE
+
+
+class TestCorruptLog:
+    """Runs whose log cannot be read: nothing is done with them, but they can be got rid of."""
+
+    async def test_is_refused_by_acts(self, client, store):
+        await client.submit(ordering, 3, id="order-3")
+        await spoil(store, "order-3")
+
+        with pytest.raises(EventLogCorrupt, match="event 2 cannot be read"):
+            await client.runs.cancel("order-3")
+
+    async def test_with_an_event_that_does_not_follow_is_refused_by_whoever_reads(
+        self, client, store
+    ):
+        handle = await client.submit(ordering, 3, id="order-3")
+        await spoil(
+            store, "order-3", b'{"type":"NodeCompleted","node":"x","then":{"started":["y[7]"]}}'
+        )
+
+        for read in (handle.events, handle.nodes, handle.lineage):
+            with pytest.raises(EventLogCorrupt, match="event 2 does not follow from those before"):
+                await read()
+        with pytest.raises(EventLogCorrupt, match="event 2 does not follow"):
+            await client.runs.handle("order-3").fork()
+
+    async def test_makes_room_for_a_new_one(
+        self,
+        client,
+        store,
+        worker,
+        caplog,
+    ):
+        await client.submit(ordering, 3, id="order-3")
+        await spoil(store, "order-3")
+
+        again = await client.submit(asking, 4, id="order-3", on_conflict="replace")
+
+        assert [event.value for event in await again.events()] == [4]
+        assert (await again.record()).flow == "asking"
+        assert len(await worker.claim_all()) == 1
+        assert "run 'order-3' is replaced without being cancelled: the event log" in caplog.text
+
+    async def test_makes_room_with_all_below_it(self, client, store):
+        await client.submit(grandparent, 3, id="order-3")
+        await spoil(store, "order-3/parent")
+
+        await client.submit(ordering, 4, id="order-3", on_conflict="replace")
+
+        assert [run.id for run in await client.runs.list()] == ["order-3"]
+
+    async def test_of_a_newer_version_is_left_to_newer_clients(self, client, store):
+        await client.submit(ordering, 3, id="order-3")
+        await spoil(store, "order-3", b'{"type":"NodeDreamt"}')
+
+        with pytest.raises(UnknownEvent):
+            await client.submit(ordering, 4, id="order-3", on_conflict="replace")
+
+    async def test_is_removed_in_time_once_it_has_ended(self, client, store, clock):
+        for id in ("live", "ended"):
+            await client.submit(ordering, 3, id=id)
+        await spoil(store, "live")
+        await spoil(store, "ended", status=RunStatus.FAILED)
+        clock.advance(timedelta(hours=2))
+
+        kept = dict.fromkeys([RunStatus.COMPLETED, RunStatus.FAILED], timedelta(hours=1))
+        removed = await store.maintenance.prune_runs("default", kept, 10)
+
+        assert removed == 1
+        assert [run.id for run in await client.runs.list()] == ["live"]

@@ -1,63 +1,97 @@
-"""Submitting runs: what is refused, and what an id that is taken means."""
+"""Submitting runs, and what becomes of them, on workers and in-process."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from perdure import (
+    CONTEXT,
     AsyncClient,
+    AsyncContext,
     Flow,
     InvalidInput,
     PayloadNotSerializable,
     PayloadTooLarge,
+    Retry,
+    RunCancelled,
     RunExists,
+    RunFailed,
+    RunNotFound,
     RunStatus,
+    RunStuck,
+    RunTimeout,
     UnknownFlow,
+    Worker,
+    run_flow,
+    run_flow_async,
+    task,
 )
+from perdure.errors import NotDecider
+from perdure.model.wait import Report, ReportStatus
+from perdure.operations import waiting
 from perdure.store.contract import Store
-from tests.client.flows import asking, failing, keep, ordering, parent, shouting
+from tests.client.flows import (
+    Order,
+    asking,
+    failing,
+    hanging,
+    keep,
+    late,
+    ordering,
+    parent,
+    reading,
+    shouting,
+)
+from tests.client.runs import until, worker_at
 from tests.support.refusal import refused
+
+# Submitting runs: what is refused, and what an id that is taken means.
 
 
 @pytest.fixture
-async def client(store: Store) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(store, flows=[ordering, asking]) as client:
-        yield client
+async def flows_client(store: Store) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(store, flows=[ordering, asking]) as flows_client:
+        yield flows_client
 
 
 class TestSubmit:
-    async def test_begins_a_run_under_the_id_of_the_caller(self, client):
-        run = await client.submit(ordering, 3, id="order-3")
+    async def test_begins_a_run_under_the_id_of_the_caller(self, flows_client):
+        run = await flows_client.submit(ordering, 3, id="order-3")
 
-        record = await client.runs.get("order-3")
+        record = await flows_client.runs.get("order-3")
         assert (run.id, run.is_new) == ("order-3", True)
         assert (record.flow, record.version) == ("ordering", ordering.version)
         assert (record.status, record.number) == (RunStatus.RUNNING, 1)
 
-    async def test_makes_up_an_id_where_none_is_given(self, client):
-        first, second = await client.submit(ordering, 1), await client.submit(ordering, 1)
+    async def test_makes_up_an_id_where_none_is_given(self, flows_client):
+        first, second = (
+            await flows_client.submit(ordering, 1),
+            await flows_client.submit(ordering, 1),
+        )
 
         assert first.id != second.id
 
-    async def test_takes_the_name_of_a_flow_that_the_client_knows(self, client):
-        run = await client.submit("ordering", 3)
+    async def test_takes_the_name_of_a_flow_that_the_client_knows(self, flows_client):
+        run = await flows_client.submit("ordering", 3)
 
         assert (await run.record()).version == ordering.version
 
-    async def test_keeps_the_definitions_of_a_flow_and_of_those_below_it(self, client, store):
-        await client.submit(parent, 1)
+    async def test_keeps_the_definitions_of_a_flow_and_of_those_below_it(self, flows_client, store):
+        await flows_client.submit(parent, 1)
 
         for flow in (parent, asking):
             kept = await store.runs.get_definition("default", flow.name, flow.version)
             assert kept == flow.graph.data
 
-    async def test_inserts_the_job_of_the_first_node(self, client, store):
-        await client.submit(ordering, 3, id="order-3")
+    async def test_inserts_the_job_of_the_first_node(self, flows_client, store):
+        await flows_client.submit(ordering, 3, id="order-3")
 
-        [job] = await store.queries.run_jobs("default", (await client.runs.get("order-3")).id)
+        [job] = await store.queries.run_jobs("default", (await flows_client.runs.get("order-3")).id)
         assert (job.task, job.node and job.node.key) == ("read_order", "read_order")
 
 
@@ -74,57 +108,57 @@ class TestRefuses:
             (7, "argument.name"),
         ],
     )
-    async def test_an_id_that_cannot_be_used(self, client, id, code):
+    async def test_an_id_that_cannot_be_used(self, flows_client, id, code):
         with refused(code, InvalidInput):
-            await client.submit(ordering, 3, id=id)
+            await flows_client.submit(ordering, 3, id=id)
 
-        assert await client.runs.count() == 0
+        assert await flows_client.runs.count() == 0
 
-    async def test_nothing_of_an_id_of_256_bytes(self, client):
-        run = await client.submit(ordering, 3, id="ü" * 128)
+    async def test_nothing_of_an_id_of_256_bytes(self, flows_client):
+        run = await flows_client.submit(ordering, 3, id="ü" * 128)
 
         assert (await run.record()).id == "ü" * 128
 
-    async def test_an_input_that_the_first_task_does_not_take(self, client, store):
+    async def test_an_input_that_the_first_task_does_not_take(self, flows_client, store):
         with pytest.raises(InvalidInput, match="argument 'id' of task 'read_order'") as caught:
-            await client.submit(ordering, "three")  # type: ignore[misc]
+            await flows_client.submit(ordering, "three")  # type: ignore[misc]
 
         [fault] = caught.value.faults
         assert fault.where[:2] == ("nodes", "read_order")
-        assert await client.runs.count() == 0
+        assert await flows_client.runs.count() == 0
         assert await store.runs.get_definition("default", "ordering", ordering.version) is None
 
     @pytest.mark.parametrize("input, said", [(["a", 1], "'word' of task 'shout'"), (3, "list")])
-    async def test_items_that_a_map_does_not_take(self, client, input, said):
+    async def test_items_that_a_map_does_not_take(self, flows_client, input, said):
         with pytest.raises(InvalidInput, match=said):
-            await client.submit(shouting, input)
+            await flows_client.submit(shouting, input)
 
-        assert await client.runs.count() == 0
+        assert await flows_client.runs.count() == 0
 
-    async def test_an_input_that_no_child_flow_takes(self, client):
+    async def test_an_input_that_no_child_flow_takes(self, flows_client):
         outer = Flow("outer").flow(ordering).build()
 
         with pytest.raises(InvalidInput, match="'id' of task 'read_order'"):
-            await client.submit(outer, "three")
+            await flows_client.submit(outer, "three")
 
-    async def test_an_input_that_cannot_be_stored(self, client):
+    async def test_an_input_that_cannot_be_stored(self, flows_client):
         with pytest.raises(PayloadNotSerializable, match="the input of flow 'asking'"):
-            await client.submit(asking, object())
+            await flows_client.submit(asking, object())
 
     async def test_an_input_that_is_too_large(self, store):
-        async with AsyncClient(store, payload_max_bytes=10) as client:
+        async with AsyncClient(store, payload_max_bytes=10) as flows_client:
             with pytest.raises(PayloadTooLarge, match="the input of flow 'asking'"):
-                await client.submit(asking, "long enough")
+                await flows_client.submit(asking, "long enough")
 
-    async def test_a_flow_it_does_not_know_by_name(self, client):
+    async def test_a_flow_it_does_not_know_by_name(self, flows_client):
         with refused("flow.unknown", UnknownFlow, flow="order", known=("asking", "ordering")):
-            await client.submit("order")
+            await flows_client.submit("order")
 
-    async def test_a_flow_that_was_not_built(self, client):
+    async def test_a_flow_that_was_not_built(self, flows_client):
         flow = Flow("raw").then(keep)
 
         with refused("flow.not_built", InvalidInput, value=repr(flow)):
-            await client.submit(flow)  # type: ignore[call-overload]
+            await flows_client.submit(flow)  # type: ignore[call-overload]
 
     async def test_a_client_of_all_namespaces(self, store):
         async with AsyncClient(store, namespace="*") as operator:
@@ -144,62 +178,450 @@ class TestRefuses:
 
 
 class TestConflicts:
-    async def test_fail(self, client):
-        await client.submit(ordering, 3, id="order-3")
+    async def test_fail(self, flows_client):
+        await flows_client.submit(ordering, 3, id="order-3")
 
         with pytest.raises(RunExists, match="flow 'ordering', running"):
-            await client.submit(ordering, 4, id="order-3")
+            await flows_client.submit(ordering, 4, id="order-3")
 
-    async def test_fail_for_all_but_one_of_many_at_once(self, client):
-        submits = [client.submit(ordering, number, id="order-3") for number in range(8)]
+    async def test_fail_for_all_but_one_of_many_at_once(self, flows_client):
+        submits = [flows_client.submit(ordering, number, id="order-3") for number in range(8)]
 
         answers = await asyncio.gather(*submits, return_exceptions=True)
 
         assert sum(isinstance(each, RunExists) for each in answers) == 7
-        assert await client.runs.count() == 1
+        assert await flows_client.runs.count() == 1
 
-    async def test_use_what_is_there(self, client):
-        await client.submit(ordering, 3, id="order-3")
+    async def test_use_what_is_there(self, flows_client):
+        await flows_client.submit(ordering, 3, id="order-3")
 
-        again = await client.submit(ordering, 4, id="order-3", on_conflict="use_existing")
+        again = await flows_client.submit(ordering, 4, id="order-3", on_conflict="use_existing")
 
         assert not again.is_new
         assert [event.value for event in await again.events()] == [3]
 
-    async def test_never_use_a_run_of_another_flow(self, client):
-        await client.submit(ordering, 3, id="order-3")
+    async def test_never_use_a_run_of_another_flow(self, flows_client):
+        await flows_client.submit(ordering, 3, id="order-3")
 
         with refused("run.other_flow", InvalidInput, existing="ordering", flow="asking"):
-            await client.submit(asking, 4, id="order-3", on_conflict="use_existing")
+            await flows_client.submit(asking, 4, id="order-3", on_conflict="use_existing")
 
-    async def test_replace_what_is_there(self, client):
-        await client.submit(ordering, 3, id="order-3")
+    async def test_replace_what_is_there(self, flows_client):
+        await flows_client.submit(ordering, 3, id="order-3")
 
-        again = await client.submit(asking, 4, id="order-3", on_conflict="replace")
+        again = await flows_client.submit(asking, 4, id="order-3", on_conflict="replace")
 
         [submitted] = await again.events()
         assert (again.is_new, submitted.value) == (True, 4)
         assert submitted.details["replaced"] is True
-        assert await client.runs.count() == 1
+        assert await flows_client.runs.count() == 1
 
-    async def test_replace_what_has_ended(self, client):
-        await client.submit(ordering, 3, id="order-3")
-        await client.runs.cancel("order-3")
+    async def test_replace_what_has_ended(self, flows_client):
+        await flows_client.submit(ordering, 3, id="order-3")
+        await flows_client.runs.cancel("order-3")
 
-        again = await client.submit(ordering, 4, id="order-3", on_conflict="replace")
+        again = await flows_client.submit(ordering, 4, id="order-3", on_conflict="replace")
 
         assert await again.status() is RunStatus.RUNNING
 
-    async def test_replace_nothing_where_nothing_is(self, client):
-        run = await client.submit(ordering, 3, on_conflict="replace")
+    async def test_replace_nothing_where_nothing_is(self, flows_client):
+        run = await flows_client.submit(ordering, 3, on_conflict="replace")
 
         [submitted] = await run.events()
         assert "replaced" not in submitted.details
 
     async def test_do_what_the_client_was_made_for(self, store):
-        async with AsyncClient(store, on_conflict="use_existing") as client:
-            await client.submit(failing, 3, id="order-3")
+        async with AsyncClient(store, on_conflict="use_existing") as flows_client:
+            await flows_client.submit(failing, 3, id="order-3")
 
-            assert not (await client.submit(failing, 3, id="order-3")).is_new
+            assert not (await flows_client.submit(failing, 3, id="order-3")).is_new
             with pytest.raises(RunExists):
-                await client.submit(failing, 3, id="order-3", on_conflict="fail")
+                await flows_client.submit(failing, 3, id="order-3", on_conflict="fail")
+
+
+# What becomes of a run, as the one who waits for it sees it.
+
+
+@pytest.fixture
+async def working(store: Store) -> AsyncIterator[Worker]:
+    async with worker_at(store) as worker:
+        yield worker
+
+
+@pytest.mark.usefixtures("working")
+class TestResult:
+    async def test_is_the_output_of_the_last_node(self, client):
+        run = await client.submit(ordering, 3)
+
+        assert await run.result(timeout=20) == 6
+        assert await run.status() is RunStatus.COMPLETED
+
+    async def test_has_the_type_that_the_last_task_returns(self, client):
+        run = await client.submit(reading, 3)
+
+        assert await run.result(timeout=20) == Order(id=3, lines=["book", "pen"])
+
+    async def test_is_plain_for_a_handle_without_a_flow(self, client):
+        run = await client.submit(reading, 3)
+
+        plain = client.runs.handle(run.id)
+        typed = client.runs.handle(run.id, reading)
+
+        assert await plain.result(timeout=20) == {"id": 3, "lines": ["book", "pen"]}
+        assert await typed.result(timeout=20) == Order(id=3, lines=["book", "pen"])
+
+    async def test_has_the_items_of_a_map_in_order(self, client):
+        words = [f"word {number}" for number in range(30)]
+
+        run = await client.submit(shouting, words)
+
+        assert await run.result(timeout=20) == [word.upper() for word in words]
+
+    async def test_of_a_run_that_ended_before_anybody_waited(self, client):
+        run = await client.submit(ordering, 3)
+        await until(run, RunStatus.COMPLETED)
+
+        assert await run.result(timeout=20) == 6
+
+    async def test_comes_to_one_who_waits_by_a_hint(self, client, monkeypatch):
+        monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
+        run = await client.submit(asking, 3)
+        result = asyncio.create_task(run.result(timeout=20))
+        await until(run, RunStatus.WAITING)
+
+        await client.runs.signal(run.id, "answer", {"approved": False})
+
+        assert await result == {"approved": False}
+
+    async def test_raises_what_a_node_failed_with(self, client):
+        run = await client.submit(failing, 3, id="order-3")
+
+        with pytest.raises(RunFailed, match=r"'order-3' failed at node 'refuse': .*paper") as e:
+            await run.result(timeout=20)
+
+        assert (e.value.run_id, e.value.node) == ("order-3", "refuse")
+        assert e.value.failure is not None
+        assert e.value.failure.message == "out of paper"
+        assert "out of paper" in e.value.__notes__[0]
+
+    async def test_raises_that_it_was_cancelled(self, client):
+        run = await client.submit(hanging, id="order-3")
+        result = asyncio.create_task(run.result(timeout=20))
+
+        await client.runs.cancel("order-3", reason="out of stock", by="ann")
+
+        with refused(
+            "run.cancelled", RunCancelled, run_id="order-3", by="ann", reason="out of stock"
+        ):
+            await result
+
+    async def test_raises_after_its_timeout(self, client):
+        run = await client.submit(asking, 3, id="order-3")
+        await until(run, RunStatus.WAITING)
+
+        with refused("run.result_timeout", RunTimeout, timeout=0.05, status="waiting"):
+            await run.result(timeout=0.05)
+
+    async def test_of_no_run(self, client):
+        with pytest.raises(RunNotFound):
+            await client.runs.handle("order-3").result(timeout=20)
+
+
+TIMEOUT = 20
+
+
+class TestRunFlow:
+    def test_gives_the_result_with_its_type(self):
+        assert run_flow(ordering, 3, timeout=TIMEOUT) == 6
+        assert run_flow(reading, 3, timeout=TIMEOUT) == Order(id=3, lines=["book", "pen"])
+
+    def test_runs_items_side_by_side(self):
+        together = threading.Barrier(20)
+
+        @task
+        def meet(number: int) -> int:
+            together.wait(timeout=TIMEOUT)
+            return number
+
+        meeting = Flow("meeting").map(meet).build()
+
+        assert run_flow(meeting, list(range(20)), timeout=TIMEOUT) == list(range(20))
+
+    def test_needs_no_work_for_an_empty_map(self):
+        assert run_flow(shouting, [], timeout=TIMEOUT) == []
+
+    def test_raises_what_a_node_failed_with(self):
+        with pytest.raises(RunFailed, match="out of paper"):
+            run_flow(failing, 3, timeout=TIMEOUT)
+
+    def test_raises_after_its_timeout(self):
+        with pytest.raises(RunTimeout, match="it is waiting"):
+            run_flow(late, 3, timeout=0.1)
+
+    @pytest.mark.parametrize("flow", [None, "ordering", Flow("raw").then(keep)])
+    def test_refuses_what_is_no_flow(self, flow):
+        with refused("flow.not_built", InvalidInput, value=repr(flow)):
+            run_flow(flow)
+
+    def test_refuses_an_input_of_the_wrong_type(self):
+        with pytest.raises(InvalidInput, match="'id' of task 'read_order'"):
+            run_flow(ordering, "three", timeout=TIMEOUT)  # type: ignore[misc]
+
+    def test_leaves_no_thread_behind(self):
+        before = set(threading.enumerate())
+
+        run_flow(ordering, 3, timeout=TIMEOUT)
+
+        assert set(threading.enumerate()) <= before
+
+
+class TestOnAnEventLoop:
+    async def test_runs_tasks_on_the_loop_of_the_caller(self):
+        @task
+        async def loop_of(value: Any) -> bool:
+            return asyncio.get_running_loop() is loop
+
+        loop = asyncio.get_running_loop()
+        flow = Flow("looping").then(loop_of).build()
+
+        assert await run_flow_async(flow, timeout=TIMEOUT) is True
+
+    async def test_blocks_it_where_that_is_asked_for(self):
+        assert run_flow(ordering, 3, timeout=TIMEOUT) == 6
+
+    async def test_stops_when_it_is_cancelled(self):
+        running = asyncio.create_task(run_flow_async(late, 3))
+        await asyncio.sleep(0)
+
+        running.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+class TestSignals:
+    def test_are_delivered(self):
+        answer = {"approved": False}
+
+        assert run_flow(asking, 3, signals={"answer": answer}, timeout=TIMEOUT) == answer
+
+    def test_are_several_in_a_list(self):
+        twice = Flow("twice").wait_for_signal("answer").wait_for_signal("answer", name="again")
+
+        result = run_flow(twice.build(), signals={"answer": [1, 2]}, timeout=TIMEOUT)
+
+        assert result == 2
+
+    def test_reach_child_flows(self):
+        assert run_flow(parent, 3, signals={"answer": 5}, timeout=TIMEOUT) == 5
+
+    @pytest.mark.parametrize("flow", [asking, parent])
+    def test_that_nobody_brings_are_named(self, flow):
+        place: dict[str, Any] = {"node": "answer", "flow": "asking"}
+        with refused("run.needs_signal", RunStuck, signal="answer", **place):
+            run_flow(flow, 3, timeout=TIMEOUT)
+
+    def test_that_nothing_waits_for_are_refused(self):
+        with refused("flow.unknown_signal", flow="parent", name="question"):
+            run_flow(parent, 3, signals={"question": 1})
+
+
+@task
+async def send(number: int, ctx: AsyncContext = CONTEXT) -> Any:
+    report = await ctx.pause("supplier")
+    return [number, report.status, report.result, report.error]
+
+
+sending = Flow("sending").then(send).build()
+
+
+deciding = Flow("deciding").approve("Order {{ input }}?", name="boss", deciders=["ann", "bob"])
+
+
+class TestAnswers:
+    def test_decide_approvals(self):
+        flow = deciding.build()
+
+        found = run_flow(flow, 3, answers={"boss": "approve"}, timeout=TIMEOUT)
+
+        assert [found["decision"], found["by"]] == ["approve", ["ann"]]
+
+    def test_say_who_decides_and_with_what(self):
+        flow = deciding.build()
+        answer = {"decision": "approve", "by": "bob", "note": "fine"}
+
+        found = run_flow(flow, 3, answers={"boss": answer}, timeout=TIMEOUT)
+
+        assert [each["by"] for each in found["answers"]] == ["bob"]
+        assert found["answers"][0]["note"] == "fine"
+
+    def test_are_several_in_a_list(self):
+        flow = Flow("both").approve("Go?", name="ok", deciders=["ann", "bob"], policy="all").build()
+
+        found = run_flow(flow, 3, answers={"ok": ["approve", "approve"]}, timeout=TIMEOUT)
+
+        assert found["by"] == ["ann", "bob"]
+        with refused("run.needs_answer", RunStuck, title="Go?", node="ok", flow="both"):
+            run_flow(flow, 3, answers={"ok": "approve"}, timeout=TIMEOUT)
+
+    def test_reach_child_flows(self):
+        outer = Flow("outer").flow(deciding.build()).build()
+
+        found = run_flow(outer, 3, answers={"boss": "approve"}, timeout=TIMEOUT)
+
+        assert found["decision"] == "approve"
+
+    def test_that_cannot_be_are_refused(self):
+        flow = deciding.build()
+        from_eve = {"decision": "approve", "by": "eve"}
+
+        with pytest.raises(NotDecider, match="'eve' may not decide"):
+            run_flow(flow, 3, answers={"boss": from_eve}, timeout=TIMEOUT)
+        with refused("flow.node_waits_for_none", node="bos", known=("boss",)):
+            run_flow(flow, 3, answers={"bos": "approve"})
+        with refused("flow.invalid_reply", InvalidInput, node="boss"):
+            run_flow(flow, 3, answers={"boss": {"choice": "approve"}})
+        with refused("argument.type", InvalidInput, name="answers"):
+            run_flow(flow, 3, answers=["approve"])  # type: ignore[arg-type]
+
+
+class TestReports:
+    def test_are_results(self):
+        found = run_flow(sending, 3, reports={"send": {"sent": True}}, timeout=TIMEOUT)
+
+        assert found == [3, "completed", {"sent": True}, None]
+
+    def test_may_be_more_than_a_result(self):
+        reports = [
+            Report(status=ReportStatus.PROGRESS, progress=50),
+            Report(status=ReportStatus.FAILED, error="no paper"),
+        ]
+
+        found = run_flow(sending, 3, reports={"send": reports}, timeout=TIMEOUT)
+
+        assert found == [3, "failed", None, "no paper"]
+
+    def test_reach_items_of_a_map(self):
+        flow = Flow("items").map(send).build()
+
+        reports = {"send": [["a"]], "send[1]": [["b"]]}
+        found = run_flow(flow, [1, 2], reports=reports, timeout=TIMEOUT)
+
+        assert [each[2] for each in found] == [["a"], ["b"]]
+
+    def test_can_be_given_to_another_run_as_well(self):
+        reports = {"send": ["sent"]}
+
+        found = [run_flow(sending, 3, reports=reports, timeout=TIMEOUT) for _ in range(2)]
+
+        assert found[0] == found[1]
+        assert reports == {"send": ["sent"]}
+
+    def test_that_nobody_brings_are_named(self):
+        with refused("run.needs_report", RunStuck, step="supplier", node="send"):
+            run_flow(sending, 3, timeout=TIMEOUT)
+
+    def test_that_nothing_waits_for_are_refused(self):
+        with refused("flow.node_waits_for_none", node="sned", what="reports"):
+            run_flow(sending, 3, reports={"sned": 1})
+
+
+class TestSkipDelays:
+    def test_makes_timers_fire_at_once(self):
+        assert run_flow(late, 3, skip_delays=True, timeout=TIMEOUT) == 3
+
+    def test_lets_the_time_for_a_signal_run_out(self):
+        hoping = (
+            Flow("hoping")
+            .wait_for_signal("answer", timeout="3d", on_timeout="continue")
+            .then(keep)
+            .build()
+        )
+
+        assert run_flow(hoping, skip_delays=True, timeout=TIMEOUT) is None
+        assert run_flow(hoping, signals={"answer": 1}, skip_delays=True, timeout=TIMEOUT) == 1
+
+    def test_lets_the_next_attempt_come_at_once(self):
+        attempts: list[int] = []
+
+        @task(retries=Retry(3, first="1h", max="1h"))
+        def third_time(value: int) -> int:
+            attempts.append(value)
+            if len(attempts) < 3:
+                raise ValueError("not yet")
+            return value
+
+        flow = Flow("patient").then(third_time).build()
+
+        assert run_flow(flow, 7, skip_delays=True, timeout=TIMEOUT) == 7
+        assert len(attempts) == 3
+
+
+class TestSecrets:
+    def test_secrets_are_those_that_are_given(self):
+        @task
+        def length(text: str) -> int:
+            return len(text)
+
+        flow = Flow("secret").then(length, config={"text": "{{ secret.key }}"}).build()
+
+        assert run_flow(flow, secrets={"key": "0123456789"}, timeout=TIMEOUT) == 10
+
+
+async def keys_of(client: AsyncClient, store: Store, namespace: str) -> list[str]:
+    """The keys that a failing run with a bit of everything had, in their order."""
+    seen: list[str] = []
+
+    @task
+    async def note(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
+        seen.append(ctx.idempotency_key)
+        return value
+
+    @task
+    async def is_second(value: Any, ctx: AsyncContext = CONTEXT) -> bool:
+        seen.append(ctx.idempotency_key)
+        return ctx.iteration == 2
+
+    @task
+    async def refuse(value: Any) -> None:
+        raise ValueError("no")
+
+    flow = (
+        Flow("keys")
+        .then(note, name="first", undo=note)
+        .map(note, name="each", concurrency=1)
+        .loop(note, name="again", until=is_second)
+        .then(refuse)
+        .build()
+    )
+    async with worker_at(store, [flow], namespace):
+        run = await client.submit(flow, [7, 8], id="order-3", on_conflict="replace")
+        with pytest.raises(RunFailed):
+            await run.result(timeout=20)
+    return seen
+
+
+class TestIdempotencyKeys:
+    """What idempotency keys are made of, as the documentation tells it."""
+
+    async def test_are_made_of_run_node_iteration_and_item(self, client, store):
+        keys = await keys_of(client, store, "default")
+
+        assert keys == [
+            "order-3:first:0",
+            "order-3:each:0[0]",
+            "order-3:each:0[1]",
+            "order-3:again:1",
+            "order-3:again:1~check",
+            "order-3:again:2",
+            "order-3:again:2~check",
+            "order-3:first:0~undo",
+        ]
+
+    async def test_are_those_of_a_run_of_the_same_id(self, client, store):
+        keys = await keys_of(client, store, "default")
+        replacing = await keys_of(client, store, "default")
+        async with AsyncClient(store, namespace="other") as other:
+            elsewhere = await keys_of(other, store, "other")
+
+        assert keys == replacing == elsewhere
