@@ -1,4 +1,4 @@
-"""Behaviour 14: PostgreSQL restarted or cut off under load loses nothing and doubles nothing."""
+"""PostgreSQL restarted or cut off under load loses nothing and doubles nothing."""
 
 from __future__ import annotations
 

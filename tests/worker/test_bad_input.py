@@ -1,4 +1,4 @@
-"""Behaviour 20: what a worker cannot use is refused by name before it starts."""
+"""What a worker cannot use is refused by name before it starts."""
 
 from __future__ import annotations
 

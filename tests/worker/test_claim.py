@@ -1,213 +1,144 @@
-"""Behaviour 2: each job is claimed once, the most urgent first, by a worker that can run it."""
+"""Which jobs a worker claims, in which order, and in which namespace; and who may write."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
-from perdure import AsyncClient, Status, task
+import pytest
+
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    AsyncJobQueue,
+    ClaimLost,
+    Concurrency,
+    Context,
+    IllegalTransition,
+    InvalidInput,
+    JobDisabled,
+    JobFailed,
+    NoResult,
+    Permanent,
+    Status,
+    Worker,
+    task,
+)
 from perdure.clock import new_id
-from perdure.model.ids import JobId
-from perdure.model.job import NewJob
+from perdure.model.failure import Failure
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.job import Claimed, NewJob
+from perdure.model.outcome import Retried, Settlement
 from perdure.model.partition import Partition
-from perdure.store.contract import POLL_PARTITIONS_MAX
-from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
-from tests.worker.harness import Gate
+from perdure.model.payload import PlainCodec
+from perdure.store.contract import POLL_PARTITIONS_MAX, ClaimRequest, PartitionClaim, Store
+from perdure.tasks.node_type import TaskRegistry
+from perdure.worker.attempt import Attempt
+from perdure.worker.code import FlowCode, TaskCode
+from perdure.worker.events import (
+    AttemptCompleted,
+    AttemptLost,
+    AttemptRequeued,
+    AttemptStarted,
+    WorkerEvents,
+)
+from perdure.worker.runner import JobRunner
+from perdure.worker.secrets import Secrets
+from tests.worker.harness import WAIT_SECONDS, Gate, soon
 
 
-async def test_claim_hands_each_of_many_jobs_to_one_of_several_workers(client, start_worker):
-    bodies: Counter[int] = Counter()
+class TestStates:
+    """A job passes through its states in the order that the table allows."""
 
-    @task
-    async def count(number: int) -> int:
-        bodies[number] += 1
-        await asyncio.sleep(0)
-        return number
+    async def test_states_of_a_job_from_enqueueing_to_completion(self, client, start_worker):
+        gate = Gate()
 
-    workers = [await start_worker(count, concurrency=5) for _ in range(3)]
-    jobs = await client.enqueue_many(count, range(300))
-    results = await client.jobs.results(jobs, timeout=20)
-
-    assert results == list(range(300))
-    assert set(bodies.values()) == {1}
-    assert sum(worker.worker.stats().started for worker in workers) == 300
-
-
-async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(client, start_worker):
-    order: list[str] = []
-
-    @task
-    async def note(name: str) -> None:
-        order.append(name)
-
-    await client.enqueue(note.options(priority=5), "low")
-    await client.enqueue(note, "middle")
-    await client.enqueue(note.options(priority=1), "first high")
-    last = await client.enqueue(note.options(priority=1), "second high")
-    worker = await start_worker(note, concurrency=1)
-    await worker.told(AttemptCompleted, count=4)
-
-    assert order == ["first high", "second high", "middle", "low"]
-    assert await last.status() is Status.COMPLETED
-
-
-async def test_claim_lets_a_job_grow_more_urgent_while_it_waits(client, store_url, start_worker):
-    order: list[str] = []
-
-    @task
-    async def note(name: str) -> None:
-        order.append(name)
-
-    async with AsyncClient(store_url, aging="1ms") as hasty:
-        await hasty.enqueue(note.options(priority=5), "waited long")
-        await asyncio.sleep(0.02)  # time itself is what is tested
-        await hasty.enqueue(note.options(priority=1), "more urgent")
-    worker = await start_worker(note, concurrency=1)
-    await worker.told(AttemptCompleted, count=2)
-
-    assert order == ["waited long", "more urgent"]
-
-
-async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(client, start_worker):
-    @task
-    async def ours() -> None:
-        pass
-
-    @task
-    async def theirs() -> None:
-        pass
-
-    refused = [
-        await client.enqueue(theirs),
-        await client.enqueue(ours.options(queue="other")),
-        await client.enqueue(ours.options(tags=["gpu", "big"])),
-    ]
-    accepted = [
-        await client.enqueue(ours),
-        await client.enqueue(ours.options(tags=["gpu"])),
-        await client.enqueue(ours.options(tags=["gpu", "eu"])),
-    ]
-    worker = await start_worker(ours, queues=["default"], tags=["gpu", "eu"])
-    await client.jobs.results(accepted, timeout=10)
-
-    assert [await job.status() for job in refused] == [Status.WAITING] * 3
-    assert len(worker.all(AttemptStarted)) == 3
-
-
-async def test_claim_of_a_worker_without_tags_takes_any_tags(client, start_worker):
-    @task(tags=["gpu"])
-    async def embed() -> str:
-        return "done"
-
-    await start_worker(embed)
-
-    assert await (await client.enqueue(embed)).result(10) == "done"
-    assert await (await client.enqueue(embed.options(tags=["tpu"]))).result(10) == "done"
-
-
-async def test_claim_is_not_starved_by_jobs_that_the_worker_cannot_run(client, store, start_worker):
-    @task(name="zebra")
-    async def known() -> str:
-        return "ran"
-
-    partitions = [
-        Partition(queue="default", task=f"unknown-{i:05}") for i in range(POLL_PARTITIONS_MAX + 50)
-    ]
-    await store.jobs.insert([foreign_job(partition) for partition in partitions])
-    job = await client.enqueue(known)
-    await start_worker(known, poll="1m")
-
-    assert await job.result(10) == "ran"
-
-
-async def test_claim_asks_all_partitions_however_many_there_are(client, start_worker):
-    gates = [Gate() for _ in range(2)]
-
-    @task(tags=["none"])
-    async def count(place: int) -> int:
-        await gates[place].pass_through()
-        return place
-
-    blocked = [
-        await client.enqueue_many(count.options(tags=[f"tag-{number:04}"], queue="paused"), [0])
-        for number in range(250)
-    ]
-    await client.queues.pause("paused")
-    last = await client.enqueue(count.options(tags=["zzz"], queue="running"), 1)
-    gates[0].open()
-    gates[1].open()
-    worker = await start_worker(count, queues=["paused", "running"], poll="1m", concurrency=300)
-
-    assert await last.result(10) == 1
-    assert worker.worker.stats().started == 1
-    await client.queues.resume("paused")
-    await client.jobs.results([job for jobs in blocked for job in jobs], timeout=10)
-
-
-async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(client, start_worker):
-    @task(queue="mail")
-    async def send() -> str:
-        return "sent"
-
-    @task(queue="bulk")
-    async def load() -> str:
-        return "loaded"
-
-    worker = await start_worker(send, load, poll="1m")
-    await client.queues.pause("mail", by="ann")
-    held = await client.enqueue(send)
-    assert await (await client.enqueue(load)).result(10) == "loaded"
-    assert await held.status() is Status.WAITING
-    assert [job.task for job in worker.all(AttemptStarted)] == ["load"]
-    await client.queues.resume("mail")
-
-    assert await held.result(10) == "sent"
-
-
-async def test_claim_lets_what_runs_go_on_when_its_queue_is_paused(client, start_worker):
-    gate = Gate()
-
-    @task
-    async def wait() -> str:
-        await gate.pass_through()
-        return "done"
-
-    await start_worker(wait)
-    job = await client.enqueue(wait)
-    await gate.reached()
-    await client.queues.pause("default")
-    gate.open()
-
-    assert await job.result(10) == "done"
-
-
-async def test_claim_ahead_gives_back_what_finds_no_slot(client, start_worker):
-    """Fast jobs make a worker claim ahead; slow ones among them must not hold up the rest."""
-    gate = Gate()
-
-    @task
-    async def work(found_type: str) -> str:
-        if found_type == "slow":
+        @task
+        async def wait() -> None:
             await gate.pass_through()
-        return found_type
 
-    await client.queues.pause("default")
-    fast = await client.enqueue_many(work.options(priority=1), ["fast"] * 400)
-    slow = await client.enqueue_many(work.options(priority=2), ["slow"] * 2)
-    rest = await client.enqueue_many(work.options(priority=3), ["rest"] * 10)
-    busy = await start_worker(work, concurrency=2)
-    await client.queues.resume("default")
-    await gate.reached(2)
-    other = await start_worker(work, concurrency=2)
-    await client.jobs.results([*fast, *rest], timeout=10)
+        job = await client.enqueue(wait.options(delay="100ms"))
+        states = [await job.status()]
+        await start_worker(wait)
+        await gate.reached()
+        states.append(await job.status())
+        gate.open()
+        await job.result(10)
+        record = await job.record()
 
-    assert other.worker.stats().completed >= 10
-    records = [await client.jobs.get(job.id) for job in rest]
-    assert {record.attempt for record in records} == {1}
-    assert busy.worker.stats().requeued == len(busy.all(AttemptRequeued))
-    gate.open()
-    await client.jobs.results(slow, timeout=10)
+        assert states == [Status.SCHEDULED, Status.ACTIVE]
+        assert record.status is Status.COMPLETED
+        assert (record.attempt, record.failures, record.crashes) == (1, 0, 0)
+        assert record.started_at is not None
+        assert record.finished_at is not None
+        assert record.created_at <= record.ready_at <= record.started_at <= record.finished_at
+        assert record.lease_until is None
+
+    async def test_states_are_watched_as_they_change(self, client, start_worker):
+        gate = Gate()
+
+        @task
+        async def wait() -> None:
+            await gate.pass_through()
+
+        job = await client.enqueue(wait)
+        seen: list[Status] = []
+
+        async def watch() -> None:
+            async for update in job.watch():
+                seen.append(update.status)
+                if update.status is Status.ACTIVE:
+                    gate.open()
+
+        watching = asyncio.create_task(watch())
+        await start_worker(wait)
+        await asyncio.wait_for(watching, 10)
+
+        assert seen[-2:] == [Status.ACTIVE, Status.COMPLETED]
+
+    async def test_states_a_disabled_job_does_not_run_until_it_is_enabled(
+        self, client, start_worker
+    ):
+        @task
+        async def run() -> str:
+            return "ran"
+
+        disabled = await client.enqueue(run)
+        await client.jobs.disable(disabled.id)
+        worker = await start_worker(run)
+        assert await (await client.enqueue(run)).result(10) == "ran"
+        with pytest.raises(JobDisabled):
+            await disabled.result(10)
+        assert len(worker.all(AttemptStarted)) == 1
+        await client.jobs.enable(disabled.id)
+
+        assert await disabled.result(10) == "ran"
+
+    async def test_states_a_failed_job_is_started_anew_by_an_explicit_retry_only(
+        self, client, start_worker
+    ):
+        answers = iter([Permanent("not yet"), None])
+
+        @task
+        async def once() -> str:
+            if (error := next(answers)) is not None:
+                raise error
+            return "at last"
+
+        await start_worker(once)
+        job = await client.enqueue(once)
+        with pytest.raises(JobFailed):
+            await job.result(10)
+        with pytest.raises(IllegalTransition):
+            await client.jobs.enable(job.id)
+        await client.jobs.retry(job.id)
+
+        assert await job.result(10) == "at last"
+        assert (await job.record()).attempt == 2
+        with pytest.raises(IllegalTransition):
+            await client.jobs.retry(job.id)
 
 
 def foreign_job(partition: Partition) -> NewJob:
@@ -220,3 +151,579 @@ def foreign_job(partition: Partition) -> NewJob:
         input=b"[[],{}]",
         input_hash=1,
     )
+
+
+class TestClaim:
+    """Each job is claimed once, the most urgent first, by a worker that can run it."""
+
+    async def test_claim_hands_each_of_many_jobs_to_one_of_several_workers(
+        self, client, start_worker
+    ):
+        bodies: Counter[int] = Counter()
+
+        @task
+        async def count(number: int) -> int:
+            bodies[number] += 1
+            await asyncio.sleep(0)
+            return number
+
+        workers = [await start_worker(count, concurrency=5) for _ in range(3)]
+        jobs = await client.enqueue_many(count, range(300))
+        results = await client.jobs.results(jobs, timeout=20)
+
+        assert results == list(range(300))
+        assert set(bodies.values()) == {1}
+        assert sum(worker.worker.stats().started for worker in workers) == 300
+
+    async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(
+        self, client, start_worker
+    ):
+        order: list[str] = []
+
+        @task
+        async def note(name: str) -> None:
+            order.append(name)
+
+        await client.enqueue(note.options(priority=5), "low")
+        await client.enqueue(note, "middle")
+        await client.enqueue(note.options(priority=1), "first high")
+        last = await client.enqueue(note.options(priority=1), "second high")
+        worker = await start_worker(note, concurrency=1)
+        await worker.told(AttemptCompleted, count=4)
+
+        assert order == ["first high", "second high", "middle", "low"]
+        assert await last.status() is Status.COMPLETED
+
+    async def test_claim_lets_a_job_grow_more_urgent_while_it_waits(
+        self, client, store_url, start_worker
+    ):
+        order: list[str] = []
+
+        @task
+        async def note(name: str) -> None:
+            order.append(name)
+
+        async with AsyncClient(store_url, aging="1ms") as hasty:
+            await hasty.enqueue(note.options(priority=5), "waited long")
+            await asyncio.sleep(0.02)  # time itself is what is tested
+            await hasty.enqueue(note.options(priority=1), "more urgent")
+        worker = await start_worker(note, concurrency=1)
+        await worker.told(AttemptCompleted, count=2)
+
+        assert order == ["waited long", "more urgent"]
+
+    async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(self, client, start_worker):
+        @task
+        async def ours() -> None:
+            pass
+
+        @task
+        async def theirs() -> None:
+            pass
+
+        refused = [
+            await client.enqueue(theirs),
+            await client.enqueue(ours.options(queue="other")),
+            await client.enqueue(ours.options(tags=["gpu", "big"])),
+        ]
+        accepted = [
+            await client.enqueue(ours),
+            await client.enqueue(ours.options(tags=["gpu"])),
+            await client.enqueue(ours.options(tags=["gpu", "eu"])),
+        ]
+        worker = await start_worker(ours, queues=["default"], tags=["gpu", "eu"])
+        await client.jobs.results(accepted, timeout=10)
+
+        assert [await job.status() for job in refused] == [Status.WAITING] * 3
+        assert len(worker.all(AttemptStarted)) == 3
+
+    async def test_claim_of_a_worker_without_tags_takes_any_tags(self, client, start_worker):
+        @task(tags=["gpu"])
+        async def embed() -> str:
+            return "done"
+
+        await start_worker(embed)
+
+        assert await (await client.enqueue(embed)).result(10) == "done"
+        assert await (await client.enqueue(embed.options(tags=["tpu"]))).result(10) == "done"
+
+    async def test_claim_is_not_starved_by_jobs_that_the_worker_cannot_run(
+        self, client, store, start_worker
+    ):
+        @task(name="zebra")
+        async def known() -> str:
+            return "ran"
+
+        partitions = [
+            Partition(queue="default", task=f"unknown-{i:05}")
+            for i in range(POLL_PARTITIONS_MAX + 50)
+        ]
+        await store.jobs.insert([foreign_job(partition) for partition in partitions])
+        job = await client.enqueue(known)
+        await start_worker(known, poll="1m")
+
+        assert await job.result(10) == "ran"
+
+    async def test_claim_asks_all_partitions_however_many_there_are(self, client, start_worker):
+        gates = [Gate() for _ in range(2)]
+
+        @task(tags=["none"])
+        async def count(place: int) -> int:
+            await gates[place].pass_through()
+            return place
+
+        blocked = [
+            await client.enqueue_many(count.options(tags=[f"tag-{number:04}"], queue="paused"), [0])
+            for number in range(250)
+        ]
+        await client.queues.pause("paused")
+        last = await client.enqueue(count.options(tags=["zzz"], queue="running"), 1)
+        gates[0].open()
+        gates[1].open()
+        worker = await start_worker(count, queues=["paused", "running"], poll="1m", concurrency=300)
+
+        assert await last.result(10) == 1
+        assert worker.worker.stats().started == 1
+        await client.queues.resume("paused")
+        await client.jobs.results([job for jobs in blocked for job in jobs], timeout=10)
+
+    async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(
+        self, client, start_worker
+    ):
+        @task(queue="mail")
+        async def send() -> str:
+            return "sent"
+
+        @task(queue="bulk")
+        async def load() -> str:
+            return "loaded"
+
+        worker = await start_worker(send, load, poll="1m")
+        await client.queues.pause("mail", by="ann")
+        held = await client.enqueue(send)
+        assert await (await client.enqueue(load)).result(10) == "loaded"
+        assert await held.status() is Status.WAITING
+        assert [job.task for job in worker.all(AttemptStarted)] == ["load"]
+        await client.queues.resume("mail")
+
+        assert await held.result(10) == "sent"
+
+    async def test_claim_lets_what_runs_go_on_when_its_queue_is_paused(self, client, start_worker):
+        gate = Gate()
+
+        @task
+        async def wait() -> str:
+            await gate.pass_through()
+            return "done"
+
+        await start_worker(wait)
+        job = await client.enqueue(wait)
+        await gate.reached()
+        await client.queues.pause("default")
+        gate.open()
+
+        assert await job.result(10) == "done"
+
+    async def test_claim_ahead_gives_back_what_finds_no_slot(self, client, start_worker):
+        """Fast jobs make a worker claim ahead; slow ones among them must not hold up the rest."""
+        gate = Gate()
+
+        @task
+        async def work(found_type: str) -> str:
+            if found_type == "slow":
+                await gate.pass_through()
+            return found_type
+
+        await client.queues.pause("default")
+        fast = await client.enqueue_many(work.options(priority=1), ["fast"] * 400)
+        slow = await client.enqueue_many(work.options(priority=2), ["slow"] * 2)
+        rest = await client.enqueue_many(work.options(priority=3), ["rest"] * 10)
+        busy = await start_worker(work, concurrency=2)
+        await client.queues.resume("default")
+        await gate.reached(2)
+        other = await start_worker(work, concurrency=2)
+        await client.jobs.results([*fast, *rest], timeout=10)
+
+        assert other.worker.stats().completed >= 10
+        records = [await client.jobs.get(job.id) for job in rest]
+        assert {record.attempt for record in records} == {1}
+        assert busy.worker.stats().requeued == len(busy.all(AttemptRequeued))
+        gate.open()
+        await client.jobs.results(slow, timeout=10)
+
+
+WORKER = WorkerId("worker")
+
+
+async def is_over(attempt: Attempt) -> None:
+    """Turn by turn of the loop: between two timers there is one."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not attempt.is_over:  # noqa: ASYNC110 (nobody would set an event)
+            await asyncio.sleep(0)
+
+
+async def claimed_one(store: Store, task: str) -> Claimed:
+    partition = Partition(queue="default", task=task)
+    claimed = await store.jobs.claim(
+        ClaimRequest(
+            namespace="default",
+            worker=WORKER,
+            partitions=[PartitionClaim(partition=partition.text, queue="default")],
+            limit=1,
+            lease=timedelta(minutes=1),
+        )
+    )
+    assert len(claimed.jobs) == 1
+    return claimed
+
+
+class TestPrefetch:
+    """Prefetched jobs wait for a slot for a moment, each from its own claim on."""
+
+    async def test_what_was_claimed_since_is_not_requeued_with_what_waited_too_long(
+        self, client, store
+    ):
+        gate = Gate()
+
+        @task
+        async def wait() -> None:
+            await gate.pass_through()
+
+        settings = Worker(store, tasks=[wait], concurrency=1).settings
+        code = TaskCode(TaskRegistry([wait]), FlowCode([]), Secrets(None))
+        runner = JobRunner(store, code, settings, WORKER, PlainCodec(), WorkerEvents(WORKER))
+        for _ in range(3):
+            await client.enqueue(wait)
+        claims = [await claimed_one(store, wait.name) for _ in range(3)]
+        for claimed in claims:
+            runner.take(claimed, is_fresh=True)
+        _running, early, late = list(runner.claimed.values())
+
+        await is_over(early)
+        is_late_too = late.is_over
+        await is_over(late)  # which has a timer of its own
+        gate.open()
+        runner.stop()
+        await runner.is_idle.wait()
+        await runner.commits.flush()
+        runner.close()
+        counts = [await client.jobs.count(status=status) for status in ("waiting", "completed")]
+        assert counts == [2, 1]
+        assert not is_late_too
+
+
+class TestFencing:
+    """A holder whose claim was taken away changes nothing, and is told to stop."""
+
+    async def test_fencing_a_disabled_active_job_is_taken_from_its_holder(
+        self, client, start_worker
+    ):
+        gate = Gate()
+        ended: list[str] = []
+
+        @task
+        async def wait() -> str:
+            try:
+                await gate.pass_through()
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                return "as if nothing had happened"
+            return "done"
+
+        worker = await start_worker(wait)
+        job = await client.enqueue(wait)
+        await gate.reached()
+        await client.jobs.disable(job.id)
+        taken = await job.record()
+        await worker.told(AttemptLost, job.id)
+
+        assert ended == ["cancelled"]
+        assert worker.worker.stats().claims_lost == 1
+        assert worker.worker.stats().running == 0
+        after = await job.record()
+        assert after == taken
+        assert (after.status, after.output) == (Status.DISABLED, None)
+
+    async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(
+        self, client, start_worker
+    ):
+        gate = Gate()
+        reasons: list[str | None] = []
+
+        @task
+        def wait(ctx: Context = CONTEXT) -> str:
+            gate.pass_in_thread()
+            reasons.append(ctx.abort_signal.reason)
+            gate.leave()
+            return "late"
+
+        @task
+        async def other() -> None:
+            pass
+
+        worker = await start_worker(wait, other)
+        job = await client.enqueue(wait)
+        await gate.reached()
+        await client.jobs.disable(job.id)
+        await worker.told(AttemptLost, job.id)
+        gate.open()
+        await gate.left()
+        await (await client.enqueue(other)).result(10)
+
+        assert reasons == ["the claim was lost"]
+        assert await job.status() is Status.DISABLED
+        assert worker.all(AttemptCompleted, job.id) == []
+
+    async def test_fencing_a_job_that_came_back_to_the_same_worker_runs_once_at_a_time(
+        self, client, start_worker
+    ):
+        gates = [Gate(), Gate()]
+        contexts: list[AsyncContext] = []
+
+        @task
+        async def wait(ctx: AsyncContext = CONTEXT) -> str:
+            contexts.append(ctx)
+            number = len(contexts)
+            await gates[number - 1].pass_through()
+            return f"body {number}"
+
+        worker = await start_worker(wait, concurrency=2)
+        job = await client.enqueue(wait)
+        await gates[0].reached()
+        await client.jobs.disable(job.id)
+        await client.jobs.enable(job.id)
+        await worker.told(AttemptStarted, job.id, count=2)
+        await soon(contexts[0].abort_signal.wait_async())
+        await worker.told(AttemptLost, job.id)
+        for gate in gates:
+            gate.open()
+
+        assert await job.result(10) == "body 2"
+        await worker.told(AttemptCompleted, job.id)
+        assert (await job.record()).epoch > 1
+
+    async def test_fencing_a_replaced_active_job_ends_cancelled(self, client, start_worker):
+        gate = Gate()
+
+        @task
+        async def wait(name: str) -> str:
+            if name == "old":
+                await gate.pass_through()
+            return name
+
+        worker = await start_worker(wait)
+        old = await client.enqueue(wait.options(fingerprint="one"), "old")
+        await gate.reached()
+        new = await client.enqueue(wait.options(fingerprint="one", on_conflict="replace"), "new")
+        await worker.told(AttemptLost, old.id)
+
+        assert await new.result(10) == "new"
+        assert await old.status() is Status.CANCELLED
+
+
+class TestDedup:
+    """A fingerprint is taken while its job lives, and results are found by their input."""
+
+    async def test_dedup_returns_the_job_that_runs_and_starts_another_once_it_is_done(
+        self, client, start_worker
+    ):
+        gate = Gate()
+
+        @task
+        async def work() -> str:
+            await gate.pass_through()
+            return "done"
+
+        await start_worker(work)
+        first = await client.enqueue(work.options(fingerprint="one"))
+        await gate.reached()
+        same = await client.enqueue(work.options(fingerprint="one"))
+        gate.open()
+        await first.result(10)
+        another = await client.enqueue(work.options(fingerprint="one"))
+
+        assert (same.id, same.is_new) == (first.id, False)
+        assert another.id != first.id
+        assert await another.result(10) == "done"
+
+    async def test_dedup_finds_the_result_of_the_same_input(self, client, start_worker):
+        @task
+        async def double(number: int) -> int:
+            return 2 * number
+
+        await start_worker(double)
+        with pytest.raises(NoResult):
+            await client.jobs.find_result(double, [4])
+        await (await client.enqueue(double, 4)).result(10)
+
+        assert await client.jobs.find_result(double, [4]) == 8
+        assert await client.jobs.find_result(double, [], {"number": 4}) == 8
+        with pytest.raises(NoResult):
+            await client.jobs.find_result(double, [5])
+
+
+class TestNamespaces:
+    """A worker sees and touches only its own namespace."""
+
+    async def test_namespaces_keep_their_jobs_to_their_own_workers(self, store_url, start_worker):
+        @task
+        async def work(name: str) -> str:
+            return name
+
+        async with (
+            AsyncClient(store_url, namespace="team-a") as team_a,
+            AsyncClient(store_url, namespace="team-b") as team_b,
+        ):
+            worker = await start_worker(work, namespace="team-a")
+            theirs = await team_b.enqueue(work, "theirs")
+            ours = await team_a.enqueue(work, "ours")
+
+            assert await ours.result(10) == "ours"
+            assert await theirs.status() is Status.WAITING
+            assert [event.job_id for event in worker.all(AttemptStarted)] == [ours.id]
+            assert list(await team_b.workers.list()) == []
+            assert [each.info.namespace for each in await team_a.workers.list()] == ["team-a"]
+
+    async def test_namespaces_pause_and_limit_their_own_queues(self, store_url, start_worker):
+        gate = Gate()
+
+        @task(limits=[Concurrency(1, key="api")])
+        async def work(name: str) -> str:
+            if name == "held":
+                await gate.pass_through()
+            return name
+
+        async with (
+            AsyncClient(store_url, namespace="team-a") as team_a,
+            AsyncClient(store_url, namespace="team-b") as team_b,
+        ):
+            for name in ("team-a", "team-b"):
+                await start_worker(work, namespace=name)
+            held = await team_a.enqueue(work, "held")
+            await gate.reached()
+            await team_a.queues.pause("default")
+
+            assert await (await team_b.enqueue(work, "free")).result(10) == "free"
+            gate.open()
+            assert await held.result(10) == "held"
+
+    async def test_namespaces_are_all_watched_by_an_operator(self, store_url, start_worker):
+        gate = Gate()
+
+        @task
+        async def work() -> None:
+            await gate.pass_through()
+
+        async with (
+            AsyncClient(store_url, namespace="team-a") as team_a,
+            AsyncClient(store_url, namespace="*") as operator,
+        ):
+            worker = await start_worker(work, namespace="team-a", abort_grace=0)
+            job = await team_a.enqueue(work)
+            await gate.reached()
+            [listed] = await operator.workers.list()
+            await operator.jobs.cancel(job.id)
+            async with asyncio.timeout(10):
+                final = [update.status async for update in operator.jobs.handle(job.id).watch()][-1]
+
+        assert listed.info.id == worker.id
+        assert final is Status.CANCELLED
+
+    async def test_namespaces_are_not_disturbed_by_far_times_in_another(
+        self, store_url, store, start_worker
+    ):
+        far = datetime.max.replace(tzinfo=UTC)
+
+        @task
+        async def work(number: int) -> int:
+            return number
+
+        async with (
+            AsyncClient(store_url, namespace="team-a") as team_a,
+            AsyncClient(store_url, namespace="team-b") as team_b,
+        ):
+            with pytest.raises(InvalidInput):
+                await team_a.enqueue(work.options(run_at=far), 0)
+            with pytest.raises(InvalidInput):
+                await team_a.enqueue(work.options(deadline=far), 0)
+            job = await team_a.enqueue(work, 0)
+            partition = Partition(queue="default", task=work.name)
+            claimed = await store.jobs.claim(
+                ClaimRequest(
+                    namespace="team-a",
+                    worker=WorkerId("odd"),
+                    partitions=[PartitionClaim(partition=partition.text, queue=partition.queue)],
+                    limit=1,
+                    lease=timedelta(days=9_999_999),
+                )
+            )
+            retried = Retried(failure=Failure(type="Odd", message="far"), until=far)
+            await store.jobs.settle([Settlement(claim=claimed.jobs[0].claim, outcome=retried)])
+            await start_worker(work, namespace="team-b")
+
+            assert await (await team_b.enqueue(work, 1)).result(10) == 1
+            assert await (await team_b.enqueue(work.options(delay="50ms"), 2)).result(10) == 2
+            assert await job.status() is Status.SCHEDULED
+
+
+class TestQueue:
+    """The narrow queue and workers share jobs, under the same fence."""
+
+    async def test_queue_as_such_holds_a_job_that_no_worker_then_takes(
+        self, client, store_url, start_worker
+    ):
+        @task
+        async def work(name: str) -> str:
+            return name
+
+        async with AsyncJobQueue(store_url) as queue:
+            job = await client.enqueue(work, "by hand")
+            held = await queue.dequeue("somebody")
+            assert held is not None
+            worker = await start_worker(work)
+            assert await (await client.enqueue(work, "by worker")).result(10) == "by worker"
+            await queue.ack(held, "done by hand")
+
+        assert await job.result(10) == "done by hand"
+        assert len(worker.all(AttemptStarted)) == 1
+
+    async def test_queue_as_such_gives_a_job_that_failed_to_a_worker(
+        self, client, store_url, start_worker
+    ):
+        @task
+        async def work(name: str) -> str:
+            return name
+
+        async with AsyncJobQueue(store_url) as queue:
+            job = await client.enqueue(work.options(max_attempts=3, retries=0), "ours")
+            held = await queue.dequeue("somebody")
+            assert held is not None
+            await queue.release(held)
+            assert await job.status() is Status.PAUSED
+            await queue.resume(job.id)
+            worker = await start_worker(work)
+            await worker.told(AttemptCompleted, job.id)
+
+            with pytest.raises(ClaimLost):
+                await queue.ack(held, "too late")
+        assert await job.result(10) == "ours"
+        assert (await job.record()).attempt == 1
+
+    async def test_queue_as_such_takes_nothing_that_a_worker_holds(
+        self, client, store_url, start_worker
+    ):
+        gate = Gate()
+
+        @task
+        async def work() -> str:
+            await gate.pass_through()
+            return "done"
+
+        await start_worker(work)
+        job = await client.enqueue(work)
+        await gate.reached()
+        async with AsyncJobQueue(store_url) as queue:
+            assert await queue.dequeue("somebody") is None
+        gate.open()
+
+        assert await job.result(10) == "done"

@@ -1,180 +1,60 @@
-"""Behaviour 4: a live worker keeps its leases, a dead one's jobs are taken over within seconds."""
+"""A live worker keeps its leases; a dead one's jobs are taken over; maintenance goes on."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from perdure import CONTEXT, AsyncClient, AsyncContext, JobDead, Status, StoreError, Worker, task
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    JobCancelled,
+    JobDead,
+    JobFailed,
+    JobNotFound,
+    Permanent,
+    Retry,
+    Status,
+    StoreError,
+    Worker,
+    task,
+)
+from perdure.clock import ManualClock
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claim, Claimed
 from perdure.model.partition import Partition
-from perdure.model.worker import Renewal
+from perdure.model.worker import Renewal, WorkerInfo
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.store.lifecycle import Transition
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.store import MemoryStore
+from perdure.store.opening import store_at
+from perdure.tasks.node_type import TaskRegistry
+from perdure.testing.wrapped_store import wrap_store
 from perdure.worker import lease_renewal
-from perdure.worker.events import AttemptLost, AttemptRequeued, AttemptStarted
-from tests.worker.harness import Gate
-
-
-async def test_leases_survive_a_body_that_blocks_the_event_loop(client, store_url, start_worker):
-    bodies: list[int] = []
-
-    @task
-    async def block(ctx: AsyncContext = CONTEXT) -> str:
-        bodies.append(ctx.attempt)
-        time.sleep(2.5)  # what is tested: nothing else on this worker's event loop moves
-        return "done"
-
-    @task
-    async def other() -> None:
-        pass
-
-    handle = Worker(store_url, tasks=[block], lease="1s", poll="200ms").start()
-    rival = await start_worker(other, lease="1s", poll="200ms")
-    job = await client.enqueue(block)
-    result = await job.result(15)
-    handle.shutdown()
-    assert await asyncio.to_thread(handle.join, 10)
-
-    assert result == "done"
-    assert bodies == [1]
-    record = await job.record()
-    assert (record.attempt, record.crashes, record.epoch) == (1, 0, 1)
-    assert handle.stats().claims_lost == 0
-    assert rival.worker.stats().started == 0
-
-
-async def test_leases_survive_a_sync_body_that_blocks(client, start_worker):
-    woken = threading.Event()
-
-    @task
-    def block() -> str:
-        woken.wait(2)
-        return "done"
-
-    @task
-    async def other() -> None:
-        pass
-
-    await start_worker(block, lease="600ms", poll="200ms")
-    await start_worker(other, lease="600ms", poll="200ms")
-    job = await client.enqueue(block)
-
-    assert await job.result(15) == "done"
-    record = await job.record()
-    assert (record.attempt, record.crashes) == (1, 0)
-
-
-async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(client, store, start_worker):
-    @task
-    async def work(ctx: AsyncContext = CONTEXT) -> int:
-        return ctx.attempt
-
-    job = await client.enqueue(work.options(max_attempts=1))
-    await claim_and_die(store, job.id)
-    await start_worker(work)
-    began = time.monotonic()
-    attempt = await job.result(10)
-
-    assert attempt == 2
-    assert time.monotonic() - began < 4
-    record = await job.record()
-    assert (record.crashes, record.failures, record.status) == (1, 0, Status.COMPLETED)
-    [death] = await job.attempts()
-    assert death.failure.type == "perdure.errors.WorkerCrashed"
-    assert death.worker == "dead-worker"
-
-
-async def test_leases_lost_too_often_make_a_job_a_poison_pill(client, store, start_worker):
-    @task
-    async def deadly() -> None:
-        pass
-
-    @task
-    async def other() -> None:
-        pass
-
-    await start_worker(other, max_crashes=2, poll="100ms")
-    job = await client.enqueue(deadly)
-    await claim_and_die(store, job.id)
-    async for update in job.watch():
-        if update.status is Status.WAITING:
-            break
-    await claim_and_die(store, job.id)
-
-    with pytest.raises(JobDead, match="WorkerCrashed"):
-        await job.result(10)
-    assert (await job.record()).crashes == 2
-    assert len(await job.attempts()) == 2
-
-
-async def test_leases_of_an_aborting_job_end_with_it_cancelled(client, store, start_worker):
-    @task
-    async def work() -> None:
-        pass
-
-    job = await client.enqueue(work)
-    await claim_and_die(store, job.id)
-    assert (await job.cancel()).after is Status.ABORTING
-    await start_worker(work, poll="100ms")
-    final = [update.status async for update in job.watch()][-1]
-
-    assert final is Status.CANCELLED
-
-
-async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(client, store, start_worker):
-    gate = Gate()
-
-    @task
-    async def wait(ctx: AsyncContext = CONTEXT) -> str:
-        if ctx.attempt == 1:
-            await gate.pass_through()
-        return f"attempt {ctx.attempt}"
-
-    # A lease this long is not renewed during the test, so it can be made to end under the holder.
-    holder = await start_worker(wait, lease="1h", id="holder")
-    job = await client.enqueue(wait)
-    await gate.reached()
-    held = await job.record()
-    [moved] = await store.admin.change_jobs(Transition.DISABLE, None, [job.id])
-    assert (moved.before, held.worker) == (Status.ACTIVE, "holder")
-    other = await start_worker(wait, id="other")
-    await client.queues.pause("default")
-    await client.jobs.enable(job.id)
-    lost = await holder.told(AttemptLost, job.id)
-    await holder.stop()
-    await client.queues.resume("default")
-
-    assert lost.attempt == 1
-    assert await job.result(10) == "attempt 2"
-    assert (await job.record()).worker == "other"
-    assert other.worker.stats().completed == 1
-
-
-async def test_leases_of_a_claim_that_was_answered_too_late_are_given_back(
-    memory_url, start_worker
-):
-    @task
-    async def work(ctx: AsyncContext = CONTEXT) -> int:
-        return ctx.attempt
-
-    slow = SlowToAnswer(memory_url)
-    async with AsyncClient(memory_url) as client:
-        job = await client.enqueue(work)
-        worker = await start_worker(work, store=slow, lease="300ms")
-        attempt = await job.result(10)
-
-    assert attempt == 1
-    assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
-    assert len(worker.all(AttemptStarted)) == 1
+from perdure.worker.claims import KnownPartitions
+from perdure.worker.code import FlowCode, TaskCode
+from perdure.worker.events import (
+    AttemptCompleted,
+    AttemptLost,
+    AttemptRequeued,
+    AttemptStarted,
+    WorkerEvents,
+)
+from perdure.worker.janitor import PRUNE_BATCHES, Janitor, leader_row
+from perdure.worker.poller import MAINTENANCE_SECONDS, OUTAGE_SECONDS, Poller
+from perdure.worker.secrets import Secrets
+from tests.conformance.builders import close_limit
+from tests.worker.conftest import StartWorker
+from tests.worker.harness import Gate, until
+from tests.worker.watched_store import StoreWatch
 
 
 class SlowToAnswer(MemoryStore):
@@ -197,28 +77,6 @@ class SlowJobs(MemoryJobs):
             self.has_been_slow = True
             await asyncio.sleep(1.2 * request.lease.total_seconds())
         return claimed
-
-
-async def test_leases_are_renewed_again_when_the_store_stays_silent(
-    memory_url, start_worker, monkeypatch
-):
-    monkeypatch.setattr(lease_renewal, "ANSWER_SECONDS_MIN", 0.5)
-    gate = Gate()
-
-    @task
-    async def hold_on() -> None:
-        await gate.pass_through()
-
-    silent = SilentAtFirst(memory_url)
-    async with AsyncClient(memory_url) as client:
-        job = await client.enqueue(hold_on)
-        await start_worker(hold_on, store=silent, lease="1500ms")
-        assert await asyncio.to_thread(SilentAtFirst.answered.wait, 10)
-        gate.open()
-        await job.result(10)
-        record = await job.record()
-
-    assert (record.epoch, record.crashes) == (1, 0)
 
 
 class SilentAtFirst(MemoryStore):
@@ -244,20 +102,6 @@ class SilentJobs(MemoryJobs):
         renewal = await super().renew(worker, claims, lease)
         SilentAtFirst.answered.set()
         return renewal
-
-
-async def test_leases_of_a_claim_that_got_no_answer_are_given_back(memory_url, start_worker):
-    @task
-    async def work(ctx: AsyncContext = CONTEXT) -> int:
-        return ctx.attempt
-
-    async with AsyncClient(memory_url) as client:
-        job = await client.enqueue(work)
-        await start_worker(work, store=LosesAnAnswer(memory_url), lease="1h", poll="200ms")
-        attempt = await job.result(10)
-        record = await job.record()
-
-    assert (attempt, record.crashes) == (1, 0)
 
 
 class LosesAnAnswer(MemoryStore):
@@ -297,3 +141,586 @@ async def claim_and_die(store: Store, job_id: str) -> None:
         )
     )
     assert [each.claim.id for each in claimed.jobs] == [job_id]
+
+
+class TestLeases:
+    """A live worker keeps its leases, a dead one's jobs are taken over within seconds."""
+
+    async def test_leases_survive_a_body_that_blocks_the_event_loop(
+        self, client, store_url, start_worker
+    ):
+        bodies: list[int] = []
+
+        @task
+        async def block(ctx: AsyncContext = CONTEXT) -> str:
+            bodies.append(ctx.attempt)
+            time.sleep(2.5)  # what is tested: nothing else on this worker's event loop moves
+            return "done"
+
+        @task
+        async def other() -> None:
+            pass
+
+        handle = Worker(store_url, tasks=[block], lease="1s", poll="200ms").start()
+        rival = await start_worker(other, lease="1s", poll="200ms")
+        job = await client.enqueue(block)
+        result = await job.result(15)
+        handle.shutdown()
+        assert await asyncio.to_thread(handle.join, 10)
+
+        assert result == "done"
+        assert bodies == [1]
+        record = await job.record()
+        assert (record.attempt, record.crashes, record.epoch) == (1, 0, 1)
+        assert handle.stats().claims_lost == 0
+        assert rival.worker.stats().started == 0
+
+    async def test_leases_survive_a_sync_body_that_blocks(self, client, start_worker):
+        woken = threading.Event()
+
+        @task
+        def block() -> str:
+            woken.wait(2)
+            return "done"
+
+        @task
+        async def other() -> None:
+            pass
+
+        await start_worker(block, lease="600ms", poll="200ms")
+        await start_worker(other, lease="600ms", poll="200ms")
+        job = await client.enqueue(block)
+
+        assert await job.result(15) == "done"
+        record = await job.record()
+        assert (record.attempt, record.crashes) == (1, 0)
+
+    async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(
+        self, client, store, start_worker
+    ):
+        @task
+        async def work(ctx: AsyncContext = CONTEXT) -> int:
+            return ctx.attempt
+
+        job = await client.enqueue(work.options(max_attempts=1))
+        await claim_and_die(store, job.id)
+        await start_worker(work)
+        began = time.monotonic()
+        attempt = await job.result(10)
+
+        assert attempt == 2
+        assert time.monotonic() - began < 4
+        record = await job.record()
+        assert (record.crashes, record.failures, record.status) == (1, 0, Status.COMPLETED)
+        [death] = await job.attempts()
+        assert death.failure.type == "perdure.errors.WorkerCrashed"
+        assert death.worker == "dead-worker"
+
+    async def test_leases_lost_too_often_make_a_job_a_poison_pill(
+        self, client, store, start_worker
+    ):
+        @task
+        async def deadly() -> None:
+            pass
+
+        @task
+        async def other() -> None:
+            pass
+
+        await start_worker(other, max_crashes=2, poll="100ms")
+        job = await client.enqueue(deadly)
+        await claim_and_die(store, job.id)
+        async for update in job.watch():
+            if update.status is Status.WAITING:
+                break
+        await claim_and_die(store, job.id)
+
+        with pytest.raises(JobDead, match="WorkerCrashed"):
+            await job.result(10)
+        assert (await job.record()).crashes == 2
+        assert len(await job.attempts()) == 2
+
+    async def test_leases_of_an_aborting_job_end_with_it_cancelled(
+        self, client, store, start_worker
+    ):
+        @task
+        async def work() -> None:
+            pass
+
+        job = await client.enqueue(work)
+        await claim_and_die(store, job.id)
+        assert (await job.cancel()).after is Status.ABORTING
+        await start_worker(work, poll="100ms")
+        final = [update.status async for update in job.watch()][-1]
+
+        assert final is Status.CANCELLED
+
+    async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
+        self, client, store, start_worker
+    ):
+        gate = Gate()
+
+        @task
+        async def wait(ctx: AsyncContext = CONTEXT) -> str:
+            if ctx.attempt == 1:
+                await gate.pass_through()
+            return f"attempt {ctx.attempt}"
+
+        # A lease this long is not renewed during the test, so it can be ended under its holder.
+        holder = await start_worker(wait, lease="1h", id="holder")
+        job = await client.enqueue(wait)
+        await gate.reached()
+        held = await job.record()
+        [moved] = await store.admin.change_jobs(Transition.DISABLE, None, [job.id])
+        assert (moved.before, held.worker) == (Status.ACTIVE, "holder")
+        other = await start_worker(wait, id="other")
+        await client.queues.pause("default")
+        await client.jobs.enable(job.id)
+        lost = await holder.told(AttemptLost, job.id)
+        await holder.stop()
+        await client.queues.resume("default")
+
+        assert lost.attempt == 1
+        assert await job.result(10) == "attempt 2"
+        assert (await job.record()).worker == "other"
+        assert other.worker.stats().completed == 1
+
+    async def test_leases_of_a_claim_that_was_answered_too_late_are_given_back(
+        self, memory_url, start_worker
+    ):
+        @task
+        async def work(ctx: AsyncContext = CONTEXT) -> int:
+            return ctx.attempt
+
+        slow = SlowToAnswer(memory_url)
+        async with AsyncClient(memory_url) as client:
+            job = await client.enqueue(work)
+            worker = await start_worker(work, store=slow, lease="300ms")
+            attempt = await job.result(10)
+
+        assert attempt == 1
+        assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
+        assert len(worker.all(AttemptStarted)) == 1
+
+    async def test_leases_are_renewed_again_when_the_store_stays_silent(
+        self, memory_url, start_worker, monkeypatch
+    ):
+        monkeypatch.setattr(lease_renewal, "ANSWER_SECONDS_MIN", 0.5)
+        gate = Gate()
+
+        @task
+        async def hold_on() -> None:
+            await gate.pass_through()
+
+        silent = SilentAtFirst(memory_url)
+        async with AsyncClient(memory_url) as client:
+            job = await client.enqueue(hold_on)
+            await start_worker(hold_on, store=silent, lease="1500ms")
+            assert await asyncio.to_thread(SilentAtFirst.answered.wait, 10)
+            gate.open()
+            await job.result(10)
+            record = await job.record()
+
+        assert (record.epoch, record.crashes) == (1, 0)
+
+    async def test_leases_of_a_claim_that_got_no_answer_are_given_back(
+        self, memory_url, start_worker
+    ):
+        @task
+        async def work(ctx: AsyncContext = CONTEXT) -> int:
+            return ctx.attempt
+
+        async with AsyncClient(memory_url) as client:
+            job = await client.enqueue(work)
+            await start_worker(work, store=LosesAnAnswer(memory_url), lease="1h", poll="200ms")
+            attempt = await job.result(10)
+            record = await job.record()
+
+        assert (attempt, record.crashes) == (1, 0)
+
+
+LONG = timedelta(minutes=5)
+
+
+@task
+async def work() -> None:
+    pass
+
+
+@pytest.fixture
+async def poller(client: AsyncClient, store: Store, watch: StoreWatch) -> AsyncIterator[Poller]:
+    """Its janitor hangs as soon as it has something to do."""
+    await client.enqueue(work)
+    await leave_behind(store)
+    watch.hangs.add("maintenance.acquire_lease")
+    watched = watch.store.clone()
+    await watched.open()
+    worker = Worker(store, tasks=[work], poll=LONG)
+    partitions = KnownPartitions(
+        TaskCode(TaskRegistry([work]), FlowCode([]), Secrets(None)), worker.settings
+    )
+    janitor = Janitor(watched, worker.settings, worker.id, WorkerEvents(worker.id))
+    poller = Poller(watched, partitions, worker.settings, janitor, [], lambda: None)
+    yield poller
+    poller.stop()
+    await poller.run()  # which ends at once, and its maintenance with it
+    await watched.close()
+
+
+async def is_busy(watch: StoreWatch) -> bool:
+    return watch.calls["maintenance.acquire_lease"] > 0
+
+
+async def leave_behind(store: Store) -> None:
+    """A job whose lease has expired."""
+    partition = Partition(queue="default", task="work")
+    await store.jobs.claim(
+        ClaimRequest(
+            namespace="default",
+            worker=WorkerId("dead"),
+            partitions=[PartitionClaim(partition=partition.text, queue="default")],
+            limit=1,
+            lease=timedelta(milliseconds=1),
+        )
+    )
+
+    async def has_expired() -> bool:
+        poll = await store.maintenance.poll("default")
+        return poll.next_lease_end_at is not None and poll.next_lease_end_at <= poll.now
+
+    await until(has_expired)
+
+
+class TestPoller:
+    """When the next poll comes, with jobs of a dead worker to take over."""
+
+    async def test_is_soon_if_a_lease_has_expired(self, poller):
+        assert [await poller._poll() for _ in range(2)] == [MAINTENANCE_SECONDS] * 2
+
+    async def test_is_at_the_end_of_the_takeover_grace_whether_the_janitor_is_busy_or_not(
+        self, poller, watch
+    ):
+        poller._grace.note_delay(OUTAGE_SECONDS + 1)
+
+        idle = await poller._poll()
+        await until(lambda: is_busy(watch))
+        busy = await poller._poll()
+
+        left = poller._grace.seconds_left
+        assert busy <= idle < LONG.total_seconds()
+        assert busy == pytest.approx(left, abs=1)
+
+
+# Any worker keeps house, one at a time: retention, due jobs, idle worker rows.
+
+
+DAY = timedelta(days=1)
+
+
+OTHER = WorkerId("other-worker")
+
+
+LEADER = leader_row("default")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def still_store(store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
+    """The store with a clock that the test turns."""
+    store = store_at(store_url, clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@task
+async def end(how: str) -> str:
+    if how == "fail":
+        raise Permanent("failed")
+    if how == "die":
+        raise ValueError("again")
+    return how
+
+
+class TestRetention:
+    async def test_removes_finished_jobs_each_after_its_own_time(
+        self, still_store, clock, start_worker
+    ):
+        async with AsyncClient(still_store) as client:
+            jobs = await one_of_each(client, start_worker, still_store)
+            seen: dict[int, set[str]] = {}
+            for days in (6, 8, 31, 1000):
+                await still_store.maintenance.register_worker(idle_worker())
+                clock.advance(days * DAY)
+                worker = await start_worker(end, store=still_store)
+                await until(lambda: has_pruned(still_store))
+                await worker.stop()
+                seen[days] = await left_of(jobs, client)
+                clock.advance(-days * DAY)
+
+        assert seen[6] == {"well", "cancelled", "fail", "die", "waiting"}
+        assert seen[8] == {"fail", "die", "waiting"}
+        assert seen[31] == {"die", "waiting"}
+        assert seen[1000] == {"die", "waiting"}
+
+    async def test_of_none_keeps_for_ever(self, still_store, clock, start_worker):
+        kept: dict[str, Any] = {"keep_completed": None, "keep_failed": None}
+        async with AsyncClient(still_store) as client:
+            jobs = await one_of_each(client, start_worker, still_store, **kept)
+            await still_store.maintenance.register_worker(idle_worker())
+            clock.advance(10_000 * DAY)
+            await start_worker(end, store=still_store, **kept)
+            await until(lambda: has_pruned(still_store))
+
+            assert await left_of(jobs, client) == set(jobs)
+
+    async def test_of_zero_hides_a_job_at_once_and_its_waiter_still_gets_the_result(
+        self, client, store_url, start_worker
+    ):
+        gate = Gate()
+
+        @task
+        async def work(how: str) -> str:
+            await gate.pass_through()
+            if how == "fail":
+                raise Permanent("failed")
+            return how
+
+        worker = await start_worker(work, keep_completed=0, keep_failed=0)
+        well = await client.enqueue(work, "well")
+        bad = await client.enqueue(work, "fail")
+        await gate.reached(2)
+        waits = [asyncio.create_task(job.result(10)) for job in (well, bad)]
+        await asyncio.sleep(0)
+        gate.open()
+        await worker.told(AttemptCompleted, well.id)
+
+        assert await waits[0] == "well"
+        with pytest.raises(JobFailed, match="failed"):
+            await waits[1]
+        assert list(await client.jobs.list()) == []
+        assert await client.jobs.count() == 0
+        async with AsyncClient(store_url) as other:
+            with pytest.raises(JobNotFound):
+                await other.jobs.get(well.id)
+
+    async def test_of_zero_gives_the_result_to_a_waiter_that_comes_a_moment_later(
+        self, client, start_worker
+    ):
+        worker = await start_worker(end, keep_completed=0)
+        job = await client.enqueue(end, "well")
+        await worker.told(AttemptCompleted)
+
+        assert await job.result(10) == "well"
+
+    async def test_of_zero_frees_the_store_in_the_end(self, still_store, clock, start_worker):
+        async with AsyncClient(still_store) as client:
+            first = await start_worker(end, store=still_store, keep_completed=0)
+            job = await client.enqueue(end, "well")
+            await first.told(AttemptCompleted)
+            await first.stop()
+            clock.advance(timedelta(minutes=1))
+            await start_worker(end, store=still_store, keep_completed=0)
+
+            async def is_gone() -> bool:
+                return await still_store.queries.job_states([job.id]) == {}
+
+            await until(is_gone)
+
+
+class TestDuties:
+    async def test_drop_the_rows_of_workers_that_were_not_seen_for_long(
+        self, still_store, clock, start_worker
+    ):
+        await still_store.maintenance.register_worker(idle_worker())
+        clock.advance(timedelta(minutes=4))
+        await still_store.maintenance.register_worker(idle_worker(id=WorkerId("seen-lately")))
+        clock.advance(timedelta(minutes=2))
+        worker = await start_worker(end, store=still_store)
+
+        async def is_hidden() -> bool:
+            rows = await still_store.queries.workers(None)
+            return {row.info.id for row in rows} == {"seen-lately", worker.id}
+
+        await until(is_hidden)
+
+    async def test_drop_no_worker_that_renews_seldom(self, still_store, clock, start_worker):
+        slow = await start_worker(end, store=still_store, lease="30m")
+        await still_store.maintenance.register_worker(idle_worker())
+        since = {row.info.id: row.started_at for row in await still_store.queries.workers(None)}
+        clock.advance(timedelta(minutes=50))
+        await start_worker(end, store=still_store)
+        await until(lambda: has_pruned(still_store))
+
+        rows = {row.info.id: row.started_at for row in await still_store.queries.workers(None)}
+        assert rows[WorkerId(slow.id)] == since[WorkerId(slow.id)]
+
+    async def test_forget_limits_that_were_not_used_for_long(
+        self, still_store, clock, start_worker
+    ):
+        await close_limit(still_store, "default", "smtp", clock() + timedelta(minutes=1))
+        clock.advance(2 * DAY)
+        await still_store.maintenance.register_worker(idle_worker())
+        clock.advance(DAY)
+        await start_worker(end, store=still_store)
+        await until(lambda: has_pruned(still_store))
+
+        assert await still_store.maintenance.prune_limits("default", timedelta(0), 10) == 0
+
+    async def test_leave_other_namespaces_alone(self, still_store, clock, start_worker):
+        async with AsyncClient(still_store) as client:
+            jobs = await one_of_each(client, start_worker, still_store)
+            held = await client.enqueue(end, "held")
+            await hold(still_store, "end", lease=timedelta(seconds=1))
+            await still_store.maintenance.register_worker(idle_worker(namespace="team-a"))
+            clock.advance(DAY)
+            zealous = {"keep_completed": 0, "keep_failed": 0, "keep_dead": 0, "max_crashes": 1}
+            await start_worker(end, store=still_store, namespace="team-a", **zealous)
+            await until(lambda: has_pruned(still_store))
+
+            assert await left_of(jobs, client) == set(jobs)
+            assert await held.status() is Status.ACTIVE
+
+    async def test_are_led_apart_in_each_namespace(self, store, start_worker):
+        assert await store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1))
+        await store.maintenance.register_worker(idle_worker(namespace="team-a"))
+        async with AsyncClient(store, namespace="team-a") as client:
+            job = await client.enqueue(end, "well")
+            await hold(store, "end", lease=timedelta(milliseconds=10), namespace="team-a")
+            await start_worker(end, store=store, namespace="team-a", poll="50ms")
+
+            assert await job.result(10) == "well"
+
+    async def test_see_to_what_is_urgent_in_the_midst_of_a_long_prune(
+        self, still_store, clock, monkeypatch
+    ):
+        monkeypatch.setattr("perdure.worker.janitor.BATCH", 1)
+        worker = Worker(still_store, tasks=[end], keep_completed=0)
+        events = WorkerEvents(worker.id)
+        janitor = Janitor(still_store, worker.settings, worker.id, events)
+        async with AsyncClient(still_store) as client:
+            jobs = await client.enqueue_many(end, ["well"] * (PRUNE_BATCHES + 2))
+            for job in jobs:
+                await job.cancel()
+            clock.advance(timedelta(hours=1))
+
+            assert not await janitor.process(await still_store.maintenance.poll("default"))
+            assert await client.jobs.count() == 2
+            urgent = await client.enqueue(end, "well")
+            await hold(still_store, "end", lease=timedelta(seconds=1))
+            clock.advance(timedelta(seconds=2))
+            assert await janitor.process(await still_store.maintenance.poll("default"))
+
+            assert await urgent.status() is Status.WAITING
+            assert (await client.jobs.count(), events.stats(0, 1).taken_over) == (1, 1)
+
+    async def test_prune_after_a_poll_if_a_takeover_failed_before_it(self, still_store, clock):
+        failures = [StoreError("for a moment")]
+
+        async def around(name: str, method: Any, args: Any, kwargs: Any) -> Any:
+            if name == "maintenance.take_over_expired" and failures:
+                raise failures.pop()
+            return await method(*args, **kwargs)
+
+        worker = Worker(still_store, tasks=[end], keep_completed=0)
+        store = wrap_store(still_store, around)
+        janitor = Janitor(store, worker.settings, worker.id, WorkerEvents(worker.id))
+        async with AsyncClient(still_store) as client:
+            await (await client.enqueue(end, "well")).cancel()
+            await client.enqueue(end, "held")
+            await hold(still_store, "end", lease=timedelta(seconds=1))
+            clock.advance(timedelta(hours=1))
+
+            await janitor.process(await still_store.maintenance.poll("default"))
+            assert (await client.jobs.count(), failures) == (2, [])
+            await janitor.process(await still_store.maintenance.poll("default"))
+
+            assert await client.jobs.count() == 1
+
+    async def test_are_done_by_one_worker_at_a_time(self, client, store, start_worker):
+        job = await client.enqueue(end, "well")
+        await hold(store, "end", lease=timedelta(milliseconds=50))
+        assert await store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1))
+        worker = await start_worker(end, poll="50ms")
+        for _ in range(3):  # a delayed job runs only if the worker looked around
+            await (await client.enqueue(end.options(delay="50ms"), "marker")).result(10)
+        assert worker.all(AttemptStarted, job.id) == []
+        assert await job.status() is Status.ACTIVE
+        assert await store.maintenance.acquire_lease(LEADER, OTHER, timedelta(0))
+
+        assert await job.result(10) == "well"
+
+    async def test_are_left_to_others_as_soon_as_they_are_done(self, client, store, start_worker):
+        await start_worker(end)
+        await until(lambda: store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1)))
+
+    async def test_promote_many_due_jobs_in_batches(self, still_store, clock, start_worker):
+        async with AsyncClient(still_store) as client:
+            jobs = await client.enqueue_many(end.options(delay="1h"), ["well"] * 1_500)
+            clock.advance(timedelta(hours=2))
+            worker = await start_worker(end, store=still_store, concurrency=100)
+            await worker.told(AttemptCompleted, count=1_500)
+
+            assert await client.jobs.count(status="completed") == len(jobs)
+
+
+async def one_of_each(
+    client: AsyncClient, start_worker: StartWorker, store: Store, **settings: Any
+) -> dict[str, str]:
+    """Jobs that ended in every way, and one that has not, by name."""
+    worker = await start_worker(end, store=store, **settings)
+    well = await client.enqueue(end, "well")
+    fail = await client.enqueue(end, "fail")
+    die = await client.enqueue(end.options(retries=Retry(0)), "die")
+    waiting = await client.enqueue(end.options(queue="unserved"), "waiting")
+    cancelled = await client.enqueue(end.options(queue="unserved"), "cancelled")
+    await cancelled.cancel()
+    assert await well.result(10) == "well"
+    for job, error in ((fail, JobFailed), (die, JobDead), (cancelled, JobCancelled)):
+        with pytest.raises(error):
+            await job.result(10)
+    await worker.stop()
+    handles = [well, fail, die, waiting, cancelled]
+    return {(await handle.record()).args[0]: handle.id for handle in handles}
+
+
+async def has_pruned(store: Store) -> bool:
+    """Idle workers are dropped last, so all that was to be removed is gone."""
+    return OTHER not in {row.info.id for row in await store.queries.workers(None)}
+
+
+async def left_of(jobs: dict[str, str], client: AsyncClient) -> set[str]:
+    left = {job.id for job in await client.jobs.list(limit=100)}
+    return {name for name, id in jobs.items() if id in left}
+
+
+async def hold(store: Store, name: str, *, lease: timedelta, namespace: str = "default") -> None:
+    partition = Partition(queue="default", task=name)
+    claimed = await store.jobs.claim(
+        ClaimRequest(
+            namespace=namespace,
+            worker=OTHER,
+            partitions=[PartitionClaim(partition=partition.text, queue="default")],
+            limit=1,
+            lease=lease,
+        )
+    )
+    assert len(claimed.jobs) == 1
+
+
+def idle_worker(id: WorkerId = OTHER, namespace: str = "default") -> WorkerInfo:
+    return WorkerInfo(
+        id=id,
+        namespace=namespace,
+        host="host",
+        pid=1,
+        queues=("default",),
+        tasks=("end",),
+        tags=None,
+        concurrency=1,
+        lease=timedelta(seconds=30),
+    )

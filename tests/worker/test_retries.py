@@ -1,4 +1,4 @@
-"""Behaviour 5: which failures are tried again, how often, how soon, and what is kept of them."""
+"""Which failures are tried again, how often, how soon, by whom, and what is recorded of them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from perdure import (
     AsyncClient,
     AsyncContext,
     Concurrency,
+    Flow,
     JobDead,
     JobFailed,
     Permanent,
@@ -400,41 +401,6 @@ class TestHistory:
         assert worker.worker.stats().running == 0
 
 
-async def test_retries_of_a_job_started_anew_count_from_zero(client, start_worker):
-    flaky = Flaky(*[ValueError("again")] * 4)
-
-    @task(retries=Retry(1, first=0))
-    async def work() -> str:
-        return flaky()
-
-    worker = await start_worker(work, hold_off=0)
-    job = await client.enqueue(work)
-    for _ in range(2):
-        with pytest.raises(JobDead):
-            await job.result(10)
-        await job.retry()
-
-    assert await job.result(10) == "done"
-    assert len(worker.all(AttemptStarted)) == 5
-    assert len(await job.attempts()) == 4
-
-
-async def test_retries_see_which_attempt_they_are(client, start_worker):
-    seen: list[tuple[int, str]] = []
-
-    @task(retries=AT_ONCE)
-    async def work(ctx: AsyncContext = CONTEXT) -> None:
-        seen.append((ctx.attempt, ctx.idempotency_key))
-        if ctx.attempt < 3:
-            raise ValueError("again")
-
-    await start_worker(work, hold_off=0)
-    job = await client.enqueue(work)
-    await job.result(10)
-
-    assert seen == [(1, job.id), (2, job.id), (3, job.id)]
-
-
 def _long() -> None:
     raise ValueError("x" * 1_000_000)
 
@@ -471,3 +437,208 @@ ODD_ERRORS: dict[str, Callable[[], None]] = {
     "unstorable": _unstorable,
     "recursive": _recursive,
 }
+
+
+class TestRetries:
+    """Which failures are tried again, how often, how soon, and what is kept of them."""
+
+    async def test_retries_of_a_job_started_anew_count_from_zero(self, client, start_worker):
+        flaky = Flaky(*[ValueError("again")] * 4)
+
+        @task(retries=Retry(1, first=0))
+        async def work() -> str:
+            return flaky()
+
+        worker = await start_worker(work, hold_off=0)
+        job = await client.enqueue(work)
+        for _ in range(2):
+            with pytest.raises(JobDead):
+                await job.result(10)
+            await job.retry()
+
+        assert await job.result(10) == "done"
+        assert len(worker.all(AttemptStarted)) == 5
+        assert len(await job.attempts()) == 4
+
+    async def test_retries_see_which_attempt_they_are(self, client, start_worker):
+        seen: list[tuple[int, str]] = []
+
+        @task(retries=AT_ONCE)
+        async def work(ctx: AsyncContext = CONTEXT) -> None:
+            seen.append((ctx.attempt, ctx.idempotency_key))
+            if ctx.attempt < 3:
+                raise ValueError("again")
+
+        await start_worker(work, hold_off=0)
+        job = await client.enqueue(work)
+        await job.result(10)
+
+        assert seen == [(1, job.id), (2, job.id), (3, job.id)]
+
+
+class TestSoftAffinity:
+    """A retry prefers another worker; a lone worker still makes progress."""
+
+    async def test_soft_affinity_gives_a_retry_to_another_worker(self, client, start_worker):
+        ran_on: list[str] = []
+
+        @task(retries=AT_ONCE)
+        async def work(ctx: AsyncContext = CONTEXT) -> str:
+            ran_on.append(ctx.worker)
+            if len(ran_on) == 1:
+                raise ValueError("not here")
+            return ctx.worker
+
+        for name in ("one", "two"):
+            await start_worker(work, id=name, hold_off="1h")
+        job = await client.enqueue(work)
+        finished_on = await job.result(10)
+
+        assert len(ran_on) == 2
+        assert ran_on[0] != finished_on
+
+    async def test_soft_affinity_holds_a_lone_worker_off_for_a_while_only(
+        self, client, start_worker
+    ):
+        starts: list[float] = []
+
+        @task(retries=AT_ONCE)
+        async def work() -> str:
+            starts.append(time.monotonic())
+            if len(starts) == 1:
+                raise ValueError("again")
+            return "done"
+
+        await start_worker(work, hold_off="300ms", poll="1m")
+        job = await client.enqueue(work)
+
+        assert await job.result(10) == "done"
+        assert 0.3 <= starts[1] - starts[0] < 1.5
+
+    async def test_soft_affinity_of_one_job_holds_up_no_other(self, client, start_worker):
+        @task(retries=AT_ONCE)
+        async def work(name: str) -> str:
+            if name == "bad":
+                raise ValueError("again")
+            return name
+
+        worker = await start_worker(work, hold_off="1h", concurrency=1)
+        bad = await client.enqueue(work, "bad")
+        await worker.told(AttemptRetried, bad.id)
+        good = await client.enqueue(work, "good")
+
+        assert await good.result(10) == "good"
+        assert (await bad.record()).attempt == 1
+
+
+class Evasive(Exception):
+    """Has every attribute one asks for, and gives none."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(f"no {name} for you")
+
+
+class Closed(Exception):
+    """Cannot even be asked for what every exception has."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError(f"no {name} for you")
+
+
+class Mute(Exception):
+    """Ends whoever tries to read it."""
+
+    def __str__(self) -> str:
+        raise SystemExit("not a word")
+
+    __repr__ = __str__
+
+
+class Unfinished(RetryLater):
+    """Forgot to call what sets its attributes."""
+
+    def __init__(self) -> None:
+        pass
+
+
+ODD: dict[str, type[Exception]] = {
+    each.__name__: each for each in (Evasive, Closed, Mute, Unfinished)
+}
+
+
+@task(name="work")
+async def work_async(odd: str) -> None:
+    raise ODD[odd]
+
+
+@task(name="work")
+def work_sync(odd: str) -> None:
+    raise ODD[odd]
+
+
+@task(name="work", isolation="process")
+def work_in_process(odd: str) -> None:
+    raise ODD[odd]
+
+
+@task
+async def cancel_oneself(value: int) -> int:
+    """Returns, but has asked for its own end before."""
+    current = asyncio.current_task()
+    assert current is not None
+    current.cancel()
+    return value
+
+
+@task
+async def cancel_oneself_later(value: int) -> int:
+    """Leaves a timer behind that cancels whatever its task does by then."""
+    current = asyncio.current_task()
+    assert current is not None
+    asyncio.get_running_loop().call_soon(current.cancel)
+    return value
+
+
+class TestOddErrors:
+    """Exceptions whose own code fails: the attempt ends all the same, and its slot is free."""
+
+    @pytest.mark.parametrize(
+        "work", [work_async, work_sync, work_in_process], ids=lambda it: it.__name__
+    )
+    async def test_retries_an_error_that_cannot_be_read_ends_its_attempt(
+        self, client, start_worker, work
+    ):
+        worker = await start_worker(work, concurrency=1)
+        for odd in ODD:
+            with pytest.raises(JobFailed) as caught:
+                await (await client.enqueue(work, odd)).result(15)
+            assert caught.value.failure is not None
+            assert caught.value.failure.type == f"{__name__}.{odd}"
+
+        assert worker.worker.stats().running == 0
+
+    async def test_retries_follow_the_policy_if_an_error_can_at_least_be_told_apart(
+        self, client, start_worker
+    ):
+        tries: list[str] = []
+
+        @task(retries=Retry(1, first=0))
+        async def work(odd: str) -> str:
+            tries.append(odd)
+            if len(tries) == 1:
+                raise ODD[odd]
+            return "done"
+
+        await start_worker(work)
+
+        assert await (await client.enqueue(work, "Mute")).result(10) == "done"
+
+    @pytest.mark.parametrize(
+        "work", [cancel_oneself, cancel_oneself_later], ids=lambda it: it.__name__
+    )
+    async def test_a_body_that_cancels_its_task_too_late_counts(self, client, start_worker, work):
+        flow = Flow("twice").then(work, name="a").then(work, name="b").build()
+        await start_worker(work, flows=[flow])
+
+        assert await (await client.enqueue(work, 1)).result(10) == 1
+        assert await (await client.submit(flow, 2)).result(10) == 2

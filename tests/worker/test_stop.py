@@ -1,298 +1,544 @@
-"""Behaviour 12: a stop lets work finish, gives the rest back, and fails or cancels nothing."""
+"""Stops and aborts: work may finish, the rest is requeued, and running jobs hear of it."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 
 import pytest
 
-from perdure import Status, Worker, task
+from perdure import (
+    CONTEXT,
+    Aborted,
+    AsyncClient,
+    AsyncContext,
+    Context,
+    JobCancelled,
+    Retry,
+    Status,
+    Worker,
+    task,
+)
 from perdure.worker import attempt
-from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
+from perdure.worker.events import (
+    AttemptAborting,
+    AttemptCompleted,
+    AttemptProgressed,
+    AttemptRequeued,
+    AttemptStarted,
+)
+from perdure.worker.events import AttemptCancelled as JobCancelledEvent
 from tests.worker import process_tasks
-from tests.worker.harness import Gate, Running, soon, stress_start_stop
+from tests.worker.harness import Gate, Running, soon, stress_start_stop, until
 
 
-async def test_stop_returns_at_once_when_idle(start_worker):
-    @task
-    async def nothing() -> None:
-        pass
+class TestStop:
+    """A stop lets work finish, gives the rest back, and fails or cancels nothing."""
 
-    worker = await start_worker(nothing)
-    began = time.monotonic()
-    await worker.stop(grace=60)
+    async def test_stop_returns_at_once_when_idle(self, start_worker):
+        @task
+        async def nothing() -> None:
+            pass
 
-    assert time.monotonic() - began < 1.5
+        worker = await start_worker(nothing)
+        began = time.monotonic()
+        await worker.stop(grace=60)
 
+        assert time.monotonic() - began < 1.5
 
-async def test_start_is_told_once_the_worker_is_in_the_list(client, watch):
-    @task
-    async def nothing() -> None:
-        pass
+    async def test_start_is_told_once_the_worker_is_in_the_list(self, client, watch):
+        @task
+        async def nothing() -> None:
+            pass
 
-    started, before = asyncio.Event(), []
+        started, before = asyncio.Event(), []
 
-    async def look() -> None:
-        before.append(started.is_set())
+        async def look() -> None:
+            before.append(started.is_set())
 
-    watch.after["maintenance.register_worker"] = look
-    worker = Worker(watch.store, tasks=[nothing])
-    serving = asyncio.create_task(worker.serve(started=started.set))
-    await soon(started.wait())
+        watch.after["maintenance.register_worker"] = look
+        worker = Worker(watch.store, tasks=[nothing])
+        serving = asyncio.create_task(worker.serve(started=started.set))
+        await soon(started.wait())
 
-    assert before == [False]
-    assert [each.info.id for each in await client.workers.list()] == [worker.id]
-    worker.shutdown()
-    await soon(serving)
+        assert before == [False]
+        assert [each.info.id for each in await client.workers.list()] == [worker.id]
+        worker.shutdown()
+        await soon(serving)
 
+    async def test_stop_lets_work_finish_within_its_grace(self, client, start_worker):
+        gate = Gate()
 
-async def test_stop_lets_work_finish_within_its_grace(client, start_worker):
-    gate = Gate()
-
-    @task
-    async def wait(name: str) -> str:
-        await gate.pass_through()
-        return name
-
-    worker = await start_worker(wait, concurrency=2)
-    running = await client.enqueue_many(wait, ["a", "b"])
-    await gate.reached(2)
-    queued = await client.enqueue(wait, "c")
-    worker.worker.shutdown("1m")
-    gate.open()
-    await worker.stopped()
-
-    assert await client.jobs.results(running, timeout=10) == ["a", "b"]
-    assert await queued.status() is Status.WAITING
-    assert len(worker.all(AttemptCompleted)) == 2
-    assert worker.all(AttemptRequeued) == []
-
-
-@pytest.mark.parametrize("found_type", ["async", "sync"])
-async def test_stop_gives_back_what_remains_without_costing_an_attempt(
-    client, start_worker, found_type
-):
-    gate = Gate()
-
-    @task(name="wait")
-    async def wait_async() -> str:
-        await gate.pass_through()
-        return "done"
-
-    @task(name="wait")
-    def wait_sync() -> str:
-        gate.pass_in_thread()
-        return "done"
-
-    wait = wait_async if found_type == "async" else wait_sync
-    # With no slot to spare: a claim under way at the stop would take, and requeue, it once more.
-    worker = await start_worker(wait, concurrency=1)
-    job = await client.enqueue(wait.options(max_attempts=1))
-    await gate.reached()
-    await worker.stop(grace=0.05)
-    left = await job.record()
-    gate.open()
-    await start_worker(wait)
-
-    assert (left.status, left.attempt, left.failures) == (Status.WAITING, 0, 0)
-    assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
-    assert await job.result(10) == "done"
-    assert (await job.record()).attempt == 1
-    assert await job.attempts() == []
-
-
-async def test_stop_gives_back_a_job_whose_body_answers_the_cancellation_with_an_error(
-    client, start_worker
-):
-    gate = Gate()
-
-    @task
-    async def wait() -> None:
-        try:
+        @task
+        async def wait(name: str) -> str:
             await gate.pass_through()
-        except asyncio.CancelledError:
-            raise ValueError("a bad end") from None
+            return name
 
-    worker = await start_worker(wait)
-    job = await client.enqueue(wait)
-    await gate.reached()
-    await worker.stop()
+        worker = await start_worker(wait, concurrency=2)
+        running = await client.enqueue_many(wait, ["a", "b"])
+        await gate.reached(2)
+        queued = await client.enqueue(wait, "c")
+        worker.worker.shutdown("1m")
+        gate.open()
+        await worker.stopped()
 
-    assert await job.status() is Status.WAITING
-    assert await job.attempts() == []
+        assert await client.jobs.results(running, timeout=10) == ["a", "b"]
+        assert await queued.status() is Status.WAITING
+        assert len(worker.all(AttemptCompleted)) == 2
+        assert worker.all(AttemptRequeued) == []
 
+    @pytest.mark.parametrize("found_type", ["async", "sync"])
+    async def test_stop_gives_back_what_remains_without_costing_an_attempt(
+        self, client, start_worker, found_type
+    ):
+        gate = Gate()
 
-async def test_stop_does_not_wait_for_a_body_that_swallows_its_cancellation(
-    client, start_worker, monkeypatch
-):
-    monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
-    gate = Gate()
+        @task(name="wait")
+        async def wait_async() -> str:
+            await gate.pass_through()
+            return "done"
 
-    @task
-    async def stubborn() -> None:
-        while not gate.is_open:
+        @task(name="wait")
+        def wait_sync() -> str:
+            gate.pass_in_thread()
+            return "done"
+
+        wait = wait_async if found_type == "async" else wait_sync
+        # With no slot to spare: a claim under way at the stop would requeue it once more.
+        worker = await start_worker(wait, concurrency=1)
+        job = await client.enqueue(wait.options(max_attempts=1))
+        await gate.reached()
+        await worker.stop(grace=0.05)
+        left = await job.record()
+        gate.open()
+        await start_worker(wait)
+
+        assert (left.status, left.attempt, left.failures) == (Status.WAITING, 0, 0)
+        assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
+        assert await job.result(10) == "done"
+        assert (await job.record()).attempt == 1
+        assert await job.attempts() == []
+
+    async def test_stop_gives_back_a_job_whose_body_answers_the_cancellation_with_an_error(
+        self, client, start_worker
+    ):
+        gate = Gate()
+
+        @task
+        async def wait() -> None:
             try:
                 await gate.pass_through()
             except asyncio.CancelledError:
-                continue
+                raise ValueError("a bad end") from None
 
-    worker = await start_worker(stubborn)
-    job = await client.enqueue(stubborn)
-    await gate.reached()
-    await worker.stop()
-    gate.open()
+        worker = await start_worker(wait)
+        job = await client.enqueue(wait)
+        await gate.reached()
+        await worker.stop()
 
-    assert (await job.record()).status is Status.WAITING
+        assert await job.status() is Status.WAITING
+        assert await job.attempts() == []
+
+    async def test_stop_does_not_wait_for_a_body_that_swallows_its_cancellation(
+        self, client, start_worker, monkeypatch
+    ):
+        monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
+        gate = Gate()
+
+        @task
+        async def stubborn() -> None:
+            while not gate.is_open:
+                try:
+                    await gate.pass_through()
+                except asyncio.CancelledError:
+                    continue
+
+        worker = await start_worker(stubborn)
+        job = await client.enqueue(stubborn)
+        await gate.reached()
+        await worker.stop()
+        gate.open()
+
+        assert (await job.record()).status is Status.WAITING
+
+    async def test_stop_kills_processes_and_gives_their_jobs_back(self, client, start_worker):
+        worker = await start_worker(process_tasks.hang)
+        job = await client.enqueue(process_tasks.hang)
+        await worker.told(AttemptStarted)
+        await worker.stop()
+
+        record = await job.record()
+        assert (record.status, record.attempt) == (Status.WAITING, 0)
+
+    async def test_stop_asked_again_less_patiently_is_shorter(self, client, start_worker):
+        gate = Gate()
+
+        @task
+        async def wait() -> None:
+            await gate.pass_through()
+
+        worker = await start_worker(wait)
+        job = await client.enqueue(wait)
+        await gate.reached()
+        worker.worker.shutdown("1h")
+        await asyncio.sleep(0)
+        worker.worker.shutdown("1h")
+        worker.worker.shutdown(0)
+        await worker.stopped()
+
+        assert await job.status() is Status.WAITING
+
+    async def test_stop_asked_while_the_store_is_being_opened_is_not_lost(self, store_url):
+        @task
+        async def nothing() -> None:
+            pass
+
+        worker = Worker(store_url, tasks=[nothing])
+        serving = asyncio.create_task(worker.serve())
+        await asyncio.sleep(0)
+        worker.shutdown()
+
+        await soon(serving)
+
+    async def test_stop_of_the_event_loop_itself_fails_no_job(self, client, store, store_url):
+        inside = threading.Event()
+
+        @task
+        async def wait() -> None:
+            inside.set()
+            await asyncio.sleep(60)
+
+        async def serve_and_leave() -> None:
+            asyncio.create_task(Worker(store_url, tasks=[wait]).serve())  # noqa: RUF006
+            await asyncio.to_thread(inside.wait, 10)
+
+        job = await client.enqueue(wait)
+        await asyncio.to_thread(asyncio.run, serve_and_leave())
+        record = await job.record()
+
+        assert (record.status, record.attempt) == (Status.WAITING, 0)
+        assert await job.attempts() == []
+
+    async def test_stop_by_cancelling_serve_is_graceful(self, client, store_url):
+        gate = Gate()
+
+        @task
+        async def wait() -> str:
+            await gate.pass_through()
+            return "done"
+
+        serving = asyncio.create_task(Worker(store_url, tasks=[wait]).serve())
+        job = await client.enqueue(wait)
+        await gate.reached()
+        serving.cancel()
+        gate.open()
+        await asyncio.wait([serving], timeout=10)
+
+        assert serving.cancelled()
+        assert await job.result(10) == "done"
+
+    async def test_stop_and_start_may_be_repeated(self, client, store_url):
+        @task
+        async def double(number: int) -> int:
+            return 2 * number
+
+        worker = Worker(store_url, tasks=[double])
+        for number in range(3):
+            job = await client.enqueue(double, number)
+            handle = worker.start()
+            assert await job.result(10) == 2 * number
+            handle.shutdown()
+            assert await asyncio.to_thread(handle.join, 10)
+
+        assert worker.stats().completed == 3
+        assert list(await client.workers.list()) == []
+
+    async def test_stop_at_any_moment_loses_no_job(self, client, store_url):
+        """Start, enqueue and stop over and over, with the stop landing anywhere in between."""
+        ran: list[int] = []
+
+        @task
+        async def note(number: int) -> int:
+            await asyncio.sleep(0.002)
+            ran.append(number)
+            return number
+
+        jobs = []
+        for round_ in range(12):
+            jobs += await client.enqueue_many(note, range(round_ * 10, round_ * 10 + 10))
+            running = await Running(Worker(store_url, tasks=[note], concurrency=3)).start()
+            await asyncio.sleep(round_ * 0.003)  # what varies is where the stop lands
+            await running.stop(grace=0 if round_ % 2 else 5)
+        last = await Running(Worker(store_url, tasks=[note])).start()
+        results = await client.jobs.results(jobs, timeout=20)
+        await last.stop()
+
+        assert results == list(range(120))
+        assert sorted(set(ran)) == list(range(120))
+        records = [await client.jobs.get(job.id) for job in jobs[::10]]
+        assert {(record.failures, record.crashes, record.attempt) for record in records} == {
+            (0, 0, 1)
+        }
+
+    async def test_stop_and_start_side_by_side_leave_nothing_behind(self, client, store_url):
+        @task
+        async def work(number: int) -> int:
+            await asyncio.sleep(0.001)
+            return number
+
+        jobs = await client.enqueue_many(work, range(50))
+        await stress_start_stop(lambda: Worker(store_url, tasks=[work], concurrency=3))
+        last = await Running(Worker(store_url, tasks=[work])).start()
+        assert await client.jobs.results(jobs, timeout=20) == list(range(50))
+        await last.stop()
+
+        assert list(await client.workers.list()) == []
+        assert {job.crashes for job in await client.jobs.list(limit=100)} == {0}
+
+    async def test_stop_leaves_no_thread_behind(self, store_url):
+        @task
+        async def nothing() -> None:
+            pass
+
+        await stress_start_stop(lambda: Worker(store_url, tasks=[nothing]))
+
+        names = [thread.name for thread in threading.enumerate()]
+        assert [name for name in names if name.startswith("perdure")] == []
 
 
-async def test_stop_kills_processes_and_gives_their_jobs_back(client, start_worker):
-    worker = await start_worker(process_tasks.hang)
-    job = await client.enqueue(process_tasks.hang)
-    await worker.told(AttemptStarted)
-    await worker.stop()
-
-    record = await job.record()
-    assert (record.status, record.attempt) == (Status.WAITING, 0)
+async def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
-async def test_stop_asked_again_less_patiently_is_shorter(client, start_worker):
-    gate = Gate()
+class TestAbort:
+    """Waiting jobs are cancelled at once, running ones told within a second."""
 
-    @task
-    async def wait() -> None:
-        await gate.pass_through()
+    async def test_abort_cancels_a_waiting_job_at_once(self, client, start_worker):
+        @task
+        async def work() -> str:
+            return "ran"
 
-    worker = await start_worker(wait)
-    job = await client.enqueue(wait)
-    await gate.reached()
-    worker.worker.shutdown("1h")
-    await asyncio.sleep(0)
-    worker.worker.shutdown("1h")
-    worker.worker.shutdown(0)
-    await worker.stopped()
+        job = await client.enqueue(work)
+        later = await client.enqueue(work.options(delay="1h"))
+        outcomes = [await job.cancel(), await later.cancel()]
+        worker = await start_worker(work)
+        assert await (await client.enqueue(work)).result(10) == "ran"
 
-    assert await job.status() is Status.WAITING
+        assert [outcome.after for outcome in outcomes] == [Status.CANCELLED] * 2
+        with pytest.raises(JobCancelled):
+            await job.result(10)
+        assert len(worker.all(AttemptStarted)) == 1
 
+    async def test_abort_of_a_finished_job_does_nothing_and_says_so(self, client, start_worker):
+        @task
+        async def work() -> str:
+            return "ran"
 
-async def test_stop_asked_while_the_store_is_being_opened_is_not_lost(store_url):
-    @task
-    async def nothing() -> None:
-        pass
+        await start_worker(work)
+        job = await client.enqueue(work)
+        await job.result(10)
+        outcome = await job.cancel()
 
-    worker = Worker(store_url, tasks=[nothing])
-    serving = asyncio.create_task(worker.serve())
-    await asyncio.sleep(0)
-    worker.shutdown()
+        assert outcome.was_finished
+        assert outcome.before is outcome.after
+        assert await job.result(10) == "ran"
 
-    await soon(serving)
+    async def test_abort_cancels_an_active_async_body_after_its_grace(self, client, start_worker):
+        gate = Gate()
+        ends: list[str] = []
 
+        @task
+        async def work() -> None:
+            try:
+                await gate.pass_through()
+            except asyncio.CancelledError:
+                ends.append("cancelled")
+                raise
 
-async def test_stop_of_the_event_loop_itself_fails_no_job(client, store, store_url):
-    inside = threading.Event()
+        worker = await start_worker(work, abort_grace="50ms")
+        job = await client.enqueue(work)
+        await gate.reached()
+        outcome = await job.cancel()
+        with pytest.raises(JobCancelled):
+            await job.result(10)
 
-    @task
-    async def wait() -> None:
-        inside.set()
-        await asyncio.sleep(60)
+        assert outcome.after is Status.ABORTING
+        assert ends == ["cancelled"]
+        await worker.told(JobCancelledEvent, job.id)
+        assert (worker.worker.stats().cancelled, worker.worker.stats().running) == (1, 0)
 
-    async def serve_and_leave() -> None:
-        asyncio.create_task(Worker(store_url, tasks=[wait]).serve())  # noqa: RUF006
-        await asyncio.to_thread(inside.wait, 10)
+    @pytest.mark.parametrize("poll", ["100ms", "1m"])
+    async def test_abort_signal_fires_within_a_second(self, client, store_url, start_worker, poll):
+        @task
+        async def work(ctx: AsyncContext = CONTEXT) -> None:
+            await ctx.abort_signal.wait_async()
 
-    job = await client.enqueue(wait)
-    await asyncio.to_thread(asyncio.run, serve_and_leave())
-    record = await job.record()
+        worker = await start_worker(work, abort_grace="1h", poll=poll, lease="1h")
+        job = await client.enqueue(work)
+        await worker.told(AttemptStarted)
+        async with AsyncClient(store_url) as other:
+            began = time.monotonic()
+            await other.jobs.cancel(job.id)
+            await worker.told(AttemptAborting, job.id)
+            took = time.monotonic() - began
+        with pytest.raises(JobCancelled):
+            await job.result(10)
 
-    assert (record.status, record.attempt) == (Status.WAITING, 0)
-    assert await job.attempts() == []
+        assert took < 1
 
+    async def test_abort_lets_a_body_end_by_itself_within_its_grace(self, client, start_worker):
+        ends: list[str] = []
 
-async def test_stop_by_cancelling_serve_is_graceful(client, store_url):
-    gate = Gate()
+        @task
+        async def work(ctx: AsyncContext = CONTEXT) -> str:
+            while True:
+                try:
+                    ctx.check()
+                except Aborted as error:
+                    ends.append(str(error))
+                    return "tidied up"
+                await asyncio.sleep(0.01)
 
-    @task
-    async def wait() -> str:
-        await gate.pass_through()
-        return "done"
+        worker = await start_worker(work, abort_grace="1h")
+        job = await client.enqueue(work)
+        await worker.told(AttemptStarted)
+        await job.cancel()
+        with pytest.raises(JobCancelled):
+            await job.result(10)
 
-    serving = asyncio.create_task(Worker(store_url, tasks=[wait]).serve())
-    job = await client.enqueue(wait)
-    await gate.reached()
-    serving.cancel()
-    gate.open()
-    await asyncio.wait([serving], timeout=10)
+        assert ends == [f"job {job.id}: the job was aborted"]
 
-    assert serving.cancelled()
-    assert await job.result(10) == "done"
+    async def test_abort_flags_a_sync_body_and_goes_on_without_it(self, client, start_worker):
+        gate = Gate()
+        flags: list[bool] = []
 
+        @task
+        def ignore(ctx: Context = CONTEXT) -> str:
+            gate.pass_in_thread()
+            flags.append(ctx.aborted)
+            gate.leave()
+            return "overwritten?"
 
-async def test_stop_and_start_may_be_repeated(client, store_url):
-    @task
-    async def double(number: int) -> int:
-        return 2 * number
+        @task
+        def other() -> str:
+            return "the slot is free"
 
-    worker = Worker(store_url, tasks=[double])
-    for number in range(3):
-        job = await client.enqueue(double, number)
-        handle = worker.start()
-        assert await job.result(10) == 2 * number
-        handle.shutdown()
-        assert await asyncio.to_thread(handle.join, 10)
+        await start_worker(ignore, other, abort_grace="50ms", concurrency=1)
+        job = await client.enqueue(ignore)
+        await gate.reached()
+        await job.cancel()
+        with pytest.raises(JobCancelled):
+            await job.result(10)
+        gate.open()
+        await gate.left()
+        assert await (await client.enqueue(other)).result(10) == "the slot is free"
 
-    assert worker.stats().completed == 3
-    assert list(await client.workers.list()) == []
+        assert flags == [True]
+        assert await job.status() is Status.CANCELLED
+        assert (await job.record()).output is None
 
+    async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(self, client, start_worker):
+        heard: list[str | None] = []
 
-async def test_stop_at_any_moment_loses_no_job(client, store_url):
-    """Start, enqueue and stop over and over, with the stop landing anywhere in between."""
-    ran: list[int] = []
+        @task
+        def wait(ctx: Context = CONTEXT) -> None:
+            ctx.progress(1, "waiting")
+            ctx.abort_signal.wait(10)
+            heard.append(ctx.abort_signal.reason)
 
-    @task
-    async def note(number: int) -> int:
-        await asyncio.sleep(0.002)
-        ran.append(number)
-        return number
+        worker = await start_worker(wait, abort_grace="1h")
+        job = await client.enqueue(wait)
+        await worker.told(AttemptProgressed)
+        await job.cancel()
+        with pytest.raises(JobCancelled):
+            await job.result(10)
 
-    jobs = []
-    for round_ in range(12):
-        jobs += await client.enqueue_many(note, range(round_ * 10, round_ * 10 + 10))
-        running = await Running(Worker(store_url, tasks=[note], concurrency=3)).start()
-        await asyncio.sleep(round_ * 0.003)  # what varies is where the stop lands
-        await running.stop(grace=0 if round_ % 2 else 5)
-    last = await Running(Worker(store_url, tasks=[note])).start()
-    results = await client.jobs.results(jobs, timeout=20)
-    await last.stop()
+        assert heard == ["the job was aborted"]
 
-    assert results == list(range(120))
-    assert sorted(set(ran)) == list(range(120))
-    records = [await client.jobs.get(job.id) for job in jobs[::10]]
-    assert {(record.failures, record.crashes, record.attempt) for record in records} == {(0, 0, 1)}
+    async def test_abort_cannot_be_overwritten_by_a_body_that_ignores_it(
+        self, client, start_worker, monkeypatch
+    ):
+        monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
+        gate = Gate()
 
+        @task(retries=Retry(5, first=0))
+        async def ignore() -> str:
+            while not gate.is_open:
+                try:
+                    await gate.pass_through()
+                except asyncio.CancelledError:
+                    continue
+            return "overwritten?"
 
-async def test_stop_and_start_side_by_side_leave_nothing_behind(client, store_url):
-    @task
-    async def work(number: int) -> int:
-        await asyncio.sleep(0.001)
-        return number
+        worker = await start_worker(ignore, abort_grace="50ms")
+        job = await client.enqueue(ignore)
+        await gate.reached()
+        await job.cancel()
+        await worker.told(JobCancelledEvent, job.id)
+        gate.open()
+        with pytest.raises(JobCancelled):
+            await job.result(10)
 
-    jobs = await client.enqueue_many(work, range(50))
-    await stress_start_stop(lambda: Worker(store_url, tasks=[work], concurrency=3))
-    last = await Running(Worker(store_url, tasks=[work])).start()
-    assert await client.jobs.results(jobs, timeout=20) == list(range(50))
-    await last.stop()
+        assert len(worker.all(AttemptStarted)) == 1
+        assert (await job.record()).output is None
 
-    assert list(await client.workers.list()) == []
-    assert {job.crashes for job in await client.jobs.list(limit=100)} == {0}
+    async def test_abort_wins_over_a_failure_that_would_be_retried(self, client, start_worker):
+        @task(retries=Retry(5, first=0))
+        async def stumble(ctx: AsyncContext = CONTEXT) -> None:
+            await ctx.abort_signal.wait_async()
+            raise ValueError("while being aborted")
 
+        worker = await start_worker(stumble, hold_off=0)
+        job = await client.enqueue(stumble)
+        await worker.told(AttemptStarted)
+        await job.cancel()
+        with pytest.raises(JobCancelled):
+            await job.result(10)
 
-async def test_stop_leaves_no_thread_behind(store_url):
-    @task
-    async def nothing() -> None:
-        pass
+        assert len(worker.all(AttemptStarted)) == 1
 
-    await stress_start_stop(lambda: Worker(store_url, tasks=[nothing]))
+    async def test_abort_reaches_a_body_in_a_process_and_kills_it_if_need_be(
+        self, client, start_worker
+    ):
+        worker = await start_worker(process_tasks.heed, process_tasks.hang, abort_grace="1s")
+        heeding = await client.enqueue(process_tasks.heed)
+        hanging = await client.enqueue(process_tasks.hang)
+        await worker.told(AttemptProgressed, heeding.id)
+        pid = int((await worker.told(AttemptProgressed, hanging.id)).progress.message)
+        await heeding.cancel()
+        await hanging.cancel()
+        for job in (heeding, hanging):
+            with pytest.raises(JobCancelled):
+                await job.result(10)
 
-    names = [thread.name for thread in threading.enumerate()]
-    assert [name for name in names if name.startswith("perdure")] == []
+        assert (await heeding.progress()).message == "heard: the job was aborted"
+        await until(lambda: is_gone(pid))
+
+    async def test_abort_of_a_group_touches_only_that_group(self, client, start_worker):
+        gate = Gate()
+
+        @task
+        async def wait(name: str) -> str:
+            await gate.pass_through()
+            return name
+
+        await start_worker(wait, concurrency=3, abort_grace="20ms")
+        mine = await client.enqueue_many(wait.options(group="mine"), ["mine"] * 2)
+        theirs = await client.enqueue(wait.options(group="theirs"), "theirs")
+        await gate.reached(3)
+        queued = await client.enqueue(wait.options(group="mine"), "queued")
+        alone = await client.enqueue(wait, "alone")
+        outcome = await client.jobs.cancel_group("mine")
+        for job in (*mine, queued):
+            with pytest.raises(JobCancelled):
+                await job.result(10)
+        gate.open()
+
+        assert (outcome.cancelled, outcome.aborting) == (1, 2)
+        assert await client.jobs.results([theirs, alone], timeout=10) == ["theirs", "alone"]

@@ -1,18 +1,26 @@
-"""How nodes call their bodies: inputs, config, schemas, checks and kinds, and what is refused."""
+"""How nodes call their tasks: context, inputs, config, schemas and types; steps and values."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, TypedDict
 
 import msgspec
+import pydantic
 import pytest
 
 from perdure import (
     CONTEXT,
     AsyncContext,
+    BaseContext,
     Context,
     Flow,
+    InvalidFlow,
+    InvalidInput,
     Retry,
     RunFailed,
     Worker,
@@ -27,6 +35,9 @@ from perdure.tasks.result import complete, paused
 from perdure.worker.events import AttemptRequeued
 from tests.support.refusal import refused
 from tests.worker import process_tasks
+
+# How nodes call their bodies: inputs, config, schemas, checks and kinds, and what is refused.
+
 
 AGAIN = Retry(3, first=0)
 
@@ -305,3 +316,317 @@ class TestKind:
     def test_scripts_are_allowed_by_true_or_false(self, memory_url):
         with refused("argument.type", name="allow_scripts"):
             Worker(memory_url, tasks=[load], allow_scripts="yes")  # type: ignore[arg-type]
+
+
+# Which context a body gets, where it stands, and what its steps return.
+
+
+RETRY_AT_ONCE = Retry(3, first=0, jitter=False)
+
+
+@dataclass
+class Page:
+    number: int
+
+
+def read(number: int) -> Page:
+    return Page(number)
+
+
+async def read_later(number: int) -> Page:
+    return Page(number)
+
+
+def named(ctx: BaseContext) -> str:
+    return type(ctx).__name__
+
+
+class TestACall:
+    async def test_gives_each_body_its_own_wherever_it_stands(self, client, start_worker):
+        @task
+        def last(text: str, ctx: Context = CONTEXT) -> str:
+            return f"{text} {named(ctx)}"
+
+        @task
+        async def first(ctx: AsyncContext = CONTEXT, text: str = "") -> str:
+            return f"{text} {named(ctx)}"
+
+        @task
+        async def by_name(text: str, *, told: AsyncContext = CONTEXT, more: int = 0) -> str:
+            return f"{text}{more} {named(told)}"
+
+        @task
+        def without_default(context: Context, text: str) -> str:
+            return f"{text} {named(context)}"
+
+        await start_worker(last, first, by_name, without_default)
+        jobs: list[Any] = [
+            await client.enqueue(last, "a"),
+            await client.enqueue(first, text="b"),
+            await client.enqueue(by_name, "c", more=1),
+            await client.enqueue(without_default, text="d"),  # type: ignore[call-overload]
+        ]
+
+        assert await client.jobs.results(jobs, timeout=10) == [
+            "a Context",
+            "b AsyncContext",
+            "c1 AsyncContext",
+            "d Context",
+        ]
+
+    async def test_gives_a_sync_helper_in_a_thread_the_same_context(self, client, start_worker):
+        def help(ctx: Context) -> list[Any]:
+            return [named(ctx), ctx.job_id, ctx.step("shared", read, 2)]
+
+        @task
+        async def work(ctx: AsyncContext = CONTEXT) -> list[Any]:
+            first = await ctx.step("shared", read, 1)
+            return [ctx.job_id, first, *await asyncio.to_thread(help, ctx.in_thread())]
+
+        await start_worker(work)
+        job = await client.enqueue(work)
+
+        page = {"number": 1}
+        assert await job.result(10) == [job.id, page, "Context", job.id, page]
+
+    def test_as_a_function_has_none(self):
+        @task
+        def work(ctx: Context = CONTEXT) -> str:
+            return ctx.job_id
+
+        with refused("task.no_context", InvalidInput, name="job_id"):
+            work()
+
+
+class TestStep:
+    async def test_returns_what_the_function_declares_the_first_time_and_again(
+        self, client, start_worker
+    ):
+        seen: list[Page] = []
+
+        @task(retries=RETRY_AT_ONCE)
+        async def later(ctx: AsyncContext = CONTEXT) -> int:
+            seen.append(await ctx.step("one", read_later, 1))
+            seen.append(await ctx.step("two", read, 2))
+            if ctx.attempt == 1:
+                raise ValueError("again")
+            return seen[-1].number
+
+        @task(retries=RETRY_AT_ONCE)
+        def in_thread(ctx: Context = CONTEXT) -> int:
+            seen.append(ctx.step("three", read, 3))
+            if ctx.attempt == 1:
+                raise ValueError("again")
+            return seen[-1].number
+
+        await start_worker(later, in_thread, hold_off=0)
+
+        assert await (await client.enqueue(later)).result(10) == 2
+        assert await (await client.enqueue(in_thread)).result(10) == 3
+        assert seen == [Page(1), Page(2)] * 2 + [Page(3)] * 2
+
+
+class TestAnotherContext:
+    def test_is_refused_when_the_task_is_made(self):
+        async def later(ctx: Context = CONTEXT) -> None: ...
+
+        def in_thread(told: AsyncContext = CONTEXT) -> None: ...
+
+        wrong: dict[str, Any] = {
+            "body": "async",
+            "name": "ctx",
+            "declared": "Context",
+            "expected": "AsyncContext",
+        }
+        with refused("task.other_context", InvalidInput, **wrong):
+            task(later)
+        wrong = {"body": "sync", "name": "told", "declared": "AsyncContext", "expected": "Context"}
+        with refused("task.other_context", InvalidInput, **wrong):
+            task(retries=3)(in_thread)
+
+    def test_is_refused_in_a_function_and_a_kind_of_a_flow(self):
+        async def later(value: int, ctx: Context) -> int:
+            return value
+
+        class Odd(NodeType):
+            name = "odd"
+
+            def execute(self, config: Any, ctx: AsyncContext) -> None: ...
+
+        untyped: Any = later
+        for flow in (Flow("a").then(untyped, name="x"), Flow("b").use(Odd())):
+            with pytest.raises(InvalidFlow) as caught:
+                flow.build()
+            assert [each.code for each in caught.value.faults] == ["task.other_context"]
+
+
+class Size(Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+@dataclass
+class Order:
+    id: int
+    size: Size
+    at: datetime
+
+
+class Invoice(pydantic.BaseModel):
+    order: int
+    amount: float = pydantic.Field(gt=0)
+
+
+class Note(TypedDict):
+    text: str
+    invoice: int
+
+
+@task
+async def to_order(id: int) -> Order:
+    return Order(id=id, size=Size.LARGE, at=datetime(2026, 1, 2, tzinfo=UTC))
+
+
+@task
+def to_invoice(order: Order) -> Invoice:
+    assert isinstance(order, Order)
+    assert (order.size, order.at.tzinfo) == (Size.LARGE, UTC)
+    return Invoice(order=order.id, amount=1.5)
+
+
+@task
+async def to_note(invoice: Invoice) -> Note:
+    assert isinstance(invoice, Invoice)
+    return {"text": "thanks", "invoice": invoice.order}
+
+
+@task
+def to_order_again(note: Note) -> Order:
+    return Order(id=note["invoice"] + 1, size=Size.SMALL, at=datetime(2026, 1, 3, tzinfo=UTC))
+
+
+class TestValues:
+    """What goes into nodes and comes out: validated as the types say, for sync and async tasks."""
+
+    async def test_typed_values_go_from_node_to_node(self, client, start_worker):
+        flow = (
+            Flow("typed").then(to_order).then(to_invoice).then(to_note).then(to_order_again).build()
+        )
+        await start_worker(flows=[flow])
+        run = await client.submit(flow, 7)
+
+        assert await run.result(10) == Order(8, Size.SMALL, datetime(2026, 1, 3, tzinfo=UTC))
+        assert (await run.outputs())["to_invoice"] == {"order": 7, "amount": 1.5}
+
+    async def test_typed_items_and_gathered_values(self, client, start_worker):
+        @task
+        def both(parts: dict[str, Invoice]) -> list[float]:
+            return sorted(part.amount for part in parts.values())
+
+        flow = (
+            Flow("parts")
+            .then(to_order)
+            .fork(
+                a=Flow().then(to_invoice, name="a"),
+                b=Flow()
+                .then(lambda order: [order, order], name="two")
+                .map(to_invoice, name="each")
+                .then(lambda invoices: invoices[1], name="second"),
+            )
+            .join(both)
+            .build()
+        )
+        await start_worker(flows=[flow])
+
+        assert await (await client.submit(flow, 1)).result(10) == [1.5, 1.5]
+
+    async def test_a_value_that_does_not_fit_fails_its_node_at_once(self, client, start_worker):
+        flow = Flow("wrong").then(lambda value: value, name="give").then(to_note, retries=5).build()
+        await start_worker(flows=[flow])
+        wrong: list[Any] = [{"order": "seven", "amount": 1}, {"order": 7, "amount": -1}, {}, []]
+        for value in wrong:
+            run = await client.submit(flow, value)
+            with pytest.raises(RunFailed, match="invoice") as raised:
+                await run.result(10)
+            assert raised.value.node == "to_note"
+            assert "node_retried" not in [event.type for event in await run.events()]
+
+    @pytest.mark.parametrize("found_type", ["async", "sync"])
+    async def test_an_output_that_cannot_be_stored_fails_its_node_at_once(
+        self, client, start_worker, found_type
+    ):
+        @task(name="odd", retries=5)
+        async def odd_async(_: Any) -> Any:
+            return object()
+
+        @task(name="odd", retries=5)
+        def odd_sync(_: Any) -> Any:
+            return {"deep": [object()]}
+
+        flow = Flow("odd").then(odd_async if found_type == "async" else odd_sync).build()
+        await start_worker(flows=[flow])
+        run = await client.submit(flow, 1)
+        with pytest.raises(RunFailed, match="the result of task 'odd'"):
+            await run.result(10)
+
+        assert [event.type for event in await run.events()][1:] == ["node_failed", "run_failed"]
+
+    async def test_values_come_through_as_they_went_in(self, client, start_worker):
+        flow = (
+            Flow("same")
+            .then(lambda got: got, name="a")
+            .route(lambda _: "on", {"on": None})
+            .fork(x=Flow().then(lambda got: got, name="x"), y=Flow().delay("1ms"))
+            .join(lambda both: [both["x"], both["y"]], name="b")
+            .map(lambda got: got, name="c")
+            .build()
+        )
+        await start_worker(flows=[flow])
+        values: list[Any] = [0, False, "", [], None, {}, 1.5, "ü\u2028", 2**53, [[None]]]
+        runs = [await client.submit(flow, value) for value in values]
+
+        # 0 == False, so their texts are compared.
+        results = [repr(await run.result(10)) for run in runs]
+        assert results == [repr([value, value]) for value in values]
+
+    async def test_a_long_run_of_large_values_keeps_few_of_them_at_hand(
+        self, client, start_worker, monkeypatch
+    ):
+        monkeypatch.setattr("perdure.engine.cached_run.VALUES_MAX_BYTES", 1_000)
+
+        @task
+        async def grow(value: Any) -> Any:
+            return {"text": "x" * 400, "count": value["count"] + 1}
+
+        @task
+        async def count(outputs: dict[str, Any]) -> int:
+            return sum(int(output["count"]) for output in outputs.values())
+
+        branches = {
+            f"b{number}": Flow().loop(
+                grow, name=f"loop-{number}", until=lambda value: value["count"] >= 5
+            )
+            for number in range(6)
+        }
+        flow = Flow("large").fork(branches).join(count).build()
+        await start_worker(flows=[flow])
+
+        assert await (await client.submit(flow, {"count": 0})).result(15) == 30
+
+    async def test_a_loop_whose_check_ends_the_program_fails_and_nothing_more(
+        self, client, start_worker
+    ):
+        @task
+        async def keep(value: Any) -> Any:
+            return value
+
+        def leave(_: Any) -> bool:
+            raise SystemExit(3)
+
+        ends = Flow("ends").loop(keep, until=leave).build()
+        goes_on = Flow("goes-on").then(keep).build()
+        await start_worker(flows=[ends, goes_on])
+
+        with pytest.raises(RunFailed, match="SystemExit"):
+            await (await client.submit(ends, 1)).result(10)
+        assert await (await client.submit(goes_on, 2)).result(10) == 2

@@ -1,0 +1,438 @@
+"""Steps inside a task function, and nodes that are tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    BaseContext,
+    ClaimLost,
+    Context,
+    Flow,
+    JobFailed,
+    Permanent,
+    Retry,
+    RetryLater,
+    RunFailed,
+    task,
+)
+from perdure.model.ids import WorkerId
+from perdure.model.run import StoredStep
+from perdure.operations.records import EventRecord
+from perdure.store.contract import ClaimRequest, PartitionClaim
+from perdure.worker.events import AttemptStarted
+from tests.worker import process_tasks
+
+AGAIN = Retry(3, first=0)
+
+
+class TestSteps:
+    """Steps inside a body: each has one result, however often the body is executed."""
+
+    async def test_step_is_executed_once_in_an_async_node(self, client, start_worker):
+        ran: list[str] = []
+
+        async def fetch(name: str) -> dict[str, Any]:
+            ran.append(name)
+            return {"name": name, "tries": len(ran)}
+
+        @task(retries=AGAIN)
+        async def work(name: str, ctx: AsyncContext = CONTEXT) -> list[Any]:
+            first = await ctx.step("first", fetch, name)
+            second: Any = await ctx.step("second", ran.append, "second")
+            if ctx.attempt < 3:
+                raise ValueError("again")
+            return [first, second, ctx.attempt]
+
+        flow = Flow("steps").then(work).build()
+        await start_worker(flows=[flow], hold_off="0s")
+
+        assert await (await client.submit(flow, "x")).result(10) == [
+            {"name": "x", "tries": 1},
+            None,
+            3,
+        ]
+        assert ran == ["x", "second"]
+
+    async def test_step_is_executed_once_in_a_sync_node_and_in_a_plain_job(
+        self, client, start_worker
+    ):
+        ran: list[str] = []
+
+        def pair(name: str) -> tuple[int, int]:
+            ran.append(name)
+            return 1, 2
+
+        @task(retries=AGAIN)
+        def work(name: str, ctx: Context = CONTEXT) -> list[Any]:
+            value = ctx.step("only", pair, name)
+            if ctx.attempt == 1:
+                raise ValueError("again")
+            return [value, ctx.attempt]
+
+        flow = Flow("sync").then(work).build()
+        await start_worker(work, flows=[flow], hold_off="0s")
+        run = await client.submit(flow, "node")
+        job = await client.enqueue(work, "job")
+
+        # As JSON has it, the first time too.
+        assert await run.result(10) == [[1, 2], 2]
+        assert await job.result(10) == [[1, 2], 2]
+        assert sorted(ran) == ["job", "node"]
+
+    async def test_step_is_executed_once_in_a_process(self, client, start_worker):
+        flow = Flow("process").then(process_tasks.steps_in_process).build()
+        await start_worker(process_tasks.steps_in_process, flows=[flow], hold_off="0s")
+        of_node = await (await client.submit(flow, 5)).result(30)
+        of_job = await (await client.enqueue(process_tasks.steps_in_process, 6)).result(30)
+
+        assert of_node == [None, "5", 2]
+        assert of_job == [None, "6", 2]
+
+    async def test_step_belongs_to_one_item_and_one_iteration(self, client, start_worker):
+        @task
+        async def each(number: int, ctx: AsyncContext = CONTEXT) -> int:
+            return int(await ctx.step("same name", lambda: number * 10))
+
+        @task
+        async def count(number: int, ctx: AsyncContext = CONTEXT) -> int:
+            return int(await ctx.step("same name", lambda: number + 1))
+
+        items = Flow("items").map(each).build()
+        loop = Flow("loop").loop(count, until=lambda number: number == 3).build()
+        await start_worker(flows=[items, loop])
+
+        assert await (await client.submit(items, [1, 2, 3])).result(10) == [10, 20, 30]
+        assert await (await client.submit(loop, 0)).result(10) == 3
+
+    async def test_steps_side_by_side_do_not_forget_each_other(self, client, start_worker):
+        ran: list[str] = []
+
+        async def note(name: str) -> str:
+            ran.append(name)
+            return name
+
+        @task
+        async def work(ctx: AsyncContext = CONTEXT) -> list[str]:
+            await asyncio.gather(*(ctx.step(name, note, name) for name in "abc"))
+            return [await ctx.step(name, note, name) for name in "abc"]
+
+        await start_worker(work)
+
+        assert await (await client.enqueue(work)).result(10) == ["a", "b", "c"]
+        assert sorted(ran) == ["a", "b", "c"]
+
+    async def test_step_that_raises_stores_nothing(self, client, start_worker):
+        ran: list[int] = []
+
+        def fail_first() -> int:
+            ran.append(1)
+            if len(ran) == 1:
+                raise ValueError("first")
+            return len(ran)
+
+        @task(retries=AGAIN)
+        async def work(ctx: AsyncContext = CONTEXT) -> Any:
+            return await ctx.step("step", fail_first)
+
+        await start_worker(work, hold_off="0s")
+
+        assert await (await client.enqueue(work)).result(10) == 2
+
+    async def test_step_whose_result_cannot_be_stored_fails_the_body(self, client, start_worker):
+        @task
+        async def work(ctx: AsyncContext = CONTEXT) -> None:
+            await ctx.step("odd", lambda: object())
+
+        await start_worker(work)
+        with pytest.raises(JobFailed, match="the result of step 'odd'"):
+            await (await client.enqueue(work)).result(10)
+
+    async def test_step_of_a_stale_claim_is_refused(self, client, store):
+        @task
+        async def work(_: Any) -> None: ...
+
+        flow = Flow("stale").then(work).build()
+        await client.submit(flow, id="r")
+        [partition] = (await store.maintenance.poll("default")).partitions
+        request = ClaimRequest(
+            namespace="default",
+            worker=WorkerId("w"),
+            partitions=[PartitionClaim(partition=partition, queue="default")],
+            limit=1,
+            lease=timedelta(hours=1),
+        )
+        [job] = (await store.jobs.claim(request)).jobs
+        await client.runs.pause("r")
+        await client.runs.resume("r")
+
+        with pytest.raises(ClaimLost):
+            await store.runs.save_step(
+                job.claim, "default/r/work", StoredStep(name="s", value=b"1")
+            )
+        assert await store.runs.load_steps("default/r/work") == []
+
+    async def test_who_a_body_is(self, client, start_worker):
+        def told(ctx: BaseContext) -> list[Any]:
+            where = [ctx.run_id, ctx.node, ctx.iteration, ctx.item, ctx.attempt]
+            return [*where, ctx.idempotency_key]
+
+        @task
+        async def tell(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
+            return told(ctx)
+
+        @task
+        def tell_in_thread(_: Any, ctx: Context = CONTEXT) -> Any:
+            return told(ctx)
+
+        flow = (
+            Flow("who")
+            .fork(
+                node=tell_in_thread,
+                items=Flow().then(lambda _: [0, 1], name="two").map(tell, name="item"),
+                loop=Flow().loop(tell, name="again", until=lambda who: who[2] == 2),
+            )
+            .join(lambda parts: parts, name="all")
+            .build()
+        )
+        await start_worker(tell, flows=[flow])
+        found = await (await client.submit(flow, id="r-1")).result(10)
+        job = await client.enqueue(tell, None)
+
+        assert found == {
+            "node": ["r-1", "tell_in_thread", 0, None, 1, "r-1:tell_in_thread:0"],
+            "items": [
+                ["r-1", "item", 0, 0, 1, "r-1:item:0[0]"],
+                ["r-1", "item", 0, 1, 1, "r-1:item:0[1]"],
+            ],
+            "loop": ["r-1", "again", 2, None, 1, "r-1:again:2"],
+        }
+        assert await job.result(10) == [None, None, 0, None, 1, job.id]
+
+    async def test_steps_of_one_name_side_by_side_are_executed_once(self, client, start_worker):
+        ran: list[int] = []
+
+        async def note(number: int) -> int:
+            ran.append(number)
+            await asyncio.sleep(0)
+            return number
+
+        @task
+        async def work(_: Any, ctx: AsyncContext = CONTEXT) -> list[int]:
+            return list(await asyncio.gather(*(ctx.step("same", note, n) for n in range(5))))
+
+        flow = Flow("side").then(work).build()
+        await start_worker(flows=[flow])
+
+        assert await (await client.submit(flow)).result(10) == [0] * 5
+        assert ran == [0]
+
+    async def test_steps_of_namespaces_and_runs_that_read_alike_are_kept_apart(
+        self, client, start_worker, store
+    ):
+        @task
+        async def where(_: Any, ctx: AsyncContext = CONTEXT) -> str:
+            return str(await ctx.step("where", lambda: f"{ctx.namespace} {ctx.run_id}"))
+
+        inner = Flow("c").then(where).build()
+        outer = Flow("outer").flow(inner).build()
+        found = []
+        for namespace, flow, id in (("a", outer, "b"), ("a/b", inner, "c")):
+            await start_worker(flows=[outer], namespace=namespace)
+            async with AsyncClient(store, namespace=namespace) as there:
+                found.append(await (await there.submit(flow, id=id)).result(10))
+
+        assert found == ["a b/c", "a/b c"]
+
+
+AT_ONCE = Retry(3, first=0)
+
+
+QUICK = {"hold_off": "0s"}
+
+
+def attempts_failed(events: list[EventRecord]) -> list[tuple[str | None, int, str]]:
+    return [
+        (event.key, event.details["attempt"], event.failure.message)
+        for event in events
+        if event.type == "node_retried" and event.failure is not None
+    ]
+
+
+class TestNodeRetries:
+    """Nodes that fail: retried as their task or their node says, and each attempt in the log."""
+
+    async def test_retry_of_a_node_is_an_event_each(self, client, start_worker):
+        @task(retries=AT_ONCE)
+        async def third_time(_: Any, ctx: AsyncContext = CONTEXT) -> int:
+            if ctx.attempt < 3:
+                raise ValueError(f"attempt {ctx.attempt}")
+            return ctx.attempt
+
+        flow = Flow("retried").then(third_time).then(lambda number: -number, name="minus").build()
+        await start_worker(flows=[flow], **QUICK)
+        run = await client.submit(flow)
+
+        assert await run.result(10) == -3
+        failed = attempts_failed(await run.events())
+        assert failed == [("third_time", 1, "attempt 1"), ("third_time", 2, "attempt 2")]
+
+    async def test_retry_starts_at_the_first_attempt_with_each_node(self, client, start_worker):
+        @task(retries=AT_ONCE)
+        async def second_time(told: list[int], ctx: AsyncContext = CONTEXT) -> list[int]:
+            if ctx.attempt < 2:
+                raise ValueError("again")
+            return [*told, ctx.attempt]
+
+        flow = Flow("twice").then(second_time, name="a").then(second_time, name="b").build()
+        await start_worker(flows=[flow], **QUICK)
+
+        assert await (await client.submit(flow, [])).result(10) == [2, 2]
+
+    async def test_retry_of_one_item_leaves_the_others_alone(self, client, start_worker):
+        ran: list[int | None] = []
+
+        @task(retries=AT_ONCE)
+        async def each(number: int, ctx: AsyncContext = CONTEXT) -> list[Any]:
+            ran.append(ctx.item)
+            if ctx.item == 1 and ctx.attempt == 1:
+                raise ValueError("again")
+            return [number, ctx.attempt]
+
+        flow = Flow("items").map(each).build()
+        await start_worker(flows=[flow], **QUICK)
+        run = await client.submit(flow, [7, 8, 9])
+
+        assert await run.result(10) == [[7, 1], [8, 2], [9, 1]]
+        assert sorted(ran, key=str) == [0, 1, 1, 2]
+        assert attempts_failed(await run.events()) == [("each[1]", 1, "again")]
+
+    async def test_retry_uses_up_the_budget_and_fails_the_run(self, client, start_worker):
+        @task(retries=AT_ONCE)
+        async def never(_: Any, ctx: AsyncContext = CONTEXT) -> None:
+            raise ValueError(f"attempt {ctx.attempt}")
+
+        flow = Flow("never").then(never).build()
+        await start_worker(flows=[flow], **QUICK)
+        run = await client.submit(flow)
+        with pytest.raises(RunFailed, match="attempt 4") as raised:
+            await run.result(10)
+
+        assert raised.value.node == "never"
+        assert [event.type for event in await run.events()] == [
+            "run_submitted",
+            *["node_retried"] * 3,
+            "node_failed",
+            "run_failed",
+        ]
+
+    async def test_retry_as_the_node_says_wins_over_the_task(self, client, start_worker):
+        @task(retries=9)
+        async def fail(_: Any, ctx: AsyncContext = CONTEXT) -> None:
+            raise ValueError(f"attempt {ctx.attempt}")
+
+        flow = (
+            Flow("override")
+            .then(fail, name="none", retries=0, on_error="continue")
+            .then(fail, name="one", retries=Retry(1, first=0))
+            .build()
+        )
+        await start_worker(flows=[flow], **QUICK)
+        run = await client.submit(flow)
+        with pytest.raises(RunFailed, match="attempt 2"):
+            await run.result(10)
+
+        assert attempts_failed(await run.events()) == [("one", 1, "attempt 1")]
+
+    async def test_permanent_is_not_retried(self, client, start_worker):
+        @task(retries=9)
+        async def fail(_: Any) -> None:
+            raise Permanent("for good")
+
+        flow = Flow("permanent").then(fail).build()
+        worker = await start_worker(flows=[flow])
+        with pytest.raises(RunFailed, match="for good"):
+            await (await client.submit(flow)).result(10)
+
+        assert len(worker.all(AttemptStarted)) == 1
+
+    async def test_retry_later_postpones_a_node_without_using_up_its_retries(
+        self, client, start_worker
+    ):
+        @task
+        def later(_: Any, ctx: Context = CONTEXT) -> int:
+            if ctx.attempt < 3:
+                raise RetryLater("not yet", after="1ms")
+            return ctx.attempt
+
+        flow = Flow("later").then(later).build()
+        await start_worker(flows=[flow], **QUICK)
+        run = await client.submit(flow)
+
+        assert await run.result(10) == 3
+        assert [message for *_, message in attempts_failed(await run.events())] == ["not yet"] * 2
+
+    @pytest.mark.parametrize("found_type", ["async", "sync"])
+    async def test_timeout_of_a_node_fails_its_attempt(self, client, start_worker, found_type):
+        @task(name="hang", timeout="10s")
+        async def hang_async(_: Any) -> None:
+            await asyncio.sleep(60)
+
+        @task(name="hang", timeout="10s")
+        def hang_sync(_: Any, ctx: Context = CONTEXT) -> None:
+            ctx.abort_signal.wait(15)
+
+        hang = hang_async if found_type == "async" else hang_sync
+        flow = Flow("timeout").then(hang, timeout="30ms", retries=Retry(1, first=0)).build()
+        await start_worker(flows=[flow], **QUICK)
+        run = await client.submit(flow)
+        with pytest.raises(RunFailed) as raised:
+            await run.result(10)
+
+        assert raised.value.failure is not None
+        assert raised.value.failure.type == "perdure.errors.AttemptTimeout"
+        assert len(attempts_failed(await run.events())) == 1
+
+    async def test_retry_of_a_loop_goes_on_with_the_iteration_that_failed(
+        self, client, start_worker
+    ):
+        @task(retries=AT_ONCE)
+        async def count(number: int, ctx: AsyncContext = CONTEXT) -> int:
+            if ctx.iteration == 2 and ctx.attempt == 1:
+                raise ValueError("again")
+            assert ctx.iteration == number + 1
+            return number + 1
+
+        flow = Flow("loop").loop(count, until=lambda number: number == 3).build()
+        await start_worker(flows=[flow], **QUICK)
+        run = await client.submit(flow, 0)
+
+        assert await run.result(10) == 3
+        assert attempts_failed(await run.events()) == [("count#2", 1, "again")]
+
+    async def test_a_check_that_raises_fails_its_loop(self, client, start_worker):
+        @task
+        async def count(number: int) -> int:
+            return number + 1
+
+        def is_done(number: int) -> bool:
+            raise ValueError("cannot tell")
+
+        @task
+        async def is_done_too(number: int) -> bool:
+            raise ValueError("cannot tell either")
+
+        quick = Flow("quick").loop(count, until=is_done).build()
+        asked = Flow("asked").loop(count, until=is_done_too).build()
+        await start_worker(flows=[quick, asked])
+        for flow in (quick, asked):
+            with pytest.raises(RunFailed, match="cannot tell") as raised:
+                await (await client.submit(flow, 0)).result(10)
+            assert raised.value.node == "count"
