@@ -1,6 +1,6 @@
-"""How an exception becomes a stored ``Failure``: bounded plain text, masked before it is shortened.
+"""Convert an exception into a stored ``Failure``: plain text, mask, then truncated.
 
-What follows from a failure is decided in ``engine.retry``.
+``engine.retry`` decides whether the failure is retried.
 """
 
 from __future__ import annotations
@@ -24,46 +24,45 @@ TRACEBACK_MAX = 16_000
 CAUSES_MAX = 8
 _OURS = "perdure.worker"
 
-Masked = Callable[[str], str]
+Mask = Callable[[str], str]
 
 
-def describe(error: BaseException, masked: Masked | None = None) -> Failure:
+def describe(error: BaseException, mask: Mask | None = None) -> Failure:
     """Type, message, traceback and cause chain of an exception.
 
-    ``masked`` takes out what must not be kept, before texts are shortened.
-    Never fails: an exception is code of somebody else's, and what its own methods raise must
-    cost no more than a part of the description.
+    ``mask`` removes secrets before texts are truncated. Never raises: the exception's class is
+    user code, and an error in its methods must cost no more than a part of the description.
     """
     try:
-        causes = tuple(_causes(error, masked))
+        causes = tuple(_causes(error, mask))
     except BaseException:
         causes = ()
     return Failure(
-        type=_type(error, masked),
-        message=_text(error, masked),
-        traceback=_traceback(error, masked),
+        type=_type(error, mask),
+        message=_text(error, mask),
+        traceback=_traceback(error, mask),
         causes=causes,
         code=_code(error),
     )
 
 
-def _causes(error: BaseException, masked: Masked | None) -> list[Cause]:
+def _causes(error: BaseException, mask: Mask | None) -> list[Cause]:
     causes: list[Cause] = []
     seen = {id(error)}
     below = _below(error)
     while below is not None and id(below) not in seen and len(causes) < CAUSES_MAX:
         seen.add(id(below))
-        causes.append(Cause(type=_type(below, masked), message=_text(below, masked)))
+        causes.append(Cause(type=_type(below, mask), message=_text(below, mask)))
         below = _below(below)
     return causes
 
 
 def _code(error: BaseException) -> str | UnsetType:
-    """Only a declared one: a subclass of an application's may have any ``code``."""
+    """The code if it is declared: an application's subclass may have any ``code``."""
     try:
         code = error.diagnostic.code if isinstance(error, PerdureError) else UNSET
         return code if type(code) is str and code in declared() else UNSET
-    except BaseException:  # a subclass of somebody else's
+    except BaseException:  # an application's subclass may raise anything
         return UNSET
 
 
@@ -73,32 +72,32 @@ def _below(error: BaseException) -> BaseException | None:
     return None if error.__suppress_context__ else error.__context__
 
 
-def _type(error: BaseException, masked: Masked | None) -> str:
+def _type(error: BaseException, mask: Mask | None) -> str:
     try:
-        return _shorten(type_name(type(error)), MESSAGE_MAX, masked)
+        return _shorten(type_name(type(error)), MESSAGE_MAX, mask)
     except BaseException:
         return "BaseException"
 
 
-def _text(error: BaseException, masked: Masked | None) -> str:
+def _text(error: BaseException, mask: Mask | None) -> str:
     try:
-        return _shorten(record_text(error), MESSAGE_MAX, masked)
+        return _shorten(record_text(error), MESSAGE_MAX, mask)
     except BaseException:  # a broken __str__ must not hide the error it belongs to
-        return f"<{_type(error, masked).rpartition('.')[2]} without a readable message>"
+        return f"<{_type(error, mask).rpartition('.')[2]} without a readable message>"
 
 
-def _traceback(error: BaseException, masked: Masked | None) -> str:
+def _traceback(error: BaseException, mask: Mask | None) -> str:
     try:
         shown = _without_our_frames(error.__traceback__)
         lines = traceback.format_exception(type(error), error, shown, limit=50)
-        return _shorten("".join(lines), TRACEBACK_MAX, masked)
+        return _shorten("".join(lines), TRACEBACK_MAX, mask)
     except BaseException:
-        return f"{_type(error, masked)}: {_text(error, masked)}\n"
+        return f"{_type(error, mask)}: {_text(error, mask)}\n"
 
 
-def _shorten(text: str, limit: int, masked: Masked | None = None) -> str:
-    """Keep both ends: the start says where it came from, the end what it was."""
-    text = storable_text(text if masked is None else masked(text))
+def _shorten(text: str, limit: int, mask: Mask | None = None) -> str:
+    """Keep both ends: the start tells where the error came from, the end what it was."""
+    text = storable_text(text if mask is None else mask(text))
     if len(text) <= limit:
         return text
     half = limit // 2 - 10
@@ -106,7 +105,7 @@ def _shorten(text: str, limit: int, masked: Masked | None = None) -> str:
 
 
 def _without_our_frames(frames: TracebackType | None) -> TracebackType | None:
-    """Start where the task's own code does."""
+    """Skip the worker's frames, so that the traceback starts in the task's own code."""
     start = frames
     while start is not None and start.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
         start = start.tb_next

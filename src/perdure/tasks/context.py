@@ -1,4 +1,4 @@
-"""What a task body is given: who it is, how to report progress, and whether it should stop."""
+"""``Context`` and ``AsyncContext``: a task body's job, steps, pauses, progress and abort signal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AbortSignal:
         """Block the calling thread until the signal fires. For sync tasks."""
         if self._event is None:
             self._event = threading.Event()
-        # Looked at after the event is in place, so a signal in between is not missed.
+        # Checked after the event exists, so that a signal fired in between is not missed.
         if self.reason is not None:
             return True
         return self._event.wait(timeout)
@@ -62,7 +62,7 @@ class AbortSignal:
         fired = asyncio.Event()
 
         def wake(_reason: str) -> None:
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits any more
                 loop.call_soon_threadsafe(fired.set)
 
         self._callbacks.append(wake)
@@ -71,7 +71,7 @@ class AbortSignal:
 
 
 class _Reported:
-    """What ``progress`` returns: may be awaited, needs not be."""
+    """The result of ``AsyncContext.progress``: awaiting it is optional."""
 
     __slots__ = ()
 
@@ -84,24 +84,27 @@ _REPORTED = _Reported()
 
 
 class StepKeeper(Protocol):
-    """Where the results of one body's steps are kept."""
+    """Stores the results of one body's steps."""
 
     async def find(self, name: str) -> tuple[Any, ...]:
-        """The stored result, alone; nothing if there is none."""
+        """A tuple of the stored result, or an empty one."""
 
     async def save(self, name: str, value: Any) -> Any:
-        """Store a result, and return it as it will come back."""
+        """Store a result and return it as later executions will read it."""
 
     def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
-        """Do one of these from a thread that has no event loop."""
+        """Wait for one of these from a thread that has no event loop."""
 
 
 class AttemptPaused(BaseException):
-    """What ``ctx.pause()`` ends a body with. No error, so ``except Exception`` lets it pass."""
+    """Raised by ``ctx.pause()`` to end the body.
+
+    A ``BaseException``, so that ``except Exception`` in the body does not catch it.
+    """
 
 
 class BaseContext:
-    """What contexts of sync and async bodies have in common."""
+    """The common part of the contexts of sync and async bodies."""
 
     __slots__ = (
         "_inputs",
@@ -146,7 +149,7 @@ class BaseContext:
         self.worker = worker
         self.abort_signal = abort
         self.allows_scripts = allows_scripts
-        """Whether the worker executes commands that come with a flow."""
+        """Whether the worker executes ``script`` nodes."""
 
     @property
     def job_id(self) -> str:
@@ -175,70 +178,70 @@ class BaseContext:
 
     @property
     def run_id(self) -> str | None:
-        """The run it belongs to; None for a plain job."""
+        """The run that this job belongs to; None for a plain job."""
         return None if self._job.node is None else self._job.node.run
 
     @property
     def node(self) -> str | None:
-        """The node of the flow that is executed; None for a plain job."""
+        """The node that this job executes; None for a plain job."""
         return None if self._job.node is None else Key.parse(self._job.node.key).node
 
     @property
     def iteration(self) -> int:
-        """Of a loop, counted from 1; else 0."""
+        """The iteration of a loop node, from 1; 0 for other nodes."""
         return 0 if self._job.node is None else Key.parse(self._job.node.key).iteration
 
     @property
     def item(self) -> int | None:
-        """Of a map, counted from 0; else None."""
+        """The index of the item of a map node, from 0; None for other nodes."""
         return None if self._job.node is None else Key.parse(self._job.node.key).item
 
     @property
     def part(self) -> Part:
-        """What is done for the node besides its own work, such as ``undo`` or ``poll``; else ""."""
+        """``undo``, ``poll`` or another auxiliary job of the node; "" for the node's own work."""
         return "" if self._job.node is None else Key.parse(self._job.node.key).part
 
     @property
     def inputs(self) -> Mapping[str, Any]:
-        """The inputs that the node declares, by their names; empty if it declares none."""
+        """The node's declared inputs by name; empty if it declares none."""
         return self._inputs
 
     @property
     def last_pause(self) -> PastPause | None:
-        """The pause that was over last, with its checkpoint and report; None if there was none."""
+        """The latest finished pause, with its checkpoint and report; None if there was none."""
         pauses = self._resumption.pauses
         return pauses[-1] if pauses else None
 
     @property
     def partial(self) -> Any:
-        """How far the outside party said that it came, also in an earlier try; None if it did not.
+        """The latest progress reported by the external work, also in an earlier attempt, or None.
 
-        Go on from there instead of from the beginning.
+        Use it to resume that work instead of restarting it.
         """
         return self._resumption.progress
 
     def secret(self, name: str) -> str:
-        """The secret of this name, as the worker's provider has it; ``MissingSecret`` if not.
+        """Return a secret from the worker's provider; raises ``MissingSecret``.
 
-        From then on its value is masked in everything that is kept of this attempt.
+        From then on, its value is masked in everything this attempt stores.
         """
         return self._secret(name)
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every execution of this job or node: hand it to outside services."""
+        """The same for every execution of this job or node: pass it to external services."""
         node = self._job.node
         if node is None:
             return self._job.claim.id
         key = Key.parse(node.key)
         item = "" if key.item is None else f"[{key.item}]"
         part = "" if not key.part else f"~{key.part}"
-        # Only the run's id may contain a colon, so no two parts of two runs have the same key.
+        # Only the run's id may contain a colon, so keys of different runs and nodes never collide.
         return f"{node.run}:{key.node}:{key.iteration}{item}{part}"
 
     @property
     def aborted(self) -> bool:
-        """True once the job was aborted, timed out, or its claim was lost: stop soon."""
+        """True once the job is aborted, timed out, or its claim is lost: stop soon."""
         return self.abort_signal.is_set()
 
     def check(self) -> None:
@@ -246,16 +249,17 @@ class BaseContext:
         if self.abort_signal.reason is not None:
             raise Aborted(f"job {self.job_id}: {self.abort_signal.reason}")
 
-    def _pause(self, asked: Pause, number: int) -> Report:
-        """The report that a pause is over with; ends the attempt if there is none yet."""
-        past = [each for each in self._resumption.pauses if each.name == asked.name]
+    def _pause(self, pause: Pause, number: int) -> Report:
+        """The final report of a pause; ends the attempt if there is none yet."""
+        past = [each for each in self._resumption.pauses if each.name == pause.name]
         if len(past) >= number and past[number - 1].report.status in LAST:
             return past[number - 1].report
-        self._pause_attempt(asked)  # it ends so, whatever the body does from here on
+        # Recorded before raising: the attempt ends as a pause even if the body catches this.
+        self._pause_attempt(pause)
         raise AttemptPaused(f"job {self.job_id} waits for a report")
 
     def _pause_number(self, name: str) -> int:
-        """Pauses of one name are counted as they are asked for, not as they are awaited."""
+        """Pauses of one name are numbered in the order of the calls, not of the awaits."""
         number = self._pauses_used[name] = self._pauses_used.get(name, 0) + 1
         return number
 
@@ -268,24 +272,24 @@ class BaseContext:
 
 
 class Context(BaseContext):
-    """What a sync body is given: declare a parameter ``ctx: Context = CONTEXT``."""
+    """The context of a sync task: declare a parameter ``ctx: Context = CONTEXT``."""
 
     __slots__ = ()
 
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call ``function`` once for this job or node, and keep its result under ``name``.
+        """Call ``function`` and store its result under ``name``, once per job or node.
 
-        However often the body is executed, the function has its result stored once and returns
-        what was stored from then on. The result is kept as JSON, and comes back as the function's
-        return annotation says, the first time too; without one, as plain JSON values. What the
-        function raises is raised, and nothing is stored.
+        When the body is executed again, this returns the stored result without a call. The result
+        is stored as JSON and converted to the function's return annotation, the first time too;
+        without an annotation, it consists of plain JSON values. If the function raises, nothing
+        is stored.
         """
         with self._thread_turns.setdefault(name, threading.Lock()):
-            found = self._steps.wait(self._steps.find(name))
-            if not found:
-                made = function(*args, **kwargs)
-                found = (self._steps.wait(self._steps.save(name, made)),)
-        return cast(R, _as_returned(function, found[0]))
+            stored = self._steps.wait(self._steps.find(name))
+            if not stored:
+                result = function(*args, **kwargs)
+                stored = (self._steps.wait(self._steps.save(name, result)),)
+        return cast(R, _as_returned(function, stored[0]))
 
     def pause(
         self,
@@ -295,41 +299,41 @@ class Context(BaseContext):
         deadline: Duration | None = None,
         poll: Duration | None = None,
     ) -> Report:
-        """Wait for somebody outside, holding nothing; returns the ``Report`` they gave.
+        """Wait for external work without occupying a worker; returns its final ``Report``.
 
-        The first time it ends the attempt: nothing after it is executed. Once somebody has
-        reported with ``client.runs.report``, the body is executed again from its beginning, and
-        this returns. So what comes before it is executed twice; keep what must not be in ``step``.
-        Several pauses are told apart by name, and those of one name by their order.
+        The first call ends the attempt: nothing after it runs. After ``client.runs.report``, the
+        body runs again from its beginning, and this call returns. Code before it therefore runs
+        twice; wrap what must not in ``step``. Several pauses are distinguished by name, and
+        those of one name by their order.
 
-        A failure is returned like any other report, so that the body decides what follows: look
-        at ``report.status``. ``checkpoint`` is kept as JSON, for those who look at the pause and
-        for ``last_pause``. After ``deadline`` the node goes on as its ``on_timeout`` says. With
-        ``poll`` the body is also executed so often while nobody reports, to ask for news: then
-        ``part`` is ``"poll"``, and it returns a ``Report``, or None if there is nothing new.
+        A failure is returned like any other report: check ``report.status``. ``checkpoint`` is
+        stored as JSON, shown with the pause and available as ``last_pause``. When ``deadline``
+        passes, the node's ``on_timeout`` applies. With ``poll``, the body also runs at that
+        interval while no report arrives, to ask for news: ``part`` is then ``"poll"``, and the
+        body returns a ``Report``, or None if there is no news.
 
-        A plain job is parked instead until ``client.jobs.resume``, and gets a report without a
-        result; it has no ``deadline`` and no ``poll``.
+        A plain job is parked until ``client.jobs.resume`` and gets a report without a result. It
+        takes neither ``deadline`` nor ``poll``.
         """
-        asked = paused(checkpoint, name=name, deadline=deadline, poll=poll)
-        return self._pause(asked, self._pause_number(name))
+        pause = paused(checkpoint, name=name, deadline=deadline, poll=poll)
+        return self._pause(pause, self._pause_number(name))
 
     def progress(self, percent: float, message: str = "", details: Any = None) -> None:
-        """Report how far the body is, 0 to 100. Cheap: call it as often as you like.
+        """Report progress, from 0 to 100. Cheap: call it as often as you like.
 
-        It is written a few times a second at most, and the last one always is. Details are kept
-        as JSON, as they are at this moment.
+        Writes are throttled to a few per second; the last report is always written. ``details``
+        are encoded as JSON immediately, so later changes to them have no effect.
         """
         self._reported(percent, message, details)
 
 
 class AsyncContext(BaseContext):
-    """What an async body is given: declare a parameter ``ctx: AsyncContext = CONTEXT``."""
+    """The context of an async task: declare a parameter ``ctx: AsyncContext = CONTEXT``."""
 
     __slots__ = ()
 
     def in_thread(self) -> Context:
-        """The same context for sync code that the body runs in a thread."""
+        """Return this context for sync code that the body runs in a thread."""
         made = Context.__new__(Context)
         for name in BaseContext.__slots__:
             setattr(made, name, getattr(self, name))
@@ -347,14 +351,14 @@ class AsyncContext(BaseContext):
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
         """Call ``function``, sync or async, once for this job or node; see ``Context.step``."""
-        # One at a time: the second of a name gets what the first one stored.
+        # One at a time: a concurrent second call with this name gets the first one's result.
         async with self._turns.setdefault(name, asyncio.Lock()):
-            found = await self._steps.find(name)
-            if not found:
-                made = function(*args, **kwargs)
-                made = await made if inspect.isawaitable(made) else made
-                found = (await self._steps.save(name, made),)
-        return _as_returned(function, found[0])
+            stored = await self._steps.find(name)
+            if not stored:
+                result = function(*args, **kwargs)
+                result = await result if inspect.isawaitable(result) else result
+                stored = (await self._steps.save(name, result),)
+        return _as_returned(function, stored[0])
 
     def pause(
         self,
@@ -364,24 +368,24 @@ class AsyncContext(BaseContext):
         deadline: Duration | None = None,
         poll: Duration | None = None,
     ) -> Coroutine[Any, Any, Report]:
-        """Wait for somebody outside, holding nothing; see ``Context.pause``."""
-        asked = paused(checkpoint, name=name, deadline=deadline, poll=poll)
-        return self._pause_later(asked, self._pause_number(name))
+        """Wait for external work without occupying a worker; see ``Context.pause``."""
+        pause = paused(checkpoint, name=name, deadline=deadline, poll=poll)
+        return self._pause_later(pause, self._pause_number(name))
 
-    async def _pause_later(self, asked: Pause, number: int) -> Report:
-        return self._pause(asked, number)
+    async def _pause_later(self, pause: Pause, number: int) -> Report:
+        return self._pause(pause, number)
 
     def progress(self, percent: float, message: str = "", details: Any = None) -> Awaitable[None]:
-        """Report how far the body is, 0 to 100; see ``Context.progress``.
+        """Report progress, from 0 to 100; see ``Context.progress``.
 
-        Takes effect at once, awaited or not.
+        Takes effect immediately, awaited or not.
         """
         self._reported(percent, message, details)
         return _REPORTED
 
 
 def _as_returned(function: Callable[..., Any], value: Any) -> Any:
-    """A stored result as the function's return annotation says, or plain where it does not fit."""
+    """Convert a stored result to the function's return annotation; unchanged if it does not fit."""
     try:
         wanted = typing.get_type_hints(getattr(function, "function", function))["return"]
         convert = converter(wanted)
@@ -398,7 +402,7 @@ NO_CONTEXT = declare(
 
 
 class _Injected:
-    """Stands in a signature for what the worker fills in."""
+    """Placeholder in a signature for an argument that the worker injects."""
 
     __slots__ = ()
 
@@ -406,7 +410,7 @@ class _Injected:
         return "CONTEXT"
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # which inspect, copy and others ask everything for
+        if name.startswith("__"):  # inspect, copy and others look these up on any object
             raise AttributeError(name)
         raise InvalidInput(NO_CONTEXT.fault(name=name))
 

@@ -1,8 +1,8 @@
-"""One execution of a claimed job: its body runs once, and ends once, whoever ends it.
+"""One attempt at a claimed job: starts its body, enforces its timeouts, and ends exactly once.
 
-A body ends by itself, or is stopped: by its timeout, its deadline, an abort, a lost claim, or the
-worker's own stop. The first end counts. Whatever a body does after that no longer matters here, and
-the fence of its claim keeps it from mattering in the store.
+A body ends by itself or is stopped by its timeout, its deadline, an abort, a lost claim or the
+worker's shutdown. The first end counts. Anything a body does after that is ignored here, and the
+claim's fence (its epoch) keeps it out of the store.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 START_SECONDS_MAX = 60.0
 """How long a process may take to start a body, on top of the body's timeout."""
 CANCEL_GRACE_SECONDS = 5.0
-"""How long a cancelled coroutine may take to unwind before its slot is given to another."""
+"""How long a cancelled coroutine may take to unwind before its slot is freed."""
 
 
 class StopReason(StrEnum):
-    """Why a body was told to stop; the value is what its abort signal says."""
+    """Why a body is stopped; the value is the reason in its abort signal."""
 
     ABORTED = "the job was aborted"
     TIMED_OUT = "the attempt ran into its timeout"
@@ -62,11 +62,11 @@ class Body(Protocol):
     """Whether it calls :meth:`Attempt.body_started` when it starts."""
 
     def stop(self) -> bool:
-        """Make it end. True if it is over at once, or cannot be made to end: do not wait for it."""
+        """End the body. True if there is nothing to wait for: it has ended, or cannot be ended."""
 
 
 class Attempt:
-    """The state of one attempt. Its methods run on the worker's event loop, unless they say so."""
+    """The state of one attempt. Methods run on the worker's event loop unless documented."""
 
     __slots__ = (
         "_body",
@@ -97,15 +97,15 @@ class Attempt:
         self.task = runner.code.task_of(job.partition)
         self.rules = runner.code.flows.rules_of(job)
         self.scope: CallScope | None = None
-        """None where the body is called with what is stored, and has no context."""
+        """None if the body takes the stored arguments as they are, and no context."""
         self.abort = AbortSignal()
         self.stopped_by: StopReason | None = None
         self.has_slot = False
         self.is_over = False
         self.is_settled = False
-        """The runner knows what the store made of the outcome."""
+        """The store has answered the commit of the outcome, and the runner has processed it."""
         self.writes_itself = False
-        """Its body's own task commits the outcome."""
+        """The asyncio task of the body commits the outcome."""
         self.progress: Progress | None = None
         self.started_at = clock.monotonic()
         self.seconds = 0.0
@@ -114,18 +114,19 @@ class Attempt:
         self._timeout: timedelta | None = None
         self._timers: list[asyncio.TimerHandle] | None = None
 
-    # What its call needs
+    # The call
 
     @property
-    def prepares_aside(self) -> bool:
-        """Whether its arguments take too long to be made on the event loop."""
-        return self.may_be_resumed or (self.rules is not None and self.rules.prepares_aside)
+    def prepares_in_thread(self) -> bool:
+        """Whether preparing the arguments would block the event loop for too long."""
+        return self.may_be_resumed or (self.rules is not None and self.rules.prepares_in_thread)
 
     @property
     def may_be_resumed(self) -> bool:
-        """Whether it may be a plain job that was resumed, and its body may want to know.
+        """Whether this may be a resumed plain job whose body has a context to read the pauses.
 
-        Each claim raises both numbers, unless the job is requeued, parked or taken over.
+        Each claim increments both the epoch and the attempt, unless the job was requeued, parked
+        or taken over.
         """
         job = self.job
         return (
@@ -141,7 +142,7 @@ class Attempt:
 
     @property
     def counted_job(self) -> ClaimedJob:
-        """The job with all failures that count, also those of jobs before a pause."""
+        """The job with all failures that count against its retries, also those before a pause."""
         before = 0 if self.scope is None else self.scope.resumption.failures
         return self.job if not before else replace(self.job, failures=self.job.failures + before)
 
@@ -158,7 +159,7 @@ class Attempt:
         policy = stored_policy(self.job)
         timeout = policy.timeout if policy is not None and policy.timeout else self.task.timeout
         if self.job.deadline_at is not None:
-            # Measured on the store's clock; the time since the claim on our own.
+            # The deadline is on the store's clock; the time since the claim on our own.
             left = (self.job.deadline_at - self._claimed_at).total_seconds()
             left -= clock.monotonic() - self.started_at
             if left <= 0:
@@ -175,13 +176,13 @@ class Attempt:
             self._later(limit, self.stop, StopReason.TIMED_OUT)
 
     def body_started(self) -> None:
-        """The timeout runs from here, without the time that starting a process took."""
+        """Start the timeout: it excludes the time it took to start a process."""
         self.started_at = clock.monotonic()
         if self._timeout is not None and not self.is_over:
             self._later(self._timeout.total_seconds(), self.stop, StopReason.TIMED_OUT)
 
     def report(self, progress: Progress) -> None:
-        """Take note of progress, from any thread. The outcome carries the last one."""
+        """Record progress, from any thread. The outcome carries the last one."""
         if not self.is_over:
             if (masker := self.masker) is not None:
                 progress = masker.progress(progress)
@@ -213,25 +214,25 @@ class Attempt:
         scope = self.scope
         if self.stopped_by is not None:
             self._ended(Cancelled())
-        elif scope is not None and scope.asked is not None:
-            # It raised because it asked for a pause, or after that. Forgotten first: if the pause
-            # cannot be encoded, that is a failure like any other.
-            asked, scope.asked = scope.asked, None
-            self.returned(asked if scope.masker is None else scope.masker.outcome(asked))
+        elif scope is not None and scope.requested_outcome is not None:
+            # It raised to pause, or after requesting a pause. Reset the request first: if the
+            # pause cannot be encoded, that is a failure like any other.
+            outcome, scope.requested_outcome = scope.requested_outcome, None
+            self.returned(outcome if scope.masker is None else scope.masker.outcome(outcome))
         elif type(error) is TemplateSkips:
             self._ended(Skipped(reason=str(error)))
-        # By its type: isinstance() may run code of the exception's own.
+        # By type: isinstance() may run the exception's own code.
         elif self.runner.is_ending and issubclass(
             type(error), asyncio.CancelledError | ProcessCrashed
         ):
-            # A loop that ends cancels everything, and a stop may hit child processes as well:
-            # not the body's fault.
+            # A closing loop cancels every task, and a signal to stop may also reach child
+            # processes: not the body's fault.
             self._ended(Requeued())
         else:
             self._ended(self._failed_outcome(error))
 
     def stop(self, reason: StopReason) -> None:
-        """Tell the body to stop, and make sure that it does."""
+        """Fire the abort signal and make sure that the body ends."""
         if self.is_over or self.stopped_by not in (None, StopReason.ABORTED):
             return
         self.stopped_by = reason
@@ -242,7 +243,7 @@ class Attempt:
             self._force()
 
     def finish(self, outcome: NodeOutcome | None) -> None:
-        """The first end counts."""
+        """End the attempt. Only the first call counts."""
         if self.is_over:
             return
         self.is_over = True
@@ -252,7 +253,7 @@ class Attempt:
         self.runner.ended(self, outcome)
 
     def _ended(self, outcome: NodeOutcome) -> None:
-        """The body ended like this, which counts only if it was not stopped before."""
+        """The body ended with this outcome, which is ignored if it was stopped before."""
         self.finish(outcome if self.stopped_by is None else self._stopped_outcome(self.stopped_by))
 
     def _force(self) -> None:
@@ -266,7 +267,7 @@ class Attempt:
         self.finish(self._stopped_outcome(self.stopped_by))
 
     def _stopped_outcome(self, reason: StopReason) -> Outcome | None:
-        """The outcome of a stopped attempt, whatever its body made of being stopped."""
+        """The outcome of a stopped attempt, regardless of how its body ended."""
         match reason:
             case StopReason.ABORTED:
                 return Cancelled()

@@ -1,7 +1,7 @@
-"""The arguments of one call, and the scope behind a body's ``Context``.
+"""The arguments of a task call, and ``CallScope``, which implements the body's ``Context``.
 
-A job stores its call as plain JSON. Inputs, templates and secrets of its node are filled in here,
-on the worker, right before the body is called.
+A job stores its call as plain JSON. The worker resolves the node's inputs, templates and secrets
+here, right before it calls the body.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INVALID_STORED_INPUT = declare("job.invalid_input", "the stored input cannot be 
 
 
 class CallScope:
-    """What a context offers besides the arguments, and what the attempt learns from its use."""
+    """The secrets, inputs and pauses of one call, and how the body requested_outcome to end."""
 
     __slots__ = (
         "_allows_scripts",
@@ -44,8 +44,8 @@ class CallScope:
         "_payload_max_bytes",
         "_resolved",
         "_secrets",
-        "asked",
         "inputs",
+        "requested_outcome",
         "resumption",
     )
 
@@ -65,8 +65,8 @@ class CallScope:
         self._allows_scripts = allows_scripts
         self.resumption = resumption
         self.inputs: Mapping[str, Any] = {}
-        self.asked: Paused | Completed | None = None
-        """How the body asked to end. It counts, even if the body continued after that."""
+        self.requested_outcome: Paused | Completed | None = None
+        """The outcome requested by a pause. It counts even if the body continued after that."""
 
     @property
     def run_id(self) -> RunId | None:
@@ -111,18 +111,18 @@ class CallScope:
             self._resolved = ResolvedSecrets(self._secrets)
         return self._resolved.find(name)
 
-    def pause(self, asked: Pause) -> None:
-        if self.is_poll:  # it was asked for news, and has none but this pause
-            self.asked = Completed(output=b"null")
+    def pause(self, pause: Pause) -> None:
+        if self.is_poll:  # a poll that reaches the pause has no news
+            self.requested_outcome = Completed(output=b"null")
             return
-        outcome = paused_outcome(asked, self._payload_max_bytes)
+        outcome = paused_outcome(pause, self._payload_max_bytes)
         refuse_pause(self._job, outcome, self.masker)
-        if self.asked is None:
-            self.asked = outcome
+        if self.requested_outcome is None:
+            self.requested_outcome = outcome
 
 
 def prepare(attempt: Attempt) -> Arguments:
-    """The arguments of the function, in the same threads as :func:`stored_arguments`."""
+    """The arguments of the function; see :func:`stored_arguments` for the threads it may run in."""
     args, kwargs = stored_arguments(attempt)
     context, scope = None, attempt.scope
     if attempt.task.context_parameter is not None and scope is not None:
@@ -132,14 +132,14 @@ def prepare(attempt: Attempt) -> Arguments:
 
 
 def stored_arguments(attempt: Attempt) -> Arguments:
-    """The stored call as plain values, with its node's inputs and templates filled in.
+    """The stored call as plain values, with its node's inputs and templates resolved.
 
-    In any thread, but not that of the event loop if ``attempt.prepares_aside``.
+    Runs in any thread, but not on the event loop if ``attempt.prepares_in_thread``.
     """
     job, runner = attempt.job, attempt.runner
     args, kwargs, before = stored_call(job, runner.codec)
     if attempt.task.context_parameter is None and attempt.rules is None:
-        return args, kwargs  # as most tasks
+        return args, kwargs  # the usual case
     if attempt.may_be_resumed:
         steps = attempt.steps()
         before = steps.wait(steps.past_pauses())
@@ -158,7 +158,7 @@ def stored_arguments(attempt: Attempt) -> Arguments:
 def typed_arguments(
     task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], context: BaseContext | None
 ) -> Arguments:
-    """The arguments as the function declares them. What does not fit fails for good."""
+    """Convert the arguments to the types the function declares; raises ``Permanent``."""
     try:
         return task.arguments(args, kwargs, context)
     except (ValueError, TypeError) as error:
@@ -166,7 +166,7 @@ def typed_arguments(
 
 
 def stored_call(job: ClaimedJob, codec: Codec) -> tuple[list[Any], dict[str, Any], Resumption]:
-    """A call as plain values, and the pauses before it. What cannot be read fails for good."""
+    """Decode a stored call and its past pauses; raises ``Permanent`` if it is unreadable."""
     data = codec.decode(job.input)
     try:
         args, kwargs, *more = from_json(data)
@@ -181,11 +181,11 @@ def stored_call(job: ClaimedJob, codec: Codec) -> tuple[list[Any], dict[str, Any
 def before_retry(before: Resumption, failures: int) -> Resumption:
     """The past pauses of a job that failed ``failures`` times since it was enqueued.
 
-    If it resumed from a report that the external work failed, that work is started again.
+    Drops the last pause if its report was a failure, so that the retry restarts the external work.
     """
     if not failures or not before.pauses:
         return before
-    *kept, last = before.pauses
+    *earlier, last = before.pauses
     if last.report.status is not ReportStatus.FAILED:
         return before
-    return replace(before, pauses=tuple(kept))
+    return replace(before, pauses=tuple(earlier))

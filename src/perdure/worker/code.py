@@ -132,7 +132,7 @@ class NodeRules:
         self._graph = graph
 
     @cached_property
-    def prepares_aside(self) -> bool:
+    def prepares_in_thread(self) -> bool:
         """Whether the arguments take too long to be made on the event loop."""
         uses_secrets = any(input.secret for input in self.node.inputs) or any(
             use.name == SECRET for use in self._templates

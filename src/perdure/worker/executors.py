@@ -68,7 +68,7 @@ class CoroutineBody:
     async def _run(self, attempt: Attempt) -> None:
         self._has_started = True
         try:
-            if attempt.prepares_aside:
+            if attempt.prepares_in_thread:
                 args, kwargs = await asyncio.to_thread(prepare, attempt)
             else:
                 args, kwargs = prepare(attempt)

@@ -1,4 +1,4 @@
-"""From what a body returned or raised to the outcome of its attempt: masked, checked, encoded.
+"""Convert a body's result or exception into the outcome of its attempt: masked, checked, encoded.
 
 Payloads of outcomes are plain JSON here. The codec encodes them when the attempt ends, on the
 worker's event loop, because a child process has no codec.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perdure.worker.attempt import Attempt
 
 RESULTS = frozenset({Complete, Pause, Skip, Fail})
-"""The types that a body returns to say more than its output."""
+"""Result types that carry more than an output."""
 _log = logging.getLogger("perdure.worker")
 
 PORT_OF_JOB = declare(
@@ -51,17 +51,14 @@ INVALID_STORED_POLICY = declare("job.invalid_policy", "the stored policy cannot 
 
 
 def from_result(attempt: Attempt, value: Any) -> bytes | NodeOutcome:
-    """What a body returned: its output as JSON, or an outcome. In any thread.
-
-    Raises what makes the result a failure.
-    """
+    """The body's output as JSON, or an outcome; raises if it cannot be stored. In any thread."""
     scope, name = attempt.scope, attempt.task.name
-    if scope is not None and scope.asked is not None:
-        return judged(attempt, scope.asked)
+    if scope is not None and scope.requested_outcome is not None:
+        return judged(attempt, scope.requested_outcome)
     limit, masker = attempt.runner.settings.payload_max_bytes, attempt.masker
     if type(value) in RESULTS or attempt.rules is not None or masker is not None:
         return judged(attempt, outcome_of(value, name, limit, masker))
-    return encoded_result(value, name, limit)  # as nearly always
+    return encoded_result(value, name, limit)  # the usual case
 
 
 def outcome_of(
@@ -79,7 +76,7 @@ def outcome_of(
         case Skip():
             return Skipped(reason=storable_text(value.reason))
         case Fail():
-            # Masked before it is truncated: a part of a secret might remain otherwise.
+            # Masked before truncation, which could leave an unmasked part of a secret.
             error = value.error if masker is None else masker.text(value.error)
             return Failed(failure=describe(Permanent(error)))
         case _:
@@ -87,7 +84,7 @@ def outcome_of(
 
 
 def judged(attempt: Attempt, outcome: NodeOutcome) -> NodeOutcome:
-    """The outcome as it may be stored; raises what makes it a failure. In any thread."""
+    """Mask and check an outcome; raises if the job or node does not allow it. In any thread."""
     job, masker = attempt.job, attempt.masker
     if masker is not None:
         outcome = masker.outcome(outcome)
@@ -114,13 +111,13 @@ def judged(attempt: Attempt, outcome: NodeOutcome) -> NodeOutcome:
     return replace(outcome, warnings=warnings) if warnings else outcome
 
 
-def paused_outcome(asked: Pause, payload_max_bytes: int) -> Paused:
-    checkpoint = to_json(asked.checkpoint, "the checkpoint of a pause", payload_max_bytes)
-    return Paused(checkpoint=checkpoint, name=asked.name, deadline=asked.deadline, poll=asked.poll)
+def paused_outcome(pause: Pause, payload_max_bytes: int) -> Paused:
+    checkpoint = to_json(pause.checkpoint, "the checkpoint of a pause", payload_max_bytes)
+    return Paused(checkpoint=checkpoint, name=pause.name, deadline=pause.deadline, poll=pause.poll)
 
 
 def refuse_pause(job: ClaimedJob, paused: Paused, masker: Masker | None) -> None:
-    """Raise if this job cannot pause like that."""
+    """Raise if this job must not pause, or not with these options."""
     if masker is not None and masker.is_in(paused.name):
         raise InvalidInput(SECRET_IN_NAME.fault(("name",), what="pause"))
     if job.node is None:
@@ -131,7 +128,7 @@ def refuse_pause(job: ClaimedJob, paused: Paused, masker: Masker | None) -> None
 
 
 def encoded_result(value: Any, task: str, payload_max_bytes: int) -> bytes:
-    """A result as JSON. One that cannot be stored fails for good: no retry would change it."""
+    """A result as JSON; raises ``Permanent``, because a retry would not make it storable."""
     try:
         return to_json(value, f"the result of task {task!r}", payload_max_bytes)
     except InvalidInput as error:
@@ -139,7 +136,7 @@ def encoded_result(value: Any, task: str, payload_max_bytes: int) -> bytes:
 
 
 def stored_policy(job: ClaimedJob) -> CallPolicy | None:
-    """The caller's own settings, if any. An unreadable policy fails the job for good."""
+    """The retries and timeout stored with the job, if any; raises ``Permanent`` if unreadable."""
     try:
         return None if job.policy is None else decode_policy(job.policy)
     except ValueError as error:
@@ -153,9 +150,9 @@ def failed_outcome(
     hold_off: timedelta,
     masker: Masker | None = None,
 ) -> Outcome:
-    """The outcome of an exception under the caller's policy, else the task's. Never raises."""
-    masked = None if masker is None else masker.text
-    failure = describe(error, masked)
+    """The outcome of an exception under the job's own policy, else the task's. Never raises."""
+    mask = None if masker is None else masker.text
+    failure = describe(error, mask)
     try:
         if isinstance(error, Permanent):
             return Failed(failure=failure)
@@ -163,9 +160,9 @@ def failed_outcome(
         retry = policy.retry if policy is not None and policy.retry is not None else task.retry
         budget = Budget(policy=retry, hold_off=hold_off)
         return after_error(job, error, failure, budget, random.random())
-    except BaseException as trouble:
-        # Deciding reads the exception, whose class is the user's code. The attempt must end, or
-        # it would keep its slot and its lease for ever.
-        why = describe(trouble, masked).message
-        _log.error("job %s fails for good: its error cannot be read: %s", job.claim.id, why)
+    except BaseException as second_error:
+        # The decision reads the exception, whose class is user code. The attempt must end, or it
+        # would keep its slot and its lease forever.
+        reason = describe(second_error, mask).message
+        _log.error("job %s failed permanently: unreadable error: %s", job.claim.id, reason)
         return Failed(failure=failure)

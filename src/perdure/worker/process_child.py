@@ -125,10 +125,12 @@ class _Server:
             value = task.function(*args, **kwargs)
             if task.is_async:
                 value = asyncio.run(value)
-            return scope.asked or outcome_of(value, task.name, limit, _masker(request, scope))
+            return scope.requested_outcome or outcome_of(
+                value, task.name, limit, _masker(request, scope)
+            )
         except BaseException as error:
-            if scope.asked is not None:
-                return scope.asked
+            if scope.requested_outcome is not None:
+                return scope.requested_outcome
             if task is None:  # it could not be imported
                 task = Task(_nothing, name=request.job.partition.task)
             hold_off = timedelta(milliseconds=request.hold_off_ms)

@@ -1,12 +1,12 @@
-"""Held jobs and slots: what this worker executes, and what follows when an attempt ends.
+"""``JobRunner``: the claimed jobs of a worker, its slots, and the transitions of an attempt.
 
-A job is held, and its lease renewed, from its claim until its outcome is stored. An attempt has a
-slot while its body runs. The attempt at a node keeps its slot until its commit tells whether the
-same job continues in place with the next node.
+The worker renews a job's lease from the claim until the outcome is stored. An attempt has a slot
+while its body runs. An attempt at a node keeps its slot until the commit is answered, because the
+same job may continue in place with the next node.
 
-When jobs are short, a worker that claims only for free slots spends its time waiting for the store.
-So while jobs end fast it prefetches one batch. A job that waits here for longer than a moment is
-requeued: another worker may have a slot for it.
+With short jobs, a worker that claims only for free slots would spend its time waiting for the
+store, so while jobs end fast it prefetches one batch. A job that waits here for longer than
+``PREFETCH_SECONDS_MAX`` is requeued: another worker may have a free slot.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from perdure.worker.processes import Processes
 from perdure.worker.progress import ProgressWriter
 
 UNCOMMITTED_MAX = 5_000
-"""Outcomes that may wait for the store before no more jobs are claimed."""
+"""Stop claiming when more outcomes than this wait to be committed."""
 PREFETCH_SECONDS_MAX = 0.1
 """How long a prefetched job may wait for its slot."""
 LOOK_MARGIN_SECONDS = 0.01
 
 
 class JobRunner:
-    """Starts claimed jobs in free slots and passes their outcomes to the commit writer.
+    """Starts claimed jobs in free slots and passes their outcomes to ``Commits``.
 
-    Runs on the worker's event loop; only ``held_claims`` is called from another thread.
+    Runs on the worker's event loop; only ``current_claims`` is called from another thread.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class JobRunner:
         self.events = events
         self.loop = asyncio.get_running_loop()
         self.serving: asyncio.Task[None] | None = None
-        """The task that the worker runs in; cancelled, it ends without being asked to stop."""
+        """The asyncio task that the worker runs in; cancelling it stops the worker abruptly."""
         self.claimed: dict[JobId, Attempt] = {}
         self.running = 0
         """Attempts that have a slot."""
@@ -78,12 +78,12 @@ class JobRunner:
         self.is_idle = asyncio.Event()
         self.is_idle.set()
         self._queued: deque[Attempt] = deque()
-        """Held attempts that wait for a slot."""
+        """Claimed attempts that wait for a slot."""
         self._is_filling = False
         self._requeue_timer: asyncio.TimerHandle | None = None
         self._pace = _Pace()
         self._suspect: set[JobId] = set()
-        """Held jobs whose claim may be lost or aborted, as a hint said."""
+        """Claimed jobs that a hint reported as possibly lost or aborted."""
         threads = Threads("perdure task")
         self.executors = Executors(Processes(threads), threads)
         self.progress = ProgressWriter(store, events)
@@ -94,7 +94,7 @@ class JobRunner:
 
     @property
     def is_ending(self) -> bool:
-        """The worker stops, or the event loop under it does."""
+        """Whether the worker is stopping, or its event loop is."""
         return self.is_stopping or (self.serving is not None and self.serving.cancelling() > 0)
 
     # Claimed jobs
@@ -109,10 +109,14 @@ class JobRunner:
         return slots - self.running - len(self._queued)
 
     def take(self, claimed: Claimed, *, is_fresh: bool) -> None:
-        """Hold claimed jobs. Not fresh: the leases may have expired before the answer came."""
+        """Take over claimed jobs.
+
+        Without ``is_fresh`` they are requeued: their leases may have expired before the store
+        answered.
+        """
         for job in claimed.jobs:
             if (former := self.claimed.get(job.claim.id)) is not None:
-                former.stop(StopReason.CLAIM_LOST)  # lost and claimed again before we were told
+                former.stop(StopReason.CLAIM_LOST)  # lost and reclaimed before we learned of it
             attempt = self.claimed[job.claim.id] = Attempt(job, self, claimed.now)
             if self.is_stopping or not is_fresh:
                 attempt.finish(Requeued())
@@ -127,7 +131,7 @@ class JobRunner:
 
     def ended(self, attempt: Attempt, outcome: NodeOutcome | None) -> None:
         """An attempt is over. Without an outcome its claim is lost, and nothing is written."""
-        # When stopping, no job continues, and the stop must not wait for a store that is down.
+        # When stopping, no job continues, and shutdown must not wait for a store that is down.
         if outcome is None or self.is_stopping or not moves_run(attempt, outcome):
             self._free_slot(attempt)
             self.claims.wake()
@@ -140,7 +144,7 @@ class JobRunner:
     def may_continue(self, attempt: Attempt, priority: int, partition: Partition) -> bool:
         """Whether the job may continue in place with a node of this partition, without a claim.
 
-        Not with one that is less urgent: the queue may have something before it.
+        Not with a less urgent node: jobs in the queue may come first.
         """
         if self.is_stopping or priority > attempt.job.priority:
             return False
@@ -163,12 +167,12 @@ class JobRunner:
             self.events.settled(attempt, outcome, result.status)
             if self.claimed.get(attempt.claim.id) is attempt:
                 self._continue(attempt, result.next_job, result.answer)
-            else:  # lost since, and held under another claim
+            else:  # lost meanwhile, and reclaimed under another epoch
                 self._free_slot(attempt)
-        attempt.is_settled = True  # last: an error on the way is that of an outcome still to settle
+        attempt.is_settled = True  # last: after an error above, the outcome is still unsettled
 
     def _continue(self, attempt: Attempt, next_job: NewJob, answer: CommitAnswer) -> None:
-        """Go on with the next node in the slot of this attempt, or requeue the job."""
+        """Continue with the next node in the slot of this attempt, or requeue the job."""
         must_yield = yields(next_job, answer)
         job = continued(attempt.job, next_job)
         following = Attempt(job, self, answer.now or job.created_at)
@@ -177,7 +181,7 @@ class JobRunner:
             self.claim_monitor.wake()  # the hint came while there was no body to stop
         can_continue = attempt.has_slot and self.running <= self.concurrency
         if self.is_stopping or not can_continue or must_yield:
-            # Requeued before the slot is free: whatever takes the slot must not find it held.
+            # Requeue before freeing the slot: the next attempt must not see the job as claimed.
             following.finish(Requeued())
             self._free_slot(attempt)
             self.claims.look()
@@ -188,19 +192,19 @@ class JobRunner:
 
     # Claims that are lost or aborted
 
-    def held_claims(self) -> list[Claim]:
+    def current_claims(self) -> list[Claim]:
         """The claims whose leases are renewed; called from the lease thread."""
         return [attempt.claim for attempt in list(self.claimed.values())]  # list() is atomic
 
     def suspect(self, ids: Collection[str]) -> None:
-        """A hint: these jobs, or all if none is named, may have been aborted or taken away."""
-        meant = {id for id in self.claimed if not ids or id in ids}
-        if meant:
-            self._suspect |= meant
+        """A hint: these jobs, or all if empty, may have been aborted or lost."""
+        suspects = {id for id in self.claimed if not ids or id in ids}
+        if suspects:
+            self._suspect |= suspects
             self.claim_monitor.wake()
 
     def renewed(self, claims: Sequence[Claim], renewal: Renewal) -> None:
-        """Stop what the store says is lost or aborted."""
+        """Stop attempts whose claims the store reports as lost or aborted."""
         if not renewal.lost and not renewal.aborting:
             return
         for claim in claims:
@@ -221,7 +225,7 @@ class JobRunner:
         self.claims.wake()
 
     def stop(self) -> None:
-        """Start nothing more. Running bodies may end; all other slots are free at once."""
+        """Start no more jobs. Running bodies may finish; all other slots are freed immediately."""
         self.is_stopping = True
         self.claims.stop()
         queued, self._queued = self._queued, deque()
@@ -231,7 +235,7 @@ class JobRunner:
                 self._free_slot(attempt)
 
     def stop_bodies(self) -> None:
-        """The grace period is over."""
+        """Stop running bodies: the grace period is over."""
         for attempt in list(self.claimed.values()):
             attempt.stop(StopReason.SHUTDOWN)
 
@@ -269,7 +273,7 @@ class JobRunner:
             attempt.raised(error)
 
     def _free_slot(self, attempt: Attempt) -> None:
-        """Take back the slot of an attempt, if it has one."""
+        """Free the slot of an attempt, if it has one."""
         if attempt.has_slot:
             attempt.has_slot = False
             self.running -= 1
@@ -280,20 +284,20 @@ class JobRunner:
             self._note_idle()
 
     def _release(self, attempt: Attempt) -> None:
-        """Hold the job no longer: its lease may lapse."""
+        """Stop renewing the lease of the job."""
         if self.claimed.get(attempt.claim.id) is attempt:
             del self.claimed[attempt.claim.id]
             self._suspect.discard(attempt.claim.id)
 
     def _requeue_up_to(self, last: Attempt) -> None:
-        """Requeue what has waited for its time: all up to ``last``, not what was claimed since."""
+        """Requeue all up to ``last``: they waited too long. Jobs claimed later stay."""
         self._requeue_timer = None
         if last in self._queued:
             overdue: list[Attempt] = []
             while not overdue or overdue[-1] is not last:
                 overdue.append(self._queued.popleft())
             self._requeue(overdue)
-        self._fill()  # which sets the timer for the rest
+        self._fill()  # sets the timer for the rest
 
     def _requeue(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
@@ -305,7 +309,7 @@ class JobRunner:
 
 
 def continued(job: ClaimedJob, following: NewJob) -> ClaimedJob:
-    """The same job as it continues with another node."""
+    """The same job, continued with another node."""
     return replace(
         job,
         partition=following.partition,
@@ -322,10 +326,10 @@ def continued(job: ClaimedJob, following: NewJob) -> ClaimedJob:
 
 
 def yields(following: NewJob, answer: CommitAnswer) -> bool:
-    """Whether something in the queue is more urgent than the next node.
+    """Whether a job in the queue is more urgent than the next node.
 
-    By half a step of priority: jobs of the same priority do not interrupt a chain until they have
-    waited that long.
+    The margin is half a priority step, so that jobs of equal priority do not interrupt a chain
+    until they have aged by that much.
     """
     if answer.most_urgent_rank is None or answer.now is None:
         return False
@@ -342,7 +346,7 @@ ENDS_MIN = 20
 
 
 class _Pace:
-    """How fast attempts end."""
+    """Measures how fast attempts end."""
 
     def __init__(self) -> None:
         self.ended = 0
@@ -351,7 +355,7 @@ class _Pace:
         self._seen_at = clock.monotonic()
 
     def is_fast(self, concurrency: int) -> bool:
-        """Whether every slot ended two attempts in the last ``PACE_SECONDS``, and all some."""
+        """Whether at least two attempts per slot, and ``ENDS_MIN``, ended in ``PACE_SECONDS``."""
         now = clock.monotonic()
         if (elapsed := now - self._seen_at) >= PACE_SECONDS:
             self._lately = (self.ended - self._seen) * PACE_SECONDS / elapsed

@@ -1,4 +1,4 @@
-"""One worker from start to stop: wires its parts, starts them, drains them, signs off."""
+"""``Service``: one worker from start to stop. Wires its parts, starts and drains them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from perdure.worker.poller import Poller
 from perdure.worker.runner import JobRunner
 
 FLUSH_SECONDS = 10.0
-"""How long a stop waits for a store that does not answer."""
+"""How long a shutdown waits for an unresponsive store."""
 SIGN_OFF_SECONDS = 2.0
 HINTS = frozenset({HintType.READY, HintType.SCHEDULED, HintType.DUE, HintType.ABORTING})
 _log = logging.getLogger("perdure.worker")
 
 
 class Service:
-    """Everything that runs between start and stop. Lives on one event loop."""
+    """All parts of a running worker, on one event loop."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Service:
         self._info = info
         self._events = events
         self._grace = settings.grace
-        self._stop_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._grace_timers: list[asyncio.TimerHandle] = []
         self.runner = runner = JobRunner(store, code, settings, info.id, codec, events)
         runs = runner.commits.runs
@@ -62,7 +62,7 @@ class Service:
         self._leases = LeaseRenewer(
             store.clone(),
             lambda: replace(info, concurrency=runner.concurrency),
-            runner.held_claims,
+            runner.current_claims,
             settings.lease,
             # Called from the lease thread.
             lambda claims, renewal: tell(runner.loop, runner.renewed, claims, renewal),
@@ -74,18 +74,18 @@ class Service:
         runner.serving = asyncio.current_task()
         await self._store.maintenance.register_worker(self._info)
         if started is not None:
-            started()  # not sooner: whoever waits for it looks for the worker in the store
+            started()  # after registration: the caller may look up the worker in the store
         self._leases.start()
         unsubscribe = self._store.subscribe(self._on_hint, HINTS)
         self._events.emit(WorkerStarted(worker=self._info.id))
         parts = (runner.claims, self._poller, runner.claim_monitor)
         loops = [asyncio.create_task(part.run()) for part in parts]
         try:
-            await self._stop_asked.wait()
+            await self._stop_requested.wait()
         finally:
             try:
                 await self._drain(loops)
-            finally:  # a cancelled stop is less graceful, but leaves no thread behind either
+            finally:  # even a cancelled shutdown must leave no thread behind
                 unsubscribe()
                 for loop in loops:
                     loop.cancel()
@@ -98,42 +98,42 @@ class Service:
         """Call a method of this service or its runner from any thread."""
         tell(self.runner.loop, act, *args)
 
-    def ask_to_stop(self, grace: timedelta | None = None) -> None:
-        """Start nothing from this moment on. Asked again, the earliest end counts."""
+    def request_stop(self, grace: timedelta | None = None) -> None:
+        """Start no more jobs and stop after the grace period. The earliest of several ends wins."""
         runner = self.runner
         self._grace = self._grace if grace is None else grace
         self._poller.stop()
         runner.stop()
         timer = runner.loop.call_later(self._grace.total_seconds(), runner.stop_bodies)
         self._grace_timers.append(timer)
-        if not self._stop_asked.is_set():
+        if not self._stop_requested.is_set():
             id, running = self._info.id, runner.running
             self._events.emit(WorkerStopping(worker=id, running=running, grace=self._grace))
-        self._stop_asked.set()
+        self._stop_requested.set()
 
     async def _drain(self, loops: Sequence[asyncio.Task[None]]) -> None:
         runner = self.runner
         if not runner.is_stopping:
-            self.ask_to_stop()  # cancelled, rather than asked
+            self.request_stop()  # the task was cancelled without a call of shutdown()
         await runner.is_idle.wait()
         for timer in self._grace_timers:
             timer.cancel()
         runner.claim_monitor.stop()
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
-                # Not cancelled: no worker would run what a claim under way took until its lease
-                # expires. Answered now, it is requeued.
+                # Do not cancel a claim under way: its jobs would be stuck until their leases
+                # expire. Once answered, they are requeued.
                 await asyncio.wait(loops)
                 await runner.commits.flush()
         except TimeoutError:
-            _log.error("the store does not answer: unwritten outcomes will be executed again")
+            _log.error("store not responding: jobs with unwritten outcomes will run again")
 
     async def _sign_off(self) -> None:
         try:
             async with asyncio.timeout(SIGN_OFF_SECONDS):
                 await self._store.maintenance.remove_worker(self._info.id)
         except Exception:
-            _log.warning("the worker's row was not removed; it will be pruned as idle")
+            _log.warning("failed to remove the worker's row; it will be pruned later")
         self._events.emit(WorkerStopped(worker=self._info.id))
 
     def _on_hint(self, hint: Hint) -> None:
