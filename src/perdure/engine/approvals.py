@@ -51,11 +51,11 @@ _NOBODY = ApprovalState()
 _OPEN_FORM = frozenset(
     {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "if", "$ref"}
 )
-"""Keywords with which a form may have fields besides its properties."""
+"""JSON Schema keywords that allow fields other than the form's properties."""
 
 
 def answer(d: Decider, command: DecideApproval) -> None:
-    """Record an answer; if that decides the approval, the run continues."""
+    """Record an answer; if it decides the approval, the run continues."""
     node = _open_approval(d, command)
     stands_for = _checked_decider(d, node, command)
     data = _checked_data(d, node, command)
@@ -72,7 +72,7 @@ def answer(d: Decider, command: DecideApproval) -> None:
 
 
 def conclude_all(d: Decider) -> None:
-    """After a pause of the run, in which answers were only recorded."""
+    """Continue approvals that were decided while the run was paused."""
     for id in sorted(d.state.approvals):
         node = d.graph.nodes[id]
         if isinstance(node, ApprovalNode):
@@ -80,7 +80,7 @@ def conclude_all(d: Decider) -> None:
 
 
 def approval_due(d: Decider, node: ApprovalNode, due: WaitDue) -> None:
-    """The time for a decision is over, or it is time to remind people."""
+    """The approval expired, or a reminder is due."""
     if due.key.part == "remind":
         _remind(d, node, due.late_ms)
     elif node.default_answer is not None:
@@ -95,12 +95,12 @@ def approval_due(d: Decider, node: ApprovalNode, due: WaitDue) -> None:
 
 
 def notified(d: Decider, key: Key, failure: Failure | None) -> None:
-    """People were told, or could not be; either way the approval is open."""
+    """The ``notify`` task ended or failed; the approval stays open either way."""
     d.emit(NodeNotified(key=key.text, failure=failure))
 
 
 def decision_of(node: ApprovalNode, state: ApprovalState) -> str | None:
-    """What the answers so far decide, if they do."""
+    """The decision that the answers so far amount to, if any."""
     if node.quorum:
         counts: Counter[str] = Counter()
         for each in state.answers:
@@ -111,14 +111,14 @@ def decision_of(node: ApprovalNode, state: ApprovalState) -> str | None:
     for each in state.answers:
         if each.decision != APPROVE:
             return each.decision
-        if not set(each.stands_for) <= set(node.deciders):  # by escalation: for all the others
+        if not set(each.stands_for) <= set(node.deciders):  # an escalation decides for all
             return APPROVE
     agreed = {decider for each in state.answers for decider in each.stands_for}
     return APPROVE if agreed.issuperset(node.deciders) else None
 
 
 def _open_approval(d: Decider, command: DecideApproval) -> ApprovalNode:
-    """The approval, if it is still to be decided."""
+    """The node of an open approval; raises if it is not open."""
     state, id = d.state, approval_id(d.run, command.node)
     node = d.graph.nodes.get(command.node)
     if not isinstance(node, ApprovalNode):
@@ -151,7 +151,7 @@ def _open_approval(d: Decider, command: DecideApproval) -> ApprovalNode:
 
 
 def _checked_decider(d: Decider, node: ApprovalNode, command: DecideApproval) -> tuple[str, ...]:
-    """Those of the deciders that this person is."""
+    """The deciders that this person may answer for."""
     id = approval_id(d.run, node.id)
     state = d.state.approvals.get(node.id, _NOBODY)
     deciders = (*node.deciders, *state.deciders)
@@ -169,7 +169,7 @@ def _checked_decider(d: Decider, node: ApprovalNode, command: DecideApproval) ->
 
 
 def _checked_data(d: Decider, node: ApprovalNode, command: DecideApproval) -> bytes:
-    """The data of an answer as it is kept: defaults filled in, and checked against the form."""
+    """The data of an answer, with defaults filled in and validated against the form."""
     id = approval_id(d.run, node.id)
     if command.decision not in node.answers:
         fault = UNKNOWN_ANSWER.fault(decision=command.decision, choices=node.answers)
@@ -184,7 +184,7 @@ def _checked_data(d: Decider, node: ApprovalNode, command: DecideApproval) -> by
     if unknown := _beyond_form(form, given):
         faults = [UNKNOWN_FIELD.fault((name,), field=name) for name in unknown]
         raise InvalidAnswer(*faults, approval_id=id)
-    # What the form has already: its fields in the data, with the answers so far over it.
+    # Prefill: the form's fields in the data, overridden by the answers so far.
     data, properties = _data(d, node, None), _properties(form)
     prefilled = {}
     if isinstance(data, dict) and properties is not None:
@@ -196,7 +196,7 @@ def _checked_data(d: Decider, node: ApprovalNode, command: DecideApproval) -> by
 
 
 def _beyond_form(form: JsonSchema, data: dict[str, Any]) -> list[str]:
-    """Fields that the form does not offer, unless it says that there may be others.
+    """Fields that the form does not have, unless it allows additional ones.
 
     JSON Schema lets any others pass; but an answer changes data, and only what was asked for.
     """
@@ -212,7 +212,7 @@ def _properties(form: JsonSchema) -> dict[str, Any] | None:
 
 
 def _data(d: Decider, node: ApprovalNode, more: Any) -> Any:
-    """The data as the answers so far left it, with ``more`` over it."""
+    """The data with the answers so far and ``more`` merged into it."""
     data = d.view.approval_request(node).data
     for each in d.state.approvals.get(node.id, _NOBODY).answers:
         data = _with_edits(data, msgspec.json.decode(d.view.json(each.ref)))
@@ -220,7 +220,7 @@ def _data(d: Decider, node: ApprovalNode, more: Any) -> Any:
 
 
 def _with_edits(base: Any, edits: Any) -> Any:
-    """The data with the fields of an answer over it; an answer that is no object replaces it."""
+    """The data with an answer merged into it; an answer that is not an object replaces it."""
     if edits is None:
         return base
     if isinstance(base, dict) and isinstance(edits, dict):
@@ -229,7 +229,7 @@ def _with_edits(base: Any, edits: Any) -> Any:
 
 
 def _conclude(d: Decider, node: ApprovalNode) -> None:
-    """Continue if enough people agree."""
+    """Continue if enough deciders agree."""
     decided = decision_of(node, d.state.approvals.get(node.id, _NOBODY))
     if decided is not None and d.state.live.get(node.id) is LiveType.WAIT:
         _end(d, node, decided, "approval", None)
@@ -275,7 +275,7 @@ def _names(d: Decider, node: ApprovalNode, decision: str | None) -> list[str]:
 
 
 def _close(d: Decider, node: ApprovalNode) -> None:
-    """End the wait, and whatever stands beside it."""
+    """Close the wait with its reminders and notifications."""
     d.decision.close_waits.append(node.id)
     reminders = d.state.approvals.get(node.id, _NOBODY).reminders
     aside = [Key(node=node.id, part="remind"), Key(node=node.id, part="notify")]
@@ -284,7 +284,7 @@ def _close(d: Decider, node: ApprovalNode) -> None:
 
 
 def _remind(d: Decider, node: ApprovalNode, late_ms: int) -> None:
-    """Tell people once more, and let others decide too if it is time for that."""
+    """Send a reminder; an escalation also adds deciders."""
     state, steps = d.state.approvals.get(node.id, _NOBODY), reminder_steps(node)
     d.decision.close_waits.append(Key(node=node.id, part="remind").text)
     number = state.reminders + 1
@@ -295,7 +295,7 @@ def _remind(d: Decider, node: ApprovalNode, late_ms: int) -> None:
         d.remind_in(node, steps[number].at_ms - step.at_ms - late_ms)
     deciders = (*node.deciders, *state.deciders, *step.deciders)
     request = d.view.approval_request(node)
-    if step.deciders:  # the wait is opened again, in more inboxes, and due when it was
+    if step.deciders:  # reopen the wait for more inboxes, due at the same time
         left_ms = None if node.timeout_ms is None else node.timeout_ms - step.at_ms - late_ms
         again = NewWait(
             key=node.id,

@@ -1,4 +1,4 @@
-"""A run in memory: its state, its graph, and those values of its events that have been read."""
+"""``CachedRun``: a run in memory, with its state, its graph and the values read so far."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from perdure.model.payload import Codec
 from perdure.model.run import LoadedRun, Run, RunState
 
 VALUES_MAX_BYTES = 16 * 1024 * 1024
-"""What is kept of one run between two steps; older values are read again if they are needed."""
+"""Values cached per run between two steps; older ones are read again when needed."""
 
 
 class RunValues:
-    """JSON by event number. What is not here is read when a decision asks for it."""
+    """JSON by event number. Missing values are read when a decision needs them."""
 
     __slots__ = ("_codec", "_json", "_list_bytes", "lists", "size_bytes")
 
@@ -43,7 +43,7 @@ class RunValues:
         self._json[number] = json
 
     def trim(self) -> None:
-        """Let go of the oldest values, between two decisions, if there are too many."""
+        """Drop the oldest values if there are too many; only between two decisions."""
         for node in self.lists.keys() - self._list_bytes.keys():
             self._list_bytes[node] = sum(map(len, self.lists[node]))
             self.size_bytes += self._list_bytes[node]
@@ -58,7 +58,7 @@ class RunValues:
         self.size_bytes = 0
 
     def put_stored(self, number: int, value: bytes) -> None:
-        """A value as the store has it."""
+        """Decode and add a value as stored."""
         self.put(number, self._codec.decode(value))
 
     def missing(self, numbers: Iterable[int]) -> list[int]:
@@ -66,7 +66,7 @@ class RunValues:
 
 
 class CachedRun:
-    """Always a state that the store had at some time; a commit tells whether it still has it."""
+    """A state that the store had at some time; a commit checks whether it is still current."""
 
     __slots__ = (
         "as_of",
@@ -83,9 +83,9 @@ class CachedRun:
         self.namespace = run.namespace
         self.id = run.id
         self.created_at = run.created_at
-        """By it a run is told from another that took its id."""
+        """Distinguishes the run from a later one with the same id."""
         self.as_of = run.updated_at
-        """The store's time of the last write that is known of."""
+        """The store's time of the latest known write."""
         self.graph = graph
         self.state = state
         self.values = values
@@ -93,7 +93,7 @@ class CachedRun:
         self.snapshot_number = 0
 
     def catch_up(self, events: Iterable[StoredEvent]) -> None:
-        """Take in what others wrote."""
+        """Fold events that others wrote."""
         self.state = folded(self.id, self.state, events, self.values)
         self.values.trim()
 
@@ -101,7 +101,7 @@ class CachedRun:
 def folded(
     run: RunId, state: RunState, events: Iterable[StoredEvent], values: RunValues
 ) -> RunState:
-    """The state after these events, which must follow on without a gap."""
+    """The state after these events; raises if there is a gap."""
     for event in events:
         check_contiguous(run, state.number + 1, event.number)
         if event.value is not None:
@@ -111,7 +111,7 @@ def folded(
 
 
 def restored(loaded: LoadedRun, codec: Codec) -> tuple[RunState, RunValues, int] | None:
-    """State, values, and the snapshot's number; None if the snapshot is not to be trusted."""
+    """State, values, and the snapshot's number; None if the snapshot cannot be trusted."""
     values = RunValues(codec)
     state, number = RunState(), 0
     if loaded.snapshot is not None:

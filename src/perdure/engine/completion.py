@@ -38,7 +38,7 @@ def complete(
     iteration: int = 0,
     warnings: tuple[str, ...] = (),
 ) -> None:
-    """End a node on a port; its output is ``value``, or the value of the event ``ref``."""
+    """Complete a node on a port; its output is ``value``, or the value of the event ``ref``."""
     d.follow_edges(id, port, value, ref)
     event = NodeCompleted(
         node=id,
@@ -72,14 +72,14 @@ def end_by_policy(
     Unless it fails, its output is ``value``, or the value of the event ``ref``.
     """
     if policy == FAIL:
-        fail(d, key, failure, cause)  # which the node's on_error may still handle
+        fail(d, key, failure, cause)  # the node's on_error still applies
     else:
         port = ORDINARY if policy == CONTINUE else policy
         complete(d, key.node, port, value, cause=cause, ref=ref, iteration=key.iteration)
 
 
 def skip(d: Decider, id: str, reason: str) -> None:
-    """A node was reached and does not count."""
+    """Skip a node that was reached."""
     d.skip_edges(id, is_blocked=False)
     d.emit(NodeSkipped(node=id, reason=reason, effects=d.take_effects()))
 
@@ -92,7 +92,7 @@ def complete_item(
     output: bytes,
     **details: Any,
 ) -> None:
-    """One more item is done: the next one starts, and after the last the map is completed."""
+    """Complete an item of a map: start the next one, or complete the map after the last."""
     before = d.state.maps[node.id]
     if before.launched < before.count:
         d.launch_next(node, before.launched)
@@ -108,7 +108,7 @@ def complete_map(d: Decider, id: str) -> None:
 
 
 def fail(d: Decider, key: Key, failure: Failure, cause: str = "") -> None:
-    """A key failed for good: the run continues as the node's on_error says, or ends."""
+    """Fail a key permanently: the node's on_error applies, or the run ends."""
     node = d.graph.nodes[key.node]
     handled = getattr(node, "on_error", FAIL)
     if isinstance(node, MapNode) and key.item is not None:
@@ -134,7 +134,7 @@ def fail(d: Decider, key: Key, failure: Failure, cause: str = "") -> None:
 
 
 def _drop_other_items(d: Decider, node: MapNode, failed: int) -> None:
-    """A map that failed at one item gives up the others."""
+    """Cancel the other items of a map of which one item failed."""
     progress, live = d.state.maps[node.id], d.state.live
     for item in range(progress.launched):
         if item not in progress.refs and item != failed:
@@ -146,7 +146,7 @@ def _drop_other_items(d: Decider, node: MapNode, failed: int) -> None:
 
 
 def settle(d: Decider) -> None:
-    """Carry on with what needs nobody, until the run waits for something or ends."""
+    """Process all follow-ups that need no job, until the run waits for something or ends."""
     while d.unusable or d.skipping or d.signaled or d.emptied:
         if d.unusable:
             error = d.unusable.pop(0)
@@ -181,7 +181,7 @@ def end(
     by: str | None = None,
     compensates: bool = True,
 ) -> None:
-    """End the run, or first undo what it completed."""
+    """End the run, or start compensation first."""
     d.give_up()
     if d.state.is_paused:
         d.decision.suspend = False
@@ -204,7 +204,7 @@ def end(
 
 
 def undone(d: Decider, id: str, failure: Failure | None) -> None:
-    """An undo task ended, well or not; the next one starts, and after the last the run ends."""
+    """An undo task ended or failed: start the next one, or end the run after the last."""
     left = d.state.undoes[d.state.undoes.index(id) + 1 :]
     if left:
         _schedule_undo(d, left[0])
@@ -232,7 +232,7 @@ def _ending(
 
 
 def _to_undo(d: Decider) -> tuple[str, ...]:
-    """The completed nodes that have something to undo, the last one first."""
+    """The completed nodes with an undo task, the last one first."""
     undoable = [
         (state.end_number, id)
         for id, state in d.state.nodes.items()

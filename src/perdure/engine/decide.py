@@ -1,4 +1,4 @@
-"""What follows from a trigger. Pure, and total over the triggers.
+"""``decide``: the events and effects of a trigger on a run. Pure, and total over the triggers.
 
 A first execution, a retry, a decision of a person, a timer, a recovery after a crash and a replay
 all come through here. A trigger that no longer matters (a late outcome, the timer of a node that is
@@ -107,7 +107,7 @@ ATTEMPT_ABORTED = declare("node.attempt_aborted", "the attempt was aborted")
 def decide(
     graph: Graph, run: RunId, state: RunState, trigger: Trigger, values: Values
 ) -> tuple[Decision, RunState]:
-    """What is to be written because of ``trigger``, and the state that it leads to.
+    """The decision that ``trigger`` leads to, and the state after it.
 
     Raises ``RunEnded``, ``RunNotPaused``, ``ApprovalDecided`` and the like for commands that the
     state of the run forbids, and ``ValueMissing`` for values to be read first.
@@ -201,7 +201,7 @@ def _job_ended(d: Decider, trigger: JobEnded) -> None:
         case Skipped() if isinstance(d.graph.nodes[key.node], TaskNode) and not key.part:
             skip(d, key.node, outcome.reason)
             settle(d)
-        case Skipped():  # of an item of a map, or within a loop: nothing came of it
+        case Skipped():  # an item of a map, or an iteration of a loop: its output is null
             _completed(d, trigger, Completed(output=NULL))
         case _:
             failure = outcome.failure
@@ -240,7 +240,7 @@ def _completed(d: Decider, trigger: JobEnded, outcome: Completed) -> None:
 
 
 ASIDE = frozenset({"undo", "poll", "notify"})
-"""Parts of keys whose jobs stand beside their node: what they return is not its output."""
+"""Parts of keys for auxiliary jobs, whose results are not the output of the node."""
 
 
 def _aside_ended(d: Decider, key: Key, output: bytes, failure: Failure | None) -> None:
@@ -268,7 +268,7 @@ def _route(d: Decider, node: RouteNode, output: bytes) -> None:
 
 
 def _iterated(d: Decider, node: LoopNode, key: Key, output: bytes, is_done: bool | None) -> None:
-    """One iteration was executed, or its check, which tells whether it was the last."""
+    """An iteration ended, or its check task, which decides whether it was the last."""
     if key.part == "check":
         ref = d.state.nodes[node.id].ref
         _after_check(d, node, key, None, ref, bool(msgspec.json.decode(output)))
@@ -286,7 +286,7 @@ def _check_loop(d: Decider, node: LoopNode, key: Key, output: bytes) -> None:
 def _after_check(
     d: Decider, node: LoopNode, key: Key, output: bytes | None, ref: int, is_done: bool
 ) -> None:
-    """Iterate again or not; the iteration's output is ``output``, or the value of ``ref``."""
+    """Iterate again or complete; the iteration's output is ``output``, or the value of ``ref``."""
     if is_done:
         complete(d, node.id, ORDINARY, output, ref=ref, iteration=key.iteration)
     elif key.iteration < node.iterations_max:
@@ -360,7 +360,7 @@ def _report_received(d: Decider, trigger: ReportReceived) -> None:
 
 
 def _is_live(d: Decider, key: Key, live_type: LiveType) -> bool:
-    """Whether the end of a job, a wait or a child matters; while the run is paused none does."""
+    """Whether the end of a job, wait or child counts now; in a paused run it does not."""
     return not d.state.is_paused and d.state.live.get(key.text) is live_type
 
 

@@ -37,17 +37,17 @@ INVALID_TIME = declare(
 
 
 class NodeJob(Value):
-    """A job to insert."""
+    """A job to insert for a node."""
 
     key: Key
     call: Call
     input: bytes
     resumption: bytes | None = None
-    """A ``model.wait.Resumption``, if the task paused before or an earlier attempt got some way."""
+    """A ``model.wait.Resumption``, if the task paused before or an earlier attempt had progress."""
 
 
 class StartChild(Value):
-    """A run to start for a key."""
+    """A child run to start for a key."""
 
     key: Key
     id: RunId
@@ -56,7 +56,7 @@ class StartChild(Value):
 
 
 class Decision:
-    """Events, and what is to be written with them."""
+    """The events of a decision, and what the commit writes with them."""
 
     __slots__ = (
         "cancel_all",
@@ -76,16 +76,16 @@ class Decision:
         self.waits: list[NewWait] = []
         self.close_waits: list[str] = []
         self.cancel_keys: list[str] = []
-        """Keys that are given up: their jobs are taken away, their children cancelled."""
+        """Keys to cancel: their jobs are removed, their children cancelled."""
         self.children: list[StartChild] = []
         self.cancel_all = False
-        """Everything that is live is given up, but for what this decision starts."""
+        """Cancel all live keys, except those this decision starts."""
         self.suspend: bool | None = None
         self.version: str | None = None
 
 
 class GatheredEffects:
-    """The effects of the next event, while they are put together."""
+    """Collects the effects of the next event."""
 
     __slots__ = ("blocked", "children", "edge_counts", "mapped", "skipped", "started", "waiting")
 
@@ -99,9 +99,9 @@ class GatheredEffects:
         self.edge_counts: dict[str, Counts] = {}
 
     def take(self) -> Effects:
-        """What has gathered; from here on the next ones gather."""
+        """Return the collected effects and start over for the next event."""
         rest = self.waiting or self.children or self.mapped or self.skipped or self.blocked
-        if not rest and not self.edge_counts:  # as nearly always
+        if not rest and not self.edge_counts:  # the usual case
             if not self.started:
                 return NOTHING
             effects = Effects(started=tuple(self.started))
@@ -140,31 +140,31 @@ class Decider:
         self.view = RunView(graph, run, state, values)
         self.decision = Decision()
         self._gathered = GatheredEffects()
-        # What needs nobody, and follows once the events so far are emitted: see ``settle``.
+        # Follow-ups that ``completion.settle`` processes once the events so far are emitted.
         self.unusable: list[UnusableInput] = []
-        """Nodes that were reached with an input that does not fit."""
+        """Reached nodes whose input is invalid."""
         self.skipping: list[SkipsNode] = []
-        """Nodes that were reached, lack an input, and are skipped then."""
+        """Reached nodes that lack an input and are therefore skipped."""
         self.signaled: list[tuple[str, int]] = []
-        """Nodes that wait for a signal that is there already, and the event it came with."""
+        """Nodes that wait for an already pending signal, and the event of the signal."""
         self.emptied: list[str] = []
-        """Maps that were started with no item left to execute."""
+        """Maps that were started without any item to execute."""
 
     @property
     def state(self) -> RunState:
         return self.view.state
 
     def emit(self, event: Event, value: bytes | None = None) -> None:
-        """Add an event; what is decided next sees the state after it."""
+        """Append an event and fold it, so that the next decision sees the new state."""
         self.view.apply(event, value)
         self.decision.events.append((event, value))
 
     def take_effects(self) -> Effects:
-        """What has gathered since the last event, for the event that is about to be emitted."""
+        """The effects collected since the last event, for the event about to be emitted."""
         return self._gathered.take()
 
     def give_up(self) -> None:
-        """Everything that is live ends here, and so does what this decision was to start."""
+        """Cancel all live keys, and drop everything this decision was to start."""
         decision = self.decision
         decision.cancel_all = True
         for planned in (
@@ -195,7 +195,7 @@ class Decider:
             self.start(ready)
 
     def follow_standing(self, standing: Standing) -> None:
-        """Take over where the nodes stand that are not reached, when all edges were recounted."""
+        """After a recount of all edges, adopt the counts of nodes that are not reached yet."""
         self._gathered.edge_counts = dict(standing.edge_counts)
         self._gathered.skipped = list(standing.skipped)
         self._gathered.blocked = list(standing.blocked)
@@ -203,7 +203,7 @@ class Decider:
             self.start(ready)
 
     def _decide_edges(self, node: str, port: str | None, *, is_blocked: bool) -> list[str]:
-        """Decide the edges that leave a node, all but those of ``port`` not taken.
+        """Decide the edges that leave a node: those of ``port`` are taken, all others are not.
 
         Returns the nodes that become ready; others are skipped or blocked, and their edges decided.
         """
@@ -303,7 +303,7 @@ class Decider:
         self.wait(wait)
 
     def _open_approval(self, node: ApprovalNode) -> None:
-        """Open an approval: in the inboxes of its deciders until one of them, or time, ends it."""
+        """Open an approval: it is in its deciders' inboxes until decided or expired."""
         request = self.view.approval_request(node)
         wait = NewWait(
             key=node.id,
@@ -346,7 +346,7 @@ class Decider:
         self.schedule(key, node.notify, msgspec.json.encode(notice))
 
     def restart(self, id: str) -> None:
-        """Start a node again where it stood, keeping what it has done."""
+        """Resume a node where it was, keeping its completed parts."""
         node, state = self.graph.nodes[id], self.state.nodes[id]
         if isinstance(node, MapNode) and (progress := self.state.maps.get(id)) is not None:
             left = [item for item in range(progress.launched) if item not in progress.refs]
@@ -360,7 +360,7 @@ class Decider:
             self.start(id)
 
     def launch_next(self, node: MapNode, item: int) -> None:
-        """Start one more item of a map that is under way."""
+        """Start one more item of a running map."""
         self._launch(node, self.view.items_of(node), [item])
 
     def _launch(self, node: MapNode, items: list[bytes], which: Sequence[int]) -> None:
@@ -385,7 +385,7 @@ class Decider:
         self.decision.waits.append(NewWait(key=key.text, type=WaitType.CHILD, name=child))
 
     def check_loop(self, node: LoopNode, iteration: int, output: bytes) -> None:
-        """Execute the task that tells whether a loop is done."""
+        """Start the check task of a loop."""
         key = Key(node=node.id, iteration=iteration, part="check")
         self.schedule(key, node.check, output)
 
@@ -395,13 +395,13 @@ class Decider:
         self.insert_job(key, call, input, resumption)
 
     def note_started(self, text: str) -> None:
-        """Let the next event say that a job of this key starts."""
+        """Record in the next event that a job of this key starts."""
         self._gathered.started.append(text)
 
     def insert_job(
         self, key: Key, call: Call, input: bytes, resumption: bytes | None = None
     ) -> None:
-        """Insert the job of a key that an event starts: this one, or one that was emitted."""
+        """Insert the job of a key whose start is recorded in the next or an earlier event."""
         if resumption is None and self.state.progress:  # an earlier attempt made progress
             resumption = self.view.resumption_of(key.text)
         self.decision.schedules.append(
@@ -414,10 +414,10 @@ class Decider:
 
 
 class ReminderStep(Value):
-    """A reminder, or an escalation, which lets others decide too."""
+    """A reminder, or an escalation, which adds deciders."""
 
     at_ms: int
-    """From the opening on."""
+    """Measured from the opening of the approval."""
     deciders: tuple[str, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""From decisions to one ``RunCommit``: events, settled claims, new jobs, waits and child runs."""
+"""``Plan`` collects decisions about a run into one ``RunCommit``; ``start_run`` makes new runs."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ INVALID_RUN_INPUT = declare("flow.invalid_input", "flow {flow!r} cannot start wi
 
 
 class PlanContext:
-    """Where jobs and child runs of a plan belong, and how values are written."""
+    """The namespace, graphs and codec for the jobs and child runs of a plan."""
 
     __slots__ = ("codec", "graph_of", "namespace")
 
     def __init__(self, namespace: str, graph_of: Callable[[str], Graph], codec: Codec) -> None:
         self.namespace = namespace
         self.graph_of = graph_of
-        """Graphs by ``name@version``, of the flows that nodes start or that runs migrate to."""
+        """Graphs of child flows and migration targets, by ``name@version``."""
         self.codec = codec
 
 
@@ -80,7 +80,7 @@ def node_job(
 
 
 def call_of(schedule: NodeJob) -> bytes:
-    """What a key's task is called with, as JSON."""
+    """The arguments of a key's task, as JSON."""
     plain = b"[[%b],{}]" % schedule.input if schedule.call.takes_input else b"[[],{}]"
     if schedule.resumption is not None:
         plain = b"%b,%b]" % (plain[:-1], schedule.resumption)
@@ -97,7 +97,7 @@ def new_events(decision: Decision, codec: Codec) -> tuple[NewEvent, ...]:
 def new_run(
     context: PlanContext, id: RunId, graph: Graph, decision: Decision, state: RunState
 ) -> NewRun:
-    """A run as its first decision left it."""
+    """A new run after its first decision."""
     aging = timedelta(milliseconds=state.aging_ms)
     children = [child_run(context, id, aging, child) for child in decision.children]
     return NewRun(
@@ -124,7 +124,7 @@ def start_run(
     aging_ms: int,
     replaced: bool = False,
 ) -> NewRun:
-    """A new run of a flow; refuses an input that it fails with at once."""
+    """Create a run of a flow; raises if the input would make it fail immediately."""
     values = RunValues(context.codec)
     decision, state = submit(graph, id, input, values, aging_ms=aging_ms, replaced=replaced)
     if state.failure is not None:
@@ -147,8 +147,8 @@ def child_run(context: PlanContext, parent: RunId, aging: timedelta, child: Star
 
 
 def new_waits(waits: list[NewWait], children: list[NewRun], codec: Codec) -> tuple[NewWait, ...]:
-    """The waits to open; one for a child that ended as soon as it began is due at once."""
-    if not waits:  # as nearly always
+    """The waits to open; a wait for a child that ended when it started is due immediately."""
+    if not waits:  # the usual case
         return ()
     ended = {child.id for child in children if child.is_ended}
     opened: list[NewWait] = []
@@ -163,7 +163,7 @@ def new_waits(waits: list[NewWait], children: list[NewRun], codec: Codec) -> tup
 
 
 def summary_of(state: RunState) -> bytes:
-    """Why a run is as it is, for lists and for whoever waits."""
+    """The reason for a run's status, for lists and for callers that wait for the run."""
     return msgspec.json.encode(
         RunSummary(reason=state.reason, by=state.by, failure=state.failure, node=state.failed_node)
     )
@@ -178,13 +178,13 @@ _ENDS = Finishes()
 class Plan:
     """Decisions about one run, and the commit that writes them.
 
-    Starts from a cached run, which it leaves as it is until :meth:`done`.
+    Starts from a cached run, which it does not change before :meth:`done`.
     """
 
     commit: RunCommit
-    """What to write, once it is built."""
+    """The commit; set by ``build``."""
     next_jobs: dict[Claim, NewJob]
-    """What each settled job continues with, once it is built."""
+    """What each settled job continues with; set by ``build``."""
 
     def __init__(self, run: CachedRun, context: PlanContext) -> None:
         self.run = run
@@ -197,7 +197,7 @@ class Plan:
         self._fresh: dict[int, bytes] = {}
         self._settled: dict[Claim, NodeJob | Retried | None] = {}
         self._repeated: dict[Claim, str] = {}
-        """The keys of jobs that go back to the queue."""
+        """The keys of jobs that return to the queue."""
         self._schedules: list[NodeJob] = []
         self._waits: list[NewWait] = []
         self._children: list[StartChild] = []
@@ -209,7 +209,7 @@ class Plan:
         self.first = run.state.number + 1
         """The number of its first event."""
         self.committed_at: datetime | None = None
-        """By the store's clock, once it was written by ``Runs.commit``."""
+        """The store's time of the commit; set by ``RunEngine.commit``."""
 
     @property
     def is_empty(self) -> bool:
@@ -218,7 +218,7 @@ class Plan:
 
     @property
     def events(self) -> list[Event]:
-        """What it adds to the log."""
+        """The events it adds to the log."""
         return [
             decode_event(self.run.id, number, event.data)
             for number, event in enumerate(self._events, start=self.first)
@@ -226,7 +226,7 @@ class Plan:
 
     @property
     def stored_events(self) -> list[StoredEvent]:
-        """The same as the store has them, once it was written."""
+        """The same as stored, after the commit."""
         assert self.committed_at is not None
         return [
             StoredEvent(number=number, at=self.committed_at, data=event.data, value=event.value)
@@ -234,16 +234,16 @@ class Plan:
         ]
 
     def apply(self, trigger: Trigger) -> None:
-        """Decide about a trigger that is not the end of a held job."""
+        """Decide about a trigger other than the end of a claimed job."""
         self._add(self._decide(trigger))
 
     def settle(
         self, claim: Claim, ended: JobEnded, can_continue: Callable[[NodeJob], bool]
     ) -> None:
-        """Decide about the end of a held job, and let the job continue with what it can.
+        """Decide about the end of a claimed job, and let the job continue in place if possible.
 
-        An outcome that leads to nothing leaves the job alone: it was taken away, or this outcome
-        was written before, and the job has continued since.
+        If no events follow, the job is left alone: it was cancelled, or this outcome was already
+        written and the job has continued since.
         """
         decision = self._decide(ended)
         if not decision.events:
@@ -264,11 +264,11 @@ class Plan:
         return claim in self._settled
 
     def close(self, key: str) -> None:
-        """End a wait that nothing depends on any more."""
+        """Close a wait that nothing depends on any more."""
         self._close_waits.append(key)
 
     def build(self) -> None:
-        """Make the commit."""
+        """Build the commit."""
         run, state = self.run, self.state
         aging = timedelta(milliseconds=state.aging_ms)
         jobs = [self._job(aging, each) for each in self._schedules]
@@ -305,7 +305,7 @@ class Plan:
         )
 
     def done(self) -> None:
-        """It was written: the cached run is what the plan made of it."""
+        """After the commit: update the cached run to the state of the plan."""
         run = self.run
         if snapshot.is_due(self.state, run.snapshot_number) and not self.state.is_ended:
             run.snapshot_number = self.state.number
@@ -316,13 +316,13 @@ class Plan:
         run.graph = self._graph
 
     def _decide(self, trigger: Trigger) -> Decision:
-        if isinstance(trigger, MigrateRun):  # from here on the new version decides
+        if isinstance(trigger, MigrateRun):  # later decisions use the new version
             self._graph = self._context.graph_of(trigger.to.text)
         decision, self.state = decide(self._graph, self.run.id, self.state, trigger, self)
         return decision
 
     def json(self, number: int) -> bytes:
-        """What a decision may read: see ``engine.run_view.Values``."""
+        """The value of an event, also of this plan's own (see ``engine.run_view.Values``)."""
         fresh = self._fresh.get(number)
         return self.run.values.json(number) if fresh is None else fresh
 
@@ -334,11 +334,11 @@ class Plan:
             if value is not None:
                 self._fresh[number] = value
         if decision.cancel_all:
-            self._give_up(lambda key: True)
+            self._drop(lambda key: True)
             self._cancel_all = True
         if decision.cancel_keys:
             dropped = set(decision.cancel_keys)
-            self._give_up(lambda key: key in dropped)
+            self._drop(lambda key: key in dropped)
             self._cancel_keys.extend(decision.cancel_keys)
         self._schedules.extend(decision.schedules)
         self._waits.extend(decision.waits)
@@ -347,15 +347,15 @@ class Plan:
         self._suspend = decision.suspend if decision.suspend is not None else self._suspend
         self._version = decision.version or self._version
 
-    def _give_up(self, is_meant: Callable[[str], bool]) -> None:
-        """Do not start what an earlier decision of this plan started, or starts again."""
-        self._schedules = [each for each in self._schedules if not is_meant(each.key.text)]
-        self._waits = [each for each in self._waits if not is_meant(each.key)]
-        self._children = [each for each in self._children if not is_meant(each.key.text)]
+    def _drop(self, is_dropped: Callable[[str], bool]) -> None:
+        """Drop jobs, waits and children of this plan that a later decision cancelled."""
+        self._schedules = [each for each in self._schedules if not is_dropped(each.key.text)]
+        self._waits = [each for each in self._waits if not is_dropped(each.key)]
+        self._children = [each for each in self._children if not is_dropped(each.key.text)]
         for claim, what in self._settled.items():
             if what is not None:
                 key = what.key.text if isinstance(what, NodeJob) else self._repeated[claim]
-                self._settled[claim] = None if is_meant(key) else what
+                self._settled[claim] = None if is_dropped(key) else what
 
     def _job(self, aging: timedelta, schedule: NodeJob, id: JobId | None = None) -> NewJob:
         return node_job(self._context, self.run.id, self._graph, aging, schedule, id)

@@ -1,4 +1,4 @@
-"""Commands of operators: pause, resume, cancel, retry, reopen (retry, fork), migrate, signal."""
+"""Decisions on operators' commands: pause, resume, cancel, retry, fork, migrate, signal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _resume(d: Decider, by: str | None) -> None:
     d.decision.suspend = False
     counts = d.state.edge_counts
     if counts and d.state.ends_as is None:
-        # Nodes that became ready while the run was paused, by its migration.
+        # A migration may have made nodes ready while the run was paused.
         for id, edges in d.graph.incoming.items():
             if id in counts and counts[id][0] == len(edges):
                 d.start(id)
@@ -46,7 +46,7 @@ def _resume(d: Decider, by: str | None) -> None:
 
 
 def deliver(d: Decider, names: Collection[str]) -> None:
-    """Hand signals of these names to the nodes that wait for them, in the order of the graph."""
+    """Deliver pending signals of these names to waiting nodes, in the order of the graph."""
     live = d.state.live
     matches = [
         (ref, id)
@@ -60,7 +60,7 @@ def deliver(d: Decider, names: Collection[str]) -> None:
 
 
 def _signal_for(d: Decider, id: str, name: str) -> int:
-    """The oldest signal that no node takes and this node accepts; 0 if there is none."""
+    """The oldest pending signal that this node accepts; 0 if there is none."""
     unread = d.view.unread(name)
     if not unread:
         return 0
@@ -78,7 +78,7 @@ def cancel_run(d: Decider, command: CancelRun) -> None:
     if command.compensates and d.state.ends_as is not None:
         if d.state.is_paused:
             _resume(d, command.by)
-        return  # it is being undone already
+        return  # it is already compensating
     end(
         d,
         RunStatus.CANCELLED,
@@ -103,7 +103,7 @@ def retry_run(d: Decider, command: RetryRun) -> None:
 
 
 def reopen(d: Decider, afresh: Collection[str] = ()) -> None:
-    """Start everything again that was live, failed or blocked; keep what is completed.
+    """Restart all nodes that were live, failed or blocked; keep completed ones.
 
     Nodes of ``afresh`` start from their beginning, others where they stood.
     """
@@ -130,7 +130,7 @@ _LIVE = NodeState(status=NodeStatus.LIVE)
 
 
 def migrate_run(d: Decider, command: MigrateRun) -> None:
-    """Continue in another version, whose graph this decision is made with.
+    """Continue in another version; ``d`` has the graph of that version.
 
     Whether that is possible is for ``engine.migration`` to say, before.
     """
@@ -141,7 +141,7 @@ def migrate_run(d: Decider, command: MigrateRun) -> None:
     d.decision.version = command.to.version
     if state.ends_as is None:
         standing = recount(d.graph, state.nodes)
-        if state.is_paused:  # what is ready stays where it is until the pause ends
+        if state.is_paused:  # ready nodes wait until the run is resumed
             for id in standing.ready:
                 count = len(d.graph.incoming[id])
                 standing.edge_counts[id] = (count, count, 0)

@@ -1,4 +1,4 @@
-"""One run as a decision reads it: its state, the values of its events, the inputs of its nodes."""
+"""``RunView``: what a decision reads of a run: state, values of events, inputs of nodes."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Values(Protocol):
     """The values of a run's events, as JSON."""
 
     lists: dict[str, list[bytes]]
-    """Items of live maps by node, remembered so that a long list is not read again for each."""
+    """Items of live maps by node, cached so that a long list is not decoded for each item."""
 
     def json(self, number: int) -> bytes:
-        """The value kept with an event; raises ``ValueMissing`` if it has to be read first."""
+        """The value of an event; raises ``ValueMissing`` if it has to be read first."""
 
 
 class UnusableInput(Exception):
-    """An input does not fit its node; ``failure`` is what the node fails with."""
+    """The input of a node is invalid; ``failure`` is the node's failure."""
 
     def __init__(self, node: str, fault: Fault) -> None:
         super().__init__(fault)
@@ -65,7 +65,7 @@ class UnusableInput(Exception):
 
 
 class SkipsNode(Exception):
-    """A node lacks an input, and its ``on_missing`` says to skip it then."""
+    """A node with ``on_missing="skip"`` lacks an input."""
 
     def __init__(self, node: str, reason: str) -> None:
         super().__init__(reason)
@@ -74,7 +74,7 @@ class SkipsNode(Exception):
 
 
 class RunView:
-    """One run while it is decided about; ``state`` is always what its events add up to."""
+    """One run during a decision; ``state`` always includes the events emitted so far."""
 
     def __init__(self, graph: Graph, run: RunId, state: RunState, values: Values) -> None:
         self.graph = graph
@@ -91,20 +91,20 @@ class RunView:
         return self.state.number + 1
 
     def apply(self, event: Event, value: bytes | None = None) -> None:
-        """Fold the next event: from here on its state and value are what is read."""
+        """Fold the next event; later reads see its state and value."""
         self.state = fold(self.state, event)
         if value is not None:
             self._fresh[self.state.number] = value
         self._completing = None
 
     def completing(self, node: str, port: str, value: bytes | None, ref: int) -> None:
-        """Let the output of a node be read that the next event completes."""
+        """Make the output of a node readable that the next event completes."""
         if value is not None:
             self.provide(value)
         self._completing = (node, port, ref or self.next_number)
 
     def provide(self, value: bytes) -> None:
-        """Let the value of the next event be read before the event is there."""
+        """Make the value of the next event readable before the event is emitted."""
         self._fresh[self.next_number] = value
 
     def json(self, number: int) -> bytes:
@@ -113,7 +113,7 @@ class RunView:
         return self._values.json(number) if fresh is None else fresh
 
     def json_of(self, numbers: Iterable[int]) -> list[msgspec.Raw]:
-        """The values of several events; asks for all that are not at hand at once."""
+        """The values of several events; raises one ``ValueMissing`` for all that are not loaded."""
         found: list[msgspec.Raw] = []
         missing: list[int] = []
         for number in numbers:
@@ -128,18 +128,18 @@ class RunView:
     # Signals
 
     def unread(self, signal: str) -> list[int]:
-        """The signals of a name that nobody takes, oldest first."""
+        """The pending signals of a name, oldest first."""
         return [
             number for number in self.state.signals.get(signal, ()) if number not in self._taken
         ]
 
     def take(self, number: int) -> int:
-        """Keep a signal from being taken twice before the event that takes it is emitted."""
+        """Reserve a signal, so that it is not taken twice before the event that takes it."""
         self._taken.add(number)
         return number
 
     def accepts(self, where: Any, number: int) -> bool:
-        """Whether the signal of this event is one that a wait with this condition is for."""
+        """Whether the signal of this event meets the condition of a wait."""
         if where is None:
             return True
         payload = msgspec.json.decode(self.json(number))
@@ -148,7 +148,7 @@ class RunView:
     # Inputs and outputs
 
     def rendered(self, node: Node, config: Any, input: bytes | None = None) -> Any:
-        """Templates of a node filled in, where no worker does that."""
+        """Render templates of a node that no worker executes."""
         if input is None:
             input = self.input_of(node.id)
         scope = scope_of(self.run, self.graph, node, input)
@@ -211,7 +211,7 @@ class RunView:
         return msgspec.json.encode(taken)
 
     def _output_ref(self, id: str) -> int | None:
-        """The event whose value is the output of a node, or the run's input; None if not there."""
+        """The event whose value is the output of a node, or the run's input; None if missing."""
         if not id:
             return 1
         if self._completing is not None and self._completing[0] == id:
@@ -220,7 +220,7 @@ class RunView:
         return node.ref if node is not None and node.status is NodeStatus.COMPLETED else None
 
     def input_ref(self, id: str) -> int:
-        """The event whose value is the one input of a node that does not gather several."""
+        """The event whose value is the single input of a node that does not gather inputs."""
         edges = self.graph.incoming[id]
         if not edges:
             return 1
@@ -231,9 +231,9 @@ class RunView:
         raise AssertionError(f"node {id!r} was started though no edge to it was taken")
 
     def items_of(self, node: MapNode) -> list[bytes]:
-        """The items of a map that is under way."""
-        # Its input is in the log by now. Remembered earlier, what a decision read that then came
-        # to nothing could be mistaken for it.
+        """The items of a running map."""
+        # Cached only now that the input is in the log: a decision that was discarded may have
+        # read other items.
         lists = self._values.lists
         if node.id not in lists:
             lists[node.id] = items_in(node, self.input_of(node.id))
@@ -263,7 +263,7 @@ class RunView:
         return reached[0][1], None
 
     def resumption_of(self, text: str) -> bytes | None:
-        """The pauses of a key, and how far its work came; None if there is nothing of either."""
+        """The pauses and the progress of a key; None if it has neither."""
         pauses = self.state.pauses.get(text, ())
         progress = self.state.progress.get(text)
         failures = self.state.external_failures.get(text, 0)
@@ -281,12 +281,12 @@ class RunView:
         return msgspec.json.encode(Resumption(pauses=past, progress=partial, failures=failures))
 
     def _report(self, number: int) -> Report:
-        if not number:  # a poll, before anybody reported
+        if not number:  # a poll, before any report
             return Report(status=ReportStatus.PROGRESS)
         return msgspec.json.decode(self.json(number), type=Report)
 
     def approval_request(self, node: ApprovalNode) -> ApprovalRequest:
-        """What deciders are asked, with all templates rendered."""
+        """The request to the deciders, with all templates rendered."""
         input = self.input_of(node.id)
         texts = {"title": node.title, "message": node.message, "data": node.data}
         rendered = self.rendered(node, texts, input)
@@ -309,7 +309,7 @@ class RunView:
         return msgspec.json.encode(dict(zip((name for name, _ in refs), values, strict=True)))
 
     def _ref_along(self, edge: Edge) -> int | None:
-        """The event whose value an edge hands on, if the edge was taken."""
+        """The event whose value an edge passes on, if the edge was taken."""
         completing = self._completing
         if completing is not None and completing[0] == edge.source:
             return completing[2] if completing[1] == edge.port else None
@@ -320,7 +320,7 @@ class RunView:
 
 
 def scope_of(run: RunId, graph: Graph, node: Node, input: bytes) -> dict[str, Any]:
-    """What templates of a node may name: its inputs, or else its one value; and the built-ins."""
+    """The names available to a node's templates: its inputs or single value, and built-ins."""
     value = msgspec.json.decode(input)
     return {
         **(value if inputs_of(node) else {"value": value}),
@@ -330,7 +330,7 @@ def scope_of(run: RunId, graph: Graph, node: Node, input: bytes) -> dict[str, An
 
 
 def items_in(node: MapNode, input: bytes) -> list[bytes]:
-    """The items that a map gets with its input."""
+    """The items in the input of a map."""
     found: bytes = input
     if node.over is not None:
         try:

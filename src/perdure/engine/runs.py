@@ -1,4 +1,7 @@
-"""Runs and their store: load and cache them, plan until values are there, commit until it fits."""
+"""``RunEngine``: load runs, plan decisions (reading missing values), commit (retrying conflicts).
+
+``RunCache`` keeps a worker's runs in memory; ``Graphs`` has the flow definitions.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ CACHED_BYTES_MAX = 256 * 1024 * 1024
 RunKey = tuple[str, RunId]
 """Namespace and id."""
 UnusableRun = EventLogCorrupt | RunNotFound | UnknownEvent | UnknownFlow
-"""Why nothing can be decided about a run."""
+"""Errors that make a decision about a run impossible."""
 
 
 class Graphs:
-    """Graphs by ``name@version``. A version is a hash of its content, so what is known stays."""
+    """Graphs by ``name@version``. A version is a content hash, so cached graphs never change."""
 
     def __init__(self, graphs: Iterable[Graph] = ()) -> None:
         self._known: dict[str, Graph] = {}
@@ -48,14 +51,14 @@ class Graphs:
             self._known.setdefault(graph.text, graph)
 
     def known(self, text: str) -> Graph:
-        """A graph that was added or loaded before."""
+        """A graph that is already cached."""
         try:
             return self._known[text]
         except KeyError:
             raise UnknownFlow(flow=text, known=tuple(sorted(self._known))) from None
 
     async def load(self, store: Store, namespace: str, text: str) -> Graph:
-        """A graph, with those of the flows that its nodes start."""
+        """A graph, loaded if necessary, together with those of its child flows."""
         graph = self._known.get(text)
         if graph is None:
             name, _, version = text.rpartition("@")
@@ -72,7 +75,7 @@ class Graphs:
         return graph
 
     async def save(self, store: Store, namespace: str, graphs: Iterable[Graph]) -> None:
-        """Store these definitions, unless they are: a run keeps the version that it has."""
+        """Store these definitions unless already stored: a run keeps its version."""
         for graph in graphs:
             if (namespace, graph.text) not in self._saved:
                 await store.runs.save_definition(namespace, graph.name, graph.version, graph.data)
@@ -81,7 +84,7 @@ class Graphs:
 
 
 class RunEngine:
-    """The runs of one store: what is decided about them, and how it is written."""
+    """Loads the runs of a store, decides about them and commits the decisions."""
 
     def __init__(self, store: Store, graphs: Graphs, codec: Codec) -> None:
         self.store = store
@@ -97,7 +100,7 @@ class RunEngine:
         raise run
 
     async def load_many(self, ids: Sequence[RunKey]) -> list[CachedRun | UnusableRun]:
-        """These runs in their order, with the error of each that cannot be used."""
+        """Load runs, in this order; a run that cannot be loaded is replaced by its error."""
         if not ids:
             return []
         asked = [EventsAfter(namespace=namespace, id=id) for namespace, id in ids]
@@ -108,7 +111,7 @@ class RunEngine:
         ]
 
     async def open_run(self, namespace: str, id: RunId, loaded: LoadedRun) -> CachedRun:
-        """A run that was read from the store together with something else."""
+        """A run from rows that were read together with other data."""
         run = await self._opened(namespace, id, loaded)
         if isinstance(run, CachedRun):
             return run
@@ -141,7 +144,7 @@ class RunEngine:
         return run
 
     async def catch_up(self, runs: Sequence[CachedRun]) -> list[CachedRun]:
-        """Fold what others wrote to these runs; returns those that are still there."""
+        """Fold events that others wrote to these runs; returns the runs that still exist."""
         if not runs:
             return []
         asked = [
@@ -151,12 +154,12 @@ class RunEngine:
         there = []
         for run, loaded in zip(runs, found, strict=True):
             if loaded is None or loaded.run.created_at != run.created_at:
-                continue  # removed, or replaced by another of its id
+                continue  # removed, or replaced by another run with this id
             run.catch_up(loaded.events)
             if run.state.version != run.graph.version:
                 text = f"{run.state.flow}@{run.state.version}"
                 run.graph = await self.graphs.load(self.store, run.namespace, text)
-            run.as_of = loaded.run.updated_at  # last: repeated, it completes what was cut short
+            run.as_of = loaded.run.updated_at  # last, so that an interrupted fold is repeated
             there.append(run)
         return there
 
@@ -196,7 +199,7 @@ class RunEngine:
                 return plan
 
     async def commit(self, plans: Sequence[Plan]) -> set[Plan]:
-        """Write plans together; returns those whose runs had not moved on."""
+        """Commit plans together; returns those that did not conflict."""
         if not plans:
             return set()
         answer = await self.store.runs.commit([plan.commit for plan in plans])
@@ -211,14 +214,14 @@ class RunEngine:
         return written
 
     async def apply(self, namespace: str, id: RunId, trigger: Trigger) -> Plan:
-        """Apply a trigger to a run, however often others write to it in between.
+        """Apply a trigger to a run, retrying on conflicts.
 
         ``plan.run`` is the run afterwards; the plan is empty if there was nothing to write.
         """
         return await self.apply_to(await self.load(namespace, id), trigger)
 
     async def apply_to(self, run: CachedRun, trigger: Trigger) -> Plan:
-        """Apply a trigger to a loaded run, as it was then or as it has become since."""
+        """Apply a trigger to a loaded run, which is refreshed on conflicts."""
         while True:
             plan = await self.plan(run, lambda plan: plan.apply(trigger))
             if plan.is_empty or await self.commit([plan]):
@@ -227,7 +230,7 @@ class RunEngine:
                 raise RunNotFound(run_id=run.id)
 
     async def end_waits(self, ended: Sequence[tuple[CachedRun, Mapping[str, Trigger]]]) -> None:
-        """End waits of several runs, given by their keys: one commit for each run, all at once.
+        """End waits of several runs, by key: one commit per run, all in one batch.
 
         A wait that its run does not care about any more is closed all the same. Of a run that has
         moved on meanwhile nothing is written: it may wait for something else by now under the same
@@ -240,7 +243,7 @@ class RunEngine:
                 for trigger in triggers.values():
                     plan.apply(trigger)
                 for key in triggers:
-                    # A run that is paused still waits for it, and so does one that waits again.
+                    # A paused run still needs the wait, and so does a run that waits again.
                     if key not in plan.state.live:
                         plan.close(key)
 
@@ -251,19 +254,19 @@ class RunEngine:
 
 
 class RunCache:
-    """Runs that a worker works on: with them at hand, a step costs one commit and no read."""
+    """The runs a worker is executing, cached so that a step costs one commit and no read."""
 
     def __init__(self, runs: RunEngine) -> None:
         self._loading = runs
         self._runs: OrderedDict[RunKey, CachedRun] = OrderedDict()
         self._sizes: dict[RunKey, int] = {}
-        """Bytes of each run as they are counted in ``size_bytes``; its values may grow since."""
+        """The bytes of each run as counted in ``size_bytes``; its values may have grown since."""
         self.size_bytes = 0
 
     async def current(
         self, newest_jobs: Mapping[RunKey, datetime]
     ) -> dict[RunKey, CachedRun | UnusableRun]:
-        """The runs of these jobs, read if necessary, with the error of each that cannot be used.
+        """The runs of these jobs, loaded if necessary; one that cannot be loaded is its error.
 
         A job that was created after the last write that is known says that others have written to
         its run, or replaced it.
@@ -290,7 +293,7 @@ class RunCache:
         return found
 
     async def catch_up(self, runs: Sequence[CachedRun]) -> None:
-        """Fold what others wrote; a run for which that is impossible is loaded again next time."""
+        """Fold events that others wrote; on an error, the run is loaded again next time."""
         there: list[CachedRun] = []
         with suppress(EventLogCorrupt, UnknownEvent, UnknownFlow):
             there = await self._loading.catch_up(runs)
@@ -299,7 +302,7 @@ class RunCache:
                 self._forget((run.namespace, run.id))
 
     def committed(self, plan: Plan, now: datetime | None) -> None:
-        """A plan was written, at this time of the store."""
+        """A plan was committed, at this store time."""
         run = plan.run
         plan.done()
         key = (run.namespace, run.id)
@@ -309,7 +312,7 @@ class RunCache:
         if now is not None:
             run.as_of = now
         if run.state.is_ended or not run.state.jobs:
-            self._forget(key)  # no worker works on it until something else happens
+            self._forget(key)  # no worker executes it until another trigger arrives
 
     def _count(self, key: RunKey, run: CachedRun) -> None:
         size = run.values.size_bytes
@@ -317,7 +320,7 @@ class RunCache:
         self._sizes[key] = size
 
     def _evict(self) -> None:
-        """Forget the runs that were loaded first, if there are too many, or they are too large."""
+        """Evict the oldest runs if there are too many, or they are too large."""
         while len(self._runs) > CACHED_RUNS_MAX or (
             self.size_bytes > CACHED_BYTES_MAX and len(self._runs) > 1
         ):

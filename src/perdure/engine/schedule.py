@@ -25,13 +25,13 @@ from perdure.model.schedule import (
 from perdure.model.value import Value
 
 GRACE = timedelta(seconds=60)
-"""A tick that is noticed later than this was missed; ``catch_up="none"`` does not start it."""
+"""A tick processed later than this counts as missed; ``catch_up="none"`` does not start it."""
 CATCH_UP_MAX = 100
-"""Ticks that are caught up with in one step; the others follow in the next ones."""
+"""Missed ticks per step; the others follow in later steps."""
 QUEUED_MAX = 100
-"""Ticks that wait for the one before them; a further one is skipped."""
+"""Queued ticks per schedule; further ones are skipped."""
 QUEUE_LOOK = timedelta(seconds=0.25)
-"""When to look first whether what a queued tick waits for has ended; then twice as long after."""
+"""First interval for checking whether the work before a queued tick has ended; doubles."""
 QUEUE_LOOK_MAX = timedelta(seconds=5)
 _DOUBLED_MAX = 10
 
@@ -44,27 +44,27 @@ _COUNTER = {
 
 
 class Ticks(Value):
-    """Ticks that are due: those to start, in order, and those that were missed."""
+    """Due ticks: those to start, in order, and those missed."""
 
     start: tuple[datetime, ...]
     missed: tuple[datetime, ...]
-    """The last of them."""
+    """The latest missed ticks."""
     missed_count: int
     next_at: datetime | None
 
 
 class TickStep(Value):
-    """What is to be written: the schedule with everything but the tick that is to be started."""
+    """The next write to a schedule, without the result of the tick to start."""
 
     schedule: Schedule
     decided_at: datetime
     start: datetime | None = None
     replaces: Started | None = None
-    """What goes on, and is to be cancelled once the tick has started something in its place."""
+    """Running work to cancel once the tick has started its replacement."""
 
 
 def ticks_due(schedule: Schedule, now: datetime) -> Ticks:
-    """The ticks of the timetable whose time has come, as ``catch_up`` would have them."""
+    """The due ticks of the timetable, according to ``catch_up``."""
     state, definition = schedule.state, schedule.definition
     first = state.next_at
     if first is None or first > now:
@@ -124,7 +124,7 @@ def next_step(schedule: Schedule, now: datetime, is_busy: bool) -> TickStep | No
 
 
 def ended(step: TickStep, record: TickRecord) -> Schedule:
-    """The schedule with what became of the tick that was to be started."""
+    """The schedule with the result of the tick that was started."""
     before = step.schedule.state
     state = recorded(before, [record])
     if record.result is TickResult.STARTED:
@@ -141,13 +141,13 @@ def ended(step: TickStep, record: TickRecord) -> Schedule:
 
 
 def cancelled(schedule: Schedule, now: datetime) -> Schedule:
-    """The schedule once that is cancelled which its last tick took the place of."""
+    """The schedule after the work that its last tick replaced was cancelled."""
     state = replace(schedule.state, replaced=None)
     return replace(schedule, state=replace(state, due_at=_due_at(state, now)))
 
 
 def triggered(schedule: Schedule, record: TickRecord) -> Schedule:
-    """The schedule with a start that somebody asked for, beside the timetable and its rules."""
+    """The schedule with a manual start, which ignores the timetable and overlap rules."""
     state = recorded(schedule.state, [record])
     if record.result is TickResult.STARTED:
         asked = Started(at=record.at, run=record.run, job=record.job)
@@ -156,7 +156,7 @@ def triggered(schedule: Schedule, record: TickRecord) -> Schedule:
 
 
 def recorded(state: ScheduleState, records: Iterable[TickRecord], **changes: Any) -> ScheduleState:
-    """A state with some ticks more in its history, counted."""
+    """The state with these ticks added to its history and counters."""
     history = list(state.history)
     counts = {name: getattr(state, name) for name in _COUNTER.values()} | changes
     for record in records:
@@ -165,7 +165,7 @@ def recorded(state: ScheduleState, records: Iterable[TickRecord], **changes: Any
     return replace(state, history=tuple(history[-HISTORY_MAX:]), **counts)
 
 
-# What makers and operators do
+# Operations: save, pause, resume
 
 
 def new_state(definition: ScheduleDefinition, now: datetime) -> ScheduleState:
@@ -174,7 +174,7 @@ def new_state(definition: ScheduleDefinition, now: datetime) -> ScheduleState:
 
 
 def changed_state(before: Schedule, definition: ScheduleDefinition, now: datetime) -> ScheduleState:
-    """The state of a schedule that was defined anew; its times stay if its timetable does."""
+    """The state after a new definition was saved; an unchanged timetable keeps its next tick."""
     if before.definition == definition:
         return before.state
     state = replace(before.state, changed_at=now)
@@ -185,7 +185,7 @@ def changed_state(before: Schedule, definition: ScheduleDefinition, now: datetim
 
 
 def paused(state: ScheduleState, now: datetime, by: str | None) -> ScheduleState:
-    """Pausing twice keeps the first."""
+    """Pause the schedule; a second pause changes nothing."""
     if state.paused_at is not None:
         return state
     still = replace(state, paused_at=now, paused_by=by, next_at=None)
@@ -193,7 +193,7 @@ def paused(state: ScheduleState, now: datetime, by: str | None) -> ScheduleState
 
 
 def resumed(definition: ScheduleDefinition, state: ScheduleState, now: datetime) -> ScheduleState:
-    """Go on with the next tick from now: those of the pause are not caught up with."""
+    """Resume with the next tick from now; ticks during the pause are not caught up."""
     if state.paused_at is None:
         return state
     return _from_now_on(definition, replace(state, paused_at=None, paused_by=None), now)
@@ -209,7 +209,7 @@ def manual_run_id(name: str, unique: str) -> RunId:
 
 
 def _all(definition: ScheduleDefinition, anchor: datetime, first: datetime, now: datetime) -> Ticks:
-    """The first of those that are due; the others stay where they are in the timetable."""
+    """The first due ticks; the others remain due for the next step."""
     start: list[datetime] = []
     at: datetime | None = first
     while at is not None and at <= now and len(start) < CATCH_UP_MAX:
@@ -228,7 +228,7 @@ def _from_now_on(
 
 
 def _due_at(state: ScheduleState, now: datetime) -> datetime | None:
-    """When to look next; what is to be cancelled is, in a pause too."""
+    """When to process the schedule next; pending cancellations run during a pause too."""
     if state.replaced is not None:
         return now
     if state.paused_at is not None:
@@ -237,7 +237,7 @@ def _due_at(state: ScheduleState, now: datetime) -> datetime | None:
 
 
 def _patience(state: ScheduleState) -> timedelta:
-    """The longer a queued tick has waited for, the less a little longer matters."""
+    """Back off: the longer a queued tick has waited, the longer the next interval may be."""
     doublings = min(state.looks, _DOUBLED_MAX)
     return min(QUEUE_LOOK * (1 << doublings), QUEUE_LOOK_MAX)
 

@@ -1,4 +1,4 @@
-"""Snapshots: a state written down, so that a long run need not be folded from its beginning.
+"""Encode and decode snapshots of a run's state, so that loading folds only the later events.
 
 A snapshot is a cache of the log and nothing else: one that cannot be read, or is not what it says,
 is ignored, and the state folded from the events.
@@ -27,10 +27,10 @@ from perdure.model.value import Value
 
 FORMAT = 3
 SPACING = 200
-"""Events between snapshots at least."""
+"""Minimum number of events between snapshots."""
 SHARE = 4
-"""A state is written down once the events since are this part of its size: what that costs an
-event does not grow with the run, and what is left to fold is a part of what is kept."""
+"""Take a snapshot once the events since the last one reach this fraction of the state's size: the
+cost per event stays constant, and so does the share of the log left to fold."""
 
 
 class _Map(Value):
@@ -40,7 +40,7 @@ class _Map(Value):
 
 
 class _Plain(Value):
-    """The maps of a state, as JSON has them."""
+    """The maps of a state in JSON form."""
 
     nodes: dict[str, NodeState]
     maps: dict[str, _Map]
@@ -66,9 +66,9 @@ class _Kept(Value):
 
 
 def is_due(state: RunState, last: int) -> bool:
-    """Whether a state should be written down, ``last`` being the event of the latest snapshot."""
+    """Whether to take a snapshot; ``last`` is the event of the latest one."""
     since = state.number - last
-    if since < SPACING:  # as nearly always
+    if since < SPACING:  # the usual case
         return False
     items = sum(len(each.refs) for each in state.maps.values())
     return since * SHARE >= len(state.nodes) + len(state.live) + items
@@ -81,7 +81,7 @@ def take(state: RunState) -> Snapshot:
 
 
 def restore(snapshot: Snapshot) -> RunState | None:
-    """The state it keeps; None if it is not to be trusted."""
+    """The state of a snapshot; None if it cannot be trusted."""
     try:
         kept = msgspec.json.decode(snapshot.data, type=_Kept)
         if kept.format != FORMAT or kept.checksum != zlib.crc32(kept.state):

@@ -1,4 +1,4 @@
-"""Schedules at work: what a tick starts is made from what is stored, and written with the tick."""
+"""``ScheduleTicker``: start the run or job of a due tick and write it together with the tick."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ UNREADABLE_INPUT = declare(
 )
 
 REASON_MAX = 500
-"""Characters that are remembered of why a tick started nothing."""
+"""Characters stored of the reason why a tick started nothing."""
 _log = logging.getLogger("perdure.schedule")
 
 
@@ -66,14 +66,14 @@ class Start(Value):
 
 
 class ScheduleTicker:
-    """Advances schedules step by step. Any number of workers may do so at once."""
+    """Advances schedules step by step. Several workers may do so concurrently."""
 
     def __init__(self, runs: RunEngine) -> None:
         self._runs = runs
         self._store = runs.store
 
     async def advance(self, schedule: Schedule, now: datetime) -> Schedule | None:
-        """Do the next thing that is due; the schedule as it is then.
+        """Perform the next due step and return the schedule after it.
 
         None if nothing is due any more, or if somebody else was faster.
         """
@@ -94,7 +94,7 @@ class ScheduleTicker:
         return await self._begin(step, schedule, start)
 
     async def start(self, schedule: Schedule, id: RunId) -> Start:
-        """What a tick starts, a run under this id; raises what stands against it."""
+        """Prepare the job or run (with this id) of a tick; raises if it cannot be started."""
         call = schedule.definition.call
         if not isinstance(call, FlowCall):
             return Start(job=replace(call.job, id=JobId(clock.new_id())))
@@ -131,7 +131,7 @@ class ScheduleTicker:
         return if_skipped if is_skipped(answer) else after
 
     async def _failed(self, step: TickStep, before: Schedule, reason: str) -> Schedule | None:
-        """Record that a tick could not be started, and go on to the next one."""
+        """Record that a tick could not be started, and advance to the next one."""
         assert step.start is not None
         _log.error("schedule %r could not start its tick: %s", before.name, reason)
         record = TickRecord(at=step.start, result=TickResult.FAILED, reason=reason[:REASON_MAX])
@@ -145,7 +145,7 @@ class ScheduleTicker:
         return written if answer.state is ScheduleCommitState.DONE else None
 
     async def _is_busy(self, schedule: Schedule) -> bool:
-        """Whether what its last tick started has not ended."""
+        """Whether the run or job of its last tick is unfinished."""
         state = schedule.state
         if state.last_run is not None:
             [run] = await self._store.queries.get_runs([(schedule.namespace, state.last_run)])
@@ -157,11 +157,11 @@ class ScheduleTicker:
         return False
 
     async def _cancel(self, schedule: Schedule, replaced: Started) -> None:
-        """Cancel what the next one took the place of. Who was killed before is repeated here."""
+        """Cancel the replaced run or job. Idempotent: a crash before the write repeats it."""
         if replaced.run is not None:
             asked = CancelRun(reason=f"schedule {schedule.name!r} starts the next one")
-            with suppress(RunEnded, RunNotFound):  # it was faster
-                # Runs that it started are cancelled by whoever sees to its waits.
+            with suppress(RunEnded, RunNotFound):  # it ended first
+                # Its child runs are cancelled by the worker that processes its waits.
                 await self._runs.apply(schedule.namespace, replaced.run, asked)
         elif replaced.job is not None:
             await self._store.admin.change_jobs(
@@ -170,7 +170,7 @@ class ScheduleTicker:
 
 
 def renewed(schedule: Schedule) -> Schedule:
-    """The same with a revision of its own, as each write has one."""
+    """The same schedule with a new revision, as each write needs one."""
     return replace(schedule, revision=random.getrandbits(62))
 
 

@@ -1,8 +1,8 @@
-"""Events: what happened in a run, append-only and numbered from 1 without gaps.
+"""The events of a run: an append-only log, numbered from 1 without gaps.
 
-An event carries its effects, so that folding events needs nothing but them. Values (inputs,
-outputs, payloads of signals) are kept beside the event; ``ref`` is the number of the event whose
-value is meant where it is not the event's own.
+An event carries its effects, so that folding the log needs nothing else. Values (inputs, outputs,
+signal payloads) are stored beside the event; ``ref`` is the number of another event whose value
+is meant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from perdure.model.value import Value
 
 
 class EdgeCounts(Value, array_like=True):
-    """How many of a node's incoming edges are decided by now, while others are not."""
+    """How many incoming edges of a node are decided while others are still open."""
 
     node: str
     decided: int
@@ -27,7 +27,7 @@ class EdgeCounts(Value, array_like=True):
 
 
 class Effects(Value, omit_defaults=True):
-    """What follows from an event at once. All are texts of keys, or ids of nodes."""
+    """The immediate consequences of an event, as texts of keys or ids of nodes."""
 
     started: tuple[str, ...] = ()
     """Jobs to execute."""
@@ -35,10 +35,10 @@ class Effects(Value, omit_defaults=True):
     children: tuple[tuple[str, RunId], ...] = ()
     """Runs started for a key."""
     mapped: tuple[tuple[str, int], ...] = ()
-    """Maps begun, with the number of their items."""
+    """Maps started, with the number of their items."""
     skipped: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
-    """Will not run, because something before them failed."""
+    """Nodes that will not run, because a predecessor failed."""
     edge_counts: tuple[EdgeCounts, ...] = msgspec.field(default=(), name="arrived")
 
 
@@ -46,7 +46,7 @@ NOTHING = Effects()
 
 
 class Origin(Value, omit_defaults=True):
-    """The point of another run that a fork goes on from, and who forked it."""
+    """The event of another run that a fork continues from, and who forked it."""
 
     run: RunId
     number: int
@@ -76,7 +76,7 @@ class RunSubmitted(_Event, tag="RunSubmitted"):
     effects: Effects = NOTHING
     parent: Parent | None = None
     replaced: bool = False
-    """An earlier run of this id was ended to make room for it."""
+    """It replaced an earlier run with this id."""
 
 
 class NodeCompleted(_Event, tag="NodeCompleted"):
@@ -89,7 +89,7 @@ class NodeCompleted(_Event, tag="NodeCompleted"):
     """0: the value is the event's own."""
     effects: Effects = NOTHING
     warnings: tuple[str, ...] = ()
-    """What an advisory check found."""
+    """Findings of an advisory check."""
 
 
 class ItemCompleted(_Event, tag="ItemCompleted"):
@@ -98,24 +98,24 @@ class ItemCompleted(_Event, tag="ItemCompleted"):
 
 
 class IterationCompleted(_Event, tag="IterationCompleted"):
-    """A loop goes round again, or asks whether it should."""
+    """A loop starts another iteration, or its check task."""
 
     key: str
     effects: Effects = NOTHING
 
 
 class NodeRetried(_Event, tag="NodeRetried"):
-    """One attempt failed, and another will be made."""
+    """An attempt failed and will be retried."""
 
     key: str
     attempt: int
     failure: Failure
     restarts: bool = False
-    """It failed because of what was reported: the outside work is begun again."""
+    """It failed because of a report, so the external work is restarted."""
 
 
 class NodeFailed(_Event, tag="NodeFailed"):
-    """``handled`` says how the run goes on: "continue", or the port; empty if it does not."""
+    """``handled``: "continue", or the port the run continues on; empty if the run fails."""
 
     key: str
     failure: Failure
@@ -125,7 +125,7 @@ class NodeFailed(_Event, tag="NodeFailed"):
 
 
 class NodeSkipped(_Event, tag="NodeSkipped"):
-    """It was reached and did not want to run, or lacked an input: as if no edge had led to it."""
+    """It was reached but skipped itself or lacked an input; treated as if no edge led to it."""
 
     node: str
     reason: str = ""
@@ -133,38 +133,38 @@ class NodeSkipped(_Event, tag="NodeSkipped"):
 
 
 class NodePaused(_Event, tag="NodePaused"):
-    """A body stopped to wait for somebody outside; its value is the checkpoint."""
+    """A body paused for external work; the event's value is the checkpoint."""
 
     key: str
     name: str = ""
-    """Of the pause, where a body has several."""
+    """The name of the pause, if a body has several."""
     poll_ms: int | None = None
-    """How often the outside party is asked if it does not report."""
+    """How often to poll the external work while no report arrives."""
     effects: Effects = NOTHING
 
 
 class NodeReported(_Event, tag="NodeReported"):
-    """The outside party spoke; its value is the report. ``status`` progress is not the last one."""
+    """A report on external work; it is the event's value. Status ``progress`` is not final."""
 
     key: str
     status: str
     token: str = ""
-    """By which a report that is repeated is recognised."""
+    """Identifies a repeated report."""
     by: str | None = None
     has_progress: bool = False
-    """It says how far the work has come, for another try to go on from."""
+    """The report carries progress that a later attempt can resume from."""
     effects: Effects = NOTHING
 
 
 class NodePollStarted(_Event, tag="NodeAsked"):
-    """The outside party has been silent: a job asks it how the work is going."""
+    """A job polls the external work, because no report arrived."""
 
     key: str
     effects: Effects
 
 
 class NodePolled(_Event, tag="NodePolled"):
-    """The outside party was asked, and had nothing new; ``failure``: it could not be asked."""
+    """The poll brought no news; ``failure`` is set if the poll itself failed."""
 
     key: str
     failure: Failure | None = None
@@ -172,7 +172,7 @@ class NodePolled(_Event, tag="NodePolled"):
 
 
 class ReportIgnored(_Event, tag="ReportIgnored"):
-    """A last report that came after another one: the first counts, this one is only noted."""
+    """A final report that arrived after another one. The first counts; this one is only logged."""
 
     key: str
     status: str
@@ -181,35 +181,35 @@ class ReportIgnored(_Event, tag="ReportIgnored"):
 
 
 class ApprovalAnswered(_Event, tag="ApprovalAnswered"):
-    """One decider answered; its value is the data of the answer."""
+    """One decider answered; the event's value is the data of the answer."""
 
     node: str
     decision: str
     by: str | None = None
     stands_for: tuple[str, ...] = ()
-    """Those of the deciders that this answer is given for."""
+    """The deciders on whose behalf this answer is given."""
     note: str | None = None
 
 
 class ApprovalReminded(_Event, tag="ApprovalReminded"):
-    """It has been open for long; ``deciders`` may decide from now on too."""
+    """A reminder or escalation; ``deciders`` may now decide as well."""
 
     node: str
     number: int
-    """Of this reminder or escalation, from 1."""
+    """The number of this reminder or escalation, from 1."""
     deciders: tuple[str, ...] = ()
     effects: Effects = NOTHING
 
 
 class NodeNotified(_Event, tag="NodeNotified"):
-    """People were told of an approval, or could not be."""
+    """The ``notify`` task of an approval ended; ``failure`` is set if it failed."""
 
     key: str
     failure: Failure | None = None
 
 
 class SignalReceived(_Event, tag="SignalReceived"):
-    """Its value is the payload. Kept until a node takes it."""
+    """The event's value is the payload. Stays pending until a node consumes it."""
 
     name: str
     by: str | None = None
@@ -226,7 +226,7 @@ class RunResumed(_Event, tag="RunUnpaused"):
 
 
 class CompensationStarted(_Event, tag="CompensationStarted"):
-    """The run ends as ``outcome`` once everything completed is undone."""
+    """The run ends as ``outcome`` once its completed nodes are undone."""
 
     outcome: str
     undoes: tuple[str, ...]
@@ -262,16 +262,16 @@ class RunCancelled(_Event, tag="RunCancelled"):
     reason: str | None = None
     by: str | None = None
     compensates: bool = False
-    """What was completed is undone: by now in this run, and in the runs that it had started."""
+    """Completed nodes are undone: already in this run, and also in its child runs."""
 
 
 class RunSkipped(_Event, tag="RunSkipped"):
-    """It never began: ``last`` is the run of its flow that began or ended too short ago."""
+    """It never started: the flow is cooling down after the run ``last``."""
 
     reason: str
     last: RunId
     until: datetime
-    """From when on a run of the flow begins again."""
+    """When the flow accepts runs again."""
 
 
 class RunRetried(_Event, tag="RunRetried"):
@@ -280,14 +280,14 @@ class RunRetried(_Event, tag="RunRetried"):
 
 
 class RunForked(_Event, tag="RunForked"):
-    """From here on the run is its own; the events before were copied."""
+    """Ends the events that were copied from the original run."""
 
     origin: Origin
     effects: Effects = NOTHING
 
 
 class RunMigrated(_Event, tag="RunMigrated"):
-    """``effects`` has all edge counts, because they are of the edges of one version."""
+    """``effects`` has all edge counts, because they depend on the version's edges."""
 
     version: str
     by: str | None = None
@@ -295,7 +295,7 @@ class RunMigrated(_Event, tag="RunMigrated"):
 
 
 class OutputChanged(_Event, tag="OutputChanged"):
-    """In a fork: its value is the output that a completed node has from here on."""
+    """In a fork: the event's value replaces the output of a completed node."""
 
     node: str
 
@@ -338,7 +338,7 @@ _tags = {member.__struct_config__.tag for member in Event.__args__}
 
 
 class NewEvent(Value):
-    """An event as it is written; ``value`` is its value as the codec encodes it."""
+    """An event to write; ``value`` is encoded by the codec."""
 
     data: bytes
     value: bytes | None = None
@@ -356,14 +356,14 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(run: RunId, number: int, data: bytes) -> Event:
-    """Refuses what a newer version wrote rather than skip it."""
+    """Decode an event; raises ``UnknownEvent`` for types of a newer version, never skips them."""
     try:
         event: Event = _decoder.decode(data)
         return event
     except msgspec.ValidationError as error:
-        found_type = _type_of(data)
-        if found_type is not None and found_type not in _tags:
-            raise UnknownEvent(run_id=run, number=number, type=found_type) from error
+        event_type = _type_of(data)
+        if event_type is not None and event_type not in _tags:
+            raise UnknownEvent(run_id=run, number=number, type=event_type) from error
         raise EventLogCorrupt(
             run_id=run, reason=f"event {number} cannot be read: {error}"
         ) from error
@@ -375,8 +375,8 @@ def decode_event(run: RunId, number: int, data: bytes) -> Event:
 
 def _type_of(data: bytes) -> str | None:
     try:
-        found = msgspec.json.decode(data)
+        event = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError):
         return None
-    found_type = found.get("type") if isinstance(found, dict) else None
-    return found_type if isinstance(found_type, str) else None
+    event_type = event.get("type") if isinstance(event, dict) else None
+    return event_type if isinstance(event_type, str) else None

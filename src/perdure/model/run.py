@@ -1,4 +1,4 @@
-"""Runs: their state as folded from events, and what the store keeps of them."""
+"""Runs: the state folded from their events, their rows in the store, waits and commits."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ OnExisting = Literal["fail", "use_existing", "replace"]
 class RunStatus(StrEnum):
     RUNNING = "running"
     WAITING = "waiting"
-    """For a timer, a signal or a child; holds no worker."""
+    """For a timer, signal, approval, report or child; occupies no worker."""
     PAUSED = "paused"
     """By an operator."""
     COMPENSATING = "compensating"
-    """It failed or was cancelled, and what it completed is being undone."""
+    """It failed or was cancelled, and its completed nodes are being undone."""
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
     SKIPPED = "skipped"
-    """It never began: its flow was cooling down."""
+    """It never started: its flow was cooling down."""
 
 
 ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.SKIPPED})
-"""Final: only an explicit retry or fork starts it anew."""
+"""Final: only an explicit retry or fork changes it."""
 
 
 class NodeStatus(StrEnum):
@@ -44,9 +44,9 @@ class NodeStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """No edge that leads to it was taken."""
+    """No edge to it was taken."""
     BLOCKED = "blocked"
-    """Something before it failed."""
+    """A predecessor failed."""
     CANCELLED = "cancelled"
     """It was live when its run ended."""
 
@@ -54,21 +54,21 @@ class NodeStatus(StrEnum):
 class NodeState(Value):
     status: NodeStatus
     ref: int = 0
-    """The event whose value is the output; of a live loop, that of its last iteration."""
+    """The event whose value is the output; for a live loop, that of its last iteration."""
     port: str = ""
     iteration: int = 0
     part: str = ""
-    """Of a live loop: ``check`` while it is asked whether it is done."""
+    """For a live loop: ``check`` while its check task runs."""
     end_number: int = 0
-    """The event with which it was completed, or was skipped though an edge had led to it."""
+    """The event that completed it, or skipped it after an edge to it was taken."""
     has_failed: bool = False
-    """It failed, and the run went on from there: its status is completed."""
+    """It failed, but the run continued, so its status is completed."""
     is_undone: bool = False
-    """Its undo task ended, or was taken away while it may have been running."""
+    """Its undo task ended, or was cancelled while it may have been running."""
 
 
 class MapState(Value):
-    """How far a map is: items below ``launched`` are live unless they have a ref."""
+    """The progress of a map: items below ``launched`` are live unless they have a ref."""
 
     count: int
     launched: int
@@ -77,7 +77,7 @@ class MapState(Value):
 
 
 class PauseState(Value):
-    """One pause of a key: the events of its checkpoint and of the report that ended it."""
+    """One pause of a key: the events of its checkpoint and of its final report."""
 
     name: str
     checkpoint: int
@@ -86,7 +86,7 @@ class PauseState(Value):
 
 
 class AnswerState(Value):
-    """One answer to an open approval, and the event that it came with."""
+    """One answer to an open approval; ``ref`` is its event."""
 
     decision: str
     by: str | None
@@ -96,13 +96,13 @@ class AnswerState(Value):
 
 
 class ApprovalState(Value):
-    """How far an open approval is."""
+    """The progress of an open approval."""
 
     answers: tuple[AnswerState, ...] = ()
     reminders: int = 0
-    """How many reminders and escalations there were."""
+    """The number of reminders and escalations so far."""
     deciders: tuple[str, ...] = ()
-    """Who may decide too by escalation."""
+    """Additional deciders, added by escalation."""
 
 
 class LiveType(StrEnum):
@@ -112,7 +112,7 @@ class LiveType(StrEnum):
 
 
 class RunState(Value):
-    """What the events of a run up to ``number`` add up to."""
+    """The state of a run after its events up to ``number``."""
 
     number: int = 0
     flow: str = ""
@@ -123,34 +123,34 @@ class RunState(Value):
     nodes: Map[str, NodeState] = Map()
     maps: Map[str, MapState] = Map()
     edge_counts: Map[str, tuple[int, int, int]] = Map()
-    """Of nodes with some incoming edges decided: how many, of those active, of those blocked."""
+    """For nodes with open incoming edges: how many are decided, and of those active and blocked."""
     live: Map[str, LiveType] = Map()
     """Keys that have a job, a wait or a child run."""
     jobs: int = 0
     """How many of them have a job."""
     signals: Map[str, tuple[int, ...]] = Map()
-    """Signals by name that no node has taken yet: the events they came with."""
+    """Pending signals by name: the numbers of their events."""
     children: Map[str, RunId] = Map()
     """The latest child run of each key that has had one."""
     pauses: Map[str, tuple[PauseState, ...]] = Map()
-    """Of keys that are not completed: their pauses, the last one open if it has no report."""
+    """For uncompleted keys: their pauses; the last one is open if it has no report."""
     progress: Map[str, int] = Map()
-    """Of keys that are not completed: the event of the last report with progress."""
+    """For uncompleted keys: the event of the last report with progress."""
     external_failures: Map[str, int] = Map()
-    """Of keys whose outside work was begun again: how many attempts failed so far."""
+    """For keys whose external work was restarted: the number of failed attempts so far."""
     early_reports: Map[str, int] = Map()
-    """Last reports that came before the body paused, or in a pause of the run: their events."""
+    """Events of final reports that arrived before the body paused, or while the run was paused."""
     reports: Map[str, tuple[str, ...]] = Map()
-    """By key, the tokens of reports, so that none counts twice."""
+    """Tokens of reports by key, so that none counts twice."""
     approvals: Map[str, ApprovalState] = Map()
-    """Of open approvals that somebody answered, or was reminded of."""
+    """Open approvals with answers or reminders."""
     is_paused: bool = False
     ends_as: RunStatus | None = None
-    """While compensating: how it ends afterwards."""
+    """While compensating: the final status."""
     compensates: bool = False
-    """It was cancelled, and what the runs that it had started completed is undone too."""
+    """It was cancelled, and the completed nodes of its child runs are undone too."""
     undoes: tuple[str, ...] = ()
-    """While compensating: the nodes that are still to be undone, the next one first."""
+    """While compensating: the nodes still to undo, the next one first."""
     result_ref: int = 0
     failure: Failure | None = None
     failed_node: str = ""
@@ -162,11 +162,11 @@ class RunState(Value):
         return self.status in ENDED
 
 
-# What the store keeps, and what one commit writes.
+# Rows in the store, and the contents of a commit.
 
 
 class Run(Value):
-    """A run as the record shows it."""
+    """A run's row in the store."""
 
     id: RunId
     namespace: str
@@ -180,7 +180,7 @@ class Run(Value):
     updated_at: datetime
     finished_at: datetime | None
     summary: bytes = b""
-    """JSON of why it is as it is: reason, by, failure (see ``RunSummary``)."""
+    """The reason for its status as JSON (see ``RunSummary``)."""
 
 
 class RunSummary(Value, omit_defaults=True):
@@ -192,7 +192,7 @@ class RunSummary(Value, omit_defaults=True):
 
 
 class Snapshot(Value):
-    """A state as of one event, encoded by ``engine.snapshot``."""
+    """The state after one event, encoded by ``engine.snapshot``."""
 
     number: int
     data: bytes
@@ -201,9 +201,9 @@ class Snapshot(Value):
 class LoadedRun(Value):
     run: Run
     snapshot: Snapshot | None
-    """None if it was not asked for, or there is none."""
+    """None if not requested, or if there is none."""
     events: list[StoredEvent]
-    """Those after the snapshot, or after the number that was asked for."""
+    """The events after the snapshot, or after the requested number."""
 
 
 class WaitType(StrEnum):
@@ -211,25 +211,25 @@ class WaitType(StrEnum):
     SIGNAL = "signal"
     CHILD = "child"
     EXTERNAL = "external"
-    """For a report from outside."""
+    """For a report on external work."""
     APPROVAL = "approval"
 
 
 class NewWait(Value):
-    """What a key waits for. One that is opened again takes the place of the one before."""
+    """A wait of a key to open; it replaces an open wait of the same key."""
 
     key: str
     type: WaitType
     name: str = ""
     """The signal, the child run's id, the name of a pause, the title of an approval."""
     delay: timedelta | None = None
-    """When it is due at the latest, from the store's now; None: never by itself."""
+    """When it becomes due, from the store's current time; None: not by time."""
     due_at: datetime | None = None
-    """The same as a time; wins over ``delay``."""
+    """The same as a time; takes precedence over ``delay``."""
     deciders: tuple[str, ...] = ()
-    """In whose inbox it is."""
+    """Whose inbox lists it."""
     detail: bytes = b""
-    """What whoever is waited for needs to know, as the codec encodes it."""
+    """Data for the party that ends the wait, encoded by the codec."""
 
 
 class Wait(Value):
@@ -245,24 +245,24 @@ class Wait(Value):
 
 
 class WaitFilter(Value):
-    """Which waits a list is about. None means any."""
+    """Selects waits for a list. None means any."""
 
     namespace: str | None = None
     run: RunId | None = None
     type: WaitType | None = None
     name: str | None = None
     deciders: tuple[str, ...] | None = None
-    """In the inbox of one of these, or of everybody: a wait without deciders is in all."""
+    """Waits of any of these deciders, and waits without deciders, which are in every inbox."""
     after: tuple[datetime, RunId, str] | None = None
-    """Only waits opened after this one (when, run, key): the next page."""
+    """For the next page: only waits opened after this one (when, run, key)."""
 
 
 class Finishes(Value, tag=True):
-    """The job is done: it leaves the queue."""
+    """The job is finished and leaves the queue."""
 
 
 class Continues(Value, tag=True):
-    """The same job goes on with another key under the same claim; as new in all but its id."""
+    """The same job continues with another key under the same claim; all but its id is reset."""
 
     job: NewJob
 
@@ -274,14 +274,14 @@ class Retries(Value, tag=True):
 
 
 class NodeSettlement(Value):
-    """What becomes of a held job of a run, under its claim's fence."""
+    """The outcome of a claimed job of a run, fenced by its claim."""
 
     claim: Claim
     job_outcome: Finishes | Continues | Retries
 
 
 class NewRun(Value):
-    """A run to insert, with its first events and everything that follows from them."""
+    """A run to insert, with its first events and their effects."""
 
     id: RunId
     namespace: str
@@ -296,7 +296,10 @@ class NewRun(Value):
     summary: bytes = b""
     on_existing: OnExisting = "fail"
     cooldown: timedelta | None = None
-    """It is skipped if the flow's last run is not over by so long; decided where it is added."""
+    """Skip the run if the flow's last run is unfinished or ended less than this ago.
+
+    The store decides, where the run is inserted.
+    """
 
     @property
     def is_ended(self) -> bool:
@@ -309,9 +312,9 @@ class RunCommit(Value):
     namespace: str
     run: RunId
     expected: int
-    """The number of the run's last event that was decided upon."""
+    """The run's last event when the decision was made; otherwise the commit is a conflict."""
     token: int
-    """Random: by it a commit whose answer was lost recognises itself."""
+    """Random: identifies a repeated commit whose first answer was lost."""
     events: tuple[NewEvent, ...]
     status: RunStatus
     settlements: tuple[NodeSettlement, ...] = ()
@@ -321,13 +324,13 @@ class RunCommit(Value):
     """Keys whose waits end."""
     children: tuple[NewRun, ...] = ()
     cancel_keys: tuple[str, ...] = ()
-    """Keys that are given up: their jobs are taken away, their waits end; a child's becomes due."""
+    """Keys to cancel: their jobs are removed and their waits end; a child's wait becomes due."""
     cancel_all: bool = False
-    """The same for everything that is live, but for what this commit starts."""
+    """The same for all live keys, except those this commit starts."""
     suspend: bool | None = None
-    """True: park all jobs and waits until told False."""
+    """True: park all jobs and waits until a commit with False."""
     version: str | None = None
-    """The run's version from now on, and with it that in the partitions of its jobs."""
+    """The run's new version, also for the partitions of its jobs."""
     summary: bytes | None = None
     snapshot: Snapshot | None = None
 
@@ -335,9 +338,9 @@ class RunCommit(Value):
 class CommitState(StrEnum):
     DONE = "done"
     CONFLICT = "conflict"
-    """The run has other events by now, or has none at all: read them, and decide again."""
+    """The run has changed or is gone: read its new events and decide again."""
     STALE = "stale"
-    """A claim is not current: leave its outcome out, and decide again."""
+    """A claim was lost: drop its outcome and decide again."""
 
 
 class CommitResult(Value):
@@ -348,34 +351,34 @@ class CommitResult(Value):
 class CommitAnswer(Value):
     results: list[CommitResult]
     most_urgent_rank: float | None = None
-    """The lowest rank that waits in the partitions that were asked about."""
+    """The lowest rank that is waiting in the requested partitions."""
     now: datetime | None = None
 
 
 class Submitted(Value):
-    """What became of one new run."""
+    """The result of submitting one run."""
 
     run: Run
     is_new: bool
 
 
 class RunFilter(Value):
-    """Which runs a list or a count is about. None means any."""
+    """Selects runs for a list or a count. None means any."""
 
     namespace: str | None = None
     id: RunId | None = None
-    """Which several namespaces may have, each of its own."""
+    """Ids are unique per namespace only."""
     status: RunStatus | None = None
     flow: str | None = None
     version: str | None = None
     parent: RunId | None = None
     is_ended: bool | None = None
     before: tuple[datetime, RunId] | None = None
-    """Only runs made before this one: the next page."""
+    """For the next page: only runs created before this one."""
 
 
 class FlowCount(Value):
-    """How many unended runs of one version of a flow there are."""
+    """The number of unfinished runs of one version of a flow."""
 
     namespace: str
     flow: str
@@ -384,7 +387,7 @@ class FlowCount(Value):
 
 
 class StoredStep(Value):
-    """A result that ``ctx.step`` stored."""
+    """A result stored by ``ctx.step``."""
 
     name: str
     value: bytes

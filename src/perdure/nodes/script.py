@@ -1,7 +1,7 @@
-"""``script``: a command in a process session of its own, of which nothing is left behind.
+"""The ``script`` node type: runs a command in its own process session and cleans up after it.
 
-The process is waited for by its exit, not by the end of its output: something that it started and
-left running may keep that open for ever.
+It waits for the process to exit, not for the end of its output: a process that the command left
+running may keep the pipes open forever.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from perdure.tasks.result import Complete, complete
 
 OUTPUT_DEFAULT_BYTES = 1024 * 1024
 OUTPUT_MAX_BYTES = 64 * 1024 * 1024
-_TOLD_MAX = 1_000
-"""How many characters of stderr an error tells."""
+_STDERR_MAX = 1_000
+"""Characters of stderr in an error message."""
 
 Word = str | int | float
 
@@ -52,32 +52,33 @@ INVALID_EXIT_CODE = declare(
 
 
 class CommandFailed(PerdureError):
-    """The command ended badly: the node's retries decide what follows."""
+    """The command failed. The node's retries apply."""
 
 
 class Script(NodeType):
-    """Executes a command with its arguments, never through a shell. Off unless the worker allows.
+    """Executes a command with its arguments, never through a shell.
 
-    The output has the exit code, what was written to stdout and stderr, and stdout as JSON if it
-    is an object. An exit code other than 0 fails, unless it is given a port.
+    Only on workers with ``allow_scripts=True``. The output has the exit code, stdout and stderr,
+    and stdout as JSON if it is an object. A nonzero exit code fails unless ``exit`` maps it to a
+    port.
     """
 
     name = "script"
 
     class Config(NodeConfig):
         command: Annotated[list[Word], Meta(min_length=1)]
-        """The program and its arguments. Everybody on the machine can see them: no secrets."""
+        """The program and its arguments. Visible to all users of the machine: no secrets here."""
         stdin: Any = None
-        """A text as it is, all else as JSON."""
+        """Strings are passed unchanged, other values as JSON."""
         env: dict[str, Word | bool] = field(default_factory=dict)
-        """Added to the few variables that a command gets of the worker's."""
+        """Added to the few variables that the command inherits from the worker."""
         cwd: str | None = None
         timeout: Span = "60s"
-        """Then the command and all that it started are killed."""
+        """After this, the command and its child processes are killed."""
         max_bytes: Annotated[int, Meta(ge=1, le=OUTPUT_MAX_BYTES)] = OUTPUT_DEFAULT_BYTES
-        """Of stdout, and again of stderr; what is more is dropped, and a mark left."""
+        """The limit for stdout and for stderr, each; the rest is dropped and marked."""
         exit: dict[str, str] = field(default_factory=dict)
-        """An exit code, and the port to go on from."""
+        """The port to continue on, by exit code."""
 
     def execute(self, config: Config, ctx: Context) -> Complete:
         if not ctx.allows_scripts:
@@ -103,22 +104,22 @@ class Script(NodeType):
             raise TimeoutError(f"{command.shown} was killed after {command.seconds:g} s")
         port = config.exit.get(str(code))
         if port is None and code != 0:
-            told = last_words(stderr.strip(), _TOLD_MAX)
+            tail = last_words(stderr.strip(), _STDERR_MAX)
             if code < 0:
-                fault = KILLED.fault(command=command.shown, signal=-code, stderr=told)
+                fault = KILLED.fault(command=command.shown, signal=-code, stderr=tail)
             else:
-                fault = COMMAND_FAILED.fault(command=command.shown, exit_code=code, stderr=told)
+                fault = COMMAND_FAILED.fault(command=command.shown, exit_code=code, stderr=tail)
             raise CommandFailed(fault)
 
-        found = None
+        parsed = None
         if not stdout.is_cut:
             with suppress(ValueError, RecursionError):
-                found = from_json(stdout.text.encode())
+                parsed = from_json(stdout.text.encode())
         output = {
             "exit_code": code,
             "stdout": stdout.text,
             "stderr": stderr,
-            "json": found if isinstance(found, dict) else None,
+            "json": parsed if isinstance(parsed, dict) else None,
         }
         return complete(output, ORDINARY if port in (None, DEFAULT_PORT) else port)
 
@@ -144,13 +145,13 @@ def _word(word: Word | bool) -> str:
     return word if isinstance(word, str) else to_json(word, "word").decode()
 
 
-KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
-"""What a command gets of the worker's own environment, in which secrets are."""
+INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+"""The only variables a command inherits: the worker's environment contains secrets."""
 GRACE_SECONDS = 2.0
-"""Between being asked to end, and being killed."""
+"""Between SIGTERM and SIGKILL."""
 
-# The machine has too much to do, which may pass; all else is wrong with the command.
-_FLEETING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
+# The machine is overloaded, so a retry may succeed. Any other error is the command's fault.
+_TRANSIENT = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 
 _CHUNK = 65_536
 _REST_CHUNKS_MAX = 32
@@ -176,7 +177,7 @@ class ScriptCommand(Value):
 
     @property
     def shown(self) -> str:
-        """The program alone: what follows it may be long, or private."""
+        """The program alone: its arguments may be long or private."""
         return f"command {cut(self.argv[0])!r}"
 
 
@@ -187,22 +188,22 @@ class ScriptOutput(Value):
 
 class ScriptExit(Value):
     exit_code: int
-    """Negative: minus the signal that killed it."""
+    """If negative: minus the signal that killed it."""
     stdout: ScriptOutput
     stderr: ScriptOutput
     is_timed_out: bool
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     for name, value in own.items():
         if not name or "=" in name or "\0" in name + value:
             raise InvalidInput(INVALID_VARIABLE.fault(("env", name), name=name, variable=cut(name)))
-    return {**kept, **own}
+    return {**inherited, **own}
 
 
 def execute(command: ScriptCommand, abort: AbortSignal) -> ScriptExit:
-    """Run it to its end, or end it when its time is over or the attempt is aborted."""
+    """Run a command until it exits, times out, or the attempt is aborted."""
     wakes, wake = socket.socketpair()
     with wakes, wake, selectors.DefaultSelector() as selector:
         running = _Running(command, abort, selector, wake)
@@ -211,7 +212,7 @@ def execute(command: ScriptCommand, abort: AbortSignal) -> ScriptExit:
 
 
 class _Running:
-    """One process, watched by the thread that started it; another one only waits for its exit."""
+    """One process. The calling thread handles its pipes; a second thread waits for its exit."""
 
     def __init__(
         self,
@@ -245,7 +246,7 @@ class _Running:
                 bufsize=0,
             )
         except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno in _FLEETING:
+            if isinstance(error, OSError) and error.errno in _TRANSIENT:
                 raise
             fault = NOT_STARTED.fault(command=command.shown, reason=str(error))
             raise Permanent(fault) from error
@@ -256,7 +257,7 @@ class _Running:
             is_over = self._until_exit(self._command.seconds)
             if not is_over:
                 self._end()
-            # While nobody has asked for its exit code, the number of the group is still its own.
+            # Until its exit code is collected, its process group id cannot be reused.
             self._signal_group(signal.SIGKILL)
             self._read_rest()
         finally:
@@ -296,11 +297,11 @@ class _Running:
         self._wake_up()
 
     def _wake_up(self) -> None:
-        with suppress(OSError):  # it is over already
+        with suppress(OSError):  # closed already
             self._wake.send(b".")
 
     def _until_exit(self, seconds: float) -> bool:
-        """Pass bytes on until the process exits; False: the time is over, or it was aborted."""
+        """Transfer bytes until the process exits; False on timeout or abort."""
         until = clock.monotonic() + seconds
         while not self._has_exited.is_set():
             left = until - clock.monotonic()
@@ -327,13 +328,13 @@ class _Running:
             self._unsent = self._unsent[os.write(pipe.fileno(), self._unsent[:_CHUNK]) :]
         except BlockingIOError:
             return
-        except OSError:  # it does not want to read more
+        except OSError:  # it closed its stdin
             self._unsent = memoryview(b"")
         if not self._unsent:
             self._close(pipe)
 
     def _receive(self, pipe: IO[bytes]) -> bool:
-        """Take what is there; False if that is nothing for now, or nothing more."""
+        """Read available bytes; False if there are none now, or the pipe has ended."""
         try:
             data = os.read(pipe.fileno(), _CHUNK)
         except BlockingIOError:
@@ -345,7 +346,7 @@ class _Running:
         return True
 
     def _read_rest(self) -> None:
-        """What is still in the pipes; bounded, as something that got away may go on writing."""
+        """Read what is left in the pipes; bounded, because an escaped process may still write."""
         _stdin, stdout, stderr = self._pipes()
         for pipe in (stdout, stderr):
             for _ in range(_REST_CHUNKS_MAX):
@@ -366,30 +367,30 @@ class _Running:
 
 
 class _Capture:
-    """The beginning or the end of a stream, and how much of it there was."""
+    """Captures the beginning or the end of a stream, and counts its bytes."""
 
     def __init__(self, max_bytes: int, *, keeps_end: bool) -> None:
         self._max = max_bytes
         self._keeps_end = keeps_end
-        self._kept = bytearray()
+        self._captured = bytearray()
         self._total = 0
 
     def add(self, data: bytes) -> None:
         self._total += len(data)
         if self._keeps_end:
-            self._kept += data
-            if len(self._kept) > 2 * self._max + _CHUNK:
-                del self._kept[: -self._max]
+            self._captured += data
+            if len(self._captured) > 2 * self._max + _CHUNK:
+                del self._captured[: -self._max]
         else:
-            self._kept += data[: self._max - len(self._kept)]
+            self._captured += data[: self._max - len(self._captured)]
 
     def output(self) -> ScriptOutput:
         is_cut = self._total > self._max
-        kept = self._kept[-self._max :] if self._keeps_end else self._kept
-        text = kept.decode(errors="replace")
+        captured = self._captured[-self._max :] if self._keeps_end else self._captured
+        text = captured.decode(errors="replace")
         if is_cut:
             mark = f"… (cut: {self._total} bytes in all) …"
-            # One character less, so that what was cut in two is left out.
+            # Drop one character, which truncation may have split.
             if self._keeps_end:
                 text = f"{mark}\n{last_words(text, len(text) - 1)}"
             else:

@@ -1,6 +1,6 @@
 """Claim jobs while there is room, from the partitions known to have work for this worker.
 
-A hint adds a partition, a poll corrects them all.
+Hints add partitions; a poll replaces the whole set.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from perdure.worker.runner import JobRunner
 
 REQUEST_PARTITIONS_MAX = 200
-"""Partitions that one claim asks for; with more of them, claims take turns through all."""
+"""Partitions per claim; with more than this, claims rotate through them."""
 JUDGED_MAX = 4096
-"""Partitions of which it is remembered whether this worker can run their jobs."""
+"""Partitions for which the answer whether this worker can run their jobs is cached."""
 
 T = TypeVar("T")
 
 
 class KnownPartitions:
-    """Texts of partitions seen, and the claim requests for those this worker can run."""
+    """The partitions that have work for this worker, with their claim requests."""
 
     def __init__(self, code: TaskCode, settings: WorkerSettings) -> None:
         self._code = code
@@ -51,7 +51,7 @@ class KnownPartitions:
         return any(request.rules for request in self._requests.values())
 
     def note(self, texts: Iterable[str]) -> bool:
-        """Note partitions that have work; True if this worker can run jobs of any."""
+        """Add partitions that have work; True if this worker can run jobs of any of them."""
         ours = [text for text in texts if self._add(text)]
         self._fresh.update(ours)
         return bool(ours)
@@ -60,7 +60,7 @@ class KnownPartitions:
         self._fresh.clear()
 
     def end_poll(self) -> None:
-        """Only partitions that were noted since the poll started have work."""
+        """Drop partitions that were not noted since the poll started: they have no work."""
         for text in self._requests.keys() - self._fresh:
             del self._requests[text]
 
@@ -70,14 +70,14 @@ class KnownPartitions:
         return _in_turn(list(self._requests.values()), self._turn)
 
     def texts(self) -> list[str]:
-        """The partitions that have work; some of them in turn, where there are very many."""
+        """The partitions that have work, or a rotating part of them if there are very many."""
         self._texts_turn += REQUEST_PARTITIONS_MAX
         return _in_turn(list(self._requests), self._texts_turn)
 
     def serves(self, partition: Partition) -> bool:
-        """Whether a job of a run may continue in this partition here, without asking the store.
+        """Whether a job of a run may continue in this partition without a claim.
 
-        Not under a limit: only a claim counts what is live. Nor in a paused queue.
+        Not under a limit, because only a claim counts live jobs, and not in a paused queue.
         """
         if partition.queue in self.paused:
             return False
@@ -133,20 +133,20 @@ class Claims:
         self._runner = runner
         self._may_have_work = False
         self._unasked = 0
-        """Partitions that are left to ask in turn since a claim last got something."""
+        """Partitions not yet tried since a claim last returned jobs."""
         self._may_hold_unknown = False
-        """Whether a claim may have taken jobs without an answer that names them."""
+        """Whether a claim whose answer was lost may have taken jobs."""
         self._timers: set[int] = set()
         self._changed = asyncio.Event()
         self._is_stopping = False
 
     def look(self) -> None:
-        """There may be work: ask for it."""
+        """Claim soon: there may be work."""
         self._may_have_work = True
         self._changed.set()
 
     def look_in(self, seconds: float) -> None:
-        """Ask again in so many seconds. However many want the same moment, it is one timer."""
+        """Claim again after ``seconds``. Calls for the same moment share one timer."""
         loop = asyncio.get_running_loop()
         tick = math.ceil((loop.time() + max(0.0, seconds)) / TIMER_STEP_SECONDS)
         if tick not in self._timers:
@@ -158,11 +158,11 @@ class Claims:
         self.look()
 
     def wake(self) -> None:
-        """There may be room: ask, if there may be work."""
+        """There may be room: claim if there may be work."""
         self._changed.set()
 
     def stop(self) -> None:
-        """Claim no more; a claim under way is still answered."""
+        """Claim no more jobs; a claim under way is completed."""
         self._is_stopping = True
         self._changed.set()
 
@@ -178,7 +178,7 @@ class Claims:
             try:
                 await self._requeue_unknown()
                 if can_claim:
-                    # Lowered before the question, so that a hint during it is not lost.
+                    # Cleared before the claim, so that a hint during it is not lost.
                     self._may_have_work = False
                     await self._claim(room)
             except Exception:
@@ -199,11 +199,11 @@ class Claims:
             limit=room,
             lease=settings.lease,
         )
-        asked_at = clock.monotonic()
+        sent_at = clock.monotonic()
         self._may_hold_unknown = True
         claimed = await self._store.jobs.claim(request)
         # While the event loop was busy, the leases may have expired without a renewal.
-        is_fresh = clock.monotonic() - asked_at < settings.lease.total_seconds()
+        is_fresh = clock.monotonic() - sent_at < settings.lease.total_seconds()
         self._may_hold_unknown = claimed.is_repeated
         runner.take(claimed, is_fresh=is_fresh)
         await self._requeue_unknown()
@@ -213,15 +213,15 @@ class Claims:
         if len(claimed.jobs) == room or self._unasked > 0:
             self._may_have_work = True
         if claimed.jobs and any(_is_timed(request) for request in requests):
-            # A rate that had room may have none now: only the next answer tells until when.
+            # A rate limit may be exhausted now: only the next answer says until when.
             self._may_have_work = True
         if claimed.opens_at is not None:
             self.look_in((claimed.opens_at - claimed.now).total_seconds())
 
     async def _requeue_unknown(self) -> None:
-        """Requeue what an unanswered claim took: else it waits until its lease expires.
+        """Requeue jobs of an unanswered claim; otherwise they wait until their leases expire.
 
-        Only while no claim of this worker is under way.
+        Call it only while no claim of this worker is under way.
         """
         if self._may_hold_unknown:
             await self._store.jobs.requeue_unknown(
@@ -231,5 +231,5 @@ class Claims:
 
 
 def _is_timed(request: PartitionClaim) -> bool:
-    """Whether time alone may let more jobs of a partition start."""
+    """Whether more jobs of a partition may start just because time passes (a rate limit)."""
     return any(rule.window is not None or rule.spacing is not None for rule in request.rules)

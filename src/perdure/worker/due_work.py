@@ -1,7 +1,7 @@
-"""Work that any worker may do when it is due: waits that end, and schedules that tick.
+"""Due work that any worker may do: end waits (timers, deadlines, children) and tick schedules.
 
-Each piece is one commit, and the first writer counts. What raises backs off for a while, so that it
-neither blocks the rest nor is retried in a tight loop.
+Each piece is one commit, and the first worker to write it wins. An item that raises backs off, so
+that it neither blocks the rest nor is retried in a tight loop.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ BACK_OFF_SECONDS = 1.0
 RUNS_AT_ONCE = 100
 """Runs whose waits are ended in one commit."""
 CHILDREN_AT_ONCE = 16
-"""Children that are cancelled at the same time; their commits travel together."""
+"""Children that are cancelled concurrently, so that their commits share a batch."""
 SCHEDULES_MAX = 100
-"""Schedules that one read brings."""
+"""Schedules per read."""
 SCHEDULES_AT_ONCE = 8
 TICKS_MAX = 100
-"""Ticks of one schedule in a row, before others have their turn."""
+"""Ticks of one schedule in a row before the others get their turn."""
 _log = logging.getLogger("perdure.worker")
 
 
 class DueWork(ABC):
-    """Processed aside, once at a time; what raises backs off for a while."""
+    """Due items, processed by one background task at a time; items that raise back off."""
 
     name: str
-    """What the log calls it."""
+    """Its name in the log."""
 
     def __init__(self) -> None:
         self._processing: asyncio.Task[None] | None = None
@@ -50,20 +50,20 @@ class DueWork(ABC):
 
     @property
     def pause_seconds(self) -> float:
-        """How long there is no use in polling for more that is due."""
+        """How long to wait before it makes sense to poll for due items again."""
         is_paused = bool(self._backing_off) or self._processing is not None
         return BACK_OFF_SECONDS if is_paused else 0.0
 
     @abstractmethod
     def due_at(self, poll: PollResult) -> datetime | None:
-        """When there is something to do, as the poll tells it."""
+        """When the next item is due, according to a poll."""
 
     @abstractmethod
     async def process_due(self) -> bool:
-        """Process everything that is due; whether there was anything that does not back off."""
+        """Process all due items; True if any of them was not backing off."""
 
     def process(self, then: Callable[[], None]) -> None:
-        """Process what is due, unless that is under way, and call ``then`` to poll again."""
+        """Process due items unless already under way, and call ``then`` to poll again."""
         if self._processing is None:
             self._processing = asyncio.create_task(self._process(then))
 
@@ -83,7 +83,7 @@ class DueWork(ABC):
             await asyncio.sleep(BACK_OFF_SECONDS)
         finally:
             self._processing = None
-            if is_progress:  # else all that is due backs off, and polling at once would spin
+            if is_progress:  # otherwise all due items back off, and polling now would spin
                 then()
 
     def is_backing_off(self, key: Hashable) -> bool:
@@ -98,7 +98,7 @@ class DueWork(ABC):
 
 
 class DueWaits(DueWork):
-    """Ends waits that are due; each ends in one commit, whoever is first."""
+    """Ends due waits; the first worker to commit the end of a wait wins."""
 
     name = "waits"
 
@@ -124,11 +124,11 @@ class DueWaits(DueWork):
 
     @property
     def _page(self) -> int:
-        """So many that those which back off do not hide the others."""
+        """Large enough that waits which back off do not hide the others."""
         return BATCH + self.backing_off_count
 
     def _by_run(self, waits: Iterable[Wait]) -> list[list[Wait]]:
-        """The waits that do not back off, by their run."""
+        """The waits that do not back off, grouped by run."""
         groups: dict[RunId, list[Wait]] = {}
         for wait in waits:
             if not self.is_backing_off((wait.run, wait.key)):
@@ -140,10 +140,10 @@ class DueWaits(DueWork):
         try:
             await self._end(groups)
         except StoreError:
-            raise  # which is not the fault of a run
+            raise  # not caused by any of the runs
         except Exception as error:
             if len(groups) == 1:
-                self._leave(groups[0], error)
+                self._back_off(groups[0], error)
                 return
             for group in groups:
                 await self._end_all([group])
@@ -154,8 +154,8 @@ class DueWaits(DueWork):
         for run, waits in zip(await self._runs.load_many(ids), groups, strict=True):
             if isinstance(run, CachedRun):
                 runs.append((run, waits))
-            elif not isinstance(run, RunNotFound):  # its waits are gone too, then
-                self._leave(waits, run)
+            elif not isinstance(run, RunNotFound):  # a removed run has no waits left
+                self._back_off(waits, run)
         runs = await self._still_due(runs)
         of_children = [
             (run, wait) for run, waits in runs for wait in waits if wait.type is WaitType.CHILD
@@ -166,7 +166,7 @@ class DueWaits(DueWork):
                 of_children, await ends_of_children(self._runs, of_children), strict=True
             )
         }
-        # Reminders of one approval follow on each other, however late one of them was.
+        # The next reminder of an approval is timed from when this one was due, however late it is.
         reminds = any(Key.parse(wait.key).part == "remind" for _, waits in runs for wait in waits)
         now = await self._store.now() if reminds else None
         ended: list[tuple[CachedRun, dict[str, Trigger]]] = []
@@ -175,7 +175,7 @@ class DueWaits(DueWork):
             for wait in waits:
                 trigger = ends.get((run.id, wait.key), _due(wait, now))
                 if trigger is None:
-                    self._leave([wait])
+                    self._back_off([wait])
                 else:
                     triggers[wait.key] = trigger
             ended.append((run, triggers))
@@ -184,23 +184,22 @@ class DueWaits(DueWork):
     async def _still_due(
         self, runs: Sequence[tuple[CachedRun, list[Wait]]]
     ) -> list[tuple[CachedRun, list[Wait]]]:
-        """Without waits that ended before their runs were loaded.
+        """Drop waits that ended before their runs were loaded.
 
-        Others may have been opened since under the same keys: the next reminder, another pause.
-        What is opened after the load makes the commit a conflict.
+        New waits may have been opened under the same keys since: the next reminder, another
+        pause. A wait opened after the load makes the commit a conflict.
         """
         due = await self._store.maintenance.due_waits(self._namespace, self._page)
-        there = {(wait.run, wait.key, wait.opened_at) for wait in due}
-        kept = [
-            (run, [wait for wait in waits if (wait.run, wait.key, wait.opened_at) in there])
+        still_open = {(wait.run, wait.key, wait.opened_at) for wait in due}
+        remaining = [
+            (run, [wait for wait in waits if (wait.run, wait.key, wait.opened_at) in still_open])
             for run, waits in runs
         ]
-        return [(run, waits) for run, waits in kept if waits]
+        return [(run, waits) for run, waits in remaining if waits]
 
-    def _leave(self, waits: Sequence[Wait], error: Exception | None = None) -> None:
-        """Leave waits alone for a while."""
+    def _back_off(self, waits: Sequence[Wait], error: Exception | None = None) -> None:
         if error is not None:
-            _log.error("waits of run %s not ended: %s", waits[0].run, error, exc_info=error)
+            _log.error("failed to end waits of run %s: %s", waits[0].run, error, exc_info=error)
         for wait in waits:
             self.back_off((wait.run, wait.key))
 
@@ -265,7 +264,7 @@ def _cancelled(wait: Wait) -> ChildEnded:
 
 
 def _cancellation(parent: CachedRun) -> CancelRun:
-    """Cancels a child that its parent gave up, for the parent's own reason if it has one."""
+    """The trigger that cancels an abandoned child, with the parent's own reason if it has one."""
     state, place = parent.state, f"its parent, run {parent.id!r},"
     if RunStatus.CANCELLED in (state.status, state.ends_as):
         reason = state.reason or f"{place} was cancelled"
@@ -277,7 +276,7 @@ def _cancellation(parent: CachedRun) -> CancelRun:
 
 
 class DueSchedules(DueWork):
-    """Lets schedules tick; each tick is one write, whoever is first."""
+    """Ticks due schedules; the first worker to write a tick wins."""
 
     name = "schedules"
 
@@ -304,9 +303,9 @@ class DueSchedules(DueWork):
         return bool(ready)
 
     async def _leave_unreadable(self, now: datetime) -> None:
-        """Nothing that is due can be read here: leave it to workers of a newer version."""
-        found = await self._store.schedules.list(self._namespace)
-        unreadable = [each for each in found if isinstance(each, UnreadableSchedule)]
+        """Back off from schedules that only workers of a newer version can read."""
+        schedules = await self._store.schedules.list(self._namespace)
+        unreadable = [each for each in schedules if isinstance(each, UnreadableSchedule)]
         for each in unreadable:
             if each.due_at is not None and each.due_at <= now:
                 self.back_off(each.name)
@@ -315,7 +314,7 @@ class DueSchedules(DueWork):
         self._logged = {each.name for each in unreadable}
 
     async def _advance(self, schedule: Schedule, now: datetime) -> None:
-        """Let one schedule tick as far as it is due; what it raises does not stop others."""
+        """Tick one schedule until it is up to date; its errors do not stop the others."""
         left: Schedule | None = schedule
         try:
             for _ in range(TICKS_MAX):
