@@ -39,12 +39,12 @@ def test_ends_by_itself_with_a_good_result(tmp_path):
     assert done.stderr == ""
     assert "\x1b" not in said
     assert re.search(r"node_retried +fetch_prices +attempt=1 ConnectionError", said)
-    assert re.search(r"worker-\d got SIGKILL while it worked on (.+, )?(count|draw)", said)
-    assert re.search(r"(\d) of \1 taken over by others, [\d.]+ s after the kill", said)
+    assert re.search(r"killed worker-\d \(SIGKILL\) while it was running (.+, )?(count|draw)", said)
+    assert re.search(r"other workers took over all \d jobs [\d.]+ s after the kill", said)
     assert "sign_off asks editor: Publish 6 books with " in said
     assert "decided: approve" in said
-    assert "Nothing was lost, and nothing counted twice" in said
-    assert "14 results of nodes and items, each committed once" in said
+    assert "Nothing was lost, and nothing was counted twice" in said
+    assert "14 results of nodes and items, each committed exactly once" in said
     _look_where_it_says(said)
 
 
@@ -113,11 +113,11 @@ class TestJudge:
             (log(FIRST, END), "count_words[1] was lost"),
             (log(FIRST, SECOND, SECOND, END), "count_words[1] was committed 2 times"),
             (log(FIRST, SECOND, END)[1:], "the log has gaps"),
-            (log(FIRST, SECOND), "the run is not completed"),
-            ([], "the run is not completed"),
+            (log(FIRST, SECOND), "the run did not complete"),
+            ([], "the run did not complete"),
             (
                 log(FIRST, SECOND, ("run_completed", "", {"words": 9})),
-                "9 words were counted, but the books have 10",
+                "counted 9 words, but the books have 10",
             ),
         ],
     )

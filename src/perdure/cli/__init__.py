@@ -1,6 +1,6 @@
-"""The command line: run workers, look at jobs and runs of flows, act on them.
+"""The command line: run workers, inspect and control jobs and runs.
 
-Commands import what they need when they run, so that help and completion come at once.
+Commands import lazily, so that help and completion are fast.
 """
 
 from __future__ import annotations

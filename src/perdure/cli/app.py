@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
 
 
 class App(LazyGroup):
-    """The root. Tells usage errors like every other error, with ``--json`` as JSON."""
+    """The root group. Reports usage errors like all other errors, as JSON with ``--json``."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         short = {word: name for word, name in self.members.items() if word not in GROUPS}
@@ -122,7 +122,7 @@ class App(LazyGroup):
 
 
 def usage_fault(error: click.UsageError) -> Fault:
-    """What click found wrong with a command line, with the name of the option or argument."""
+    """Describe a usage error found by click, with the name of the option or argument."""
     path = error.ctx.command_path if error.ctx else "perdure"
     match error:
         case click.NoSuchOption():
@@ -161,7 +161,7 @@ GROUPS = {
 }
 
 # By operation, with the summary of each: help and completion load no operations. A test compares
-# them. Names without a dot, and those of files and code on this machine, are commands alone.
+# them. Names without a dot, and commands on local files and code, have no operation.
 SUMMARIES = {
     "init": "Create a starter project.",
     "dev": "Run workers that restart when the code changes.",
@@ -237,7 +237,7 @@ ALIASES = {
     "verify": "store.verify",
 }
 _HOMES = {"explain": "runs", "run": "runs", "waits": "runs", "workers": "queues"}
-"""Modules of commands that are not called like the group."""
+"""Modules of commands whose name differs from that of the group."""
 
 
 def command_named(name: str) -> click.Command:

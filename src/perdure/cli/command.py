@@ -57,7 +57,7 @@ NOT_JSON = declare(
 STORE_VARIABLE = "PERDURE_STORE"
 LOCAL_FILE = "perdure.db"
 LOCAL_STORE = f"sqlite:///{LOCAL_FILE}"
-"""The store if none is given: a file in the current directory."""
+"""The default store: a file in the current directory."""
 
 PATH: click.Path = click.Path(path_type=Path)
 
@@ -85,7 +85,7 @@ class CliCommand(click.Command):
         super().format_options(ctx, formatter)
 
     def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Newer versions of click list arguments themselves, under a heading of theirs."""
+        """Newer versions of click list arguments themselves, under their own heading."""
 
 
 class Argument(click.Argument):
@@ -97,7 +97,7 @@ class Argument(click.Argument):
 
 
 class Choice(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
-    """One of some words."""
+    """One of several words."""
 
     name = "choice"
 
@@ -151,7 +151,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
 
 
 class NumberOrName(click.ParamType):  # type: ignore[type-arg]
-    """A number where it is one, else a name."""
+    """A number, or else a name."""
 
     name = "name"
 
@@ -162,7 +162,7 @@ class NumberOrName(click.ParamType):  # type: ignore[type-arg]
 
 
 def command(*params: click.Parameter) -> Callable[[Callable[..., ExitCode | None]], CliCommand]:
-    """A command without an operation: its name and help are those of the function."""
+    """A command without an operation; name and help come from the function."""
 
     def made(function: Callable[..., ExitCode | None]) -> CliCommand:
         return CliCommand(
@@ -191,21 +191,21 @@ JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON")
 APP = click.Option(["--app"], metavar="MODULE[:NAME]", help="For a file: the module with its tasks")
 
 
-# From operations.
+# Commands from operations.
 
 
 @dataclass
 class CommandOutput:
-    """What a view needs besides the result."""
+    """The context in which a view prints a result."""
 
     renderer: CliRenderer
     is_across: bool
-    """Whether results are of several namespaces."""
+    """Whether results span several namespaces."""
     as_json: bool
 
     @cached_property
     def console(self) -> Console:
-        from perdure.cli.terminal import stdout_terminal  # not for JSON, which does without rich
+        from perdure.cli.terminal import stdout_terminal  # JSON output does not load rich
 
         return stdout_terminal()
 
@@ -228,39 +228,40 @@ Convert = Callable[[Any, dict[str, Any]], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class OperationCommand:
-    """How an operation is a command: parameters and help are the operation's own."""
+    """How an operation becomes a command; parameters and help come from the operation."""
 
     view: View
     """Prints the result."""
     fields: View | None = None
-    """The result as JSON, or of a page each item; else it is printed as it is."""
+    """Converts the result, or each item of a page, for JSON; by default it is printed as is."""
     call: Callable[..., Any] | None = None
     """Called with the client, the output and the arguments instead of the operation."""
     empty: str = ""
     """Printed instead of an empty list."""
     each: str = ""
-    """The argument that may be given several times: the worst exit code counts."""
+    """The argument that may be repeated; the worst exit code is returned."""
     exit_code: Callable[[Any], ExitCode] = lambda _: ExitCode.OK
     spell: Mapping[str, str] = field(default_factory=dict)
-    """``--option`` or ``ARGUMENT`` for a parameter, if not by its name; empty: there is none."""
+    """``--option`` or ``ARGUMENT`` for a parameter, if it differs from the name; empty to omit
+    it."""
     about: Mapping[str, str] = field(default_factory=dict)
-    """Help for a parameter, where the command line takes something else than the operation."""
+    """Help for a parameter whose form on the command line differs from the operation's."""
     convert: Mapping[str, Convert] = field(default_factory=dict)
-    """What the text of an argument names, such as a flow, given the other arguments too."""
+    """Resolves the text of an argument, such as a flow's name; also gets the other arguments."""
     choices: Mapping[str, Iterable[str]] = field(default_factory=dict)
     extra: Sequence[click.Parameter] = ()
-    """Parameters of the command alone, for ``local``, ``convert`` or ``call``."""
+    """Additional parameters, for ``local``, ``convert`` or ``call``."""
     local: Callable[[CommandOutput, dict[str, Any]], ExitCode | None] = lambda *_: None
-    """Called first; where it returns an exit code, no store is needed."""
+    """Called first; if it returns an exit code, no store is opened."""
     more: str = ""
     """Help below the summary."""
     makes_store: bool = False
-    """Whether the store may be a new one."""
+    """Whether the command may create the store."""
     shows_values: bool = False
-    """Whether it shows stored values: those of an application's own codec are left out."""
+    """Whether it shows stored values; those of a custom codec are omitted."""
 
     def build(self, name: str) -> CliCommand:
-        from perdure.operations.catalog import OPERATIONS  # with commands that have one
+        from perdure.operations.catalog import OPERATIONS  # only for commands with an operation
 
         operation = OPERATIONS[name]
         params = [
@@ -302,7 +303,7 @@ class OperationCommand:
         return click.Option([option, name], help=about, required=is_required, **settings)
 
     def _type_of(self, name: str, hint: Any, *, is_option: bool) -> dict[str, Any]:
-        """How click reads a parameter, by the JSON form of its type."""
+        """How click parses a parameter, by the JSON form of its type."""
         members = {each for each in (get_args(hint) or (hint,)) if each is not NoneType}
         if name in self.convert:
             return {"metavar": _metavar(name)}
@@ -337,9 +338,11 @@ class OperationCommand:
         if (code := self.local(out, given)) is not None:
             return code
         for name, parameter in operation.parameters.items():
-            if parameter.default is None and given.get(name) == ():  # not given, not none at all
+            if (
+                parameter.default is None and given.get(name) == ()
+            ):  # omitted, as opposed to an empty list
                 given[name] = None
-        for name, convert in self.convert.items():  # before the store, which it may make
+        for name, convert in self.convert.items():  # before opening the store, which may create it
             if given[name] is not None:
                 given[name] = convert(given[name], given)
         codec = ReadingCodec() if self.shows_values else None
@@ -359,7 +362,7 @@ class OperationCommand:
     def _run_each(
         self, call: Callable[..., Any], out: CommandOutput, given: dict[str, Any]
     ) -> ExitCode:
-        """Call it for each id, whether or not others are refused."""
+        """Call it for each id, even if some are refused."""
         worst = ExitCode.OK
         done = []
         for id in given.pop(self.each):
@@ -420,7 +423,7 @@ _METAVARS = {
     "timezone": "ZONE",
     "cursor": "CURSOR",
 }
-"""What stands for a value in help, if not the name of the parameter."""
+"""The placeholder of a value in help, if it differs from the parameter's name."""
 
 
 def _metavar(name: str) -> str:
@@ -428,16 +431,17 @@ def _metavar(name: str) -> str:
 
 
 def renderer_for(store: str | None, namespace: str) -> CliRenderer:
-    """Spells parameters as the current command does; commands it suggests use the same store."""
+    """A renderer with the parameter names of this command; suggested commands use the same
+    store."""
     params = click.get_current_context().command.params
     names = {each.name: spelled(each) for each in params if each.name}
     return CliRenderer(options_of(store, namespace), names)
 
 
 def options_of(store: str | None, namespace: str) -> str:
-    """What a command needs to find the same runs, besides what it finds by itself.
+    """The options that a suggested command needs to use the same store and namespace.
 
-    A password is left for the reader to fill in: advice ends up in logs and in chats.
+    Passwords are replaced by a placeholder: suggestions end up in logs and chats.
     """
     words = []
     if store and store != (os.environ.get(STORE_VARIABLE) or LOCAL_STORE):
@@ -448,7 +452,7 @@ def options_of(store: str | None, namespace: str) -> str:
 
 
 def required(store: str | None) -> str:
-    """The store to use: if none is given, the one that ``perdure dev`` made here."""
+    """The store to use; by default, the one that ``perdure dev`` created in this directory."""
     if store:
         return store
     if os.path.exists(LOCAL_FILE):
@@ -457,9 +461,9 @@ def required(store: str | None) -> str:
 
 
 def shared_store(store: str | None, *, is_new: bool = False) -> str:
-    """The URL of a store that other processes can use, and that exists unless it may be made.
+    """Check that a store is usable by several processes and exists, unless it may be created.
 
-    Looking creates and upgrades nothing.
+    The check creates and upgrades nothing.
     """
     import asyncio
 
@@ -481,7 +485,7 @@ def in_memory(url: str, command: str) -> InvalidInput:
 def connected(
     store: str | None, namespace: str, *, is_new: bool = False, codec: Codec | None = None
 ) -> Iterator[Client]:
-    """A client of the store; ``is_new`` where the command may be the first to use it."""
+    """A client of the store; ``is_new`` if the command may create it."""
     from perdure.client.sync import Client
 
     url = shared_store(store, is_new=is_new)
@@ -490,7 +494,7 @@ def connected(
 
 
 def login_name() -> str | None:
-    """The user at this terminal; None where the system does not know."""
+    """The login name of the current user; None if unknown."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -498,5 +502,5 @@ def login_name() -> str | None:
 
 
 def as_names(text: str | None) -> list[str] | None:
-    """Read ``a,b``; empty names are refused later, by what knows their meaning."""
+    """Split ``a,b``; empty names are refused later, with a specific error."""
     return None if text is None else [name.strip() for name in text.split(",")]

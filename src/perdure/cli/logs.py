@@ -1,7 +1,7 @@
-"""What a worker and its supervisor write while they run: one line for each thing that happens.
+"""Logs of a worker and its supervisor: one line per event.
 
-A line is a constant message with fields, as text or as JSON. They go to stderr, through Python's
-logging, so that what tasks and libraries log comes in the same shape.
+A line is a fixed message with fields, as text or JSON. Lines go to stderr through Python's logging,
+so that logs of tasks and libraries have the same format.
 """
 
 from __future__ import annotations
@@ -68,28 +68,28 @@ _LEVELS: dict[type[WorkerEvent | SupervisorEvent], tuple[int, str]] = {
     ProcessNotStarted: (logging.ERROR, "process not started"),
     ProcessKilled: (logging.ERROR, "process killed"),
 }
-"""Every event that is logged, with its level and message."""
+"""The level and message of every logged event."""
 
 
 def set_up_logs(*, as_json: bool, level: int, stream: TextIO | None = None) -> None:
-    """Send all logs of this process to stderr, from this level on."""
+    """Send all logs of this process at or above this level to stderr."""
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
     is_coloured = stream.isatty() and not os.environ.get("NO_COLOR")
     handler.setFormatter(JsonLines() if as_json else PlainLines(is_coloured=is_coloured))
-    # Debugging is about jobs; that of other libraries would bury them.
+    # Debug logs of other libraries would drown out those about jobs.
     logging.basicConfig(level=max(level, logging.INFO), handlers=[handler], force=True)
     logging.getLogger("perdure").setLevel(level)
 
 
 def format_warnings() -> None:
-    """Where no logs are set up, Python prints warnings and errors alone: in the same shape."""
+    """Format the warnings and errors that Python prints without logging set up."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PlainLines(is_coloured=False))
 
 
 def log_worker(worker: Worker, **started: Any) -> None:
-    """Log what the worker does, as far as anybody reads it; ``started`` goes with its start."""
+    """Log the worker's events at enabled levels; ``started`` has extra fields for its start."""
     for event_type, (level, message) in _LEVELS.items():
         if issubclass(event_type, WorkerEvent) and _log.isEnabledFor(level):
             more = started if event_type is WorkerStarted else {}
@@ -97,7 +97,7 @@ def log_worker(worker: Worker, **started: Any) -> None:
 
 
 def log_supervisor(event: SupervisorEvent) -> None:
-    """Log what a supervisor does."""
+    """Log a supervisor's events."""
     level, message = _LEVELS[type(event)]
     if isinstance(event, ProcessEnded) and event.restart_in is None and event.exit_code == 0:
         level = logging.INFO
@@ -105,7 +105,7 @@ def log_supervisor(event: SupervisorEvent) -> None:
 
 
 def fields_of(event: WorkerEvent | SupervisorEvent) -> dict[str, Any]:
-    """What there is to say about one event, in the order of a line."""
+    """The fields of an event, in the order of a line."""
     fields: dict[str, Any] = {"worker": event.worker} if isinstance(event, WorkerEvent) else {}
     if isinstance(event, JobEvent):
         fields = {"job": event.job_id, "task": event.task, "attempt": event.attempt}
@@ -189,6 +189,6 @@ def _one_line(failure: Failure) -> str:
 
 def _shown(value: Any) -> str:
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    # Quoted where it could pass for several fields; as JSON, which escapes it in the same way.
+    # Quoted if it could be mistaken for several fields; as JSON, for unambiguous escapes.
     is_plain = text and " " not in text and '"' not in text
     return visible(text if is_plain else json.dumps(text, ensure_ascii=False))

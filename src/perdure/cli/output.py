@@ -1,7 +1,7 @@
-"""What is written to the terminal, errors as one line on stderr, and exit codes.
+"""Terminal output, one-line errors on stderr, and exit codes.
 
-All that a command prints goes through here or through ``Terminal``. Stored text may come from
-anybody: what would move the cursor, set the clipboard or reorder a line is escaped.
+All output of a command goes through here or through ``Terminal``. Stored text is untrusted:
+characters that move the cursor, set the clipboard or reorder a line are escaped.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class ExitCode(IntEnum):
     REFUSED = 1
     """The job or run did not complete, or the operation does not apply to it."""
     USAGE = 2
-    """The command cannot be understood."""
+    """The command line is invalid."""
     STORE = 3
-    """The store cannot be reached, or not be used by this version."""
+    """The store is unreachable or incompatible with this version."""
     CANCELLED = 4
-    """The run that was followed was cancelled."""
+    """The followed run was cancelled."""
     SKIPPED = 5
-    """The run that was followed never started: its flow was cooling down."""
+    """The followed run never started: its flow was cooling down."""
     INTERRUPTED = 130
 
 
@@ -60,7 +60,7 @@ _wants_json: ContextVar[bool] = ContextVar("wants_json", default=False)
 
 
 def note_json(arguments: Sequence[str]) -> None:
-    """With ``--json``, errors are JSON too: also those that leave the arguments unparsed."""
+    """With ``--json``, errors are JSON too, including errors in parsing the arguments."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     _wants_json.set("--json" in options)
 
@@ -71,12 +71,12 @@ def echo(text: str = "", *, err: bool = False) -> None:
 
 
 def echo_lines(text: str, *, err: bool = False) -> None:
-    """Write a text of several lines, such as JSON or a traceback."""
+    """Write multi-line text, such as JSON or a traceback."""
     click.echo(visible_lines(text.rstrip("\n")), err=err)
 
 
 def ask(prompt: str) -> str:
-    """Read a line that somebody types at the terminal."""
+    """Read a line from the terminal."""
     return input(visible(prompt))
 
 
@@ -86,7 +86,7 @@ def tell(text: str) -> None:
 
 
 def tell_error(error: PerdureError, renderer: CliRenderer) -> None:
-    """One line on stderr: for people, or with ``--json`` an object for programs."""
+    """Write an error to stderr: one line of text, or a JSON object with ``--json``."""
     if _wants_json.get():
         import msgspec
 
@@ -120,14 +120,14 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 @contextmanager
 def output_told() -> Iterator[None]:
-    """Flush what was printed; if that fails, tell why in one line instead of a traceback."""
+    """Flush stdout; report a failure in one line instead of a traceback."""
     sys.excepthook = _print_unexpected
     try:
         try:
             yield
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         _discard_output()
         sys.exit(ExitCode.REFUSED)
     except OSError as error:
@@ -141,14 +141,14 @@ def output_told() -> Iterator[None]:
 def _print_unexpected(
     found_type: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """The traceback of an error that is none of ours; it may quote stored text."""
+    """The traceback of an unexpected error; it may quote stored text."""
     import traceback
 
     echo_lines("".join(traceback.format_exception(found_type, error, trace)), err=True)
 
 
 def _discard_output() -> None:
-    """Python flushes stdout when it exits, and would fail once more."""
+    """Redirect stdout: Python flushes it at exit and would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

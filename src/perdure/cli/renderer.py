@@ -1,4 +1,4 @@
-"""How diagnostics read on the command line."""
+"""Renders diagnostics for the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPTIONS = {
     "roles": "--role",
 }
 _PLACEHOLDERS: Mapping[tuple[str, str], str] = {
-    # The command asks for a decision that is not given; ``--by`` is the login name.
+    # The command prompts for a missing decision; ``--by`` defaults to the login name.
     ("approvals.decide", "by"): "",
     ("approvals.decide", "decision"): "",
     ("runs.fork", "after"): "NODE",
@@ -24,11 +24,11 @@ _PLACEHOLDERS: Mapping[tuple[str, str], str] = {
     ("runs.report", "result"): "null",
     ("runs.signal", "payload"): "",
 }
-"""What stands for an argument that the reader must supply, if not its name."""
+"""The placeholder of an argument that the reader must supply, if not its name."""
 
 
 def quoted(text: str) -> str:
-    """One word of a command that can be copied: control characters as a shell reads them."""
+    """Quote a word of a command for copying; control characters as shell escapes."""
     if visible(text) == text:
         return shlex.quote(text)
     escaped = text.replace("\\", r"\\").replace("'", r"\'")
@@ -37,7 +37,7 @@ def quoted(text: str) -> str:
 
 def cli_command(action: Action, options: str = "") -> str:
     """The command, with ``options`` such as the store appended: ``perdure runs retry order-42``."""
-    # Imported with the first advice: most commands give none, and must start fast.
+    # Imported on first use: most commands suggest nothing and must start fast.
     from perdure.cli.app import ALIASES
     from perdure.operations.catalog import LOCAL, OPERATIONS
 
@@ -76,11 +76,13 @@ def cli_command(action: Action, options: str = "") -> str:
 
 
 class CliRenderer(Renderer):
-    """Parameters as options, actions as commands.
+    """Renders parameters as options and actions as commands.
 
-    ``options`` are appended to every command, such as the store that the reader used. ``names`` are
-    the parameters of the command that was called, as it spells them. Parameters of neither kind are
-    set in the code of the application, so they read as in Python.
+    ``options``, such as the store in use, are appended to every command. ``names`` maps the
+    parameters
+    of the current command to their names on the command line. Other parameters are set in
+    application
+    code, so they are rendered as in Python.
     """
 
     def __init__(self, options: str = "", names: Mapping[str, str] | None = None) -> None:
@@ -98,11 +100,11 @@ class CliRenderer(Renderer):
 
 
 def finding_fields(finding: Finding, renderer: CliRenderer) -> dict[str, Any]:
-    """A finding as JSON; its actions have their commands, so the message is the sentence alone."""
+    """A finding as JSON; its actions carry their commands, so the message omits them."""
     texts = {"message": message(finding, renderer), "remedy": remedy(finding, renderer)}
     return {**as_data(finding, renderer), **texts}
 
 
 def one_line(text: str) -> str:
-    """Messages of database drivers and of tasks may have several lines."""
+    """Join the lines of a message: those of database drivers and tasks may have several."""
     return visible(" ".join(text.split()))

@@ -1,4 +1,4 @@
-"""From ``module:name`` on the command line to the worker, the tasks or the flows it means."""
+"""Resolve ``module:name`` on the command line to a worker, tasks or flows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _CODE = (Task, BuiltFlow)
 
 
 class TargetCode(NamedTuple):
-    """What a worker can be made of."""
+    """The tasks and flows of a target, to build a worker from."""
 
     tasks: tuple[Task[..., Any], ...]
     flows: tuple[BuiltFlow, ...]
@@ -111,7 +111,7 @@ def load_target(target: str) -> Task[..., Any] | BuiltFlow:
 
 
 def flow_at(target: str, app: str | None) -> BuiltFlow:
-    """The flow in a file, or else in a module; of a file, ``app`` has what it names."""
+    """The flow in a file or a module; ``app`` has the code that a file refers to."""
     if not target.endswith(FILE_ENDINGS):
         if app is not None:
             raise InvalidInput(APP_WITHOUT_FILE.fault(target=target))
@@ -129,19 +129,19 @@ def flow_at(target: str, app: str | None) -> BuiltFlow:
 
 
 def library_at(target: str) -> Library:
-    """The tasks, node types and flows that ``target`` has, for flows in files to name."""
+    """The tasks, node types and flows of ``target`` that flow files may refer to."""
     code, module = load(target), load_module(target)
     node_types = node_types_among(list(vars(module).values()), module.__name__)
     return Library([*code.tasks, *code.flows], node_types, code.flows)
 
 
 def load_flows(target: str) -> tuple[BuiltFlow, ...]:
-    """The flows that ``target`` has code for, with those that they start."""
+    """The flows of ``target``, with their child flows."""
     return _with_children(load(target).flows, target)
 
 
 def flows_at(target: str, app: str | None) -> tuple[BuiltFlow, ...]:
-    """The same of a module, or of the flow in a file, for which ``app`` has what it names."""
+    """The flows of a module or of a file; ``app`` has the code that a file refers to."""
     if app is None and not target.endswith(FILE_ENDINGS):
         return load_flows(target)
     return _with_children([flow_at(target, app)], target)
@@ -155,7 +155,7 @@ def _with_children(flows: Sequence[BuiltFlow], target: str) -> tuple[BuiltFlow, 
 
 
 def load_module(target: str) -> ModuleType:
-    """Import the module that ``target`` names, with or without something in it."""
+    """Import the module of ``target``, with or without a name in it."""
     return _parts(target)[0]
 
 
@@ -183,7 +183,7 @@ def _module(name: str, target: str) -> ModuleType:
 
 
 def _broken(name: str, error: Exception) -> InvalidInput:
-    """The module is there and fails by itself: its author needs to see where."""
+    """The module exists but raises on import: show its author where."""
     trace = error.__traceback__
     while trace is not None and _is_machinery(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
@@ -231,7 +231,7 @@ def _usable(found: Any, target: str) -> Worker | TargetCode:
 
 
 def _sorted(found: Sequence[Any]) -> TargetCode:
-    """Tasks and flows apart, each once: a module may give one several names, or options."""
+    """Tasks and flows without duplicates: a module may have one under several names or options."""
     once = list(dict.fromkeys(found))
     return TargetCode(
         tasks=tuple(dict.fromkeys(each.base for each in once if isinstance(each, Task))),

@@ -1,4 +1,4 @@
-"""The console of rich, on which stored text is nothing but text."""
+"""A rich console that treats stored text as plain text."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.text import Text
 from perdure.model.text import visible_lines
 
 UNBOUNDED = 10_000
-"""The width when stdout is not a terminal: a pipe wants every line whole."""
+"""The width when stdout is not a terminal: a pipe should get whole lines."""
 
 
 class Terminal(Console):
-    """Escapes control characters in all that is printed; its own, for styles, it adds later.
+    """Escapes control characters in all output; rich adds its own, for styles, afterwards.
 
-    Rich leaves out colours for NO_COLOR and for pipes.
+    Rich omits colors for NO_COLOR and for pipes.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Terminal(Console):
         )
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        # Before it is measured, and before rich drops some of them without a trace.
+        # Before measuring, and before rich silently drops some of them.
         return super().render_str(visible_lines(text), **settings)
 
     def render(
@@ -44,6 +44,6 @@ class Terminal(Console):
 
 def stdout_terminal() -> Terminal:
     if isinstance(sys.stdout, TextIOWrapper):
-        # Names and values may have any characters: a question mark is better than no answer.
+        # Names and values may have any characters: a question mark is better than a failure.
         sys.stdout.reconfigure(errors="replace")
     return Terminal(width=None if sys.stdout.isatty() else UNBOUNDED)

@@ -17,55 +17,55 @@ from perdure.cli.output import echo
 from perdure.cli.terminal import stdout_terminal
 from perdure.cli.views.timeline import print_timeline
 from perdure.demo import flow
-from perdure.demo.story import FAST, NORMAL, RUN, DemoResult, Story, stage
+from perdure.demo.story import FAST, NORMAL, RUN, DemoResult, Story, demo_screen
 from perdure.model.times import brief
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m perdure.demo",
-        description="A flow on three worker processes on SQLite, one of which is killed.",
+        description="Run a flow on three worker processes and kill one of them.",
     )
-    parser.add_argument("--fast", action="store_true", help="less work, in a third of the time")
-    parser.add_argument("--yes", action="store_true", help="ask nobody: approve after a while")
+    parser.add_argument("--fast", action="store_true", help="do less work")
+    parser.add_argument("--yes", action="store_true", help="approve automatically")
     options = parser.parse_args()
     console = stdout_terminal()
     is_interactive = not options.yes and sys.stdin.isatty()
     folder = Path(tempfile.mkdtemp(prefix="perdure-demo-"))
     try:
-        with stage(console, is_interactive=is_interactive) as shown:
-            story = Story(folder, FAST if options.fast else NORMAL, shown)
-            ending = story.play()
+        with demo_screen(console, is_interactive=is_interactive) as screen:
+            story = Story(folder, FAST if options.fast else NORMAL, screen)
+            result = story.play()
     except KeyboardInterrupt:
         echo(err=True)
         echo("Interrupted; the workers were stopped.", err=True)
         return 130
-    tell(console, ending, story)
-    return 0 if ending.verdict.is_good else 1
+    print_result(console, result, story)
+    return 0 if result.verdict.is_good else 1
 
 
-def tell(console: Console, ending: DemoResult, story: Story) -> None:
-    """What happened when, the result, and where to look next."""
+def print_result(console: Console, result: DemoResult, story: Story) -> None:
+    """Print the timeline, the verdict, and commands to try next."""
     console.print()
-    print_timeline(console, ending.timeline)
+    print_timeline(console, result.timeline)
     console.print()
-    verdict = ending.verdict
+    verdict = result.verdict
     if verdict.is_good:
-        console.print("✓ Nothing was lost, and nothing counted twice", style="bold green")
+        console.print("✓ Nothing was lost, and nothing was counted twice", style="bold green")
         for line in (
-            f"{verdict.commits} results of nodes and items, each committed once",
+            f"{verdict.commits} results of nodes and items, each committed exactly once",
             f"{verdict.retried} attempt failed and was retried",
             f"{verdict.repeated} attempts were restarted because their worker was killed",
-            "the words add up to as many as the books have",
-            f"it took {brief(timedelta(seconds=story.seconds))}",
+            "the word count matches the books",
+            f"total time: {brief(timedelta(seconds=story.seconds))}",
         ):
             console.print(Padding(line, (0, 0, 0, 2), expand=False))
     else:
-        console.print("✗ The record is not what it should be:", style="bold red")
+        console.print("✗ The log of the run is wrong:", style="bold red")
         for problem in verdict.problems:
             console.print(f"  {problem}")
-    console.print("\nLook into it yourself:", style="bold")
-    # By its name, if that is on the path.
+    console.print("\nInspect the run:", style="bold")
+    # By name if it is on the PATH.
     beside = Path(sys.executable).parent / "perdure"
     by_name = shutil.which("perdure") or not beside.exists()
     command = "perdure" if by_name else _shortest(str(beside))
@@ -77,7 +77,7 @@ def tell(console: Console, ending: DemoResult, story: Story) -> None:
         f"{command} runs lineage {RUN}",
         f"{command} approvals get {RUN}:sign_off",
     ):
-        console.print(f"  {line}", soft_wrap=True)  # whole, so that it can be copied
+        console.print(f"  {line}", soft_wrap=True)  # not wrapped, so that it can be copied
     console.print(f"The flow is in {_shortest(flow.__file__)}", soft_wrap=True)
 
 

@@ -1,7 +1,7 @@
-"""The work of the demo: ordinary tasks, the flow that they make up, and the workers that run it.
+"""The demo's tasks, flow and workers.
 
-A catalogue is made of some books: their words are counted, prices are fetched, a cover is drawn,
-and somebody has to say yes before it is published.
+The flow makes a catalogue of books: it counts their words, fetches prices, draws a cover, and asks
+for approval before it publishes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from perdure import CONTEXT, Context, Flow, Retry, Worker, task
 
 PAGE_END = "\f"
 LEASE = "3s"
-"""Short, so that the jobs of a killed worker are seen to move on."""
+"""Short, so that the jobs of a killed worker are taken over soon."""
 
 Book = dict[str, Any]
 
 
 @task
-def open_library(asked: dict[str, Any]) -> dict[str, Any]:
-    """The books in a folder, each with how long to rest after a page."""
-    paths = sorted(Path(asked["folder"]).glob("*.txt"))
-    return {"books": [{"path": str(path), "pause": asked["pause"]} for path in paths]}
+def open_library(request: dict[str, Any]) -> dict[str, Any]:
+    """List the books in a folder, each with the pause after a page."""
+    paths = sorted(Path(request["folder"]).glob("*.txt"))
+    return {"books": [{"path": str(path), "pause": request["pause"]} for path in paths]}
 
 
 @task
@@ -41,7 +41,7 @@ def count_words(book: Book, ctx: Context = CONTEXT) -> Book:
 
 @task(retries=Retry(3, first="2s", jitter=False), priority=2)
 def fetch_prices(library: dict[str, Any], ctx: Context = CONTEXT) -> Book:
-    """The first try always fails, as networks do."""
+    """Fetch prices; the first attempt always fails."""
     if ctx.attempt == 1:
         raise ConnectionError("the price server is busy")
     return {"cents": 1_250 * len(library["books"]), "attempt": ctx.attempt}
@@ -62,13 +62,13 @@ def draw_cover(library: dict[str, Any], ctx: Context = CONTEXT) -> Book:
 
 
 @task
-def set_pages(found: dict[str, Any]) -> dict[str, Any]:
-    """What the branches brought, by their names."""
-    books = found["words"]
+def set_pages(branches: dict[str, Any]) -> dict[str, Any]:
+    """Combine the results of the branches."""
+    books = branches["words"]
     return {
         "books": len(books),
         "words": sum(book["words"] for book in books),
-        "cents": found["prices"]["cents"],
+        "cents": branches["prices"]["cents"],
     }
 
 

@@ -1,4 +1,4 @@
-"""The demo's story: start workers from the command line, kill one, and check the record."""
+"""The demo: start worker processes, kill one, and check the log of the run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C is for whoever looks on; the workers are stopped after that.
+                # Ctrl-C must reach only the demo, which then stops its workers.
                 start_new_session=True,
             )
 
@@ -58,13 +58,13 @@ class WorkerProcess:
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """SIGKILL: it has no chance to say goodbye."""
+        """Send SIGKILL: no chance to clean up."""
         self.is_killed = True
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> None:
-        """SIGTERM: it finishes what it runs."""
+        """Send SIGTERM: it finishes its running jobs."""
         if not self.has_ended:
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -86,7 +86,7 @@ _WORDS = (
 
 
 class BookFolder:
-    """Books in a folder, and how many words each really has."""
+    """Books in a folder, and the number of words in each."""
 
     def __init__(self, folder: Path, count: int, pages: int) -> None:
         chance = random.Random(7)
@@ -107,14 +107,14 @@ class BookFolder:
         return str(self._folder / f"{title}.txt")
 
 
-TOLD_MAX = 3
-"""What the demo said last stays in the picture."""
+MESSAGES_MAX = 3
+"""Latest messages of the demo that stay on screen."""
 
 
 class DemoScreen:
-    """What people see of the demo: the run drawn in place, with what the demo says below it.
+    """Shows the run, redrawn in place, with the demo's messages below it.
 
-    Where stdout is no terminal, it is a line for each event and for each thing that is said.
+    If stdout is not a terminal, prints one line per event and message.
     """
 
     def __init__(self, console: Console, live: Live | None, *, is_interactive: bool) -> None:
@@ -123,16 +123,16 @@ class DemoScreen:
         self._is_interactive = is_interactive
         self._plain = PlainScreen(console)
         self._events: deque[EventRecord] = deque(maxlen=EVENTS_MAX)
-        self._told: deque[Text] = deque(maxlen=TOLD_MAX)
+        self._messages: deque[Text] = deque(maxlen=MESSAGES_MAX)
         self._snapshot: RunSnapshot | None = None
 
-    def tell(self, seconds: float, text: str) -> None:
-        """Say what the demo does, or sees."""
+    def print_message(self, seconds: float, text: str) -> None:
+        """Show a message of the demo."""
         if self._live is None:
             self._console.print(f"demo  {seconds:4.1f} s  {text}", soft_wrap=True)
             return
         line = Text().append(f"{seconds:4.1f} s  ", style="dim").append(text, style="bold cyan")
-        self._told.append(line)
+        self._messages.append(line)
         self._draw(self._live)
 
     def show(self, snapshot: RunSnapshot) -> None:
@@ -144,7 +144,7 @@ class DemoScreen:
         self._draw(self._live)
 
     def ask(self, question: str) -> bool | None:
-        """Yes or no by whoever looks on; None if there is nobody to ask."""
+        """Prompt for yes or no; None if not interactive."""
         if self._live is None or not self._is_interactive:
             return None
         self._live.stop()
@@ -157,15 +157,15 @@ class DemoScreen:
         return not answer.strip().lower().startswith("n")
 
     def _draw(self, live: Live) -> None:
-        view: RenderableType = Text("\n").join(self._told)
+        view: RenderableType = Text("\n").join(self._messages)
         if self._snapshot is not None:
-            view = LiveView(self._snapshot, list(self._events), footer=[Text(), *self._told])
+            view = LiveView(self._snapshot, list(self._events), footer=[Text(), *self._messages])
         live.update(view, refresh=True)
 
 
 @contextmanager
-def stage(console: Console, *, is_interactive: bool) -> Iterator[DemoScreen]:
-    """The stage that fits what stdout is."""
+def demo_screen(console: Console, *, is_interactive: bool) -> Iterator[DemoScreen]:
+    """The screen for the current stdout."""
     if not console.is_terminal:
         yield DemoScreen(console, None, is_interactive=False)
         return
@@ -177,7 +177,7 @@ _COMMITS = ("node_completed", "item_completed")
 
 
 class Verdict(Value):
-    """What the demo found in the log of its run."""
+    """The result of checking the log of the run."""
 
     commits: int
     """Nodes and items with a committed result."""
@@ -193,7 +193,7 @@ class Verdict(Value):
 
 
 class Expected(Value):
-    """What must come out."""
+    """The expected result."""
 
     items: Sequence[str]
     """Keys of the map."""
@@ -203,7 +203,7 @@ class Expected(Value):
 def judge(events: Sequence[EventRecord], expected: Expected) -> Verdict:
     committed = Counter(event.key for event in events if event.type in _COMMITS)
     retried = sum(event.type == "node_retried" for event in events)
-    # Results that say which attempt they are of, and that were made by that attempt.
+    # Only results that carry the number of the attempt that produced them.
     extra = sum(
         int(event.value["attempt"]) - 1
         for event in events
@@ -217,9 +217,9 @@ def judge(events: Sequence[EventRecord], expected: Expected) -> Verdict:
     if [event.number for event in events] != list(range(1, len(events) + 1)):
         problems.append("the log has gaps")
     if not events or events[-1].status is not RunStatus.COMPLETED:
-        problems.append("the run is not completed")
+        problems.append("the run did not complete")
     elif (words := events[-1].value["words"]) != expected.words:
-        problems.append(f"{words} words were counted, but the books have {expected.words}")
+        problems.append(f"counted {words} words, but the books have {expected.words}")
     return Verdict(
         commits=sum(committed.values()),
         retried=retried,
@@ -232,11 +232,11 @@ RUN = "catalogue-1"
 APPROVAL = f"{RUN}:sign_off"
 MAP = "count_words"
 WORKERS = 3
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 class Tempo(Value):
-    """How much work there is, and how fast it goes."""
+    """The amount of work and its pace."""
 
     books: int
     pages: int
@@ -244,7 +244,7 @@ class Tempo(Value):
     """After each page."""
     kill_after_items: int
     think_seconds: float
-    """How long an approval is open before the demo answers it, where nobody can be asked."""
+    """How long the demo waits before it answers the approval itself, if not interactive."""
     timeout_seconds: float = 120.0
 
 
@@ -253,7 +253,7 @@ FAST = Tempo(books=6, pages=4, pause_seconds=0.3, kill_after_items=0, think_seco
 
 
 class DemoResult(Value):
-    """What is left to be told."""
+    """The verdict and the timeline of the run."""
 
     verdict: Verdict
     timeline: Timeline
@@ -262,14 +262,14 @@ class DemoResult(Value):
 class Story:
     """One run of the demo in ``folder``."""
 
-    def __init__(self, folder: Path, tempo: Tempo, stage: DemoScreen) -> None:
+    def __init__(self, folder: Path, tempo: Tempo, screen: DemoScreen) -> None:
         self.store = f"sqlite:///{folder / 'demo.db'}"
         self._folder = folder
         self._tempo = tempo
-        self._stage = stage
-        self._library = BookFolder(folder / "books", tempo.books, tempo.pages)
-        self._crew: list[WorkerProcess] = []
-        self._began = clock.monotonic()
+        self._screen = screen
+        self._books = BookFolder(folder / "books", tempo.books, tempo.pages)
+        self._workers: list[WorkerProcess] = []
+        self._started = clock.monotonic()
         self._victim: WorkerProcess | None = None
         self._killed_at = 0.0
         self._orphans: set[str] | None = None
@@ -279,41 +279,41 @@ class Story:
 
     @property
     def seconds(self) -> float:
-        return clock.monotonic() - self._began
+        return clock.monotonic() - self._started
 
     def play(self) -> DemoResult:
-        """From the start to the end, and what to think of it."""
+        """Run the demo and check its result."""
         with Client(self.store) as client:
             try:
                 self._start_workers(client)
                 run = self._follow(client)
             finally:
-                for process in self._crew:
+                for process in self._workers:
                     process.stop()
             return DemoResult(verdict=self._judge(run), timeline=run.timeline())
 
     def _start_workers(self, client: Client) -> None:
-        self._tell(f"starting {WORKERS} worker processes on a new SQLite file")
+        self._say(f"starting {WORKERS} worker processes on a new SQLite file")
         numbers = range(1, WORKERS + 1)
-        self._crew = [WorkerProcess(number, self.store, self._folder) for number in numbers]
+        self._workers = [WorkerProcess(number, self.store, self._folder) for number in numbers]
         while len(client.workers.list()) < WORKERS:
-            self._check_on_crew()
-            time.sleep(LOOK_SECONDS)
-        pids = ", ".join(str(process.pid) for process in self._crew)
-        self._tell(f"they are ready: processes {pids}")
+            self._check_workers()
+            time.sleep(POLL_SECONDS)
+        pids = ", ".join(str(process.pid) for process in self._workers)
+        self._say(f"workers are ready (pids {pids})")
 
     def _follow(self, client: Client) -> RunHandle:
-        asked = {"folder": str(self._folder / "books"), "pause": self._tempo.pause_seconds}
-        run = client.submit(flow.catalogue, asked, id=RUN)
-        self._tell(f"submitted {RUN}: a fork, a map over {self._tempo.books} books, an approval")
+        input = {"folder": str(self._folder / "books"), "pause": self._tempo.pause_seconds}
+        run = client.submit(flow.catalogue, input, id=RUN)
+        self._say(f"submitted run {RUN}: a fork, a map over {self._tempo.books} books, an approval")
         for snapshot in run.observe():
-            self._stage.show(snapshot)
-            self._check_on_crew()
-            self._direct(client, snapshot)
+            self._screen.show(snapshot)
+            self._check_workers()
+            self._act(client, snapshot)
         return run
 
-    def _direct(self, client: Client, snapshot: RunSnapshot) -> None:
-        """Do what comes next, once its time has come."""
+    def _act(self, client: Client, snapshot: RunSnapshot) -> None:
+        """Kill a worker, wait for the takeover, and decide the approval, each at its time."""
         if self._victim is None:
             self._kill_one(snapshot)
         elif not self._is_taken_over:
@@ -325,36 +325,36 @@ class Story:
         progress = snapshot.state.maps.get(MAP)
         if progress is None or len(progress.refs) < self._tempo.kill_after_items:
             return
-        victim = max(self._crew, key=lambda process: len(_just_started(process, snapshot)))
+        victim = max(self._workers, key=lambda process: len(_just_started(process, snapshot)))
         if len(_just_started(victim, snapshot)) >= 2:
             victim.kill()
             self._victim, self._killed_at = victim, self.seconds
 
     def _await_takeover(self, snapshot: RunSnapshot, victim: WorkerProcess) -> None:
         if self._orphans is None:
-            # Nobody else may touch these before their leases run out, so the record stands still.
+            # No other worker can claim these before their leases expire, so they do not change yet.
             self._orphans = {job.node.key for job in _claimed_by(victim, snapshot) if job.node}
             lost = ", ".join(sorted(self._orphans)) or "nothing"
-            self._tell(f"{victim.id} got SIGKILL while it worked on {lost}")
-        there = {job.node.key: job for job in snapshot.jobs if job.node}
-        # Taken over once somebody has started it again; one that is not there any more is done.
-        left = [there[key] for key in self._orphans if key in there]
+            self._say(f"killed {victim.id} (SIGKILL) while it was running {lost}")
+        live = {job.node.key: job for job in snapshot.jobs if job.node}
+        # Taken over once another worker runs it; a job that no longer exists has completed.
+        left = [live[key] for key in self._orphans if key in live]
         if all(job.status in CLAIMED and job.worker != victim.id for job in left):
             self._is_taken_over = True
             took = self.seconds - self._killed_at
             count = len(self._orphans)
-            self._tell(f"{count} of {count} taken over by others, {took:.1f} s after the kill")
+            self._say(f"other workers took over all {count} jobs {took:.1f} s after the kill")
 
     def _decide(self, client: Client, snapshot: RunSnapshot) -> None:
-        asked = [wait for wait in snapshot.waits if f"{RUN}:{wait.key}" == APPROVAL]
-        if not asked:
+        approvals = [wait for wait in snapshot.waits if f"{RUN}:{wait.key}" == APPROVAL]
+        if not approvals:
             return
         if self._open_since is None:
             self._open_since = self.seconds
-            answer = self._stage.ask(asked[0].name)
+            answer = self._screen.ask(approvals[0].name)
             if answer is None:
                 think = self._tempo.think_seconds
-                self._tell(f"nobody is asked here: approving by itself in {think:.0f} s")
+                self._say(f"not interactive: approving automatically in {think:.0f} s")
                 return
         elif self.seconds - self._open_since < self._tempo.think_seconds:
             return
@@ -363,24 +363,24 @@ class Story:
         self._is_decided = True
         decision = "approve" if answer else "reject"
         client.approvals.decide(APPROVAL, decision, by=login_name() or "you", roles=["editor"])
-        self._tell(f"decided: {decision}")
+        self._say(f"approval decided: {decision}")
 
-    def _check_on_crew(self) -> None:
+    def _check_workers(self) -> None:
         if self._open_since is None and self.seconds > self._tempo.timeout_seconds:
             sys.exit(
-                f"The run has not finished after {self.seconds:.0f} s. See {self._crew[0].log}"
+                f"The run did not finish within {self.seconds:.0f} s. See {self._workers[0].log}"
             )
-        for process in self._crew:
+        for process in self._workers:
             if process.has_ended and not process.is_killed:
-                sys.exit(f"Worker {process.id} exited by itself. See {process.log}")
+                sys.exit(f"Worker {process.id} exited unexpectedly. See {process.log}")
 
     def _judge(self, run: RunHandle) -> Verdict:
         items = [f"{MAP}[{item}]" for item in range(self._tempo.books)]
-        words = sum(self._library.words.values())
+        words = sum(self._books.words.values())
         return judge(run.events(), Expected(items=items, words=words))
 
-    def _tell(self, text: str) -> None:
-        self._stage.tell(self.seconds, text)
+    def _say(self, text: str) -> None:
+        self._screen.print_message(self.seconds, text)
 
 
 def _claimed_by(process: WorkerProcess, snapshot: RunSnapshot) -> list[Job]:
@@ -388,5 +388,5 @@ def _claimed_by(process: WorkerProcess, snapshot: RunSnapshot) -> list[Job]:
 
 
 def _just_started(process: WorkerProcess, snapshot: RunSnapshot) -> list[Job]:
-    """What it cannot have finished by the time that it is killed."""
+    """Jobs that it cannot have finished by the time it is killed."""
     return [job for job in _claimed_by(process, snapshot) if 0 < job.progress.percent <= 50]

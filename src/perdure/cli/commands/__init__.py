@@ -1,1 +1,1 @@
-"""One module for each group of commands. Each is imported when one of its commands is called."""
+"""One module per command group, imported when one of its commands is called."""

@@ -34,7 +34,7 @@ WHICH_DECISION = declare(
 
 
 class AnswerOptions:
-    """What the command line says of an answer; the rest is asked for at a terminal."""
+    """The answer as given on the command line; the rest is prompted for at a terminal."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ def _decide(
     note: str | None,
 ) -> ApprovalRecord:
     record = client.approvals.get(id)
-    if record.fault is not None and decision is None:  # what would be asked cannot be shown
+    if record.fault is not None and decision is None:  # the question cannot be shown
         raise InvalidInput(record.fault)
     answer = AnswerOptions(decision, _data(record, data, field), by, roles, note)
     if record.is_open and _is_to_be_asked(record, answer, out):
@@ -81,7 +81,7 @@ def _data(record: ApprovalRecord, whole: Any, fields: tuple[str, ...]) -> Any:
 
 
 def _is_to_be_asked(record: ApprovalRecord, answer: AnswerOptions, out: CommandOutput) -> bool:
-    """Whether something is missing, and stdin is a terminal to ask at."""
+    """Whether to prompt: something is missing, and stdin is a terminal."""
     if out.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     has_fields = isinstance(record.form, dict) and bool(record.form.get("properties"))
@@ -123,7 +123,7 @@ def _asked(
 
 
 def _refuse_others(record: ApprovalRecord, answer: AnswerOptions) -> None:
-    """Before anything is asked for, which would be typed in vain."""
+    """Refuse other users before prompting, so that no input is wasted."""
     if record.deciders and {answer.by, *answer.roles}.isdisjoint(record.deciders):
         raise NotDecider(approval_id=record.id, by=answer.by, deciders=record.deciders)
 
@@ -139,7 +139,7 @@ def _choice(record: ApprovalRecord, out: CommandOutput) -> str:
 
 
 def _with_form(client: Client, record: ApprovalRecord, answer: AnswerOptions) -> ApprovalRecord:
-    """Ask until the answer fits; what was typed before is the default of the next time."""
+    """Prompt until the answer is valid; the previous input is the next default."""
     asking = FormAsking(record.form, record.data, ask, echo)
     if answer.data is None:
         asking.ask_for(asking.fields)

@@ -44,10 +44,10 @@ _LEFT_OUT = ("__pycache__", "node_modules", "site-packages")
 
 
 class SourceFiles:
-    """The files below a folder that workers are made of; asked again and again.
+    """The source files below a folder, polled for changes.
 
-    Looking costs a few microseconds a file. What would tell of changes by itself differs by
-    system, and is not worth a dependency here.
+    A poll costs a few microseconds per file. File notification differs by system and is not worth a
+    dependency here.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -58,7 +58,7 @@ class SourceFiles:
         return len(self._seen)
 
     def changed(self) -> list[str]:
-        """What came, changed or went since the last look, by paths within the folder."""
+        """Files added, changed or removed since the last poll, as relative paths."""
         now = dict(_files_below(self._folder))
         before, self._seen = self._seen, now
         paths = (path for path in {**before, **now} if before.get(path) != now.get(path))
@@ -73,19 +73,19 @@ def _files_below(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
                 path = os.path.join(place, name)
                 try:
                     state = os.stat(path)
-                except OSError:  # it went just now
+                except OSError:  # deleted concurrently
                     continue
                 yield path, (state.st_mtime_ns, state.st_size)
 
 
 def _is_left_out(place: str, name: str) -> bool:
-    """Hidden folders, those of tools, and virtual environments."""
+    """Whether to skip a folder: hidden ones, those of tools, and virtual environments."""
     is_environment = os.path.exists(os.path.join(place, name, "pyvenv.cfg"))
     return name.startswith(".") or name in _LEFT_OUT or is_environment
 
 
 LOOK_MAX = 200
-"""Runs that are looked at each time, the newest."""
+"""How many of the newest runs each poll reads."""
 
 
 class RunNews(NamedTuple):
@@ -96,13 +96,13 @@ class RunNews(NamedTuple):
 
 
 class RunWatch:
-    """Remembers how runs were. The first look tells of nothing: those were there before."""
+    """Detects changes of runs. The first poll reports nothing: those runs already existed."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], RunStatus] | None = None
 
     def news(self, runs: Sequence[RunRecord]) -> Iterator[RunNews]:
-        """Yield what is new about runs, given newest first, in the order in which they started."""
+        """Yield changes of runs, given newest first, in the order in which they started."""
         known, self._known = self._known, {(each.namespace, each.id): each.status for each in runs}
         if known is None:
             return None
@@ -115,7 +115,7 @@ class RunWatch:
 
 
 def _tells(run: RunRecord) -> bool:
-    """Whether there is more to say of a new run than that it started."""
+    """Whether a new run has already left its first status."""
     return run.status is not RunStatus.RUNNING
 
 
@@ -138,18 +138,18 @@ def news_text(news: RunNews) -> str:
 
 
 LOOK_SECONDS = 0.3
-"""How often files and runs are looked at."""
+"""How often files and runs are polled."""
 
 
 class Found(TypedDict):
-    """What the code at hand has."""
+    """The flows and tasks found in the code."""
 
     flows: list[str]
     tasks: list[str]
 
 
 class DevTarget(NamedTuple):
-    """How to look at the code, and how to run workers with it."""
+    """How to inspect the code, and how to run workers with it."""
 
     look: Callable[[], Found | None]
     command: Callable[[int, int], Sequence[str]]
@@ -157,7 +157,7 @@ class DevTarget(NamedTuple):
 
 
 class Development:
-    """Runs until SIGTERM or Ctrl-C; the second one stops at once."""
+    """Runs until SIGTERM or Ctrl-C; the second one stops immediately."""
 
     def __init__(self, url: str, code: DevTarget, processes: int, *, as_json: bool) -> None:
         self._client = AsyncClient(url, namespace=ALL_NAMESPACES)
@@ -180,7 +180,7 @@ class Development:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         async with self._client:
-            await self._tell_runs()  # from now on, what is new is told
+            await self._tell_runs()  # baseline: only later changes are reported
             self._tell("store", f"store: {self._client.store_url}")
             self._tell_found(found)
             following = asyncio.create_task(self._follow_runs())
@@ -195,7 +195,7 @@ class Development:
         return ExitCode.OK
 
     async def _work_until_a_change(self) -> None:
-        """Keep workers running with the code as it is, and end them when there is other code."""
+        """Run workers with the current code, and stop them when it changes."""
         self._supervisor = Supervisor(
             self._code.command, self._processes, self._code.grace, self._tell_process
         )
@@ -203,7 +203,7 @@ class Development:
         try:
             await self._usable_change()
         finally:
-            if not self._stopping.is_set():  # else they have been told already
+            if not self._stopping.is_set():  # otherwise they have been asked to stop
                 self._supervisor.stop()
             await working
 
@@ -239,7 +239,7 @@ class Development:
         if self._supervisor is not None:
             self._supervisor.stop()
 
-    # What is told
+    # Reporting
 
     def _tell_found(self, found: Found) -> None:
         for found_type, names in (("flows", found["flows"]), ("tasks", found["tasks"])):
@@ -250,7 +250,7 @@ class Development:
         self._tell("workers", f"{count}, restarted when one of {files} here changes")
 
     def _tell_process(self, event: SupervisorEvent) -> None:
-        """What happens to processes, as far as it was not asked for."""
+        """Report unexpected events of processes."""
         match event:
             case ProcessEnded(restart_in=timedelta() as delay):
                 text = f"worker process {event.pid} ended with {event.exit_code}"
@@ -308,7 +308,7 @@ def dev(
     url = store or LOCAL_STORE
     if url.startswith("memory:"):
         raise in_memory(url, "perdure dev")
-    # Not among the arguments, where every user of the machine could read its password.
+    # Not an argument: any user of the machine could read its password there.
     os.environ[STORE_VARIABLE] = url
     flags = ["--json"] if as_json else []
     flags += ["--allow-scripts"] if allow_scripts else []
@@ -321,7 +321,7 @@ def dev(
 
 
 def _looked(target: str) -> Found | None:
-    """What is in the code, as a new process finds it; None, once told, if it cannot be used."""
+    """Inspect the code in a new process; None, after reporting the error, if it is unusable."""
     command = [sys.executable, "-m", "perdure.cli", "dev", "--look", "--", target]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:

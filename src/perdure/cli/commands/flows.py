@@ -52,7 +52,7 @@ FLOW = Argument(["flow"], metavar="FLOW", about=FLOW_HELP)
 
 
 def _list_target(out: CommandOutput, given: dict[str, Any]) -> ExitCode | None:
-    """List the flows of a module or a file; without one, those of the store are meant."""
+    """List the flows of a module or a file; without either, the store's flows are listed."""
     from perdure.cli.target import APP_WITHOUT_FILE, flows_at
 
     target, app = given.pop("target"), given.pop("app")
@@ -163,7 +163,7 @@ def validate(
             versions={text for worker in live for text in worker.flows},
             is_strict=strict,
         )
-    # Without code to look at, each file makes up a library of its own.
+    # Without code, each file is its own library.
     own = None if app is None else library_at(app)
     library = partial(Library, is_open=True) if own is None else lambda: own
     reports = [validate_file(file, library, expected) for file in files]

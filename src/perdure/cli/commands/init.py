@@ -1,4 +1,4 @@
-"""``perdure init``: lay out a small project to start from."""
+"""``perdure init``: create a starter project."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ FILES = {
     "README.md": "README.md.txt",
     ".gitignore": "gitignore.txt",
 }
-"""What is laid out, and the template of each. They have another ending than the files: they are no
-part of the library, and nothing that looks for code is to take them for such."""
+"""Files of the project, and their templates. Templates have another suffix, so that tools that look
+for code do not take them for part of the library."""
 
 NEXT = (
     "perdure dev orders",

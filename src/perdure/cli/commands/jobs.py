@@ -81,7 +81,7 @@ def _print_enqueued(job: Enqueued, out: CommandOutput) -> None:
 
 def _get(client: Client, out: CommandOutput, *, id: str) -> tuple[JobRecord, list[FailedAttempt]]:
     job = client.jobs.get(id)
-    # No attempt can have failed if no claim is over but one that completed it.
+    # No attempt can have failed if the only finished claim is the one that completed it.
     claims_over = job.epoch - (job.status in (*CLAIMED, Status.COMPLETED))
     may_have_failed = claims_over > 0 or job.status in (Status.FAILED, Status.DEAD)
     return job, list(client.jobs.attempts(id)) if may_have_failed else []
@@ -92,7 +92,7 @@ def _print_group(change: GroupChange, out: CommandOutput) -> None:
 
 
 def _watch(client: Client, out: CommandOutput, *, id: str) -> ExitCode:
-    """Show every change until the job has finished: a live bar, or a line for each."""
+    """Show every change until the job finishes: a live bar, or one line per change."""
     client.jobs.get(id)  # before a bar is drawn
     status = Status.WAITING
     with _shower(id, out) as show:

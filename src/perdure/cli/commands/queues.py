@@ -30,7 +30,7 @@ def _print_state(queue: dict[str, str], out: CommandOutput) -> None:
 
 
 def _workers(client: Client, out: CommandOutput, **given: Any) -> Page[WorkerState]:
-    out.now = client.store.now()  # they were last seen by the store's clock
+    out.now = client.store.now()  # `last seen` is by the store's clock
     return client.workers.list(**given)
 
 

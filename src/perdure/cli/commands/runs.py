@@ -61,7 +61,7 @@ UNKNOWN_ENDING = declare(
 GRACE = "5s"
 """How long running tasks have to finish when the worker of ``perdure run`` stops."""
 RUNS_SHOWN_MAX = 100
-"""How many runs are named to people."""
+"""How many runs are listed in text output."""
 
 
 # Starting runs.
@@ -132,9 +132,9 @@ def run(
     from perdure.cli.target import flow_at
 
     url = store or LOCAL_STORE
-    built = flow_at(flow, app)  # before the store, which would be made for nothing
+    built = flow_at(flow, app)  # before the store, which it would create needlessly
     with connected(url, namespace, is_new=True) as client:
-        # Whatever other workers there are: their records cannot tell whether they take all jobs.
+        # Regardless of other workers: their records do not show whether they claim all jobs.
         own = _worker(built, url, namespace, allow_scripts) if worker else None
         started = client.runs.submit(built, input, id=id, on_conflict=on_conflict)
         with _working(own):
@@ -142,7 +142,7 @@ def run(
 
 
 def _worker(flow: BuiltFlow, url: str, namespace: str, allow_scripts: bool) -> Worker:
-    """A worker for this flow alone; made first, so that a run that it cannot execute is not."""
+    """A worker for this flow only; built first, so that no run is submitted that it cannot run."""
     from perdure.cli.logs import format_warnings
     from perdure.worker.worker import Worker
 
@@ -152,7 +152,7 @@ def _worker(flow: BuiltFlow, url: str, namespace: str, allow_scripts: bool) -> W
 
 @contextmanager
 def _working(worker: Worker | None) -> Iterator[None]:
-    """Let a worker work meanwhile. What it does not finish in its grace period it requeues."""
+    """Run a worker meanwhile. It requeues what it does not finish in its grace period."""
     if worker is None:
         yield
         return
@@ -176,7 +176,7 @@ def _working(worker: Worker | None) -> Iterator[None]:
 
 
 def _follow(client: Client, out: CommandOutput, *, id: str) -> ExitCode:
-    """Follow a run to its end, and say how it ended: its result on stdout, else why not."""
+    """Follow a run to its end and print its result on stdout, or why it has none."""
     from perdure.cli.views.screen import NoScreen, exit_code_after, follow, open_screen, tell_end
 
     snapshots = client.runs.observe(id)
@@ -247,7 +247,7 @@ def format_options(words: tuple[str, ...]) -> tuple[click.Option, ...]:
 def chosen_format(
     words: tuple[str, ...], format: str | None, output: Path | None, *, as_json: bool
 ) -> str:
-    """The format that was asked for, or that the file's name says; else the first."""
+    """The requested format, or that of the file's suffix, or the first one."""
     if as_json:
         if format not in (None, "json"):
             raise InvalidInput(TWO_FORMATS.fault(format=format))
@@ -366,7 +366,7 @@ def _print_migrated(found: tuple[RunChange, BuiltFlow], out: CommandOutput) -> N
 
 
 def _first(found: tuple[Any, Any], out: CommandOutput) -> Any:
-    """The result of the operation; what else is printed came with the command."""
+    """The result of the operation, without the arguments printed along with it."""
     return found[0]
 
 

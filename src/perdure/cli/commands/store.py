@@ -51,12 +51,12 @@ _WORDS = {
     "schedule": ("schedule", "schedules"),
     "queue": ("paused queue", "paused queues"),
 }
-"""The rows that users know."""
+"""The row types that are shown to users."""
 
 
 @contextmanager
 def bar(what: str) -> Iterator[Tell]:
-    """A progress bar on stderr if it is a terminal; stdout is left alone."""
+    """A progress bar on stderr if it is a terminal, so that stdout stays clean."""
     console = Terminal(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -97,7 +97,7 @@ def health(store: str | None, namespace: str, as_json: bool) -> ExitCode:
         code = ExitCode.OK if found.is_well else ExitCode.REFUSED
     except InvalidInput:
         raise
-    except StoreError as error:  # what was looked for, so it is a finding
+    except StoreError as error:  # part of the check, so it is a finding
         found, code = _unusable(store, error), ExitCode.STORE
     if as_json:
         echo_lines(json_text(health_fields(found, out)))
@@ -193,7 +193,7 @@ def verify(
 async def _verified(
     url: str, settings: VerifySettings, *, is_told: bool
 ) -> tuple[list[Finding], Counts]:
-    """What was found, each told as soon as it is, and how much was looked at."""
+    """Print each finding as it comes; return all of them and the counts."""
     from perdure.model.job import JobFilter
     from perdure.model.run import RunFilter
     from perdure.store.opening import store_at

@@ -146,7 +146,7 @@ def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequenc
     if worker.store_url.startswith("memory:"):
         raise in_memory(worker.store_url, "--processes")
     if store:
-        # Not among the arguments, where every user of the machine could read its password.
+        # Not an argument: any user of the machine could read its password there.
         os.environ[STORE_VARIABLE] = store
 
     started = child_command(arguments)
@@ -155,7 +155,7 @@ def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequenc
 
 
 def child_command(arguments: Sequence[str]) -> Callable[[int, int], list[str]]:
-    """What a supervisor starts: this command, once more, by its number and its pipe."""
+    """The command that a supervisor starts: this one again, with its number and pipe."""
 
     def command(number: int, pipe: int) -> list[str]:
         child = [sys.executable, "-m", "perdure.cli", "worker", f"--process={number}"]

@@ -1,1 +1,1 @@
-"""What commands print: values to text and to JSON."""
+"""Views: render results as text and JSON."""

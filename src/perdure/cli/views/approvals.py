@@ -38,7 +38,7 @@ def approval_fields(record: ApprovalRecord, out: CommandOutput) -> dict[str, Any
 def approval_columns(
     records: Sequence[ApprovalRecord], now: datetime, *, is_across: bool
 ) -> list[Column]:
-    """A list of open approvals; ``is_across`` when they are of several namespaces."""
+    """Columns of open approvals; ``is_across`` if they span several namespaces."""
     namespaces = [each.namespace if is_across else "" for each in records]
     ages = [ago(each.opened_at, now) for each in records]
     return [
@@ -54,7 +54,7 @@ def approval_columns(
 
 
 def print_approval(record: ApprovalRecord, out: CommandOutput) -> None:
-    """Everything needed to decide, and who decided what."""
+    """Print all that is needed to decide, and the answers so far."""
     console, now = out.console, out.now
     console.print(visible(record.title), style="bold")
     if record.message:
@@ -85,7 +85,7 @@ def print_approval(record: ApprovalRecord, out: CommandOutput) -> None:
 
 
 def answer_text(record: ApprovalRecord) -> str:
-    """What became of an approval by an answer, in a line."""
+    """Print the effect of an answer in one line."""
     if record.is_open:
         count = len(record.answers)
         answers = "1 answer" if count == 1 else f"{count} answers"
@@ -113,7 +113,7 @@ def _answered(record: ApprovalRecord) -> str:
 
 
 def _print_values(console: Console, name: str, values: Any) -> None:
-    """An object a line for each key, anything else in one."""
+    """One line per key for an object, otherwise one line."""
     if values is None or values == {}:
         return
     console.print()

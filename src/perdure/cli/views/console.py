@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NOT_REACHED = "-"
-"""The status of a node that its run has not come to."""
+"""The status of a node that its run has not reached."""
 
 STYLES: dict[str, str] = {
     Status.WAITING: "cyan",
@@ -40,18 +40,18 @@ STYLES: dict[str, str] = {
     NodeStatus.BLOCKED: "dim",
     NOT_REACHED: "dim",
 }
-"""By the words for statuses, which jobs, runs and nodes share."""
+"""By status; jobs, runs and nodes share the words."""
 
 
 class Column(Value):
-    """One column of a table: what it holds, and how soon it is left out for want of room."""
+    """A column of a table, and how early it is dropped in a narrow terminal."""
 
     title: str
     cells: Sequence[str]
     rank: int = 0
-    """0 is never left out; the highest goes first."""
+    """0 is never dropped; the highest is dropped first."""
     room_min: int | None = None
-    """How far it may be shortened; None: not at all."""
+    """Minimum width when truncated; None if it must not be."""
     is_number: bool = False
 
     @property
@@ -63,7 +63,7 @@ GAP = 2
 
 
 def fit_columns(columns: Sequence[Column], width: int) -> list[Column]:
-    """The columns that fit side by side, shortening before leaving out."""
+    """The columns that fit side by side; they are truncated before any is dropped."""
     kept = [column for column in columns if any(column.cells)]
     while least_width(kept) > width and any(column.rank for column in kept):
         kept.remove(max(kept, key=lambda column: column.rank))
@@ -71,7 +71,7 @@ def fit_columns(columns: Sequence[Column], width: int) -> list[Column]:
 
 
 def column_widths(columns: Sequence[Column], width: int) -> list[int]:
-    """How wide each column is: the widest ones are shortened first, as far as they may be."""
+    """The width of each column; the widest are truncated first, to their minimum."""
     widths = [column.width for column in columns]
     least = [_least(column) for column in columns]
     while sum(widths) + GAP * (len(widths) - 1) > width:
@@ -91,7 +91,7 @@ def _least(column: Column) -> int:
 
 
 def moment(at: datetime | None, now: datetime) -> str:
-    """A moment in local time, and how far away it is."""
+    """A time in the local time zone, and its distance from now."""
     if at is None:
         return ""
     distance = f"in {ahead(at, now)}" if at > now else f"{ago(at, now)} ago"
@@ -108,7 +108,7 @@ _NOT_READABLE_JSON = msgspec.json.encode(NOT_READABLE)
 
 
 class ReadingCodec:
-    """Plain JSON; in place of other payloads, a text that says so. Not for writing."""
+    """Decodes plain JSON, and replaces other payloads by a note. Cannot encode."""
 
     def encode(self, data: bytes) -> bytes:
         raise AssertionError("a codec for reading does not write")
@@ -138,7 +138,7 @@ def print_table(console: Console, columns: Sequence[Column]) -> None:
     seen = [replace(each, cells=[visible(cell) for cell in each.cells]) for each in columns]
     shown = fit_columns(seen, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    # Rich would take from every column alike, and leave short ones without any room.
+    # Rich would shrink all columns alike, and leave no room for short ones.
     for column, width in zip(shown, column_widths(shown, console.width), strict=True):
         table.add_column(
             column.title,

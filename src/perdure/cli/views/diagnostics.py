@@ -1,4 +1,4 @@
-"""Explanations and health reports, as text and as JSON, with the commands that help."""
+"""Explanations and health reports as text and JSON, with suggested commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FINDINGS_SHOWN = 10
 
 
 class LocalRenderer(CliRenderer):
-    """Times in the local time zone, with how far away they are."""
+    """Renders times in the local time zone, with their distance from now."""
 
     def __init__(self, options: str, now: datetime) -> None:
         super().__init__(options)
@@ -49,7 +49,7 @@ def explanation_fields(explanation: Explanation, out: CommandOutput) -> dict[str
 
 
 def print_explanation(explanation: Explanation, out: CommandOutput) -> None:
-    """Print the summary and the findings below it, each with what would help."""
+    """Print the summary and its findings, each with suggested commands."""
     console, renderer = out.console, LocalRenderer(out.renderer.options, out.now)
     summary = one_line(explanation.summarize(renderer))
     line = Text()
@@ -62,7 +62,7 @@ def print_explanation(explanation: Explanation, out: CommandOutput) -> None:
     if explanation.job is not None and explanation.run is not None:
         console.print(Text(visible(f"  It belongs to run {explanation.run}.")), soft_wrap=True)
     for finding in explanation.findings[:FINDINGS_SHOWN]:
-        # The summary does not say which node it is about, unless the finding itself does.
+        # The summary does not name its node, unless the finding does.
         is_told = finding in explanation.headline and (
             not finding.about or finding.about == finding.args.get("node")
         )
@@ -89,7 +89,7 @@ def _print_explained(console: Console, finding: Finding, renderer: CliRenderer) 
 _SEVERITY_STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 _WORDS_WIDTH = max(map(len, Severity)) + 1
 _NARROW = 60
-"""In fewer columns, texts begin below their heading."""
+"""Below this width, texts start below their heading."""
 
 
 def health_fields(health: Health, out: CommandOutput) -> dict[str, Any]:
@@ -123,5 +123,5 @@ def _print_health_finding(console: Console, finding: Finding, renderer: CliRende
             console.print((heading if number == 0 else Text(" " * indent)) + line)
     commands = [renderer.action(each) for each in finding.actions]
     for advice in commands or filter(None, [remedy(finding, renderer)]):
-        # Not wrapped: it is to be copied.
+        # Not wrapped, so that it can be copied.
         console.print(Text(f"{' ' * indent}{visible(advice)}", style="cyan"), soft_wrap=True)

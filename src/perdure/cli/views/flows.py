@@ -42,12 +42,12 @@ def flow_fields(flow: BuiltFlow) -> dict[str, Any]:
 
 
 def listed_fields(flow: BuiltFlow) -> dict[str, Any]:
-    """A flow in a list: all but its definition."""
+    """A flow in a list, without its definition."""
     return {"name": flow.name, "version": flow.version, "nodes": len(flow.graph.nodes)}
 
 
 def module_columns(flows: Sequence[BuiltFlow]) -> list[Column]:
-    """Flows in the code at hand."""
+    """Columns of flows found in code."""
     nodes = [str(len(each.graph.nodes)) for each in flows]
     return [
         Column(title="FLOW", cells=[each.name for each in flows], room_min=12),
@@ -58,7 +58,7 @@ def module_columns(flows: Sequence[BuiltFlow]) -> list[Column]:
 
 
 def store_columns(flows: Sequence[FlowRuns], now: datetime, *, is_across: bool) -> list[Column]:
-    """Flows that a store has runs of; ``is_across`` when they are of several namespaces."""
+    """Columns of flows with runs; ``is_across`` if they span several namespaces."""
     last = [each.last_submitted_at for each in flows]
     return [
         Column(title="FLOW", cells=[each.flow for each in flows], room_min=12),
@@ -104,7 +104,7 @@ def flow_node_columns(graph: Graph) -> list[Column]:
 
 
 def does(node: Node) -> str:
-    """What it calls, or what it waits for."""
+    """The task that a node calls, or what it waits for."""
     match node:
         case DelayNode():
             return f"waits {delay_text(node)}"
@@ -221,7 +221,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 EXAMPLES_MAX = 3
-"""How many ids, or reasons, are shown to people for each version."""
+"""How many ids or reasons per version are shown in text output."""
 
 
 def unserved_fields(
@@ -249,7 +249,7 @@ def unserved_fields(
 
 
 def print_unserved(found: tuple[Sequence[UnservedVersion], int], out: CommandOutput) -> None:
-    """With how many runs are unfinished, served ones included."""
+    """Unserved versions, with the number of all unfinished runs."""
     console, (versions, live) = out.console, found
     if not live:
         console.print("no unfinished runs")
@@ -298,7 +298,7 @@ def _examples(version: UnservedVersion) -> str:
 
 
 def _print_reasons(out: CommandOutput, version: UnservedVersion) -> None:
-    """Why runs of a version cannot be migrated: each reason once, with a run it is true of."""
+    """Why runs of a version cannot be migrated: each reason once, with an example run."""
     console = out.console
     first: dict[str, str] = {}
     for run in version.runs:

@@ -1,7 +1,7 @@
-"""Asking a person for the fields of a form, one after the other.
+"""Prompt for the fields of a form, one by one.
 
-The form is JSON Schema. What it says of a field's type, choices and default decides how the field
-is asked for; whether an answer fits is decided by the engine, which says what is wrong by field.
+The form is JSON Schema. The type, choices and default of a field decide how to prompt for it; the
+engine validates the answer and reports faults by field.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHOICES_SHOWN_MAX = 20
 _DEFAULT_SHOWN_MAX = 60
 
 
-# What was typed cannot be the value of a field.
+# The input cannot be parsed as the field's value.
 NOTHING_ENTERED = declare("form.nothing_entered", "a value is required")
 NOT_A_CHOICE = declare("form.not_a_choice", "choose one of {choices}")
 NOT_YES_OR_NO = declare("form.not_yes_or_no", "enter y or n")
@@ -37,7 +37,7 @@ NOT_A_FIELD = declare("form.not_a_field", "--field {text!r} must be NAME=VALUE")
 
 
 class FormAsking:
-    """Asks for fields; ``given`` has the values that are there before anybody types."""
+    """Prompts for fields; ``given`` has the initial values."""
 
     def __init__(self, form: Any, given: Any, ask: Ask, tell: Tell) -> None:
         self._form = form
@@ -51,7 +51,7 @@ class FormAsking:
         return list(_properties(self._form))
 
     def ask_for(self, names: Iterable[str], faults: Mapping[str, list[str]] | None = None) -> None:
-        """Ask for these fields; ``faults`` is what was wrong with what was typed before."""
+        """Prompt for these fields; ``faults`` are those of the previous input."""
         for name in names:
             for fault in (faults or {}).get(name, ()):
                 self._tell(f"{name}: {fault}")
@@ -61,7 +61,7 @@ class FormAsking:
                 self.answers[name] = value
 
     def named_in(self, faults: Iterable[Fault]) -> dict[str, list[str]]:
-        """Faults by the field to ask for again: of what is inside one, the field itself."""
+        """Faults by the top-level field to prompt for again."""
         by_field: dict[str, list[str]] = {}
         for fault in faults:
             name, *inside = fault.where or ("",)
@@ -90,7 +90,7 @@ class FormAsking:
 
 
 def understood(typed: str, field: Mapping[str, Any]) -> Any:
-    """The value that a text means, as the schema of its field reads it."""
+    """Parse text as a value according to the field's schema."""
     if choices := _choices(field):
         return _chosen(typed, choices)
     match _type(field):
@@ -111,7 +111,7 @@ def understood(typed: str, field: Mapping[str, Any]) -> Any:
 
 
 def given_fields(pairs: Iterable[str], form: Any) -> dict[str, Any]:
-    """``name=value`` as it comes from a command line."""
+    """Parse ``name=value`` from the command line."""
     fields: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -131,7 +131,7 @@ def _properties(form: Any) -> Mapping[str, Any]:
 
 
 def _resolved(form: Any, field: Any) -> Mapping[str, Any]:
-    """A field that refers to another place of the form, as it is there."""
+    """Resolve a field that refers to another place in the form."""
     if not isinstance(field, Mapping):
         return {}
     reference = field.get("$ref")
@@ -206,7 +206,7 @@ def _number(typed: str, wanted: str) -> int | float:
 
 
 def _list(typed: str, field: Mapping[str, Any]) -> Any:
-    """As JSON; texts also with commas between them."""
+    """Parse a list: JSON, or strings separated by commas."""
     items = field.get("items")
     are_texts = isinstance(items, Mapping) and _type(items) == "string"
     if are_texts and not typed.startswith("["):

@@ -35,7 +35,7 @@ def job_table(jobs: Page[Job], out: CommandOutput) -> None:
 
 
 def job_columns(jobs: Sequence[Job], now: datetime, *, is_across: bool) -> list[Column]:
-    """A list of jobs; ``is_across`` when they are of several namespaces."""
+    """Columns of jobs; ``is_across`` if they span several namespaces."""
     namespaces = [job.namespace if is_across else "" for job in jobs]
     return [
         Column(title="JOB", cells=[job.id for job in jobs]),
@@ -69,18 +69,18 @@ def percent(progress: Progress) -> str:
 
 
 _STORED = ("input", "output", "codec")
-"""Encoded payloads and what decodes them: not for people."""
+"""Fields that are not shown: encoded payloads and their codec."""
 
 
 def job_fields(job: Job, out: CommandOutput) -> dict[str, Any]:
-    """A job as JSON shows it, without its values."""
+    """A job as JSON, without its values."""
     return {name: value for name, value in asdict(job).items() if name not in _STORED}
 
 
 def record_fields(
     found: tuple[JobRecord, Sequence[FailedAttempt]], out: CommandOutput
 ) -> dict[str, Any]:
-    """A job as JSON shows it, with its values and the history of its failures."""
+    """A job as JSON, with its values and failed attempts."""
     record, failures = found
     args, kwargs = _call(record)
     return {

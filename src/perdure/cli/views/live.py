@@ -1,4 +1,4 @@
-"""One snapshot of a run as lines, one for each node: pure functions."""
+"""Convert a snapshot of a run to lines, one per node. Pure."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ from perdure.operations.records import RunSnapshot
 
 BRANCH, LAST_BRANCH, BESIDE, CLEAR = "├ ", "╰ ", "│ ", "  "
 GOES_ON = str.maketrans("├╰", "│ ")
-"""From what is drawn before a node to what is drawn before lines that belong to it."""
+"""The guide before a node, mapped to the guide before its detail lines."""
 
 
 class Place(Value):
-    """A node, and what is drawn before its name to show which branch it is in."""
+    """A node, and the guide before its name that shows its branch."""
 
     node: str
     guide: str = ""
 
 
 def places(graph: Graph) -> list[Place]:
-    """All nodes: branches one below the other and set in, what joins them back below their fork.
+    """Lay out all nodes: branches indented below each other, joins back at the level of their fork.
 
-    A join belongs to the node that every way to it leads through, however the branches between
-    are entangled.
+    A join is placed under its immediate dominator, however entangled the branches between are.
     """
     before = {id: _sources(graph, id) for id in graph.nodes}
     owners = _owners(before)
@@ -51,10 +50,10 @@ def _sources(graph: Graph, id: str) -> list[str]:
 
 
 def _owners(before: dict[str, list[str]]) -> dict[str, str | None]:
-    """Of each node the nearest one that every way to it leads through; None: there is none."""
+    """The immediate dominator of each node; None if it has none."""
     owners: dict[str, str | None] = {}
     depths: dict[str | None, int] = {None: 0}
-    for id, sources in before.items():  # nodes come behind those that they follow
+    for id, sources in before.items():  # in topological order
         known: list[str | None] = [source for source in sources if source in owners]
         owner = known[0] if known else None
         for other in known[1:]:
@@ -101,11 +100,11 @@ def _walked(
 
 
 PARTS_MAX = 8
-"""How many items of a map are shown below it."""
+"""Maximum items shown below a map."""
 
 
 class Look(StrEnum):
-    """What a node looks like; the statuses of nodes, with live ones told apart."""
+    """The look of a node: its status, with live ones differentiated."""
 
     TO_COME = "to come"
     QUEUED = "queued"
@@ -142,28 +141,28 @@ _BY_STATUS = {
 
 
 class Line(Value):
-    """One node, or one item of a map."""
+    """A node, or an item of a map."""
 
     name: str
     look: Look
     guide: str = ""
     is_part: bool = False
     share: float | None = None
-    """How much is done, from 0 to 1, where that is known."""
+    """Progress from 0 to 1, if known."""
     amount: str = ""
-    """The same in words: ``17/24``, ``40%``, ``iteration 3``."""
+    """Progress as text: ``17/24``, ``40%``, ``iteration 3``."""
     note: str = ""
-    """Who is at it, since when."""
+    """The worker, and since when."""
     remark: str = ""
-    """What somebody should read: a question, an error."""
+    """Text that needs attention: a question, an error."""
     command: str = ""
-    """The command that would let it continue."""
+    """The command that lets it continue."""
 
 
 def lines_of(snapshot: RunSnapshot, options: str = "") -> list[Line]:
-    """Every node of the run, in the order of the work, with the items that are at work.
+    """All nodes of the run in flow order, with their running items.
 
-    ``options`` are those that commands need to find the run.
+    ``options`` are appended to suggested commands.
     """
     jobs: dict[str, list[tuple[Key, Job]]] = {}
     for job in snapshot.jobs:
@@ -185,7 +184,7 @@ def lines_of(snapshot: RunSnapshot, options: str = "") -> list[Line]:
 
 
 class _NodeView:
-    """One node of a snapshot, with its own jobs and waits."""
+    """A node of a snapshot, with its jobs and waits."""
 
     def __init__(
         self,
@@ -268,7 +267,7 @@ class _NodeView:
         return _trouble(self._snapshot, *self._jobs[0]), ""
 
     def _interest(self, key: Key, job: Job) -> tuple[bool, bool, float]:
-        """Which items are to be seen first: those in trouble, taken over, about to be done."""
+        """Sort key of items: failing, then taken over, then nearly done first."""
         return bool(_trouble(self._snapshot, key, job)), job.crashes > 0, job.progress.percent
 
     def _part(self, key: Key, job: Job, guide: str) -> Line:
@@ -286,14 +285,14 @@ class _NodeView:
 
 
 def look_of(job: Job) -> Look:
-    """What a job of a run looks like that is live."""
+    """The look of a live job of a run."""
     if job.status in CLAIMED:
         return Look.RUNNING
     return Look.RETRYING if job.status is Status.SCHEDULED and job.failures else Look.QUEUED
 
 
 def is_silent(worker: WorkerState, now: datetime) -> bool:
-    """It has missed signs of life, of which there are several in the span of a lease."""
+    """Whether its worker missed heartbeats, of which there are several per lease."""
     return not is_live(worker, now, leases=0.5)
 
 
@@ -324,7 +323,7 @@ def _counted(looks: Sequence[Look]) -> str:
 
 
 def _trouble(snapshot: RunSnapshot, key: Key, job: Job) -> str:
-    """Why a job is not simply at work."""
+    """Why a job is not simply running."""
     if job.status in CLAIMED:
         return _silence(snapshot, job)
     failure = snapshot.failures.get(key.text)
@@ -342,7 +341,7 @@ def _silence(snapshot: RunSnapshot, job: Job) -> str:
 
 
 def waits_for(wait: Wait, now: datetime, renderer: CliRenderer) -> tuple[str, str]:
-    """What is waited for, and the command that ends it."""
+    """Describe a wait, with the command that ends it."""
     until = "" if wait.due_at is None else f", {ahead(wait.due_at, now)} at most"
     command = " or ".join(map(renderer.action, wait_actions(wait)))
     match wait.type:

@@ -31,7 +31,7 @@ def queue_table(queues: Page[QueueStats], out: CommandOutput) -> None:
 def queue_columns(
     queues: Mapping[str, Mapping[Status, int]], paused: set[str], width: int
 ) -> list[Column]:
-    """Counts by queue and status: a column for each status that has jobs, or a row if too wide."""
+    """Counts by queue and status: one column per status with jobs, or rows if too wide."""
     crossed = _queue_rows(queues, paused)
     return crossed if least_width(crossed) <= width else _status_rows(queues, paused)
 
@@ -67,7 +67,7 @@ def worker_table(workers: Page[WorkerState], out: CommandOutput) -> None:
 
 
 def worker_fields(worker: WorkerState, out: CommandOutput) -> dict[str, Any]:
-    """A worker as JSON shows it."""
+    """A worker as JSON."""
     return {"state": worker_state(worker, out.now), **msgspec.structs.asdict(worker)}
 
 

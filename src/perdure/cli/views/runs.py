@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 
 VALUE_LENGTH_MAX = 200
-"""How much of a value is shown where a line has no end."""
+"""Characters of a value when lines are not limited by a terminal."""
 LINES_MAX = 100
-"""How many nodes, or children, are shown to people."""
+"""Maximum nodes or child runs in text output."""
 
 
 def run_fields(record: RunRecord, out: CommandOutput) -> dict[str, Any]:
-    """A run as JSON shows it, with why it is in its status."""
+    """A run as JSON, with the reason for its status."""
     fields = {name: value for name, value in asdict(record).items() if name != "summary"}
     why = {"reason": record.reason, "by": record.by}
     return {**fields, **why, "failed_node": record.failed_node, "failure": record.failure}
 
 
 def detail_fields(run: RunDetail, out: CommandOutput) -> dict[str, Any]:
-    """Without its events, which are many and have a command of their own."""
+    """A run as JSON without its events, which have their own command."""
     fields = {**run_fields(run, out), "input": run.events[0].value}
     del fields["events"]
     return fields
@@ -65,7 +65,7 @@ def run_table(runs: Page[RunRecord], out: CommandOutput) -> None:
 
 
 def run_columns(runs: Sequence[RunRecord], now: datetime, *, is_across: bool) -> list[Column]:
-    """A list of runs; ``is_across`` when they are of several namespaces."""
+    """Columns of runs; ``is_across`` if they span several namespaces."""
     namespaces = [run.namespace if is_across else "" for run in runs]
     parents = [run.parent.run if run.parent else "" for run in runs]
     return [
@@ -84,7 +84,7 @@ def run_columns(runs: Sequence[RunRecord], now: datetime, *, is_across: bool) ->
 
 
 def why(run: RunRecord) -> str:
-    """Why it failed, or was paused or cancelled, in a few words."""
+    """A short reason for its failure, pause or cancellation."""
     said = said_by(run)
     if run.failure is not None:
         place = f"{run.failed_node}: " if run.failed_node else ""
@@ -178,7 +178,7 @@ def _values(run: RunDetail) -> list[tuple[str, str]]:
 
 
 def _place(node: NodeRecord) -> str:
-    """Which item, iteration or port it is at, or ended with."""
+    """The current or last item, iteration or port."""
     if node.items is not None:
         return f"{node.items_completed}/{node.items} items"
     if node.iteration:
@@ -202,7 +202,7 @@ def _print_failure(console: Console, record: RunRecord, failure: Failure) -> Non
 
 
 _INNER = frozenset({"aging_ms", "effects", "has_progress", "poll_ms", "ref", "token"})
-"""What an event says for the engine, not for people."""
+"""Event fields for the engine, which are not shown."""
 _HAS_VALUE = frozenset(
     {
         "run_submitted",
@@ -234,11 +234,11 @@ _EVENT_STYLES = {
 
 
 NARROW = 100
-"""Below this width a line has no room for dates."""
+"""Below this width, dates are omitted."""
 
 
 class EventLines:
-    """Prints events one a line, aligned as far as can be known when they come."""
+    """Prints one line per event, aligned to what has been printed so far."""
 
     def __init__(self, console: Console, known: Sequence[EventRecord] = ()) -> None:
         self._console = console
@@ -262,7 +262,7 @@ class EventLines:
 
 
 def about(event: EventRecord) -> str:
-    """What an event is about, besides its node: ``port=pay by=ann {"ok":true}``."""
+    """The details of an event: ``port=pay by=ann {"ok":true}``."""
     parts = [f"{name}={_detail_text(value)}" for name, value in _details(event) if value]
     if event.failure is not None:
         parts.append(in_words(event.failure))
@@ -290,7 +290,7 @@ def _detail_text(value: Any) -> str:
 
 
 LINEAGE_PARTS_MAX = 20
-"""How many items or iterations of one node are shown to people."""
+"""Maximum items or iterations per node in text output."""
 
 
 def print_lineage(lineage: Lineage, out: CommandOutput) -> None:
@@ -303,7 +303,7 @@ def print_lineage(lineage: Lineage, out: CommandOutput) -> None:
 
 
 def shortened_line(line: str, room: int) -> str:
-    """Cut, with the spaces that it begins with."""
+    """Truncate, keeping leading spaces."""
     indent = len(line) - len(line.lstrip())
     return f"{' ' * indent}{shortened(line, max(20, room - indent))}"
 
@@ -348,7 +348,7 @@ def wait_table(waits: Page[WaitRecord], out: CommandOutput) -> None:
 
 
 def wait_columns(found: Sequence[WaitRecord], now: datetime, *, is_across: bool) -> list[Column]:
-    """A list of waits; ``is_across`` when they are of several namespaces."""
+    """Columns of waits; ``is_across`` if they span several namespaces."""
     namespaces = [each.namespace if is_across else "" for each in found]
     details = ["" if each.detail is None else json_line(each.detail) for each in found]
     shown = [shortened(each, _DETAIL_LENGTH_MAX) for each in details]

@@ -30,7 +30,7 @@ def schedule_table(
 def schedule_columns(
     schedules: Sequence[ScheduleRecord | UnreadableSchedule], now: datetime, *, is_across: bool
 ) -> list[Column]:
-    """A list of schedules; ``is_across`` when they are of several namespaces."""
+    """Columns of schedules; ``is_across`` if they span several namespaces."""
     namespaces = [each.namespace if is_across else "" for each in schedules]
     status, starts, when, next_, last, started = (
         list(column) for column in zip(*(_cells(each, now) for each in schedules), strict=True)
@@ -69,7 +69,7 @@ def print_schedule(record: ScheduleRecord, out: CommandOutput) -> None:
 
 
 def tick_columns(ticks: Sequence[TickRecord]) -> list[Column]:
-    """What became of ticks, newest first."""
+    """The results of ticks, newest first."""
     started = [each.run or each.job or "" for each in ticks]
     reasons = [shortened(each.reason, VALUE_LENGTH_MAX) for each in ticks]
     return [
@@ -135,7 +135,7 @@ def _next_moment(at: datetime | None, now: datetime) -> str:
 
 
 def _next(at: datetime | None, now: datetime) -> str:
-    """A tick that is due waits for a worker."""
+    """The next tick; a due one waits for a worker."""
     if at is None:
         return ""
     return f"in {ahead(at, now)}" if at > now else f"due for {rough(now - at)}"

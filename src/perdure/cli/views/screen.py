@@ -1,4 +1,4 @@
-"""A run drawn in place in a terminal, or a line for each event elsewhere."""
+"""Shows a run: redrawn in place in a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from perdure.operations.records import EventRecord, RunSnapshot
 from perdure.operations.results import run_error
 
 WIDE = 70
-"""From this width on there is room for bars and notes beside the nodes."""
+"""From this width on, bars and notes fit beside the nodes."""
 BAR_WIDTH = 12
 AMOUNT_WIDTH = 7
 WORD_WIDTH = max(map(len, Look))
 REMARK_LINES_MAX = 3
 EVENTS_MIN, EVENTS_MAX = 2, 5
-"""Of the latest events so many are shown, as there is room."""
+"""Maximum number of latest events shown, if there is room."""
 WORKERS_MAX = 12
-"""Above this, only their number is shown."""
+"""Above this, only their count is shown."""
 SMALLEST_HEIGHT = 8
 
 LOOK_STYLES: dict[Look, str] = {
@@ -97,7 +97,7 @@ ASCII = Signs(
 
 
 class LiveView:
-    """What rich draws: a snapshot, with the latest events, as large as the terminal allows."""
+    """The rich renderable: a snapshot and the latest events, fitted to the terminal."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ def screen(
     size: tuple[int, int],
     signs: Signs,
 ) -> list[Text]:
-    """The whole picture, no wider and no higher than ``size``."""
+    """Render everything within ``size``."""
     width, height = size
     head = [_title(snapshot, width), *_workers(snapshot, width, signs), Text()]
     wanted = sum(_height(each, width) for each in lines)
@@ -154,7 +154,7 @@ def _title(snapshot: RunSnapshot, width: int) -> Text:
 
 
 def _workers(snapshot: RunSnapshot, width: int, signs: Signs) -> Iterator[Text]:
-    """Who is there, and how much of this run each has in hand."""
+    """The workers, with the number of jobs of this run that each runs."""
     if snapshot.state.is_ended:
         return
     held = Counter(job.worker for job in snapshot.jobs if job.status in CLAIMED)
@@ -183,7 +183,7 @@ def _workers(snapshot: RunSnapshot, width: int, signs: Signs) -> Iterator[Text]:
 
 
 def _matters(worker: WorkerState, snapshot: RunSnapshot, held: Counter[WorkerId | None]) -> bool:
-    """Whether a worker is at work, or was a moment ago."""
+    """Whether a worker is alive, or was a moment ago."""
     return bool(held[worker.info.id]) or is_live(worker, snapshot.now, leases=4)
 
 
@@ -204,7 +204,7 @@ def _wrapped(parts: Sequence[Text], width: int) -> Iterator[Text]:
 def _node_lines(lines: Sequence[Line], width: int, room: int, signs: Signs) -> list[Text]:
     shown = fit_lines(lines, room, width)
     longest = max((cell_len(_name(each, signs)) for each in lines), default=0)
-    # In a narrow terminal names and states are all there is.
+    # A narrow terminal shows only names and states.
     widest = width // 3 if width >= WIDE else width - WORD_WIDTH - AMOUNT_WIDTH - 2
     name_width = min(longest, max(12, widest))
     drawn = [text for each in shown for text in _drawn(each, name_width, width, signs)]
@@ -216,9 +216,9 @@ def _node_lines(lines: Sequence[Line], width: int, room: int, signs: Signs) -> l
 
 
 def fit_lines(lines: Sequence[Line], room: int, width: int) -> list[Line]:
-    """Those for which there is room: what is at work or failed, then what is nearest to it.
+    """The lines that fit: running and failed nodes, then those nearest to them.
 
-    Items of maps go first. One line is left for telling what is hidden.
+    Items of maps are dropped first. One line is reserved for the number of hidden ones.
     """
     if sum(_height(each, width) for each in lines) <= room:
         return list(lines)
@@ -247,7 +247,7 @@ def _remarked(line: Line, width: int) -> list[str]:
 
 
 def _folded(line: Line, width: int) -> list[str]:
-    """A command in as many pieces as it needs: cut off it would be of no use."""
+    """A command, wrapped: truncated it would be useless."""
     room = max(8, width - len(line.guide) - 4)
     return [line.command[at : at + room] for at in range(0, len(line.command), room)]
 
@@ -324,24 +324,24 @@ _EXITS = {
     RunStatus.SKIPPED: ExitCode.SKIPPED,
 }
 _FOR_OTHERS = (WaitType.APPROVAL, WaitType.SIGNAL, WaitType.EXTERNAL)
-"""Waits that end only from outside."""
+"""Waits that need an external action."""
 
 
 class Screen(Protocol):
-    """Where a run is seen."""
+    """An output for snapshots of a run."""
 
     def show(self, snapshot: RunSnapshot) -> None: ...
 
 
 class NoScreen:
-    """Nobody looks on."""
+    """Shows nothing."""
 
     def show(self, snapshot: RunSnapshot) -> None:
         pass
 
 
 class PlainScreen:
-    """A line for each event, and one for each wait that needs an action."""
+    """Prints one line per event, and one per wait that needs an action."""
 
     def __init__(self, console: Console, options: str = "") -> None:
         self._console = console
@@ -362,7 +362,7 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """The whole run, redrawn in place with every snapshot."""
+    """Redraws the whole run in place with every snapshot."""
 
     def __init__(self, live: Live, options: str = "") -> None:
         self._live = live
@@ -377,17 +377,17 @@ class LiveScreen:
 
 @contextmanager
 def open_screen(console: Console, options: str) -> Iterator[Screen]:
-    """The screen that fits what stdout is."""
+    """The screen for the current stdout."""
     if not console.is_terminal:
         yield PlainScreen(console, options)
         return
-    # Drawn with each snapshot and not by a thread: between two there is nothing new to see.
+    # Drawn with each snapshot, not by a thread: nothing changes in between.
     with Live(console=console, auto_refresh=False) as live:
         yield LiveScreen(live, options)
 
 
 def follow(snapshots: Iterator[RunSnapshot], shown: Screen) -> RunSnapshot:
-    """Show a run until it has ended; its last snapshot."""
+    """Show a run until it ends; return its last snapshot."""
     for snapshot in snapshots:
         shown.show(snapshot)
     return snapshot

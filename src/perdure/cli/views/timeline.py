@@ -1,4 +1,4 @@
-"""A timeline in the terminal: as wide as it is, in colour where it has some."""
+"""Print a timeline, fitted to the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.render.timeline import Timeline
 from perdure.render.timeline_text import ASCII, UNICODE, timeline_lines
 
 WIDTH_ELSEWHERE = 100
-"""Where stdout is no terminal, which would say how wide it is."""
+"""The width if stdout is not a terminal."""
 
 
 def print_timeline(console: Console, timeline: Timeline) -> None:
