@@ -20,7 +20,7 @@ from perdure import Flow, InvalidFlow, load_flow
 from perdure.diagnostics import Fault, Source
 from perdure.errors import node_of
 from perdure.flows.built import BuiltFlow
-from tests.declared.tasks import TASKS, Translate, child
+from tests.yaml.tasks import TASKS, Translate, child
 
 GOLDEN = Path(__file__).with_suffix(".json")
 

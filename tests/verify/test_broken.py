@@ -1,31 +1,43 @@
-"""Stores and logs that break a promise: the checker catches each, and says which it is."""
+"""Stores, rows and logs that break a promise: the verifier catches each, and says which it is."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from perdure.clock import system_clock
 from perdure.diagnostics import declared
 from perdure.model.ids import RunId
 from perdure.store.memory.store import MemoryStore
+from perdure.store.opening import store_at
+from perdure.store.sqlite.rows import micros
 from perdure.verify import finding_text
 from perdure.verify.rules import jobs, schedules_limits
 from perdure.verify.verifier import RUN_RULES
 from proof.evidence import EvidenceSettings, verify_with_evidence
+from proof.evidence.log import Line
 from proof.evidence.rules import EvidenceRules
 from tests.verify.breaks_at_work import AT_WORK, change_schedule
 from tests.verify.breaks_in_logs import IN_LOGS
 from tests.verify.breaks_in_rows import IN_ROWS
 from tests.verify.breaks_of_decisions import DECISIONS
 from tests.verify.broken import NAMESPACE, Broken, Case, rule_of
+from tests.verify.broken_rows import ROWS
 from tests.verify.history import Made, Maker
 
 FIELD = re.compile(r"{(\w+)")
+
+
 """In the template of a message."""
+
 
 CASES = [*IN_LOGS, *AT_WORK, *IN_ROWS, *DECISIONS]
 
@@ -40,55 +52,136 @@ def names(cases: list[Case]) -> Iterator[str]:
     return (f"{invariant}-{act.__name__}" for act, invariant, _ in cases)
 
 
-async def test_the_history_itself_is_sound(made):
-    broken = Broken(made)
+class TestBroken:
+    """Stores and logs that break a promise: the checker catches each, and says which it is."""
 
-    assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
+    async def test_the_history_itself_is_sound(self, made):
+        broken = Broken(made)
+
+        assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
+
+    async def test_two_may_trigger_a_schedule_at_one_moment(self, made):
+        broken = Broken(made)
+        [triggered] = broken.state.schedules.by_place[NAMESPACE, "nightly"].state.history
+        other = replace(triggered, run=RunId("chain"))
+        change_schedule(broken, history=(triggered, other), started=2)
+
+        assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
+
+    @pytest.mark.parametrize("act, invariant, rule", CASES, ids=names(CASES))
+    async def test_catches(self, made, act, invariant, rule):
+        broken = Broken(made)
+        act(broken)
+
+        findings = await verify_with_evidence(broken.store, broken.lines, broken.settings)
+
+        found = {(finding.args["invariant"], rule_of(finding)) for finding in findings}
+        assert (invariant, rule) in found, [finding_text(finding) for finding in findings]
+        assert "rule_failed" not in {rule for _, rule in found}
+        for finding in findings:
+            assert set(FIELD.findall(declared()[finding.code].sentence)) <= finding.args.keys()
+
+    def test_every_invariant_has_something_that_breaks_it(self):
+        assert {invariant for _, invariant, _ in CASES} == {f"I{n}" for n in range(1, 13)}
+
+    def test_every_rule_has_something_that_breaks_it(self):
+        evidence = EvidenceRules((), EvidenceSettings())
+        extra = evidence.extra_rules
+        evidence.close()
+        asked = [
+            *RUN_RULES,
+            *jobs.RULES,
+            *schedules_limits.SCHEDULE_RULES,
+            *schedules_limits.LIMIT_RULES,
+            *extra.runs,
+            *extra.jobs,
+            *extra.store,
+        ]
+        names = [rule.__name__ for rule in asked]
+        caught = {rule for _, _, rule in CASES}
+
+        assert len(set(names)) == len(names)  # so that a finding says which of them it is of
+        # What a log that cannot be read leads to is tested where logs are read.
+        assert set(names) - caught == {"readable", "note_job"}
 
 
-async def test_two_may_trigger_a_schedule_at_one_moment(made):
-    broken = Broken(made)
-    [triggered] = broken.state.schedules.by_place[NAMESPACE, "nightly"].state.history
-    other = replace(triggered, run=RunId("chain"))
-    change_schedule(broken, history=(triggered, other), started=2)
-
-    assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
+MINUTE = timedelta(minutes=1)
 
 
-@pytest.mark.parametrize("act, invariant, rule", CASES, ids=names(CASES))
-async def test_catches(made, act, invariant, rule):
-    broken = Broken(made)
-    act(broken)
-
-    findings = await verify_with_evidence(broken.store, broken.lines, broken.settings)
-
-    found = {(finding.args["invariant"], rule_of(finding)) for finding in findings}
-    assert (invariant, rule) in found, [finding_text(finding) for finding in findings]
-    assert "rule_failed" not in {rule for _, rule in found}
-    for finding in findings:
-        assert set(FIELD.findall(declared()[finding.code].sentence)) <= finding.args.keys()
+AGES = timedelta(days=18_000)
 
 
-def test_every_invariant_has_something_that_breaks_it():
-    assert {invariant for _, invariant, _ in CASES} == {f"I{n}" for n in range(1, 13)}
+SERIAL = "(SELECT serial FROM perdure_runs WHERE id = '{run}')"
 
 
-def test_every_rule_has_something_that_breaks_it():
-    evidence = EvidenceRules((), EvidenceSettings())
-    extra = evidence.extra_rules
-    evidence.close()
-    asked = [
-        *RUN_RULES,
-        *jobs.RULES,
-        *schedules_limits.SCHEDULE_RULES,
-        *schedules_limits.LIMIT_RULES,
-        *extra.runs,
-        *extra.jobs,
-        *extra.store,
-    ]
-    names = [rule.__name__ for rule in asked]
-    caught = {rule for _, _, rule in CASES}
+class Kept:
+    """A database that was made once, to be copied and broken."""
 
-    assert len(set(names)) == len(names)  # so that a finding says which of them it is of
-    # What a log that cannot be read leads to is tested where logs are read.
-    assert set(names) - caught == {"readable", "note_job"}
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: list[Line] = []
+        self.made: Made = asyncio.run(self._make())
+
+    async def _make(self) -> Made:
+        store = store_at(f"sqlite:///{self.path}")
+        await store.open()
+        made = await Maker(store).make()
+        await store.close()
+        return made
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return Kept(tmp_path_factory.mktemp("made") / "work.db")
+
+
+@pytest.fixture
+def broken_by(kept: Kept, tmp_path: Path) -> Callable[[str], str]:
+    """Copies the database, runs a statement in it, and says where it is."""
+
+    def break_it(statement: str) -> str:
+        path = tmp_path / "broken.db"
+        shutil.copy(kept.path, path)
+        names: dict[str, object] = {run: SERIAL.format(run=run) for run in ("chain", "long")}
+        names |= {"ages": micros(system_clock() + AGES), "soon": micros(system_clock() + MINUTE)}
+        connection = sqlite3.connect(path)
+        connection.executescript(statement.format(**names, **kept.made.jobs))
+        assert connection.total_changes > 0
+        connection.close()
+        return f"sqlite:///{path}"
+
+    return break_it
+
+
+class TestChangedRows:
+    """Rows of a database changed behind the store's back: the checker catches that too."""
+
+    async def test_the_rows_themselves_are_sound(self, kept):
+        store = store_at(f"sqlite:///{kept.path}")
+        await store.open()
+
+        findings = await verify_with_evidence(store, kept.made.evidence.lines, kept.made.settings)
+
+        await store.close()
+        assert findings == []
+
+    @pytest.mark.parametrize(
+        "statement, invariant, rule", [each[1:] for each in ROWS], ids=[each[0] for each in ROWS]
+    )
+    async def test_catches(
+        self,
+        kept,
+        broken_by,
+        statement,
+        invariant,
+        rule,
+    ):
+        store = store_at(broken_by(statement))
+        await store.open()
+
+        findings = await verify_with_evidence(store, kept.made.evidence.lines, kept.made.settings)
+
+        await store.close()
+        found = {(finding.args["invariant"], rule_of(finding)) for finding in findings}
+        assert (invariant, rule) in found, [finding_text(finding) for finding in findings]
+        assert "rule_failed" not in {rule for _, rule in found}

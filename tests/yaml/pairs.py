@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from perdure import Flow, Retry
 from perdure.flows.built import BuiltFlow
-from tests.declared.tasks import (
+from tests.yaml.tasks import (
     Translate,
     add,
     ask,
