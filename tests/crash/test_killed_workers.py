@@ -1,146 +1,30 @@
-"""Workers that die or freeze: their jobs are completed by others, once in the record."""
+"""Workers that die or freeze beside others: their jobs are completed once, and no tick is lost."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import time
+from collections import Counter
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from perdure import (
-    JobDead,
-    Status,
-)
+from perdure import AsyncClient, JobCancelled, JobDead, ScheduleRecord, Status
 from tests.crash.crash_tasks import (
+    count,
     die,
     hang_in_process,
     hang_once,
+    report,
     wait_for_file,
     wait_for_file_in_thread,
 )
 
 BRISK = {"lease": "1s", "poll": "200ms"}
-
-
-async def test_leases_of_a_killed_worker_are_taken_over_and_the_job_completed_once(
-    client, shared_url, launch
-):
-    first = await launch(shared_url, **BRISK)
-    job = await client.enqueue(hang_once.options(max_attempts=1))
-    await first.told("AttemptStarted", job.id)
-    second = await launch(shared_url, **BRISK)
-    await first.kill()
-
-    assert await job.result(20) == "attempt 2"
-    await second.told("AttemptCompleted", job.id)
-    record = await job.record()
-    assert (record.crashes, record.failures, record.attempt) == (1, 0, 2)
-    [death] = await job.attempts()
-    assert death.failure.type == "perdure.errors.WorkerCrashed"
-
-
-@pytest.mark.parametrize("wait", [wait_for_file, wait_for_file_in_thread], ids=["async", "sync"])
-async def test_fencing_a_frozen_worker_that_comes_back_changes_nothing(
-    client, shared_url, launch, tmp_path, wait
-):
-    go = tmp_path / "go"
-    frozen = await launch(shared_url, **BRISK)
-    job = await client.enqueue(wait, str(go))
-    await frozen.told("AttemptStarted", job.id)
-    other = await launch(shared_url, **BRISK)
-    frozen.send(signal.SIGSTOP)
-    assert await job.result(20) == "attempt 2"
-    await other.told("AttemptCompleted", job.id)
-    finished = await job.record()
-    go.touch()
-    frozen.send(signal.SIGCONT)
-    await frozen.told("AttemptLost", job.id)
-    frozen.send(signal.SIGTERM)
-
-    assert await frozen.ended() == 0
-    assert await job.record() == finished
-    assert finished.result == "attempt 2"
-    assert finished.crashes == 1
-    assert frozen.count("AttemptCompleted") == 0
-
-
-async def test_leases_a_job_that_kills_its_workers_is_dead_lettered(client, shared_url, launch):
-    job = await client.enqueue(die)
-    for _ in range(2):
-        victim = await launch(shared_url, **BRISK, max_crashes=2)
-        await victim.ended()
-    await launch(shared_url, **BRISK, max_crashes=2)
-
-    with pytest.raises(JobDead, match="WorkerCrashed"):
-        await job.result(20)
-    assert (await job.record()).crashes == 2
-
-
-async def test_time_the_processes_of_a_killed_worker_end_with_it(client, shared_url, launch):
-    worker = await launch(shared_url)
-    job = await client.enqueue(hang_in_process)
-    await worker.told("AttemptProgressed", job.id)
-    child = int((await job.progress()).message)
-    await worker.kill()
-
-    async with asyncio.timeout(10):
-        while is_alive(child):  # noqa: ASYNC110 (no event tells the end of another's child)
-            await asyncio.sleep(0.02)
-
-
-async def test_stop_that_reaches_child_processes_too_fails_no_job(client, shared_url, launch):
-    """As a service manager does that signals every process of a service."""
-    worker = await launch(shared_url)
-    job = await client.enqueue(hang_in_process)
-    await worker.told("AttemptProgressed", job.id)
-    child = int((await job.progress()).message)
-    os.kill(child, signal.SIGTERM)
-    worker.send(signal.SIGTERM)
-
-    assert await worker.ended() == 0
-    record = await job.record()
-    assert (record.status, record.attempt, record.failures) == (Status.WAITING, 0, 0)
-
-
-async def test_stop_on_sigterm_lets_work_finish(client, shared_url, launch, tmp_path):
-    go = tmp_path / "go"
-    worker = await launch(shared_url, concurrency=1)
-    job = await client.enqueue(wait_for_file, str(go))
-    await worker.told("AttemptStarted", job.id)
-    queued = await client.enqueue(wait_for_file, str(go))
-    worker.send(signal.SIGTERM)
-    await worker.told("WorkerStopping")
-    go.touch()
-
-    assert await worker.ended() == 0
-    assert await job.result(10) == "attempt 1"
-    assert await queued.status() is Status.WAITING
-    assert worker.errors == ""
-
-
-async def test_stop_on_a_second_signal_gives_work_back_at_once(
-    client, shared_url, launch, tmp_path
-):
-    worker = await launch(shared_url)
-    job = await client.enqueue(wait_for_file, str(tmp_path / "never"))
-    await worker.told("AttemptStarted", job.id)
-    worker.send(signal.SIGTERM)
-    worker.send(signal.SIGINT)  # another kind, because two pending ones of one kind would be one
-
-    assert await worker.ended() == 0
-    record = await job.record()
-    assert (record.status, record.attempt) == (Status.WAITING, 0)
-    assert worker.told_so_far[-2:] == [("AttemptRequeued", job.id), ("WorkerStopped", None)]
-
-
-async def test_stop_on_sigint_is_at_once_when_idle(shared_url, launch):
-    worker = await launch(shared_url)
-    worker.send(signal.SIGINT)
-
-    async with asyncio.timeout(5):
-        assert await worker.ended() == 0
 
 
 def is_alive(pid: int) -> bool:
@@ -150,3 +34,257 @@ def is_alive(pid: int) -> bool:
         return False
     # An orphan that nobody has reaped yet is as dead as it will be.
     return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+class TestKilledWorkers:
+    """Workers that die or freeze: their jobs are completed by others, once in the record."""
+
+    async def test_leases_of_a_killed_worker_are_taken_over_and_the_job_completed_once(
+        self, client, shared_url, launch
+    ):
+        first = await launch(shared_url, **BRISK)
+        job = await client.enqueue(hang_once.options(max_attempts=1))
+        await first.told("AttemptStarted", job.id)
+        second = await launch(shared_url, **BRISK)
+        await first.kill()
+
+        assert await job.result(20) == "attempt 2"
+        await second.told("AttemptCompleted", job.id)
+        record = await job.record()
+        assert (record.crashes, record.failures, record.attempt) == (1, 0, 2)
+        [death] = await job.attempts()
+        assert death.failure.type == "perdure.errors.WorkerCrashed"
+
+    @pytest.mark.parametrize(
+        "wait", [wait_for_file, wait_for_file_in_thread], ids=["async", "sync"]
+    )
+    async def test_fencing_a_frozen_worker_that_comes_back_changes_nothing(
+        self, client, shared_url, launch, tmp_path, wait
+    ):
+        go = tmp_path / "go"
+        frozen = await launch(shared_url, **BRISK)
+        job = await client.enqueue(wait, str(go))
+        await frozen.told("AttemptStarted", job.id)
+        other = await launch(shared_url, **BRISK)
+        frozen.send(signal.SIGSTOP)
+        assert await job.result(20) == "attempt 2"
+        await other.told("AttemptCompleted", job.id)
+        finished = await job.record()
+        go.touch()
+        frozen.send(signal.SIGCONT)
+        await frozen.told("AttemptLost", job.id)
+        frozen.send(signal.SIGTERM)
+
+        assert await frozen.ended() == 0
+        assert await job.record() == finished
+        assert finished.result == "attempt 2"
+        assert finished.crashes == 1
+        assert frozen.count("AttemptCompleted") == 0
+
+    async def test_leases_a_job_that_kills_its_workers_is_dead_lettered(
+        self, client, shared_url, launch
+    ):
+        job = await client.enqueue(die)
+        for _ in range(2):
+            victim = await launch(shared_url, **BRISK, max_crashes=2)
+            await victim.ended()
+        await launch(shared_url, **BRISK, max_crashes=2)
+
+        with pytest.raises(JobDead, match="WorkerCrashed"):
+            await job.result(20)
+        assert (await job.record()).crashes == 2
+
+    async def test_time_the_processes_of_a_killed_worker_end_with_it(
+        self, client, shared_url, launch
+    ):
+        worker = await launch(shared_url)
+        job = await client.enqueue(hang_in_process)
+        await worker.told("AttemptProgressed", job.id)
+        child = int((await job.progress()).message)
+        await worker.kill()
+
+        async with asyncio.timeout(10):
+            while is_alive(child):  # noqa: ASYNC110 (no event tells the end of another's child)
+                await asyncio.sleep(0.02)
+
+    async def test_stop_that_reaches_child_processes_too_fails_no_job(
+        self, client, shared_url, launch
+    ):
+        """As a service manager does that signals every process of a service."""
+        worker = await launch(shared_url)
+        job = await client.enqueue(hang_in_process)
+        await worker.told("AttemptProgressed", job.id)
+        child = int((await job.progress()).message)
+        os.kill(child, signal.SIGTERM)
+        worker.send(signal.SIGTERM)
+
+        assert await worker.ended() == 0
+        record = await job.record()
+        assert (record.status, record.attempt, record.failures) == (Status.WAITING, 0, 0)
+
+    async def test_stop_on_sigterm_lets_work_finish(self, client, shared_url, launch, tmp_path):
+        go = tmp_path / "go"
+        worker = await launch(shared_url, concurrency=1)
+        job = await client.enqueue(wait_for_file, str(go))
+        await worker.told("AttemptStarted", job.id)
+        queued = await client.enqueue(wait_for_file, str(go))
+        worker.send(signal.SIGTERM)
+        await worker.told("WorkerStopping")
+        go.touch()
+
+        assert await worker.ended() == 0
+        assert await job.result(10) == "attempt 1"
+        assert await queued.status() is Status.WAITING
+        assert worker.errors == ""
+
+    async def test_stop_on_a_second_signal_gives_work_back_at_once(
+        self, client, shared_url, launch, tmp_path
+    ):
+        worker = await launch(shared_url)
+        job = await client.enqueue(wait_for_file, str(tmp_path / "never"))
+        await worker.told("AttemptStarted", job.id)
+        worker.send(signal.SIGTERM)
+        worker.send(
+            signal.SIGINT
+        )  # another kind, because two pending ones of one kind would be one
+
+        assert await worker.ended() == 0
+        record = await job.record()
+        assert (record.status, record.attempt) == (Status.WAITING, 0)
+        assert worker.told_so_far[-2:] == [("AttemptRequeued", job.id), ("WorkerStopped", None)]
+
+    async def test_stop_on_sigint_is_at_once_when_idle(self, shared_url, launch):
+        worker = await launch(shared_url)
+        worker.send(signal.SIGINT)
+
+        async with asyncio.timeout(5):
+            assert await worker.ended() == 0
+
+
+WAIT_SECONDS = 40.0
+
+
+SECOND = timedelta(seconds=1)
+
+
+async def ticked(client: AsyncClient, count: int) -> ScheduleRecord:
+    """Look until so many ticks have started something."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while (record := await client.schedules.get("often")).started < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    return record
+
+
+class TestSchedules:
+    """Schedules whose workers are killed: each tick starts one job, and none is forgotten."""
+
+    async def test_each_tick_starts_one_job_whoever_is_killed(self, client, shared_url, launch):
+        first, _ = [await launch(shared_url, **BRISK) for _ in range(2)]
+        # Cancelling, each tick starts something, whatever became of the last one.
+        await client.schedules.save(
+            "often", hang_once, every="1s", overlap="cancel", catch_up="all"
+        )
+        await ticked(client, 1)
+        await first.kill()
+
+        await ticked(client, 4)
+        record = await client.schedules.pause("often")
+
+        ticks = [each.at for each in record.history]
+        assert {after - before for before, after in pairwise(ticks)} == {SECOND}
+        assert (record.missed, record.skipped, record.failed) == (0, 0, 0)
+        jobs = {job.id for job in await client.jobs.list(task=hang_once)}
+        assert {each.job for each in record.history} <= jobs
+        assert record.started == len(jobs)
+
+
+JOBS = 600
+
+
+class TestSharedStores:
+    """Several processes on one store: each job is run by one of them."""
+
+    async def test_claim_two_processes_drain_one_queue_without_running_a_job_twice(
+        self, client, shared_url, launch, tmp_path
+    ):
+        log = tmp_path / "log"
+        workers = [await launch(shared_url, concurrency=8) for _ in range(2)]
+        batches = await asyncio.gather(
+            *(
+                client.enqueue_many(count, [(number, str(log)) for number in numbers])
+                for numbers in (range(start, start + 50) for start in range(0, JOBS, 50))
+            )
+        )
+        jobs = [job for batch in batches for job in batch]
+        results = await client.jobs.results(jobs, timeout=30)
+
+        assert results == list(range(JOBS))
+        ran = [line.split() for line in log.read_text().splitlines()]
+        assert Counter(number for number, _ in ran) == Counter(map(str, range(JOBS)))
+        assert {int(pid) for _, pid in ran} == {worker.pid for worker in workers}
+        assert await client.jobs.count(status="completed") == JOBS
+        assert [worker.errors for worker in workers] == ["", ""]
+
+    async def test_claim_of_two_processes_survives_that_one_is_killed_under_load(
+        self, client, shared_url, launch, tmp_path
+    ):
+        log = tmp_path / "log"
+        settings = {"concurrency": 8, "lease": "1s", "poll": "200ms"}
+        jobs = await client.enqueue_many(count, [(number, str(log)) for number in range(JOBS)])
+        victim = await launch(shared_url, **settings)
+        await victim.told("AttemptCompleted")
+        await victim.kill()
+        await launch(shared_url, **settings)
+        results = await client.jobs.results(jobs, timeout=30)
+
+        assert results == list(range(JOBS))
+        assert await client.jobs.count(status="completed") == JOBS == await client.jobs.count()
+        assert {job.failures for job in await client.jobs.list(limit=1000)} == {0}
+
+
+class TestAcrossProcesses:
+    """What a client sees of a worker in another process, and how soon."""
+
+    async def test_abort_fires_within_a_second_in_another_process(self, client, shared_url, launch):
+        worker = await launch(shared_url, abort_grace="50ms", lease="1h", poll="1m")
+        took = []
+        for _ in range(3):
+            job = await client.enqueue(hang_once)
+            await worker.told("AttemptStarted", job.id)
+            began = time.monotonic()
+            await job.cancel()
+            await worker.told("AttemptAborting", job.id)
+            took.append(time.monotonic() - began)
+            with pytest.raises(JobCancelled):
+                await job.result(10)
+
+        assert sorted(took)[1] < 1
+
+    async def test_progress_is_seen_live_from_another_process(
+        self, client, shared_url, launch, tmp_path
+    ):
+        go = tmp_path / "go"
+        await launch(shared_url)
+        job = await client.enqueue(report, str(go))
+        seen = []
+        async with asyncio.timeout(20):
+            async for update in job.watch():
+                seen.append((update.status, update.progress.percent, update.progress.message))
+                if update.progress.message == "half way":
+                    go.touch()
+
+        assert (Status.ACTIVE, 50, "half way") in seen
+        assert seen[-1] == (Status.COMPLETED, 100, "nearly done")
+
+    async def test_waiting_jobs_start_at_once_on_an_idle_worker_of_another_process(
+        self, client, shared_url, launch, tmp_path
+    ):
+        log = str(tmp_path / "log")
+        await launch(shared_url, poll="1m")
+        took = []
+        for number in range(5):
+            began = time.monotonic()
+            await (await client.enqueue(count, number, log)).result(10)
+            took.append(time.monotonic() - began)
+
+        assert sorted(took)[2] < 0.5
