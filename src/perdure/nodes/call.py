@@ -1,4 +1,4 @@
-"""The task that executes a node type on a worker: which of its methods is called, and with what."""
+"""The task that executes a node type on a worker: picks its method and prepares its arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perdure.tasks.result import Pause
 from perdure.tasks.task import Task, refuse_other_context
 
 POLL_PART = "poll"
-"""The part of a node's key under which its outside party is asked."""
+"""The part of a node's key for jobs that poll its external work."""
 
 RETURNED_COROUTINE = declare(
     "node_type.returned_coroutine",
@@ -43,7 +43,7 @@ def node_type_task(node_type: NodeType, name: str) -> Task[..., Any]:
         refuse_other_context(method, f"{method.__name__}() of node type {node_type.name!r}")
 
     def call_of(config: Any, ctx: BaseContext) -> partial[Any]:
-        """The method whose turn it is, with its arguments but for the context."""
+        """The method to call and its arguments, without the context."""
         pause = ctx.last_pause
         if ctx.part == POLL_PART:
             if pause is None:

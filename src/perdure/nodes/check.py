@@ -1,4 +1,4 @@
-"""``check``: whether a value is as it must be, by JSON Schema or by a condition."""
+"""The ``check`` node type: validate a value with a JSON Schema or a condition."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SCHEMA_OR_CONDITION = declare("check.schema_or_condition", "needs either 'schema
 
 
 class Check(NodeType):
-    """Goes on from the port ``pass`` or ``fail``, and tells what is wrong with the value."""
+    """Continues on port ``pass`` or ``fail``; the output lists what is wrong with the value."""
 
     name = "check"
     ports = (PASS, FAIL)
 
     class Config(NodeConfig):
         value: Any = msgspec.UNSET
-        """What is looked at; all inputs of the node, unless given."""
+        """The value to check; all inputs of the node by default."""
         schema: dict[str, Any] | bool | None = None
         condition: dict[str, Any] | list[Any] | None = None
         """Its properties are paths into the value."""

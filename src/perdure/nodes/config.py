@@ -1,4 +1,4 @@
-"""Check the config of a node against its type's ``Config``, before templates and after."""
+"""Validate a node's config against its type's ``Config``, before and after rendering templates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Span = str | int | float
 """A duration in a config, as ``as_duration`` reads it."""
 
 DEPTH_MAX = 100
-"""How deep lists and objects of a config are looked into."""
+"""How deep lists and objects of a config are searched for templates."""
 
 _TEMPLATE = "{{"
 _PLACE = re.compile(r" - at .*?\$(?P<path>[^`]*)`$", re.DOTALL)
@@ -52,14 +52,14 @@ TEMPLATE_IN_PORT = declare(
 
 
 def as_config(node_type: NodeType, config: Any) -> Any:
-    """A rendered config as the ``Config`` of its type. What does not fit is ``Permanent``."""
+    """Convert a rendered config to the ``Config`` of its type; raises ``Permanent``."""
     given = {} if config is None else config
     try:
         return as_type(given, node_type.Config)
     except ValueError as error:
         refusal = error
     try:
-        # A template inside a text leaves a text, also where a number is meant.
+        # A template inside a string renders to a string, also where a number is expected.
         return msgspec.convert(given, node_type.Config, strict=False, str_keys=True)
     except ValueError:
         where, reason = _place_and_reason(refusal)
@@ -69,7 +69,7 @@ def as_config(node_type: NodeType, config: Any) -> Any:
 
 
 def config_faults(node_type: NodeType, config: Any) -> list[Fault]:
-    """Everything that is wrong with a config in which templates are not filled in yet.
+    """All faults of a config whose templates are not rendered yet.
 
     What a template stands for is not known, so a value that has one in it is left alone.
     """
@@ -90,7 +90,7 @@ def config_faults(node_type: NodeType, config: Any) -> list[Fault]:
 
 
 def has_template(value: Any, depth: int = 0) -> bool:
-    """Whether there is a template anywhere in the value; what is too deep to tell counts as one."""
+    """Whether the value contains a template; a value nested too deep counts as one."""
     if isinstance(value, str):
         return _TEMPLATE in value
     if depth > DEPTH_MAX:
@@ -101,14 +101,14 @@ def has_template(value: Any, depth: int = 0) -> bool:
 
 
 def seconds_of(given: Span, name: str, most: timedelta = DURATION_MAX) -> float:
-    """A time to wait, in seconds: more than nothing, and ``most`` at most."""
+    """A positive duration in seconds, at most ``most``."""
     return check.span(given, name, is_positive=True, most=most).total_seconds()
 
 
 def duration_faults(
     config: Mapping[str, Any], field: str, most: timedelta = DURATION_MAX
 ) -> list[Fault]:
-    """Whether the field is there, has no template, and is no time to wait."""
+    """Faults of a duration field, if it is set and contains no template."""
     given = config.get(field)
     if given is None or has_template(given):
         return []
@@ -120,7 +120,7 @@ def duration_faults(
 
 
 def port_faults(port: Any, *place: str | int) -> list[Fault]:
-    """Whether what a config names as a port, at this place, can be one."""
+    """Faults of a port named at this place of a config."""
     if has_template(port):
         return [TEMPLATE_IN_PORT.fault(place)]
     try:
@@ -131,8 +131,11 @@ def port_faults(port: Any, *place: str | int) -> list[Fault]:
 
 
 def _own_faults(node_type: NodeType, config: Any, wrong: set[Path]) -> list[Fault]:
-    """What the type itself finds. Of a config whose types are wrong it is shown the rest, and of
-    what it says, only that counts which is about a single setting."""
+    """The faults found by the node type itself.
+
+    Fields of the wrong type are left out of the config it gets. Then only faults of a single
+    setting count, because others may be caused by the omission.
+    """
     if not wrong:
         return [_own_fault(each) for each in node_type.faults_of(config)]
     if not isinstance(config, Mapping):
@@ -140,15 +143,15 @@ def _own_faults(node_type: NodeType, config: Any, wrong: set[Path]) -> list[Faul
     rest = {name: value for name, value in config.items() if (name,) not in wrong}
     try:
         own = [_own_fault(each) for each in node_type.faults_of(rest)]
-    except Exception:  # it may rely on what is missing or was left out
+    except Exception:  # it may rely on a field that was left out
         return []
     return [each for each in own if each.where]
 
 
-def _own_fault(told: str | tuple[Path, str] | Fault) -> Fault:
-    if isinstance(told, Fault):
-        return told
-    where, message = ((), told) if isinstance(told, str) else told
+def _own_fault(reported: str | tuple[Path, str] | Fault) -> Fault:
+    if isinstance(reported, Fault):
+        return reported
+    where, message = ((), reported) if isinstance(reported, str) else reported
     return INVALID_SETTING.fault(where, message=message)
 
 
@@ -198,7 +201,7 @@ def _struct_faults(wanted: type[msgspec.Struct], value: Any, where: Path) -> Ite
 
 
 def _place_and_reason(error: ValueError) -> tuple[Path, str]:
-    """The place and the reason that msgspec gives in one text."""
+    """The path and the reason in an error message of msgspec."""
     text = str(error)
     found = _PLACE.search(text)
     reason = (text[: found.start()] if found else text).replace("`", "")

@@ -1,4 +1,4 @@
-"""``external``: somebody else does the work, and reports when it is done."""
+"""The ``external`` node type: wait for work done elsewhere, until it is reported."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from perdure.tasks.result import Pause, paused
 
 
 class External(NodeType):
-    """Waits, holding nothing, until ``client.runs.report`` brings the result, its output."""
+    """Waits for ``client.runs.report`` without occupying a worker; its result is the output."""
 
     name = "external"
     takes_ports = True  # a report may choose one
 
     class Config(NodeConfig, rename={"for_": "for"}):
         for_: Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
-        """Who is to do it: the name of the pause."""
+        """Who does the work; this is the name of the pause."""
         data: Any = None
-        """What they need to know."""
+        """Data for the external worker."""
         deadline: Span | None = None
-        """How long to wait at most; then the node goes on as its ``on_timeout`` says."""
+        """The maximum wait; then the node's ``on_timeout`` applies."""
 
     def execute(self, config: Config, ctx: Context) -> Pause:
         checkpoint = {"for": config.for_, "data": config.data}

@@ -1,4 +1,8 @@
-"""``http``: one request to a service; its status decides the port."""
+"""The ``http`` node type: one request to a service; the status may choose the port.
+
+``destination`` validates URLs, ``_answer`` performs the exchange, ``result_of`` converts the response;
+``nodes.network`` restricts the addresses.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +37,12 @@ if TYPE_CHECKING:
 
 
 ALLOW_VARIABLE = "PERDURE_HTTP_ALLOW"
-"""What a worker may reach besides public addresses, separated by commas; read at each use."""
+"""Non-public addresses that a worker may reach, separated by commas; read at each use."""
 BODY_DEFAULT_BYTES = 1024 * 1024
 BODY_MAX_BYTES = 64 * 1024 * 1024
 TIMEOUT_MAX = timedelta(days=1)
 HEADERS_MAX = 100
-"""Of a request, and of an answer."""
+"""The limit for a request, and for a response."""
 
 _STATUS = re.compile(r"[1-5](?:[0-9][0-9]|xx)")
 _HAVE_BODIES = ("POST", "PUT", "PATCH")
@@ -56,10 +60,10 @@ Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 class Http(NodeType):
-    """Sends one request; the answer is the output, and its status may choose the port.
+    """Sends one request; the response is the output, and its status may choose the port.
 
-    Only public addresses are reached, unless others are allowed here or by the worker's
-    environment. Redirects are not followed: they are answers like any other.
+    Only public addresses are reachable, unless others are allowed here or in the worker's
+    environment. Redirects are not followed: they are responses like any other.
     """
 
     name = "http"
@@ -69,15 +73,15 @@ class Http(NodeType):
         method: Method = "GET"
         headers: dict[str, str | int | float | bool | None] = field(default_factory=dict)
         query: dict[str, Any] = field(default_factory=dict)
-        """Added to the URL: texts, numbers, or lists of them; null is left out."""
+        """Added to the URL: strings, numbers, or lists of them; null is left out."""
         body: Any = None
-        """A text is sent as it is, all else as JSON; null: nothing."""
+        """Strings are sent unchanged, other values as JSON; null sends no body."""
         timeout: Span = "30s"
-        """For all of it: finding the address, connecting, sending, and the whole answer."""
+        """For the whole exchange: name resolution, connection, request and response."""
         status: dict[str, str] = field(default_factory=dict)
-        """A status, or a class of them such as ``4xx``, and the port to go on from."""
+        """The port to continue on, by status or class of statuses such as ``4xx``."""
         max_bytes: Annotated[int, Meta(ge=1, le=BODY_MAX_BYTES)] = BODY_DEFAULT_BYTES
-        """A longer answer fails the node."""
+        """A longer response fails the node."""
 
     def __init__(self, allow: Iterable[str] = (), *, allow_private: bool = False) -> None:
         entries = [allow] if isinstance(allow, str) else list(allow)
@@ -86,7 +90,7 @@ class Http(NodeType):
             self._allowed()  # a mistake is reported here, not on a worker
 
     def execute(self, config: Config, ctx: Context) -> Complete:
-        # Loaded with the first request: most flows have no such node.
+        # Imported with the first request: most flows have no such node.
         from perdure.nodes.network import CheckedConnection
 
         to = destination(config.url, config.query)
@@ -116,7 +120,7 @@ class Http(NodeType):
             tls = self._tls if to.scheme == "https" else None
             answer = _answer(request, connection, tls, config.max_bytes)
         except (OSError, PerdureError):
-            ctx.check()  # after an abort, whatever went wrong follows from it
+            ctx.check()  # after an abort, the error is only its consequence
             raise
         finally:
             connection.close()
@@ -176,22 +180,22 @@ class HttpResponse(Value):
     body: bytes
 
     def header(self, name: str) -> str:
-        """The first of that name, in lower case; empty if there is none."""
+        """The first header with this lowercase name; empty if there is none."""
         return next((value for key, value in self.headers if key.lower() == name), "")
 
 
 def _answer(
     request: _Request, network: CheckedConnection, tls: ssl.SSLContext | None, body_max: int
 ) -> HttpResponse:
-    """Send the request, and read the whole answer. ``ConnectionError`` if it is not a whole one."""
+    """Send the request and read the response; ``ConnectionError`` if it is incomplete."""
     import httpcore
 
     to = request.to
     url = httpcore.URL(
         scheme=to.scheme.encode(), host=to.host.encode(), port=to.port, target=to.target.encode()
     )
-    # A connection of its own, not a pool: no proxies, no redirects, and nothing of one request is
-    # left for the next.
+    # A separate connection, not a pool: no proxies, no redirects, and no state is left for the
+    # next request.
     connection = httpcore.HTTPConnection(url.origin, ssl_context=tls, network_backend=network)
     headers = [(name.encode(), value.encode("latin-1")) for name, value in request.headers]
     too_large = Permanent(RESPONSE_TOO_LARGE.fault(url=to.shown, most=body_max))
@@ -223,7 +227,7 @@ URL_MAX = 16_384
 HOST_MAX = 253
 
 _PORTS = {"http": 80, "https": 443}
-# Control characters, spaces and backslashes: readers of URLs drop them, or read them as "/".
+# Control characters, spaces and backslashes: some URL parsers drop them or read them as "/".
 _MISLEADING = re.compile(r"[\x00-\x20\x7f\\]")
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|[0-9a-f:.]+", re.IGNORECASE)
 _UNQUOTED = "%/:=&?~+!$,;'@()*[]"
@@ -246,7 +250,7 @@ QUERY_TYPE = declare("http.query_type", "query {parameter!r} is {found}; use tex
 
 
 class Destination(Value):
-    """Host and port to connect to, and what to ask there."""
+    """Host and port to connect to, and the request target."""
 
     scheme: str
     host: str
@@ -261,12 +265,12 @@ class Destination(Value):
 
     @property
     def shown(self) -> str:
-        """As messages tell it: the rest of a URL may have keys in it."""
+        """The URL for messages: the rest may contain keys."""
         return f"{self.scheme}://{self.host_header}"
 
 
 def destination(url: str, query: Mapping[str, Any] | None = None) -> Destination:
-    """Read a URL; ``InvalidInput`` says what is wrong with it, not what it is."""
+    """Parse a URL; ``InvalidInput`` does not quote it, because it may contain keys."""
 
     def refused(code: Code, **args: Any) -> InvalidInput:
         return InvalidInput(code.fault(("url",), name="url", **args))
@@ -327,8 +331,8 @@ VALUE_MAX = 16_384
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
-# They say how the message itself is cut and passed on, which is not the flow's to say: a second
-# length would let two readers see two different requests.
+# Headers that frame or route the message, which a flow must not set: a second length would let
+# two parsers see two different requests (request smuggling).
 _OURS = frozenset(
     {
         "host",
@@ -365,7 +369,7 @@ TOO_MANY_HEADERS = declare("http.too_many_headers", "there are more than {most} 
 
 
 def header_fault(name: str, value: HeaderValue) -> Fault | None:
-    """Why this header cannot be sent, if it cannot. Values are not told: keys are in them."""
+    """Why this header cannot be sent, if so. Does not quote the value: it may be a key."""
     where = ("headers", name)
     if not _NAME.fullmatch(name):
         return HEADER_NAME.fault(where, header=cut(name))
@@ -396,7 +400,7 @@ def request_headers(
     content_type: str,
     idempotency_key: str,
 ) -> tuple[tuple[str, str], ...]:
-    """All headers but the length, which goes with the body. A header that is null is left out."""
+    """All headers except the length, which depends on the body. Null headers are left out."""
     if len(given) > HEADERS_MAX:
         raise InvalidInput(TOO_MANY_HEADERS.fault(("headers",), most=HEADERS_MAX))
     for name, value in given.items():
@@ -414,16 +418,16 @@ def request_headers(
 
 
 RETRY_AFTER_MAX = timedelta(hours=1)
-"""However long a service asks to be left alone, it is asked again after this time."""
+"""Upper bound for a service's ``Retry-After``."""
 
 _TRANSIENT = frozenset({408, 425, 429})
 _BUSY = frozenset({429, 503})
 _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.IGNORECASE)
 _CHARSET = re.compile(r"charset\s*=\s*\"?([\w-]+)", re.IGNORECASE)
-# Only these: decoders of others can be made to work very long, or to make up characters.
+# Only these: decoders of other charsets can be slow on hostile input, or invent characters.
 _ENCODINGS = frozenset({"utf-8", "us-ascii", "iso-8859-1", "windows-1252"})
 _TOLD_MAX = 200
-"""How many characters of an answer an error tells."""
+"""Characters of a response in an error message."""
 
 
 REQUEST_FAILED = declare(
@@ -432,11 +436,11 @@ REQUEST_FAILED = declare(
 
 
 class HttpFailed(PerdureError):
-    """The service could not do it this time: the node's retries decide what follows."""
+    """The request failed. The node's retries apply."""
 
 
 def result_of(answer: HttpResponse, ports: Mapping[str, str], what: str) -> Complete:
-    """The node's result. ``what`` is the request, as an error tells it."""
+    """The node's result. ``what`` describes the request in errors."""
     body, encoding = _body(answer)
     port = ports.get(str(answer.status), ports.get(f"{answer.status // 100}xx"))
     if port is None and answer.status >= 400:
@@ -454,7 +458,7 @@ def result_of(answer: HttpResponse, ports: Mapping[str, str], what: str) -> Comp
     headers: dict[str, str] = {}
     for name, value in answer.headers:
         key = name.lower()
-        # Several of one name are joined; cookies have commas of their own.
+        # Headers of one name are joined with commas; cookies may contain commas themselves.
         joint = "\n" if key == "set-cookie" else ", "
         headers[key] = f"{headers[key]}{joint}{value}" if key in headers else value
     output = {"status": answer.status, "headers": headers, "body": body, "encoding": encoding}
@@ -462,13 +466,13 @@ def result_of(answer: HttpResponse, ports: Mapping[str, str], what: str) -> Comp
 
 
 def _body(answer: HttpResponse) -> tuple[Any, str]:
-    """The body as JSON, text or base64, and which of these it is."""
+    """The body as JSON, text or base64, and the name of that encoding."""
     content_type = answer.header("content-type")
     if _JSON.match(content_type):
         try:
             return from_json(answer.body), "json"
         except (ValueError, RecursionError):
-            pass  # said to be JSON, but it is not
+            pass  # not JSON despite its content type
     found = _CHARSET.search(content_type)
     charset = found[1].lower() if found else "utf-8"
     try:
@@ -481,7 +485,7 @@ def _body(answer: HttpResponse) -> tuple[Any, str]:
 
 
 def _retry_after(answer: HttpResponse) -> timedelta | None:
-    """How long the service asks to be left alone; by its own clock, where it names a time."""
+    """The delay in ``Retry-After``; a date is relative to the service's own clock."""
     given = answer.header("retry-after").strip()
     if given.isascii() and given.isdecimal() and len(given) < 10:
         return timedelta(seconds=int(given))

@@ -1,4 +1,4 @@
-"""``match``: which way to go, by conditions on the inputs."""
+"""The ``match`` node type: choose a port by conditions on the inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ YES, NO = "true", "false"
 
 
 class Match(NodeType):
-    """Goes on from the port ``true`` or ``false``, by conditions on properties of the inputs."""
+    """Continues on port ``true`` or ``false``, by conditions on properties of the inputs."""
 
     name = "match"
     ports = (YES, NO)
@@ -32,7 +32,7 @@ class Match(NodeType):
         conditions: dict[str, Any] | list[Any]
         """One condition, or a list of them."""
         mode: Literal["all", "any"] = "all"
-        """Of a list: whether all must hold, or one is enough."""
+        """For a list: whether all conditions must be true, or any."""
 
     def execute(self, config: Config, ctx: Context) -> Complete:
         is_met = holds(_condition(config.conditions, config.mode), ctx.inputs)

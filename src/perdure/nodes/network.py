@@ -1,8 +1,8 @@
-"""Which addresses a node may reach, and one connection to a checked one.
+"""Protection against server-side request forgery: reachable addresses and checked connections.
 
-A flow may hold addresses that came from anywhere. One that leads to the worker's own machine or
-network must not be reached by accident, however it is written: a name is resolved once, every
-address is checked, and the connection goes to a checked one.
+URLs in a flow may come from untrusted sources and must not reach the worker's own machine or
+network, however they are written. A name is resolved once, every address is checked, and the
+connection goes to a checked address.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ EVERYTHING = "*"
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# The special-purpose registries of IANA. Listed here, because what Python takes for public
-# differs from version to version.
+# The special-purpose registries of IANA. Listed here, because Python's idea of a public address
+# differs between versions.
 _NOT_PUBLIC_4 = [
     ipaddress.IPv4Network(network)
     for network in (
@@ -76,7 +76,7 @@ NOT_PUBLIC = declare(
 
 
 class Allowed:
-    """The addresses and names that may be reached though they are not public."""
+    """Non-public addresses and names that may be reached."""
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
         self._names: set[str] = set()
@@ -92,7 +92,7 @@ class Allowed:
                 self._names.add(text.rstrip("."))
 
     def permits(self, host: str, address: Address) -> bool:
-        """Whether this host may be reached at this address, which it resolved to."""
+        """Whether this host may be reached at this address that it resolved to."""
         if is_public(address) or EVERYTHING in self._names or host.lower() in self._names:
             return True
         plain = embedded(address) or address
@@ -100,7 +100,7 @@ class Allowed:
 
 
 def is_public(address: Address) -> bool:
-    """Whether the address belongs to the whole internet, also where it hides another one."""
+    """Whether the address is public, including an IPv4 address embedded in it."""
     inside = embedded(address)
     if inside is not None:
         return is_public(inside)
@@ -112,13 +112,13 @@ def is_public(address: Address) -> bool:
 
 
 def embedded(address: Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that packets to this IPv6 address end at, if it is of that sort."""
+    """The IPv4 address embedded in this IPv6 address, if any."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     number = int(address)
-    # The bit that tells universal identifiers from local ones does not matter.
+    # Ignore the universal/local bit of the interface identifier.
     is_isatap = (number >> 32) & 0xFDFF_FFFF == _ISATAP
     if address in _NAT64 or is_isatap:
         return ipaddress.IPv4Address(number & 0xFFFF_FFFF)
@@ -141,7 +141,7 @@ class CheckedConnection(httpcore.NetworkBackend, httpcore.NetworkStream):
         self._abort = abort
         self._sock: socket.socket | None = None
         self.has_ended = False
-        """The other side sent all that it is going to send."""
+        """Whether the peer has finished sending."""
         abort.on_fire(lambda _reason: self._cut())
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> CheckedConnection:
@@ -173,7 +173,7 @@ class CheckedConnection(httpcore.NetworkBackend, httpcore.NetworkStream):
         timeout: float | None = None,
     ) -> CheckedConnection:
         assert self._sock is not None
-        # The handshake comes later: an abort has to find the socket that waits for it.
+        # The TLS handshake comes later, so that an abort finds the socket that waits for it.
         secured = ssl_context.wrap_socket(
             self._sock, server_hostname=server_hostname, do_handshake_on_connect=False
         )
@@ -197,8 +197,8 @@ class CheckedConnection(httpcore.NetworkBackend, httpcore.NetworkStream):
             except TimeoutError:
                 raise
             except OSError as error:
-                # A service may answer before it has read everything, and close: httpcore goes
-                # on to read that answer after this error.
+                # A service may respond and close before it has read everything: after this error,
+                # httpcore still reads that response.
                 raise httpcore.WriteError(str(error)) from error
 
     def close(self) -> None:
@@ -208,10 +208,10 @@ class CheckedConnection(httpcore.NetworkBackend, httpcore.NetworkStream):
 
     @contextmanager
     def _waiting(self) -> Iterator[socket.socket]:
-        """The socket for one call that blocks, until the deadline or an abort at most."""
+        """The socket for one blocking call, bounded by the deadline and by an abort."""
         assert self._sock is not None
         self._sock.settimeout(self._left())
-        # Looked at after the socket is in place, so an abort either is seen here or cuts it.
+        # Checked after the socket is set, so that an abort is either seen here or closes it.
         if self._abort.is_set():
             raise ConnectionAbortedError(f"the request to {self._service} was aborted")
         try:
@@ -231,11 +231,11 @@ class CheckedConnection(httpcore.NetworkBackend, httpcore.NetworkStream):
     def _cut(self) -> None:
         if self._sock is not None:
             with suppress(OSError):
-                # Not through TLS, which would change its state under the thread that uses it.
+                # Not through TLS, which would change its state while another thread uses it.
                 socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def _resolve(self, host: str, port: int) -> list[Address]:
-        """The addresses of the host, asked for in a thread: a resolver knows no timeout."""
+        """The addresses of the host, resolved in a thread: the resolver has no timeout."""
         found: list[Any] = []
 
         def resolve() -> None:

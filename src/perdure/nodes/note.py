@@ -1,4 +1,4 @@
-"""``note``: a text for whoever follows the run."""
+"""The ``note`` node type: a message for people who watch the run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from perdure.tasks.node_type import NodeConfig, NodeType
 
 
 class Note(NodeType):
-    """Says something: the text is the node's progress and its output."""
+    """Publishes a message: it becomes the node's progress and output."""
 
     name = "note"
 
     class Config(NodeConfig):
         text: Any
-        """What is no text is written as JSON, as inside any text with templates."""
+        """Values other than strings are written as JSON, as in any template."""
 
     def execute(self, config: Config, ctx: Context) -> str:
         given = config.text

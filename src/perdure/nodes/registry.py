@@ -16,7 +16,7 @@ from perdure.model.value import Value
 from perdure.tasks.node_type import NodeType
 
 STRUCTURAL = ("task", "route", "map", "loop", "delay", "signal", "approval", "flow")
-"""Node types that the engine knows by itself: no node type may take their names."""
+"""Node types built into the engine; custom node types must not use these names."""
 
 NAME_MAX = 100
 
@@ -53,23 +53,23 @@ NOT_A_NODE_TYPE = declare(
 
 
 class NodeTypeDescription(Value):
-    """What an editor or a page tells about a node type."""
+    """The description of a node type for editors and documentation."""
 
     name: str
     summary: str
     ports: tuple[str, ...]
     schema: dict[str, Any]
-    """JSON Schema of ``config`` as people write it: templates may stand anywhere."""
+    """JSON Schema of ``config`` as authors write it: any value may be a template."""
 
 
 class NodeTypes(Mapping[str, NodeType]):
-    """Kinds by name. Yours are given as instances or classes.
+    """Node types by name: the built-in ones, and yours as instances or classes.
 
     An instance of a built-in type replaces it: ``NodeTypes([Http(allow=[...])])``.
     """
 
     def __init__(self, node_types: Iterable[NodeType | type[NodeType]] = ()) -> None:
-        # Here, because only flows that are written down need them.
+        # Imported here, because only flows that use node types need them.
         from perdure.nodes.check import Check
         from perdure.nodes.external import External
         from perdure.nodes.http import Http
@@ -109,7 +109,7 @@ class NodeTypes(Mapping[str, NodeType]):
         return len(self._node_types)
 
     def describe(self) -> list[NodeTypeDescription]:
-        """Each node type with what it is for and what can be set, by name."""
+        """The descriptions of all node types, by name."""
         return [
             NodeTypeDescription(
                 name=name,
@@ -157,20 +157,20 @@ def _checked(given: Any) -> NodeType:
 
 
 TEMPLATE = {"type": "string", "pattern": r"\{\{"}
-"""A text that has a template in it, which may come to anything."""
+"""A string with a template, which may render to any value."""
 
 _REFERENCE = "#/$defs/"
 
 
 def schema_of(config: type[Any]) -> dict[str, Any]:
-    """The schema of a config as people write it: any value may be a template instead.
+    """The schema of a config as authors write it: any value may be a template instead.
 
     Without references, so that it can stand anywhere in a larger schema.
     """
     [top], parts = msgspec.json.schema_components([config], ref_template=_REFERENCE + "{name}")
 
     def whole(schema: Any, inside: tuple[str, ...] = ()) -> Any:
-        """With what it refers to in place; what refers to itself may hold anything."""
+        """Inline references; a recursive one accepts anything."""
         if isinstance(schema, list):
             return [whole(each, inside) for each in schema]
         if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""``switch``: which way to go, by a value."""
+"""The ``switch`` node type: choose a port by a value."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Complete, Fail, complete, failed
 
 _LISTED_MAX = 20
-"""How many cases a message names."""
+"""Cases listed in a message."""
 
 NOT_A_CASE = declare("switch.invalid_case", "{found} cannot be a case, only a text or a number")
 
 
 class Switch(NodeType):
-    """Goes on from the port that the value names, or from ``default``."""
+    """Continues on the port that the value names, or on ``default``."""
 
     name = "switch"
 
     class Config(NodeConfig):
         value: Any
         cases: list[str | int | float | bool | None] | None = None
-        """The values there are ports for; ``default`` among them takes all others.
+        """The values that have ports; ``default`` among them takes all others.
 
         Unless told, they are the ports that ``next`` names.
         """
@@ -57,7 +57,7 @@ class Switch(NodeType):
         return tuple(dict.fromkeys(port for port in ports if port != DEFAULT_PORT))
 
     def followed_by(self, config: Any, ports: Sequence[str]) -> Any:
-        """The ports that ``next`` names are the cases, unless they are told."""
+        """The cases default to the ports in ``next``."""
         if not ports or not isinstance(config, Mapping) or config.get("cases") is not None:
             return config
         return {**config, "cases": list(ports)}
@@ -74,7 +74,7 @@ class Switch(NodeType):
 
 
 def port_text(value: Any) -> str:
-    """The port for a value, as it is written in ``next``: 1 and 1.0 are the same, and so is "1"."""
+    """The port for a value, as written in ``next``: 1, 1.0 and "1" are the same."""
     match value:
         case None:
             return "null"
