@@ -1,7 +1,7 @@
 """The ``http`` node type: one request to a service; the status may choose the port.
 
-``destination`` validates URLs, ``_answer`` performs the exchange, ``result_of`` converts the response;
-``nodes.network`` restricts the addresses.
+``destination`` validates URLs, ``_exchange`` sends the request, ``result_of`` converts the
+response; ``nodes.network`` restricts the addresses.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Http(NodeType):
         )
         try:
             tls = self._tls if to.scheme == "https" else None
-            answer = _answer(request, connection, tls, config.max_bytes)
+            answer = _exchange(request, connection, tls, config.max_bytes)
         except (OSError, PerdureError):
             ctx.check()  # after an abort, the error is only its consequence
             raise
@@ -184,7 +184,7 @@ class HttpResponse(Value):
         return next((value for key, value in self.headers if key.lower() == name), "")
 
 
-def _answer(
+def _exchange(
     request: _Request, network: CheckedConnection, tls: ssl.SSLContext | None, body_max: int
 ) -> HttpResponse:
     """Send the request and read the response; ``ConnectionError`` if it is incomplete."""
