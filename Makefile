@@ -24,7 +24,7 @@ TYPED := src bench examples proof tests conftest.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all test-rest run-tests wheel-check fuzz check format docs bench bench-compare chaos simulate simulate-mutants clean
+.PHONY: help install demo test test-all test-rest run-tests wheel-check fuzz check format docs bench bench-compare chaos simulate simulate-mutants contract-mutants clean
 
 help: ## Show this list
 	@echo "Perdure: make <target>"
@@ -99,6 +99,9 @@ simulate: $(DEV) ## Simulate clients, workers and engine from SEEDS=2000 seeds, 
 
 simulate-mutants: $(DEV) ## Break the code in many small ways, and let the simulator find each out
 	@$(PY) -m proof.simulate --mutants $(ARGS)
+
+contract-mutants: $(DEV) ## Break SQL statements, and let the contract tests find each (ARGS="--only claim")
+	@$(PY) -m proof.statements $(ARGS)
 
 clean: ## Remove .venv, caches and builds
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

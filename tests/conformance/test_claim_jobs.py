@@ -192,6 +192,12 @@ class TestClaimJobsInOrder:
 
         assert await claim_ids(store) == [ids[priority] for priority in (1, 2, 3, 4, 5)]
 
+    async def test_takes_the_most_urgent_of_a_partition_up_to_the_limit(self, store: Store) -> None:
+        ids = {priority: await insert(store, priority=priority) for priority in (3, 5, 1, 4, 2)}
+
+        assert await claim_ids(store, limit=2) == [ids[1], ids[2]]
+        assert await claim_ids(store, limit=2) == [ids[3], ids[4]]
+
     async def test_lets_a_job_gain_one_priority_in_each_aging_interval(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -298,6 +298,19 @@ class TestClaimJobsUnderSeveralRules:
 
         assert len(await claim_ids(store, rules=(LimitRule(key="other", live_max=2),))) == 2
 
+    async def test_keeps_starts_in_a_long_window_while_others_start_in_a_short_one(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        one_an_hour = (LimitRule(key="other", starts_max=1, window=HOUR),)
+        opens_at = clock() + HOUR
+        assert len(await start(store, 5, one_an_hour)) == 1
+        clock.advance(2 * MINUTE)
+
+        assert len(await claim_ids(store, rules=THREE_A_MINUTE)) == 3
+
+        held_back = await claim(store, rules=one_an_hour)
+        assert (held_back.jobs, held_back.opens_at) == ([], opens_at)
+
     async def test_uses_up_nothing_when_nothing_was_started(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -162,6 +162,15 @@ class TestTheNextWaitInASurvey:
         clock.advance(HOUR)
         assert (await store.maintenance.poll(NAMESPACE)).next_wait_at == due_at
 
+    async def test_is_none_of_a_run_that_is_paused(self, store: Store, clock: ManualClock) -> None:
+        due_at = clock() + MINUTE
+        await submit(store, waits=(timer(delay=MINUTE),))
+
+        await go_on(store, suspend=True, status=PAUSED)
+        assert (await store.maintenance.poll(NAMESPACE)).next_wait_at is None
+        await go_on(store, suspend=False)
+        assert (await store.maintenance.poll(NAMESPACE)).next_wait_at == due_at
+
     async def test_is_none_without_a_wait_that_has_a_time(self, store: Store) -> None:
         await submit(store, waits=(child_wait(), timer(delay=SECOND)))
 

@@ -142,8 +142,11 @@ class TestJobsInsert:
         assert (job.group, job.fingerprint, job.input) == (text, text, payload)
         assert await claim_ids(store, partition, namespace=text) == [id]
 
-    async def test_changes_nothing_when_the_same_id_comes_again(self, store: Store) -> None:
-        job = new_job(fingerprint="once", on_conflict="replace")
+    @pytest.mark.parametrize("fingerprint", [None, "once"])
+    async def test_changes_nothing_when_the_same_id_comes_again(
+        self, store: Store, fingerprint: str | None
+    ) -> None:
+        job = new_job(fingerprint=fingerprint, on_conflict="replace")
         await store.jobs.insert([job])
         await claim_ids(store)
         before = await record_of(store, job.id)

@@ -180,6 +180,18 @@ class TestTakingOverAJobOfARun:
         assert (again.id, again.epoch > held.epoch) == (held.id, True)
 
 
+class TestTheDeadlineOfAJobOfARun:
+    async def test_is_left_to_its_run(self, store: Store, clock: ManualClock) -> None:
+        await submit(store, jobs=(node_job(deadline=MINUTE),))
+        assert (await store.maintenance.poll(NAMESPACE)).next_deadline_at is None
+        clock.advance(MINUTE)
+
+        assert list(await store.maintenance.expire_deadlines(NAMESPACE, 10)) == []
+
+        [job] = await store.queries.run_jobs(NAMESPACE, RUN)
+        assert job.status is Status.WAITING
+
+
 class TestActingOnAJobOfARun:
     @pytest.mark.parametrize("name", ACTS)
     @pytest.mark.parametrize("status", [Status.WAITING, Status.ACTIVE, Status.PAUSED])

@@ -51,6 +51,19 @@ class TestMaintenancePruneLimits:
         assert await store.maintenance.prune_limits(NAMESPACE, DAY, 10) == 0
         assert await started(store, rule) == 1
 
+    async def test_keeps_a_key_as_long_as_the_longest_of_its_windows(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        long = LimitRule(key="mailer", starts_max=1, window=HOUR)
+        await insert_many(store, 3)
+        assert await started(store, long) == 1
+        clock.advance(SECOND)
+        assert await started(store, LimitRule(key="mailer", spacing=SECOND)) == 1
+        clock.advance(MINUTE)
+
+        assert await store.maintenance.prune_limits(NAMESPACE, 0 * SECOND, 10) == 0
+        assert await started(store, long) == 0
+
     async def test_keeps_a_key_closed(self, store: Store, clock: ManualClock) -> None:
         rule = LimitRule(key="mailer", live_max=5)
         await insert_many(store, 1)

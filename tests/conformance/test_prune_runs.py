@@ -169,6 +169,21 @@ class TestPruningParents:
         await prune(store)
         assert await left(store) == set()
 
+    async def test_keeps_a_parent_while_a_grandchild_goes_on(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        below = RunId("below")
+        grandchild = new_child(id=below, parent=Parent(run=CHILD, key="label"), status=WAITING)
+        child = new_child(status=COMPLETED, children=(grandchild,))
+        await submit(store, status=COMPLETED, children=(child,))
+        clock.advance(HOUR)
+
+        assert await prune(store) == 0
+        assert await left(store) == {RUN, CHILD, below}
+        await go_on(store, run=below, status=COMPLETED)
+        await prune(store)
+        assert await left(store) == set()
+
     async def test_goes_past_parents_that_have_to_be_kept(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -47,6 +47,15 @@ class TestJobsSaveProgress:
         kept = (await read(store, held.id)).progress.details
         assert (kept, type(kept)) == (details, type(details))
 
+    async def test_replaces_message_and_details_by_nothing(self, store: Store) -> None:
+        held = await hold(store)
+        told = Progress(percent=1, message="half way", details={"done": 1})
+        await store.jobs.save_progress([(held, told)])
+
+        await store.jobs.save_progress([(held, Progress(percent=2))])
+
+        assert (await read(store, held.id)).progress == Progress(percent=2)
+
     async def test_ignores_that_of_a_stale_claim_and_keeps_the_others(
         self, store: Store, clock: ManualClock
     ) -> None:

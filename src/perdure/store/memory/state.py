@@ -438,7 +438,8 @@ def _waiting_in(job: StoredJob) -> Groups:
 
 
 def _expiring(job: StoredJob) -> Groups:
-    is_expiring = job.deadline_at is not None and job.status in _EXPIRING
+    # Whether the job of a run has failed is for its run to decide.
+    is_expiring = job.deadline_at is not None and job.node is None and job.status in _EXPIRING
     return (job.namespace,) if is_expiring else _NONE
 
 

@@ -1,0 +1,1 @@
+"""Broken SQL statements, to show that the contract tests find them."""

@@ -1,0 +1,43 @@
+"""Mutants of SQL statements still fit the statements, and are spread over the whole contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perdure.store.sql.statements import load_statements
+from proof.statements.mutants import MUTANTS, Backend
+from proof.statements.plugin import LOADERS
+
+CONFORMANCE = Path(__file__).parents[3] / "tests" / "conformance"
+
+
+@pytest.mark.parametrize("backend", MUTANTS)
+class TestMutants:
+    def test_change_exactly_one_place_of_their_statement(self, backend: Backend) -> None:
+        files = _statements(backend)
+        statements = {name: text for file in files.values() for name, text in file.items()}
+        for mutant in MUTANTS[backend]:
+            text = statements[mutant.statement]
+            assert mutant.applied(text, {}) != text
+
+    def test_are_at_least_twenty_and_break_every_file(self, backend: Backend) -> None:
+        broken = {mutant.statement for mutant in MUTANTS[backend]}
+        assert len(MUTANTS[backend]) >= 20
+        # Only the verifier reads by audit.sql.
+        untouched = {file for file, own in _statements(backend).items() if not own.keys() & broken}
+        assert untouched == {"audit"}
+
+    def test_have_names_of_their_own_and_hints_that_exist(self, backend: Backend) -> None:
+        mutants = MUTANTS[backend]
+        assert len({mutant.name(backend) for mutant in mutants}) == len(mutants)
+        for mutant in mutants:
+            assert (CONFORMANCE / f"{mutant.hint}.py").is_file()
+
+
+def _statements(backend: Backend) -> dict[str, dict[str, str]]:
+    loader = LOADERS[backend]
+    return {
+        file: dict(load_statements(loader.PACKAGE, f"sql/{file}.sql", {})) for file in loader._FILES
+    }
