@@ -28,7 +28,7 @@ _INVALID = re.compile(
     r"|IndeterminateDatatype|DatatypeMismatch|AmbiguousColumn|InvalidColumnReference"
     r"|UndefinedFunction|Grouping)Error).*"
 )
-"""What a database says of SQL that it cannot run. Such a mutant is no mistake anybody could make."""
+"""What databases say of SQL that they cannot run. Anybody would notice such a mistake."""
 
 
 @dataclass(frozen=True)

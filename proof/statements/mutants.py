@@ -382,7 +382,7 @@ SQLITE = (
         "a wait that is opened again stays suspended",
         "detail   = excluded.detail,\n    suspended = 0",
         "detail   = excluded.detail",
-        "test_commit_waits",
+        "test_due_waits",
     ),
     Mutant(
         "child_ended",
@@ -460,7 +460,7 @@ SQLITE = (
         "the wait for a child that is given up stays suspended",
         ":now),\n    suspended = 0",
         ":now)",
-        "test_commit_waits",
+        "test_commit_holds",
     ),
     Mutant(
         "replace_snapshot",
@@ -475,7 +475,7 @@ SQLITE = (
         "a hidden job can be retried",
         "WHERE NOT job.hidden\n  AND",
         "WHERE",
-        "test_node_jobs",
+        "test_settle_jobs",
     ),
     Mutant(
         "restart_jobs",
@@ -520,10 +520,10 @@ SQLITE = (
         "test_insight",
     ),
     Mutant(
-        "update_schedule",
-        "a schedule that changed meanwhile is overwritten",
-        "\n  AND revision = :expected",
-        "",
+        "get_schedule",
+        "the name of a schedule is taken for all namespaces",
+        "WHERE namespace = :namespace\n  AND",
+        "WHERE",
         "test_schedules",
     ),
     Mutant(
@@ -588,10 +588,10 @@ POSTGRES = (
     ),
     Mutant(
         "claim_from_one_partition",
-        "two workers claim the same job",
-        "FOR UPDATE SKIP LOCKED",
-        "",
-        "test_claim_concurrently",
+        "a queue that another namespace paused is left alone",
+        "(SELECT name FROM {schema}.queues WHERE namespace = :namespace)",
+        "(SELECT name FROM {schema}.queues)",
+        "test_namespaces",
     ),
     Mutant(
         "claim_from_one_partition",
@@ -616,9 +616,9 @@ POSTGRES = (
     ),
     Mutant(
         "claim_from_partitions",
-        "the least urgent of several partitions are claimed",
-        "SELECT place FROM picked ORDER BY rank, id LIMIT",
-        "SELECT place FROM picked ORDER BY rank DESC, id LIMIT",
+        "the last of the jobs that a worker has room for is left out",
+        "(rank, id) <= (",
+        "(rank, id) < (",
         "test_claim_jobs",
     ),
     Mutant(
@@ -802,8 +802,8 @@ POSTGRES = (
         "prune_jobs",
         "the steps of a pruned job stay",
         "DELETE FROM {schema}.steps\n    WHERE job_id =",
-        "DELETE FROM {schema}.steps\n    WHERE owner =",
-        "test_prune_jobs",
+        "DELETE FROM {schema}.steps\n    WHERE run_serial IS NOT NULL AND job_id =",
+        "test_steps",
     ),
     Mutant(
         "prune_jobs",
@@ -945,7 +945,7 @@ POSTGRES = (
         "a wait that is opened again stays suspended",
         "detail   = excluded.detail,\n    suspended = false",
         "detail   = excluded.detail",
-        "test_commit_waits",
+        "test_due_waits",
     ),
     Mutant(
         "wake_parents",
@@ -973,7 +973,7 @@ POSTGRES = (
         "the steps of a pruned run stay",
         "DELETE FROM {schema}.steps\n    WHERE run_serial =",
         "DELETE FROM {schema}.steps\n    WHERE -run_serial =",
-        "test_prune_runs",
+        "test_steps",
     ),
     # Commits
     Mutant(
@@ -1072,7 +1072,7 @@ POSTGRES = (
         "the wait for a child that is given up stays suspended",
         "statement_timestamp())),\n    suspended = false",
         "statement_timestamp()))",
-        "test_commit_waits",
+        "test_commit_holds",
     ),
     Mutant(
         "put_snapshots",
@@ -1087,7 +1087,7 @@ POSTGRES = (
         "a hidden job can be retried",
         "\n      AND NOT hidden",
         "",
-        "test_node_jobs",
+        "test_settle_jobs",
     ),
     Mutant(
         "change_jobs",
@@ -1098,9 +1098,9 @@ POSTGRES = (
     ),
     Mutant(
         "find_retry_rival",
-        "two jobs with one fingerprint are retried together",
-        "like_it.id < ended.id",
-        "like_it.id > like_it.id",
+        "a live job of another queue keeps a job from being retried",
+        "              AND live.queue = ended.queue\n",
+        "",
         "test_retry_jobs",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""A pytest plugin that breaks the statement named by ``PERDURE_SQL_MUTANT`` before any test runs."""
+"""A pytest plugin that breaks the statement named by ``PERDURE_SQL_MUTANT`` before tests run."""
 
 from __future__ import annotations
 

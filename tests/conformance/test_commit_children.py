@@ -136,6 +136,15 @@ class TestTheEndOfAChild:
         assert await due_keys(store) == []
         assert (await waits_by_key(store))["ship"].due_at is None
 
+    async def test_at_once_does_nothing_to_a_wait_for_another_run(self, store: Store) -> None:
+        await submit(
+            store,
+            waits=(child_wait("ship", RunId("newer")),),
+            children=(new_child(status=COMPLETED),),
+        )
+
+        assert await due_keys(store) == []
+
     async def test_does_nothing_to_a_wait_that_is_closed(self, store: Store) -> None:
         await parent_with_child(store)
         await go_on(store, close_waits=("ship",))

@@ -168,6 +168,18 @@ class TestJobsInsert:
             assert await store.queries.get_job(None, good.id) is None
             assert await store.queries.get_job(None, late.id) is None
 
+    @pytest.mark.parametrize("fingerprint", [None, "once"])
+    async def test_takes_a_job_again_whose_deadline_has_passed_since(
+        self, store: Store, clock: ManualClock, fingerprint: str | None
+    ) -> None:
+        job = new_job(fingerprint=fingerprint, deadline_at=clock() + MINUTE)
+        await store.jobs.insert([job])
+        before = await record_of(store, job.id)
+        clock.advance(HOUR)
+
+        assert await store.jobs.insert([job]) == [Inserted(id=job.id, is_new=True)]
+        assert await record_of(store, job.id) == before
+
     async def test_lets_a_deadline_at_win_over_a_deadline(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -226,7 +238,8 @@ class TestInsertJobsWithAFingerprint:
 
         assert await settle(store, held, Completed(output=b"late")) is None
 
-        assert await status_of(store, held.id) is Status.CANCELLED
+        job = await read(store, held.id)
+        assert (job.status, job.epoch > held.epoch) == (Status.CANCELLED, True)
 
     @pytest.mark.parametrize("status", sorted(FINISHED))
     async def test_finds_it_free_once_its_job_is_finished(
@@ -253,6 +266,14 @@ class TestInsertJobsWithAFingerprint:
 
         assert [each.is_new for each in await store.jobs.insert(elsewhere)] == [True, True]
         assert [each.is_new for each in await store.jobs.insert([another_task])] == [False]
+
+    async def test_yields_the_live_job_of_its_own_queue(self, store: Store) -> None:
+        other = Partition(queue="other", task=PARTITION.task)
+        mine = await insert(store, fingerprint="once")
+        theirs = await insert(store, fingerprint="once", partition=other)
+
+        assert await insert(store, fingerprint="once") == mine
+        assert await insert(store, fingerprint="once", partition=other) == theirs
 
     async def test_yields_the_first_of_one_call(self, store: Store) -> None:
         first, second = new_job(fingerprint="once"), new_job(fingerprint="once")

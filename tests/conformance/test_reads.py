@@ -101,6 +101,21 @@ class TestQueriesListJobs:
 
         assert [job.id for job in jobs] == [there[status]]
 
+    @pytest.mark.parametrize("count", [5, 250])
+    @pytest.mark.parametrize("status", [Status.WAITING, Status.SCHEDULED, Status.CANCELLED])
+    async def test_shows_the_newest_of_a_status_first_however_many_have_it(
+        self, store: Store, status: Status, count: int
+    ) -> None:
+        ids = await insert_many(
+            store, count, delay=MINUTE if status is Status.SCHEDULED else 0 * MINUTE
+        )
+        if status is Status.CANCELLED:
+            await store.admin.change_jobs(Operation.ABORT, None, ids)
+
+        page = await store.queries.list_jobs(JobFilter(status=status), 3)
+
+        assert [job.id for job in page] == ids[:-4:-1]
+
     async def test_filters_by_everything_at_once(self, store: Store) -> None:
         partition = Partition(queue="gpu", task="embed", tags=("a100",))
         wanted = await insert(store, namespace="team-b", partition=partition, group="run-1")

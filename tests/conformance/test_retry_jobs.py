@@ -8,6 +8,7 @@ from perdure.clock import ManualClock
 from perdure.errors import FingerprintTaken
 from perdure.model.job import JobFilter, Progress, Status, StatusChange
 from perdure.model.outcome import Completed, DeadLettered, Parked, Retried
+from perdure.model.partition import Partition
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Transition
 from tests.conformance.builders import (
@@ -128,6 +129,16 @@ class TestRetrying:
         assert (caught.value.fingerprint, caught.value.job_id) == ("once", rival)
         assert await status_of(store, ended.id) is Status.DEAD
         assert await status_of(store, other.id) is Status.DEAD
+
+    async def test_does_not_mind_a_live_job_of_another_queue_with_its_fingerprint(
+        self, store: Store
+    ) -> None:
+        ended = await put_in(store, Status.DEAD, fingerprint="once")
+        await insert(store, fingerprint="once", partition=Partition(queue="other", task="send"))
+
+        [moved] = await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [ended.id])
+
+        assert moved.after is Status.WAITING
 
     async def test_makes_its_fingerprint_taken_again(self, store: Store) -> None:
         ended = await put_in(store, Status.DEAD, fingerprint="once")

@@ -306,6 +306,21 @@ class TestCooldown:
         clock.advance(HOUR / 2)
         assert (await store.runs.submit(cooling_run())).run.status is RunStatus.RUNNING
 
+    async def test_counts_from_the_run_that_completed_last(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await store.runs.submit(cooling_run(status=COMPLETED, jobs=()))
+        clock.advance(HOUR)
+        last = await store.runs.submit(cooling_run(jobs=()))
+        clock.advance(2 * HOUR)
+        await commit(store, run=last.run.id, status=COMPLETED)
+        clock.advance(HOUR / 2)
+
+        skipped = await store.runs.submit(cooling_run())
+
+        assert skipped.run.status is RunStatus.SKIPPED
+        assert f"'{last.run.id}' was completed".encode() in skipped.run.summary
+
     async def test_a_failed_run_counts_from_its_beginning(
         self, store: Store, clock: ManualClock
     ) -> None:

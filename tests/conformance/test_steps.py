@@ -48,6 +48,14 @@ class TestRunsSaveStep:
         assert await steps_of(store) == {"weigh": b"17", "label": b'"x"'}
         assert await steps_of(store, "order-42:pack:1") == {"weigh": b"18"}
 
+    async def test_keeps_the_order_in_which_they_were_saved(self, store: Store) -> None:
+        held = await held_node(store)
+        names = ["weigh", "label", "zip", "ask"]
+        for name in names:
+            await store.runs.save_step(held, OWNER, stored(name))
+
+        assert [step.name for step in await store.runs.load_steps(OWNER)] == names
+
     async def test_lets_the_first_one_stay(self, store: Store) -> None:
         held = await held_node(store)
         await store.runs.save_step(held, OWNER, stored(value=b"first"))
@@ -67,6 +75,9 @@ class TestRunsSaveStep:
             await store.runs.save_step(stale, OWNER, stored())
 
         assert (raised.value.job_id, raised.value.epoch) == (stale.id, stale.epoch)
+        await claim_node(store)
+        with pytest.raises(ClaimLost):
+            await store.runs.save_step(stale, OWNER, stored())
         assert await steps_of(store) == {}
 
     async def test_refuses_a_claim_on_a_job_that_is_over(self, store: Store) -> None:
