@@ -21,6 +21,8 @@ BROAD = f"{TESTS}/test_differential.py"
 """Finds much of what the hinted file does not, in little time."""
 FAILED = 1
 """The exit code of pytest if tests ran and failed; any other one finds nothing."""
+TOLD_MAX = 300
+"""Characters of what pytest says, where it says something unexpected."""
 _FINDER = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 _INVALID = re.compile(
     r"(syntax error|no such column|no query solution|ambiguous column|"
@@ -86,26 +88,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _hunt(backend: Backend, mutant: Mutant) -> Hunt:
     """Run the file that should find a mutant, then all others, until a test fails."""
     started_at = time.monotonic()
+    name = mutant.name(backend)
     hint = f"{TESTS}/{mutant.hint}.py"
+    finder, trouble = None, ""
     for tests in ([hint], [BROAD], [TESTS, f"--ignore={hint}", f"--ignore={BROAD}"]):
         arguments = ["-x", "--tb=short", "-p", "proof.statements.plugin", "-k", backend, *tests]
-        done = _pytest(arguments, {VARIABLE: mutant.name(backend)})
-        if done.returncode != 0:
-            break
-    finder = _FINDER.search(done.stdout)
-    invalid = _INVALID.search(done.stdout)
-    trouble = ""
-    if invalid is not None:
-        trouble = f"the mutant itself is broken: {invalid.group()}"
-    elif done.returncode not in (0, FAILED) or (done.returncode == FAILED and finder is None):
-        trouble = f"pytest exits with {done.returncode}: {done.stdout[-300:]} {done.stderr[-300:]}"
-    is_found = finder is not None and not trouble
-    return Hunt(
-        mutant.name(backend),
-        finder.group(1) if finder is not None and is_found else None,
-        trouble,
-        time.monotonic() - started_at,
-    )
+        done = _pytest(arguments, {VARIABLE: name})
+        if done.returncode == 0:
+            continue
+        found, invalid = _FINDER.search(done.stdout), _INVALID.search(done.stdout)
+        if invalid is not None:
+            trouble = f"the mutant itself is broken: {invalid.group()}"
+        elif done.returncode != FAILED or found is None:
+            told = f"{done.stdout[-TOLD_MAX:]}{done.stderr[-TOLD_MAX:]}"
+            trouble = f"pytest ends with {done.returncode}: {told}"
+        else:
+            finder = found.group(1)
+        break
+    return Hunt(name, finder, trouble, time.monotonic() - started_at)
 
 
 def _pytest(
