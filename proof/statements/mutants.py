@@ -1062,9 +1062,9 @@ POSTGRES = (
     ),
     Mutant(
         "cancel_waits",
-        "a child is forgotten with the wait for it",
-        "\n      AND found.type <> 'child'",
-        "",
+        "a wait stays open that nobody will answer",
+        "found.type <> 'child'",
+        "found.type = 'child'",
         "test_commit_waits",
     ),
     Mutant(
@@ -1098,9 +1098,9 @@ POSTGRES = (
     ),
     Mutant(
         "find_retry_rival",
-        "a live job of another queue keeps a job from being retried",
-        "              AND live.queue = ended.queue\n",
-        "",
+        "of two jobs that are retried together, the wrong one is told",
+        "like_it.id < ended.id",
+        "like_it.id > ended.id",
         "test_retry_jobs",
     ),
     Mutant(

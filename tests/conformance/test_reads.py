@@ -110,7 +110,7 @@ class TestQueriesListJobs:
             store, count, delay=MINUTE if status is Status.SCHEDULED else 0 * MINUTE
         )
         if status is Status.CANCELLED:
-            await store.admin.change_jobs(Operation.ABORT, None, ids)
+            await store.admin.change_jobs(Transition.ABORT, None, ids)
 
         page = await store.queries.list_jobs(JobFilter(status=status), 3)
 

@@ -136,7 +136,7 @@ class TestRetrying:
         ended = await put_in(store, Status.DEAD, fingerprint="once")
         await insert(store, fingerprint="once", partition=Partition(queue="other", task="send"))
 
-        [moved] = await store.admin.change_jobs(Operation.RETRY, NAMESPACE, [ended.id])
+        [moved] = await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [ended.id])
 
         assert moved.after is Status.WAITING
 
@@ -150,9 +150,10 @@ class TestRetrying:
         first = await put_in(store, Status.DEAD, fingerprint="once")
         second = await put_in(store, Status.FAILED, fingerprint="once")
 
-        with pytest.raises(FingerprintTaken):
+        with pytest.raises(FingerprintTaken) as caught:
             await store.admin.change_jobs(Transition.RETRY, NAMESPACE, [first.id, second.id])
 
+        assert caught.value.job_id == first.id
         assert await store.queries.count_jobs(JobFilter(status=Status.WAITING)) == 0
 
     @pytest.mark.parametrize("status", sorted(set(Status) - set(RETRIABLE)))

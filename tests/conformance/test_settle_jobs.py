@@ -418,7 +418,7 @@ class TestSettleJobsThatAreDropped:
         assert await store.queries.count_jobs(JobFilter(group="run-1")) == 0
         assert await store.admin.queue_stats(None) == []
         assert await store.queries.find_result(NAMESPACE, PARTITION.task, 1, b"{}") is None
-        assert await store.admin.change_jobs(Operation.RETRY, None, [held.id]) == []
+        assert await store.admin.change_jobs(Transition.RETRY, None, [held.id]) == []
 
     async def test_still_gives_them_to_their_waiters(self, store: Store) -> None:
         held = await hold(store)
