@@ -43,6 +43,8 @@ from tests.client.played_worker import MINUTE, PlayedWorker
 from tests.client.tasks import Point, add, echo, mirror, until_aborted
 from tests.support.refusal import refused
 
+pytestmark = pytest.mark.every_store  # processes, clocks and wake-ups differ by store
+
 # What comes back to the waiter: a typed result, or a typed error with all that is known.
 
 

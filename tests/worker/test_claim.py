@@ -48,6 +48,8 @@ from perdure.worker.runner import JobRunner
 from perdure.worker.secrets import Secrets
 from tests.worker.harness import WAIT_SECONDS, Gate, soon
 
+pytestmark = pytest.mark.every_store  # processes, clocks and wake-ups differ by store
+
 
 class TestStates:
     """A job passes through its states in the order that the table allows."""

@@ -56,6 +56,8 @@ from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, until
 from tests.worker.watched_store import StoreWatch
 
+pytestmark = pytest.mark.every_store  # processes, clocks and wake-ups differ by store
+
 
 class SlowToAnswer(MemoryStore):
     """Answers the first claim that got something when its lease has run out."""

@@ -32,6 +32,8 @@ from perdure.worker.events import AttemptFailed as JobFailedEvent
 from tests.worker import process_tasks
 from tests.worker.harness import Gate, Peak, until
 
+pytestmark = pytest.mark.every_store  # processes, clocks and wake-ups differ by store
+
 BRIEFLY = 0.01
 
 

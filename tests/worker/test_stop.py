@@ -33,6 +33,8 @@ from perdure.worker.events import AttemptCancelled as JobCancelledEvent
 from tests.worker import process_tasks
 from tests.worker.harness import Gate, Running, soon, stress_start_stop, until
 
+pytestmark = pytest.mark.every_store  # processes, clocks and wake-ups differ by store
+
 
 class TestStop:
     """A stop lets work finish, gives the rest back, and fails or cancels nothing."""

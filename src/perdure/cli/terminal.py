@@ -1,4 +1,4 @@
-"""A rich console that treats stored text as plain text."""
+"""A rich console that treats stored text as plain text; ``model.text.visible`` escapes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How often and how soon a failed task is retried, and the policy stored with each job."""
+"""Retry policies: how often and how soon, as tasks declare them and as jobs store them.
+
+Delays are computed, and policies applied, in ``engine.retry``.
+"""
 
 from __future__ import annotations
 

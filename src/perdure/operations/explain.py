@@ -1,4 +1,6 @@
-"""Explain runs and jobs: read the facts in one consistent read, then apply pure rules."""
+"""Explain runs and jobs: gather the facts in one consistent read, and hand them to the pure rules
+of ``operations.insight.explain``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""External input to runs: reports on external work and broadcast signals, and listing waits."""
+"""External input to runs: reports on external work and broadcast signals, and listing waits.
+
+Whether a report counts, or repeats an earlier one, is decided in ``engine.external_waits``.
+"""
 
 from __future__ import annotations
 

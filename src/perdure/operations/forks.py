@@ -1,6 +1,6 @@
 """Forks: new runs that share the history of another run up to a point.
 
-Which nodes start again is decided by ``engine.run_commands.reopen``.
+Which nodes start again is decided by ``engine.decide.fork``, through ``run_commands.reopen``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What may start now, and in which order: rank, limits and cooldowns. Pure.
 
-Stores evaluate these rules inside their transactions.
+Stores evaluate these rules inside their transactions. Each backend's claim leaves out paused queues
+before these rules apply.
 
 Aging asks for ``priority - waited / aging``, lowest first. At any one moment all jobs share the
 same "now", so that order is the order of the constant ``ready_at + priority * aging``, which is

@@ -1,5 +1,5 @@
--- What any worker may do for its namespace, in bounded batches. Rows somebody else has in hand are
--- skipped: the next pass gets them. ``:now``, or $1 where parameters are numbered, is the moment that
+-- Maintenance of a namespace, in bounded batches; how long each status is kept is decided in
+-- worker/janitor.py. Rows that another transaction has locked are skipped: the next pass gets them. ``:now``, or $1 where parameters are numbered, is the moment that
 -- counts as now (null: the database's own). Named parameters are in params.py.
 
 -- name: poll

@@ -1,8 +1,9 @@
--- What any worker may do. How jobs move is in jobs.sql. Indexes are named where another one would
+-- Maintenance; how long each status is kept is decided in worker/janitor.py. How jobs move is in
+-- jobs.sql. Indexes are named where another one would
 -- do as well on paper: without statistics the planner cannot know which one stays small.
 
 -- name: poll
--- Each partition_key is found from the one before it by one step in the index, however many jobs wait.
+-- Each partition is found from the one before it by one step in the index, however many jobs wait.
 WITH RECURSIVE partitions (partition_key) AS (
     SELECT (
         SELECT min(partition_key)
