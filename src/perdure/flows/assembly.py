@@ -1,4 +1,4 @@
-"""A flow while it is put together: nodes, edges, the code behind them, and everything wrong."""
+"""``Assembly`` collects the nodes, edges, code and faults of a flow that is being built."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ LOST_BRANCH = declare(
 
 T = TypeVar("T")
 _NO_TASK = named_task(lambda value: value, "none")
-"""Stands in for a task that cannot be called, while other faults are looked for."""
+"""Placeholder for an invalid task, so that the search for faults can continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A port of a node that the next node is to follow."""
+    """A port of a node that the next node follows."""
 
     source: str
     port: str = ORDINARY
@@ -80,17 +80,17 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class FlowCursor:
-    """Where the next node is attached. Without ends it is a first one: it gets the run's input."""
+    """Where the next node is attached; without ends, it is a first node: it gets the run's input."""
 
     ends: tuple[End, ...] = ()
     branches: Mapping[str, FlowCursor] = field(default_factory=dict)
-    """Of a fork that may be joined here."""
+    """The branches of a fork that may be joined here."""
     fork: str = ""
-    """The place of a fork in here that is not joined."""
+    """The place of an unjoined fork."""
 
 
 class Assembly:
-    """Collects nodes and faults, so that all of them can be told at once.
+    """Collects nodes and faults, so that all faults are reported at once.
 
     Faults have the paths of nodes and options; where a node was written, ``places`` says.
     """
@@ -98,7 +98,7 @@ class Assembly:
     def __init__(self, flow: str, *, is_yaml: bool = False) -> None:
         self.flow = flow
         self.is_yaml = is_yaml
-        """Whether options are called as in a file."""
+        """Whether messages name options as in a YAML file."""
         self.faults: list[Fault] = []
         self.nesting: list[object] = []
         """The flows that are being inlined, the outermost first."""
@@ -108,7 +108,7 @@ class Assembly:
         self._edges: list[Edge] = []
         self._tasks: dict[str, tuple[AnyTask, str]] = {}
         self._functions: dict[str, frozenset[str]] = {}
-        """Plain functions by their names as tasks, with the settings that were given for them."""
+        """Plain functions by task name, with their settings."""
         self._flows: dict[str, BuiltFlow] = {}
         self._merges: list[str] = []
         self._ended: set[Exit] = set()
@@ -119,15 +119,15 @@ class Assembly:
     # Faults
 
     def fault(self, code: Code, where: Path, /, **args: Any) -> None:
-        """Note what is wrong with a node, or an option of it."""
+        """Add a fault of a node or one of its options."""
         self.faults.append(code.fault(where, **args))
 
     def fault_at(self, place: str, *faults: Fault) -> None:
-        """Note what is wrong with a call of the builder that made no node, or several."""
+        """Add a fault of a builder call that made no node, or several."""
         self.faults += (dataclasses.replace(each, source=Source(call=place)) for each in faults)
 
     def attempt(self, where: Path, make: Callable[[], T], instead: T) -> T:
-        """What ``make`` gives; if it refuses, that is noted, and the search for faults goes on."""
+        """The result of ``make``; if it raises, add the faults and return the fallback."""
         try:
             return make()
         except InvalidInput as error:
@@ -137,14 +137,14 @@ class Assembly:
     # Ids
 
     def own_id(self, id: str, place: str) -> str:
-        """An id that was given, or follows from a task. May be there once."""
+        """An id that was given or is a task's name; must be unique."""
         if id in self.places:
             duplicate = DUPLICATE_NODE.fault(("nodes", id), there=self.places[id])
             self.faults.append(dataclasses.replace(duplicate, source=Source(call=place)))
         return self.made_up_id(id, place)
 
     def made_up_id(self, stem: str, place: str) -> str:
-        """An id for what needs none of its own: the first free of x, x-2, x-3 …"""
+        """A generated id: the first free one of x, x-2, x-3 …"""
         id, number = stem, 1
         while id in self.places:
             number += 1
@@ -162,7 +162,7 @@ class Assembly:
         where: Path,
         arguments: Collection[str] | None = None,
     ) -> Call:
-        """How a node calls a task, or a plain function or node type as the task ``flow.name``.
+        """The call of a task, or of a plain function or node type as the task ``flow.name``.
 
         ``settings`` are those of the table of options, read; ``arguments`` are the names of those
         that it gets; None: it gets one value.
@@ -212,7 +212,7 @@ class Assembly:
     def entry(
         self, cursor: FlowCursor, after: After | None, note: Callable[[Fault], None]
     ) -> tuple[FlowCursor, bool]:
-        """Where a node is attached, and whether it names several to follow."""
+        """Where a node is attached, and whether ``after`` names several nodes."""
         if after is not None:
             ends = self._ends(after, note)
             return FlowCursor(ends=ends), bool(ends) and not isinstance(after, str)
@@ -236,7 +236,7 @@ class Assembly:
         return tuple(End(source, port, name) for (source, _, port), name in ends)
 
     def add(self, node: Node, entry: FlowCursor, *, gathers: bool = False) -> FlowCursor:
-        """Add a node where ``entry`` says; where the next one is attached."""
+        """Add a node at ``entry``; returns where the next one is attached."""
         self.nodes[node.id] = node
         for end in entry.ends:
             name = end.name if gathers and end.name != end.source else ""
@@ -244,15 +244,15 @@ class Assembly:
         return FlowCursor(ends=(End(node.id),))
 
     def merge(self, id: str) -> None:
-        """This node takes one of several values: only one of them may ever be there."""
+        """This node takes one of several values, of which only one may ever be present."""
         self._merges.append(id)
 
     def end(self, id: str, port: str) -> None:
-        """Nothing follows this port, and that is meant: the run may end there."""
+        """Mark a port that intentionally has no successor: the run may end there."""
         self._ended.add((id, port))
 
     def inputs(self, id: str, values: Mapping[str, Any]) -> Inputs:
-        """The inputs that a node takes by name. Which nodes they are from, is read at the end.
+        """The named inputs of a node. Their sources are resolved at the end.
 
         Then it takes what it names, and nothing along its edges.
         """
@@ -263,17 +263,17 @@ class Assembly:
         return inputs
 
     def reads(self, id: str, names: Set[str]) -> None:
-        """The type of this node looks at inputs of these names, besides its templates."""
+        """The node's type reads these inputs, in addition to its templates."""
         self._reads[id] = names
 
     def unread(self, id: str, inputs: Iterable[str]) -> None:
-        """There are faults in the options of this node, so it is not known what it makes of its
-        inputs, nor which ports it has: those that are named are taken to be right."""
+        """Mark a node with invalid options: its use of inputs and its ports are unknown, so any
+        that are named are accepted."""
         self._unread.add(id)
         self._reads[id] = set(inputs)
 
     def follow(self, exits: Iterable[Exit]) -> None:
-        """Nodes follow these ports."""
+        """Mark ports that have successors."""
         for id, port in exits:
             node = self.nodes.get(id)
             if id not in self._unread or not isinstance(node, TaskNode):
@@ -286,7 +286,7 @@ class Assembly:
     def build(
         self, cursor: FlowCursor, on_failure: OnFailure, cooldown_ms: int = 0
     ) -> BuiltFlow | None:
-        """The flow; None if anything is wrong, which is added to ``faults``."""
+        """The flow; None if there are faults, which are added to ``faults``."""
         self.follow((edge.source, edge.port) for edge in self._edges)
         definition = Definition(
             name=self.flow,
@@ -302,7 +302,7 @@ class Assembly:
             exclusion = Exclusion(graph)
             exits = set(open_exits(graph))
             faults = list(self._merge_faults(graph, exclusion))
-            if not self.faults:  # of which an empty branch may be one
+            if not self.faults:  # an empty branch may already be a fault
                 self._note_lost_branches(cursor, exits)
             gathers = bool(cursor.fork) or not exclusion.are_exclusive(exits)
             definition = replace(definition, gathers=gathers)
@@ -333,14 +333,14 @@ class Assembly:
                 yield ONE_VALUE.fault(("nodes", id))
 
     def _note_lost_branches(self, cursor: FlowCursor, exits: set[Exit]) -> None:
-        """Branches of a fork at the end that hand on a value which nobody takes."""
+        """Add faults for branches of a final fork whose output is not used."""
         for name, branch in cursor.branches.items():
             if any((end.source, end.port) not in exits for end in branch.ends):
                 self.fault_at(f"{cursor.fork}, branch {name!r}", LOST_BRANCH.fault())
 
 
 def open_exits(graph: Graph) -> Iterator[Exit]:
-    """Where a run may end."""
+    """The ports on which a run may end."""
     for id in graph.ends:
         followed = {edge.port for edge in graph.outgoing[id]}
         for port in ports_of(graph.nodes[id]):

@@ -1,4 +1,4 @@
-"""The flow builder: each call adds nodes, ``build()`` checks them all and makes the graph."""
+"""``Flow``, the builder: each call adds nodes; ``build()`` checks them and makes the graph."""
 
 from __future__ import annotations
 
@@ -71,34 +71,33 @@ NAME_RESERVED = declare(
 
 
 class Flow(BuilderSteps, Generic[I, O]):
-    """A flow in the making. Its methods add to it and return it.
+    """Builds a flow. Its methods add nodes and return the flow.
 
-    Each node follows the one before, or what ``after=`` names: ``"a"`` takes the output of node a,
-    ``"a:port"`` only if it ended on that port (the key of a route, or the port that an
-    ``on_error=``, ``on_timeout=``, ``on_reject=`` or ``on_max=`` names). A list or
-    ``{name: node}`` gathers the outputs in one object, by node or by name, where a task follows;
-    anything else takes the one output that is there. ``after=`` may name nodes that are added
-    later. With ``inputs={name: source}`` a node takes what it names, from wherever before it.
+    Each node follows the previous one, or the nodes in ``after=``: ``"a"`` takes the output of
+    node a, ``"a:port"`` only if it ended on that port (the key of a route, or the port named by
+    ``on_error=``, ``on_timeout=``, ``on_reject=`` or ``on_max=``). For a task, a list or
+    ``{name: node}`` gathers the outputs in one object, by node or by name; other nodes take the
+    one output that is present. ``after=`` may name nodes that are added later. With
+    ``inputs={name: source}``, a node takes named inputs from any earlier node.
 
-    A node is called what ``name=`` says, else like its task. A flow that is not built may stand
-    for its nodes in a branch, and needs no name then; a built one is a child flow, a run of its
-    own. A plain function runs in the queue, and with the priority, of what comes before it, unless
-    it is given others.
+    A node's id is ``name=``, or the name of its task. In a branch, an unbuilt flow contributes its
+    nodes and needs no name; a built flow is a child flow with its own run. A plain function
+    inherits the queue and priority of the node before it, unless set.
 
-    Nothing is checked before :meth:`build`, which tells everything that is wrong at once.
+    Nothing is checked before :meth:`build`, which reports all faults at once.
 
-    ``on_failure="finish"`` lets branches that have nothing to do with a failed node come to their
-    end before the run fails.
+    ``on_failure="finish"`` lets branches that do not depend on a failed node finish before the run
+    fails.
 
-    ``cooldown="1h"``: a run that is submitted within an hour after another one of the flow began,
-    or was completed, is ``skipped``. Runs that other runs start are not.
+    ``cooldown="1h"`` skips a run submitted less than an hour after another run of the flow
+    started or completed. Child runs are not skipped.
     """
 
     name: str | None
     on_failure: OnFailure
     cooldown: Duration | None
 
-    if TYPE_CHECKING:  # what a flow takes and gives is known of calls that are chained
+    if TYPE_CHECKING:  # input and output types are known for chained calls
 
         def __new__(
             cls,
@@ -136,15 +135,14 @@ class Flow(BuilderSteps, Generic[I, O]):
     ) -> Flow[I, Any]:
         """Call a task, or run a child flow. A lambda or plain function needs ``name=``.
 
-        The task gets one value: the output before it, or the run's input. ``gathers=False``
-        takes the one output that is there out of several in ``after=[...]``. Options are
-        ``retries``, ``timeout``, ``queue``, ``priority`` and ``tags``, which override the task's;
-        ``on_error`` (``"fail"``, ``"continue"`` or a port); and ``undo``, a task that takes back
-        what this one did.
+        The task gets one value: the previous output, or the run's input. ``gathers=False`` takes
+        the one output that is present out of several in ``after=[...]``. The options ``retries``,
+        ``timeout``, ``queue``, ``priority`` and ``tags`` override the task's; ``on_error`` is
+        ``"fail"``, ``"continue"`` or a port; ``undo`` is a task that compensates this one.
 
-        ``inputs={"order": "load.output", "name": "input.customer.name"}`` gives it arguments by
-        name instead, from any node that comes before it, the run's input, or ``secret.NAME``;
-        ``config`` then may say what it makes of them: ``{"text": "Dear {{ name }}"}``.
+        ``inputs={"order": "load.output", "name": "input.customer.name"}`` passes named arguments
+        instead, from any earlier node, the run's input, or ``secret.NAME``. ``config`` can build
+        arguments from them with templates: ``{"text": "Dear {{ name }}"}``.
         """
         return self._record("then", Draft(TASK, {"body": body, **options}, name, after, gathers))
 
@@ -157,9 +155,9 @@ class Flow(BuilderSteps, Generic[I, O]):
         gathers: bool | None = None,
         **options: Unpack[TaskOptions],
     ) -> Flow[I, Any]:
-        """Add a node of an arbitrary graph. Without ``after=`` it gets the run's input.
+        """Add a node of an arbitrary graph. Without ``after=``, it gets the run's input.
 
-        Otherwise as :meth:`then`; the next call follows this node.
+        Otherwise like :meth:`then`; the next call follows this node.
         """
         draft = Draft(TASK, {"body": body, **options}, id, after, gathers, is_start=True)
         return self._record("node", draft)
@@ -174,21 +172,21 @@ class Flow(BuilderSteps, Generic[I, O]):
         gathers: bool | None = None,
         **options: Unpack[NodeTypeOptions],
     ) -> Chain[I, Any]:
-        """Add a node of a node type: one that comes with it, by name, or one of yours.
+        """Add a node of a node type: a built-in one by name, or one of yours.
 
-        ``config`` are its settings, in which templates stand for inputs: ``{{ order.total }}``.
-        They see only what ``inputs=`` names. The node is named after its type. Options are
-        those of :meth:`then`.
+        ``config`` has its settings, with templates for inputs: ``{{ order.total }}``. Templates
+        can only use names in ``inputs=``. The node is named after its type. Options are those of
+        :meth:`then`.
         """
         given = {"type": type, "config": config, **options}
         return self._record("use", Draft(NODE_TYPE, given, name, after, gathers))
 
     def fork(self, branches: Mapping[str, Branch] | None = None, /, **more: Branch) -> Flow[I, Any]:
-        """Run branches at the same time, each with the output before the fork.
+        """Run branches in parallel, each with the output before the fork.
 
         A branch is a task, a built flow, a ``Flow()`` with its nodes, a list of those, or None to
-        hand the output on as it is. :meth:`join` brings them together; a fork at the end of a
-        flow makes its result an object of the outputs by node.
+        pass the output on unchanged. :meth:`join` combines them. If a flow ends with a fork, its
+        result is an object of the outputs by node.
         """
         return self._record("fork", ForkStep({**(branches or {}), **more}))
 
@@ -199,7 +197,7 @@ class Flow(BuilderSteps, Generic[I, O]):
         name: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> Chain[I, Any]:
-        """Call a task with an object of the outputs of all branches of the fork, by name."""
+        """Call a task with an object of the outputs of all branches of the fork, by branch."""
         return self._record("join", JoinStep(Draft(TASK, {"body": body, **options}, name)))
 
     def route(
@@ -213,11 +211,11 @@ class Flow(BuilderSteps, Generic[I, O]):
         after: After | None = None,
         **options: Unpack[RouteOptions],
     ) -> Chain[I, Any]:
-        """Take one branch: the one whose key ``key`` returns, else ``default``.
+        """Take the branch whose key ``key`` returns, else ``default``.
 
-        ``key`` is a function of the output before it, or the key of that object. The branch gets
-        that same output; None goes straight on. ``keys`` declares what may be returned, so that a
-        branch that is missing is found now. What comes next follows whichever branch was taken.
+        ``key`` is a function of the previous output, or a property of it. The branch gets the
+        same output; a branch of None skips ahead. ``keys`` declares the possible keys, so that
+        ``build()`` finds missing branches. The next node follows whichever branch was taken.
         """
         draft = Draft(ROUTE, {"key": key, **options}, name, after)
         return self._record("route", RouteStep(draft, branches, default, keys))
@@ -232,10 +230,10 @@ class Flow(BuilderSteps, Generic[I, O]):
         after: After | None = None,
         **options: Unpack[NodeOptions],
     ) -> Chain[I, Any]:
-        """Call a task, or run a child flow, for each item of a list; gives a list in its order.
+        """Call a task, or run a child flow, for each item of a list; outputs a list in its order.
 
-        ``over`` is the key of the input under which the list is; without it the input is the
-        list. ``on_error="continue"`` puts null in the place of an item that failed.
+        ``over`` is the property of the input that has the list; by default the input is the list.
+        ``on_error="continue"`` outputs null for a failed item.
         """
         given = {"body": body, "over": over, "concurrency": concurrency, **options}
         return self._record("map", Draft(MAP, given, name, after))
@@ -251,12 +249,11 @@ class Flow(BuilderSteps, Generic[I, O]):
         after: After | None = None,
         **options: Unpack[NodeOptions],
     ) -> Chain[I, Any]:
-        """Call a task, or run a child flow, again on its own output until that is done.
+        """Call a task, or run a child flow, repeatedly on its own output until it is done.
 
-        ``until`` is asked about the output after each iteration: a function or task that returns
-        True when it is done, a key of the output, or a condition on it. ``on_max`` says what
-        follows the last iteration if it is not: ``"fail"``, ``"continue"`` with the last output,
-        or a port.
+        ``until`` checks the output after each iteration: a function or task that returns True, a
+        property of the output, or a condition on it. ``on_max`` applies if the last iteration is
+        not done: ``"fail"``, ``"continue"`` with the last output, or a port.
         """
         own = {"until": until, "max_iterations": max_iterations, "on_max": on_max}
         return self._record("loop", Draft(LOOP, {"body": body, **own, **options}, name, after))
@@ -270,10 +267,10 @@ class Flow(BuilderSteps, Generic[I, O]):
         after: After | None = None,
         **options: Unpack[InputOptions],
     ) -> Chain[I, Any]:
-        """Wait, holding nothing meanwhile, and hand the output before it on.
+        """Wait without occupying a worker, and pass the previous output on.
 
-        ``until`` is a time, or a template that gives one: ``"{{ value.due_at }}"``, or of what
-        ``inputs=`` name for it.
+        ``until`` is a time, or a template that renders to one, such as ``"{{ value.due_at }}"`` or
+        with names in ``inputs=``.
         """
         times = {"delay": delay, "until": until}
         own = {option: value for option, value in times.items() if value is not None}
@@ -290,11 +287,10 @@ class Flow(BuilderSteps, Generic[I, O]):
         after: After | None = None,
         **options: Unpack[InputOptions],
     ) -> Chain[I, Any]:
-        """Wait for a signal, holding nothing meanwhile; gives what came with it.
+        """Wait for a signal without occupying a worker; outputs its payload.
 
-        ``where`` is a condition on what comes with it, in which values may be templates.
-        ``on_timeout`` is ``"fail"``, ``"continue"`` with null, or a port. The node is called like
-        the signal.
+        ``where`` is a condition on the payload, whose values may be templates. ``on_timeout`` is
+        ``"fail"``, ``"continue"`` with null, or a port. The node is named after the signal.
         """
         own = {"signal": signal, "timeout": timeout, "on_timeout": on_timeout, "where": where}
         return self._record("wait_for_signal", Draft(SIGNAL, {**own, **options}, name, after))
@@ -307,12 +303,12 @@ class Flow(BuilderSteps, Generic[I, O]):
         after: After | None = None,
         **options: Unpack[ApprovalOptions],
     ) -> Chain[I, Any]:
-        """Wait for people to decide, holding nothing meanwhile; gives who decided what.
+        """Wait for people to decide without occupying a worker; outputs the decision.
 
         ``title``, ``message`` and ``data`` are templates over the inputs; without ``inputs=``,
-        ``value`` is the output before it. To approve goes on, to reject does what ``on_reject``
-        says, any other of ``answers`` goes on from the port of its name. ``deadline`` with
-        ``on_timeout``, ``reminders`` and ``escalate`` say what happens if nobody answers.
+        ``value`` is the previous output. Approval continues, rejection applies ``on_reject``, and
+        any other of ``answers`` continues on the port of its name. ``deadline`` with
+        ``on_timeout``, ``reminders`` and ``escalate`` apply while nobody answers.
         """
         return self._record("approve", Draft(APPROVAL, {"title": title, **options}, name, after))
 
@@ -326,14 +322,14 @@ class Flow(BuilderSteps, Generic[I, O]):
         undo: AnyTask | Function | None = None,
         **options: Unpack[InputOptions],
     ) -> Chain[I, Any]:
-        """Run a built flow as a run of its own; gives its result."""
+        """Run a built flow as a child run; outputs its result."""
         given = {"body": flow, "on_error": on_error, "undo": undo, **options}
         return self._record("flow", Draft(FLOW, given, name, after))
 
     def build(self) -> BuiltFlow[I, O]:
-        """Check everything, and make the flow that can be run.
+        """Check the flow and return it ready to run.
 
-        Raises ``InvalidFlow`` with all that is wrong, each fault with its node and place.
+        Raises ``InvalidFlow`` with all faults, each with its node and place.
         """
         assembly = Assembly(self.name if isinstance(self.name, str) else UNNAMED)
         assembly.nesting.append(self)
@@ -364,10 +360,10 @@ class Flow(BuilderSteps, Generic[I, O]):
         node_types: Iterable[NodeType | type[NodeType]] = (),
         flows: Iterable[BuiltFlow] = (),
     ) -> BuiltFlow:
-        """The flow that plain data tells, in the format of flows as YAML.
+        """Build a flow from plain data in the format of YAML flows.
 
-        ``tasks`` are those that it may name, or flows whose tasks it may; ``node_types`` are yours,
-        besides those that come with it; ``flows`` are those that it may run as children.
+        ``tasks`` are the tasks it may name, or flows whose tasks it may name; ``node_types`` are
+        yours, in addition to the built-in ones; ``flows`` may be used as child flows.
         """
         from perdure.flows.yaml.load import flow_from_dict
 
@@ -381,7 +377,7 @@ class Flow(BuilderSteps, Generic[I, O]):
         node_types: Iterable[NodeType | type[NodeType]] = (),
         flows: Iterable[BuiltFlow] = (),
     ) -> BuiltFlow:
-        """The flow that YAML or JSON in a text tells; otherwise as :meth:`from_dict`."""
+        """Build a flow from YAML or JSON text; otherwise like :meth:`from_dict`."""
         from perdure.flows.yaml.load import flow_from_text
 
         return flow_from_text(text, tasks=tasks, node_types=node_types, flows=flows)

@@ -1,4 +1,4 @@
-"""From calls of the builder, and nodes of a file, to nodes and edges: one function per type."""
+"""Turn builder calls and nodes of a YAML file into nodes and edges: one function per node type."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ STRUCTURAL_TYPE = declare(
 
 UNNAMED = "unnamed"
 _PORT_OPTIONS = (("on_error",), ("on_timeout",), ("ports",))
-"""Paths to options without which the ports of a node are not known."""
+"""Options that determine the ports of a node."""
 
 
 class BuilderStep(ABC):
@@ -138,11 +138,11 @@ class BuilderStep(ABC):
 
     @abstractmethod
     def add(self, assembly: Assembly, cursor: FlowCursor, place: str) -> FlowCursor:
-        """Add its nodes behind ``cursor``; where the next one is attached."""
+        """Add its nodes after ``cursor``; returns where the next one is attached."""
 
 
 class BuilderSteps:
-    """Calls of a builder in their order."""
+    """The calls of a builder, in order."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[str, BuilderStep]] = []
@@ -151,30 +151,30 @@ class BuilderSteps:
 Body = AnyTask | Function | BuiltFlow
 Part = AnyTask | BuiltFlow | BuilderSteps
 Branch = Part | Sequence[Part] | None
-"""A task, a built flow (a child), a flow that is not built (its nodes), a list of those; or None
-to go straight on."""
+"""A task, a built flow (a child), an unbuilt flow (its nodes), a list of those, or None to skip
+ahead."""
 
 RouteKey = str | int | bool
 Until = AnyTask | Function | str | Mapping[str, Any] | Sequence[Any]
-"""What tells that a loop is done: asks about its output, reads a key of it, or is a condition."""
+"""Decides whether a loop is done: a function or task, a property of the output, or a condition."""
 AnyNodeType = NodeType | type[NodeType] | str
-"""A node type, its class, or the name of one that comes with it."""
+"""A node type, its class, or the name of a built-in one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft(BuilderStep):
-    """What makes one node: a call of the builder, or a node of a file."""
+    """The options of one node, from a builder call or a file."""
 
     form: NodeForm
     given: Mapping[str, Any]
-    """By the parameters of the form; of a node type also ``type``."""
+    """Options by the parameters of the form; for a node type also ``type``."""
     name: Any = None
     after: After | None = None
     gathers: bool | None = None
     is_start: bool = False
-    """Without ``after`` it is a first node, and does not follow the cursor."""
+    """Without ``after``, it is a first node instead of following the cursor."""
     wrong: Collection[str] = ()
-    """Parameters that a file has in the wrong shape, which is noted already."""
+    """Parameters of the wrong shape in a file, whose faults are already added."""
 
     def add(self, assembly: Assembly, cursor: FlowCursor, place: str) -> FlowCursor:
         form, given = self.form, dict(self.given)
@@ -219,7 +219,7 @@ class Draft(BuilderStep):
             gathers = is_several if self.gathers is None else self.gathers
             node = replace(node, gathers=gathers and not inputs.references)
             return assembly.add(node, entry, gathers=node.gathers)
-        # A delay hands on what comes before it, and that is one value; inputs are for its time.
+        # A delay passes on the previous output, a single value; inputs are only for its time.
         if is_several and (form is DELAY or not inputs.references):
             assembly.merge(id)
         return assembly.add(node, entry)
@@ -236,7 +236,7 @@ class Draft(BuilderStep):
         return inline(steps, assembly, entry, place)
 
     def id(self, assembly: Assembly, place: str, stem: str = "") -> str:
-        """What the node was given, or else the name of what it calls, or of its type."""
+        """The given name, or that of the task or node type."""
         signal = self.given.get("signal")
         if isinstance(self.name, str):
             return assembly.own_id(self.name, place)
@@ -279,7 +279,7 @@ def _type_of(assembly: Assembly, node_type: Any, place: str) -> NodeType:
 
 
 class _Unknown(NodeType):
-    """Stands in for a node type that there is not, while other faults are looked for."""
+    """Placeholder for an unknown node type, so that the search for faults can continue."""
 
     name = UNNAMED
 
@@ -292,7 +292,7 @@ _UNKNOWN = _Unknown()
 def add_steps(
     steps: BuilderSteps, assembly: Assembly, cursor: FlowCursor, place: str = ""
 ) -> FlowCursor:
-    """Add the nodes of all steps; ``place`` is where they stand in another flow."""
+    """Add the nodes of all steps; ``place`` is their place in an enclosing flow."""
     counts: Counter[str] = Counter()
     for method, step in steps._steps:
         counts[method] += 1
@@ -318,7 +318,7 @@ def inline(steps: BuilderSteps, assembly: Assembly, cursor: FlowCursor, place: s
         assembly.nesting.pop()
 
 
-# One function per type: from options that are read to the node.
+# One function per type: from parsed options to the node.
 
 _Values = Mapping[str, Any]
 
@@ -392,13 +392,13 @@ def _loop_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> 
     if is_data:
         until = assembly.attempt(where, lambda: json_value(until, "until"), None)
     ask, name = until, f"{id}.until"
-    # What it is made from is part of its name: so a worker that has two versions of a flow has the
+    # The name depends on the source, so that a worker with two versions of a flow has the
     # function of each.
     if isinstance(until, str):
         ask, name = key_function(until), f"{name}:{until}"
     elif isinstance(until, dict | list):
         digest = hashlib.sha256(to_json(until, "until", is_input=True)).hexdigest()[:8]
-        is_sound = not condition_faults(until)  # else that is for the check of the definition
+        is_sound = not condition_faults(until)  # faults are added by the check of the definition
         ask, name = condition_function(until if is_sound else []), f"{name}:{digest}"
     elif is_data:
         ask = anything  # it could not be stored
@@ -489,7 +489,7 @@ _MAKERS: Mapping[NodeForm, Callable[[Assembly, str, _Values, Inputs], Node]] = {
 
 
 def anything(*args: Any, **kwargs: Any) -> None:
-    """Stands in for what cannot be called."""
+    """Placeholder for an invalid function."""
 
 
 # Forks and routes
@@ -567,7 +567,7 @@ class RouteStep(BuilderStep):
         assembly.faults += (fault.under("nodes", id) for fault in faults)
         key, name = values["key"], id
         if isinstance(key, str):
-            # So a worker that has two versions of a flow has the function of each.
+            # So that a worker with two versions of a flow has the function of each.
             key, name = key_function(key), f"{id}:{key}"
         node = RouteNode(
             id=id,
@@ -589,7 +589,7 @@ class RouteStep(BuilderStep):
         return FlowCursor(ends=tuple(ends), fork=fork)
 
     def _by_port(self, faults: list[Fault]) -> dict[str, Branch]:
-        """The branches by their ports, in an order that is not that in which they were given."""
+        """The branches by port, in an order independent of the caller's."""
         found: dict[str, Branch] = {}
         if not isinstance(self.branches, Mapping):
             expected = "an object: {key: branch}"
@@ -628,14 +628,14 @@ class RouteStep(BuilderStep):
 
 
 def _port_of(key: Any) -> str | None:
-    """The port that a key leads to, as the engine reads what a key function returns."""
+    """The port of a key, as the engine converts the result of a key function."""
     if isinstance(key, bool):
         return str(key).lower()
     return str(key) if isinstance(key, str | int) else None
 
 
 def _add_branch(assembly: Assembly, cursor: FlowCursor, branch: Any, place: str) -> FlowCursor:
-    """Add the nodes of a branch behind ``cursor``; where it ends."""
+    """Add the nodes of a branch after ``cursor``; returns its end."""
     if branch is None:
         return cursor
     if isinstance(branch, BuilderSteps):
