@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 Path = tuple[str | int, ...]
 
 MESSAGE_MAX = 20_000
-"""An argument may quote what came from outside, which may be of any length."""
+"""An argument may quote external input of any length."""
 
 VALUE_MAX = 300
 LIST_MAX = 100
@@ -42,7 +42,7 @@ ENTRIES_MAX, DEPTH_MAX = 1_000, 10
 class Severity(StrEnum):
     OK = "ok"
     WARNING = "warning"
-    """Possibly intended."""
+    """The state may be intended."""
     ERROR = "error"
 
 
@@ -131,7 +131,7 @@ class Code:
 
 
 def _plain_args(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Objects of callers are kept as text: they may not pickle, and may change or grow."""
+    """Callers' objects are stored as text: they may not pickle, and may change or grow."""
     return {name: _plain(value, iter(range(ENTRIES_MAX))) for name, value in args.items()}
 
 
@@ -229,7 +229,7 @@ class Renderer:
 
 
 def _shown_entries(values: Collection[Any]) -> list[str]:
-    """Bounded before each is shown: of very many, that alone takes long."""
+    """Truncated before rendering: rendering very many entries would take too long."""
     shown = list(map(safe_repr, islice(values, LIST_MAX)))
     return shown if len(values) <= LIST_MAX else [*shown, "..."]
 
@@ -244,7 +244,7 @@ class PythonRenderer(Renderer):
         """``client.runs.fork(id='order-42', after=...)``; ``...`` is for the caller to fill in."""
         given: dict[str, Any] = {**action.args, **dict.fromkeys(action.asks, ...)}
         call = f"client.{action.operation}"
-        if action.operation == "worker.run":  # not asked of a client
+        if action.operation == "worker.run":  # not an operation of a client
             call = "Worker"
             del given["module"]
         else:
@@ -261,7 +261,7 @@ class YamlRenderer(PythonRenderer):
 
 
 class RecordRenderer(PythonRenderer):
-    """For what is stored: whoever reads it may use any interface, so it suggests no operations."""
+    """For stored messages, which may be read in any interface: suggests no operations."""
 
     def action(self, action: Action) -> str:
         return ""
@@ -357,7 +357,7 @@ def safe_repr(value: Any) -> str:
 
 
 def truncate(text: str, most: int = MESSAGE_MAX) -> str:
-    """Keep both ends: the start says what it is about, the end how it went."""
+    """Keep both ends: the start names the subject, the end the result."""
     half = most // 2 - 3
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
 

@@ -61,7 +61,7 @@ class PerdureError(Exception):
 
     def __init_subclass__(cls) -> None:
         if "CODE" not in vars(cls):
-            return  # a subclass of an application's: what it annotates is its own affair
+            return  # an application's subclass may annotate whatever it wants
         own = [
             name
             for name, found_type in inspect.get_annotations(cls).items()
@@ -111,7 +111,7 @@ class PerdureError(Exception):
         """Prefix the path of each fault: which of many inputs it is about, or which node."""
         self._place = (*place, *self._place)
         self._faults = tuple(each.under(*place) for each in self._faults)
-        for name in ("faults", "diagnostic"):  # if somebody asked already
+        for name in ("faults", "diagnostic"):  # cached already, if they were read
             self.__dict__.pop(name, None)
 
     def render(self, renderer: Renderer = PYTHON, separator: str = "\n  - ") -> str:
@@ -167,7 +167,7 @@ class PerdureError(Exception):
         return super().__str__()
 
     def __str__(self) -> str:
-        # Directly: a subclass of an application's may have attributes of any name.
+        # Directly: an application's subclass may have attributes of any name.
         return self._told(PYTHON)
 
     def _told(self, renderer: Renderer) -> str:
@@ -183,7 +183,7 @@ class PerdureError(Exception):
 
 def record_text(error: BaseException) -> str:
     """The message as it is stored, without suggested operations."""
-    # Not isinstance: it asks the object, and an exception of somebody else's may refuse.
+    # Not isinstance(), which calls the object's own code: a user's exception may raise there.
     if type(error).__str__ is PerdureError.__str__:
         return cast(PerdureError, error)._told(RECORD)
     return str(error)
@@ -253,7 +253,7 @@ def node_of(fault: Fault) -> str:
     return ""
 
 
-# What the caller got wrong. Nothing was written.
+# Invalid requests. Nothing was written.
 
 
 class InvalidInput(PerdureError, ValueError):
@@ -401,11 +401,11 @@ class InvalidAnswer(InvalidInput):
         super().__init__(*faults, approval_id=approval_id)
 
 
-# What is not there.
+# Missing objects.
 
 
 class NotFound(PerdureError, LookupError):
-    """What an operation names does not exist, or was pruned."""
+    """The named object does not exist, or was pruned."""
 
     CODE = declare("not_found", "{message}")
 
@@ -419,7 +419,7 @@ class JobNotFound(NotFound):
 
 
 class NoResult(NotFound):
-    """No result is kept: nothing like it has completed yet, or its job was pruned."""
+    """There is no stored result: no such job has completed yet, or it was pruned."""
 
     CODE = declare("job.no_result", "{message}")
 
@@ -470,7 +470,7 @@ class NodeNotFound(NotFound):
 
 
 class ApprovalNotFound(NotFound):
-    """There is no open approval of this id, and there was none."""
+    """No approval has this id."""
 
     CODE = declare(
         "approval.not_found",
@@ -487,7 +487,7 @@ class ApprovalNotFound(NotFound):
         return (Action("approvals.list"),)
 
 
-# What the state of a job or run rules out. Nothing was changed.
+# Conflicts with the state of a job or run. Nothing was changed.
 
 
 class Conflict(PerdureError):
@@ -519,7 +519,7 @@ class IllegalTransition(Conflict):
 
 
 class ClaimLost(Conflict):
-    """The caller no longer holds this claim; nothing was written."""
+    """The caller's claim was lost; nothing was written."""
 
     CODE = declare(
         "job.claim_lost",
@@ -662,7 +662,7 @@ class NotAllowed(PerdureError):
 
 
 class NotDecider(NotAllowed):
-    """Somebody else has to decide."""
+    """The caller is not one of the deciders."""
 
     CODE = declare(
         "approval.not_decider",
@@ -679,7 +679,7 @@ class NotDecider(NotAllowed):
         return "an unnamed caller" if self.by is None else repr(self.by)
 
 
-# How awaited work ended.
+# Awaited work that ended without a result.
 
 
 class _Unsuccessful(PerdureError):
@@ -695,7 +695,7 @@ class _Unsuccessful(PerdureError):
 
 
 class JobUnsuccessful(_Unsuccessful):
-    """The awaited job ended without a result. ``failure`` is what its last attempt left behind."""
+    """The awaited job ended without a result. ``failure`` describes its last attempt."""
 
     CODE = declare("job.unsuccessful", "job {job_id} ended without a result[: {reason}]")
     job_id: str
@@ -731,7 +731,7 @@ class JobDisabled(JobUnsuccessful):
 
 
 class ResultTimeout(PerdureError, TimeoutError):
-    """The job has no result yet when the time given to ``result()`` is over."""
+    """The job has no result when the timeout of ``result()`` expires."""
 
     CODE = declare(
         "job.result_timeout", "job {job_id} has no result after {timeout}s; it is {status}"
@@ -770,7 +770,7 @@ class RunSkipped(RunUnsuccessful):
 
 
 class RunTimeout(PerdureError, TimeoutError):
-    """The run has no result yet when the time given to ``result()`` is over."""
+    """The run has no result when the timeout of ``result()`` expires."""
 
     CODE = declare(
         "run.result_timeout", "run {run_id!r} has no result after {timeout}s; it is {status}"
@@ -818,11 +818,11 @@ class NotSettled(PerdureError, TimeoutError):
     patience: timedelta
 
 
-# What a decision of the engine needs or finds.
+# Errors of engine decisions.
 
 
 class EventLogCorrupt(PerdureError):
-    """The events of a run are not what was written; the run is left alone until it is repaired."""
+    """The events of a run are corrupt; the run is not executed until it is repaired."""
 
     CODE = declare("run.log_corrupt", "the event log of run {run_id!r} is corrupt: {reason}")
     run_id: str
@@ -849,7 +849,7 @@ class ValueMissing(PerdureError):
     numbers: tuple[int, ...]
 
 
-# What is wrong with the store.
+# Store errors.
 
 
 class StoreError(PerdureError):
@@ -874,7 +874,7 @@ class InvalidStoreUrl(StoreError, InvalidInput):
 
 
 class StoreUnreachable(StoreError, ConnectionError):
-    """The server does not answer, or refuses the connection."""
+    """The server is not responding, or refuses the connection."""
 
     CODE = declare("store.unreachable", "cannot open the store at {url}: {reason}", "{advice}")
     url: str
@@ -891,7 +891,7 @@ class SchemaMismatch(StoreError):
     CODE = declare("store.schema_mismatch", "{message}")
 
 
-# What keeps a store from being moved. Nothing was written.
+# Exports and imports. Nothing was written.
 
 
 class StoreInUse(Conflict):
@@ -933,7 +933,7 @@ class InvalidExport(PerdureError):
     advice: str = "Export the store again"
 
 
-# What a task raises to say how its attempt counts, and how an attempt or a node can fail.
+# Raised by tasks to control retries, and failures of attempts and nodes.
 
 
 class TaskError(PerdureError):
@@ -957,7 +957,7 @@ class MissingSecret(Permanent):
 
 
 class CheckFailed(TaskError):
-    """The output of a node does not meet its check or its schema; ``faults`` say why."""
+    """The output of a node violates its check or schema; ``faults`` say why."""
 
     CODE = declare("node.check_failed", "node {node!r}: the output does not satisfy its {what}")
     node: str
@@ -992,7 +992,7 @@ class Rejected(TaskError):
 
 
 class Aborted(TaskError):
-    """What ``ctx.check()`` raises once the job is cancelled or its claim is lost."""
+    """Raised by ``ctx.check()`` once the job is cancelled or its claim is lost."""
 
     CODE = declare("attempt.aborted", "{message}")
 
@@ -1010,13 +1010,13 @@ class DeadlineExceeded(TaskError, TimeoutError):
 
 
 class WorkerCrashed(TaskError):
-    """The lease expired with the job unfinished: its worker was killed, or cut off."""
+    """The lease expired with the job unfinished: its worker was killed or disconnected."""
 
     CODE = declare("attempt.worker_crashed", "{message}")
 
 
 class ProcessCrashed(TaskError):
-    """The child process of a task with ``isolation="process"`` ended without an answer."""
+    """The child process of a task with ``isolation="process"`` ended without a result."""
 
     CODE = declare("attempt.process_crashed", "{message}")
 

@@ -80,7 +80,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class FlowCursor:
-    """Where the next node is attached; without ends, it is a first node: it gets the run's input."""
+    """Where the next node is attached; without ends, it is a first node (run input)."""
 
     ends: tuple[End, ...] = ()
     branches: Mapping[str, FlowCursor] = field(default_factory=dict)
