@@ -79,10 +79,8 @@ class CliRenderer(Renderer):
     """Renders parameters as options and actions as commands.
 
     ``options``, such as the store in use, are appended to every command. ``names`` maps the
-    parameters
-    of the current command to their names on the command line. Other parameters are set in
-    application
-    code, so they are rendered as in Python.
+    parameters of the current command to their names on the command line. Other parameters are set
+    in application code, so they are rendered as in Python.
     """
 
     def __init__(self, options: str = "", names: Mapping[str, str] | None = None) -> None:

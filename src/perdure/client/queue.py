@@ -196,8 +196,7 @@ class AsyncJobQueue:
 
     async def nack(self, job: QueuedJob, error: BaseException | str) -> Status:
         """Report a failure. Retries wait 1 s, 2 s, 4 s … up to 5 minutes; without attempts left,
-        the
-        job is dead. ``Permanent`` and ``RetryLater`` work as in a task."""
+        the job is dead. ``Permanent`` and ``RetryLater`` work as in a task."""
         if not isinstance(error, BaseException):
             error = Exception(error)
         retries = (job.claimed.max_attempts or ATTEMPTS_DEFAULT) - 1

@@ -43,8 +43,8 @@ class Role(StrEnum):
 
 PRINCIPAL = frozenset({"by", "roles"})
 """Parameters that identify the caller. JSON arguments cannot set them: an interface that
-authenticates
-its callers fills them in. A client that opens the store itself may set them freely."""
+authenticates its callers fills them in. A client that opens the store itself may set them
+freely."""
 
 RoleByValue = Mapping[str, Mapping[str, Role]]
 

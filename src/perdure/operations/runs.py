@@ -426,8 +426,7 @@ class Runs(Group):
         before = run.state.status
         if run.state.is_ended:
             # It starts new child runs, so the abandoned ones must be cancelled. Workers cancel them
-            # too,
-            # but there may be none running now.
+            # too, but there may be none running now.
             reason = f"its parent, run {run.id!r}, is retried"
             await cancel_children(self._backend, run, CancelRun(reason=reason, by=command.by))
         await self._backend.command(run, command)

@@ -1,1 +1,1 @@
-"""Where it is kept: one contract, three backends. A store guards; it does not decide."""
+"""Stores: one contract, three backends. A store guards writes; it makes no decisions."""

@@ -1,4 +1,4 @@
-"""What may start now, and in which order: rank, limits and cooldowns. Pure.
+"""Which jobs and runs may start, and in which order: rank, limits and cooldowns. Pure.
 
 Stores evaluate these rules inside their transactions. Each backend's claim leaves out paused queues
 before these rules apply.
@@ -44,7 +44,7 @@ def rank_of(ready_at: datetime, priority: int, aging: timedelta) -> float:
 
 
 def moved_rank(rank: float, ready_before: datetime, ready_after: datetime) -> float:
-    """The rank of a job that becomes ready at another time: its waiting begins anew."""
+    """The rank of a job that becomes ready at another time: its aging restarts."""
     return rank + (ready_after - ready_before).total_seconds()
 
 
@@ -84,7 +84,7 @@ def room_under(rule: LimitRule, usage: LimitUsage, now: datetime) -> Room:
     if not rooms:
         return Room(count=1 << 30)
     count = min(room.count for room in rooms)
-    # All of them must open, so it is the latest that counts.
+    # All of them must open, so the latest time counts.
     waits = [room.opens_at for room in rooms if not room.count and room.opens_at is not None]
     return Room(count=count, opens_at=max(waits) if waits and not count else None)
 
@@ -115,7 +115,7 @@ def windows(rules: Iterable[LimitRule]) -> dict[str, timedelta]:
 
 
 def memory_of(rules: Iterable[LimitRule], key: str) -> timedelta:
-    """For how long a start under ``key`` can hold others back."""
+    """How long a start under ``key`` can block others."""
     spans = [span for rule in rules if rule.key == key for span in (rule.window, rule.spacing)]
     return max((nearest_duration(span) for span in spans if span), default=timedelta(0))
 

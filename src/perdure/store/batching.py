@@ -1,6 +1,6 @@
-"""Group commit: what arrives while one write is under way travels together in the next.
+"""Group commit: items that arrive during a write share the next one.
 
-When idle an item is written at once; under load one round trip and one fsync carry hundreds.
+When idle, an item is written immediately; under load, one round trip and one fsync carry hundreds.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class Batches(Generic[Item]):
         return not self._writers and not self._waiting
 
     def add(self, item: Item, *, starts: bool = True) -> None:
-        """Have an item written; unless it ``starts`` the writing, ``write_here`` is to follow."""
+        """Add an item. Without ``starts``, the caller must call ``write_here`` next."""
         self._waiting.append(item)
         if starts:
             self._start()
 
     async def write_here(self) -> None:
-        """Write what waits within the caller's own task, if nobody is writing.
+        """Write pending items within the caller's task, unless a write is running.
 
-        It spares the making of a task, and a turn of the event loop.
+        This saves a new task and an iteration of the event loop.
         """
         if not self._waiting:
             return
@@ -66,7 +66,7 @@ class Batches(Generic[Item]):
         await self._run(task)
 
     def hold(self) -> None:
-        """Write nothing until released: another write is under way."""
+        """Block writes until released: another write is in progress."""
         self._is_held = True
 
     def release(self) -> None:
@@ -80,7 +80,7 @@ class Batches(Generic[Item]):
 
     def _start(self) -> None:
         if not self._waiting or self._is_held or self._is_starting:
-            return  # one that starts takes what was added meanwhile
+            return  # the writer that starts takes the new items
         if len(self._writers) < self._writers_max:
             self._is_starting = True
             self._writers.add(asyncio.create_task(self._run_started()))
@@ -96,7 +96,7 @@ class Batches(Generic[Item]):
             while batch := self._take():
                 keys = set() if self._key is None else {self._key(item) for item in batch}
                 self._busy |= keys
-                self._start()  # another one may take what is left
+                self._start()  # another writer may take the rest
                 try:
                     await self._write(batch)
                 finally:
@@ -118,7 +118,7 @@ class Batches(Generic[Item]):
 
 
 class Batcher(Generic[Item, Answer]):
-    """Batches whose items each wait for an answer of their own."""
+    """Batches whose items each get their own result."""
 
     def __init__(
         self, write: Callable[[list[Item]], Awaitable[Sequence[Answer]]], *, batch_max: int
@@ -128,7 +128,7 @@ class Batcher(Generic[Item, Answer]):
         self._first: asyncio.Future[None] | None = None
 
     async def add(self, item: Item) -> Answer:
-        """The answer to an item, or the exception of the write that carried it."""
+        """The result of an item, or the exception of its write."""
         if self._first is None and self._batches.is_idle:
             return await self._write_first(item)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -142,7 +142,7 @@ class Batcher(Generic[Item, Answer]):
         await self._batches.flush()
 
     async def _write_first(self, item: Item) -> Answer:
-        """Whoever comes when nothing is under way writes at once, and by itself."""
+        """When idle, an item is written immediately, by itself."""
         self._first = asyncio.get_running_loop().create_future()
         self._batches.hold()
         try:

@@ -1,4 +1,4 @@
-"""Failures that stores record themselves, because no attempt was there to say what went wrong."""
+"""Failures that stores record themselves, because no attempt can report them."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ def replaced_by(job: JobId) -> Failure:
 UNREADABLE = Failure(
     type="", message=render(UNREADABLE_FAILURE.fault(), RECORD), code=UNREADABLE_FAILURE.name
 )
-"""Stands for one that a row holds and this version cannot read."""
+"""Replaces a stored failure that this version cannot decode."""

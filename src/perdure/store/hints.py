@@ -1,4 +1,4 @@
-"""Which hints a write calls for, from what it did to each job and run."""
+"""The hints to publish after a write, from its changes to jobs and runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ORDER = (
     HintType.DUE,
     HintType.RUN,
 )
-"""Who has to stop is told first."""
+"""Stop requests are published first."""
 
 
 class WriteHints:
-    """Gathers what a write did, and says what to publish once it is committed."""
+    """Collects the changes of a write, and returns the hints to publish once it is committed."""
 
     __slots__ = ("_names", "_stepped")
 
@@ -33,7 +33,7 @@ class WriteHints:
         return bool(self._names or self._stepped)
 
     def queued(self, status: str, partition: str) -> None:
-        """A job now waits, or will."""
+        """A job is waiting, or will be."""
         if status == Status.WAITING:
             self._add(HintType.READY, partition)
         elif status == Status.SCHEDULED:
@@ -54,15 +54,15 @@ class WriteHints:
             self._add(HintType.CHANGED, id)
 
     def stopped(self, id: str) -> None:
-        """A holder has to know: it is asked to stop, or its claim is gone."""
+        """The job's worker must know: it is asked to stop, or its claim is lost."""
         self._add(HintType.ABORTING, id)
 
     def frees_limit(self) -> None:
-        """Any partition may have jobs that can start now; so when a queue is no longer paused."""
+        """Any partition may have jobs that can start now, as when a queue is resumed."""
         self._names[HintType.READY] = None
 
     def taken(self, jobs: Iterable[tuple[str, bool, bool]]) -> None:
-        """Jobs were taken from their run: id, whether it was held, whether under a limit."""
+        """Jobs were removed from their run: id, whether claimed, whether under a limit."""
         for id, was_held, was_limited in jobs:
             if was_held:
                 self.stopped(id)
@@ -81,7 +81,7 @@ class WriteHints:
         self._names[HintType.DUE] = None
 
     def merge(self, more: WriteHints) -> None:
-        """Take over what another write did that is committed together with this one."""
+        """Merge the changes of another write in the same commit."""
         for hint_type, names in more._names.items():
             known = self._names.setdefault(hint_type, set())
             if known is not None and names is not None:
@@ -91,15 +91,15 @@ class WriteHints:
         self._stepped |= more._stepped
 
     def hints(self) -> Iterator[Hint]:
-        """What every process should know."""
+        """Hints for all processes."""
         for hint_type in _ORDER:
             if hint_type in self._names:
                 yield Hint(type=hint_type, names=frozenset(self._names[hint_type] or ()))
 
     def hints_nearby(self) -> Iterator[Hint]:
-        """What this process alone is told: a notification for each step would cost too much.
+        """Hints for this process only: a notification per step would cost too much.
 
-        Who follows a run from another process looks for new events by itself.
+        Observers of a run in another process poll for new events.
         """
         if self._stepped:
             yield Hint(type=HintType.RUN, names=frozenset(self._stepped))
@@ -111,7 +111,7 @@ class WriteHints:
 
 
 def note_queued(job: NewJob, hints: WriteHints) -> None:
-    """A job was inserted; where only the store knows whether its time has come, tell of both."""
+    """A job was inserted; if only the store knows whether it is due, publish both hints."""
     if job.run_at is not None or job.delay > timedelta(0):
         hints.queued(Status.SCHEDULED, job.partition.text)
     if job.run_at is not None or job.delay <= timedelta(0):

@@ -27,7 +27,7 @@ S = Status
 
 
 class Transition(StrEnum):
-    """Every act that moves a job."""
+    """Every transition of a job's status."""
 
     PROMOTE = "promote"
     CLAIM = "claim"
@@ -55,7 +55,7 @@ TRANSITIONS: Mapping[Transition, Mapping[Status, frozenset[Status]]] = MappingPr
     {
         Transition.PROMOTE: {S.SCHEDULED: frozenset({S.WAITING})},
         Transition.CLAIM: {S.WAITING: frozenset({S.ACTIVE})},
-        # A holder's outcome counts while it is active; once aborting, it ends cancelled.
+        # A worker's outcome counts while the job is active; an aborting job ends cancelled.
         Transition.COMPLETE: {S.ACTIVE: frozenset({S.COMPLETED}), **_ABORTED},
         Transition.RETRY_LATER: {S.ACTIVE: _READY, **_ABORTED},
         Transition.FAIL: {S.ACTIVE: frozenset({S.FAILED}), **_ABORTED},
@@ -64,7 +64,7 @@ TRANSITIONS: Mapping[Transition, Mapping[Status, frozenset[Status]]] = MappingPr
         Transition.REQUEUE: {S.ACTIVE: frozenset({S.WAITING}), **_ABORTED},
         Transition.PARK: {S.ACTIVE: frozenset({S.PAUSED}), **_ABORTED},
         Transition.RESUME: {S.PAUSED: frozenset({S.WAITING})},
-        # The lease ran out: back to the queue, or to the dead letter as a poison pill.
+        # The lease expired: requeue, or dead-letter as a poison pill.
         Transition.TAKE_OVER: {S.ACTIVE: frozenset({S.WAITING, S.DEAD}), **_ABORTED},
         Transition.EXPIRE: {
             S.WAITING: frozenset({S.FAILED}),
@@ -78,7 +78,7 @@ TRANSITIONS: Mapping[Transition, Mapping[Status, frozenset[Status]]] = MappingPr
             S.PAUSED: frozenset({S.CANCELLED}),
             S.DISABLED: frozenset({S.CANCELLED}),
         },
-        # Disabling or replacing a held job takes the claim away at once: its holder is stale.
+        # Disabling or replacing a claimed job revokes the claim immediately.
         Transition.DISABLE: {
             S.WAITING: frozenset({S.DISABLED}),
             S.SCHEDULED: frozenset({S.DISABLED}),
@@ -141,7 +141,7 @@ def after_settling(before: Status, outcome: Outcome, *, is_due: bool) -> Status 
 
 
 def after_take_over(before: Status, crashes: int, max_crashes: int) -> Status:
-    """What becomes of a held job whose lease ran out, ``crashes`` counting this one."""
+    """The status of a claimed job after its lease expired; ``crashes`` includes this one."""
     if before is S.ABORTING:
         return S.CANCELLED
     return S.DEAD if crashes >= max_crashes else S.WAITING

@@ -1,4 +1,4 @@
-"""From a URL to a backend: the only module that names them, importing just the one it needs."""
+"""Maps a URL to a backend. The only module that names backends; imports only the one it needs."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def store_at(url: str | Store, *, clock: Clock | None = None) -> Store:
 
 
 async def require_store(url: str) -> None:
-    """Raise unless the URL means a store with the tables of this version; for who only looks.
+    """Raise unless the URL is a store with the tables of this version; for read-only commands.
 
-    Opening a store creates what is missing. Looking must not: a mistyped URL would pass for an
-    empty store, and an older one would be upgraded under the workers that use it.
+    Opening a store creates or upgrades its tables. A read-only command must not: a mistyped URL
+    would pass for an empty store, and an older store would be upgraded under its running workers.
     """
     match _backend_of(url):
         case "memory":

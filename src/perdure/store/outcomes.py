@@ -1,4 +1,4 @@
-"""What an outcome writes to the row of the job that had it; the same on every backend."""
+"""The columns that an outcome writes to its job, shared by all backends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perdure.model.outcome import (
 
 
 class Written(NamedTuple):
-    """Of an active job. An aborting one ends cancelled, and only its failure is kept."""
+    """For an active job. An aborting one ends cancelled, and only its failure is stored."""
 
     status: Status | None
     """None: waiting or scheduled, by the time it is ready again."""

@@ -1,7 +1,8 @@
-"""Wake-ups within one process: every handle on the same place hears what any of them published.
+"""Wake-ups within one process: every handle on a database gets the hints that any of them
+publishes.
 
-A hint that crosses processes is the backend's business (NOTIFY, ``data_version``); it ends here
-too. Listeners run on the event loop they subscribed from, whatever thread published.
+Hints from other processes arrive through the backend (NOTIFY, ``data_version``) and end up here
+too. Listeners run on the event loop they subscribed from, whichever thread publishes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from perdure.model.hint import Hint, HintType
 
 Listener = Callable[[Hint], None]
 HintTypes = Collection[HintType] | None
-"""What a listener wants to hear of; None: everything."""
+"""The hint types a listener subscribed to; None for all."""
 _log = logging.getLogger("perdure.store")
 
 
@@ -28,7 +29,7 @@ class Hub:
         self._listeners: dict[object, tuple[asyncio.AbstractEventLoop, Listener, HintTypes]] = {}
 
     def subscribe(self, listener: Listener, types: HintTypes = None) -> Callable[[], None]:
-        """Hear hints on the running event loop, until the returned function is called."""
+        """Subscribe on the running event loop, until the returned function is called."""
         token = object()
         with self._lock:
             self._listeners[token] = (asyncio.get_running_loop(), listener, types)
@@ -51,7 +52,7 @@ class Hub:
                 continue
             try:
                 loop.call_soon_threadsafe(_call, listener, hint)
-            except RuntimeError:  # its loop is closed: it will never hear anything again
+            except RuntimeError:  # its loop is closed
                 self._drop(token)
 
     def _drop(self, token: object) -> None:

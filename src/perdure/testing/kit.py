@@ -47,9 +47,8 @@ class AsyncKit:
 
     ``fakes`` replaces tasks, by task, task name or node id. All other tasks run for real, unless
     ``fakes_only`` forbids it. ``now`` is the initial time. Task bodies run one at a time, so that
-    each
-    test run has the same order; ``concurrency`` allows more. ``patience`` bounds the real time that
-    bodies may take together.
+    each test run has the same order; ``concurrency`` allows more. ``patience`` bounds the real time
+    that bodies may take together.
     """
 
     def __init__(

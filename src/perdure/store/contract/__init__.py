@@ -1,9 +1,9 @@
-"""What a backend must do; the only package that says it. One file per part of a store.
+"""The contract that every backend implements. One file per part of a store.
 
 Each bullet is a promise with a conformance test. Every write is one transaction. Times that decide
-ownership are the store's own; tests turn its clock. A store publishes its own wake-ups, after the
-write that they are about. Every method may be called again after a lost connection: backends that
-can lose one retry by themselves, with growing, jittered, capped delays, and no write counts twice.
+ownership come from the store's clock, which tests control. A store publishes its own wake-ups after
+the write. Every method is safe to repeat after a lost connection: backends that can lose one retry
+with growing, jittered, capped delays, and no write counts twice.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ PARTS: Mapping[str, type] = {
     "maintenance": MaintenanceStore,
     "schedules": ScheduleStore,
 }
-"""The parts that every store has, by the name of their attribute."""
+"""The parts of every store, by attribute name."""
 
 
 class Store(Protocol):
-    """One place that keeps everything. Usable from any thread's event loop it was opened on."""
+    """A handle on a database. Belongs to the event loop that opened it."""
 
     jobs: JobStore
     runs: RunStore
@@ -65,42 +65,43 @@ class Store(Protocol):
     maintenance: MaintenanceStore
     schedules: ScheduleStore
     transfer: TransferStore | None
-    """None where contents do not outlive the process."""
+    """None if the contents do not outlive the process."""
     audit: AuditStore | None
-    """None where a store shows only what the other parts do."""
+    """None if the store cannot be audited."""
     has_one_writer: bool = False
-    """Whether everybody else waits while a caller's transaction has written something."""
+    """Whether an uncommitted write of a caller's transaction blocks all other writers."""
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where it is, without the password."""
+        """Its URL, without the password."""
 
     @abstractmethod
     async def open(self) -> None:
         """Connect, and create or upgrade the tables under a lock.
 
-        - Raises ``StoreUnreachable`` when nobody answers, at once rather than for ever.
-        - Raises ``SchemaMismatch`` when the tables belong to a newer version or to others.
+        - Raises ``StoreUnreachable`` if the server does not respond, instead of retrying forever.
+        - Raises ``SchemaMismatch`` if the tables are of a newer version or not ours.
         - Several processes may open an empty store at the same moment.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of connections and threads, after sending the last wake-ups."""
+        """Send pending wake-ups, then close connections and threads."""
 
     @abstractmethod
     def clone(self) -> Store:
-        """Another handle on the same place, for another thread's event loop. Not opened yet."""
+        """Return another, unopened handle on the same database, for another event loop."""
 
     @abstractmethod
     async def now(self) -> datetime: ...
 
     @abstractmethod
     def subscribe(self, listener: Listener, types: HintTypes = None) -> Callable[[], None]:
-        """Call ``listener`` on this store's event loop for each hint; returns how to stop it.
+        """Call ``listener`` on this store's event loop for each hint; return an unsubscribe
+        function.
 
-        - Only for hints of these kinds, where they are given.
+        - Only for hints of these types, if given.
         - Hints come from every process that uses the store, and may be missed or repeated.
         """
 
@@ -108,7 +109,7 @@ class Store(Protocol):
     async def insert_in_transaction(
         self, connection: Any, jobs: Sequence[NewJob]
     ) -> list[Inserted]:
-        """``jobs.insert`` within the caller's own open transaction; theirs to commit.
+        """``jobs.insert`` within the caller's open transaction, which the caller commits.
 
         - Raises ``InvalidInput`` for a connection that cannot be used with this store.
         """
@@ -125,9 +126,9 @@ class Store(Protocol):
     ) -> Submitted:
         """``runs.submit`` within the caller's own open transaction.
 
-        - A store with one writer saves the definitions in it too; with others, the caller has saved
+        - A store with one writer saves the definitions in it too; for others, the caller has saved
           them before (see ``has_one_writer``).
-        - Raises ``RunExists`` before the run is written; what the caller wrote stays.
+        - Raises ``RunExists`` before the run is written; the caller's own writes stay.
         - Takes no run that replaces another one (``replace``).
         """
 

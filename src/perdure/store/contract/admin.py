@@ -36,22 +36,22 @@ class AdminStore(Protocol):
         - Moves the jobs that the operation applies to by the transition table; others stay as they
           are.
         - A group is one of the given namespace, and of no other.
-        - ABORT cancels unheld jobs and makes active ones aborting; a hint names their ids, so that
-          holders stop at once.
-        - DISABLE keeps jobs from running until they are enabled; an active one is taken from its
-          holder.
-        - ENABLE makes a job waiting, or scheduled if its time is ahead.
-        - RETRY starts failed, dead and cancelled jobs with a fresh budget (failures, postponements
-          and crashes count from zero) and without a deadline. Their history of failures is kept.
+        - ABORT cancels unclaimed jobs and makes active ones aborting; a hint names their ids, so
+        that
+          workers stop immediately.
+        - DISABLE keeps jobs from running until they are enabled; an active one loses its claim.
+        - ENABLE makes a job waiting, or scheduled if its time is in the future.
+        - RETRY requeues failed, dead and cancelled jobs with a fresh budget (failures, snoozes and
+          crashes count from zero) and without a deadline. Their failed attempts stay.
           Raises ``FingerprintTaken`` when a live job has the fingerprint of one.
-        - RESUME puts paused (released) jobs back into the queue.
+        - RESUME requeues paused (parked) jobs.
         """
 
     @abstractmethod
     async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
-        """Let no job of the queue be claimed until it is resumed. Pausing twice keeps the first.
+        """Stop claims from the queue until it is resumed. Pausing again keeps the first pause.
 
-        - Tells workers to look (a DUE hint), so that no run goes on into the queue in place.
+        - Publishes a DUE hint, so that no run continues in place into the queue.
         """
 
     @abstractmethod
@@ -67,7 +67,7 @@ class AdminStore(Protocol):
 
     @abstractmethod
     async def live_flows(self, namespace: str | None) -> list[FlowCount]:
-        """Which versions of which flows unended runs are of."""
+        """The flow versions of unended runs."""
 
     @abstractmethod
     async def flow_stats(self, namespace: str | None) -> list[FlowRuns]:
@@ -75,16 +75,16 @@ class AdminStore(Protocol):
 
     @abstractmethod
     async def count_ended(self, namespace: str, keep: timedelta) -> EndedCounts:
-        """What ended longer ago than this.
+        """Count what ended longer ago than this.
 
-        - Pruning removes all of it, but for runs that something live is below.
+        - Pruning removes all of it, except runs with unfinished descendants.
         """
 
     @abstractmethod
     async def inspect_storage(self) -> StorageReport:
-        """How the place itself is, and which runs go nowhere; over all namespaces.
+        """Inspect the database itself and find stuck runs, across all namespaces.
 
         - Names indexes that are missing, and those that are not valid.
-        - Names runs that are under way without a job or a wait, unless they are paused; at most
+        - Names running runs without a job or a wait, unless they are paused; at most
           ``ORPHANS_MAX`` of them.
         """

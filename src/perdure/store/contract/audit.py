@@ -1,7 +1,7 @@
-"""What only the verifier reads: columns as they are stored, and rows that belong to nothing.
+"""Reads for the verifier only: raw columns and orphaned rows.
 
-The other parts show what belongs to a run, a job or a namespace, decoded. These show the rest. They
-read, may scan whole tables, and never decode what might not be readable.
+The other parts return decoded values of a run, a job or a namespace. These return the rest. They
+may scan whole tables, and never decode values that might be corrupt.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from perdure.model.value import Value
 
 
 class AuditedJob(Value):
-    """What the other parts leave out of a job, as it is stored."""
+    """Stored columns of a job that the other parts omit."""
 
     status: str
     epoch: int
-    """With the status, it tells whether the job changed since it was read."""
+    """With the status, detects whether the job changed since it was read."""
     queue: str
     task: str
     partition: str
     rank: float
     limit_keys: tuple[str, ...]
-    """The limits that it counts under, while it is held."""
+    """The limits it counts under while claimed."""
     policy: bytes | None
     input: bytes | None
-    """None for a finished one, and where it is lost."""
+    """None if the job is finished, or if the input is lost."""
 
 
 class AuditedLimit(Value):
-    """What is remembered of one limit."""
+    """The stored state of a limit."""
 
     namespace: str
     key: str
     closed_until: datetime | None
     last_start_at: datetime | None
     latest_start_at: datetime | None
-    """Of those that are counted in a window."""
+    """Of the starts counted in a window."""
 
 
 class SharedFingerprint(Value):
-    """A fingerprint that several unfinished jobs of one queue have."""
+    """A fingerprint shared by several unfinished jobs of one queue."""
 
     namespace: str
     queue: str
@@ -54,11 +54,11 @@ class SharedFingerprint(Value):
 
 
 class Orphan(Value):
-    """Rows whose run or job is gone."""
+    """Rows whose run or job no longer exists."""
 
     table: str
     owner: str
-    """The run or job, as the rows name it."""
+    """The run or job that the rows refer to."""
 
 
 class AuditStore(Protocol):
@@ -71,17 +71,17 @@ class AuditStore(Protocol):
 
     @abstractmethod
     async def job_before(self, namespace: str | None, id: JobId | None) -> JobId | None:
-        """The id that follows in a list of jobs, newest first, even if its row cannot be read."""
+        """The next id in a list of jobs, newest first, even if its row is corrupt."""
 
     @abstractmethod
     async def hidden_jobs(
         self, namespace: str | None, before: JobId | None, limit: int
     ) -> Sequence[Job]:
-        """Jobs that only their waiters still see, newest first."""
+        """Hidden jobs, which only their waiters still see, newest first."""
 
     @abstractmethod
     async def suspended_waits(self, namespace: str, run: RunId) -> frozenset[str]:
-        """Keys of a run's waits that are kept from becoming due."""
+        """Keys of a run's waits that are held back from becoming due."""
 
     @abstractmethod
     async def shared_fingerprints(self, namespace: str | None) -> Sequence[SharedFingerprint]: ...
@@ -93,8 +93,8 @@ class AuditStore(Protocol):
     async def schedule_times(
         self, namespace: str | None
     ) -> Mapping[tuple[str, str], datetime | None]:
-        """When workers look at each schedule, by namespace and name."""
+        """When each schedule is due, by namespace and name."""
 
     @abstractmethod
     async def orphans(self) -> Sequence[Orphan]:
-        """Rows that belong to no run and no job; some of them, if there are many."""
+        """Rows without a run or a job; only some of them, if there are many."""

@@ -16,7 +16,7 @@ from perdure.model.worker import Renewal
 
 
 class PartitionClaim(Value):
-    """One partition to claim from, with the limit rules that govern its jobs."""
+    """A partition to claim from, with the limit rules of its jobs."""
 
     partition: str
     queue: str
@@ -24,7 +24,7 @@ class PartitionClaim(Value):
 
 
 class ClaimRequest(Value):
-    """Who claims, from which partitions, how many, and for how long."""
+    """A claim: worker, partitions, number of jobs and lease."""
 
     namespace: str
     worker: WorkerId
@@ -40,9 +40,9 @@ class JobStore(Protocol):
     async def insert(self, jobs: Iterable[NewJob]) -> list[Inserted]:
         """Add jobs, all or none, and answer in their order.
 
-        - Jobs may be made while earlier ones are on their way to the store; what making one
-          raises is raised, and nothing is written.
-        - A job whose delay or run_at lies ahead is scheduled, any other waiting.
+        - Jobs may be created while earlier ones are being sent; if creating one raises, the
+          exception propagates and nothing is written.
+        - A job whose delay or run_at is in the future is scheduled, any other waiting.
         - Inserting the same id again changes nothing and counts as inserted.
         - A fingerprint taken by a live job of the same namespace and queue yields that job
           ("return"), raises ``FingerprintTaken`` with nothing written ("raise"), or cancels that
@@ -56,12 +56,12 @@ class JobStore(Protocol):
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Lease up to ``limit`` waiting jobs of the partitions, lowest rank first, then oldest id.
 
-        - Hands a job to one worker at a time, and raises its epoch and attempt.
+        - Gives a job to one worker at a time, and increments its epoch and attempt.
         - Takes nothing of a paused queue, of another namespace, or of another partition.
-        - Leaves a job alone that this worker failed, until its hold-off ends.
-        - Never exceeds a rule, however many claim at once: live jobs under a key are those held
-          with an unexpired lease, starts are counted in the sliding window.
-        - Says when a limit opens by itself, if one held something back.
+        - Skips a job that this worker failed, until its hold-off ends.
+        - Never exceeds a rule under concurrent claims: live jobs under a key are those claimed
+          with an unexpired lease; starts are counted in a sliding window.
+        - Returns when a limit opens by itself, if one blocked a job.
         """
 
     @abstractmethod
@@ -73,16 +73,16 @@ class JobStore(Protocol):
         - Completed keeps the output and sets progress to 100.
         - Retried, Failed and DeadLettered keep the failure in the job's history.
         - Retried moves the rank with the time it is ready again, and holds its worker off.
-        - Retried counts a failure, or a postponement, and closes the limit it names.
-        - A time too far away is brought as near as every backend can read it back.
+        - Retried counts a failure, or a snooze, and closes the limit it names.
+        - A time out of range is clamped to what every backend can read back.
         - Failed and DeadLettered count a failure too: the last one.
-        - Requeued and Released take the attempt back; Requeued keeps the rank.
-        - A dropped job is gone for readers, and still there for its waiters.
+        - Requeued and Parked give the attempt back; Requeued keeps the rank.
+        - A hidden job is invisible to readers, but not to its waiters.
         """
 
     @abstractmethod
     async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
-        """Extend the leases of all these claims, and say which are lost or asked to stop.
+        """Extend the leases of these claims; return which are lost or asked to stop.
 
         - A claim that is not current is lost, and its row untouched.
         - An aborting job is renewed and reported.
@@ -90,12 +90,12 @@ class JobStore(Protocol):
 
     @abstractmethod
     async def check(self, claims: Sequence[Claim]) -> Renewal:
-        """The same answer as renewing, writing nothing."""
+        """Like ``renew``, without writing anything."""
 
     @abstractmethod
     async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
-        """Keep the latest progress of held jobs; that of a stale claim is ignored."""
+        """Store the latest progress of claimed jobs; that of a stale claim is ignored."""
 
     @abstractmethod
     async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
-        """Give back what this worker holds and does not know of: claims whose answer was lost."""
+        """Requeue jobs that this worker claimed without knowing: claims whose response was lost."""

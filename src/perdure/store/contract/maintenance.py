@@ -14,18 +14,18 @@ from perdure.model.schedule import Schedule
 from perdure.model.worker import PollResult, WorkerInfo
 
 POLL_PARTITIONS_MAX = 1000
-"""Partitions that one poll names; with more of them, the next poll goes on where it stopped."""
+"""Maximum partitions per poll; the next poll continues after the last one."""
 
 
 class MaintenanceStore(Protocol):
-    """What any worker may do for its namespace, one at a time, in bounded batches.
+    """Maintenance of one namespace, by one worker at a time, in bounded batches.
 
-    Nothing here touches, or tells of, jobs, limits and workers of another namespace.
+    Nothing here touches or reveals jobs, limits and workers of another namespace.
     """
 
     @abstractmethod
     async def poll(self, namespace: str, after_partition: str = "") -> PollResult:
-        """What waits and what is due next, in one statement whose cost does not grow with jobs.
+        """What is waiting and what is due next, at a cost independent of the number of jobs.
 
         - Names the partitions of this namespace with waiting jobs, in text order, those after
           ``after_partition``, at most ``POLL_PARTITIONS_MAX`` of them.
@@ -36,7 +36,7 @@ class MaintenanceStore(Protocol):
 
     @abstractmethod
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
-        """Take or keep the lease row of a duty; False while another holds it."""
+        """Acquire or renew the lease of a duty; False while another worker has it."""
 
     @abstractmethod
     async def promote_due(self, namespace: str, limit: int) -> int:
@@ -46,26 +46,26 @@ class MaintenanceStore(Protocol):
     async def take_over_expired(
         self, namespace: str, limit: int, max_crashes: int
     ) -> list[TakenOver]:
-        """Take jobs from holders whose lease ran out.
+        """Take over jobs whose lease expired.
 
-        - Back to waiting with their rank, no failure counted, a death counted.
-        - The ``max_crashes``-th death sends it to the dead letter as a poison pill.
+        - Back to waiting with their rank; counts a crash, not a failure.
+        - The ``max_crashes``-th crash dead-letters the job as a poison pill.
         - An aborting one ends cancelled. The old claim is stale from then on.
         """
 
     @abstractmethod
     async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
-        """Fail unheld jobs whose deadline has passed, with ``DeadlineExceeded``."""
+        """Fail unclaimed jobs whose deadline has passed, with ``DeadlineExceeded``."""
 
     @abstractmethod
     async def due_waits(self, namespace: str, limit: int) -> list[Wait]:
-        """Waits whose time has come, earliest first; none of a run that is held."""
+        """Due waits, earliest first; none of a paused run."""
 
     @abstractmethod
     async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
-        """Schedules whose time to be looked at has come, earliest first.
+        """Due schedules, earliest first.
 
-        - Those that cannot be read are left out, and stand in nobody's way.
+        - Unreadable ones are skipped and block no others.
         """
 
     @abstractmethod
@@ -76,27 +76,27 @@ class MaintenanceStore(Protocol):
     async def prune_runs(
         self, namespace: str, keep: Mapping[RunStatus, timedelta], limit: int
     ) -> int:
-        """Remove runs that ended longer ago than ``keep`` says, with all that is kept of them.
+        """Remove runs that ended longer ago than ``keep`` says, with all their rows.
 
         - A child is removed with its parent, not before.
         """
 
     @abstractmethod
     async def prune_limits(self, namespace: str, idle: timedelta, limit: int) -> int:
-        """Forget limit keys that have been without effect for that long; how many.
+        """Delete limit keys that have had no effect for that long; return how many.
 
         - One has an effect while it is closed, and while a start counts in its window or spacing.
-        - A key that a claim is using just now is left alone.
-        - How much runs under a key is not forgotten: jobs know their keys themselves.
+        - A key in use by a concurrent claim is skipped.
+        - Usage is not lost: it is counted from the jobs, which store their keys.
         """
 
     @abstractmethod
     async def register_worker(self, info: WorkerInfo) -> None:
-        """Write the worker's row, or say that it is still there."""
+        """Write the worker's row, or refresh it."""
 
     @abstractmethod
     async def remove_worker(self, id: WorkerId) -> None: ...
 
     @abstractmethod
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
-        """Drop rows of workers not seen for that long, and not for two of their leases."""
+        """Delete rows of workers not seen for that long, nor for two of their leases."""

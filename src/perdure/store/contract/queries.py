@@ -15,7 +15,7 @@ from perdure.model.worker import WorkerState
 
 
 class QueryStore(Protocol):
-    """What clients and operators read. ``namespace`` None looks across all of them."""
+    """Reads for clients and operators. ``namespace`` None reads all namespaces."""
 
     @abstractmethod
     async def get_job(self, namespace: str | None, id: JobId) -> Job | None:
@@ -30,7 +30,7 @@ class QueryStore(Protocol):
 
     @abstractmethod
     async def job_states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
-        """What waiters need to know of these jobs, dropped ones included."""
+        """The states of these jobs for waiters, including hidden jobs."""
 
     @abstractmethod
     async def failed_attempts(self, id: JobId) -> list[FailedAttempt]:
@@ -40,7 +40,8 @@ class QueryStore(Protocol):
     async def find_result(
         self, namespace: str, task: str, input_hash: int, input: bytes
     ) -> bytes | None:
-        """The output of the latest completed job of this task with this very input, if kept."""
+        """The output of the latest completed job of this task with exactly this input, if
+        stored."""
 
     @abstractmethod
     async def list_runs(self, filter: RunFilter, limit: int) -> list[Run]:
@@ -64,30 +65,30 @@ class QueryStore(Protocol):
     async def list_waits(self, filter: WaitFilter, limit: int) -> list[Wait]:
         """Matching waits, the longest open first (then by run and key); held ones too.
 
-        - Asked for deciders: those that name one of them, and those that name nobody.
+        - With deciders: waits that name one of them, and waits without deciders.
         """
 
     @abstractmethod
     async def workers(self, namespace: str | None) -> list[WorkerState]:
-        """The registered workers, with what they hold."""
+        """The registered workers, with their claimed jobs."""
 
     @abstractmethod
     async def explain_facts(
         self, namespace: str, run: RunId | None = None, job: JobId | None = None
     ) -> ExplainFacts:
-        """Everything that explains where a run is, or a job without a run.
+        """All facts that explain the state of a run, or of a job without a run.
 
         - One consistent view: jobs, waits, events and children are of the same moment.
-        - Writers neither wait for it nor keep it waiting.
+        - Neither blocks writers nor is blocked by them.
         """
 
     @abstractmethod
     async def get_jobs(self, namespace: str, ids: Sequence[JobId]) -> list[Job]:
-        """Those of these jobs that are there, without their values."""
+        """The existing ones of these jobs, without their values."""
 
     @abstractmethod
     async def limit_usage(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
-        """What is in use under each rule just now, in their order, as a claim would find it.
+        """The current usage of each rule, in order, as a claim would see it.
 
-        - Names the jobs that count as live under its key, the longest held first.
+        - Names the jobs that count as live under its key, longest claimed first.
         """

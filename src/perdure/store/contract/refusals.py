@@ -1,4 +1,4 @@
-"""What the backends refuse alike, each with its code."""
+"""Refusals that all backends share, each with its code."""
 
 from __future__ import annotations
 

@@ -30,26 +30,26 @@ class EventsBefore(Value):
 
 
 class RunStore(Protocol):
-    """Runs: how they begin, and the one way in which they go on.
+    """Submits, commits and loads runs.
 
-    A job of a run (``NewJob.node``) is claimed, renewed, requeued and taken over as any other.
-    It leaves the queue with its outcome, and never stays as a finished one; how often it crashed
-    its workers is counted, and told by ``ClaimedJob.crashes``, but the store does not bury it.
+    A job of a run (``NewJob.node``) is claimed, renewed, requeued and taken over like any other.
+    Its row is deleted with its outcome. Its crashes are counted in ``ClaimedJob.crashes``, but the
+    store does not dead-letter it: its run decides.
     """
 
     @abstractmethod
     async def submit(self, run: NewRun) -> Submitted:
         """Add a run with its first events, its jobs, waits and children, all or none.
 
-        - An id that is taken in the namespace raises ``RunExists`` ("fail"), yields that run and
-          writes nothing ("use_existing"), or makes room: that run's jobs are taken away and all
-          that is kept of it is replaced ("replace").
-        - However many submit one id at once, one of them is new.
+        - An existing id in the namespace raises ``RunExists`` ("fail"), returns that run and
+          writes nothing ("use_existing"), or replaces that run with all its rows, taking its jobs
+          from their workers ("replace").
+        - Of concurrent submissions of one id, exactly one is new.
         - A run with a ``cooldown`` is added as skipped, without anything that it would start,
-          when a run of its flow with one began, or was completed, less than that ago. Children and
-          skipped runs do not count. However many are submitted at once, one of them begins.
-        - A submission whose answer was lost, and that is tried again, counts once: it neither
-          conflicts with itself nor takes its own place.
+          if a run of its flow with one started, or completed, less than that ago. Child runs and
+          skipped runs do not count. Of concurrent submissions, exactly one starts.
+        - A submission retried after a lost response counts once: it neither conflicts with nor
+          replaces itself.
         """
 
     @abstractmethod
@@ -68,23 +68,23 @@ class RunStore(Protocol):
           attempt 1, no failures, no progress. Repeats: as a retried job.
         - New jobs and children are inserted, waits opened and closed. A wait that is opened
           where one is open takes its place, but keeps the time when it was first opened.
-        - Drops and clears take jobs away, from their holders too (a hint names their ids), remove
-          them, and end waits, but a child's becomes due at once. What the same commit settles,
-          inserts or opens is not touched by its own drops and clears.
-        - Holds parks jobs as paused, taking held ones from their holders, with their attempt
-          back, and keeps waits from becoming due; until False puts them back in their place.
+        - Drops and clears delete jobs, claimed ones too (a hint names their ids), and end waits,
+          except that the wait for a child becomes due. Jobs and waits that the same commit settles,
+          inserts or opens are not affected.
+        - Holds parks jobs as paused, revoking claims and giving the attempt back, and keeps waits
+          from becoming due, until False restores them.
         - A new version goes into the partitions of the run's jobs.
-        - The end of a child makes the wait of its parent due at once.
-        - A snapshot replaces the one that is kept.
+        - The end of a child makes its parent's wait due immediately.
+        - A snapshot replaces the stored one.
         - A time of a job that some backend could not read back raises ``InvalidInput``, and nothing
           of the batch is written.
-        - A commit repeated with its token after a lost answer is done, and counts once.
+        - A commit retried with its token after a lost response counts once.
         - Answers the lowest rank that waits in ``partitions``, as of this write.
         """
 
     @abstractmethod
     async def load(self, runs: Sequence[EventsAfter]) -> list[LoadedRun | None]:
-        """What a worker needs to decide, in the order asked; None for a run that is not there.
+        """Load runs for decisions, in the order requested; None for a run that does not exist.
 
         - Without a number: the snapshot if there is one, and the events after it.
         - With a number: the events after it, and no snapshot.
@@ -97,25 +97,25 @@ class RunStore(Protocol):
     ) -> list[list[StoredEvent]]:
         """Up to ``limit`` events of each run, the latest first, without their values.
 
-        - In the order asked; none for a run that is not there.
+        - In the order requested; empty for a run that does not exist.
         """
 
     @abstractmethod
     async def event_values(
         self, namespace: str, run: RunId, numbers: Sequence[int]
     ) -> dict[int, bytes]:
-        """The values of these events; events without one are left out."""
+        """The values of these events; events without one are omitted."""
 
     @abstractmethod
     async def save_definition(self, namespace: str, flow: str, version: str, data: bytes) -> None:
-        """Keep a flow's definition; a version that is known already is left as it is."""
+        """Store a flow's definition, unless that version is stored already."""
 
     @abstractmethod
     async def get_definition(self, namespace: str, flow: str, version: str) -> bytes | None: ...
 
     @abstractmethod
     async def save_step(self, claim: Claim, owner: str, step: StoredStep) -> None:
-        """Keep a result under a name; the first one stays.
+        """Store a step's result under a name, unless it has one already.
 
         - Raises ``ClaimLost``, and writes nothing, when the claim is not current.
         """

@@ -10,7 +10,7 @@ from perdure.model.schedule import Schedule, ScheduleAnswer, ScheduleCommit, Unr
 
 
 class ScheduleStore(Protocol):
-    """Schedules: what is started by time alone, once for each of its times."""
+    """Schedules, each of whose ticks starts something exactly once."""
 
     @abstractmethod
     async def commit(self, commit: ScheduleCommit) -> ScheduleAnswer:
@@ -18,17 +18,17 @@ class ScheduleStore(Protocol):
 
         - CONFLICT, and nothing written, when its revision is not the expected one, or when it is
           there or gone and was not expected to be.
-        - However many commit on one revision at once, one of them is done.
+        - Of concurrent commits on one revision, exactly one succeeds.
         - A run is added as ``runs.submit`` adds it, a job as ``jobs.insert`` does.
-        - TAKEN, and nothing written, when the id of the run is taken.
+        - TAKEN, and nothing written, if the id of the run exists already.
         - If the flow is cooling down, ``if_skipped`` is written instead, with the skipped run.
-        - A commit repeated after a lost answer is done, and counts once.
-        - Tells workers to look (a DUE hint) if the schedule has a time to look at it.
+        - A commit retried after a lost response counts once.
+        - Publishes a DUE hint if the schedule has a next time.
         """
 
     @abstractmethod
     async def delete(self, namespace: str, name: str) -> bool:
-        """Remove a schedule, if there is one. What it started goes on."""
+        """Delete a schedule, if it exists. What it started continues."""
 
     @abstractmethod
     async def list(
@@ -36,5 +36,5 @@ class ScheduleStore(Protocol):
     ) -> Sequence[Schedule | UnreadableSchedule]:
         """All schedules, or those of one name; by namespace and name.
 
-        - One that a newer version wrote in a way that this one does not know says so.
+        - One that only a newer version can read is marked as such.
         """

@@ -1,7 +1,7 @@
-"""What a store keeps, row by row, in the same words on every backend: for moving it to another.
+"""Transfer rows: the contents of a store in a form that all backends share, for export and import.
 
-A part of backends whose contents outlive a process. Workers and leases are not in it: they
-belong to the place, not the work.
+Only backends whose contents outlive the process have this part. Workers and leases are excluded:
+they belong to the installation, not to the work.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DefinitionRow(TransferRow, tag="definition"):
 
 class RunRow(TransferRow, tag="run"):
     serial: int
-    """What its events, snapshot and steps name it by, within one store and one export."""
+    """The number by which its events, snapshot and steps refer to it, within one export."""
     id: str
     namespace: str
     flow: str
@@ -76,7 +76,7 @@ class WaitRow(TransferRow, tag="wait"):
 
 
 class JobRow(TransferRow, tag="job"):
-    """Nobody holds it: see :func:`release_lease`."""
+    """It is unclaimed: see :func:`release_lease`."""
 
     id: str
     namespace: str
@@ -181,20 +181,20 @@ ROW_TYPES: tuple[type[TransferRow], ...] = (
     QueueRow,
     ScheduleRow,
 )
-"""In the order in which they are dumped: what others refer to comes first."""
+"""In export order: referenced rows come first."""
 
 
 class Contents(Value):
-    """What one moment's contents are, before the rows of them are read."""
+    """A summary of the contents, available before the rows are read."""
 
     at: datetime
     counts: Mapping[type[TransferRow], int]
     held_until: datetime | None
-    """When the last lease on a job ends; None if nobody holds any."""
+    """When the last lease on a job expires; None if no job is claimed."""
 
 
 class Dump(Protocol):
-    """All that a store keeps at one moment, whatever is written meanwhile."""
+    """A consistent view of a store, unaffected by concurrent writes."""
 
     @property
     @abstractmethod
@@ -202,11 +202,11 @@ class Dump(Protocol):
 
     @abstractmethod
     def batches(self) -> AsyncIterator[Sequence[TransferRow]]:
-        """Every row, batches of one kind each, in the order of ``ROW_TYPES``."""
+        """All rows, in batches of one type, in the order of ``ROW_TYPES``."""
 
 
 class TransferStore(Protocol):
-    """How contents move from one store to another."""
+    """Export and import of all rows."""
 
     @abstractmethod
     def export_rows(self) -> AbstractAsyncContextManager[Dump]:
@@ -217,19 +217,19 @@ class TransferStore(Protocol):
 
     @abstractmethod
     async def import_rows(self, batches: AsyncIterable[Sequence[TransferRow]]) -> None:
-        """Write everything, all or nothing, into a store that keeps nothing yet.
+        """Write all rows, all or none, into an empty store.
 
         - Raises ``StoreNotEmpty``, and writes nothing, where there is anything but definitions.
-        - What reading the batches raises is raised, and nothing is written.
+        - An exception from reading the batches propagates, and nothing is written.
         - Rows keep their order, and what is added later comes after them.
         """
 
 
 def release_lease(job: JobRow, lease_until: datetime | None, now: datetime) -> JobRow:
-    """A job as nobody holds it, with a higher epoch: its holder can write nowhere it is moved to.
+    """Return the job unclaimed, with a higher epoch: its worker cannot write to the new store.
 
-    One that was held goes back to the queue with its attempt, as a stopping worker gives it back;
-    a lease that had run out counts as a death, as for whoever would have taken the job over.
+    A claimed job is requeued with its attempt given back, as by a stopping worker; an expired lease
+    counts as a crash, as in a takeover.
     """
     if lease_until is None:
         return job

@@ -91,7 +91,7 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
     if after.is_ended and not run.is_ended:
         tell_parent(transaction, after)
 
-    # What ends comes before what the same step starts, which may have the same keys.
+    # Ends before starts: both may have the same keys.
     settled = {settlement.claim.id for settlement in commit.settlements}
     if commit.cancel_all or commit.cancel_keys:
         _give_up_jobs(transaction, run, commit, settled)
@@ -122,7 +122,7 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
 
 
 def _continue(transaction: Transaction, job: StoredJob, following: NewJob) -> None:
-    """Let the row be another job under the same claim, as if that had just been started."""
+    """Turn the row into the next job under the same claim, as if just started."""
     started = replace(
         fresh(transaction, following),
         id=job.id,
@@ -196,7 +196,7 @@ def _change_partitions(transaction: Transaction, run: StoredRun, version: str) -
 
 
 def _end_waits(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
-    """Remove those that are closed or given up; whoever waits for a child has to look after it."""
+    """Remove closed and dropped waits; a wait for a child becomes due instead."""
     records = transaction.state.records
     for key in commit.close_waits:
         wait = records.wait(*run.place, key)

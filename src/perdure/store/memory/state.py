@@ -1,4 +1,4 @@
-"""Everything one place in memory holds, with the indexes that find it."""
+"""The contents of an in-memory store, with its indexes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Index(Generic[Item, Id]):
         self._entries: dict[Hashable, list[tuple[Any, Id]]] = {}
 
     def move(self, before: Item | None, after: Item | None) -> None:
-        """Follow one write: an item that came, changed or went."""
+        """Update the index for one write: an item added, changed or removed."""
         old_groups = () if before is None else self._groups(before)
         new_groups = () if after is None else self._groups(after)
         if not old_groups and not new_groups:
@@ -110,7 +110,7 @@ class Index(Generic[Item, Id]):
 
 
 StepOwner = JobId | Place
-"""The plain job or the run that steps are kept for, and go with."""
+"""The standalone job or the run that steps belong to and are deleted with."""
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ class RunRecords:
 
 
 def _is_found_alike(before: StoredRun | None, after: StoredRun | None) -> bool:
-    """Whether a run went on without anything that a view of runs looks at."""
+    """Whether a run changed in nothing that an index covers."""
     return (
         before is not None
         and after is not None
@@ -238,7 +238,7 @@ def _child_of(run: StoredRun) -> Groups:
 
 
 def _ended_as(run: StoredRun) -> Groups:
-    """Children are left out: they go with their parent."""
+    """Child runs are excluded: they are pruned with their parent."""
     return ((run.namespace, run.status),) if run.is_ended and run.parent is None else ()
 
 
@@ -261,7 +261,7 @@ def _wait_due_in(wait: StoredWait) -> Groups:
 
 
 def _listed_in(wait: StoredWait) -> Groups:
-    """Those that somebody outside ends: signals by their names, which is what they are sent to."""
+    """Waits that end from outside; signals by name, for broadcasts."""
     match wait.type:
         case WaitType.SIGNAL:
             return ((wait.type, wait.name),)
@@ -272,7 +272,7 @@ def _listed_in(wait: StoredWait) -> Groups:
 
 
 SchedulePlace = tuple[str, str]
-"""Where a schedule is: its namespace and its name."""
+"""Namespace and name."""
 
 
 class ScheduleRecords:
@@ -303,7 +303,7 @@ JobIndex = Index[StoredJob, JobId]
 
 @dataclass(slots=True)
 class LimitRecord:
-    """What is remembered of one limit key; live jobs are counted from their leases instead."""
+    """The state of a limit key; live jobs are counted from their leases instead."""
 
     closed_until: datetime | None = None
     last_start_at: datetime | None = None
@@ -343,7 +343,7 @@ class MaintenanceLease:
 
 
 class MemoryState:
-    """One place. Whoever reads or writes it holds ``lock``."""
+    """The contents of one store. Every access requires ``lock``."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -398,7 +398,7 @@ class MemoryState:
     def _indexes_for(self, statuses: tuple[Status | None, Status | None]) -> tuple[JobIndex, ...]:
         """The indexes that a job can be in, before or after; most leave most writes alone."""
         found = [index for index, only_in in self._only_in if not only_in.isdisjoint(statuses)]
-        if None in statuses:  # it comes or goes: nothing else changes its id
+        if None in statuses:  # added or removed: nothing else changes its id
             found.append(self.by_id)
         concerned = self._concerned[statuses] = (*self._everywhere, *found)
         return concerned
@@ -416,7 +416,7 @@ _states_lock = threading.Lock()
 
 
 def state_of(name: str) -> MemoryState:
-    """The state that all handles of one name share, for as long as there is one of them."""
+    """The state shared by all handles of one name, while any exists."""
     if not name:
         return MemoryState()
     with _states_lock:

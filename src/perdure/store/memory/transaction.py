@@ -1,4 +1,4 @@
-"""One operation on the state: its reads and writes are one step, and all undone if it fails."""
+"""A transaction on the in-memory state: atomic, and rolled back on an error."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ class Transaction:
             put(place, before)
 
     def on_undo(self, put: Callable[[Any, Any], None], place: Any, before: Any) -> None:
-        """Say how something is undone that was written by other means."""
+        """Register how to undo a write made by other means."""
         self._undo.append((put, place, before))
 
     def _put(self, id: JobId, job: StoredJob | None) -> None:
         self.put(self.state.put, id, self.state.jobs.get(id), job)
 
     def hint_at_room(self, before: StoredJob) -> None:
-        """Tell that a job no longer counts under the limits it counted under."""
+        """Publish that a job no longer counts under its limits."""
         if before.limit_keys:
             self.hints.frees_limit()
 

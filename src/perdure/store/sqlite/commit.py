@@ -115,7 +115,7 @@ def _write(
         if is_ended and run.parent_run is not None and run.parent_key is not None:
             child_ended(transaction, commit.namespace, commit.run, run.parent_run, run.parent_key)
 
-    # What ends comes before what the same step starts, which may have the same keys.
+    # Ends before starts: both may have the same keys.
     if commit.close_waits:
         transaction.write(
             "close_waits",
@@ -159,7 +159,7 @@ def _write(
 
 
 def _continue(transaction: Transaction, id: JobId, job: NodeJobRow, following: NewJob) -> None:
-    """Let the row be another job under the same claim, as if that had just been started."""
+    """Turn the row into the next job under the same claim, as if just started."""
     check_times(following)
     now, partition, node = transaction.now, following.partition, following.node
     is_large = len(following.input) > INLINE_MAX_BYTES

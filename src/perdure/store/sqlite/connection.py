@@ -61,8 +61,8 @@ def connect_reader(place: SqliteAddress) -> sqlite3.Connection:
 
 
 def _connect(place: SqliteAddress, own_pragma: str, *, seconds_max: float) -> sqlite3.Connection:
-    # Transactions and waiting for locks are our own business: neither the module nor SQLite
-    # shall do any of it behind our back.
+    # We manage transactions and lock waits ourselves: neither the sqlite3 module nor SQLite may do
+    # so implicitly.
     connection = sqlite3.connect(
         place.path,
         timeout=0,
@@ -90,7 +90,7 @@ def _connect(place: SqliteAddress, own_pragma: str, *, seconds_max: float) -> sq
 
 
 def as_store_error(error: Exception, place: SqliteAddress) -> Exception:
-    """What a caller sees of an error while the store is open: ours as they are, SQLite's typed."""
+    """Convert an SQLite error on an open store to a store error; our own errors pass."""
     if isinstance(error, PerdureError) or not isinstance(error, sqlite3.Error):
         return error
     typed = StoreError(REFUSED.fault(url=place.url, reason=str(error)))
@@ -143,7 +143,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def patiently(action: Callable[[], Answer], where: str, *, seconds_max: float = inf) -> Answer:
-    """Do ``action`` again until no other connection is in the way; it must undo itself.
+    """Retry ``action`` while other connections lock the file; it must undo itself on failure.
 
     SQLite's own busy timeout sleeps in ever longer steps, gives up, and does not cover every
     kind of conflict. Short jittered pauses hand the lock over sooner and never give up.

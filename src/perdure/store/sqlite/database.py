@@ -24,7 +24,7 @@ FORKED = declare(
 )
 
 READERS = 2
-"""So that one long listing does not hold up those who wait for a result."""
+"""So that a long listing does not block reads of waiters."""
 
 Answer = TypeVar("Answer")
 
@@ -44,7 +44,7 @@ class Database:
         self._readers: list[Reader] = []
 
     async def write(self, operation: Work[Answer], clock: Clock) -> Answer:
-        """Do it in a transaction; the answer comes when it is committed."""
+        """Run it in a transaction; return its result once committed."""
         self._check_process()
         request = Request(operation, clock)
         with self._lock:
@@ -74,7 +74,7 @@ class Database:
         return answer
 
     def nudge(self) -> None:
-        """Let the writer see that somebody listens."""
+        """Wake the writer: there is a new listener."""
         self._writer.nudge()
 
     async def opened(self) -> None:
@@ -123,7 +123,7 @@ _inherited: list[_Databases] = []
 
 def _forget_the_parents() -> None:
     global _open
-    # Kept for ever: closing a connection that belongs to the parent could harm its file.
+    # Never closed: closing a connection that belongs to the parent could corrupt its file.
     _inherited.append(_open)
     _open = _Databases()
 
@@ -132,7 +132,7 @@ os.register_at_fork(after_in_child=_forget_the_parents)
 
 
 async def open_database(place: SqliteAddress) -> Database:
-    """The process's database at a place, opened once; give it back with ``close_database``."""
+    """The process's shared database, opened once; release it with ``close_database``."""
     with _open.lock:
         database = _open.by_key.get(place.key)
         if database is None:
@@ -149,7 +149,7 @@ async def open_database(place: SqliteAddress) -> Database:
 
 
 async def close_database(database: Database) -> None:
-    """Give a database back; the last one to do so closes it."""
+    """Release a database; the last release closes it."""
     if database.is_inherited:
         return
     with _open.lock:

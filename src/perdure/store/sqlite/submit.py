@@ -28,14 +28,14 @@ def remove_jobs(transaction: Transaction, jobs: Sequence[tuple[int, JobId]]) -> 
 
 
 def take_away_jobs(transaction: Transaction, jobs: Iterable[SqliteJobRow]) -> None:
-    """Remove jobs of a run whoever holds them, and tell the holders."""
+    """Remove jobs of a run, claimed or not, and notify their workers."""
     taken = list(jobs)
     remove_jobs(transaction, [(job.number, job.id) for job in taken])
     hint_at_lost_claims(transaction, taken)
 
 
 def hint_at_lost_claims(transaction: Transaction, jobs: Iterable[SqliteJobRow]) -> None:
-    """Tell the holders of these jobs, and those that wait for room under a limit."""
+    """Notify the workers of these jobs, and those that wait for room under a limit."""
     held = [job for job in jobs if job.status in CLAIMED]
     for job in held:
         transaction.hints.stopped(job.id)
@@ -137,7 +137,7 @@ def _due_at(wait: NewWait, now: int) -> int | None:
 def child_ended(
     transaction: Transaction, namespace: str, child: RunId, parent: RunId, key: str
 ) -> None:
-    """Make the wait of a parent due, so that somebody goes on with it."""
+    """Make the parent's wait due, so that a worker continues it."""
     if transaction.write(
         "child_ended",
         namespace=namespace,

@@ -79,7 +79,7 @@ def with_rows(text: str, columns: int, rows: int) -> str:
 
 
 class SqliteCursor(Protocol):
-    """What running a statement gives: rows, or how many were changed."""
+    """The result of a statement: rows, or the number of changed ones."""
 
     @property
     def rowcount(self) -> int: ...
@@ -88,13 +88,13 @@ class SqliteCursor(Protocol):
 
 
 class Connection(Protocol):
-    """Something that runs statements: a connection of ours, or one that a caller lent us."""
+    """Runs statements: a connection of ours, or a caller's."""
 
     def execute(self, sql: str, parameters: Any, /) -> SqliteCursor: ...
 
 
 class Transaction:
-    """Whoever made it begins and ends it. An operation may be run again in a fresh one."""
+    """An open transaction; its creator begins and ends it. Work may be retried in a new one."""
 
     def __init__(self, connection: Connection, sql: Mapping[str, str], now: int) -> None:
         self.sql = sql

@@ -75,7 +75,7 @@ Connect = Callable[[SqliteAddress], sqlite3.Connection]
 
 
 class Aside:
-    """Does what it is asked one after the other, also if whoever asked was cancelled meanwhile."""
+    """Runs calls one after another on its thread, even if a caller was cancelled."""
 
     def __init__(self, place: SqliteAddress, thread: ThreadPoolExecutor) -> None:
         self._place = place
@@ -100,7 +100,7 @@ async def aside(
         try:
             yield own, connection
         finally:
-            # In the same thread, so that nothing is under way on it any more.
+            # On the same thread, so that no call is still running.
             await own.do(connection.close)
 
 

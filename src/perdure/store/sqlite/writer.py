@@ -1,4 +1,4 @@
-"""The one thread that writes: group commit, checkpoints, and what other processes have written."""
+"""The writer thread: group commit, checkpoints, and detecting writes of other processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Work = Callable[[Transaction], Answer]
 
 
 class Request:
-    """One operation, and the future that its caller awaits."""
+    """A unit of work, and the future that its caller awaits."""
 
     __slots__ = ("_clock", "_operation", "answer", "error", "future", "hints", "loop")
 
@@ -50,8 +50,8 @@ class Request:
         self.hints = WriteHints()
 
     def run(self, connection: Connection, sql: Mapping[str, str]) -> None:
-        """Do it, in the transaction that the connection is in. May be called again."""
-        # The moment is read here rather than when it was asked: it may have waited for a lock.
+        """Run it in the connection's current transaction. May be called again."""
+        # The time is read here, not on submission: the request may have waited for a lock.
         transaction = Transaction(connection, sql, micros(self._clock()))
         self.answer = self._operation(transaction)
         self.hints, self.error = transaction.hints, None
@@ -61,12 +61,12 @@ class Request:
 
 
 def reply(requests: Iterable[Request]) -> None:
-    """Hand the answers over, waking each event loop once."""
+    """Deliver the results, waking each event loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Request]] = {}
     for request in requests:
         by_loop.setdefault(request.loop, []).append(request)
     for loop, answered in by_loop.items():
-        with suppress(RuntimeError):  # the loop was closed: nobody is left to be told
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_resolve, answered)
 
 
@@ -186,7 +186,8 @@ _SECONDS_EARLY = 0.0005  # a wait may end a little before its time; do not wait 
 
 
 class ChangePoller:
-    """Asks often just after something happened, less often when idle, and never for nobody."""
+    """Polls ``data_version``: often after a change, less often when idle, never without
+    listeners."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -196,7 +197,7 @@ class ChangePoller:
 
     @property
     def seconds_to_next_look(self) -> float | None:
-        """How long to wait at most; None when nobody listens."""
+        """Maximum time to wait; None without listeners."""
         if not self._hub.is_heard:
             return None
         return max(_SECONDS_EARLY, self._looked_at + self._seconds - monotonic())
@@ -211,7 +212,8 @@ class ChangePoller:
         self._seconds = _SECONDS_BUSY
 
     def look(self, connection: sqlite3.Connection) -> None:
-        """If it is time to, see whether another connection committed; then hint at anything."""
+        """If due, check whether another connection committed, and if so publish hints of all
+        types."""
         if not self.is_due:
             return
         self._looked_at = monotonic()
@@ -227,7 +229,7 @@ class ChangePoller:
         try:
             [(version,)] = connection.execute("PRAGMA data_version").fetchall()
         except sqlite3.Error:
-            return False  # it was busy, or is broken: whoever looks for himself will find out
+            return False  # busy or broken: a regular read will report it
         before, self._version = self._version, version
         # At first nothing is known of the time since somebody listens; a hint too many is harmless.
         return bool(before != version)
