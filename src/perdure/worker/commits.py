@@ -77,7 +77,7 @@ T = TypeVar("T")
 
 
 class Settled(NamedTuple):
-    """What the store made of one outcome."""
+    """The store's answer to one outcome."""
 
     attempt: Attempt
     outcome: NodeOutcome
@@ -89,7 +89,7 @@ class Settled(NamedTuple):
 
 
 class Commits:
-    """Takes outcomes, and tells the runner what the store made of each."""
+    """Commits outcomes in batches and passes the store's answers to the runner."""
 
     def __init__(self, store: Store, runner: JobRunner) -> None:
         self._store = store

@@ -29,7 +29,7 @@ PRUNE_BATCHES = 10
 """So many in a row, and then a poll, in case something is more urgent."""
 PRUNE_PAUSE_SECONDS = 0.01
 WAITER_GRACE = timedelta(seconds=10)
-"""Even what is kept for no time stays this long, hidden, so that its waiters get the result."""
+"""Even without retention, rows stay this long, hidden, so that waiting callers get the result."""
 WORKER_IDLE = timedelta(minutes=5)
 LIMIT_IDLE = timedelta(days=1)
 """Longer than any rule needs it, so that workers whose rules differ do not prune for others."""
@@ -137,7 +137,7 @@ async def promote_jobs(store: Store, namespace: str) -> bool:
 
 
 async def prune(store: Store, settings: WorkerSettings) -> bool:
-    """Remove a batch of what was kept long enough; whether that was all."""
+    """Prune a batch of expired rows; True if that was all."""
     namespace = settings.namespace
     of_jobs = _retention(
         {
@@ -166,7 +166,7 @@ async def prune(store: Store, settings: WorkerSettings) -> bool:
 
 
 def _retention(keep: Mapping[S, timedelta | None]) -> dict[S, timedelta]:
-    """Without what is kept for ever."""
+    """Drop entries without a retention limit."""
     return {status: max(span, WAITER_GRACE) for status, span in keep.items() if span is not None}
 
 

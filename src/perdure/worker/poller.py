@@ -1,4 +1,4 @@
-"""One poll tells what is due: partitions with work, promotions, waits, schedules, maintenance.
+"""Poll the store for due work: partitions with jobs, promotions, waits, schedules, maintenance.
 
 After an outage of the store, expired leases are left alone for a while (takeover grace), because
 their workers may be alive and could not renew them.
@@ -88,7 +88,7 @@ class Poller:
                 await work.stop()
 
     async def _poll(self) -> float:
-        """Poll once, and start what is due; the seconds until the next poll."""
+        """Poll once and start due work; returns the seconds until the next poll."""
         self._hinted.clear()
         if not self._page:
             self._partitions.start_poll()
@@ -114,7 +114,7 @@ class Poller:
             poll = replace(poll, next_lease_end_at=None)
             wait = min(wait, max(MAINTENANCE_SECONDS, grace))
         if self._maintenance is None or self._maintenance.done():
-            # Aside, because it may take long and scheduled jobs must not wait for it.
+            # In the background: it may take long, and scheduled jobs must not wait for it.
             self._maintenance = asyncio.create_task(self._maintain(poll))
         return 0.0 if self._page else self._until_next(poll, wait)
 

@@ -96,7 +96,7 @@ class _Server:
                 else:
                     self._abort.fire(message.reason)
         except (EOFError, OSError):
-            # The parent is gone: nobody is left to count the outcome, so stop at once.
+            # The parent is gone and cannot record the outcome, so stop immediately.
             os._exit(0)
         except BaseException:
             # A message that cannot be read: the parent must not wait for an outcome.
@@ -182,7 +182,7 @@ class _ParentSteps:
 
 
 def _masker(request: RunBody, scope: CallScope) -> Masker | None:
-    """Masks every secret that this child was told: the parent masks only truncated texts."""
+    """Masks every secret this process received: the parent only gets truncated texts."""
     known = (*request.masked, *scope.secret_values)
     return Masker(known) if known else None
 

@@ -51,7 +51,7 @@ IN_MAIN_MODULE = declare(
 
 
 IDLE_MAX = 32
-"""Idle children that are kept for the next job."""
+"""Idle child processes kept for reuse."""
 SIGNAL_SPREAD_SECONDS = 0.5
 """How long a signal to a whole group of processes may take to reach all of them."""
 
@@ -306,7 +306,7 @@ def _request_of(attempt: Attempt) -> RunBody:
 
 
 def _secret_reply(request: SecretRequest, attempt: Attempt) -> SecretReply:
-    """Resolve a secret for a child, so that what comes back from it can be masked here."""
+    """Resolve a secret for a child process, so that its output can be masked here."""
     assert attempt.scope is not None
     try:
         return SecretReply(secret=attempt.scope.secret(request.name))

@@ -1,4 +1,4 @@
-"""Secrets for task bodies: resolved by a provider, and masked in everything that is kept.
+"""Secrets for task bodies: resolved by a provider, and masked in everything that is stored.
 
 A value is recognized as it is, and as JSON, URLs, ``repr`` and base64 write it; a long line of a
 value of several lines also alone. What a body computes from it is not.
@@ -40,7 +40,7 @@ LINE_LENGTH_MIN = 8
 
 
 class Masker:
-    """Texts that must not be kept. Does not change."""
+    """Masks a fixed set of secret values. Immutable."""
 
     __slots__ = ("_in_json", "_pattern")
 
@@ -181,7 +181,7 @@ class Secrets:
 
 
 class ResolvedSecrets:
-    """The secrets that one attempt was given: each is asked for once. For any thread."""
+    """The secrets of one attempt: each is resolved once. Thread-safe."""
 
     __slots__ = ("_lock", "_secrets", "_values", "masker")
 

@@ -41,7 +41,7 @@ class _Parked(Value):
 
 
 async def save_checkpoint(store: Store, job: ClaimedJob, codec: Codec, paused: Paused) -> None:
-    """Store what a parked job needs to resume; ``ClaimLost`` if its claim is lost."""
+    """Store the state that a parked job needs to resume; raises ``ClaimLost``."""
     checkpoint = from_json(codec.decode(paused.checkpoint))
     parked = _Parked(name=paused.name, checkpoint=checkpoint, crashes=job.crashes)
     # Of one claim there is one pause at most, so a repeated write changes nothing.
@@ -78,7 +78,7 @@ RESERVED_NAME = declare(
 
 
 class AttemptSteps:
-    """The steps of one attempt, read when the first is asked for and written under its claim."""
+    """The steps of one attempt, read with the first one and written under its claim."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -91,7 +91,7 @@ class AttemptSteps:
 
     async def find(self, name: str) -> tuple[Any, ...]:
         self._check(name)
-        async with self._reading:  # once, or one step would forget what another has stored
+        async with self._reading:  # once: a second read could drop a step stored meanwhile
             if self._known is None:
                 stored = await self._store.runs.load_steps(self._owner)
                 self._known = {step.name: step.value for step in stored}

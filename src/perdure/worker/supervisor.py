@@ -47,7 +47,7 @@ class SupervisorEvent(Value):
 
 
 class StopRequested(SupervisorEvent):
-    """A signal came, and every child is asked to stop within this time."""
+    """A signal arrived; every worker process stops within this time."""
 
     grace: timedelta
 
@@ -70,7 +70,7 @@ class ProcessNotStarted(ProcessEvent):
 
 
 class ProcessEnded(ProcessEvent):
-    """It ended. ``restart_in`` is None when it was asked to, and is not started again."""
+    """A worker process ended. ``restart_in`` is None if it was stopped and is not restarted."""
 
     pid: int
     exit_code: int
@@ -85,7 +85,7 @@ class ProcessKilled(ProcessEvent):
 
 
 class Supervisor:
-    """Keeps ``count`` children running until it is told to stop.
+    """Keeps ``count`` worker processes running until stopped.
 
     ``command`` makes the arguments of a child from its number and the descriptor of its pipe,
     which it passes to :func:`follow_supervisor`.
@@ -149,14 +149,14 @@ class Supervisor:
         self._children[child.number] = child
         self._tell(ProcessStarted(number=child.number, pid=child.pid))
         if self._letter is not None:
-            child.send(self._letter)  # the stop was asked while it was being started
+            child.send(self._letter)  # stopped while this process was starting
         try:
             return await child.wait()
         finally:
             del self._children[child.number]
 
     def stop(self) -> None:
-        """The first call stops gracefully, the second at once."""
+        """The first call stops gracefully, the second immediately."""
         grace = timedelta(0) if self._letter else self._grace
         self._letter = _STOP_NOW if self._letter else _STOP
         self._stopping.set()
