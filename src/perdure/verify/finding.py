@@ -1,4 +1,4 @@
-"""What a verification is told, and what it found: each finding is one contradiction."""
+"""Settings and findings of a verification: each finding is one contradiction."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from perdure.model.payload import Codec, PlainCodec
 from perdure.model.value import Value
 
 GRACE = timedelta(seconds=60)
-"""How late a worker that lives may be with what is due, unless the caller says otherwise."""
+"""The default for how late a live worker may process what is due."""
 
 
 class VerifySettings(Value):
     namespace: str | None = None
-    """The one to look at; None: all."""
+    """The namespace to verify; None for all."""
     allows_pruned: bool = False
-    """Retention was on: what ended long ago may be gone."""
+    """Retention was on: old ended rows may have been pruned."""
     grace: timedelta | None = None
-    """How late anything due may be. None: a minute, where a worker lives; else there is nobody."""
+    """How late anything due may be. None: a minute if a worker is alive, otherwise unlimited."""
     closed_max: timedelta = timedelta(days=366)
-    """A limit that is closed for longer than this is taken for one that never opens."""
+    """A limit closed for longer than this is reported as never opening."""
     codec: Codec = PlainCodec()
-    """The one that the clients and workers of this store use."""
+    """The codec of this store's clients and workers."""
 
 
 def contradiction(
@@ -39,10 +39,9 @@ def contradiction(
     events: Sequence[int] = (),
     **args: Any,
 ) -> Finding:
-    """A finding with its place: ``run``, ``key``, ``job`` … are arguments where they are known.
+    """A finding with its location: ``run``, ``key``, ``job`` … are arguments if known.
 
-    ``invariant`` is as the design page numbers them: ``I1`` to ``I12``; ``log`` for what cannot be
-    read.
+    ``invariant`` is ``I1`` to ``I12``, as on the architecture page, or ``log`` for unreadable logs.
     """
     place: dict[str, Any] = {
         "run": run,
@@ -68,7 +67,7 @@ def finding_text(finding: Finding) -> str:
 
 
 class Counts(Value):
-    """How much was looked at, so that verifying nothing cannot pass for a good result."""
+    """What was checked, so that verifying nothing does not pass for success."""
 
     runs: int = 0
     ended_runs: int = 0

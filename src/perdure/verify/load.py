@@ -1,4 +1,4 @@
-"""Loading runs for the rules: each as it was at one moment, also while workers continue."""
+"""Loads runs for the rules, each from a consistent read, even while workers continue."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from perdure.verify.redecide import LogValues, Redecided, Redeciding
 from perdure.verify.replay import Replay, replayed
 
 TRIES = 10
-"""How often a run is read that goes on in between; then only its log is judged."""
+"""How often to reread a run that changes meanwhile; after that, only its log is checked."""
 AT_ONCE = 8
-"""Runs whose jobs and waits are read at the same time: what takes long is to wait for answers."""
+"""Runs whose jobs and waits are read concurrently, since reads are bound by latency."""
 LEASES_UNSEEN = 2
-"""A worker that gave no sign for so many of its leases is not there any more."""
+"""A worker without a heartbeat for this many leases is considered dead."""
 
 
 NOT_STORED = "is not stored"
 
 
 class AuditedRun:
-    """What a rule about one run may look at."""
+    """A run with everything that a rule may check."""
 
     def __init__(
         self,
@@ -51,23 +51,23 @@ class AuditedRun:
         self.settings = settings
         self.snapshot: Snapshot | None = None
         self.tail: list[StoredEvent] = []
-        """Events after the snapshot, as they are loaded with it."""
+        """Events after the snapshot, loaded together with it."""
         self.graphs: dict[str, Graph] = {}
-        """By version, those that the run has had."""
+        """Graphs of all versions that the run has had."""
         self.definition_faults: dict[str, str] = {}
-        """By version, why its definition cannot be used."""
+        """By version: why its definition is unusable."""
         self.now = run.updated_at
         self.grace: timedelta | None = None
-        """How late things may be; None: nobody is there who could be late."""
+        """How late things may be; None if no worker is alive."""
         self.jobs: list[Job] | None = None
-        """None: the run has ended, kept changing while it was read, or cannot be folded."""
+        """None if the run has ended, kept changing while it was read, or cannot be folded."""
         self.waits: list[Wait] = []
         self.details: Mapping[JobId, AuditedJob] | None = None
-        """Of its jobs, as they are stored; None where the store does not tell."""
+        """Stored columns of its jobs; None if the store cannot be audited."""
         self.suspended: frozenset[str] | None = None
-        """Keys of waits that are kept from becoming due; None where the store does not tell."""
+        """Keys of waits that are held back; None if the store cannot be audited."""
         self.children: dict[str, Run | None] = {}
-        """Runs that it waits for."""
+        """Child runs that it waits for."""
         self.parent: Run | None = None
         self.awaited_by_parent = True
         """Whether its parent has a wait for it."""
@@ -78,7 +78,7 @@ class AuditedRun:
 
     @cached_property
     def redecided(self) -> Redecided:
-        """Its log decided anew; to be asked once everything else is known."""
+        """The result of deciding its log again; computed once everything else is loaded."""
         values = LogValues(self.events, self.settings.codec)
         return Redeciding(self.run.id, self.replay, self.graphs, values).redecided()
 
@@ -90,22 +90,22 @@ class AuditedRun:
         return late_by(due_at, self.now, self.grace)
 
     def value_of(self, event: StoredEvent) -> bytes:
-        """The JSON that is kept with an event, or nothing."""
+        """The decoded value of an event, or None."""
         return decoded(event.value, self.settings)
 
 
 def late_by(due_at: datetime | None, now: datetime, grace: timedelta | None) -> timedelta | None:
-    """How much later it is than what may be; None if it is not, or nobody could be late."""
+    """How far it exceeds the allowed lateness; None if it does not."""
     if grace is None or due_at is None or now - due_at <= grace:
         return None
     return now - due_at
 
 
 def decoded(value: bytes | None, settings: VerifySettings) -> bytes:
-    """A stored value as JSON; nothing where there is none, or the codec cannot tell."""
+    """A stored value as JSON; None if there is none or it cannot be decoded."""
     try:
         return b"" if value is None else settings.codec.decode(value)
-    except Exception:  # of whatever codec it is
+    except Exception:  # a codec may raise anything
         return b""
 
 
@@ -118,7 +118,7 @@ def is_json(data: bytes) -> bool:
 
 
 class Loader:
-    """Makes the views of one verification."""
+    """Loads the runs of one verification."""
 
     def __init__(self, store: Store, settings: VerifySettings) -> None:
         self._store = store
@@ -127,7 +127,7 @@ class Loader:
         self._manned: dict[str, bool] = {}
 
     async def grace_in(self, namespace: str) -> timedelta | None:
-        """How late things may be; None where no worker lives who could be late."""
+        """How late things may be; None if no worker is alive."""
         if self._settings.grace is not None:
             return self._settings.grace
         if namespace not in self._manned:
@@ -139,7 +139,7 @@ class Loader:
         return GRACE if self._manned[namespace] else None
 
     async def views(self, runs: Sequence[Run]) -> tuple[list[AuditedRun], list[Finding]]:
-        """These runs, but for those that were removed meanwhile."""
+        """These runs, except those pruned meanwhile."""
         loaded, faults = await self._load(runs, number=0)
         with_snapshots, more = await self._load(
             [found.run for found in loaded if found is not None], number=None
@@ -155,7 +155,7 @@ class Loader:
                 try:
                     return await self._view(found, snapshots.get((run.namespace, run.id)))
                 except StoreError:
-                    raise  # which is not the fault of a run
+                    raise  # not a fault of the run
                 except Exception as error:
                     return _unreadable(run, error)
 
@@ -169,7 +169,7 @@ class Loader:
         asked = [EventsAfter(namespace=run.namespace, id=run.id, number=number) for run in runs]
         try:
             return await self._store.runs.load(asked), []
-        except Exception as error:  # what a store does with broken rows is not known
+        except Exception as error:  # a store may raise anything on corrupt rows
             if len(runs) == 1:
                 return [None], [_unreadable(runs[0], error)]
         found: list[LoadedRun | None] = []
@@ -186,7 +186,7 @@ class Loader:
             view.snapshot, view.tail = latest.snapshot, latest.events
         for _ in range(TRIES):
             if view.run.finished_at is not None and view.state.is_ended:
-                break  # what an ended run left behind is found from the other side
+                break  # rows left by an ended run are found by other checks
             if await self._add_live(view):
                 break
             [again] = await self._store.runs.load(
@@ -202,7 +202,7 @@ class Loader:
         return view
 
     async def leftovers(self, run: Run) -> AuditedRun | None:
-        """An ended run with what is still kept for it; None if it changed meanwhile."""
+        """An ended run with its remaining rows; None if it changed meanwhile."""
         [loaded] = await self._store.runs.load(
             [EventsAfter(namespace=run.namespace, id=run.id, number=0)]
         )
@@ -216,7 +216,7 @@ class Loader:
         return AuditedRun(loaded.run, loaded.events, replay, self._settings)
 
     async def _add_live(self, view: AuditedRun) -> bool:
-        """Add jobs and waits; False if the run went on while they were read."""
+        """Add jobs and waits; False if the run changed while they were read."""
         run = view.run
         jobs = await self._store.queries.run_jobs(run.namespace, run.id)
         view.waits = await self._store.queries.run_waits(run.namespace, run.id)
@@ -232,7 +232,7 @@ class Loader:
         [after] = await self._store.queries.get_runs([(run.namespace, run.id)])
         if after is None or (after.number, after.created_at) != (run.number, run.created_at):
             return False
-        if not view.replay.fault:  # else nobody knows what should be there
+        if not view.replay.fault:  # otherwise the expected rows are unknown
             view.jobs = jobs
         return True
 
@@ -269,11 +269,11 @@ class Loader:
             return
         [after] = await self._store.queries.get_runs([(run.namespace, run.id)])
         if after is None or after.number != run.number:
-            view.awaited_by_parent = True  # it ended meanwhile, and was heard of
+            view.awaited_by_parent = True  # it ended meanwhile, and its parent was notified
 
 
 def _parsed(data: bytes, text: str) -> Graph | str:
-    """A version is the hash of its content, so another's content is told from its own."""
+    """Check a definition against its version, which is the hash of its content."""
     try:
         graph = Graph.parse(data)
     except Exception as error:

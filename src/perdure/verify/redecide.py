@@ -1,8 +1,8 @@
-"""Deciding a run's log anew: whether its events follow from what happened, and what they opened.
+"""Decides a run's log again, to check its events and to find the waits and jobs it should have.
 
-Each event that something from outside led to is decided upon once more, with the state and the
-values of then. What comes out must be the events that are there. On the way it is known which
-waits and which jobs each decision asked for, and thus what of them must be stored now.
+Each trigger is decided again with the state and values of that time. The result must equal the
+logged events. The decisions also show which waits and jobs were requested, and so what must be
+stored now.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from perdure.verify.triggers import NULL, EventInContext, trigger_of
 
 
 class Opened(Value):
-    """A wait as a decision asked for it."""
+    """A wait as requested by a decision."""
 
     wait: NewWait
     at: datetime
-    """Of the event that opened it, or that set it anew."""
+    """The time of the event that opened or renewed it."""
     sooner: timedelta = timedelta(0)
-    """How much earlier it may be due: reminders make up for having been late."""
+    """How much earlier it may be due: reminders compensate for delays."""
 
 
 VALUE_MISSING = declare(
@@ -57,7 +57,7 @@ OTHER_VALUE = declare("verify.log_as_decided.other_value", "the rules give {even
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where the log and the rules part: nothing behind it was looked at."""
+    """Where log and rules diverge; nothing after it was checked."""
 
     code: Code
     number: int
@@ -65,18 +65,18 @@ class Difference:
 
 
 class Redecided:
-    """What came of deciding a log anew."""
+    """The result of deciding a log again."""
 
     def __init__(self) -> None:
         self.fault: Difference | None = None
         self.opened: dict[str, Opened] = {}
-        """The latest wait of each key that has had one."""
+        """The latest wait of each key."""
         self.scheduled: dict[str, NodeJob] = {}
-        """The latest job of each key that has had one."""
+        """The latest job of each key."""
 
 
 class LogValues:
-    """The values of a log, as decisions look them up."""
+    """The values of a log, for decisions."""
 
     def __init__(self, stored: Sequence[StoredEvent], codec: Codec) -> None:
         self.lists: dict[str, list[bytes]] = {}
@@ -112,14 +112,14 @@ class Redeciding:
                 decision = self._decision_at(place)
             except ValueMissing as error:
                 self._part(VALUE_MISSING, step, needed=error.numbers)
-            except Exception as error:  # a log that was tampered with may lead anywhere
+            except Exception as error:  # a corrupt log may raise anything
                 self._part(IMPOSSIBLE, step, error=f"{type(error).__name__}: {error}")
             else:
                 place = self._compared(place, decision)
         return self._found
 
     def _decision_at(self, place: int) -> Decision | None:
-        """The decision that begins with an event; None if its version is not known."""
+        """The decision that starts with an event; None if its version is unknown."""
         step = self._steps[place]
         event, values, run = step.event, self._values, self._runs[place]
         version = getattr(event, "version", "") or step.before.version
@@ -146,9 +146,9 @@ class Redeciding:
         return decision
 
     def _unless_skipped(self, decision: Decision) -> Decision:
-        """A run that came too soon for its flow: the store takes away what would follow.
+        """A run skipped by its flow's cooldown: the store removes its effects.
 
-        Of its fork, the log may have been cut before it says so.
+        The log of a fork may end before the event that says so.
         """
         first = self._steps[0].event
         second = self._steps[1].event if len(self._steps) > 1 else None
@@ -181,7 +181,7 @@ class Redeciding:
         raise ValueError("outputs are changed by a fork, and there is none")
 
     def _compared(self, place: int, decision: Decision | None) -> int:
-        """Where the next decision begins."""
+        """The index at which the next decision starts."""
         first = self._steps[place]
         if decision is None:
             return place + 1
@@ -205,7 +205,7 @@ class Redeciding:
         return place
 
     def _ends_at(self, place: int) -> bool:
-        """Whether the log was cut there, by a fork or because the rest cannot be read."""
+        """Whether the log ends there, because of a fork or an unreadable rest."""
         if place == len(self._steps):
             return self._is_cut
         event = self._steps[place].event
@@ -244,7 +244,7 @@ def _is_same(stored: Event, decided: Event) -> bool:
 
 
 def _plain(event: Event) -> Event:
-    """Without what another version may word otherwise, and in one order."""
+    """Normalize for comparison: drop wording that differs by version, and sort."""
     changes: dict[str, Any] = {}
     for name in event.__struct_fields__:
         value = getattr(event, name)
@@ -263,7 +263,7 @@ def _in_order(effects: Effects) -> Effects:
 
 
 def _told(event: Event) -> str:
-    """An event in a few words."""
+    """A short description of an event."""
     place = getattr(event, "key", "") or getattr(event, "node", "")
     effects = getattr(event, "effects", events.NOTHING)
     what = f"{type(event).__name__}{f' of {place!r}' if place else ''}"

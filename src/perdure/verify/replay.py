@@ -13,7 +13,7 @@ from perdure.model.value import Value
 
 
 class ReplayStep(Value):
-    """One event and what it made of the run."""
+    """An event, with the state before and after it."""
 
     number: int
     event: Event
@@ -23,7 +23,7 @@ class ReplayStep(Value):
 
 
 class Replay(Value):
-    """As far as the log could be read and folded."""
+    """The part of the log that could be read and folded."""
 
     steps: tuple[ReplayStep, ...]
     state: RunState
@@ -38,7 +38,7 @@ class Replay(Value):
 
 
 def replayed(run: RunId, events: Sequence[StoredEvent]) -> Replay:
-    """Fold a log from nothing. Gaps are another rule's affair: what comes next is folded next."""
+    """Fold a log from the start. Gaps are ignored here: another rule reports them."""
     state = RunState()
     steps: list[ReplayStep] = []
     for stored in events:
@@ -50,7 +50,7 @@ def replayed(run: RunId, events: Sequence[StoredEvent]) -> Replay:
         try:
             after = fold(state, event)
         except (KeyError, ValueError, AssertionError, IndexError, TypeError) as error:
-            # What folding relies on is not there: the log says what cannot have happened.
+            # The event does not fit the state: the log is inconsistent.
             fault = f"{type(event).__name__} does not fit what was before it ({error!r})"
             return _stopped(steps, state, stored, fault)
         steps.append(
@@ -61,7 +61,7 @@ def replayed(run: RunId, events: Sequence[StoredEvent]) -> Replay:
 
 
 def origins(run: RunId, steps: Sequence[ReplayStep]) -> list[RunId]:
-    """The run in which each event came about: those before a fork were copied from its origin."""
+    """The run that produced each event: those before a fork were copied from its origin."""
     runs = [run] * len(steps)
     for step in reversed(steps):
         if isinstance(step.event, RunForked):

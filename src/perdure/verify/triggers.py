@@ -1,7 +1,7 @@
 """The trigger of a decision, found from the first event that it led to.
 
-A log has what was decided, and not the triggers. Nearly all of a trigger can be told from the
-event, its value, and what was live before it; what cannot is said where it matters.
+A log has decisions, not triggers. Nearly all of a trigger follows from the event, its value, and
+the live keys before it; exceptions are noted in the code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NULL = b"null"
 
 
 class EventInContext:
-    """An event that may be the first of a decision, with what is known around it."""
+    """An event that may start a decision, with its context."""
 
     def __init__(self, graph: Graph, step: ReplayStep, value: bytes) -> None:
         self.graph = graph
@@ -53,7 +53,7 @@ class EventInContext:
 
 
 def trigger_of(context: EventInContext) -> Trigger | None:
-    """What made the run decide; None for an event that only ever follows another."""
+    """The trigger of the decision; None for an event that never starts one."""
     event, value = context.event, context.value
     match event:
         case events.NodeCompleted():
@@ -75,7 +75,7 @@ def trigger_of(context: EventInContext) -> Trigger | None:
             if not context.is_live(event.node, LiveType.JOB):
                 return None
             return _ended(event.node, Skipped(reason=event.reason))
-        case events.NodePaused():  # without the deadline, which is kept with its wait only
+        case events.NodePaused():  # without the deadline, which only the wait has
             poll = None if event.poll_ms is None else timedelta(milliseconds=event.poll_ms)
             return _ended(event.key, Paused(checkpoint=value, name=event.name, poll=poll))
         case events.NodeRetried():
@@ -130,7 +130,7 @@ def trigger_of(context: EventInContext) -> Trigger | None:
         case events.RunMigrated():
             to = FlowRef(name=context.graph.name, version=event.version)
             return MigrateRun(to=to, by=event.by)
-        case _:  # the ends of runs, and what a run does by itself
+        case _:  # ends of runs, and automatic events
             return None
 
 

@@ -1,4 +1,4 @@
-"""The verifier: goes through a store once, page by page, and asks every rule."""
+"""The verifier: reads a store once, page by page, and applies every rule."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ LEFTOVER_RULES: tuple[RunRule, ...] = (
     live.idle_run_holds_no_job,
     live.run_overdue,
 )
-"""What an ended run may not have any more."""
+"""Rows that an ended run must not have."""
 
 RUNS = 50
-"""Whose logs are in memory at once."""
+"""Runs whose logs are in memory at once."""
 JOBS = 500
 WAITS = 2_000
 DETAILS = 50
 """Jobs whose inputs are in memory at once."""
 _SAME_ID = 10_000
-"""Namespaces that may have a run of one id."""
+"""Maximum namespaces with a run of the same id."""
 
 JOB_LISTABLE = declare("verify.job_listable", "cannot be listed: {reason}")
 RUN_EXISTS = declare("verify.run_exists", "a {what} of a run that does not exist")
@@ -83,7 +83,7 @@ Place = tuple[str, RunId]
 
 @dataclass(frozen=True)
 class ExtraRules:
-    """Rules of the caller's own, asked after the verifier's; those about the store come last."""
+    """Additional rules, applied after the verifier's own; rules on the whole store come last."""
 
     runs: tuple[RunRule, ...] = ()
     jobs: tuple[JobRule, ...] = ()
@@ -91,7 +91,7 @@ class ExtraRules:
 
 
 class Verifier:
-    """One verification of one store. ``counts`` tells how much there was to look at."""
+    """One verification of one store. ``counts`` says how much was checked."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Verifier:
         self.counts = Counts()
 
     async def findings(self) -> AsyncIterator[Finding]:
-        """Everything that is wrong, as it is found."""
+        """Yield findings as they are found."""
         for part in (self._runs, self._jobs, self._waits, self._schedules, self._rest):
             async for finding in _readable(part.__name__.strip("_"), part()):
                 yield finding
@@ -134,7 +134,7 @@ class Verifier:
                 )
                 for finding in asked(view, self._run_rules):
                     yield finding
-                # A store in memory answers at once: whoever works on this loop gets a turn here.
+                # The in-memory store never suspends: let other tasks of the event loop run.
                 await asyncio.sleep(0)
 
     async def _jobs(self) -> AsyncIterator[Finding]:
@@ -152,9 +152,9 @@ class Verifier:
                 yield finding
 
     async def _pages_of_jobs(self) -> AsyncIterator[list[Job] | Unlisted]:
-        """Newest first, then those that only their waiters still see, where the store tells.
+        """Newest first, then hidden jobs, if the store can be audited.
 
-        A job that cannot be listed keeps nobody from the others, where the store tells its id.
+        A job that cannot be listed does not hide the others, if the store can be audited.
         """
         namespace, audit = self._settings.namespace, self._store.audit
 
@@ -195,7 +195,7 @@ class Verifier:
                 yield finding
 
     async def _left_behind(self, owners: list[Place], what: str) -> AsyncIterator[Finding]:
-        """Jobs and waits of runs that are over, or are not there."""
+        """Jobs and waits of runs that have ended or do not exist."""
         runs = await self._store.queries.get_runs(owners) if owners else []
         for (namespace, id), run in zip(owners, runs, strict=True):
             if run is None:
@@ -207,7 +207,7 @@ class Verifier:
                     yield finding
 
     async def _is_orphaned(self, namespace: str, id: RunId, what: str) -> bool:
-        """Whether it is still there, without its run: it may have gone with it meanwhile."""
+        """Whether it still exists without its run: both may have been removed meanwhile."""
         if what == "job":
             found: list[object] = [*await self._store.queries.run_jobs(namespace, id)]
         else:
@@ -233,7 +233,9 @@ class Verifier:
             grace = await self._loader.grace_in(schedule.namespace)
             view = limits.ScheduleView(schedule, await self._store.now(), grace)
             place = (schedule.namespace, schedule.name)
-            if place in before and before[place] == after.get(place):  # else it ticked meanwhile
+            if place in before and before[place] == after.get(
+                place
+            ):  # otherwise it ticked meanwhile
                 view.looked_for_at = before[place]
             if not self._settings.allows_pruned:
                 view.is_there = await self._started_by(schedule)
@@ -254,7 +256,7 @@ class Verifier:
         return there | {str(id): id in states for id in ids}
 
     async def _rest(self) -> AsyncIterator[Finding]:
-        """What belongs to no run, job, wait or schedule."""
+        """Rows that belong to no run, job, wait or schedule."""
         audit, namespace = self._store.audit, self._settings.namespace
         if audit is None:
             return
@@ -275,18 +277,18 @@ class Verifier:
 
 
 async def verify_store(store: Store, settings: VerifySettings | None = None) -> list[Finding]:
-    """Everything that is wrong in a store, which must be open; an empty list if all is well.
+    """Return all findings on an open store; empty if it is consistent.
 
-    Workers may continue meanwhile.
+    Workers may keep running.
     """
     return [finding async for finding in Verifier(store, settings).findings()]
 
 
-# Asking rules
+# Applying rules
 
 
 class View(Protocol):
-    """What a rule may look at, and by which it says what it found."""
+    """The context of a rule, with which it reports findings."""
 
     def finding(self, invariant: str, code: Code, **args: Any) -> Finding: ...
 
@@ -295,7 +297,7 @@ V = TypeVar("V", bound=View)
 
 
 def asked(view: V, rules: Iterable[Callable[[V], Iterable[Finding]]]) -> Iterator[Finding]:
-    """What the rules say. One that raises is a finding, and does not hide the others."""
+    """Apply the rules. One that raises is a finding, and does not hide the others."""
     for rule in rules:
         try:
             yield from rule(view)
@@ -305,19 +307,19 @@ def asked(view: V, rules: Iterable[Callable[[V], Iterable[Finding]]]) -> Iterato
 
 
 async def _readable(name: str, part: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
-    """What one part of a verification finds. What it cannot read does not hide the other parts."""
+    """The findings of one part. A read error does not hide the other parts."""
     try:
         async for finding in part:
             yield finding
     except StoreError:
-        raise  # nobody answers: that is no fault of what is kept
+        raise  # the store does not respond: not a fault of its contents
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         yield contradiction("log", STORE_READABLE, part=name, reason=reason)
 
 
 def _unmoved(job: Job, details: AuditedJob | None) -> AuditedJob | None:
-    """The details of a job, if they are of the moment at which it was listed."""
+    """The columns of a job, if it has not changed since it was listed."""
     if details is None or (details.status, details.epoch) != (job.status, job.epoch):
         return None
     return details
@@ -327,7 +329,7 @@ def _unmoved(job: Job, details: AuditedJob | None) -> AuditedJob | None:
 
 
 class Unlisted(Value):
-    """A job that the store cannot list; without a name, it and all that are older."""
+    """A job that the store cannot list; without an id, it and all older jobs."""
 
     job: str
     reason: str
@@ -387,7 +389,7 @@ async def _pages(
     while True:
         try:
             page = await listed(before, limit)
-        except Exception as error:  # what a store does with broken rows is not known
+        except Exception as error:  # a store may raise anything on corrupt rows
             if limit > 1:
                 limit = 1
                 continue

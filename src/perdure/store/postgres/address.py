@@ -1,4 +1,4 @@
-"""Where a store is: its URL taken apart into what asyncpg needs and what is ours."""
+"""The address of a store: its URL, split into asyncpg's options and ours."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Address(Value):
 
 def parse_address(url: str) -> Address:
     """Take a URL apart; raises ``InvalidStoreUrl`` for what cannot be used or is not known."""
-    # The messages of urllib may quote the password, so that they are neither told nor chained.
+    # Messages of urllib may quote the password, so they are neither shown nor chained.
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -110,7 +110,7 @@ def parse_address(url: str) -> Address:
 
 
 def place_of(address: Address) -> str:
-    """What two handles on the same tables have in common, whoever connects and however."""
+    """Identifies the tables, regardless of user and connection options."""
     parts = urlsplit(address.dsn)
     options = dict(parse_qsl(parts.query))
     server = parts.netloc.rpartition("@")[2] or "localhost"

@@ -58,7 +58,7 @@ async def commit_runs(
         steps: dict[tuple[str, str], RunCommit] = {}
         for commit in left:
             steps.setdefault((commit.namespace, commit.run), commit)
-        # Runs are locked in this order by everybody, so no two batches wait for each other.
+        # Every transaction locks runs in this order, so no two batches deadlock.
         row, found = await _commit(session, [steps[place] for place in sorted(steps)], partitions)
         rank, now = row["most_urgent_rank"], row["now"]
         results |= found
@@ -83,7 +83,7 @@ async def _commit(
         for position, commit in enumerate(commits, 1)
         for settlement in commit.settlements
     ]
-    # Jobs are locked in the order of their ids by everybody, once their runs are.
+    # Every transaction locks jobs in the order of their ids, after their runs.
     settled.sort(key=lambda each: each[1].claim.id)
     # Made once, however often the statement is tried.
     arguments = arguments_of(_params(session.moment(), commits, settled, partitions))

@@ -127,10 +127,10 @@ class Connections:
         return await self.run(work)
 
     async def run(self, work: Callable[[Connection, bool], Awaitable[Answer]]) -> Answer:
-        """Do ``work`` on a connection, again and again while connections are lost.
+        """Run ``work`` on a connection, retrying while connections are lost.
 
-        ``work`` is told whether an earlier try may have been committed without an answer. Raises
-        ``StoreError`` for what is the server's affair, and ``InvalidInput`` for a bad value.
+        ``work`` gets whether an earlier attempt may have been committed without a response. Raises
+        ``StoreError`` for server errors, and ``InvalidInput`` for a bad value.
         """
         is_repeated, busy_tries = False, 0
         for delay in growing_delays():
@@ -159,7 +159,7 @@ class Connections:
         raise AssertionError("delays never end")
 
     def _typed(self, error: BaseException, *, is_unclear: bool) -> BaseException:
-        """What a caller sees of an error. Broken constraints stay: whoever meets one knows it."""
+        """Convert an error for the caller. Constraint violations pass: the caller handles them."""
         state: str = getattr(error, "sqlstate", None) or ""
         if state.startswith(_UNSTORABLE_CLASSES):
             return _unstorable(error)
@@ -189,7 +189,7 @@ class Connections:
             self._idle.append(connection)
 
     def _survives(self, error: BaseException, connection: Connection | None) -> bool:
-        """Keep or drop the connection after an error, and say whether to try again."""
+        """Keep or drop the connection after an error; return whether to retry."""
         if isinstance(error, Exception) and not is_lost(error, connection):
             if connection is not None:
                 self._put_back(connection)
@@ -204,16 +204,16 @@ class Connections:
         return True
 
     def _leave(self, connection: Connection) -> None:
-        """After a cancellation, or in vain: nobody can tell what the connection is still doing.
+        """Drop the connection after a cancellation or timeout: its state is unknown.
 
-        Closing it first tells the server to stop the statement.
+        Closing it first asks the server to stop the statement.
         """
         task = asyncio.create_task(close_gently(connection))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
     def _lose_all(self, error: Exception) -> None:
-        """One lost connection says that the others are, mostly; those are cheap to make again."""
+        """Drop all idle connections: if one is lost, usually all are, and reconnecting is cheap."""
         while self._idle:
             self._idle.pop().terminate()
         if not self._is_out:
@@ -230,7 +230,7 @@ async def connect(
     """One connection, set up for our statements; with a limit of its own, if it is given."""
     settings = {} if address.is_named else {"application_name": "perdure"}
     if address.statement_cache:  # without it we are behind PgBouncer, which refuses settings
-        # A process that is frozen in a transaction, or cut off, must not keep its locks.
+        # A process that is frozen in a transaction, or disconnected, must not keep its locks.
         idle = {"idle_in_transaction_session_timeout": f"{address.answer_timeout_s}s"}
         settings |= _SETTINGS | idle | more_settings
     connection = await asyncpg.connect(

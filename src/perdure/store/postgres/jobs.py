@@ -508,7 +508,7 @@ class PostgresJobs(JobStore):
         return _renewal(claims, await self._session.fetch("check_claims", *_columns_of(claims)))
 
     async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
-        # Jobs are locked in the order of their ids by everybody.
+        # Every transaction locks jobs in the order of their ids.
         latest = sorted(dict(progress).items(), key=lambda item: item[0].id)
         rows = [progress_row(value) for _, value in latest]
         columns = ProgressColumns(
@@ -572,7 +572,7 @@ class PostgresJobs(JobStore):
                 if rows[0][LEFT_OVER]:
                     self._session.publish(Hint(type=HintType.READY, names=frozenset(names)))
                 return rows, is_any_repeated
-            # Other claimers may have locked all within the bound: look again without one.
+            # Other claims may have locked all jobs within the bound: retry without a bound.
         return [], is_any_repeated
 
     async def _claim(self, statement: str, params: Params) -> tuple[list[Record], bool]:

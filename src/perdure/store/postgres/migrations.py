@@ -47,7 +47,7 @@ async def migrate(connection: Connection, address: Address) -> None:
         if not pending(known, [(version, name) for version, name in applied], where):
             return
     async with Transacting(connection):
-        # Whoever comes second waits here, and then finds the work done.
+        # A second process waits here, and then finds the migrations applied.
         await connection.fetch(
             statements["lock_migrations"], address.schema, timeout=MIGRATION_TIMEOUT_S
         )

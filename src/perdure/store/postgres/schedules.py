@@ -84,7 +84,7 @@ class PostgresSchedules(ScheduleStore):
         )
 
     async def _is_as_expected(self, connection: Connection, commit: ScheduleCommit) -> bool:
-        """Take the row, or make it where none is expected; whoever else wants it waits."""
+        """Lock the row, or insert it if none is expected; other writers wait."""
         schedule = commit.schedule
         if commit.expected is None:
             insert = self._session.statements["insert_schedule"]

@@ -47,7 +47,7 @@ async def open_waits(
     latest = {(run, namespace, wait.key): wait for namespace, run, wait in waits}
     if not latest:
         return
-    # Waits are locked in this order by everybody, so no two batches wait for each other.
+    # Every transaction locks waits in this order, so no two batches deadlock.
     ordered = sorted(latest.items(), key=lambda item: item[0])
     columns = WaitColumns(
         namespace=[namespace for (_, namespace, _), _ in ordered],
@@ -83,7 +83,7 @@ async def add_runs(
 
     while runs:
         wanted = {(run.namespace, run.id): run for run in runs}
-        # Ids are taken in this order by everybody, so no two batches wait for each other.
+        # Every transaction inserts ids in this order, so no two batches deadlock.
         ordered = [wanted[place] for place in sorted(wanted)]
         columns = ChildColumns(
             namespace=[run.namespace for run in ordered],
@@ -120,7 +120,7 @@ async def add_runs(
             await fetch("insert_jobs", InsertParams(now=now, jobs=job_columns(jobs)))
         waits = [(run.namespace, run.id, wait) for run in new for wait in run.waits]
         await open_waits(connection, statements, waits, now, hints)
-        # Waits are locked in the order of their runs and keys by everybody.
+        # Every transaction locks waits in the order of their runs and keys.
         ended = sorted(
             (run.parent.run, run.namespace, run.parent.key, run.id)
             for run in new

@@ -61,7 +61,7 @@ def read_message(payload: str, own_signature: str) -> list[Hint]:
     """The hints of a notification; none when it is our own, or not of our making."""
     try:
         message = msgspec.json.decode(payload, type=Message)
-    except msgspec.DecodeError:  # a channel is open to everybody
+    except msgspec.DecodeError:  # anyone can write to a channel
         return []
     if message.sender == own_signature:
         return []
@@ -152,7 +152,7 @@ class Wakeups:
         self._is_closed = False
 
     async def close(self) -> None:
-        """Send what is pending, for a bounded time, and let go."""
+        """Send pending hints, for a bounded time, and close the connection."""
         self._is_closed = True
         if self._sender is not None:
             await asyncio.wait([self._sender], timeout=FLUSH_TIMEOUT_S)

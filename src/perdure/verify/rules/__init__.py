@@ -1,1 +1,1 @@
-"""What must hold, one rule a function. A rule reads and tells; it changes nothing."""
+"""The rules of the verifier, one function each. Rules only read and report."""

@@ -1,4 +1,4 @@
-"""Approvals, reports and signals: who may, once, in their order."""
+"""Rules on approvals, reports and signals: permissions, uniqueness and order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIGNALS_IN_ORDER = declare(
 
 
 def signals_consumed_once(view: AuditedRun) -> Iterator[Finding]:
-    """A node takes a signal that came before and that no other took, the oldest one for it."""
+    """A node receives the oldest earlier signal that no other node received."""
     taken: dict[int, int] = {}
     for step in view.replay.steps:
         event = step.event
@@ -89,7 +89,7 @@ REPORTS_APPLIED_ONCE_AFTER_LAST = declare(
 
 
 def reports_applied_once(view: AuditedRun) -> Iterator[Finding]:
-    """The first last report counts, and one that is repeated counts once."""
+    """The first final report counts, and a repeated report counts once."""
     for step in view.replay.steps:
         event, before = step.event, step.before
         if not isinstance(event, events.NodeReported):
@@ -127,7 +127,7 @@ APPROVALS_BY_DECIDERS_AFTER_DECISION = declare(
 
 
 def approvals_by_deciders(view: AuditedRun) -> Iterator[Finding]:
-    """Who answers may, has not before, and gives one of the answers; nobody after the decision."""
+    """Each answer is by a permitted decider, once, valid, and before the decision."""
     for step in view.replay.steps:
         event = step.event
         if not isinstance(event, events.ApprovalAnswered):
@@ -182,7 +182,7 @@ APPROVALS_AS_DECIDED_APPROVED = declare(
 
 
 def approvals_as_decided(view: AuditedRun) -> Iterator[Finding]:
-    """An approval goes on when enough people agreed, and as they did."""
+    """An approval completes when enough deciders agreed, with their decision."""
     for step in view.replay.steps:
         event = step.event
         if not isinstance(event, events.NodeCompleted | events.NodeFailed):
@@ -208,7 +208,7 @@ def approvals_as_decided(view: AuditedRun) -> Iterator[Finding]:
 
 
 def decided_by(node: ApprovalNode, answers: tuple[AnswerState, ...]) -> str | None:
-    """What answers decide. Written anew, rather than asked of the rules that are checked."""
+    """The decision that answers lead to. Independent of the engine, which is being checked."""
     if node.quorum:
         for number in range(1, len(answers) + 1):
             said = [each.decision for each in answers[:number]]

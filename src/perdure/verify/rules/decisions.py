@@ -1,4 +1,4 @@
-"""I10 and I7: the log is what the rules decide, and what is open is what they asked for."""
+"""I10 and I7: the log equals what the engine decides, and live rows equal what it requested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IN_ONE_COMMIT = timedelta(seconds=60)
 
 
 def log_as_decided(view: AuditedRun) -> Iterator[Finding]:
-    """Deciding anew upon what happened gives the events that are there."""
+    """Deciding each trigger again gives the logged events."""
     fault = view.redecided.fault
     if fault is not None:
         yield view.finding("I10", fault.code, fault.number, **fault.args)
@@ -46,7 +46,7 @@ WAITS_AS_OPENED_DUE = declare(
 
 
 def waits_as_opened(view: AuditedRun) -> Iterator[Finding]:
-    """An open wait is the one that was asked for: its type, name, deciders, detail and time."""
+    """An open wait equals the requested one: type, name, deciders, detail and time."""
     if view.jobs is None or view.redecided.fault:
         return
     for wait in view.waits:
@@ -80,7 +80,7 @@ def waits_as_opened(view: AuditedRun) -> Iterator[Finding]:
 
 
 def _same_json(view: AuditedRun, kept: bytes | None, asked: bytes) -> bool:
-    """Whether a stored value is this JSON; nothing is only the same as nothing."""
+    """Whether a stored value equals this JSON; None equals only None."""
     json = decoded(kept, view.settings)
     if json == asked or not json or not asked:
         return json == asked
@@ -91,7 +91,7 @@ def _same_json(view: AuditedRun, kept: bytes | None, asked: bytes) -> bool:
 
 def _is_due_in_time(wait: Wait, opened: Opened) -> bool:
     wanted = opened.wait
-    if wanted.type is WaitType.EXTERNAL:  # whose deadline is kept with the wait alone
+    if wanted.type is WaitType.EXTERNAL:  # whose deadline only the wait has
         return wait.due_at is None or wait.due_at >= wait.opened_at
     if wanted.due_at is not None:
         return wait.due_at is not None and abs(wait.due_at - wanted.due_at) <= ROUNDING
@@ -116,7 +116,7 @@ JOBS_AS_SCHEDULED_INPUT = declare(
 
 
 def jobs_as_scheduled(view: AuditedRun) -> Iterator[Finding]:
-    """The job of a key is the one that was asked for: partition, priority, policy, input, rank."""
+    """The job of a key equals the requested one: partition, priority, policy, input, rank."""
     if view.jobs is None or view.redecided.fault:
         return
     for job in view.jobs:
