@@ -1,10 +1,9 @@
-"""Patterns in linear time: ``re`` syntax, matched by following all ways at once.
+"""Regular expressions in linear time: ``re`` syntax, matched by simulating an automaton.
 
-Python's own matcher tries one way, goes back, and tries the next: a pattern such as ``(a+)+$`` has
-more ways than anyone can wait for. Here each character moves a set of states, so the time is at
-most the length of the text times the size of the pattern, which is at most ``SIZE_MAX``. The
-syntax is parsed by the standard library; what a set of states cannot match, such as a back
-reference, is refused.
+Python's own matcher backtracks: a pattern such as ``(a+)+$`` can take exponential time. Here each
+character advances a set of states, so the time is bounded by the length of the text times the size
+of the pattern, at most ``SIZE_MAX``. The standard library parses the syntax; constructs that need
+backtracking, such as back references, are rejected.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from perdure.model.text import cut
 from perdure.model.value import Value
 
 Place = Callable[[str, int], bool]
-"""Whether a text has at this index what ``^``, ``$`` or a word boundary asks for."""
+"""Whether ``^``, ``$`` or a word boundary matches at this index of a text."""
 
-Held = tuple[bool, ...]
-"""Which of the places of an automaton are at one index."""
+Matches = tuple[bool, ...]
+"""For each place of an automaton, whether it matches at one index."""
 
 
 class PatternState(Value):
-    """One part of a match: it takes a character, asks for a place, or only leads on."""
+    """A state that consumes a character, requires a place, or only leads to others."""
 
     leads_to: tuple[int, ...]
     takes: int = -1
@@ -48,14 +47,14 @@ class Automaton(Value, gc=True):
 
 
 class _Search:
-    """Sets of states are integers with a bit for each, which are quick to join and to compare."""
+    """Sets of states are integers with one bit per state: fast to combine and compare."""
 
     def __init__(self, automaton: Automaton, text: str) -> None:
         self._automaton = automaton
         self._text = text
         self._fitting: dict[str, int] = {}
-        self._reached: dict[tuple[int, Held], int] = {}
-        self._after: dict[tuple[int, Held], int] = {}
+        self._reached: dict[tuple[int, Matches], int] = {}
+        self._after: dict[tuple[int, Matches], int] = {}
 
     def succeeds(self) -> bool:
         end = 1 << self._automaton.end
@@ -67,19 +66,19 @@ class _Search:
         return bool(current & end)
 
     def _next(self, moved: int, index: int) -> int:
-        """What is reached at this index by the states that took the character before it."""
-        held = tuple(place(self._text, index) for place in self._automaton.places)
-        after = self._after.get((moved, held))
+        """The states reached at this index from those that consumed the previous character."""
+        matches = tuple(place(self._text, index) for place in self._automaton.places)
+        after = self._after.get((moved, matches))
         if after is None:
-            after = self._reach(self._automaton.start, held)  # a match may begin anywhere
+            after = self._reach(self._automaton.start, matches)  # a match may start anywhere
             for number in _numbers_in(moved):
-                after |= self._reach(self._automaton.states[number].leads_to[0], held)
-            self._after[moved, held] = after
+                after |= self._reach(self._automaton.states[number].leads_to[0], matches)
+            self._after[moved, matches] = after
         return after
 
-    def _reach(self, start: int, held: Held) -> int:
-        """The states that take a character, or are the end, to which this one leads without one."""
-        reached = self._reached.get((start, held))
+    def _reach(self, start: int, matches: Matches) -> int:
+        """The consuming states, or the end, reachable from this one without a character."""
+        reached = self._reached.get((start, matches))
         if reached is not None:
             return reached
         seen, waiting, reached = {start}, [start], 0
@@ -88,11 +87,11 @@ class _Search:
             state = self._automaton.states[number]
             if state.takes >= 0 or number == self._automaton.end:
                 reached |= 1 << number
-            elif state.asks < 0 or held[state.asks]:
+            elif state.asks < 0 or matches[state.asks]:
                 new = [other for other in state.leads_to if other not in seen]
                 seen.update(new)
                 waiting += new
-        self._reached[start, held] = reached
+        self._reached[start, matches] = reached
         return reached
 
     def _states_for(self, character: str) -> int:
@@ -123,7 +122,7 @@ SIZE_MAX = 2_000
 """How large a pattern may be with its repeats written out: ``[a-z]{1,500}`` fits."""
 
 _GROUPS_MAX = 100
-_KEPT_MAX = 256
+_CACHED_MAX = 256
 _COST_UNIT = 50
 
 _parser: Any = import_module("re._parser")
@@ -191,7 +190,7 @@ def _automaton(pattern: str) -> Automaton | Fault:
     return _built(pattern)
 
 
-@lru_cache(maxsize=_KEPT_MAX)
+@lru_cache(maxsize=_CACHED_MAX)
 def _built(pattern: str) -> Automaton | Fault:
     if pattern.count("(") > _GROUPS_MAX:
         return TOO_MANY_GROUPS.fault(most=_GROUPS_MAX)
