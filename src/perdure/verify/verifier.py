@@ -233,9 +233,8 @@ class Verifier:
             grace = await self._loader.grace_in(schedule.namespace)
             view = limits.ScheduleView(schedule, await self._store.now(), grace)
             place = (schedule.namespace, schedule.name)
-            if place in before and before[place] == after.get(
-                place
-            ):  # otherwise it ticked meanwhile
+            # Otherwise it ticked meanwhile.
+            if place in before and before[place] == after.get(place):
                 view.looked_for_at = before[place]
             if not self._settings.allows_pruned:
                 view.is_there = await self._started_by(schedule)
