@@ -73,7 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave each test of clients and workers one store, the same in every run, unless it is marked
     ``every_store``; or, with ``--stores=rest``, exactly what that leaves out."""
     wanted = config.getoption("--stores")
-    if wanted == "all":
+    is_named = any("::" in each for each in config.args) or config.getoption("keyword")
+    if wanted == "all" or (wanted == "one" and is_named):
         return
     chosen: list[pytest.Item] = []
     for item in items:

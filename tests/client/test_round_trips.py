@@ -13,9 +13,9 @@ import pytest
 import perdure
 from perdure import AsyncClient, Flow, ReportOutcome, RunStatus, Worker, task
 from perdure.model.event import StoredEvent
-from perdure.model.run import LoadedRun
+from perdure.model.run import LoadedRun, RunState
 from perdure.operations.page import encode_cursor
-from perdure.operations.run_log import LOG_PAGE
+from perdure.operations.run_log import LOG_PAGE, pack_state
 from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
 from tests.client.flows import asking, ordering, parent
@@ -43,6 +43,11 @@ async def counted(store: Store) -> AsyncIterator[tuple[AsyncClient, CountedStore
     counting = CountedStore(store)
     async with AsyncClient(counting.as_store()) as client:
         yield client, counting
+
+
+async def cursor_after(client: AsyncClient, run: str, number: int, state: bytes) -> str:
+    record = await client.runs.get(run)
+    return encode_cursor("runs.events", (number, state, run, record.created_at))
 
 
 def reads(counting: CountedStore) -> dict[str, int]:
@@ -214,15 +219,38 @@ class TestEvents:
         await client.runs.pause("a")
         whole = (await client.runs.get("a")).events
 
-        page = await client.runs.events("a", cursor=encode_cursor("runs.events", (1, packed)))
+        page = await client.runs.events("a", cursor=await cursor_after(client, "a", 1, packed))
 
         assert tuple(page) == whole[1:]
+
+    async def test_do_not_take_a_state_that_was_made_up_for_a_damaged_log(self, client):
+        await client.submit(asking, 0, id="a")
+        await client.runs.pause("a")
+        whole = (await client.runs.get("a")).events
+
+        forged = pack_state(RunState(number=1, status=RunStatus.COMPLETED))
+        page = await client.runs.events("a", cursor=await cursor_after(client, "a", 1, forged))
+
+        assert [event.number for event in page] == [event.number for event in whole[1:]]
+
+    async def test_refuse_a_cursor_of_another_run_or_of_one_that_was_replaced(self, client):
+        for id in ("a", "b"):
+            await client.submit(asking, 0, id=id)
+            await client.runs.pause(id)
+        cursor = (await client.runs.events("a", limit=1)).next
+        await client.submit(asking, 1, id="a", on_conflict="replace")
+        await client.runs.pause("a")
+
+        for id in ("a", "b"):
+            with pytest.raises(perdure.InvalidInput) as caught:
+                await client.runs.events(id, cursor=cursor)
+            assert caught.value.code == "argument.cursor"
 
     async def test_refuse_a_cursor_before_the_first(self, client):
         await client.submit(asking, 0, id="a")
 
         with pytest.raises(perdure.InvalidInput) as caught:
-            await client.runs.events("a", cursor=encode_cursor("runs.events", (-1, b"")))
+            await client.runs.events("a", cursor=encode_cursor("runs.events", (-1, b"", "a", None)))
 
         assert caught.value.faults[0].code == "argument.cursor"
 

@@ -98,7 +98,7 @@ class TestNodeTypes:
         with refused("node_type.invalid_name", InvalidInput):
             NodeTypes([named(name)])
 
-    @pytest.mark.parametrize("name", STRUCTURAL)
+    @pytest.mark.parametrize("name", [*STRUCTURAL, "outside"])  # as which external is stored
     def test_refuses_the_names_of_built_in_nodes(self, name):
         with refused("node_type.reserved_name", InvalidInput):
             NodeTypes([named(name)])

@@ -21,7 +21,7 @@ from perdure.model.event import (
     RunFailed,
     UndoFailed,
 )
-from perdure.model.failure import Failure
+from perdure.model.failure import Failure, stored_name
 from perdure.model.graph import CONTINUE, FAIL, ORDINARY, Call, MapNode, Node
 from perdure.model.ids import Key
 from perdure.model.run import NodeStatus, RunStatus
@@ -118,7 +118,8 @@ def fail(d: Decider, key: Key, failure: Failure, cause: str = "") -> None:
             return
         _drop_other_items(d, node, key.item)
     if handled != FAIL:
-        error = msgspec.json.encode({"type": failure.type, "message": failure.message})
+        # Conditions of stored flows compare the type: a renamed error keeps its earlier name.
+        error = msgspec.json.encode({"type": stored_name(failure.type), "message": failure.message})
         port, value = (ORDINARY, NULL) if handled == CONTINUE else (handled, error)
         d.follow_edges(key.node, port, value)
         event = NodeFailed(

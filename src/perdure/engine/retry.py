@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from perdure.errors import DeadlineExceeded, Permanent, RetryLater
-from perdure.model.failure import Failure, policy_name
+from perdure.model.failure import Failure, type_name
 from perdure.model.job import ClaimedJob
 from perdure.model.outcome import DeadLettered, Failed, Outcome, Retried
 from perdure.model.retry import Retry
@@ -82,7 +82,7 @@ def _policy_of(job: ClaimedJob, budget: Budget) -> Retry | None:
 def _retries(policy: Retry | None, error: BaseException) -> bool:
     if policy is None:
         return False
-    names = {policy_name(base) for base in type(error).__mro__ if issubclass(base, BaseException)}
+    names = {type_name(base) for base in type(error).__mro__ if issubclass(base, BaseException)}
     if names.intersection(policy.refused_names):
         return False
     return not policy.on or bool(names.intersection(policy.retried_names))

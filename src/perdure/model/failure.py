@@ -30,10 +30,17 @@ _STORED_NAMES = {
 """Errors that policies are stored with under an earlier name, which flow versions hash."""
 
 
-def policy_name(error_type: type[BaseException] | str) -> str:
-    """How an exception type is named in a retry policy."""
-    name = error_type if isinstance(error_type, str) else type_name(error_type)
+_CURRENT_NAMES = {stored: name for name, stored in _STORED_NAMES.items()}
+
+
+def stored_name(name: str) -> str:
+    """The name of an error type as flows store and hand it on."""
     return _STORED_NAMES.get(name, name)
+
+
+def current_name(stored: str) -> str:
+    """The name that the type of a stored name has now."""
+    return _CURRENT_NAMES.get(stored, stored)
 
 
 class Cause(Value):

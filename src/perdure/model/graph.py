@@ -290,6 +290,7 @@ class Definition(Value, omit_defaults=True):
 
 _STORED_TYPES = {"external": "outside"}
 """Node types that are stored under an earlier name: a version is a hash over what is stored."""
+FORMER_TYPES = frozenset(_STORED_TYPES.values())
 
 
 def _stored(definition: Definition) -> Definition:

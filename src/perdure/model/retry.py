@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from perdure.model import check
-from perdure.model.failure import policy_name
+from perdure.model.failure import current_name, stored_name, type_name
 from perdure.model.times import Duration
 from perdure.model.value import Value
 
@@ -75,7 +75,7 @@ def _names(types: ErrorTypes, name: str) -> tuple[str, ...]:
         is_exception = isinstance(item, type) and issubclass(item, BaseException)
         if not isinstance(item, str) and not is_exception:
             raise check.wrong_type(item, name, "exception types, or their names")
-    return tuple(policy_name(item) for item in items)
+    return tuple(item if isinstance(item, str) else type_name(item) for item in items)
 
 
 def retry_of(retries: Retry | int | None) -> Retry | None:
@@ -107,8 +107,8 @@ class CallPolicy(Value):
             factor=self.factor,
             max=timedelta(milliseconds=self.max_ms),
             jitter=self.jitter,
-            on=self.on,
-            never_on=self.never_on,
+            on=tuple(map(current_name, self.on)),
+            never_on=tuple(map(current_name, self.never_on)),
         )
 
     @property
@@ -129,8 +129,8 @@ def encode_policy(retry: Retry | None, timeout: timedelta | None) -> bytes | Non
             factor=retry.factor,
             max_ms=retry.delay_max / timedelta(milliseconds=1),
             jitter=retry.jitter,
-            on=retry.retried_names,
-            never_on=retry.refused_names,
+            on=tuple(map(stored_name, retry.retried_names)),
+            never_on=tuple(map(stored_name, retry.refused_names)),
             timeout_ms=timeout_ms,
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -66,7 +67,9 @@ def type_name(value: Any) -> str:
 
 # C0, DEL and C1 move cursors, erase lines and reach the clipboard of a terminal; the others break a
 # line or reorder it, so that a reader sees another text than a program.
-_BEYOND_ASCII = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_BEYOND_ASCII = (
+    r"\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f"
+)
 _CONTROL = re.compile(rf"[\x00-\x1f{_BEYOND_ASCII}]")
 _CONTROL_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_BEYOND_ASCII}]")
 _UNESCAPED_IN_JSON = re.compile(f"[{_BEYOND_ASCII}]")
@@ -85,9 +88,11 @@ def visible_lines(text: str) -> str:
 
 def visible_json(text: str) -> str:
     """JSON of the same value, in which all control characters are escaped."""
-    return _UNESCAPED_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNESCAPED_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _escape(found: re.Match[str]) -> str:
     number = ord(found[0])
+    if number > 0xFFFF:
+        return f"\\U{number:08x}"
     return _SHORT.get(found[0]) or (f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}")

@@ -12,6 +12,7 @@ import msgspec
 from perdure.diagnostics import declare, safe_repr
 from perdure.errors import InvalidInput, UnknownNodeType
 from perdure.model import check
+from perdure.model.graph import FORMER_TYPES
 from perdure.model.value import Value
 from perdure.tasks.node_type import NodeType
 
@@ -142,7 +143,7 @@ def _checked(given: Any) -> NodeType:
                 ("node_types",), type=type_name, found=safe_repr(name), most=NAME_MAX
             )
         )
-    if name in STRUCTURAL:
+    if name in STRUCTURAL or name in FORMER_TYPES:
         raise InvalidInput(RESERVED_NAME.fault(("node_types",), type=type_name, name=name))
     if not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
         raise InvalidInput(INVALID_SETTINGS.fault(("node_types",), type=name))

@@ -96,9 +96,12 @@ def decode_cursor(list: str, cursor: Any, key: type[K]) -> K:
             elif isinstance(part, datetime) and (part.tzinfo is None or not is_storable(part)):
                 raise ValueError
     except (ValueError, binascii.Error, msgspec.DecodeError, RecursionError, InvalidInput):
-        fault = INVALID_CURSOR.fault(("cursor",), list=list, value=safe_repr(cursor))
-        raise InvalidInput(fault) from None
+        raise invalid_cursor(list, cursor) from None
     return content[1]
+
+
+def invalid_cursor(list: str, cursor: Any) -> InvalidInput:
+    return InvalidInput(INVALID_CURSOR.fault(("cursor",), list=list, value=safe_repr(cursor)))
 
 
 def _content(key: type[K]) -> Any:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from perdure.diagnostics import Fault, declare, near, safe_repr
 from perdure.engine.migration import differences
-from perdure.errors import InvalidInput, MigrationRefused, RunNotFound
+from perdure.errors import EventLogCorrupt, InvalidInput, MigrationRefused, RunNotFound
 from perdure.model import check
 from perdure.model.event import decode_event
 from perdure.model.failure import Failure
@@ -43,7 +43,14 @@ from perdure.operations.insight.explain import Explanation
 from perdure.operations.insight.lineage import Lineage, trace, with_values
 from perdure.operations.insight.timeline import timeline_of
 from perdure.operations.operation import Group, Role, operation
-from perdure.operations.page import Page, decode_cursor, encode_cursor, page_of, page_size
+from perdure.operations.page import (
+    Page,
+    decode_cursor,
+    encode_cursor,
+    invalid_cursor,
+    page_of,
+    page_size,
+)
 from perdure.operations.records import (
     BroadcastResult,
     ChildRun,
@@ -77,7 +84,6 @@ OBSERVE_SPACING_SECONDS = 0.1
 OBSERVE_REST = 4
 """After a poll, an observer rests this many times its duration, to bound the load it causes."""
 
-EventNumber = Annotated[int, msgspec.Meta(ge=0)]
 
 UNKNOWN_SIGNAL = declare(
     "run.unknown_signal",
@@ -190,10 +196,11 @@ class Runs(Group):
     ) -> Page[EventRecord]:
         """List the events of a run, oldest first."""
         size = page_size(limit)
-        after, packed = 0, b""
-        if cursor is not None:
-            after, packed = decode_events_cursor(cursor)
+        position = EventsPosition() if cursor is None else decode_events_cursor(cursor)
+        after, packed, id_there, created_at = position
         run, store = await self._backend.find_run(run_id(id)), await self._backend.store()
+        if cursor is not None and (id_there, created_at) != (run.id, run.created_at):
+            raise invalid_cursor("runs.events", cursor)  # of another run, or of a replaced one
         if after >= run.number:
             return Page(items=())
         # The status after an event depends on all earlier ones: the cursor carries the folded
@@ -201,10 +208,15 @@ class Runs(Group):
         state = unpack_state(packed, after)
         if state is None:
             state = await state_at(store, run, after)
-        log = RunLog(run.id, self._backend.codec, state)
         last = min(run.number, after + size)
-        events = await log.read(store, run.namespace, last)
-        key = (last, pack_state(log.state))
+        log = RunLog(run.id, self._backend.codec, state)
+        try:
+            events = await log.read(store, run.namespace, last)
+        except EventLogCorrupt:
+            # A cursor may have been edited: only a state that was folded here proves the log wrong.
+            log = RunLog(run.id, self._backend.codec, await state_at(store, run, after))
+            events = await log.read(store, run.namespace, last)
+        key = EventsPosition(last, pack_state(log.state), run.id, run.created_at)
         cursor = encode_cursor("runs.events", key) if last < run.number else None
         return Page(items=tuple(events), next=cursor)
 
@@ -565,9 +577,17 @@ class _Following:
         )
 
 
-def decode_events_cursor(cursor: str) -> tuple[int, bytes]:
-    """The last event before the next page, and the packed state after it."""
-    return decode_cursor("runs.events", cursor, tuple[EventNumber, bytes])
+class EventsPosition(NamedTuple):
+    """Where a page of events ends: its last event, the packed state after it, and of which run."""
+
+    number: Annotated[int, msgspec.Meta(ge=0)] = 0
+    state: bytes = b""
+    run: RunId = RunId("")
+    created_at: datetime | None = None
+
+
+def decode_events_cursor(cursor: str) -> EventsPosition:
+    return decode_cursor("runs.events", cursor, EventsPosition)
 
 
 def _child_run(key: str, id: RunId, run: Run | None) -> ChildRun:

@@ -141,6 +141,13 @@ class TestAFileWithWaitsOfAnEarlierVersion:
         run_script(path, OLD_WAITS)
         return path
 
+    async def test_is_upgraded_although_a_view_of_the_user_reads_it(self, two_steps):
+        run_script(two_steps, "CREATE VIEW mine AS SELECT run_id, kind FROM perdure_waits")
+
+        await open_and_close(f"sqlite:///{two_steps}")
+
+        run_script(two_steps, "SELECT type FROM perdure_waits")
+
     async def test_gets_the_same_tables_as_a_new_one(self, two_steps, tmp_path):
         await open_and_close(f"sqlite:///{two_steps}")
         await open_and_close(f"sqlite:///{tmp_path}/fresh.db")

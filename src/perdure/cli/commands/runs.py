@@ -207,7 +207,7 @@ def _events(
     from perdure.operations.page import page_size
     from perdure.operations.runs import decode_events_cursor
 
-    after = 0 if cursor is None else decode_events_cursor(cursor)[0]
+    after = 0 if cursor is None else decode_events_cursor(cursor).number
     source = click.get_current_context().get_parameter_source("limit")
     if source is not ParameterSource.DEFAULT:
         after = max(after, client.runs.get(id).number - page_size(limit))

@@ -22,7 +22,7 @@ NEWER_SCHEMA = declare(
 OLDER_SCHEMA = declare(
     "store.older_schema",
     "the tables in {where} are at version {found}; this Perdure needs {known}",
-    "A worker of this version upgrades them",
+    "Stop all workers, then start one of this version: it upgrades them",
 )
 WITHOUT_TABLES = declare(
     "store.without_tables", "{where} has no tables of Perdure", "The first worker creates them"

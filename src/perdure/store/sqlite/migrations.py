@@ -37,6 +37,8 @@ def migrate(connection: sqlite3.Connection, place: SqliteAddress) -> None:
     def attempt() -> None:
         if not pending_at(connection, place, steps):
             return
+        # A view of the user's on a table that is created again must not stop the migration.
+        connection.execute("PRAGMA legacy_alter_table = ON")
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Another process may have done it while this one waited for the lock.
@@ -47,6 +49,8 @@ def migrate(connection: sqlite3.Connection, place: SqliteAddress) -> None:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        finally:
+            connection.execute("PRAGMA legacy_alter_table = OFF")
 
     patiently(attempt, place.path, seconds_max=OPEN_SECONDS_MAX)
 
