@@ -233,11 +233,12 @@ class TestEvents:
 
         assert [event.number for event in page] == [event.number for event in whole[1:]]
 
-    async def test_refuse_a_cursor_of_another_run_or_of_one_that_was_replaced(self, client):
+    async def test_refuse_a_cursor_of_another_run_or_of_one_that_was_replaced(self, client, clock):
         for id in ("a", "b"):
             await client.submit(asking, 0, id=id)
             await client.runs.pause(id)
         cursor = (await client.runs.events("a", limit=1)).next
+        clock.advance(timedelta(seconds=1))
         await client.submit(asking, 1, id="a", on_conflict="replace")
         await client.runs.pause("a")
 

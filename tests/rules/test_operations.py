@@ -287,7 +287,7 @@ class TestRetry:
         else:
             run.finish("undo:a")
 
-        with pytest.raises(RunNotRetryable, match="was undone; submit it anew, or fork it"):
+        with pytest.raises(RunNotRetryable, match="was undone; submit it again, or fork it"):
             run.retry()
 
     def test_is_refused_for_a_run_that_did_not_fail(self):

@@ -11,11 +11,11 @@ from tests.rules.played import Played
 
 
 def test_a_retry_policy_stores_the_earlier_name_of_an_error():
-    stored = encode_policy(Retry(3, on=[ExternalFailed]), None)
+    stored = encode_policy(Retry(3, on=ExternalFailed), None)
 
     assert stored is not None
     assert b'"perdure.errors.OutsideFailed"' in stored
-    assert decode_policy(stored).retry == Retry(3, on=[ExternalFailed])
+    assert decode_policy(stored).retry == Retry(3, on=ExternalFailed)
 
 
 def test_an_error_port_hands_on_the_earlier_name_of_an_error():

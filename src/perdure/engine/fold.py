@@ -125,8 +125,8 @@ def _status(state: RunState, changes: Changes) -> RunStatus:
 def _apply_effects(state: RunState, changes: Changes, effects: Effects) -> None:
     """What follows from an event at once."""
     if effects.mapped:
-        begun = {id: MapState(count=count, launched=0, refs=Map()) for id, count in effects.mapped}
-        changes["maps"] = changes.get("maps", state.maps).update(begun)
+        maps = {id: MapState(count=count, launched=0, refs=Map()) for id, count in effects.mapped}
+        changes["maps"] = changes.get("maps", state.maps).update(maps)
     if effects.started:
         changes["jobs"] = changes.get("jobs", state.jobs) + len(effects.started)
         _go_live(state, changes, effects.started, LiveType.JOB)

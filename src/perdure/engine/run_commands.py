@@ -95,7 +95,7 @@ def retry_run(d: Decider, command: RetryRun) -> None:
     if any(node.is_undone for node in state.nodes.values()):
         raise RunNotRetryable(
             run_id=d.run,
-            reason="what it had completed was undone; submit it anew, or fork it",
+            reason="what it had completed was undone; submit it again, or fork it",
         )
     reopen(d)
     d.emit(RunRetried(effects=d.take_effects(), by=command.by))

@@ -48,7 +48,7 @@ NEEDS_INSTANCE = declare(
 )
 NOT_A_NODE_TYPE = declare(
     "node_type.invalid",
-    "{found} is not a kind",
+    "{found} is not a node type",
     "Make a class from perdure.tasks.node_type.NodeType",
 )
 

@@ -64,7 +64,7 @@ class Waits(Group):
     ) -> Page[WaitRecord]:
         """List what runs wait for, longest first.
 
-        ``type`` is ``timer``, ``signal``, ``child``, ``outside`` or ``approval``.
+        ``type`` is ``timer``, ``signal``, ``child``, ``external`` or ``approval``.
         """
         size = page_size(limit)
         wanted = WaitFilter(

@@ -86,9 +86,9 @@ def timeline_svg(timeline: Timeline) -> str:
 def described(timeline: Timeline) -> str:
     """The timeline in a sentence."""
     took = brief(timeline.until - timeline.started_at)
-    begun = timeline.started_at.isoformat(sep=" ", timespec="seconds")
+    started = timeline.started_at.isoformat(sep=" ", timespec="seconds")
     retries = sum(bar.ending is BarEnd.RETRIED for row in timeline.rows for bar in row.bars)
-    told = f"The run is {timeline.status}; begun {begun}, {took} until its end or now. "
+    told = f"The run is {timeline.status}; started {started}, {took} until its end or now. "
     return f"{told}{len(timeline.rows)} nodes were reached, {retries} attempts were retried."
 
 

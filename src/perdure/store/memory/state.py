@@ -146,8 +146,8 @@ class RunRecords:
             _wait_due_in, lambda wait: wait.due_at, place
         )
         self.listed: Index[StoredWait, WaitPlace] = Index(_listed_in, lambda wait: wait.age, place)
-        self.begun: Index[StoredRun, Place] = Index(
-            _begun_as, lambda run: (run.created_at, run.id), place
+        self.started: Index[StoredRun, Place] = Index(
+            _started_as, lambda run: (run.created_at, run.id), place
         )
         self.completed: Index[StoredRun, Place] = Index(
             _completed_as, lambda run: (run.finished_at, run.id), place
@@ -158,7 +158,7 @@ class RunRecords:
             self.children,
             self.ended,
             self.live,
-            self.begun,
+            self.started,
             self.completed,
         )
 
@@ -246,14 +246,14 @@ def _live_as(run: StoredRun) -> Groups:
     return () if run.is_ended else ((run.namespace, run.flow, run.version),)
 
 
-def _begun_as(run: StoredRun) -> Groups:
+def _started_as(run: StoredRun) -> Groups:
     """By what flows cool down: runs of their own that were not skipped."""
     counts = run.has_cooldown and run.parent is None and run.status is not RunStatus.SKIPPED
     return ((run.namespace, run.flow),) if counts else ()
 
 
 def _completed_as(run: StoredRun) -> Groups:
-    return _begun_as(run) if run.status is RunStatus.COMPLETED else ()
+    return _started_as(run) if run.status is RunStatus.COMPLETED else ()
 
 
 def _wait_due_in(wait: StoredWait) -> Groups:

@@ -68,12 +68,12 @@ def _cooled(transaction: Transaction, new: NewRun) -> NewRun:
     if new.cooldown is None:
         return new
     records, flow = transaction.state.records, (new.namespace, new.flow)
-    begun = [LastRun(id=id, at=at) for (at, id), _ in records.begun.entries(flow)[-1:]]
+    started = [LastRun(id=id, at=at) for (at, id), _ in records.started.entries(flow)[-1:]]
     completed = [
         LastRun(id=id, at=at, is_completed=True)
         for (at, id), _ in records.completed.entries(flow)[-1:]
     ]
-    return cooled(new, transaction.now, begun + completed)
+    return cooled(new, transaction.now, started + completed)
 
 
 def begin(
