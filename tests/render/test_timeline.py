@@ -352,7 +352,7 @@ class TestSvg:
 
         assert root.get("role") == "img"
         description = root.findtext(f"{SVG}desc", "")
-        assert description.startswith("The run is waiting; begun 2030-01-01 12:00:00+00:00, 10s")
+        assert description.startswith("The run is waiting; started 2030-01-01 12:00:00+00:00, 10s")
         assert description.endswith("5 nodes were reached, 1 attempts were retried.")
 
     def test_has_a_bar_for_each_stretch_with_what_it_was(self):

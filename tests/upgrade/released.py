@@ -52,6 +52,7 @@ FORMER_NAMES = {
     "EdgeCounts": "Arrival",
     "Effects": "Then",
     "NodePollStarted": "NodeAsked",
+    "OutputCheck": "Check",
     "Partition": "Lane",
     "RunResumed": "RunUnpaused",
 }
