@@ -118,6 +118,18 @@ class TestRunsCommit:
         assert (run.number, run.finished_at, run.updated_at) == (2, ended_at, clock())
         assert await store.queries.run_waits(NAMESPACE, RUN) == []
 
+    @pytest.mark.parametrize("status", [FAILED, COMPLETED])
+    async def test_gives_a_run_that_is_retried_and_ends_in_one_commit_its_new_time(
+        self, store: Store, clock: ManualClock, status: RunStatus
+    ) -> None:
+        await submit(store)
+        await go_on(store, status=FAILED)
+        clock.advance(MINUTE)
+
+        await go_on(store, status=status)
+
+        assert (await read_run(store)).finished_at == clock()
+
     async def test_lets_a_run_that_is_retried_no_longer_be_ended(self, store: Store) -> None:
         await submit(store)
         await go_on(store, status=FAILED)

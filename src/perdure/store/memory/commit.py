@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -48,6 +49,13 @@ def commit_runs(
     )
 
 
+def _finished_at(run: StoredRun, commit: RunCommit, now: datetime) -> datetime | None:
+    """A retry may end the run again in one commit; one without events leaves the end as it is."""
+    if commit.status not in ENDED:
+        return None
+    return now if commit.events else run.finished_at or now
+
+
 def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     """Check what a step was decided upon and that its claims are current, and write it."""
     run = transaction.state.records.runs.get((commit.namespace, commit.run))
@@ -82,7 +90,7 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
         status=commit.status,
         version=run.version if commit.version is None else commit.version,
         updated_at=now,
-        finished_at=(run.finished_at or now) if commit.status in ENDED else None,
+        finished_at=_finished_at(run, commit, now),
         summary=run.summary if commit.summary is None else commit.summary,
         snapshot=commit.snapshot or run.snapshot,
     )

@@ -101,13 +101,15 @@ def _write(
         transaction.write_rows("insert_events", events)
     else:
         transaction.run("touch_run", (commit.token, now, run.serial))
-    if commit.status != run.status or commit.summary is not None or commit.version is not None:
-        is_ended = commit.status in ENDED
+    is_ended = commit.status in ENDED
+    is_changed = commit.status != run.status or (is_ended and bool(events))
+    if is_changed or commit.summary is not None or commit.version is not None:
         transaction.write(
             "change_run",
             serial=run.serial,
             status=commit.status,
             is_ended=is_ended,
+            has_events=bool(events),
             version=commit.version,
             summary=commit.summary,
             now=now,

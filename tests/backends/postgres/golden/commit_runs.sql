@@ -78,8 +78,12 @@ stepped AS (
         status      = commits.status,
         updated_at  = coalesce(CAST($1 AS timestamptz), statement_timestamp()),
         finished_at = CASE
-            WHEN commits.status IN ('completed', 'failed', 'cancelled', 'skipped')
-            THEN coalesce(runs.finished_at, CAST($1 AS timestamptz), statement_timestamp())
+            WHEN commits.status NOT IN ('completed', 'failed', 'cancelled', 'skipped')
+            THEN NULL
+
+            WHEN commits.number > runs.number
+            THEN coalesce(CAST($1 AS timestamptz), statement_timestamp())
+            ELSE coalesce(runs.finished_at, CAST($1 AS timestamptz), statement_timestamp())
         END,
         summary     = coalesce(commits.summary, runs.summary)
     FROM unnest(CAST($5 AS bigint[]), CAST($6 AS text[]), CAST($7 AS bigint[]), CAST($8 AS bytea[])) WITH ORDINALITY AS commits (token, status, number, summary, commit)

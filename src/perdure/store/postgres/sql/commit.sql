@@ -87,8 +87,12 @@ stepped AS (
         status      = commits.status,
         updated_at  = coalesce(:now, statement_timestamp()),
         finished_at = CASE
-            WHEN commits.status IN ('completed', 'failed', 'cancelled', 'skipped')
-            THEN coalesce(runs.finished_at, :now, statement_timestamp())
+            WHEN commits.status NOT IN ('completed', 'failed', 'cancelled', 'skipped')
+            THEN NULL
+            -- A retry may end the run again in one commit; one without events leaves the end as it is.
+            WHEN commits.number > runs.number
+            THEN coalesce(:now, statement_timestamp())
+            ELSE coalesce(runs.finished_at, :now, statement_timestamp())
         END,
         summary     = coalesce(commits.summary, runs.summary)
     FROM :commits(token, status, number, summary, #commit)

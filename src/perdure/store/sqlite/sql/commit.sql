@@ -37,7 +37,11 @@ WHERE serial = ?;
 -- name: change_run
 UPDATE {prefix}runs
 SET status      = :status,
-    finished_at = CASE WHEN :is_ended THEN coalesce(finished_at, :now) END,
+    -- A retry may end the run again in one commit; one without events leaves the end as it is.
+    finished_at = CASE
+        WHEN :is_ended AND :has_events THEN :now
+        WHEN :is_ended THEN coalesce(finished_at, :now)
+    END,
     version     = coalesce(:version, version),
     summary     = coalesce(:summary, summary)
 WHERE serial = :serial;
