@@ -86,9 +86,13 @@ def main() -> None:
         for store, urls in stores.items():
             results: dict[str, list[Session]] = {name: [] for name in names}
             for number in range(options.sessions):
-                # In turns, so that neither always has the older tables or the first start.
-                ours, theirs = urls if number % 2 else reversed(urls)
-                sides = [Side(HERE, ours), Side(options.tree.resolve(), theirs)]
+                # Each has a store of its own, whose tables may be of another version; in turns, so
+                # that neither always starts first.
+                trees = [(0, HERE), (1, options.tree.resolve())]
+                started = {
+                    at: Side(tree, urls[at]) for at, tree in trees[:: 1 if number % 2 else -1]
+                }
+                sides = [started[0], started[1]]
                 for name in names:
                     results[name].append(_measured(sides, name, options.rounds))
                 for side in sides:
