@@ -15,7 +15,8 @@ from perdure import AsyncClient, Flow, ReportOutcome, RunStatus, Worker, task
 from perdure.model.event import StoredEvent
 from perdure.model.run import LoadedRun, RunState
 from perdure.operations.page import encode_cursor
-from perdure.operations.run_log import LOG_PAGE, pack_state
+from perdure.operations.run_log import LOG_PAGE, PACKED_MAX_BYTES, pack_state
+from perdure.operations.runs import EventsPosition, decode_events_cursor
 from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
 from tests.client.flows import asking, ordering, parent
@@ -46,8 +47,11 @@ async def counted(store: Store) -> AsyncIterator[tuple[AsyncClient, CountedStore
 
 
 async def cursor_after(client: AsyncClient, run: str, number: int, state: bytes) -> str:
-    record = await client.runs.get(run)
-    return encode_cursor("runs.events", (number, state, run, record.created_at))
+    """A cursor that was edited: the position and state are made up, the run is right."""
+    whole = (await client.runs.events(run, limit=1)).next
+    assert whole is not None
+    position = decode_events_cursor(whole)
+    return encode_cursor("runs.events", position._replace(number=number, state=state))
 
 
 def reads(counting: CountedStore) -> dict[str, int]:
@@ -233,6 +237,11 @@ class TestEvents:
 
         assert [event.number for event in page] == [event.number for event in whole[1:]]
 
+    def test_are_accepted_back_however_large_the_state_in_them(self):
+        position = EventsPosition(2**63, b"x" * PACKED_MAX_BYTES, "f" * 16)
+
+        assert decode_events_cursor(encode_cursor("runs.events", position)) == position
+
     async def test_refuse_a_cursor_of_another_run_or_of_one_that_was_replaced(self, client, clock):
         for id in ("a", "b"):
             await client.submit(asking, 0, id=id)
@@ -251,7 +260,7 @@ class TestEvents:
         await client.submit(asking, 0, id="a")
 
         with pytest.raises(perdure.InvalidInput) as caught:
-            await client.runs.events("a", cursor=encode_cursor("runs.events", (-1, b"", "a", None)))
+            await client.runs.events("a", cursor=encode_cursor("runs.events", (-1, b"", "")))
 
         assert caught.value.faults[0].code == "argument.cursor"
 

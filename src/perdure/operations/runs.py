@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -197,9 +198,9 @@ class Runs(Group):
         """List the events of a run, oldest first."""
         size = page_size(limit)
         position = EventsPosition() if cursor is None else decode_events_cursor(cursor)
-        after, packed, id_there, created_at = position
+        after, packed, _ = position
         run, store = await self._backend.find_run(run_id(id)), await self._backend.store()
-        if cursor is not None and (id_there, created_at) != (run.id, run.created_at):
+        if cursor is not None and position.run != _digest(run):
             raise invalid_cursor("runs.events", cursor)  # of another run, or of a replaced one
         if after >= run.number:
             return Page(items=())
@@ -216,7 +217,7 @@ class Runs(Group):
             # A cursor may have been edited: only a state that was folded here proves the log wrong.
             log = RunLog(run.id, self._backend.codec, await state_at(store, run, after))
             events = await log.read(store, run.namespace, last)
-        key = EventsPosition(last, pack_state(log.state), run.id, run.created_at)
+        key = EventsPosition(last, pack_state(log.state), _digest(run))
         cursor = encode_cursor("runs.events", key) if last < run.number else None
         return Page(items=tuple(events), next=cursor)
 
@@ -582,8 +583,14 @@ class EventsPosition(NamedTuple):
 
     number: Annotated[int, msgspec.Meta(ge=0)] = 0
     state: bytes = b""
-    run: RunId = RunId("")
-    created_at: datetime | None = None
+    run: str = ""
+    """A digest, since ids may be long and a cursor is bounded."""
+
+
+def _digest(run: Run) -> str:
+    """Tells a run from all others, also from one that it replaced under its id."""
+    text = f"{run.namespace} {run.created_at.isoformat()} {run.id}"
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def decode_events_cursor(cursor: str) -> EventsPosition:
