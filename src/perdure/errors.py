@@ -811,11 +811,11 @@ class NotSettled(PerdureError, TimeoutError):
 
     CODE = declare(
         "testing.not_settled",
-        "still executing after {patience} of real time: {running}",
-        "Fake what takes long, or raise Kit(patience=...)",
+        "still executing after {timeout} of real time: {running}",
+        "Fake what takes long, or raise Kit(timeout=...)",
     )
     running: str
-    patience: timedelta
+    timeout: timedelta
 
 
 # Errors of engine decisions.

@@ -363,7 +363,7 @@ class TestSvg:
             "a: queued or at work, completed",
             "charge: queued or at work, retried, OSError: no\nroute <b>",
             "a: queued or at work, attempt 2, completed",
-            "a: wait, goes on",
+            "a: wait, ongoing",
         ]
         path = [each.findtext(f"{SVG}title") for each in root.iter(f"{SVG}path")]
         assert "pack: 40 of 100 items" in path

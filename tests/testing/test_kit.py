@@ -365,9 +365,9 @@ class TestRefusals:
             let_go.wait(20)
 
         lingering = Flow("lingering").then(linger).build()
-        with Kit(patience="50ms") as kit:
+        with Kit(timeout="50ms") as kit:
             with refused(
-                "testing.not_settled", running="'linger'", patience=timedelta(milliseconds=50)
+                "testing.not_settled", running="'linger'", timeout=timedelta(milliseconds=50)
             ):
                 kit.submit(lingering)
             let_go.set()

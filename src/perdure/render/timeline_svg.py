@@ -73,12 +73,12 @@ def timeline_svg(timeline: Timeline) -> str:
         _hatching(hatch),
         *_axis(timeline, left, height - 34),
     ]
-    for number, (row, label, told) in enumerate(zip(timeline.rows, labels, rights, strict=True)):
+    for number, (row, label, note) in enumerate(zip(timeline.rows, labels, rights, strict=True)):
         y = TOP + ROW * number
         parts += _row(timeline, row, (left, y), hatch)
         parts += badge(row.mark, MARGIN + SIGN_RADIUS, y + ROW / 2)
         parts.append(text(MARGIN + 24, y + 16, label, NOTE, INK))
-        parts.append(text(left + CHART + 8, y + 16, told, NOTE, LINE))
+        parts.append(text(left + CHART + 8, y + 16, note, NOTE, LINE))
     parts += [*_legend(timeline, height - 20, hatch), "</svg>"]
     return "\n".join(parts) + "\n"
 
@@ -88,8 +88,8 @@ def described(timeline: Timeline) -> str:
     took = brief(timeline.until - timeline.started_at)
     started = timeline.started_at.isoformat(sep=" ", timespec="seconds")
     retries = sum(bar.ending is BarEnd.RETRIED for row in timeline.rows for bar in row.bars)
-    told = f"The run is {timeline.status}; started {started}, {took} until its end or now. "
-    return f"{told}{len(timeline.rows)} nodes were reached, {retries} attempts were retried."
+    status = f"The run is {timeline.status}; started {started}, {took} until its end or now. "
+    return f"{status}{len(timeline.rows)} nodes were reached, {retries} attempts were retried."
 
 
 def _axis(timeline: Timeline, left: float, bottom: float) -> Iterator[str]:
@@ -128,9 +128,9 @@ def _bar(bar: Bar, x: float, width: float, y: float, hatch: str) -> str:
     is_wait = bar.doing in (Doing.WAIT, Doing.CHILD)
     style = STYLES[NodeMark.WAITING if is_wait else _MARKS[bar.ending]]
     fill = f"url(#{hatch})" if is_wait else style.fill
-    told = [f"{bar.key}: {bar.doing.label}", f"attempt {bar.attempt}" if bar.attempt > 1 else ""]
-    told += [bar.ending.value or "goes on", bar.error]
-    tooltip = escaped(", ".join(filter(None, told)))
+    parts = [f"{bar.key}: {bar.doing.label}", f"attempt {bar.attempt}" if bar.attempt > 1 else ""]
+    parts += [bar.ending.value or "ongoing", bar.error]
+    tooltip = escaped(", ".join(filter(None, parts)))
     return (
         f'<rect x="{n(x)}" y="{n(y)}" width="{n(width)}" height="{n(BAR)}" rx="2" fill="{fill}" '
         f'stroke="{style.stroke}"><title>{tooltip}</title></rect>'
@@ -149,8 +149,8 @@ def _map_row(timeline: Timeline, row: TimelineRow, corner: tuple[float, float]) 
         for number, slot in enumerate(slots)
         if slot.share
     )
-    told = escaped(f"{row.node}: {row.items_completed} of {row.items} items")
-    yield f'<path d="{shape}" fill="{style.stroke}"><title>{told}</title></path>'
+    title = escaped(f"{row.node}: {row.items_completed} of {row.items} items")
+    yield f'<path d="{shape}" fill="{style.stroke}"><title>{title}</title></path>'
     for number, slot in enumerate(slots):
         if slot.ending in (BarEnd.FAILED, BarEnd.RETRIED):
             x = left + wide * (number + 0.5)

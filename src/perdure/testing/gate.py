@@ -161,7 +161,7 @@ class KitWorkerSettings:
     """Settings of the kit's worker."""
 
     concurrency: int
-    patience: timedelta
+    timeout: timedelta
     secrets: Provider | None
     allow_scripts: bool
 
@@ -224,11 +224,11 @@ class KitWorker:
         self._stores.gate.is_open = True
         unsubscribe = self._stores.store.subscribe(self._hear)
         try:
-            async with asyncio.timeout(self._settings.patience.total_seconds()):
+            async with asyncio.timeout(self._settings.timeout.total_seconds()):
                 await self._work()
         except TimeoutError:
             raise NotSettled(
-                running=await self._still_running(), patience=self._settings.patience
+                running=await self._still_running(), timeout=self._settings.timeout
             ) from None
         finally:
             unsubscribe()

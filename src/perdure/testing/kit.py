@@ -47,7 +47,7 @@ class AsyncKit:
 
     ``fakes`` replaces tasks, by task, task name or node id. All other tasks run for real, unless
     ``fakes_only`` forbids it. ``now`` is the initial time. Task bodies run one at a time, so that
-    each test run has the same order; ``concurrency`` allows more. ``patience`` bounds the real time
+    each test run has the same order; ``concurrency`` allows more. ``timeout`` bounds the real time
     that bodies may take together.
     """
 
@@ -60,7 +60,7 @@ class AsyncKit:
         fakes_only: bool = False,
         now: datetime | None = None,
         concurrency: int = 1,
-        patience: Duration = "30s",
+        timeout: Duration = "30s",
         secrets: Provider | None = None,
         allow_scripts: bool = False,
     ) -> None:
@@ -68,7 +68,7 @@ class AsyncKit:
         self._recorder = CallRecorder(fakes_only=fakes_only)
         settings = KitWorkerSettings(
             concurrency=checked_concurrency(concurrency),
-            patience=check.span(patience, "patience", is_positive=True),
+            timeout=check.span(timeout, "timeout", is_positive=True),
             secrets=secrets,
             allow_scripts=allow_scripts,
         )

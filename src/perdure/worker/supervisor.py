@@ -163,8 +163,8 @@ class Supervisor:
         self._tell(StopRequested(grace=grace))
         for child in self._children.values():
             child.send(self._letter)
-        patience = (grace + self._kill_margin).total_seconds()
-        asyncio.get_running_loop().call_later(patience, self._kill)
+        seconds = (grace + self._kill_margin).total_seconds()
+        asyncio.get_running_loop().call_later(seconds, self._kill)
 
     def _kill(self) -> None:
         for child in self._children.values():

@@ -74,12 +74,12 @@ def bar(what: str) -> Iterator[Tell]:
 
 def counts_text(counts: Mapping[str, int]) -> str:
     """``2 runs, 14 events, 1 job``"""
-    told = [
+    summary = [
         f"{counts[name]:,} {plural if counts[name] != 1 else singular}"
         for name, (singular, plural) in _WORDS.items()
         if counts.get(name)
     ]
-    return ", ".join(told) or "nothing"
+    return ", ".join(summary) or "nothing"
 
 
 @command(STORE, EVERY_NAMESPACE, JSON)
@@ -143,8 +143,8 @@ def _print_counts(found: EndedCounts, out: CommandOutput) -> None:
 
 def _counted(noun: str, counts: Mapping[Any, int]) -> str:
     total = sum(counts.values())
-    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    return f"{total} {noun}{'' if total == 1 else 's'}{f' ({told})' if told else ''}"
+    summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return f"{total} {noun}{'' if total == 1 else 's'}{f' ({summary})' if summary else ''}"
 
 
 @command(
@@ -175,7 +175,7 @@ def verify(
         grace=None if grace is None else check.span(grace, "grace"),
     )
     url = shared_store(store)
-    found, counts = asyncio.run(_verified(url, settings, is_told=not as_json))
+    found, counts = asyncio.run(_verified(url, settings, is_shown=not as_json))
     if as_json:
         fields = [as_data(finding) for finding in found]
         echo_lines(json_text({"findings": fields, "counts": counts}))
@@ -185,13 +185,15 @@ def verify(
             f"{count:,} {(name if count != 1 else name[:-1]).replace('_', ' ')}"
             for name, count in asdict(counts).items()
         )
-        told = f"{len(found):,} finding{'' if len(found) == 1 else 's'}" if found else "no findings"
-        echo(f"{told} in {verified}")
+        summary = (
+            f"{len(found):,} finding{'' if len(found) == 1 else 's'}" if found else "no findings"
+        )
+        echo(f"{summary} in {verified}")
     return ExitCode.REFUSED if found else ExitCode.OK
 
 
 async def _verified(
-    url: str, settings: VerifySettings, *, is_told: bool
+    url: str, settings: VerifySettings, *, is_shown: bool
 ) -> tuple[list[Finding], Counts]:
     """Print each finding as it comes; return all of them and the counts."""
     from perdure.model.job import JobFilter
@@ -211,7 +213,7 @@ async def _verified(
             )
             async for finding in verifier.findings():
                 found.append(finding)
-                if is_told:
+                if is_shown:
                     echo(finding_text(finding))
     finally:
         await store.close()

@@ -421,7 +421,7 @@ class _Loading:
             self._assembly.unread(node.id, node.data.get("inputs", ()))
 
     def _step(self, node: _Node) -> BuilderStep | None:
-        """What the builder would be told; None if that cannot be said.
+        """The step for the builder; None if it cannot be derived.
 
         Then all that is wrong with its options is noted, for nothing else reads them.
         """

@@ -203,7 +203,7 @@ def _events(text: str, reading: _YamlReader) -> Iterator[Any]:
 
 
 def _place(error: Any, text: str) -> Mark | None:
-    """Where it is wrong; where that begins which does not end, if it goes on to the end."""
+    """The mark of the fault; for an unclosed construct, where that starts."""
     last = max(1, len(text.splitlines()))
     found = error.problem_mark or error.context_mark
     if found and found.line >= last:

@@ -304,10 +304,10 @@ def _headline(run: RunId, state: RunState, found: Sequence[Finding]) -> tuple[Fi
         for code in _STUCK:
             if counts[code]:
                 return (next(each for each in found if each.code == code),)
-    told = [(found_type, sum(counts[code] for code in codes)) for found_type, codes in _COUNTS]
-    told.append((_HELD_BACK, sum(counts[code] for code in _STUCK)))
+    totals = [(code, sum(counts[each] for each in codes)) for code, codes in _COUNTS]
+    totals.append((_HELD_BACK, sum(counts[code] for code in _STUCK)))
     return tuple(
-        found_type.finding(severity=Severity.OK, count=count) for found_type, count in told if count
+        code.finding(severity=Severity.OK, count=count) for code, count in totals if count
     ) or (PROGRESSING.finding(severity=Severity.OK),)
 
 

@@ -273,7 +273,7 @@ ORDER BY due_at
 LIMIT $3;
 
 -- name: pick_old_runs
--- Children go with their parent, and a parent stays as long as one of them goes on.
+-- Children are pruned with their parent, and a parent is kept while one of them is live.
 SELECT old.namespace, old.id
 FROM :kept(status, span)
 CROSS JOIN LATERAL (
