@@ -14,7 +14,7 @@ CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
 
 # Test processes that run side by side.
 WORKERS ?= 4
-# More arguments for pytest, for example: make test ARGS="-x tests/conformance -k claim"
+# More arguments for pytest, for example: make test ARGS="-x tests/contract -k claim"
 ARGS    ?=
 
 # Tests start hundreds of processes: compiled once, each starts in half the time.

@@ -6,7 +6,6 @@ Under pytest-xdist the controller starts the server and tells its workers the UR
 from __future__ import annotations
 
 import gc
-import re
 import secrets
 import shutil
 import signal
@@ -14,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -22,6 +20,7 @@ from hypothesis import settings
 from tests.postgres_schemas import Schemas, create_tables, drop_schema, with_query
 from tests.postgres_server import PostgresServer, PostgresUnavailable, SharedServer
 from tests.postgres_types import cache_introspection
+from tests.store_selection import STORES, stores_of_test
 
 # On a busy machine a slow example says nothing about the code; the timeout per test remains.
 # The same examples in every run, so that a failure is never a matter of luck.
@@ -29,10 +28,6 @@ settings.register_profile("perdure", deadline=None, derandomize=True)
 settings.load_profile("perdure")
 
 SHARED_SERVER = pytest.StashKey[SharedServer]()
-
-STORES = ("memory", "sqlite", "postgres")
-ONE_STORE_EACH = ("tests/client/", "tests/worker/")
-"""Their tests reach a store only through its contract, which is tested on every store by itself."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,11 +74,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen: list[pytest.Item] = []
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        store, is_its_own = parameters.get("store_url"), True
+        store = parameters.get("store_url")
         is_on_each = item.get_closest_marker("every_store") is not None
-        if store and item.nodeid.startswith(ONE_STORE_EACH) and not is_on_each:
-            test = re.sub(rf"\b{store}\b", "", item.nodeid)
-            is_its_own = STORES[crc32(test.encode()) % len(STORES)] == store
+        is_its_own = store is None or is_on_each or store in stores_of_test(item.nodeid, store)
         if is_its_own is (wanted == "one"):
             chosen.append(item)
     kept = set(chosen)

@@ -1,1 +1,1 @@
-"""What Perdure costs, as a ratio to the raw cost of the same rows on the same database."""
+"""Benchmarks: the cost of Perdure as a ratio to raw queries on the same database."""

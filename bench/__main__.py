@@ -1,4 +1,4 @@
-"""``python -m bench``: measure, and print the table. ``--quick`` for a first look."""
+"""``python -m bench``: measure, and print the table. ``--quick`` for a rough result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.postgres_server import PostgresServer
 
 IsMet = Callable[[float, float], bool]
 Measure = Callable[[str], Awaitable[list[Figure]]]
-"""Takes the name of what it measures, which is that of the row where there is only one."""
+"""Takes the name of the measure, which names the row if there is only one."""
 ON_DISK = {"fsync": "on", "full_page_writes": "on", "shared_buffers": "512MB"}
 
 
@@ -127,8 +127,10 @@ async def measure_sqlite(directory: Path, options: argparse.Namespace) -> list[F
         for _ in repeat:
             raw.append(raw_drain_sqlite(next(raws), jobs))
             ours.append(await drain(next(places), jobs, processes, task))
-        aim, is_met = (">= 10,000/s", partial(_is_at_least, 10_000)) if task is noop else ("", None)
-        return [Figure(name, "jobs/s", ours, raw, aim, is_met)]
+        target, is_met = (
+            (">= 10,000/s", partial(_is_at_least, 10_000)) if task is noop else ("", None)
+        )
+        return [Figure(name, "jobs/s", ours, raw, target, is_met)]
 
     async def raw_one_by_one() -> float:
         return raw_sqlite.insert_one_by_one(next(raws), singles)
@@ -162,7 +164,7 @@ async def measure_sqlite(directory: Path, options: argparse.Namespace) -> list[F
 
 
 async def measured(options: argparse.Namespace, measures: Mapping[str, Measure]) -> list[Figure]:
-    """What was asked for, one after the other."""
+    """The requested measures, one after the other."""
     figures: list[Figure] = []
     for name, measure in measures.items():
         is_skipped = options.skip_backlog and name.endswith("with a backlog")
@@ -180,13 +182,13 @@ async def compared(
     raw: Callable[[], Awaitable[float]],
     ratio_min: float | None = None,
 ) -> list[Figure]:
-    """Raw and ours in turns, so that whatever else the machine does meets them alike."""
+    """Alternate raw and ours, so that noise affects both alike."""
     pairs = [(await raw(), await ours()) for _ in repeat]
-    aim, is_met = "", None
+    target, is_met = "", None
     if ratio_min is not None:
-        aim, is_met = f"ratio >= {ratio_min}", lambda _, ratio: ratio >= ratio_min
+        target, is_met = f"ratio >= {ratio_min}", lambda _, ratio: ratio >= ratio_min
     return [
-        Figure(name, unit, [pair[1] for pair in pairs], [pair[0] for pair in pairs], aim, is_met)
+        Figure(name, unit, [pair[1] for pair in pairs], [pair[0] for pair in pairs], target, is_met)
     ]
 
 
@@ -196,15 +198,15 @@ async def run_figures(
     options: argparse.Namespace,
     raw_step_ms: Callable[[int], Awaitable[float]],
 ) -> list[Figure]:
-    """What a step costs, alone and in long runs; a fan; and what waiting runs hold."""
+    """The cost of a step, alone and in long runs; a fan-out; and the memory of waiting runs."""
     is_postgres = name == "pg"
     repeat = range(options.repeat)
     raw = [await raw_step_ms(500) for _ in repeat]
     figures: list[Figure] = []
     for length, runs in ((10, 50), (100, 6), (1_000, 2)):
         ours = [await step_ms(next(places), length, runs) for _ in repeat]
-        aim, is_met = _step_aim(is_postgres, figures[0].value if figures else None)
-        figures.append(Figure(f"{name}: step of {length:,}", "ms", ours, raw, aim, is_met))
+        target, is_met = _step_target(is_postgres, figures[0].value if figures else None)
+        figures.append(Figure(f"{name}: step of {length:,}", "ms", ours, raw, target, is_met))
     fans = [await fan_ms(next(places), 10) for _ in repeat]
     is_quick = partial(_is_below, 50) if is_postgres else None
     figures.append(
@@ -260,8 +262,8 @@ async def backlog_figures(
     ]
 
 
-def _step_aim(is_postgres: bool, short: float | None) -> tuple[str, IsMet]:
-    """What a step may cost: alone against the raw commit, in long runs against short ones."""
+def _step_target(is_postgres: bool, short: float | None) -> tuple[str, IsMet]:
+    """The target for a step: alone relative to the raw commit, in long runs to short ones."""
     if short is not None:
         return "<= 1.2 x of 10", lambda value, _: value <= 1.2 * short
     if is_postgres:

@@ -20,7 +20,7 @@ BATCH = 100
 
 
 async def claim_rate(store: Store, jobs: int) -> float:
-    """Jobs a second, claimed and completed through the store in batches."""
+    """Jobs per second, claimed and completed through the store in batches."""
     partition = (await store.maintenance.poll("default")).partitions[0]
     request = ClaimRequest(
         namespace="default",

@@ -1,10 +1,10 @@
-"""``python -m bench.compare TREE``: this tree and another, slice by slice in turns.
+"""``python -m bench.compare TREE``: compare this tree with another, in alternating slices.
 
 A machine's speed drifts by more than a change costs, so figures of two separate runs say little.
-Here both trees have a client and a worker process up at the same time, and each slice of one is
-followed at once by the same slice of the other, in alternating order. Two processes of one tree
-differ by a few percent too (hashing, memory layout), so both are restarted for each session. The
-ratio is the median over sessions of their medians; the range is that of the sessions.
+Here both trees have a client and a worker process running at the same time, and each slice of one
+is followed immediately by the same slice of the other, in alternating order. Two processes of one
+tree differ by a few percent too (hashing, memory layout), so both are restarted for each session.
+The ratio is the median over sessions of their medians; the range is that of the sessions.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def main() -> None:
         for store, urls in stores.items():
             results: dict[str, list[Session]] = {name: [] for name in names}
             for number in range(options.sessions):
-                # Each has a store of its own, whose tables may be of another version; in turns, so
+                # Each has its own store, because the schema versions may differ; alternating, so
                 # that neither always starts first.
                 trees = [(0, HERE), (1, options.tree.resolve())]
                 started = {

@@ -1,4 +1,4 @@
-"""Draining no-op jobs with worker processes: from the moment the queue opens to the last result."""
+"""Draining no-op jobs with worker processes: from the opening of the queue to the last result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AnyNoop = Task[[int], int]
 
 
 async def drain(url: str, jobs: int, processes: int, task: AnyNoop = noop) -> float:
-    """Jobs a second, results stored, fenced."""
+    """Jobs per second, with stored results and fencing."""
     async with AsyncClient(url) as client:
         await client.queues.pause("default")
         await client.enqueue_many(task, range(jobs))

@@ -1,4 +1,4 @@
-"""Enqueueing: one job at a time, one after the other, and many in one call."""
+"""Enqueueing one job at a time, and many in one call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perdure import AsyncClient
 
 
 async def enqueue_single(url: str, count: int) -> float:
-    """Jobs a second through one client, each awaited before the next."""
+    """Jobs per second through one client, each awaited before the next."""
     async with AsyncClient(url) as client:
         await client.enqueue(noop, -1)
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Samples, and the table that they are printed in."""
+"""Samples, and the table of results."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table: our samples, the raw ones measured beside them, and the aim."""
+    """One row of the table: our samples, the raw ones measured alongside, and the target."""
 
     name: str
     unit: str
     ours: Sequence[float]
     raw: Sequence[float] = ()
-    aim: str = ""
+    target: str = ""
     is_met: Callable[[float, float], bool] | None = None
-    """Takes the median of ours, and the ratio to raw (or 0 without raw)."""
+    """Takes our median, and the ratio to raw (0 without raw)."""
 
     @property
     def value(self) -> float:
@@ -25,7 +25,7 @@ class Figure:
 
     @property
     def ratio(self) -> float:
-        """The median of the ratios taken pair by pair, which noise on the machine moves least."""
+        """The median of the pairwise ratios, which is least sensitive to noise."""
         return median(o / r for o, r in zip(self.ours, self.raw, strict=True)) if self.raw else 0.0
 
     @property
@@ -40,7 +40,7 @@ class Figure:
 
 
 def print_table(figures: Sequence[Figure]) -> None:
-    header = ("measurement", "median", "spread", "raw", "ratio", "aim", "")
+    header = ("measurement", "median", "spread", "raw", "ratio", "target", "")
     rows = [header] + [_row(figure) for figure in figures]
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     for number, row in enumerate(rows):
@@ -55,7 +55,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
     raw = _short(median(figure.raw)) if figure.raw else ""
     ratio = f"{figure.ratio:.2f}" if figure.raw else ""
     value = f"{_short(figure.value)} {figure.unit}"
-    return (figure.name, value, figure.spread, raw, ratio, figure.aim, figure.verdict)
+    return (figure.name, value, figure.spread, raw, ratio, figure.target, figure.verdict)
 
 
 def _short(number: float) -> str:

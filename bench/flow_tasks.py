@@ -1,4 +1,4 @@
-"""The flows that are measured: their tasks do nothing, so that all that is left is Perdure."""
+"""The measured flows. Their tasks do nothing, so that only Perdure's cost remains."""
 
 from __future__ import annotations
 

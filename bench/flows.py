@@ -1,4 +1,6 @@
-"""Runs: what a step costs alone, among many, in long runs and in a fan; what waiting runs hold."""
+"""Runs: the cost of a step alone, among many, in long runs and in a fan-out; memory of waiting
+runs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ FAN, WAITING = FLOWS[-2], FLOWS[-1]
 
 
 async def step_ms(url: str, length: int, runs: int) -> float:
-    """Milliseconds a step, one run at a time: from the first step's commit to the last one's."""
+    """Milliseconds per step, one run at a time: from the first step's commit to the last one's."""
     times = []
     async with AsyncClient(url) as client:
         with worker_processes(url, 1, concurrency=10):
@@ -31,7 +33,7 @@ async def step_ms(url: str, length: int, runs: int) -> float:
 
 
 async def many_at_once(url: str, runs: int, length: int = 10) -> float:
-    """Steps a second of many runs at once, with one worker process."""
+    """Steps per second of many concurrent runs, with one worker process."""
     async with AsyncClient(url) as client:
         await client.queues.pause("default")
         handles = [client.submit(CHAINS[length], number) for number in range(runs)]
@@ -61,7 +63,7 @@ async def fan_ms(url: str, runs: int) -> float:
 
 
 async def waiting_bytes(url: str, runs: int) -> float:
-    """Memory of a worker that 10,000 waiting runs went through, for each of them."""
+    """Memory of a worker per waiting run, after 10,000 of them."""
     async with AsyncClient(url) as client:
         with worker_processes(url, 1, concurrency=100) as processes:
             await _wait_for(client, WAITING, 500)

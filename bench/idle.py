@@ -14,7 +14,7 @@ _STATEMENT = re.compile(r"LOG:  (?:statement|execute [^:]*): ")
 
 
 async def statements_per_minute(url: str, log: Path, seconds: float) -> float:
-    """Count for a while after start-up, and scale to a minute."""
+    """Count for some time after startup, and scale to a minute."""
     with worker_processes(url, 1, concurrency=10):
         await asyncio.sleep(3)
         await _log_statements(url, "all")

@@ -1,4 +1,4 @@
-"""How soon a job starts on an idle system: from calling enqueue to the body's first line."""
+"""Start latency on an idle system: from calling enqueue to the first line of the task."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def rows(count: int) -> tuple[list[str], list[bytes]]:
 
 
 async def insert_one_by_one(url: str, count: int) -> float:
-    """Inserts a second, one row a statement, one after the other."""
+    """Inserts per second, one row per statement."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(SCHEMA)
@@ -70,7 +70,7 @@ async def insert_one_by_one(url: str, count: int) -> float:
 
 
 async def insert_bulk(url: str, count: int) -> float:
-    """Rows a second, all in one statement."""
+    """Rows per second, all in one statement."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(SCHEMA)

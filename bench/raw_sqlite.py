@@ -72,7 +72,7 @@ def insert_bulk(path: Path, count: int) -> float:
 
 
 def drain(path: Path) -> float:
-    """Jobs a second, claimed and acknowledged in batches of 100."""
+    """Jobs per second, claimed and acknowledged in batches of 100."""
     connection = connect(path)
     began = time.perf_counter()
     done = 0

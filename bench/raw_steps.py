@@ -48,7 +48,7 @@ DATA = b'{"type":"NodeCompleted","node":"step-12","then":{"started":["step-13"]}
 
 
 async def step_ms_postgres(url: str, steps: int) -> float:
-    """Milliseconds a commit, one after the other."""
+    """Milliseconds per commit, one after the other."""
     connection = await _prepared(url, 1)
     try:
         times = []
@@ -62,7 +62,7 @@ async def step_ms_postgres(url: str, steps: int) -> float:
 
 
 async def batched_steps_postgres(url: str, runs: int, length: int = 10) -> float:
-    """Steps a second, one commit for a step of every run."""
+    """Steps per second, with one commit for a step of every run."""
     connection = await _prepared(url, runs)
     try:
         ids = list(range(runs))
@@ -86,7 +86,7 @@ async def _prepared(url: str, runs: int) -> asyncpg.Connection:
 
 
 def steps_sqlite(path: Path, steps: int) -> float:
-    """Steps a second, each its own commit."""
+    """Steps per second, one commit each."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")

@@ -1,7 +1,7 @@
 """``python -m bench.slices URL``: measure a short slice of one row for each line on stdin.
 
-One client and one worker process stay up in between, so a slice takes a fraction of a second and
-two trees can take turns on one machine (``bench.compare``).
+One client and one worker process keep running in between, so a slice takes a fraction of a second
+and two trees can alternate on one machine (``bench.compare``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Slice = Callable[[AsyncClient], Awaitable[float]]
 
 
 async def single_enqueue(client: AsyncClient) -> float:
-    """Milliseconds a job, each awaited before the next."""
+    """Milliseconds per job, each awaited before the next."""
     return await _enqueue_and_drain(client, singles=60)
 
 
@@ -37,17 +37,17 @@ async def bulk_enqueue(client: AsyncClient) -> float:
 
 
 async def drain(client: AsyncClient) -> float:
-    """Milliseconds until 1,500 jobs are completed by an async body."""
+    """Milliseconds until an async task has completed 1,500 jobs."""
     return await _drain(client, noop)
 
 
 async def drain_sync(client: AsyncClient) -> float:
-    """Milliseconds until 1,500 jobs are completed by a body in a thread."""
+    """Milliseconds until a sync task, in threads, has completed 1,500 jobs."""
     return await _drain(client, noop_sync)
 
 
 async def step(client: AsyncClient) -> float:
-    """Milliseconds a step of one run of ten, alone: from the first commit to the last."""
+    """Milliseconds per step of one run of ten, alone: from the first commit to the last."""
     times = []
     for number in range(6):
         run = await client.submit(CHAINS[10], number)
@@ -58,7 +58,7 @@ async def step(client: AsyncClient) -> float:
 
 
 async def steps_at_once(client: AsyncClient) -> float:
-    """Milliseconds for 60 runs of ten steps that are under way together."""
+    """Milliseconds for 60 concurrent runs of ten steps."""
     began = time.perf_counter()
     runs = await asyncio.gather(*(client.submit(CHAINS[10], number) for number in range(60)))
     await asyncio.gather(*(run.result(timeout=60) for run in runs))

@@ -1,4 +1,4 @@
-"""The tasks that are measured: they do nothing, so that all that is left is Perdure."""
+"""The measured tasks. They do nothing, so that only Perdure's cost remains."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ async def noop(number: int) -> int:
 
 @task
 def noop_sync(number: int) -> int:
-    """The same as a plain function, which a worker runs in a thread."""
+    """The no-op as a sync function, which a worker runs in a thread."""
     return number
 
 
 @task
 async def stamp() -> float:
-    """When the body began, on the clock that the caller reads too."""
+    """When the task started, on the caller's clock."""
     return time.time()

@@ -1,4 +1,4 @@
-"""Runs that wait: how soon a decision starts what follows, and what ten thousand of them cost."""
+"""Waiting runs: how soon a decision starts the next node, and the cost of ten thousand of them."""
 
 from __future__ import annotations
 
@@ -27,48 +27,48 @@ IDLE_SECONDS = 20.0
 PAGE = 50
 LOOKS = 20
 OTHERS = 100
-"""Approvals for other people among all that wait."""
+"""Approvals for other people among all waits."""
 TOLD_RUNS = 1_000
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """Milliseconds from a decision to the first line of what follows it, in another process."""
+    """Milliseconds from a decision to the first line of the next task, in another process."""
 
     p50: float
     """From the call of ``decide``."""
     p99: float
     after_p50: float
-    """From its return; below zero if the body began before the client had its answer."""
+    """From its return; negative if the task started before the client had its answer."""
     call_p50: float
-    """How long the call took."""
+    """The duration of the call."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What so many runs that wait for people cost."""
+    """The cost of runs that wait for people."""
 
     start_p50: float
-    """Milliseconds from enqueueing a job to its body on an idle system, in between."""
+    """Milliseconds from enqueueing a job to its start on an idle system, measured in between."""
     alone: Decisions
     among: Decisions
-    """In a store where all the others wait."""
+    """In a store with all the other waiting runs."""
     opened_per_second: float
-    """From submitting the first to the last one's wait, with one worker process."""
+    """From the first submission to the last wait, with one worker process."""
     bytes_each: float
     idle_alone: float
-    """Processor time of an idle worker, in milliseconds a second."""
+    """CPU time of an idle worker, in milliseconds per second."""
     idle_among: float
     inbox_ms: float
-    """One page of those whom all of them wait for."""
+    """One page of the inbox that all of them are in."""
     other_inbox_ms: float
-    """The inbox of somebody whom few of them wait for."""
+    """The inbox that few of them are in."""
     broadcast_ms: float
-    """A signal for a thousand further runs."""
+    """A signal to a thousand further runs."""
 
 
 async def waiting(empty_url: str, full_url: str, runs: int, samples: int) -> Waiting:
-    """Measure on two stores at the same time: one with so many waiting runs, one without."""
+    """Measure on two stores at the same time: one with ``runs`` waiting runs, one without."""
     async with AsyncClient(empty_url) as empty, AsyncClient(full_url) as full:
         with (
             worker_processes(empty_url, 1, concurrency=100) as [worker_alone],
@@ -99,7 +99,7 @@ async def waiting(empty_url: str, full_url: str, runs: int, samples: int) -> Wai
 async def _decisions(
     empty: AsyncClient, full: AsyncClient, samples: int
 ) -> tuple[float, Decisions, Decisions]:
-    """In turns, so that whatever else the machine does meets all of them alike."""
+    """Alternate, so that noise affects all of them alike."""
     starts: list[float] = []
     times: dict[AsyncClient, list[tuple[float, float, float]]] = {empty: [], full: []}
     runs = {client: await _opened(client, ASKED, samples + WARM_UP) for client in times}
@@ -115,7 +115,7 @@ async def _decisions(
 
 
 async def _decision(client: AsyncClient, run: AsyncRunHandle) -> tuple[float, float, float]:
-    """From the call to the body, from the return to the body, and from the call to the return."""
+    """From the call to the task, from the return to the task, and from the call to the return."""
     began = time.time()
     await client.approvals.decide(f"{run.id}:ask", "approve", data={"amount": 7}, roles=["finance"])
     returned = time.time()
@@ -130,7 +130,7 @@ def _summary(times: list[tuple[float, float, float]]) -> Decisions:
 
 
 async def _opened(client: AsyncClient, flow: BuiltFlow, count: int) -> list[AsyncRunHandle]:
-    """New runs of a flow, all of them waiting."""
+    """New runs of a flow, all waiting."""
     waiting = await client.runs.count(status="waiting", flow=flow) + count
     runs: list[AsyncRunHandle] = []
 
@@ -173,7 +173,7 @@ async def _broadcast_ms(client: AsyncClient, count: int) -> float:
 
 
 async def _processor_ms(pids: Sequence[int]) -> list[float]:
-    await asyncio.sleep(2)  # until they have come to rest
+    await asyncio.sleep(2)  # until they are idle
     before = [_processor_seconds(pid) for pid in pids]
     await asyncio.sleep(IDLE_SECONDS)
     spent = [_processor_seconds(pid) - was for pid, was in zip(pids, before, strict=True)]
@@ -186,7 +186,7 @@ def _processor_seconds(pid: int) -> float:
 
 
 async def _stored_bytes(url: str) -> int:
-    """What tables and indexes take on the disk."""
+    """The size of tables and indexes on disk."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")

@@ -1,4 +1,4 @@
-"""Runs that wait, as lines of the table: each against what it can be compared with."""
+"""Waiting runs, as rows of the table, each with its baseline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.waiting import IDLE_SECONDS, Decisions, Waiting, waiting
 async def waiting_figures(
     name: str, places: Iterator[str], options: argparse.Namespace, log: Path | None = None
 ) -> list[Figure]:
-    """How soon a decision starts what follows, and what runs that wait for people cost."""
+    """How soon a decision starts the next node, and the cost of runs that wait for people."""
     count = options.waiting_runs
     costs: list[Waiting] = []
     statements: list[tuple[float, float]] = []
@@ -40,7 +40,7 @@ async def waiting_figures(
 def decision_figures(
     label: str, costs: Sequence[Waiting], of: Callable[[Waiting], Decisions]
 ) -> list[Figure]:
-    """Against the start of a job on an idle system, measured in between."""
+    """Relative to the start of a job on an idle system, measured in between."""
     starts = [each.start_p50 for each in costs]
     decisions = [of(each) for each in costs]
     return [

@@ -1,4 +1,4 @@
-"""Flows that wait for people and signals; what follows the wait tells when it began."""
+"""Flows that wait for people and signals; the next task returns when it started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perdure import Flow, task
 
 @task
 async def stamp_after(_: Any) -> float:
-    """When the body after the wait began, on the clock that the caller reads too."""
+    """When the task after the wait started, on the caller's clock."""
     return time.time()
 
 
@@ -24,14 +24,14 @@ FORM = {
 ASKED = (
     Flow("asked")
     .then(noop)
-    .approve("Pay {{ value }}?", name="ask", deciders=["finance"], form=FORM)
+    .approve("Pay {{ value }}?", name="ask", deciders=["role:finance"], form=FORM)
     .then(stamp_after)
     .build()
 )
 ASKED_OTHERS = (
     Flow("asked-others")
     .then(noop)
-    .approve("Sign {{ value }}?", name="ask", deciders=["legal"])
+    .approve("Sign {{ value }}?", name="ask", deciders=["role:legal"])
     .then(stamp_after)
     .build()
 )

@@ -1,4 +1,4 @@
-"""A worker process under measurement: ``python -m bench.worker_process URL CONCURRENCY``."""
+"""A measured worker process: ``python -m bench.worker_process URL CONCURRENCY``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> None:
 
 @contextmanager
 def worker_processes(url: str, count: int, concurrency: int = 100) -> Iterator[list[int]]:
-    """Run worker processes, all of them started, until the block ends; their ids."""
+    """Run worker processes until the block ends; yields their ids once all have started."""
     command = [sys.executable, "-m", "bench.worker_process", url, str(concurrency)]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     try:

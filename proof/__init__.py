@@ -1,4 +1,4 @@
-"""How Perdure proves itself: simulated histories, mutants, chaos, bad input and their evidence.
+"""Proofs of Perdure's promises: simulation, mutants, chaos, fuzzing and their evidence.
 
-For those who work on Perdure. None of it is installed.
+For developers of Perdure; not installed.
 """

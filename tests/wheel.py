@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 
 from tests.docs.pages import ROOT, page
-from tests.docs.scripts import missing_lines, needs_database, outputs_of, write_script
+from tests.docs.test_examples import missing_lines, needs_database, outputs_of, write_script
 from tests.postgres_server import PostgresServer
 
 PAGES = ("README.md", "docs/tutorial.md")

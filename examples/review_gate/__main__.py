@@ -28,7 +28,7 @@ def play(store: str, stop: threading.Event) -> None:
     """A maintainer who always rejects the first version."""
     with Client(store) as client:
         while not stop.wait(PAUSE_SECONDS):
-            for approval in client.approvals.list("maintainers"):
+            for approval in client.approvals.list("role:maintainers"):
                 if "#2:" in approval.id:
                     client.approvals.decide(
                         approval.id, "reject", by="ada", roles=["maintainers"], note="too long"
@@ -60,7 +60,7 @@ def main() -> None:
     options = parser.parse_args()
     with ExitStack() as stack:
         client = stack.enter_context(Client(STORE, on_conflict="use_existing"))
-        for approval in client.approvals.list("maintainers"):
+        for approval in client.approvals.list("role:maintainers"):
             print(f"still open: {approval.title}\n{how_to_answer(approval.id)}", flush=True)
         worker = Worker(STORE, flows=[flow]).start()
         stack.callback(worker.join)

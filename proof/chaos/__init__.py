@@ -1,6 +1,6 @@
-"""Chaos on the real thing: worker and client processes on a real store, while faults happen.
+"""Chaos tests: worker and client processes on a real store, under faults.
 
-A nemesis kills and freezes processes, crashes the database, cuts and holds connections, fills
-the disk and turns the clock. All processes note outside the store what they did and what they
-were told. At the end the notes are held against the store.
+A nemesis kills and freezes processes, crashes the database, cuts and stalls connections, fills the
+disk and shifts the clock. All processes record outside the store what they did and which responses
+they got. At the end the records are compared with the store.
 """

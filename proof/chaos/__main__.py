@@ -1,4 +1,4 @@
-"""``python -m proof.chaos``: chaos on SQLite and on a PostgreSQL server of its own."""
+"""``python -m proof.chaos``: chaos on SQLite and on a dedicated PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SECONDS_DEFAULT = 60.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run chaos as the arguments say; the exit code says whether anything was found."""
+    """Run chaos; the exit code says whether there are findings."""
     options = parser().parse_args(arguments)
-    logging.getLogger("perdure").addHandler(logging.NullHandler())  # faults are told otherwise
+    logging.getLogger("perdure").addHandler(logging.NullHandler())  # faults are reported separately
     seed = SystemRandom().randrange(SEED_MAX) if options.seed is None else options.seed
     stores = STORES if options.store == "both" else (options.store,)
     reports = [_on(store, seed, options) for store in stores]
@@ -88,7 +88,7 @@ def _command(store: str, settings: ChaosSettings) -> str:
 
 
 class Screen:
-    """Where it is told how it goes: half a line that changes on a terminal, else plain lines."""
+    """Progress output: a status line on a terminal, otherwise plain lines."""
 
     def __init__(self, store: str) -> None:
         self._store = store

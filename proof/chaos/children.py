@@ -1,4 +1,4 @@
-"""The processes of chaos from inside: ``python -m proof.chaos.children JSON``.
+"""The child processes of chaos: ``python -m proof.chaos.children JSON``.
 
 A worker, or clients, by the role in its settings. Each ends with its parent; SIGTERM stops it.
 """
@@ -21,20 +21,20 @@ from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from perdure.worker.events import AttemptRequeued, WorkerStarted
 from proof.chaos.clients import Clients
-from proof.chaos.clock import TurnedClock, believe_in_another_time
+from proof.chaos.clock import TurnedClock, shift_wall_clock
 from proof.chaos.journal import evidence
 from proof.chaos.load import FLOWS, LEASE_SECONDS, TASKS
 from proof.chaos.processes import READY
 
 MAX_CRASHES = 1_000
-"""Nobody's work is a poison pill here: workers die of other things."""
+"""High enough that no job becomes a poison pill: workers die of injected faults."""
 
 _log = logging.getLogger("perdure.chaos")
 
 
 def main() -> None:
-    settings = settings_told()
-    # The store goes by a clock that may be turned, if the settings name one.
+    settings = own_settings()
+    # If the settings name a clock, the store uses it, and faults may shift it.
     clock = None if settings["clock"] is None else TurnedClock(Path(settings["clock"]))
     store = store_at(settings["url"], clock=clock)
     if settings["role"] == "worker":
@@ -55,7 +55,7 @@ def run_worker(store: Store, settings: dict[str, Any]) -> None:
         hold_off="100ms",
         max_crashes=MAX_CRASHES,
     )
-    worker.on(AttemptRequeued, lambda event: evidence().given_back(event.job_id, event.attempt))
+    worker.on(AttemptRequeued, lambda event: evidence().requeued(event.job_id, event.attempt))
     worker.on(WorkerStarted, lambda _: say_ready())
     worker.run()
 
@@ -69,15 +69,15 @@ async def run_clients(store: Store, settings: dict[str, Any]) -> None:
         raise error
 
 
-def settings_told() -> dict[str, Any]:
-    """The settings that this process was started with; from now on it ends with its parent."""
+def own_settings() -> dict[str, Any]:
+    """The settings of this process; from now on it ends with its parent."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="WARNING")
     logging.getLogger("perdure.chaos").setLevel("INFO")
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     told: dict[str, Any] = json.loads(sys.argv[1])
     if most := told.get("clock_error_seconds"):
         error = Random(f"{told['name']}.{told['generation']}").uniform(-most, most)
-        believe_in_another_time(error)
+        shift_wall_clock(error)
         _log.info("the clock is wrong by %+.0f s", error)
     return told
 
@@ -87,7 +87,7 @@ def say_ready() -> None:
 
 
 def _end_with_parent() -> None:
-    # Not through sys.stdin: at the end of the interpreter its lock would be held for ever.
+    # Not through sys.stdin: its lock would be held at interpreter exit.
     while os.read(0, 1024):
         pass
     os._exit(1)

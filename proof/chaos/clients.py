@@ -1,4 +1,4 @@
-"""Clients: they ask for work, decide, report, signal and intervene, and note what they are told."""
+"""Clients that submit, decide, report, signal and intervene, and record the responses."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ def run_name(flow: str, number: int, unique: str) -> str:
 
 
 def named(id: str) -> Named | None:
-    """What an id says; None if no client chose it, as with children and ticks."""
+    """The parts of an id; None if no client chose it, as with children and ticks."""
     parts = id.split(_APART)
     if "/" in id or "@" in id or len(parts) < 3 or not parts[1].isdigit():
         return None
     return Named(flow=parts[0], number=int(parts[1]))
 
 
-PATIENCE_SECONDS = 30.0
-"""After so long a client gives up, and does not know what became of what it asked."""
+TIMEOUT_SECONDS = 30.0
+"""After this long a client gives up, with an unclear result."""
 HASTE_SECONDS = 0.01
 HASTY_SHARE = 0.05
-"""How many give up nearly at once, so that what is unclear is not rare."""
+"""The share of clients that give up almost immediately, so that unclear results are common."""
 RUNNING_MAX = 100
 WAITING_MAX = 200
-"""So much may be under way before clients wait: they bring load, not a heap."""
+"""Maximum unfinished work before clients wait."""
 LOOK_SECONDS = 0.3
 PAGE = 25
 CANCEL_SHARE, PAUSE_SHARE = 0.2, 0.4
 NUMBER_MAX = 1_000
 SEEN_MAX = 3
 FINAL = (RunStatus.COMPLETED, RunStatus.FAILED)
-"""How runs end for good: nobody here retries but what was cancelled."""
+"""Final statuses: only canceled runs are retried here."""
 Found = TypeVar("Found")
 _log = logging.getLogger("perdure.chaos")
 
@@ -95,7 +95,7 @@ class Clients:
             try:
                 await self._client.open()
                 return
-            except StoreUnreachable:  # it is down just now
+            except StoreUnreachable:  # the store is down
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _repeated(
@@ -105,10 +105,8 @@ class Clients:
             await asyncio.sleep(pause())
             try:
                 await loop()
-            except PerdureError as error:  # of looking around; acts note their own
+            except PerdureError as error:  # of a read; actions record their own
                 _log.info("%s: %r", loop.__name__, error)
-
-    # New work
 
     async def _submit(self) -> None:
         if not self._is_asking or not self._has_room:
@@ -137,15 +135,13 @@ class Clients:
 
     @property
     def _is_asking(self) -> bool:
-        """Until the harness has everybody only bring what runs wait for."""
+        """Once the harness has asked to stop, clients only provide input to waiting runs."""
         return not self._quiet.exists()
 
     async def _measure(self) -> None:
         running = await self._client.runs.count(status=RunStatus.RUNNING)
         waiting = await self._client.jobs.count(status=Status.WAITING)
         self._has_room = running < RUNNING_MAX and waiting < WAITING_MAX
-
-    # What runs wait for
 
     async def _decide(self) -> None:
         for approval in await self._client.approvals.list(limit=PAGE):
@@ -157,7 +153,10 @@ class Clients:
         place = Place(act="decide", run=approval.run, key=approval.node, by=by)
         data = {"by": place.nonce}
         await acted(
-            place, lambda: self._client.approvals.decide(approval.id, decision, by=by, data=data)
+            place,
+            lambda: self._client.approvals.decide(
+                approval.id, decision, by=by, data=data, revision=approval.revision
+            ),
         )
 
     async def _report(self) -> None:
@@ -189,22 +188,18 @@ class Clients:
             lambda: self._client.runs.signal(wait.run, wait.name, place.brought, by=self._name),
         )
 
-    # What came of it
-
     async def _read_ends(self) -> None:
-        """Note what is told of some that ended: that must not change any more."""
+        """Record the reported ends of some runs and jobs, which must not change."""
         status = random.choice(FINAL)
         for run in _some(await self._client.runs.list(status=status, limit=PAGE)):
             evidence().saw_end(run.status, run=run.id)
         for job in _some(await self._client.jobs.list(status=Status.COMPLETED, limit=PAGE)):
-            if job.node is None:  # else it goes with its run
+            if job.node is None:  # otherwise checked with its run
                 evidence().saw_end(job.status, job=job.id)
-
-    # What operators do
 
     async def _intervene(self) -> None:
         if not self._is_asking:
-            # Whoever paused a run may have been killed before it let it go on.
+            # The client that paused a run may have been killed before resuming it.
             for run in await self._client.runs.list(status=RunStatus.PAUSED, limit=PAGE):
                 await self._move("resume", run.id)
             return
@@ -227,7 +222,7 @@ class Clients:
     async def _move(self, act: str, id: str | None) -> None:
         if id is not None:
             operation = getattr(self._client.runs, act)
-            place = Place(act=act, run=id, by=self._name, nonce="")  # it brings nothing
+            place = Place(act=act, run=id, by=self._name, nonce="")  # it has no payload
             await acted(place, lambda: operation(id, by=self._name))
 
     def _unique(self) -> str:
@@ -240,7 +235,7 @@ def _some(found: Sequence[Found]) -> list[Found]:
 
 
 class Place(Value):
-    """One act on a run."""
+    """One action on a run."""
 
     act: str
     run: str
@@ -250,14 +245,14 @@ class Place(Value):
 
     @property
     def brought(self) -> dict[str, Any]:
-        """What a run that waits is given: what its input tells, signed."""
+        """The payload for a waiting run: derived from its input, signed."""
         name = named(self.run)
         assert name is not None, "only runs of clients wait for something from outside"
         return {"n": brought_for(name.number), "by": self.nonce}
 
 
-class Told(Value):
-    """What became of one ask. Neither a value nor an error: nobody knows."""
+class Response(Value):
+    """The response to one request. Neither a value nor an error: unclear."""
 
     answer: Answer
     value: Any = None
@@ -265,26 +260,26 @@ class Told(Value):
 
 
 async def acted(place: Place, operation: Callable[[], Awaitable[Any]]) -> None:
-    """Act on a run, and let the evidence say what was told."""
+    """Perform an action on a run, and record the response as evidence."""
     told = await answered(asks().begin(place.act, run=place.run), operation)
     is_ignored = isinstance(told.value, ReportReceipt) and not told.value.is_accepted
-    if told.answer is Answer.UNCLEAR or is_ignored:  # somebody else's report came first
+    if told.answer is Answer.UNCLEAR or is_ignored:  # another report came first
         return
     evidence().acted(
         place.act, place.run, place.key, nonce=place.nonce, by=place.by, error=told.error
     )
 
 
-async def answered(ask: Ask, operation: Callable[[], Awaitable[Any]]) -> Told:
-    seconds = HASTE_SECONDS if random.random() < HASTY_SHARE else PATIENCE_SECONDS
+async def answered(ask: Ask, operation: Callable[[], Awaitable[Any]]) -> Response:
+    seconds = HASTE_SECONDS if random.random() < HASTY_SHARE else TIMEOUT_SECONDS
     try:
         async with asyncio.timeout(seconds):
-            told = Told(answer=Answer.ACCEPTED, value=await operation())
+            told = Response(answer=Answer.ACCEPTED, value=await operation())
     except PerdureError as error:
-        told = Told(answer=Answer.REFUSED, error=error)
+        told = Response(answer=Answer.REFUSED, error=error)
         _log.info("%s: %r", ask.act, error)
     except TimeoutError:
-        told = Told(answer=Answer.UNCLEAR)
+        told = Response(answer=Answer.UNCLEAR)
     found_type = "" if told.error is None else type(told.error).__name__
     asks().write(replace(ask, answer=told.answer, error=found_type))
     return told

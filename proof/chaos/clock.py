@@ -1,7 +1,7 @@
-"""Clocks that are wrong: one that somebody turns under all processes, and one of a single process.
+"""Wrong clocks: one shifted for all processes, and one wrong in a single process.
 
-SQLite goes by the clock of its processes, which are on one machine and read the same one.
-PostgreSQL goes by its own, and the clocks of the machines around it must not matter.
+SQLite uses the clock of its processes, which run on one machine and read the same one. PostgreSQL
+uses its own, and the clocks of its clients must not matter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHIFT = struct.Struct("<d")
 
 
 class TurnedClock:
-    """The system's clock plus a shift, which is kept in a file that processes share."""
+    """The system clock plus a shift, stored in a file that processes share."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -36,12 +36,12 @@ class TurnedClock:
         return shift
 
     def turn(self, seconds: float) -> None:
-        """Forward, or back if negative; at once, for all."""
+        """Shift the clock forward, or back if negative, immediately for all."""
         _SHIFT.pack_into(self._shared, 0, self.shift_seconds + seconds)
 
 
-def believe_in_another_time(shift_seconds: float) -> None:
-    """Let the wall clock of this process, which only ``perdure.clock`` reads, be wrong."""
+def shift_wall_clock(shift_seconds: float) -> None:
+    """Make the wall clock of this process, which only ``perdure.clock`` reads, wrong."""
     right, shift_ns = vars(clock)["time"], round(shift_seconds * 1e9)
     vars(clock)["time"] = SimpleNamespace(
         monotonic=right.monotonic, time_ns=lambda: right.time_ns() + shift_ns

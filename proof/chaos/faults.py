@@ -1,6 +1,7 @@
-"""What goes wrong: faults, those of processes, the environment they happen in, and the nemesis.
+"""Faults, their environment, and the nemesis that injects them.
 
-The nemesis lets faults happen in a random order of its seed, with pauses in between."""
+The nemesis injects faults in a random order of its seed, with pauses in between.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +21,26 @@ from proof.chaos.processes import ChaosProcess, ProcessPool
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of thing that goes wrong. ``happen`` undoes it before it returns what it did."""
+    """A type of fault. ``happen`` undoes it before it returns a description."""
 
     name: str
     happen: Callable[[Random], Awaitable[str]]
     is_certain: bool = False
-    """Every run of chaos has it, however short."""
+    """Whether every run of chaos has it, however short."""
     ends_others: bool = False
-    """What others hold does not outlive it."""
+    """Whether it ends other faults, such as held connections."""
 
 
 class Missed(Exception):
-    """A fault found nothing to befall, or was over before its time: it does not count."""
+    """A fault had no effect, or ended early: it does not count."""
 
 
 class Misbehaved(Exception):
-    """A process did under a fault what it must not."""
+    """A process violated a promise under a fault."""
 
 
 class ProcessFaults:
-    """Ends and standstills of worker and client processes."""
+    """Kills, stops and freezes of worker and client processes."""
 
     def __init__(self, pool: ProcessPool) -> None:
         self._pool = pool
@@ -84,7 +85,7 @@ class ProcessFaults:
 
 
 def _one(processes: Sequence[ChaosProcess], random: Random) -> ChaosProcess:
-    """One at work rather than one that starts: there a fault would hit little."""
+    """A working process rather than a starting one, which a fault would hardly affect."""
     ready = [each for each in processes if each.is_at_work and not each.is_frozen]
     return random.choice(ready or processes)
 
@@ -114,16 +115,16 @@ async def _frozen(process: ChaosProcess, seconds: float) -> str:
 
 
 class Environment(ABC):
-    """One store. ``url`` is for the processes, ``own_url`` for the harness, past every fault."""
+    """One store. ``url`` is for the processes, ``own_url`` for the harness, bypassing faults."""
 
     name: str
     url: str
     own_url: str
     clock: Path | None = None
-    """The shift of the clock that the processes go by; None: the store has its own."""
+    """The shift of the processes' clock; None: the store has its own clock."""
 
     clock_error_seconds: float = 0.0
-    """By how much the own clock of each process may be wrong, if the store has one."""
+    """Maximum error of each process's own clock, if the store has one."""
 
     @abstractmethod
     async def open(self) -> None: ...
@@ -133,32 +134,32 @@ class Environment(ABC):
 
     @abstractmethod
     def faults(self, pool: ProcessPool) -> list[Fault]:
-        """What goes wrong with this store."""
+        """The faults of this store."""
 
     @abstractmethod
     def left_out(self) -> list[str]:
-        """What cannot be done here, and why."""
+        """Faults that are impossible here, and why."""
 
 
 PAUSE_SECONDS = (0.2, 1.5)
 OVERLAP_SHARE = 0.4
-"""How many faults begin while the one before goes on."""
+"""The share of faults that start while the previous one is active."""
 TRIES_MAX = 5
-"""How often a certain fault is tried until it hits."""
+"""Attempts of a certain fault until it takes effect."""
 
 
 class FaultRecord(Value):
-    """One fault that was tried, and how long after the start."""
+    """A fault that was tried, and how long after the start."""
 
     name: str
     at_seconds: float
     detail: str
     is_hit: bool
-    """Whether it befell anything. Only then was it survived."""
+    """Whether it had an effect. Only then was it survived."""
 
 
 class Nemesis:
-    """First every certain fault; then every kind once, in another order each time round."""
+    """Injects every certain fault first; then every type once, in a new order each round."""
 
     def __init__(self, faults: Sequence[Fault], seed: int, tell: Callable[[str], None]) -> None:
         self.records: list[FaultRecord] = []
@@ -173,8 +174,8 @@ class Nemesis:
     def hits(self) -> Counter[str]:
         return Counter(record.name for record in self.records if record.is_hit)
 
-    async def rage(self, seconds: float) -> None:
-        """Until the time is over, all certain faults have hit, and what began is undone."""
+    async def inject(self, seconds: float) -> None:
+        """Inject faults until the time is over, all certain faults have hit, and all are undone."""
         self._began = monotonic()
         await self._certain_ones(Random(self._random.random()))
         for fault, random in self._order():
@@ -187,7 +188,9 @@ class Nemesis:
         await self._ended()
 
     async def _certain_ones(self, random: Random) -> None:
-        """Each begins once the one before has begun, whatever the time, and again if it missed."""
+        """Each starts once the previous one has started, regardless of time, and again if it
+        missed.
+        """
         left = [fault for fault in self._faults if fault.is_certain]
         for _ in range(TRIES_MAX):
             random.shuffle(left)
@@ -200,7 +203,7 @@ class Nemesis:
             left = [fault for fault in left if not self.hits[fault.name]]
 
     def _order(self) -> Iterator[tuple[Fault, Random]]:
-        """Each fault draws from numbers of its own, so that the order is that of the seed alone."""
+        """Each fault has its own random numbers, so that the order depends on the seed alone."""
         while True:
             for fault in self._random.sample(self._faults, len(self._faults)):
                 yield fault, Random(self._random.random())

@@ -1,4 +1,4 @@
-"""One run of chaos from its first process to its verdict."""
+"""One run of chaos, from its first process to its verdict."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ UNENDED = tuple(status for status in RunStatus if status not in ENDED)
 
 
 class WorkCount(Value):
-    """How much is under way, and how much has ended."""
+    """The number of unfinished and finished runs and jobs."""
 
     runs: int
     runs_ended: int
     jobs: int
-    """Plain ones, and those of runs."""
+    """Standalone jobs and those of runs."""
     jobs_ended: int
 
     @property
@@ -55,7 +55,7 @@ async def look(client: AsyncClient) -> WorkCount:
 async def settle(
     client: AsyncClient, seconds_max: float, tell: Callable[[WorkCount], Awaitable[None]]
 ) -> list[str]:
-    """Wait until nothing is under way; what is, in words, if that takes too long."""
+    """Wait until all work is finished; returns the unfinished work if that takes too long."""
     until = monotonic() + seconds_max
     while True:
         count = await look(client)
@@ -93,18 +93,18 @@ TICK_SECONDS = 1
 class ChaosSettings(Value):
     seed: int
     seconds: float
-    """How long faults happen."""
+    """The duration of faults."""
     workers: int = 3
     clients: int = 2
     concurrency: int = 8
-    """Bodies that one worker runs at once."""
+    """Concurrent tasks of one worker."""
     rate: float = 5.0
-    """Runs, and as many plain jobs, that one client process asks for in a second."""
+    """Runs, and as many jobs, that one client process starts per second."""
     settle_seconds_max: float = 180.0
 
 
 class Harness:
-    """Chaos in one environment. It leaves logs in ``folder``; ``tell`` hears how it goes."""
+    """Chaos in one environment. It leaves logs in ``folder``; ``tell`` gets progress."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Harness:
     async def _play(
         self, pool: ProcessPool, nemesis: Nemesis
     ) -> tuple[tuple[float, float], list[str]]:
-        """How long faults happened, how long it took to settle then, and what was wrong."""
+        """The durations of faults and of settling, and the complaints."""
         async with AsyncClient(self._store()) as client:
             await self._schedule(client)
             pool.start()
@@ -169,7 +169,7 @@ class Harness:
             watching = asyncio.create_task(self._watch(client))
             began = monotonic()
             try:
-                await nemesis.rage(self._settings.seconds)
+                await nemesis.inject(self._settings.seconds)
             finally:
                 watching.cancel()
             calm = monotonic()
@@ -225,7 +225,7 @@ class Harness:
         await client.schedules.save(plain, work, every=every, args=(1,), overlap="skip")
 
     async def _until_work_is_done(self, client: AsyncClient) -> None:
-        """Faults that happen while everybody starts would hit nothing."""
+        """Wait for the first results: faults during startup would hit nothing."""
         async with asyncio.timeout(START_SECONDS_MAX):
             while not await client.runs.count(status=RunStatus.COMPLETED):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)

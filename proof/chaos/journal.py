@@ -1,8 +1,8 @@
-"""What the processes of chaos note outside the store, in pipes that the harness keeps in files.
+"""Records of chaos processes, written to pipes that the harness copies to files.
 
-Pipes, because a full disk must not keep anybody from telling what happened. The evidence log has
-what was accepted and refused, which binds the store. The asks are about the rest: what may be there
-or not, and that nothing is there that nobody asked for.
+Pipes, because a full disk must not keep a process from recording. The evidence log has accepted and
+refused requests, which bind the store. The asks cover the rest: work that may or may not exist, and
+that nothing else exists.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ def evidence() -> EvidenceLog:
 
 
 class NotePipe:
-    """Takes what all processes write into the pipe at ``path``, and adds it to the file ``log``."""
+    """Copies everything that processes write to the pipe at ``path`` to the file ``log``."""
 
     def __init__(self, path: Path, log: Path) -> None:
         self.path = path
         self.log = log
         os.mkfifo(path)
-        # Read and write, so that it has no end while nobody writes.
+        # Opened for writing too, so that it has no end while nobody writes.
         self._pipe = os.open(path, os.O_RDWR)
         self._file = log.open("ab", buffering=0)
         self._thread = threading.Thread(target=self._copy, name=f"notes {log.name}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """After this, all that was written is in the file."""
-        os.write(self._pipe, b"\0")  # the last byte: what came before it is before it
+        """Close the pipe; everything written before is in the file."""
+        os.write(self._pipe, b"\0")  # marks the end of everything written before
         self._thread.join()
         os.close(self._pipe)
         self._file.close()
@@ -63,25 +63,25 @@ ASKS_VARIABLE = "PERDURE_CHAOS_ASKS"
 
 class Answer(StrEnum):
     UNCLEAR = "unclear"
-    """None came, because the client gave up or was killed."""
+    """No response, because the client gave up or was killed."""
     ACCEPTED = "accepted"
     REFUSED = "refused"
 
 
 class Ask(Value, omit_defaults=True):
-    """One act of a client; noted before it, and again with its answer."""
+    """One action of a client; recorded before it, and again with its response."""
 
     id: str
     act: str
     run: str = ""
     group: str = ""
-    """Of a plain job, whose id is not known before it is accepted."""
+    """The group of a standalone job, whose id is unknown until it is accepted."""
     answer: Answer = Answer.UNCLEAR
     error: str = ""
 
 
 class AskNotes:
-    """Adds lines to the pipe, or file, at ``path``."""
+    """Appends lines to the pipe or file at ``path``."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -97,12 +97,12 @@ class AskNotes:
 
 @cache
 def asks() -> AskNotes:
-    """The notes of this process."""
+    """The ask notes of this process."""
     return AskNotes(os.environ[ASKS_VARIABLE])
 
 
 def read_asks(path: Path) -> list[Ask]:
-    """All that was asked, each with its answer."""
+    """All requests, each with its response."""
     latest: dict[str, Ask] = {}
     for ask in _lines(path):
         latest[ask.id] = ask
@@ -110,7 +110,7 @@ def read_asks(path: Path) -> list[Ask]:
 
 
 def by_answer(asked: list[Ask]) -> dict[str, Counter[str]]:
-    """How often each act was accepted, refused and left unclear."""
+    """How often each action was accepted, refused and unclear."""
     counts: dict[str, Counter[str]] = {}
     for ask in asked:
         counts.setdefault(ask.act, Counter())[ask.answer] += 1

@@ -1,6 +1,6 @@
-"""The work that workers do in chaos: every kind of node, and what each run must come to.
+"""The work of chaos: every node type, and the expected result of each run.
 
-Bodies note outside the store that they began and ended, and sign what they give. They count, so
+Tasks record outside the store that they started and ended, and sign their outputs. They count, so
 that the result of every run is known beforehand.
 """
 
@@ -30,12 +30,12 @@ from perdure.model.limit import LimitRule
 from proof.chaos.journal import evidence
 
 Count = dict[str, Any]
-"""``n`` is the number, ``by`` who made it so."""
+"""``n`` is the number, ``by`` the execution that produced it."""
 
 LEASE_SECONDS = 2.0
 BRIEF_SECONDS = 0.03
 LONG_SECONDS = 1.5 * LEASE_SECONDS
-"""Longer than a lease: such a body ends only because its lease is renewed meanwhile."""
+"""Longer than a lease: such a task ends only if its lease is renewed."""
 FAULTY_SHARE = 0.3
 ROUNDS = 3
 
@@ -79,7 +79,7 @@ async def long_work(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
 
 @task
 async def in_steps(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
-    """What a step stored first is what counts, however often the body is executed."""
+    """The first stored result of a step counts, however often the task is executed."""
     with evidence().execution(ctx) as execution:
         drawn = await ctx.step("draw", random.random)
         await asyncio.sleep(random.uniform(0, BRIEF_SECONDS))
@@ -97,7 +97,7 @@ async def spread(value: Any, ctx: AsyncContext = CONTEXT) -> list[Count]:
 
 @task
 async def sum_up(values: Any, ctx: AsyncContext = CONTEXT) -> Count:
-    """Of a list, or of branches by name."""
+    """The sum of a list, or of named branches."""
     with evidence().execution(ctx) as execution:
         numbers = values.values() if isinstance(values, dict) else values
         return {"n": sum(map(number_of, numbers)), "by": execution.nonce}
@@ -112,7 +112,7 @@ async def go_round(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
 
 @task
 async def ask_outside(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
-    """Leaves its work to a client process, and goes on with what that one reports."""
+    """Parks until a client process reports, and continues with the report."""
     with evidence().execution(ctx) as execution:
         report = await ctx.pause(checkpoint=number_of(value))
         return one_more(report.result, execution.nonce)
@@ -120,7 +120,7 @@ async def ask_outside(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
 
 @task
 async def result(value: Any, ctx: AsyncContext = CONTEXT) -> int:
-    """The last of a run: a plain number, which is the same whoever gives it."""
+    """The last node of a run: a plain number, the same for any execution."""
     with evidence().execution(ctx):
         return number_of(value)
 
@@ -202,10 +202,11 @@ patient = (
     .then(result)
     .build()
 )
+SIGNATURE = {"type": "object", "properties": {"by": {"type": "string"}}}
 asked = (
     Flow("asked")
     .then(work, name="begin")
-    .approve("Take {{ value.n }}?", name="ask", on_reject="no")
+    .approve("Take {{ value.n }}?", name="ask", on_reject="no", form=SIGNATURE)
     .then(decision, name="taken")
     .node("left", decision, after="ask:no")
     .build()
@@ -214,7 +215,11 @@ voted = (
     Flow("voted")
     .then(work, name="begin")
     .approve(
-        "Take {{ value.n }}?", name="ask", deciders=["ann", "bob", "cem"], policy={"at_least": 2}
+        "Take {{ value.n }}?",
+        name="ask",
+        deciders=["ann", "bob", "cem"],
+        policy={"at_least": 2},
+        form=SIGNATURE,
     )
     .then(decision, name="taken")
     .build()
@@ -224,7 +229,7 @@ doomed = Flow("doomed").then(work, name="begin", undo=take_back).then(fail).buil
 ticked = Flow("ticked").then(work, name="tick").then(result).build()
 
 SUBMITTED: tuple[BuiltFlow, ...] = (order, order, family, patient, asked, voted, outside, doomed)
-"""What clients choose from; what is twice in it is chosen twice as often."""
+"""The flows that clients choose from; a repeated one is chosen more often."""
 FLOWS: tuple[BuiltFlow, ...] = (*dict.fromkeys(SUBMITTED), errand, ticked)
 TASKS: tuple[Task[..., Any], ...] = (
     work,
@@ -249,10 +254,10 @@ _RESULTS: dict[str, Callable[[int], frozenset[Any]]] = {
 
 
 def results_of(flow: str, number: int) -> frozenset[Any]:
-    """What a run of this flow with this input may come to; nothing if it must fail."""
+    """The possible results of a run of this flow with this input; empty if it must fail."""
     return _RESULTS[flow](number)
 
 
 def brought_for(number: int) -> int:
-    """What a client signals or reports to a run that began with this number."""
+    """The payload that a client signals or reports to a run with this input."""
     return 2 * number

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own behind a proxy, and what goes wrong with both."""
+"""A dedicated PostgreSQL server behind a proxy, and their faults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOCK = "SELECT id FROM perdure.jobs WHERE status = 'active' LIMIT $1 FOR UPDATE
 
 
 class Server(Protocol):
-    """A server that chaos may crash: nobody else's."""
+    """A server that chaos may crash."""
 
     port: int
 
@@ -87,7 +87,7 @@ class PostgresEnvironment(Environment):
         return f"{len(lines)}"
 
     async def lose_half_open(self, random: Random) -> str:
-        """As a cable that is pulled: silence, until a time-out finds the connection dead."""
+        """Like a pulled cable: silence, until a timeout finds the connection dead."""
         lines, seconds = self._some_lines(random), random.uniform(1, 3) * LEASE_SECONDS
         silent = await _held(lines, seconds)
         for line in lines:
@@ -95,7 +95,7 @@ class PostgresEnvironment(Environment):
         return f"{silent} for {seconds:.1f} s"
 
     async def hold_up(self, random: Random) -> str:
-        """What was under way arrives after all, when leases are over."""
+        """Deliver messages in flight only after leases have expired."""
         lines, seconds = self._some_lines(random), random.uniform(0.5, 2) * LEASE_SECONDS
         try:
             late = await _held(lines, seconds)
@@ -159,7 +159,7 @@ class PostgresEnvironment(Environment):
         return await self._as_administrator(hold)
 
     async def _as_administrator(self, act: Callable[[Any], Awaitable[str]]) -> str:
-        """Past the proxy. A crash that happens meanwhile is the end of it, and no harm."""
+        """Run as administrator, bypassing the proxy. A concurrent crash ends it harmlessly."""
         try:
             session = await asyncpg.connect(self.own_url, timeout=5)
         except (OSError, asyncpg.PostgresError) as error:
@@ -173,7 +173,7 @@ class PostgresEnvironment(Environment):
 
 
 async def _held(lines: list[Connection], seconds: float) -> int:
-    """How many were held to the end of that time, and not ended by something else."""
+    """How many were held for the whole time, and not ended by something else."""
     for line in lines:
         line.hold()
     await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""The processes of chaos: started, signalled and ended by their id, restarted when they end."""
+"""The processes of chaos: started, signaled and ended by pid, restarted when they end."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from perdure import StoreError, StoreUnreachable
 from perdure.clock import monotonic
 
 STOP_SECONDS_MAX = 60.0
-"""How long a graceful stop may take, on a busy machine, before that is a finding."""
+"""How long a graceful stop may take on a busy machine before it is a finding."""
 RESTART_SECONDS = 0.3
 READY = "ready"
-"""What a process says once it is at work."""
+"""The line that a process prints once it is working."""
 _OF_THE_STORE = (StoreError.__name__, StoreUnreachable.__name__)
 EXCERPT_CHARACTERS = 2_000
 
 
 class ChaosProcess:
-    """One program with its settings, whichever process it runs as just now.
+    """One program with its settings, across restarts.
 
-    Whoever ends it on purpose says so first; an end that nobody wanted is a finding.
+    An intended end is announced first; any other end is a finding.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ChaosProcess:
         self.log = folder / f"{name}.log"
         self.is_frozen = False
         self.is_ready = False
-        """It said that it is at work: before that, signals just end it."""
+        """Whether it is working: before that, signals simply end it."""
         self.unwanted_ends: list[str] = []
         self.failed_starts = 0
         self._module = module
@@ -73,19 +73,19 @@ class ChaosProcess:
         return self._starts
 
     def send(self, number: signal.Signals) -> bool:
-        """Whether there was a process to send it to."""
+        """Send a signal; False if there is no process."""
         if self.pid is None or self._process is None:
             return False
         self._process.send_signal(number)
         return True
 
     def kill(self) -> bool:
-        """As power cuts and the kernel do: without a word. Another one is started."""
+        """Kill it without warning, as power failures and the kernel do. It is restarted."""
         self._is_wanted_end = self.is_killed = True
         return self.send(signal.SIGKILL)
 
     async def stop_gracefully(self) -> str | None:
-        """SIGTERM, and another one is started afterwards; says what was wrong with the end."""
+        """Send SIGTERM, and restart it; returns a complaint about how it ended, if any."""
         process, was_ready = self._process, self.is_ready
         self._is_wanted_end = True
         if process is None or not self.send(signal.SIGTERM):
@@ -111,12 +111,12 @@ class ChaosProcess:
         self.send(signal.SIGCONT)
 
     async def finish(self) -> str | None:
-        """Let it stop by itself, for good."""
+        """Stop it gracefully, for good."""
         self._is_closing = True
         return await self.stop_gracefully()
 
     async def close(self) -> None:
-        """End it, whatever state it is in."""
+        """End it in any state."""
         self._is_closing = True
         if self.send(signal.SIGCONT):
             self.send(signal.SIGKILL)
@@ -124,7 +124,7 @@ class ChaosProcess:
             await self._keeper
 
     async def _keep(self) -> None:
-        """Start it, and again whenever it ended, as a service manager does."""
+        """Start it, and restart it whenever it ends, as a service manager does."""
         while not self._is_closing:
             self._is_wanted_end = self.is_killed = False
             self._said = ""
@@ -144,18 +144,20 @@ class ChaosProcess:
             "-m",
             self._module,
             json.dumps(settings),
-            # It reads this until the end, which comes with the end of this process too.
+            # It reads this until EOF, which comes with the end of this process too.
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
-            # Not to a file: it must be able to complain that its disk is full.
+            # Not to a file: it must be able to report that its disk is full.
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, **self._environment},
-            start_new_session=True,  # an interrupt from the terminal is for the harness alone
+            start_new_session=True,  # an interrupt from the terminal is for the harness only
         )
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
-        with self.log.open("a", buffering=1) as log:  # by lines: faults read there what they did
+        with self.log.open(
+            "a", buffering=1
+        ) as log:  # line-buffered: faults read there what they did
             async for line in process.stderr:
                 text = line.decode(errors="replace")
                 self.is_ready |= text.strip() == READY
@@ -163,7 +165,7 @@ class ChaosProcess:
                 log.write(text)
 
     def _ended_unasked(self, code: int) -> None:
-        # Whoever cannot use its store from the start says so and ends, and has nothing to lose.
+        # A process that cannot use its store at startup reports it and ends, losing nothing.
         if not self.is_ready and any(error in self._said for error in _OF_THE_STORE):
             self.failed_starts += 1
         else:

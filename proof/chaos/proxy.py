@@ -1,4 +1,4 @@
-"""A proxy between the processes and PostgreSQL that can do what networks do to connections."""
+"""A proxy between the processes and PostgreSQL that injects network faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 class Connection:
-    """One connection through the proxy: two streams, and what is being done to it."""
+    """One connection through the proxy: two streams, and its current fault."""
 
     def __init__(self, *ends: StreamWriter) -> None:
         self._ends = ends
@@ -22,15 +22,15 @@ class Connection:
         self._may_pass.set()
 
     def hold(self) -> None:
-        """Pass nothing on, in either direction, but stay open."""
+        """Forward nothing in either direction, but stay open."""
         self._may_pass.clear()
 
     def release(self) -> None:
-        """Pass on what came meanwhile, late."""
+        """Forward everything that was held, late."""
         self._may_pass.set()
 
     def cut(self) -> None:
-        """End it in the middle of whatever it carries: reset, not closed."""
+        """Reset the connection in the middle of a message."""
         for end in self._ends:
             _reset(end)
         self._may_pass.set()
@@ -44,14 +44,14 @@ class Connection:
 
 
 class Proxy:
-    """Forwards connections to ``target``, a port of this machine; ``port`` is its own."""
+    """Forwards connections from ``port`` to the local port ``target``."""
 
     def __init__(self, target: int) -> None:
         self.port = 0
         self.delay_seconds = 0.0
-        """How long everything is held back, in each direction."""
+        """The delay in each direction."""
         self.delayed = 0
-        """How often something was."""
+        """How often something was delayed."""
         self._target = target
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
@@ -92,7 +92,7 @@ class Proxy:
             asyncio.ensure_future(self._pump(connection, reader, far_writer)),
             asyncio.ensure_future(self._pump(connection, far_reader, writer)),
         ]
-        # The end of one direction is the end of both, as PostgreSQL has it.
+        # As in PostgreSQL, the end of one direction ends both.
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         self._connections.discard(connection)
         connection.cut()
@@ -114,6 +114,6 @@ class Proxy:
 def _reset(end: StreamWriter) -> None:
     connection = end.get_extra_info("socket")
     if connection is not None:
-        with suppress(OSError):  # it is closed already
+        with suppress(OSError):  # already closed
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     end.transport.abort()

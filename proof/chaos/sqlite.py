@@ -1,4 +1,4 @@
-"""A SQLite file that processes share, and what goes wrong with it, its disk and its clock."""
+"""A SQLite file that processes share, with faults of the file, its disk and its clock."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from proof.chaos.processes import ChaosProcess, ProcessPool
 
 CAN_LIMIT_OTHERS = hasattr(resource, "prlimit")
 DISK_ERRORS = (b"disk I/O error", b"disk is full")
-"""What SQLite says when it cannot write."""
+"""SQLite's messages for a failed write."""
 TURN_SECONDS = (0.5, 3 * LEASE_SECONDS)
 
 # Writes more than the cache holds, so that pages of the unfinished transaction are in the WAL,
-# says so, and waits to be killed.
+# reports it, and waits to be killed.
 _TORN_WRITE = """
 import sqlite3, sys, time
 connection = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)
@@ -45,10 +45,10 @@ class SqliteEnvironment(Environment):
         self._turned = TurnedClock(self.clock)
 
     async def open(self) -> None:
-        """The first process makes the file."""
+        """Nothing: the first process creates the file."""
 
     async def close(self) -> None:
-        """It goes with its folder."""
+        """Nothing: the file is removed with its folder."""
 
     def faults(self, pool: ProcessPool) -> list[Fault]:
         disk = DiskFaults(self._file, pool)
@@ -108,7 +108,7 @@ class SqliteEnvironment(Environment):
 
 
 class DiskFaults:
-    """Files that may not grow: a limit of the kernel on processes of ours, taken off again."""
+    """Files that cannot grow: a resource limit on our processes, removed again."""
 
     def __init__(self, file: Path, pool: ProcessPool) -> None:
         self._wal = Path(f"{file}-wal")
@@ -122,11 +122,11 @@ class DiskFaults:
         return await self._full(self._pool.all, random)
 
     async def _full(self, processes: list[ChaosProcess], random: Random) -> str:
-        """No byte can be written, or none beyond what is there."""
+        """No byte can be written, or none beyond the current size."""
         bytes_max = random.choice([0, self._wal.stat().st_size if self._wal.exists() else 0])
         seconds = random.uniform(0.3, 2) * LEASE_SECONDS
         heard = [each.log.stat().st_size for each in processes]
-        usual, most = resource.getrlimit(resource.RLIMIT_FSIZE)  # theirs too: they inherited it
+        usual, most = resource.getrlimit(resource.RLIMIT_FSIZE)  # they inherited it
         concerned = [each.pid for each in processes if each.pid is not None]
         for pid in concerned:
             _limit(pid, (bytes_max, most))
@@ -142,7 +142,7 @@ class DiskFaults:
 
 
 def _complained(process: ChaosProcess, since: int) -> bool:
-    """Whether a write was refused: the log of the process says so, from this byte on."""
+    """Whether a write was refused, according to the process's log from this byte on."""
     with process.log.open("rb") as log:
         log.seek(since)
         said = log.read()
@@ -155,7 +155,7 @@ def _limit(pid: int, bytes_max: tuple[int, int]) -> None:
 
 
 async def _locked(connection: sqlite3.Connection) -> None:
-    """Begin a write transaction, once nobody else is in one."""
+    """Start a write transaction once the file is free."""
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -1,6 +1,6 @@
-"""What the store says in the end, held against what clients were told and bodies did.
+"""Compares the final store with the responses to clients and the executions of tasks.
 
-And how that is reported.
+Also renders the report.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ FINDINGS_SHOWN = 50
 
 
 class Load(Value):
-    """What was done meanwhile, counted at the end."""
+    """The amount of work, counted at the end."""
 
     runs: int
     jobs: int
-    """Plain ones."""
+    """Standalone jobs."""
     events: int
     executions: int
-    """Bodies that began."""
+    """Executions that started."""
     retried: int
-    """Of those, the ones that failed on purpose, to be tried again."""
+    """Those that failed on purpose, to be retried."""
     paused: int
-    """Those that ended to wait for an outside party."""
+    """Those that parked for an external callback."""
     repeated: int
-    """Those that began once more because a process died, froze, stopped or was cut off."""
+    """Those that were repeated because a process died, froze, stopped or was cut off."""
 
 
 class ChaosReport(Value):
@@ -49,19 +49,19 @@ class ChaosReport(Value):
     fault_seconds: float
     settle_seconds: float
     faults: tuple[FaultRecord, ...]
-    """All that were tried."""
+    """All faults that were tried."""
     left_out: tuple[str, ...]
     load: Load
     asked: Mapping[str, Mapping[str, int]]
-    """How often each act of clients was accepted, refused and left unclear."""
+    """How often each action of clients was accepted, refused and unclear."""
     restarts: int
     failed_starts: int
-    """Starts while the store could not be used; the process said so and was started again."""
+    """Starts while the store was unusable; the process reported it and was restarted."""
     findings: tuple[str, ...]
 
     @property
     def survived(self) -> tuple[FaultRecord, ...]:
-        """Those that hit."""
+        """The faults that had an effect."""
         return tuple(each for each in self.faults if each.is_hit)
 
     @property
@@ -121,12 +121,12 @@ def report_lines(report: ChaosReport) -> Iterator[str]:
 
 
 class ChaosRecord(Value):
-    """What a run of chaos leaves behind besides its store."""
+    """The result of a run of chaos besides its store."""
 
     evidence_log: Path
     asked: Path
     complaints: tuple[str, ...]
-    """What was wrong while it ran."""
+    """Violations during the run."""
 
 
 class Verdict(Value):
@@ -136,7 +136,7 @@ class Verdict(Value):
 
 
 async def judge(store: Store, record: ChaosRecord) -> Verdict:
-    """Open the store, and look at everything in it."""
+    """Open the store, and check everything in it."""
     asked = read_asks(record.asked)
     verifier = EvidenceVerifier(store, record.evidence_log, EvidenceSettings(limits=LIMITS))
     await store.open()
@@ -156,9 +156,6 @@ async def judge(store: Store, record: ChaosRecord) -> Verdict:
     )
 
 
-# How everything ended
-
-
 async def _run_findings(
     client: AsyncClient, runs: Sequence[RunRecord], asked: Sequence[Ask]
 ) -> AsyncIterator[str]:
@@ -174,7 +171,7 @@ async def _run_findings(
         elif "@" in run.id:
             wanted = results_of(run.flow, 1)
         else:
-            continue  # a child: its parent tells
+            continue  # a child: checked with its parent
         try:
             result = await client.runs.handle(run.id).result(0)
         except RunUnsuccessful as error:
@@ -198,13 +195,10 @@ async def _job_findings(client: AsyncClient, jobs: Sequence[Job]) -> AsyncIterat
             yield f"job {job.id} (task {job.task}) gave {result} instead of {number + 1}"
 
 
-# What is there
-
-
 def _presence(
     runs: Sequence[RunRecord], jobs: Sequence[Job], asked: Sequence[Ask]
 ) -> Iterator[str]:
-    """What was accepted is there once, what was refused is not, and nothing comes from nowhere."""
+    """Accepted work exists once, refused work does not, and there is no other."""
     yield from _compared(
         "run", Counter(run.id for run in runs if named(run.id)), _answers(asked, "submit")
     )
@@ -227,9 +221,6 @@ def _compared(what: str, there: Counter[str], answers: Mapping[str, Answer]) -> 
 
 def _answers(asked: Sequence[Ask], act: str) -> dict[str, Answer]:
     return {ask.run or ask.group: ask.answer for ask in asked if ask.act == act}
-
-
-# How much was done
 
 
 def _load(evidence_log: Path, counts: Counts) -> Load:

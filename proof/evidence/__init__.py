@@ -1,4 +1,4 @@
-"""What really happened, written outside a store, and a store held against it.
+"""Evidence recorded outside a store, and the comparison of a store with it.
 
 findings = await verify_with_evidence(store, "evidence.jsonl", EvidenceSettings(limits=...))
 """

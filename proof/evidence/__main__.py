@@ -1,7 +1,7 @@
-"""``python -m proof.evidence STORE LOG``: hold a store against an evidence log, as chaos keeps one.
+"""``python -m proof.evidence STORE LOG``: compare a store with an evidence log, as from chaos.
 
-Exits with 0 if nothing is wrong, with 1 if something is, and with 2 if it could not be checked.
-Limits (I11) are checked from Python: they are not kept in a store.
+Exits with 0 without findings, with 1 with findings, and with 2 if it could not check. Limits (I11)
+are checked from Python only, because a store does not have them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The evidence log, ready to be asked: kept in a temporary database, however long it is."""
+"""The evidence log as a temporary database for queries, however long it is."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CREATE TABLE end_seen (
     namespace TEXT, run TEXT, job TEXT, status TEXT, PRIMARY KEY (run, job, namespace, status)
 ) WITHOUT ROWID;
 CREATE TABLE there (job TEXT PRIMARY KEY, namespace TEXT) WITHOUT ROWID;
-CREATE TABLE given_back (job TEXT, at REAL, attempt INTEGER);
+CREATE TABLE requeued (job TEXT, at REAL, attempt INTEGER);
 CREATE TABLE committed (
     nonce TEXT PRIMARY KEY, place TEXT, started_at REAL
 ) WITHOUT ROWID;
@@ -76,10 +76,10 @@ class Act(Value):
 
 
 class EvidenceIndex:
-    """What an evidence log says. Empty if there is none."""
+    """The contents of an evidence log, possibly empty."""
 
     def __init__(self, lines: Iterable[tuple[int, Line | None]] = ()) -> None:
-        self._database = sqlite3.connect("")  # a file that goes with the connection
+        self._database = sqlite3.connect("")  # a temporary file, removed with the connection
         self._database.executescript(_TABLES)
         self.unreadable: list[int] = []
         self.last_line = 0
@@ -97,8 +97,6 @@ class EvidenceIndex:
     def close(self) -> None:
         self._database.close()
 
-    # Questions about executions
-
     def executions_of(self, namespace: str, run: str, key: str) -> list[RecordedExecution]:
         return list(self._executions("namespace = ? AND run = ? AND key = ?", namespace, run, key))
 
@@ -110,15 +108,15 @@ class EvidenceIndex:
         return self._executions("TRUE")
 
     def is_recorded(self, flow: str, node: str) -> bool:
-        """Whether the executions of a node, or of a plain task (no flow), are in the log."""
+        """Whether executions of a node, or of a standalone task (no flow), are in the log."""
         return self._is_in("places", flow, node)
 
     def is_signed(self, flow: str, node: str) -> bool:
-        """Whether the outputs of a node, or of a plain task, have nonces in them."""
+        """Whether the outputs of a node, or of a standalone task, contain nonces."""
         return self._is_in("signers", flow, node)
 
     def limits_of(self, flow: str, node: str) -> list[str]:
-        """The limits that every execution of a node, or of a plain task, counted under."""
+        """The limits that every execution of a node, or of a standalone task, counted under."""
         place = (flow, node)
         if place not in self._limits_of:
             rows = self._rows(
@@ -136,7 +134,7 @@ class EvidenceIndex:
         return int(count)
 
     def running(self, limit_key: str, *, only_committed: bool) -> Iterator[tuple[float, int, str]]:
-        """Beginnings (+1) and ends (-1) under a limit in their order, ends first."""
+        """Starts (+1) and ends (-1) under a limit in order, ends first."""
         committed = "JOIN committed USING (nonce)" if only_committed else ""
         return self._rows(
             f"""
@@ -153,7 +151,7 @@ class EvidenceIndex:
         )
 
     def starts(self, limit_key: str) -> Iterator[tuple[float, str]]:
-        """When the store says that executions under a limit were claimed, where it still does."""
+        """When executions under a limit were claimed, where the store still has the time."""
         return self._rows(
             "SELECT started_at, nonce FROM held JOIN committed USING (nonce)"
             " WHERE limit_key = ? AND started_at IS NOT NULL ORDER BY started_at",
@@ -161,7 +159,7 @@ class EvidenceIndex:
         )
 
     def beginnings(self, limit_key: str) -> Iterator[tuple[float, str]]:
-        """When bodies under a limit began."""
+        """When tasks under a limit started."""
         return self._rows(
             "SELECT began_at, nonce FROM held JOIN executions USING (nonce)"
             " WHERE limit_key = ? ORDER BY began_at",
@@ -185,13 +183,11 @@ class EvidenceIndex:
             (),
         )
 
-    # Questions about clients
-
     def accepted(self) -> Iterator[tuple[str, str, str]]:
         return self._rows("SELECT namespace, run, job FROM accepted", ())
 
     def refused_only(self) -> Iterator[tuple[str, str, str, str]]:
-        """What was refused and never accepted under the same id, with the types of the errors."""
+        """Requests that were refused and never accepted under their id, with error types."""
         return self._rows(
             """
             SELECT namespace, run, job, errors FROM refused
@@ -205,8 +201,8 @@ class EvidenceIndex:
             (),
         )
 
-    def ends_told(self, namespace: str, *, run: str = "", job: str = "") -> list[str]:
-        """How clients were told that a run or a job ended."""
+    def ends_seen(self, namespace: str, *, run: str = "", job: str = "") -> list[str]:
+        """The ends of a run or job that clients saw."""
         rows = self._rows(
             "SELECT status FROM end_seen WHERE run = ? AND job = ? AND namespace = ?",
             (run, job, namespace),
@@ -225,19 +221,17 @@ class EvidenceIndex:
             for act, key, by, nonce, errors in found
         ]
 
-    def given_back(self, job: str) -> list[tuple[float, int]]:
-        """The attempts at a job that ended by giving it back, and when."""
-        rows = self._rows("SELECT at, attempt FROM given_back WHERE job = ?", (job,))
+    def requeued(self, job: str) -> list[tuple[float, int]]:
+        """The attempts of a job that were requeued, and when."""
+        rows = self._rows("SELECT at, attempt FROM requeued WHERE job = ?", (job,))
         return [(at, attempt) for at, attempt in rows]
 
     def count(self, table: str) -> int:
         [(count,)] = self._database.execute(f"SELECT count(*) FROM {table}")
         return int(count)
 
-    # What the store confirms
-
     def commit(self, nonce: str, place: str, started_at: float | None = None) -> str:
-        """Note where an execution's output is kept; where else it is, if it is there too."""
+        """Record where an execution's output is; returns another place that has it, if any."""
         found = self._database.execute("SELECT place FROM committed WHERE nonce = ?", (nonce,))
         for (other,) in found.fetchall():
             return str(other) if other != place else ""
@@ -245,15 +239,13 @@ class EvidenceIndex:
         return ""
 
     def see(self, namespace: str, job: str) -> None:
-        """Note that a job is in the store, and in which namespace."""
+        """Record that a job is in the store, and its namespace."""
         self._insert("there", job, namespace)
 
     def namespace_of(self, job: str) -> str | None:
         for (namespace,) in self._rows("SELECT namespace FROM there WHERE job = ?", (job,)):
             return str(namespace)
         return None
-
-    # Taking it in
 
     def _take_all(self, lines: Iterable[tuple[int, Line | None]]) -> None:
         remaining = iter(lines)
@@ -297,7 +289,7 @@ class EvidenceIndex:
             case EndSeen():
                 self._insert("end_seen", line.namespace, line.run, line.job, line.status)
             case Requeued():
-                self._insert("given_back", line.job, line.at, line.attempt)
+                self._insert("requeued", line.job, line.at, line.attempt)
 
     def _insert(self, table: str, *values: object) -> None:
         marks = ", ".join("?" * len(values))
@@ -321,9 +313,10 @@ class EvidenceIndex:
 
 
 def place_of(line: BodyBegan) -> tuple[str, str]:
-    """The flow and the node of an execution; of a plain job, no flow and its task.
+    """The flow and node of an execution; for a standalone job, no flow and its task.
 
-    What is done beside a node, such as its undo, has outputs of its own: its part counts too.
+    Executions beside a node, such as its compensation, have their own outputs: the part of the key
+    counts too.
     """
     if not line.run:
         return "", line.task

@@ -1,8 +1,8 @@
-"""The evidence log: what bodies and clients say happened, written outside the store.
+"""The evidence log: what tasks and clients experienced, recorded outside the store.
 
-One line of JSON each, appended by one ``write`` call, so that a line is there once the call has
+One line of JSON each, appended by one ``write`` call, so that a line exists once the call has
 returned even if the process is killed right after. Any number of processes may share a file. Each
-line begins on a new one: what a full disk cut short spoils no other.
+line starts with a newline: one truncated by a full disk corrupts no other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NONCE_PATTERN = rb"wit-[0-9a-f]{32}"
 
 
 class BodyBegan(Value, tag="began", omit_defaults=True):
-    """``nonce`` names this execution; the body hands it on in its output."""
+    """A task started. ``nonce`` identifies this execution; the task includes it in its output."""
 
     nonce: str
     at: float
@@ -41,7 +41,7 @@ class BodyBegan(Value, tag="began", omit_defaults=True):
     run: str = ""
     key: str = ""
     flow: str = ""
-    """Its name and version, of a job of a run."""
+    """Name and version of the flow, for a job of a run."""
     limits: tuple[str, ...] = ()
     """The limit keys that it counts under while it runs."""
 
@@ -50,13 +50,13 @@ class BodyEnded(Value, tag="ended", omit_defaults=True):
     nonce: str
     at: float
     error: str = ""
-    """The type of what it raised; empty if it returned."""
+    """The type of its exception; empty if it returned."""
     is_signed: bool = False
-    """The body took the nonce, so its output has it."""
+    """Whether the task read the nonce, so that its output has it."""
 
 
 class Accepted(Value, tag="accepted", omit_defaults=True):
-    """``submit`` or ``enqueue`` returned: from here on the work may not be lost."""
+    """``submit`` or ``enqueue`` returned: from here on the work must not be lost."""
 
     at: float
     namespace: str
@@ -65,20 +65,20 @@ class Accepted(Value, tag="accepted", omit_defaults=True):
 
 
 class Refused(Value, tag="refused", omit_defaults=True):
-    """A call raised, and did not start what it was to start."""
+    """A call raised, and must not have started anything."""
 
     at: float
     namespace: str
     errors: tuple[str, ...]
-    """The type of the error, and the types that it is derived from."""
+    """The type of the error, and its base types."""
     run: str = ""
     job: str = ""
 
 
 class Acted(Value, tag="acted", omit_defaults=True):
-    """Somebody acted on a run: ``signal``, ``decide``, ``report``, ``cancel`` …
+    """An action on a run: ``signal``, ``decide``, ``report``, ``cancel`` …
 
-    Without a run, on a job, which is the key then.
+    Without a run, on a job, whose id is the key.
     """
 
     at: float
@@ -86,16 +86,16 @@ class Acted(Value, tag="acted", omit_defaults=True):
     act: str
     run: str
     key: str = ""
-    """The node, or the signal."""
+    """The node or signal."""
     by: str = ""
     nonce: str = ""
-    """Handed on in the payload, by which its event is found."""
+    """Included in the payload, by which its event is found."""
     errors: tuple[str, ...] = ()
-    """Why it was not done, as in ``Refused``."""
+    """Why it was refused, as in ``Refused``."""
 
 
 class EndSeen(Value, tag="end_seen", omit_defaults=True):
-    """A client was told how a run or a job ended: from here on that is final."""
+    """A client saw how a run or job ended: from here on that is final."""
 
     at: float
     namespace: str
@@ -104,8 +104,8 @@ class EndSeen(Value, tag="end_seen", omit_defaults=True):
     job: str = ""
 
 
-class Requeued(Value, tag="given_back"):
-    """A worker that stopped put a job back into the queue, unfinished."""
+class Requeued(Value, tag="requeued"):
+    """A stopping worker requeued a job unfinished."""
 
     at: float
     job: str
@@ -119,7 +119,7 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 class Execution:
-    """One execution of a body, as its log knows it."""
+    """One execution of a task, as recorded."""
 
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
@@ -127,13 +127,13 @@ class Execution:
 
     @property
     def nonce(self) -> str:
-        """To be in the body's output. A body that signs its output must do so every time."""
+        """The nonce for the task's output. A task that signs its output must do so every time."""
         self.is_signed = True
         return self._nonce
 
 
 class EvidenceLog:
-    """Writes to one file. Cheap to make: bodies in child processes make their own."""
+    """Writes to one file. Cheap to create: tasks in child processes create their own."""
 
     def __init__(
         self,
@@ -143,14 +143,14 @@ class EvidenceLog:
     ) -> None:
         self.path = Path(path)
         self.namespace = namespace
-        # One clock for all processes of this machine: Linux counts it from the start of the system.
+        # One clock for all processes of this machine: Linux counts it from boot.
         self._now = now or clock.monotonic
         self._file: int | None = None
         self._pid = 0
 
     @contextmanager
     def execution(self, ctx: BaseContext, limits: Sequence[str] = ()) -> Iterator[Execution]:
-        """Around a whole body: tells that it began, and that it ended."""
+        """Wraps a whole task: records that it started, and that it ended."""
         execution = Execution(new_nonce())
         self._append(began(ctx, execution._nonce, self._now(), tuple(limits)))
         error = ""
@@ -203,12 +203,12 @@ class EvidenceLog:
         )
 
     def saw_end(self, status: str, *, run: str = "", job: str = "") -> None:
-        """For whoever got a result, or heard that there will be none."""
+        """Record that a client got a result, or learned that there will be none."""
         line = EndSeen(at=self._now(), namespace=self.namespace, status=status, run=run, job=job)
         self._append(line)
 
-    def given_back(self, job: str, attempt: int) -> None:
-        """For whoever hears ``AttemptRequeued`` of a worker."""
+    def requeued(self, job: str, attempt: int) -> None:
+        """Record ``AttemptRequeued`` of a worker."""
         self._append(Requeued(at=self._now(), job=job, attempt=attempt))
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ class EvidenceLog:
 
 
 class MemoryEvidenceLog(EvidenceLog):
-    """The same without a file, for what happens in one process."""
+    """An evidence log in memory, for a single process."""
 
     def __init__(
         self, namespace: str = DEFAULT_NAMESPACE, now: Callable[[], float] | None = None
@@ -241,7 +241,7 @@ def new_nonce() -> str:
 
 
 def began(ctx: BaseContext, nonce: str, at: float, limits: tuple[str, ...]) -> BodyBegan:
-    job = ctx._job  # bodies have no use for epochs, so a context does not show them
+    job = ctx._job  # epochs are not part of the public context
     node = job.node
     return BodyBegan(
         nonce=nonce,
@@ -265,7 +265,7 @@ def types_of(error: BaseException) -> tuple[str, ...]:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, Line | None]]:
-    """The lines of a log with their numbers; None for one that was cut short."""
+    """The numbered lines of a log; None for a truncated one."""
     with open(path, "rb") as file:
         for number, text in enumerate(file, start=1):
             if not text.strip():

@@ -1,9 +1,9 @@
-"""A store held against an evidence log: what really happened, and what the store says happened.
+"""Rules that compare a store with an evidence log.
 
-What can be concluded without comparing clocks: an outcome takes the job of its key away, or on to
-another key. So a later claim of the same job for the same key was made before any outcome of that
-key was committed, and raised the epoch. If the committed output is of an execution with a lower
-epoch than another one of the same job and key, a stale claim was let through.
+They do not compare clocks: an outcome removes the job of its key, or moves it to another key. So a
+later claim of the same job for the same key was made before any outcome of that key was committed,
+and raised the epoch. If the committed output is of an execution with a lower epoch than another one
+of the same job and key, a stale claim was accepted.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from proof.evidence.log import NONCE_PATTERN, Line
 
 ANY_RESULT = object()
 UNCLEAR = frozenset({"StoreError", "TimeoutError", "CancelledError", "ConnectionError", "OSError"})
-"""After one of these errors nobody knows whether it was done."""
+"""Errors after which the result is unclear."""
 CLEAR = "InvalidInput"
-"""The one kind of refusal after which there is surely nothing: others may be about another's."""
+"""The only refusal that proves absence: others may be about another client's work."""
 BATCH = 500
 
 _NONCE = re.compile(NONCE_PATTERN)
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class Expected(Value):
-    """How a run is known to end, whoever executes it."""
+    """The known result of a run, independent of its executions."""
 
     status: RunStatus
     result: Any = ANY_RESULT
@@ -57,47 +57,49 @@ class Expected(Value):
 
 
 class EvidenceSettings(VerifySettings):
-    """What a check is told besides store and evidence: what was meant to happen."""
+    """Settings of a verification with evidence: the intended behavior."""
 
     expected: Mapping[str, Expected] = {}
     """By run id."""
     limits: tuple[LimitRule, ...] = ()
-    """As the store applies them, by the keys that the evidence log names."""
+    """As the store applies them, by the keys in the evidence log."""
     start_slack: timedelta | None = None
-    """How long after its claim a body begins at most. None: only the store's times are compared."""
+    """The longest time from a claim to the start of its task. None: compare only the store's times.
+    """
     leases_hold: bool = False
-    """No worker was ever stopped or cut off, so every execution held its claim to its end."""
+    """Whether no worker was ever stopped or cut off, so that every execution kept its claim."""
 
 
 class Judged(Value):
-    """On how much a limit was judged, of what the evidence log says ran under it."""
+    """How many of a limit's executions could be judged."""
 
     executions: int
     at_once: int = 0
-    """Those of which it is known that they held their claims from beginning to end."""
+    """Those known to have kept their claims from start to end."""
     starts: int = 0
-    """Those of which it is known when they started."""
+    """Those with a known start."""
 
 
 class EvidenceCounts(Value):
-    """How much evidence there was, so that a check of nothing cannot pass for a good one."""
+    """The amount of evidence, so that checking nothing does not pass for success."""
 
     executions: int = 0
-    """Bodies that began."""
+    """Executions that started."""
     committed: int = 0
-    """Of those, the ones whose outputs were found in the store."""
+    """Those whose outputs are in the store."""
     accepted: int = 0
     refused: int = 0
     acts: int = 0
     ends: int = 0
-    """Ends that clients were told."""
+    """Ends that clients saw."""
     limits: Mapping[str, Judged] = {}
-    """By key, for each limit in the settings. Bodies that do not sign their outputs leave a limit
-    unjudged: then these are 0."""
+    """By key, for each limit in the settings. 0 if tasks do not sign their outputs, which leaves a
+    limit unjudged.
+    """
 
 
 class EvidenceVerifier(Verifier):
-    """A verifier that also holds the store against an evidence log: a path, or its lines."""
+    """A verifier that also compares the store with an evidence log: a path, or its lines."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ async def verify_with_evidence(
     log: str | os.PathLike[str] | Iterable[Line] = (),
     settings: EvidenceSettings | None = None,
 ) -> list[Finding]:
-    """Everything that is wrong in a store, by its own contents and by the evidence."""
+    """All findings in a store, by its own contents and by the evidence."""
     return [each async for each in EvidenceVerifier(store, log, settings).findings()]
 
 
@@ -231,7 +233,7 @@ LIMITS_HOLD_STARTS = declare(
 
 
 class EvidenceRules:
-    """The rules about one evidence log. Each yields what contradicts it."""
+    """The rules about one evidence log."""
 
     def __init__(
         self, log: str | os.PathLike[str] | Iterable[Line], settings: EvidenceSettings
@@ -278,7 +280,7 @@ class EvidenceRules:
     # Runs: outputs (I2, I3)
 
     def outputs_have_executions(self, view: AuditedRun) -> Iterator[Finding]:
-        """Each output stems from exactly one execution of its key, under the highest epoch seen."""
+        """Each output is of exactly one execution of its key, under the highest epoch seen."""
         if not self._index.has_executions:
             return
         runs = origins(view.run.id, view.replay.steps)
@@ -338,7 +340,7 @@ class EvidenceRules:
             )
 
     def committed_in_one_event(self, view: AuditedRun) -> Iterator[Finding]:
-        """No execution's output is the own output of two events of a run."""
+        """No execution's output is that of two events of a run."""
         first: dict[tuple[str, str], int] = {}
         if not self._index.has_executions:
             return
@@ -362,7 +364,7 @@ class EvidenceRules:
     # Runs: acts of clients (I1, I12), ends (I8), results (I10)
 
     def acts_are_kept(self, view: AuditedRun) -> Iterator[Finding]:
-        """Signals, reports and answers that carry a nonce are found by it."""
+        """Signals, reports and answers with a nonce are in the log."""
         acts = [act for act in self._acts_on(view) if act.nonce]
         if not acts:
             return
@@ -406,7 +408,7 @@ class EvidenceRules:
                 )
 
     def cancels_are_kept(self, view: AuditedRun) -> Iterator[Finding]:
-        """A run whose cancel was answered as done was cancelled, or is being undone for it."""
+        """A run whose cancellation was confirmed is cancelled or being compensated."""
         if not any(act.act == "cancel" and not act.errors for act in self._acts_on(view)):
             return
         for step in view.replay.steps:
@@ -415,7 +417,7 @@ class EvidenceRules:
         yield view.finding("I1", CANCELS_ARE_KEPT)
 
     def decided_by_those_who_did(self, view: AuditedRun) -> Iterator[Finding]:
-        """Whoever was told that their answer counts is in the log with it."""
+        """Confirmed answers of deciders are in the log."""
         answers = {
             (step.event.node, step.event.by)
             for step in view.replay.steps
@@ -427,14 +429,14 @@ class EvidenceRules:
                 yield view.finding("I1", DECIDED_BY_THOSE_WHO_DID, key=act.key, by=act.by)
 
     def ends_are_kept(self, view: AuditedRun) -> Iterator[Finding]:
-        """Whoever was told how a run ended finds that in its log, also if it was retried since."""
+        """The end that a client saw is in the run's log, even if the run was retried since."""
         ends = {str(step.after.status) for step in view.replay.steps if step.after.is_ended}
-        for status in self._index.ends_told(view.run.namespace, run=view.run.id):
+        for status in self._index.ends_seen(view.run.namespace, run=view.run.id):
             if status not in ends:
                 yield view.finding("I8", ENDS_ARE_KEPT, status=status)
 
     def as_expected(self, view: AuditedRun) -> Iterator[Finding]:
-        """A run ends as it is known to end, whoever executed it."""
+        """A run ends with its known result."""
         expected = self._settings.expected.get(view.run.id)
         if expected is None:
             return
@@ -466,12 +468,12 @@ class EvidenceRules:
     # Jobs
 
     def note_job(self, view: JobView) -> Iterator[Finding]:
-        """Finds nothing: it notes where the job is, for what was accepted elsewhere."""
+        """Record where the job is, for accepted work; yields no findings."""
         self._index.see(view.job.namespace, view.job.id)
         return iter(())
 
     def is_counted(self, view: JobView) -> Iterator[Finding]:
-        """A held job counts under the limits that all executions like it counted under."""
+        """A claimed job counts under the limits that all executions like it counted under."""
         job, details = view.job, view.details
         if details is None or job.status not in CLAIMED or not view.is_plain:
             return
@@ -481,17 +483,17 @@ class EvidenceRules:
                 yield view.finding("I11", IS_COUNTED, worker=job.worker, limit=key)
 
     def ends_are_final(self, view: JobView) -> Iterator[Finding]:
-        """Whoever was told how a job ended was told for good, unless it was retried."""
+        """The end of a job that a client saw is final, unless it was retried."""
         job = view.job
         acts = self._index.acts_on(job.namespace, "")
         if any(act.act == "retry" and act.key == job.id for act in acts):
             return
-        for status in self._index.ends_told(job.namespace, job=job.id):
+        for status in self._index.ends_seen(job.namespace, job=job.id):
             if status != job.status:
                 yield view.finding("I8", ENDS_ARE_FINAL, status=status, job_status=job.status)
 
     def output_is_current(self, view: JobView) -> Iterator[Finding]:
-        """A holder's own outcome leaves the epoch: that of the row is the one that may write."""
+        """Settling keeps the epoch: only an execution with the row's epoch may have written."""
         job, index = view.job, self._index
         if not view.is_plain or job.status is not Status.COMPLETED or view.state is None:
             return
@@ -540,7 +542,7 @@ class EvidenceRules:
                 yield contradiction("I1", EXPECTED_IS_THERE, run=id)
 
     async def accepted(self, store: Store) -> AsyncIterator[Finding]:
-        """Everything that a client was told is accepted is there, or was pruned if that may be."""
+        """Everything accepted exists, or was pruned if that is allowed."""
         if self._settings.allows_pruned:
             return
         for batch in _batches(self._index.accepted()):
@@ -577,24 +579,25 @@ class EvidenceRules:
     # What the log says by itself: attempts (I9), limits (I11), idempotency keys (I2)
 
     async def readable(self, _: Store) -> AsyncIterator[Finding]:
-        """Only the last line may have been cut short, by the end of its writer."""
+        """Only the last line may be truncated, by the end of its writer."""
         for number in self._index.unreadable:
             if number != self._index.last_line:
                 yield contradiction("log", READABLE, number=number)
 
     async def attempts_follow(self, _: Store) -> AsyncIterator[Finding]:
-        """A claim counts one attempt at most, and one that was given back counts none.
+        """A claim counts at most one attempt, and a requeued one counts none.
 
-        Each claim raises the epoch. So an attempt's number is its epoch at most, less what was
-        given back before it; and from one execution to the next it grows by no more than the epoch.
+        Each claim raises the epoch. So an attempt's number is at most its epoch, minus earlier
+        requeued ones; and from one execution to the next it grows by no more than the epoch.
         """
         for job, group in groupby(self._index.all_executions(), key=lambda each: each.job):
-            given_back = self._index.given_back(job)
+            requeued = self._index.requeued(job)
             before: RecordedExecution | None = None
             for each in group:
-                # A job goes on to other parts, which count anew: what came later is none of this.
+                # A job continues to other parts, which count from 1 again: later requeues are not
+                # deducted.
                 lost = sum(
-                    at < each.began_at and attempt < each.attempt for at, attempt in given_back
+                    at < each.began_at and attempt < each.attempt for at, attempt in requeued
                 )
                 if not 1 <= each.attempt <= each.epoch - lost:
                     yield contradiction(
@@ -620,7 +623,7 @@ class EvidenceRules:
                 before = each
 
     async def keys_are_stable(self, _: Store) -> AsyncIterator[Finding]:
-        """All executions of one part have one idempotency key, and no other part has it."""
+        """All executions of one part have one idempotency key, which no other part has."""
         for namespace, run, key, count in self._index.split_keys():
             yield contradiction(
                 "I2", KEYS_ARE_STABLE_SPLIT, namespace=namespace, run=run, key=key, count=count
@@ -636,7 +639,9 @@ class EvidenceRules:
                 yield finding
 
     def _at_once(self, rule: LimitRule) -> Iterator[Finding]:
-        """Of executions that surely held their claims to their ends: those whose output counted."""
+        """Check concurrency among executions that surely kept their claims: those with a committed
+        output.
+        """
         if rule.live_max is None:
             return
         inside: set[str] = set()
@@ -656,7 +661,7 @@ class EvidenceRules:
                     at=f"{at:.6f}",
                     nonces=nonces,
                 )
-                return  # one finding a limit: the rest would say the same
+                return  # one finding per limit: the rest would repeat it
 
     def _in_windows(self, rule: LimitRule) -> Iterator[Finding]:
         rates = []
@@ -677,7 +682,7 @@ class EvidenceRules:
                 )
 
     def _judged(self, key: str) -> Judged:
-        """How much a limit was judged on: one that was not cannot pass for one that held."""
+        """How much of a limit was judged, so that an unjudged one does not pass."""
         index, slack = self._index, self._settings.start_slack
         starts = index.starts(key) if slack is None else index.beginnings(key)
         return Judged(
@@ -695,7 +700,7 @@ def nonces_in(value: bytes) -> set[str]:
 
 
 def output_key(event: Event) -> str:
-    """The key whose own output is the event's value; empty if it has none."""
+    """The key whose output is the event's value; empty if it has none."""
     match event:
         case events.NodeCompleted(cause="", ref=0):
             return Key(node=event.node, iteration=event.iteration).text
@@ -708,7 +713,7 @@ def output_key(event: Event) -> str:
 
 
 def _crowd(starts: Iterator[tuple[float, str]], most: int, window: float) -> list[str]:
-    """The first executions that began too close to each other, if any did."""
+    """The first executions that started too close to each other, if any."""
     last: deque[tuple[float, str]] = deque(maxlen=most + 1)
     for start in starts:
         last.append(start)

@@ -1,6 +1,6 @@
-"""``make fuzz``: bad input of every kind, drawn anew each time, until the time is up.
+"""``make fuzz``: bad input of every type, drawn with new seeds until the time is up.
 
-A failure prints the one command that tries the same examples again.
+A failure prints the command that repeats the same examples.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EXAMPLES = {
     "stories": 10,
     "shown stories": 2,
     "command lines": 20,
-    "spoilt rows": 20,
+    "corrupt rows": 20,
     "secrets": 60,
 }
 EXAMPLES_OTHERWISE = 100

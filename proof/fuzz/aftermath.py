@@ -1,4 +1,4 @@
-"""What was accepted is executed, read back, listed, shown and removed."""
+"""Executes, reads, lists, shows and removes accepted work."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from perdure.model.job import FINISHED
 from perdure.model.run import ENDED
 from perdure.store.contract import Store
 from perdure.worker.events import WorkerStopped
-from proof.fuzz.inspection import contents, inspect_store, look_for_secrets
+from proof.fuzz.inspection import check_secrets, contents, inspect_store
 from proof.fuzz.work import FLOWS, TASKS
-from tests.cli.commands import Commands
+from tests.cli.harness import Commands
 from tests.worker.harness import Running
 
 PAGE = 1000
@@ -45,7 +45,7 @@ SHOWN_MAX = 1
 
 
 async def execute_all(store: Store, client: AsyncClient, clock: ManualClock) -> None:
-    """Let a worker do what there is to do, and what comes due."""
+    """Let a worker process all due work."""
     queues = sorted({job.queue for job in await client.jobs.list(limit=PAGE)} | {"default"})
     worker = Worker(store, tasks=TASKS, flows=FLOWS, queues=queues, poll="5ms", concurrency=20)
     running = await Running(worker).start()
@@ -64,7 +64,7 @@ async def execute_all(store: Store, client: AsyncClient, clock: ManualClock) -> 
 
 
 async def until_quiet(client: AsyncClient, running: Running) -> None:
-    """Wait until the worker has nothing to do at the moment."""
+    """Wait until the worker is idle."""
     async with asyncio.timeout(SECONDS_MAX):
         while any([await client.jobs.count(status=status) for status in ("waiting", "active")]):
             assert not running.all(WorkerStopped), "the worker ended by itself"
@@ -73,8 +73,8 @@ async def until_quiet(client: AsyncClient, running: Running) -> None:
 
 
 async def read_all(client: AsyncClient, url: str) -> None:
-    """Everything that can be asked has an answer, which tells no secret."""
-    look = partial(look_for_secrets, url=url)
+    """All reads succeed, and reveal no secret."""
+    look = partial(check_secrets, url=url)
     for job in await client.jobs.list(limit=PAGE):
         await read_job(client, job.id, url)
     for run in await client.runs.list(limit=PAGE):
@@ -88,12 +88,12 @@ async def read_all(client: AsyncClient, url: str) -> None:
 
 
 async def read_job(client: AsyncClient, id: str, url: str) -> None:
-    look_for_secrets("a job", await client.jobs.get(id), url)
-    look_for_secrets("its failures", await client.jobs.attempts(id), url)
+    check_secrets("a job", await client.jobs.get(id), url)
+    check_secrets("its failures", await client.jobs.attempts(id), url)
 
 
 async def read_run(client: AsyncClient, id: str, url: str) -> None:
-    look = partial(look_for_secrets, url=url)
+    look = partial(check_secrets, url=url)
     handle = client.runs.handle(id)
     look("a run", await client.runs.get(id))
     look("its events", await handle.events())
@@ -106,12 +106,12 @@ async def read_run(client: AsyncClient, id: str, url: str) -> None:
 
 
 def show_all(url: str, jobs: Sequence[str], runs: Sequence[str]) -> None:
-    """Commands print what there is."""
+    """Print jobs and runs by commands."""
     show(url, [*LISTS, *of_work(jobs[:SHOWN_MAX], runs[:SHOWN_MAX])])
 
 
 def of_work(jobs: Sequence[str], runs: Sequence[str]) -> list[tuple[str, ...]]:
-    """The commands that show these."""
+    """The commands that show these jobs and runs."""
     return [
         *((*command, "--", id) for id in jobs for command in OF_A_JOB),
         *((*command, "--", id) for id in runs for command in OF_A_RUN),
@@ -119,7 +119,7 @@ def of_work(jobs: Sequence[str], runs: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def show(url: str, commands: Sequence[tuple[str, ...]]) -> None:
-    """Commands print for people and for programs, and no secret."""
+    """Run commands with text and JSON output; neither reveals a secret."""
     perdure = Commands(url)
     for command in commands:
         plain = perdure(*command)
@@ -128,12 +128,12 @@ def show(url: str, commands: Sequence[tuple[str, ...]]) -> None:
         rest = command[len(head) :]
         told = perdure(*head, "--json", *rest)
         assert told.exit_code == 0, (command, told)
-        look_for_secrets(f"perdure {' '.join(head)}", f"{plain!r}{told!r}", url)
+        check_secrets(f"perdure {' '.join(head)}", f"{plain!r}{told!r}", url)
         json.loads(told.out)
 
 
 async def remove_all(url: str, store: Store, client: AsyncClient, clock: ManualClock) -> None:
-    """End what is live, and remove it as workers do once its time is over."""
+    """End live work, and prune it as workers do."""
     for run in await client.runs.list(limit=PAGE):
         if run.status not in ENDED and "/" not in run.id:
             await client.runs.cancel(run.id)
@@ -157,7 +157,7 @@ async def remove_all(url: str, store: Store, client: AsyncClient, clock: ManualC
 
 
 async def _end_live(store: Store, client: AsyncClient) -> None:
-    """Let a worker see to the children of what was cancelled."""
+    """Let a worker cancel the children of canceled runs."""
     running = await Running(Worker(store, tasks=TASKS, flows=FLOWS, poll="5ms")).start()
     try:
         async with asyncio.timeout(SECONDS_MAX):

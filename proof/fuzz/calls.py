@@ -1,4 +1,4 @@
-"""Calls of the client and lines of a shell, with arguments that nobody expects."""
+"""Calls of the client and command lines with unexpected arguments."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ Anything = st.SearchStrategy[Any]
 
 RUNS = ("run-chain", "run-asking", "run-deciding", "run-delaying", "run-nesting", "run-outer")
 JOBS = ["waiting", "later", "done", "failed"]
-"""Jobs of the scene, by what stands for their id until it is known."""
+"""Jobs of the scene, by their placeholders until their ids are known."""
 
 ODD: Anything = any_texts() | odd_values() | any_durations() | any_moments()
-"""Whatever somebody may put in the place of anything."""
+"""Unexpected values for any argument."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is likely in one place of a call, and what is not."""
+    """Likely and unlikely values of one argument."""
 
     likely: Anything
     odd: Anything = ODD
@@ -129,6 +129,7 @@ METHODS: dict[str, Method] = {
             "by": WHO,
             "roles": Part(st.lists(names(), max_size=2)),
             "note": TEXT,
+            "revision": Part(st.integers(0, 2)),
         },
     ),
     "schedules.delete": Method((SCHEDULE,)),
@@ -274,7 +275,7 @@ LEFT_OUT = {
 
 @st.composite
 def calls(draw: st.DrawFn, name: str | None = None) -> Call:
-    """A call of this method, or of any, with something odd in none, one or two places."""
+    """A call of this method, or of any, with unexpected values in up to two places."""
     chosen = name or draw(st.sampled_from(sorted(METHODS)))
     method = METHODS[chosen]
     told: set[str] = set()
@@ -338,12 +339,12 @@ _POSITIONS: dict[str, tuple[tuple[str, ...], ...]] = {
     "schedules": (("nightly", "hourly"),),
     "schedules save": (("nightly",), FLOWS),
 }
-"""What a command, or one of its group, is likely to be called with."""
+"""Likely arguments of a command, or of its group."""
 _LIKELY = [*RUNS, "run-deciding:review", "nightly", "go", "outside", "approve", "1", "{}", "failed"]
 
 
 def is_passable(text: str) -> bool:
-    """No shell can pass a zero byte, nor what is in no encoding."""
+    """Whether a shell can pass it: no NUL byte, no lone surrogates."""
     return "\x00" not in text and not any(0xD800 <= ord(each) < 0xE000 for each in text)
 
 

@@ -1,4 +1,4 @@
-"""What a store holds in the end: a whole history, and nowhere a secret."""
+"""Checks a store at the end: a consistent history, without secrets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from perdure.verify import Finding, finding_text, verify_store
 from proof.strategies.values import PASSWORD
 
 NOT_WORK = ("workers", "maintenance_leases", "migrations")
-"""Tables of workers, which come and go by themselves."""
+"""Tables of workers, which change by themselves."""
 
 
 async def contents(url: str, *, is_all: bool = False) -> Any:
-    """By table, if it has tables; ``is_all``: with those of workers."""
+    """The contents by table, if the store has tables; ``is_all`` includes those of workers."""
     if url.startswith("memory:"):
         return _of_memory(url)
     left_out = () if is_all else NOT_WORK
@@ -89,30 +89,30 @@ async def _of_postgres(url: str, left_out: tuple[str, ...]) -> Any:
 
 
 SECRET = 'tok"en\\é-5591027746380/ü'
-"""Of a worker. Has parts that JSON, URLs, ``repr`` and ASCII each write in another way."""
+"""A worker's secret. JSON, URLs, ``repr`` and ASCII each encode its parts differently."""
 _PARTS = ("5591027746380", base64.b64encode(SECRET.encode()).decode(), PASSWORD)
-"""However the rest is written, one of these is there."""
+"""At least one of these survives any encoding."""
 
 
 class Leak(AssertionError):
-    """A secret is where it must not be."""
+    """A secret was revealed."""
 
 
-def look_for_secrets(where: str, thing: object, url: str = "") -> None:
-    """Raise ``Leak`` if ``thing`` tells a secret, or the password of the store at ``url``."""
+def check_secrets(where: str, thing: object, url: str = "") -> None:
+    """Raise ``Leak`` if ``thing`` contains a secret, or the password of the store at ``url``."""
     text = thing if isinstance(thing, str) else repr(thing)
     if any(part in text for part in _parts(url)):
         raise Leak(f"{where} tells a secret: {text[:2000]}")
 
 
-def all_that_tells(error: BaseException) -> str:
-    """What a person or a program may see of an error: its text, its fields, and its causes."""
+def visible_parts(error: BaseException) -> str:
+    """Everything visible of an error: its message, fields and causes."""
     chain = "".join(traceback.format_exception(error))
     return f"{error!r} {vars(error)!r} {chain}"
 
 
-class Ear(logging.Handler, AbstractContextManager["Ear"]):
-    """Hears everything that is logged meanwhile, down to what is for debugging."""
+class LogCapture(logging.Handler, AbstractContextManager["LogCapture"]):
+    """Captures all log records, including debug ones."""
 
     def __init__(self, url: str = "") -> None:
         super().__init__(logging.DEBUG)
@@ -124,16 +124,16 @@ class Ear(logging.Handler, AbstractContextManager["Ear"]):
     def emit(self, record: logging.LogRecord) -> None:
         self.heard += 1
         try:
-            look_for_secrets(f"the log of {record.name}", self.format(record), self._url)
+            check_secrets(f"the log of {record.name}", self.format(record), self._url)
         except Leak as leak:
-            # Not raised here: whoever logs is not to be disturbed, and may be another thread.
+            # Not raised here: the logging code must not be disturbed, and may be in another thread.
             self._leaks.append(leak)
 
     def check(self) -> None:
         if self._leaks:
             raise self._leaks[0]
 
-    def __enter__(self) -> Ear:
+    def __enter__(self) -> LogCapture:
         root = logging.getLogger()
         self._level_before = root.level
         root.setLevel(logging.DEBUG)
@@ -158,7 +158,7 @@ def nobody(_: Finding) -> bool:
 async def inspect_store(
     url: str, store: Store, *, is_excused: Callable[[Finding], bool] = nobody
 ) -> None:
-    """Everything that was accepted was written whole, and nothing of it tells a secret."""
-    look_for_secrets("the store", await contents(url, is_all=True), url)
+    """All accepted work is consistent, and contains no secret."""
+    check_secrets("the store", await contents(url, is_all=True), url)
     findings = [finding for finding in await verify_store(store) if not is_excused(finding)]
     assert not findings, "\n".join(map(finding_text, findings))

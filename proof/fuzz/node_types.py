@@ -1,4 +1,4 @@
-"""The kinds of bad input: what is drawn, what is done with it, and what may come of it."""
+"""The types of bad input: how it is drawn, used and judged."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from perdure.expr.template import render
 from perdure.forms.schema import check_schema, faults_of, with_defaults
 from perdure.operations.catalog import OPERATIONS
 from perdure.store.opening import store_at
-from proof.fuzz import rows, telling, work
+from proof.fuzz import leaks, rows, work
 from proof.fuzz.aftermath import check_aftermath, of_work, read_job, read_run, show
 from proof.fuzz.calls import Call, calls, command_lines, is_passable
-from proof.fuzz.inspection import all_that_tells, inspect_store, look_for_secrets
-from proof.fuzz.rows import COLUMNS, JUNK, spoil
+from proof.fuzz.inspection import check_secrets, inspect_store, visible_parts
+from proof.fuzz.rows import COLUMNS, JUNK, corrupt_rows
 from proof.fuzz.scene import BrokenPromise, scene
 from proof.strategies import (
     answers,
@@ -37,7 +37,7 @@ from proof.strategies import (
     odd_texts,
     store_urls,
 )
-from tests.cli.commands import Commands
+from tests.cli.harness import Commands
 
 REMOVES = ("schedules.delete", "store.prune")
 ACTS = (
@@ -46,17 +46,17 @@ ACTS = (
     "submit",
     *(name for name, each in OPERATIONS.items() if each.writes and name not in REMOVES),
 )
-"""Calls that write, but for those that remove what others are about."""
+"""Calls that write, except those that remove the targets of others."""
 EXTERNAL = ("http", "script")
-"""Kinds whose nodes would reach out of this process."""
+"""Types whose nodes would reach outside this process."""
 
 Try = Callable[[Any], Awaitable[bool]]
-"""Tries one example; whether it was accepted."""
+"""Tries one example; returns whether it was accepted."""
 
 
 @dataclass(frozen=True)
 class NodeType:
-    """``stage`` opens a place for many examples to be tried in, from the URL of an empty store."""
+    """``stage`` prepares an empty store at a URL for many examples."""
 
     examples: st.SearchStrategy[Any]
     stage: Callable[[str], AbstractAsyncContextManager[Try]]
@@ -72,7 +72,7 @@ async def _calls(url: str) -> AsyncIterator[Try]:
 
 @asynccontextmanager
 async def _stories(url: str) -> AsyncIterator[Try]:
-    """Several acts on a scene of their own, and then what comes after."""
+    """Several calls on a new scene, followed by the aftermath."""
     yield lambda acts: _tell(url, acts, has_commands=False)
 
 
@@ -111,7 +111,7 @@ async def _flows(_: str) -> AsyncIterator[Try]:
 
 
 async def _execute(flow: BuiltFlow) -> None:
-    """Whatever comes of it, it has an end and a name; and it is the same after a round trip."""
+    """Every run ends with a known status, and the same after a round trip."""
     assert Flow.from_yaml(flow.to_yaml(), tasks=[*work.TASKS, flow]).version == flow.version
     if any(getattr(node, "kind", "") in EXTERNAL for node in flow.graph.nodes.values()):
         return
@@ -162,7 +162,7 @@ async def _templates(_: str) -> AsyncIterator[Try]:
 
 @asynccontextmanager
 async def _urls(url: str) -> AsyncIterator[Try]:
-    """In a folder of their own: a URL may name a file."""
+    """In a temporary folder: a URL may name a file."""
     folder = Path(url.removeprefix("sqlite:///")).parent
     before = Path.cwd()
     os.chdir(folder)
@@ -173,7 +173,7 @@ async def _urls(url: str) -> AsyncIterator[Try]:
                 async with AsyncClient(store_url) as client:
                     await client.jobs.count()
         except PerdureError as error:
-            look_for_secrets("an error", all_that_tells(error))
+            check_secrets("an error", visible_parts(error))
             await asyncio.to_thread(_show_refused, store_url)
             return False
         return True
@@ -185,14 +185,14 @@ async def _urls(url: str) -> AsyncIterator[Try]:
 
 
 def _show_refused(store_url: str) -> None:
-    """What a command says to somebody who has the URL in the environment, or types it."""
+    """The output of a command with the URL in the environment or as an argument."""
     if not is_passable(store_url):
         return
     for answer in (
         Commands(store_url)("queues", "list"),
         Commands(None)("doctor", "--store", store_url),
     ):
-        look_for_secrets("a command", answer)
+        check_secrets("a command", answer)
 
 
 @asynccontextmanager
@@ -204,7 +204,7 @@ async def _commands(url: str) -> AsyncIterator[Try]:
             answer = await asyncio.to_thread(perdure, *line)
             assert answer.exit_code in (0, 1, 2), (line, answer)
             assert "Traceback" not in answer.error, (line, answer)
-            look_for_secrets(f"perdure {line}", answer, url)
+            check_secrets(f"perdure {line}", answer, url)
             return answer.exit_code == 0
 
         yield attempt
@@ -213,20 +213,20 @@ async def _commands(url: str) -> AsyncIterator[Try]:
 
 @asynccontextmanager
 async def _rows(url: str) -> AsyncIterator[Try]:
-    """What somebody spoilt rests; all else goes on, and whoever asks is told."""
+    """Corrupt work stays put; all else continues, and every read has an answer."""
 
-    async def attempt(spoilt: tuple[tuple[str, str], str]) -> bool:
-        (table, column), junk = spoilt
+    async def attempt(corrupt: tuple[tuple[str, str], str]) -> bool:
+        (table, column), junk = corrupt
         clock = ManualClock()
         store = store_at(url, clock=clock)
         await store.open()
         async with AsyncClient(store, tasks=work.TASKS, flows=work.FLOWS) as client:
-            is_spoilt = await rows.fill(client)
-            count = await spoil(url, table, column, JUNK[junk])
-            running = await rows.good_ones_go_on(store, client, clock)
+            is_corrupt = await rows.fill(client)
+            count = await corrupt_rows(url, table, column, JUNK[junk])
+            running = await rows.finish_healthy_work(store, client, clock)
             await rows.try_all(client)
             await running.stop()
-            await inspect_store(url, store, is_excused=is_spoilt)
+            await inspect_store(url, store, is_excused=is_corrupt)
         await store.close()
         return count > 0
 
@@ -235,24 +235,24 @@ async def _rows(url: str) -> AsyncIterator[Try]:
 
 @asynccontextmanager
 async def _secrets(url: str) -> AsyncIterator[Try]:
-    """Whatever bodies do with a secret, only they know it."""
+    """Only tasks may see the secret, whatever they do with it."""
     store = store_at(url)
     await store.open()
-    flows = list(telling.FLOWS.values())
-    async with AsyncClient(store, tasks=[telling.tell], flows=flows) as client:
+    flows = list(leaks.FLOWS.values())
+    async with AsyncClient(store, tasks=[leaks.tell], flows=flows) as client:
 
         async def attempt(example: tuple[str, str, Any]) -> bool:
             flow, way, value = example
-            given = [way, value] if flow in telling.IN_A_WAY else value
+            given = [way, value] if flow in leaks.IN_A_WAY else value
             try:
                 run = await client.submit(flow, given)
-                job = await client.enqueue(telling.tell, [way, value])
+                job = await client.enqueue(leaks.tell, [way, value])
             except PerdureError:
                 return False
-            await telling.let_tell(store, client, url)
+            await leaks.run_leaky_work(store, client, url)
             await read_run(client, run.id, url)
             await read_job(client, job.id, url)
-            if url.startswith("sqlite:"):  # which commands can open as well
+            if url.startswith("sqlite:"):  # commands can open it too
                 await asyncio.to_thread(show, url, of_work([job.id], [run.id]))
             return True
 
@@ -273,13 +273,13 @@ KINDS: dict[str, NodeType] = {
     "conditions": NodeType(st.tuples(any_conditions(), json_values()), _conditions),
     "templates": NodeType(st.tuples(any_templates(), json_values()), _templates),
     "store urls": NodeType(store_urls(), _urls, ("sqlite",)),
-    "spoilt rows": NodeType(
+    "corrupt rows": NodeType(
         st.tuples(st.sampled_from(COLUMNS), st.sampled_from(list(JUNK))), _rows, _SQL
     ),
     "secrets": NodeType(
         st.tuples(
-            st.sampled_from(list(telling.FLOWS)),
-            st.sampled_from(telling.WAYS),
+            st.sampled_from(list(leaks.FLOWS)),
+            st.sampled_from(leaks.WAYS),
             json_values() | odd_texts(),
         ),
         _secrets,

@@ -1,4 +1,4 @@
-"""Spoilt rows, and work beside them: what must go on, and what must have an answer."""
+"""Corrupt rows next to healthy work: the work continues, and every read has an answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VICTIMS = {
     "workers": "id = 'victim'",
     "failures": "true",
 }
-"""Which rows are spoilt: never those of whoever else is at work."""
+"""The rows to corrupt: never those of healthy work."""
 COLUMNS = [
     ("jobs", "input"),
     ("jobs", "policy"),
@@ -68,13 +68,13 @@ JUNK = {
     "too deep": b"[" * 100_000,
 }
 TEXTS = ("partition_key", "key", "name", "node_key", "deciders", "version")
-"""Columns of texts; the others hold bytes."""
+"""String columns; the others hold bytes."""
 JSON = ("failure",)
-"""Columns that PostgreSQL has as JSON."""
+"""JSON columns in PostgreSQL."""
 
 
-async def spoil(url: str, table: str, column: str, junk: bytes) -> int:
-    """Write junk into a column of the victims; how many rows took it."""
+async def corrupt_rows(url: str, table: str, column: str, junk: bytes) -> int:
+    """Write junk to a column of the victims; returns how many rows accepted it."""
     if url.startswith("sqlite:"):
         return _in_sqlite(url.removeprefix("sqlite:///"), table, column, junk)
     return await _in_postgres(url, table, column, junk)
@@ -85,29 +85,29 @@ def _in_sqlite(path: str, table: str, column: str, junk: bytes) -> int:
     value = _as_text(junk) if column in TEXTS else junk
     statement = f"UPDATE OR IGNORE perdure_{table} SET {column} = ? WHERE {which}"
     with closing(sqlite3.connect(path)) as connection:
-        spoilt = connection.execute(statement, (value,)).rowcount
+        corrupt = connection.execute(statement, (value,)).rowcount
         connection.commit()
-    return spoilt
+    return corrupt
 
 
 async def _in_postgres(url: str, table: str, column: str, junk: bytes) -> int:
-    """Row by row: what a type or a constraint refuses stays as it is."""
+    """Row by row: rows with a failing type or constraint stay as they are."""
     address = parse_address(url)
     which = VICTIMS[table].format(runs=f"{address.schema}.runs")
     place = f"{address.schema}.{table}"
     connection = await asyncpg.connect(address.dsn)
     try:
-        spoilt = 0
+        corrupt = 0
         for (row,) in await connection.fetch(f"SELECT ctid FROM {place} WHERE {which}"):
             statement = f"UPDATE {place} SET {column} = $1 WHERE ctid = $2"
             try:
                 await connection.execute(statement, _for_postgres(column, junk), row)
             except asyncpg.IntegrityConstraintViolationError:
                 continue
-            except asyncpg.DataError:  # no JSON
+            except asyncpg.DataError:  # not JSON
                 continue
-            spoilt += 1
-        return spoilt
+            corrupt += 1
+        return corrupt
     finally:
         await connection.close()
 
@@ -124,13 +124,13 @@ def _as_text(junk: bytes) -> str:
 
 T = TypeVar("T")
 gone = Flow("gone").delay("1h").then(work.echo).build()
-"""A flow that no worker has code for: its definition is read from the store."""
+"""A flow whose code no worker has: its definition is read from the store."""
 
 
 async def fill(client: AsyncClient) -> Callable[[Finding], bool]:
-    """Work of every kind, twice: what will be spoilt, and what must not suffer from it.
+    """Create every type of work twice: victims, and healthy work.
 
-    Says of what the verifier finds whether it is about something that is spoilt.
+    Returns whether a finding of the verifier is about a victim.
     """
     jobs: dict[str, list[str]] = {}
     for who in ("victim", "good"):
@@ -142,16 +142,16 @@ async def fill(client: AsyncClient) -> Callable[[Finding], bool]:
         await client.schedules.save(who, "chain", every="1h", input=who)
     await client.submit(gone, 1, id="victim-gone")
 
-    def is_spoilt(finding: Finding) -> bool:
+    def is_corrupt(finding: Finding) -> bool:
         args = finding.args
         is_good_run = args.get("run", "").startswith("good") or args.get("schedule") == "good"
         return not is_good_run and args.get("job") not in jobs["good"]
 
-    return is_spoilt
+    return is_corrupt
 
 
-async def good_ones_go_on(store: Store, client: AsyncClient, clock: ManualClock) -> Running:
-    """Start a worker, let time pass, and wait until all that is not spoilt is done."""
+async def finish_healthy_work(store: Store, client: AsyncClient, clock: ManualClock) -> Running:
+    """Start a worker, let time pass, and wait until all healthy work is done."""
     worker = Worker(store, tasks=work.TASKS, flows=work.FLOWS, poll="20ms")
     running = await Running(worker).start()
     clock.advance(timedelta(hours=2))
@@ -167,7 +167,7 @@ async def _is_done(client: AsyncClient) -> bool:
 
 
 async def try_all(client: AsyncClient) -> None:
-    """Whatever is asked about the victims has an answer, or an error of ours."""
+    """Every read of a victim has an answer, or raises one of our errors."""
     for job in await _or_refused(client.jobs.list(limit=100)) or []:
         await _or_refused(client.jobs.get(job.id))
         await _or_refused(client.jobs.attempts(job.id))

@@ -1,4 +1,4 @@
-"""Trying many examples of one kind on one backend."""
+"""Runs many examples of one type on one backend."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from proof.fuzz.inspection import Ear
+from proof.fuzz.inspection import LogCapture
 from proof.fuzz.node_types import KINDS, NodeType
 from tests.postgres_schemas import drop_schema, with_query
 
-ONE_STORE_EACH = ("stories", "shown stories", "spoilt rows")
-"""Kinds whose every example begins with an empty store."""
+ONE_STORE_EACH = ("stories", "shown stories", "corrupt rows")
+"""Types whose every example starts with an empty store."""
 
 
 @dataclass
@@ -23,21 +23,21 @@ class Tally:
     tried: int = 0
     accepted: int = 0
     heard: int = 0
-    """Records that were logged."""
+    """Captured log records."""
 
 
 def fuzz(name: str, backend: str, examples: int, *, number: int, postgres_url: str = "") -> Tally:
-    """Try so many examples, drawn from a seed; raises what broke a promise, with the example."""
+    """Try examples drawn from a seed; raises the first violation, with its example."""
     found_type, tally = KINDS[name], Tally()
     with (
-        Ear(postgres_url) as ear,
+        LogCapture(postgres_url) as ear,
         asyncio.Runner() as runner,
         tempfile.TemporaryDirectory() as folder,
     ):
         places = _Places(backend, folder, postgres_url)
         attempt = _attempt(runner, found_type, places, name in ONE_STORE_EACH)
 
-        # Smaller examples are not looked for: each costs a store, and what is drawn is small.
+        # No shrinking: each example costs a store, and the drawn ones are small.
         @seed(number)
         @settings(
             max_examples=examples,

@@ -1,4 +1,4 @@
-"""A store with work in every condition, on which calls are tried."""
+"""A store with work in every state, on which calls are tried."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from proof.strategies.values import Large, Nested
 from tests.worker.harness import Running
 
 SECONDS_MAX = 60.0
-"""What a call may take at most, on a machine that is busy: it must not hang."""
+"""The longest that a call may take on a busy machine before it counts as hanging."""
 MOMENT = timedelta(milliseconds=1)
-"""Passes before every call, as time does."""
+"""The time that passes before every call."""
 
 
 class BrokenPromise(AssertionError):
-    """A call did what no call may do."""
+    """A call violated a promise."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Scene:
     client: AsyncClient
     clock: ManualClock
     jobs: Mapping[str, str]
-    """By what stands for their id."""
+    """By placeholder."""
 
     async def attempt(self, call: Call) -> bool:
-        """Whether the call was accepted; raises ``BrokenPromise`` where it broke one."""
+        """Whether the call was accepted; raises ``BrokenPromise`` for a violation."""
         method = attrgetter(call.method)(self.client)
         args = [self._meant(each) for each in call.args]
         kwargs = {name: self._meant(each) for name, each in call.kwargs.items()}
@@ -64,7 +64,7 @@ class Scene:
         return True
 
     def _meant(self, value: Any) -> Any:
-        """The id of a job that is known by now, and without what makes a value printable."""
+        """The value with placeholders replaced by ids, and printable wrappers removed."""
         match value:
             case Nested():
                 return list(value)
@@ -84,7 +84,7 @@ def _check_readable(call: Call, error: PerdureError) -> None:
 
 @asynccontextmanager
 async def scene(url: str) -> AsyncIterator[Scene]:
-    """Jobs, runs and schedules as operators find them; nobody is at work."""
+    """Jobs, runs and schedules as operators find them; no worker is running."""
     clock = ManualClock()
     store = store_at(url, clock=clock)
     await store.open()
@@ -94,7 +94,7 @@ async def scene(url: str) -> AsyncIterator[Scene]:
         for id in RUNS:
             await client.submit(id.removeprefix("run-"), "input", id=id)
         await client.submit("mapping", {"items": [1, 2]}, id="run-mapping")
-        await let_work(store, client)
+        await run_work(store, client)
         waiting = await client.enqueue(work.echo.options(group="crew"), "waiting")
         later = await client.enqueue(work.echo.options(delay="1h", fingerprint="only"), "later")
         await client.schedules.save("nightly", work.chain, cron="0 3 * * *", input=1)
@@ -104,8 +104,8 @@ async def scene(url: str) -> AsyncIterator[Scene]:
     await store.close()
 
 
-async def let_work(store: Store, client: AsyncClient) -> None:
-    """Let a worker do all that can be done now."""
+async def run_work(store: Store, client: AsyncClient) -> None:
+    """Let a worker process all work that is ready."""
     worker = Worker(store, tasks=work.TASKS, flows=work.FLOWS, poll="10ms")
     running = await Running(worker).start()
     await until_quiet(client, running)

@@ -1,4 +1,4 @@
-"""Tasks and flows of every construct that are quick, for what is accepted to be executed."""
+"""Quick tasks and flows of every construct, for executing accepted input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ TASKS: list[Task[..., Any]] = [echo, limited, stepping, outside, typed]
 
 chain = Flow("chain").then(echo).then(stepping).build()
 asking = Flow("asking").then(echo).wait_for_signal("go").build()
-deciding = Flow("deciding").approve("ok?", form={"type": "object"}, name="review").build()
+ANY_FIELDS = {"type": "object", "additionalProperties": True}
+deciding = Flow("deciding").approve("ok?", form=ANY_FIELDS, name="review").build()
 mapping = Flow("mapping").map(echo, over="items").build()
 delaying = Flow("delaying").delay("1h").then(echo).build()
 nesting = Flow("nesting").flow(asking).build()

@@ -1,4 +1,4 @@
-"""Clients of a history: what they ask for at odd moments, and what they were told."""
+"""Clients of a history: their requests at random times, and the responses."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from proof.simulate.world import World
 
 @dataclass
 class Asked:
-    """Kept outside the store, so that what the store says can be compared with it."""
+    """Requests and responses, kept outside the store for comparison."""
 
     evidence: MemoryEvidenceLog
     runs: list[str] = field(default_factory=list)
     """Runs that a client was told are durable."""
     jobs: list[str] = field(default_factory=list)
     cancelled: set[str] = field(default_factory=set)
-    """Runs that somebody asked to cancel, whether or not it was heard."""
+    """Runs with a requested cancellation, answered or not."""
     forked: set[str] = field(default_factory=set)
     replaced: set[str] = field(default_factory=set)
-    """Ids of runs that another may have taken the place of."""
+    """Ids of runs that may have been replaced."""
     aborted: set[str] = field(default_factory=set)
-    """Jobs that a client was told are aborted."""
+    """Jobs with a confirmed abort."""
     revived: set[str] = field(default_factory=set)
-    """Jobs that somebody asked to try again, whether or not it was heard."""
+    """Jobs with a requested retry, answered or not."""
 
     def accepted_run(self, id: str) -> None:
         self.runs.append(id)
@@ -49,7 +49,7 @@ class Asked:
         self.evidence.accepted(job=id)
 
     def saw_result(self, run: str) -> None:
-        """Somebody got the result of a run, which is final then."""
+        """A client saw the result of a run, which is final."""
         if not may_be_replaced(run):
             self.evidence.saw_end("completed", run=run)
 
@@ -57,9 +57,9 @@ class Asked:
     async def act(
         self, act: str, run: str, key: str = "", *, nonce: str = "", by: str = ""
     ) -> AsyncIterator[list[str]]:
-        """Around something that is done to a run, so that it is known what was answered.
+        """Wraps an action on a run, and records the response.
 
-        Gives a list, for reasons why the answer says neither that it was done nor that it was not.
+        Yields a list, for reasons why the response is unclear.
         """
         error: PerdureError | None = None
         unclear: list[str] = []
@@ -78,14 +78,14 @@ class Asked:
 
 SCHEDULES = ("tick", "tock")
 QUEUE = "default"
-PATIENCES = (None, None, None, None, 3.0, 0.2)
-"""Seconds after which a client waits no longer for an answer."""
+TIMEOUTS = (None, None, None, None, 3.0, 0.2)
+"""Seconds after which a client gives up waiting."""
 
 Act = Callable[[], Awaitable[Any]]
 
 
 class SimulatedClient:
-    """One process with a client, which does one thing after the other."""
+    """One process with a client, which performs one action after the other."""
 
     def __init__(self, world: World, name: str, asked: Asked) -> None:
         self.actor: Actor = world.process(name)
@@ -114,7 +114,7 @@ class SimulatedClient:
         ]
 
     async def run(self, until: float) -> None:
-        """Act until a moment has come."""
+        """Act until a given time."""
         world, draw = self._world, self._draw
         self._client = AsyncClient(
             world.store_of(self.actor),
@@ -132,8 +132,8 @@ class SimulatedClient:
         await self._client.close()
 
     async def _attempt(self, name: str, act: Act) -> None:
-        """Do one thing; to be refused is part of it, to fail in another way is not."""
-        patience = self._draw.choice(PATIENCES)
+        """Perform one action; refusals are expected, other errors are not."""
+        patience = self._draw.choice(TIMEOUTS)
         try:
             async with asyncio.timeout(patience):
                 await act()
@@ -143,8 +143,6 @@ class SimulatedClient:
             self._world.trace(f"{name}: refused: {type(error).__name__}")
         except Exception as error:
             self._world.find(f"client: {name} raised {type(error).__name__}: {error}")
-
-    # What it asks for
 
     async def _submit(self) -> None:
         draw = self._draw
@@ -220,7 +218,7 @@ class SimulatedClient:
         self._world.trace(f"decided {approval.id}: {record.status}")
 
     async def _report(self) -> None:
-        """On what waits, or before it waits, or after."""
+        """Report before, during or after the wait."""
         draw = self._draw
         waits = await self._client.waits.list(type="external")
         if waits and draw.random() < 0.7:
@@ -240,7 +238,7 @@ class SimulatedClient:
         nonce = "" if draw.random() < 0.3 else evidence_log.new_nonce()
         told = {"value": draw.randrange(100), "wit": nonce}
         details: dict[str, Any] = {"result" if status == "completed" else "progress": told}
-        key = None if nonce else f"report-{draw.randrange(3)}"  # which may be repeated
+        key = None if nonce else f"report-{draw.randrange(3)}"  # may be repeated
         async with self._asked.act("report", run, node, nonce=nonce) as unclear:
             answer = await self._client.runs.report(run, node, status=status, key=key, **details)
             if answer.outcome is not ReportOutcome.ACCEPTED:
@@ -249,7 +247,7 @@ class SimulatedClient:
 
     async def _retry(self) -> None:
         ended = await self._client.runs.list(status=self._draw.choice(("failed", "cancelled")))
-        failed = [run for run in ended if run.parent is None]  # whom nobody has heard of yet
+        failed = [run for run in ended if run.parent is None]  # not known to a client yet
         run = self._draw.choice(failed).id if failed else self._any_run()
         await self._client.runs.retry(run)
         self._world.trace(f"retried {run}")
@@ -257,7 +255,7 @@ class SimulatedClient:
     async def _fork(self) -> None:
         run = self._any_run()
         if run in self._asked.forked:
-            return  # its past is that of another one
+            return  # its log starts with that of another run
         handle = await self._client.runs.handle(run).fork(after=self._draw.choice((None, 1, 3)))
         self._asked.forked.add(handle.id)
         self._asked.accepted_run(handle.id)
@@ -337,7 +335,7 @@ class SimulatedClient:
 
 
 def every(parts: Any) -> list[External]:
-    """All bodies that wait for reports in these parts, however deep."""
+    """All nodes in these parts that wait for reports, at any depth."""
     found: list[External] = []
     for part in parts:
         if isinstance(part, External):

@@ -1,4 +1,4 @@
-"""Flows drawn from a seed, part by part, and what each part makes of its input."""
+"""Flows drawn from a seed, part by part, with the expected output of each part."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ ITERATIONS_MAX = 4
 
 
 class Unfinished(Exception):
-    """The run did not come to, or through, this node."""
+    """The run did not reach, or complete, this node."""
 
 
 class Wrong(Exception):
-    """The record contradicts what follows from it."""
+    """The recorded output contradicts the expected one."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What is recorded of one run."""
+    """The recorded outputs of one run."""
 
     nodes: Mapping[str, NodeRecord]
 
@@ -45,7 +45,7 @@ class Reading:
         return node
 
     def worked(self, id: str, number: int, value: Any) -> Any:
-        """The output of a task, which must follow from what it got."""
+        """The output of a task, which must follow from its input."""
         node = self.completed(id)
         if not node.has_failed:
             compare(id, worked(number, value), node.output["n"])
@@ -58,13 +58,13 @@ def compare(id: str, expected: Any, found: Any) -> None:
 
 
 class Part:
-    """Some nodes that follow on each other."""
+    """A sequence of nodes."""
 
     def add(self, flow: Flow, tasks: Tasks) -> None:
         raise NotImplementedError
 
     def follow(self, reading: Reading, value: Any) -> Any:
-        """What comes out of it, given what went in."""
+        """The expected output for an input."""
         raise NotImplementedError
 
 
@@ -72,7 +72,7 @@ Parts = Sequence[Part]
 
 
 def built(parts: Parts, tasks: Tasks) -> Flow | None:
-    """A branch; one without parts hands on what it gets."""
+    """A branch; one without parts returns its input."""
     if not parts:
         return None
     flow = Flow()
@@ -264,7 +264,7 @@ class Approval(Part):
 
 @dataclass(frozen=True)
 class External(Part):
-    """A body that waits for a report."""
+    """A task that waits for a report."""
 
     id: str
 
@@ -311,7 +311,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class SimulatedFlow:
-    """A flow, and what it is made of."""
+    """A flow, and its parts."""
 
     flow: BuiltFlow
     parts: Parts
@@ -341,7 +341,7 @@ class Drawing:
 
     def _flow(self, name: str, parts_max: int) -> SimulatedFlow:
         parts = self._parts(parts_max, depth=0)
-        if isinstance(parts[0], Fork | Route):  # whose branches may hand on what came before
+        if isinstance(parts[0], Fork | Route):  # their branches may pass on the earlier output
             parts.insert(0, Work(f"n{next(self._ids)}", 0))
         return self._built(
             name,
@@ -351,7 +351,7 @@ class Drawing:
         )
 
     def _later(self, flow: SimulatedFlow) -> SimulatedFlow:
-        """Another version of a flow, with one thing more to do at its end."""
+        """A newer version of a flow, with one more node at its end."""
         more = Work(f"n{next(self._ids)}", self._draw.randrange(3))
         return self._built(flow.flow.name, [*flow.parts, more], **flow.settings)
 
@@ -390,7 +390,7 @@ class Drawing:
             case "approval":
                 deciders = PEOPLE[: draw.randint(0, 3)]
                 policy: str | int = draw.choice(("any", "all")) if deciders else "any"
-                if len(deciders) == len(PEOPLE):  # else answers that differ decide nothing
+                if len(deciders) == len(PEOPLE):  # otherwise differing answers decide nothing
                     policy = draw.choice(("any", "all", 2))
                 deadline, notifies = draw.choice((None, 10)), draw.random() < 0.3
                 return Approval(id, deciders, policy, deadline, notifies)

@@ -1,16 +1,18 @@
-"""Looks at every call to the store: what it may change, and in which order jobs may be claimed."""
+"""Checks every call to the store: which rows it may change, and the order of claims."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any
 
+from perdure.engine.failures import TOO_MANY_CRASHES
 from perdure.errors import IllegalTransition
 from perdure.model.ids import JobId
 from perdure.model.job import CLAIMED, FINISHED, Claim, Claimed, Status, StatusChange, TakenOver
-from perdure.model.outcome import Retried, Settlement
+from perdure.model.outcome import DeadLettered, Retried, Settlement
+from perdure.model.partition import with_suspicion
 from perdure.model.run import CommitAnswer, CommitState, RunCommit
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
 from perdure.model.worker import Renewal
@@ -31,12 +33,12 @@ Runs = Mapping[Place, StoredRun]
 
 _UNHELD = frozenset({Status.WAITING, Status.SCHEDULED, Status.PAUSED})
 KEPT = timedelta(seconds=10)
-"""Whatever retention says, what has ended stays for so long, for those who wait for it."""
+"""Ended work must stay this long for its waiters, whatever the retention."""
 _ABORTED = frozenset({Status.ABORTING, Status.CANCELLED})
 
 
 class WriteGuard:
-    """Compares the jobs of a store around one call at a time."""
+    """Compares the jobs of a store before and after each call."""
 
     def __init__(
         self, state: MemoryState, now: Callable[[], datetime], find: Callable[[str], None]
@@ -48,15 +50,15 @@ class WriteGuard:
         self._runs_before: Runs = {}
         self.pruned: set[Hashable] = set()
         self.let_go: dict[JobId, datetime] = {}
-        """When jobs that had been set aside went back to the queue."""
+        """When parked jobs were requeued."""
 
     def before(self) -> None:
-        """Remember how things are, right before a call is carried out."""
+        """Remember the state right before a call."""
         self._before = dict(self._state.jobs)
         self._runs_before = dict(self._state.records.runs)
 
     def after(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
-        """Look at what the call has changed, and whether it did what it is there for."""
+        """Check the changes of a call, and that it did its work."""
         changed = self._changed()
         self._note_let_go(changed)
         if isinstance(answer, Exception):
@@ -68,6 +70,8 @@ class WriteGuard:
         is_retry = name == "admin.change_jobs" and args[0] is Transition.RETRY
         self._check_finality(name, changed, is_retry)
         match name, answer:
+            case "jobs.move_start", _:
+                self._check_stale(name, [args[0]], changed)
             case "jobs.save_progress", _:
                 self._check_stale(name, [claim for claim, _ in args[0]], changed)
             case "jobs.renew", Renewal():
@@ -77,12 +81,14 @@ class WriteGuard:
             case "runs.save_step", _:
                 if not self._is_current(args[0]):
                     self._find(f"a step of job {args[0].id} was stored under a stale claim")
+                elif self._state.jobs[args[0].id].suspicion.crashes:
+                    self._find(f"job {args[0].id} stored a step, and is still suspected")
             case "jobs.settle", list():
                 self._saw_outcomes(args[0], answer, changed)
             case "maintenance.promote_due", int():
                 self._saw_promotion(args[1], answer, changed)
             case "maintenance.take_over_expired", list():
-                self._saw_take_over(args[1], args[2], answer)
+                self._saw_take_over(args[1], answer)
             case "maintenance.expire_deadlines", list():
                 self._saw_deadlines(args[1], len(answer), changed)
             case "maintenance.prune_jobs", _:
@@ -96,8 +102,11 @@ class WriteGuard:
             case "admin.change_jobs", list() if args[0] is Transition.ABORT:
                 self._saw_abort(answer)
 
+    def has_changed(self, id: JobId) -> bool:
+        return self._state.jobs.get(id) is not self._before.get(id)
+
     def _changed(self) -> list[JobId]:
-        """Jobs that were there, and were written to or removed."""
+        """Existing jobs that were changed or removed."""
         jobs = self._state.jobs
         return [id for id, job in self._before.items() if jobs.get(id) is not job]
 
@@ -129,7 +138,7 @@ class WriteGuard:
     def _check_stale(
         self, name: str, claims: Sequence[Claim], changed: Sequence[JobId]
     ) -> frozenset[JobId]:
-        """Only jobs that are held under one of these claims may change; the others' ids."""
+        """Only jobs under one of these claims may change; returns the ids of the others."""
         current = {claim.id for claim in claims if self._is_current(claim)}
         for id in changed:
             if id not in current:
@@ -147,6 +156,11 @@ class WriteGuard:
             id, outcome = settlement.claim.id, settlement.outcome
             if self._is_current(settlement.claim) is (status is None):
                 self._find(f"the outcome of job {id} was answered with {status}")
+            is_condemned = (
+                isinstance(outcome, DeadLettered) and outcome.failure.code == TOO_MANY_CRASHES.name
+            )
+            if status is Status.DEAD and is_condemned and not self._before[id].suspicion.alone:
+                self._find(f"job {id} is dead, and no worker crashed while it had no other job")
             if status in (Status.WAITING, Status.SCHEDULED) and isinstance(outcome, Retried):
                 wanted = outcome.until or self._now() + outcome.delay
                 if self._state.jobs[id].ready_at < wanted:
@@ -162,15 +176,19 @@ class WriteGuard:
                 if job.status is Status.SCHEDULED and job.ready_at <= now:
                     self._find(f"job {job.id} is due, and was not made waiting")
 
-    def _saw_take_over(self, limit: int, max_crashes: int, taken: Sequence[TakenOver]) -> None:
+    def _saw_take_over(self, limit: int, taken: Sequence[TakenOver]) -> None:
         now = self._now()
         for each in taken:
             before, after = self._before[each.id], self._state.jobs[each.id]
             if after.failures != before.failures or after.crashes != before.crashes + 1:
                 self._find(f"the death of a worker counts as a failure of job {each.id}")
-            is_poison = after.node is None and after.crashes >= max_crashes
-            if is_poison and after.status is Status.WAITING:
-                self._find(f"job {each.id} waits after {after.crashes} crashes of {max_crashes}")
+            if before.status is Status.ACTIVE and after.status is not Status.WAITING:
+                self._find(f"job {each.id} was taken over, and is {after.status}")
+            was, found = before.suspicion, after.suspicion
+            counts_alone = was.crashes > 0 and before.was_claimed_alone
+            wanted = (was.crashes + 1, was.alone + counts_alone)
+            if before.status is Status.ACTIVE and (found.crashes, found.alone) != wanted:
+                self._find(f"job {each.id} is suspected by {found} after a takeover, not {wanted}")
         if len(taken) < limit:
             for job in self._state.jobs.values():
                 if job.status in CLAIMED and job.lease_until is not None and job.lease_until <= now:
@@ -189,7 +207,7 @@ class WriteGuard:
                     self._find(f"the deadline of job {job.id} passed, and it is {job.status}")
 
     def _check_ended(self, gone: Iterable[tuple[Hashable, datetime | None]]) -> None:
-        """What is pruned has ended long enough ago."""
+        """Only work that ended long enough ago is pruned."""
         for id, finished_at in gone:
             if finished_at is None or finished_at > self._now() - KEPT:
                 self._find(f"{id} was removed, and its end was {finished_at}")
@@ -202,19 +220,29 @@ class WriteGuard:
                 self._find(f"job {each.id} was aborted, and is {job.status}")
 
 
-def ill_chosen(
+def claim_violations(
     state: MemoryState, request: ClaimRequest, claimed: Claimed, now: datetime
 ) -> Iterator[str]:
-    """What is wrong with a claim, right after it was made."""
+    """Violations of a claim, right after it was made."""
     taken = [state.jobs[job.claim.id] for job in claimed.jobs]
     for job in taken:
         if job.ready_at > now:
             yield f"job {job.id} was claimed {job.ready_at - now} before it is ready"
+        wanted = with_suspicion(job.partition.text, job.suspicion)
+        if all(each.partition != wanted for each in request.partitions):
+            yield f"job {job.id} is suspected by {job.suspicion}, and was claimed beside others"
+        beside = [
+            each.id
+            for each in state.jobs.values()
+            if each.worker == job.worker and each.status in CLAIMED and each.id != job.id
+        ]
+        if request.is_alone and job.suspicion.crashes and beside:
+            yield f"job {job.id} was claimed alone, and its worker has {beside}"
     if len(taken) > request.limit:
         yield f"{len(taken)} jobs were claimed, where {request.limit} were asked for"
     left = _first_left(state, request, now)
     for job in taken:
-        first = left.get(job.partition.text)
+        first = left.get(job.partition_key)
         if first is not None and _urgency(first) < _urgency(job):
             yield f"job {job.id} was claimed, and {first.id} of its partition comes before it"
     free = _free_partitions(state, request, now)
@@ -228,24 +256,24 @@ def ill_chosen(
 
 
 def _first_left(state: MemoryState, request: ClaimRequest, now: datetime) -> dict[str, StoredJob]:
-    """The most urgent job of each partition among those that could still be claimed."""
+    """The job with the lowest rank in each partition among those still claimable."""
     partitions = {partition.partition for partition in request.partitions}
     left: dict[str, StoredJob] = {}
     for job in state.jobs.values():
-        if job.status is not Status.WAITING or job.partition.text not in partitions:
+        if job.status is not Status.WAITING or job.partition_key not in partitions:
             continue
         if job.namespace != request.namespace or job.is_held_off(request.worker, now):
             continue
-        first = left.get(job.partition.text)
+        first = left.get(job.partition_key)
         if first is None or _urgency(job) < _urgency(first):
-            left[job.partition.text] = job
+            left[job.partition_key] = job
     return left
 
 
 def _free_partitions(state: MemoryState, request: ClaimRequest, now: datetime) -> set[str]:
     """Partitions from which more could be claimed: open, and with room under all their limits.
 
-    Leases that ran out take no room, whether or not somebody has taken the jobs over yet.
+    Expired leases take no room, whether or not the jobs have been taken over.
     """
     live: Counter[str] = Counter()
     for job in state.jobs.values():
@@ -259,7 +287,7 @@ def _free_partitions(state: MemoryState, request: ClaimRequest, now: datetime) -
             kept = state.limits.get((request.namespace, rule.key))
             is_closed = kept is not None and kept.closed_until is not None
             if rule.live_max is None or live[rule.key] >= rule.live_max or is_closed:
-                return False  # rates are judged by the starts that there were
+                return False  # rates are judged by recorded starts
         return True
 
     return {partition.partition for partition in request.partitions if is_free(partition)}
@@ -269,8 +297,8 @@ def _urgency(job: StoredJob) -> tuple[float, str]:
     return job.rank, job.id
 
 
-PATIENCE, PATIENCE_AT_REST = timedelta(seconds=60), timedelta(seconds=12)
-"""With whatever befalls the workers, and where nothing does."""
+LATENESS_MAX, LATENESS_MAX_AT_REST = timedelta(seconds=60), timedelta(seconds=12)
+"""Under faults, and without them."""
 SEATED = {"seated": SEATS}
 QUIET = frozenset(
     {
@@ -281,13 +309,13 @@ QUIET = frozenset(
         "now",
     }
 )
-"""Calls that say little and are made often: told without what they were about."""
+"""Frequent, uninteresting calls: traced without their arguments."""
 
 _TYPE = b'{"type":"'
 
 
 class CallGuard:
-    """Checks what can be told from one call and those before it."""
+    """Checks promises that a single call, or a sequence of calls, can violate."""
 
     def __init__(
         self,
@@ -297,8 +325,8 @@ class CallGuard:
         find: Callable[[str], None],
     ) -> None:
         self.calls: Counter[str] = Counter()
-        self.deadline_patience = PATIENCE
-        """How long after its deadline a job may still be claimed: somebody has to notice."""
+        self.deadline_lateness = LATENESS_MAX
+        """How long after its deadline a job may still be claimed."""
         self._state = state
         self._now = now
         self._trace = trace
@@ -307,11 +335,12 @@ class CallGuard:
         self._epochs: dict[JobId, int] = {}
         self._leases: dict[JobId, datetime] = {}
         self._revived: set[JobId] = set()
-        """Jobs whose lease ran out and was renewed before anybody took them over. A limit does not
-        count them meanwhile, so that another may have got their place."""
+        """Jobs whose lease expired and was renewed before a takeover. A limit does not count them
+        meanwhile, so another job may have got their place.
+        """
         self._ended: dict[tuple[str, str, datetime], int] = {}
-        """How many events ended runs had; when they began tells most runs of one id apart."""
-        self._taps: deque[datetime] = deque()
+        """How many events ended runs had; the start time tells most runs of one id apart."""
+        self._taps: list[tuple[datetime, JobId]] = []
         self._ticks: set[tuple[str, datetime, datetime]] = set()
 
     def sees(self, name: str) -> None:
@@ -326,6 +355,8 @@ class CallGuard:
         match name, answer:
             case "jobs.claim", Claimed():
                 self._saw_claim(args[0], answer)
+            case "jobs.move_start", bool():
+                self._saw_move(args[0], answer)
             case "jobs.renew", Renewal():
                 self._saw_renewal(args[1], args[2], answer)
             case "maintenance.take_over_expired", list():
@@ -341,7 +372,7 @@ class CallGuard:
 
     @property
     def pruned(self) -> Set[Hashable]:
-        """What was removed because it had ended long enough ago: ids of jobs, places of runs."""
+        """Work that was pruned: ids of jobs, places of runs."""
         return self._writes.pruned
 
     def _saw_claim(self, request: ClaimRequest, claimed: Claimed) -> None:
@@ -355,12 +386,12 @@ class CallGuard:
             self._revived.discard(id)
             if job.deadline_at is not None:
                 noticeable_at = max(job.deadline_at, self._writes.let_go.get(id, job.deadline_at))
-                if noticeable_at < now - self.deadline_patience:
+                if noticeable_at < now - self.deadline_lateness:
                     self._find(f"job {id} was claimed {now - job.deadline_at} after its deadline")
             if job.partition.task == "tapped":
-                self._taps.append(now)
+                self._taps.append((now, id))
         self._check_limits(now)
-        for finding in ill_chosen(self._state, request, claimed, now):
+        for finding in claim_violations(self._state, request, claimed, now):
             self._find(finding)
 
     def _check_limits(self, now: datetime) -> None:
@@ -379,10 +410,22 @@ class CallGuard:
         for keys, count in keyed.items():
             if count > KEYED_SEATS:
                 self._find(f"{count} jobs under {keys} are held at once")
-        while self._taps and self._taps[0] <= now - timedelta(seconds=TAPS_SECONDS):
-            self._taps.popleft()
+        since = now - timedelta(seconds=TAPS_SECONDS)
+        self._taps = [(at, id) for at, id in self._taps if at > since]
         if len(self._taps) > TAPS:
             self._find(f"{len(self._taps)} jobs started within {TAPS_SECONDS} s, not {TAPS}")
+
+    def _saw_move(self, claim: Claim, is_moved: bool) -> None:
+        """A late start counts from now on, or not at all."""
+        if self._epochs.get(claim.id) != claim.epoch or not self._writes.has_changed(claim.id):
+            return
+        for number, (_, id) in reversed(list(enumerate(self._taps))):
+            if id == claim.id:
+                del self._taps[number]
+                break
+        if is_moved and self._state.jobs[claim.id].partition.task == "tapped":
+            self._taps.append((self._now(), claim.id))
+        self._check_limits(self._now())
 
     def _saw_renewal(self, claims: Sequence[Any], lease: timedelta, renewal: Renewal) -> None:
         for claim in claims:
@@ -410,7 +453,7 @@ class CallGuard:
                 self._find(f"{count} live jobs have the fingerprint {fingerprint}")
 
     def _saw_tick(self, commit: ScheduleCommit) -> None:
-        """A tick of the timetable starts one thing; what somebody triggers is none of it."""
+        """A scheduled tick starts one run or job; manual triggers do not count."""
         state = commit.schedule.state
         last = state.history[-1] if state.history else None
         if (commit.job is None and commit.run is None) or last is None or last.reason:
@@ -429,7 +472,7 @@ class CallGuard:
             self._find(f"run {run.id} has {len(log)} events, and says it has {run.number}")
         this = (*place, run.created_at)
         before = self._ended.get(this)
-        if before is not None and commit.expected < before:  # begun anew at the same moment
+        if before is not None and commit.expected < before:  # restarted at the same time
             del self._ended[this]
         elif before is not None and len(log) > before:
             if type_of(log[before].event.data) != "RunRetried":
@@ -440,7 +483,7 @@ class CallGuard:
 
 
 def type_of(data: bytes) -> str:
-    """The kind of a stored event, without reading all of it."""
+    """The type of a stored event, without decoding all of it."""
     start = len(_TYPE) if data.startswith(_TYPE) else 0
     return data[start : data.index(b'"', start)].decode() if start else "?"
 

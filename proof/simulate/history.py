@@ -1,4 +1,4 @@
-"""One history: from a seed to what was found in it."""
+"""One history: from a seed to its findings."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from proof.simulate.world import World
 
 UNREST_SECONDS = (4, 20)
 CHECKS = 3
-"""How often the verifier looks while there is unrest."""
+"""Verifier passes under faults."""
 SETTLING_SECONDS_MAX = 400.0
 
 
 @dataclass(frozen=True)
 class History:
-    """What became of one seed."""
+    """The result of one seed."""
 
     seed: int
     findings: tuple[str, ...]
     digest: str
     steps: int
     seconds: float
-    """Of simulated time."""
+    """Simulated seconds."""
     runs: int
     jobs: int
 
 
 def simulate(seed: int, show: Callable[[str], None] | None = None) -> History:
-    """Live through the history of a seed, and judge it."""
+    """Simulate the history of a seed, and judge it."""
     with _quiet(), _one_of_its_kind(seed):
         world = World(seed, show)
         asked = Asked(world.evidence)
@@ -53,7 +53,7 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> History:
         ):
             try:
                 world.loop.run_until_complete(_live(world, asked))
-            except Exception as error:  # whatever it is, it belongs to this seed
+            except Exception as error:  # any error belongs to this seed
                 world.find(f"the history broke off: {type(error).__name__}: {error}")
             history = History(
                 seed=seed,
@@ -70,7 +70,7 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> History:
 
 
 async def _live(world: World, asked: Asked) -> None:
-    """Trouble first; then calm, until everything has ended; then the end of the day."""
+    """Run with faults; then without, until all work has ended; then shut down."""
     until = world.draw.uniform(*UNREST_SECONDS)
     pool = WorkerPool(world)
     names = [f"client-{number}" for number in range(1, world.draw.randint(1, 3) + 1)]
@@ -80,14 +80,16 @@ async def _live(world: World, asked: Asked) -> None:
         if world.draw.random() < 0.2:
             client.actor.process.dies_after = world.draw.randint(1, 2_000)
     for part in range(1, CHECKS + 1):
-        await pool.suffer(until * part / CHECKS)
+        await pool.run_until(until * part / CHECKS)
         for finding in await checked(world):
             world.find(finding)
 
     world.trace("no more faults from here on")
     world.faults.calm()
     for client in clients:
-        world.loop.kill(client.actor.process)  # or one that waits for the store would go on
+        world.loop.kill(
+            client.actor.process
+        )  # otherwise one that waits for the store would continue
     pool.relieve()
     finisher = Finisher(world)
     care = world.spawn(finisher.actor, finisher.run())
@@ -99,8 +101,8 @@ async def _live(world: World, asked: Asked) -> None:
         world.find(finding)
 
 
-class _Ear(logging.Handler):
-    """Hears what the library logs: an error that is none of the store's is a finding."""
+class _LogCapture(logging.Handler):
+    """Turns logged errors of the library, other than store errors, into findings."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)
@@ -114,8 +116,8 @@ class _Ear(logging.Handler):
 
 @contextmanager
 def listening(world: World) -> Iterator[None]:
-    """Take what is logged, and what no task caught, for findings instead of printing it."""
-    log, ear = logging.getLogger("perdure"), _Ear(world)
+    """Turn log records and uncaught exceptions into findings instead of printing them."""
+    log, ear = logging.getLogger("perdure"), _LogCapture(world)
     before = log.propagate, log.level
     log.addHandler(ear)
     log.propagate = False
@@ -136,7 +138,7 @@ def listening(world: World) -> Iterator[None]:
 
 @contextmanager
 def _one_of_its_kind(seed: int) -> Iterator[None]:
-    """Let nonces come from the seed too."""
+    """Derive nonces from the seed."""
     draw, before = random.Random(f"nonces of {seed}"), evidence_log.new_nonce
     evidence_log.new_nonce = lambda: f"wit-{draw.randbytes(16).hex()}"
     try:
@@ -147,7 +149,7 @@ def _one_of_its_kind(seed: int) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Collect no garbage in the middle: it would run the ends of coroutines that were killed."""
+    """Disable garbage collection, which would finalize coroutines of killed processes."""
     hook, was_enabled = sys.unraisablehook, gc.isenabled()
     gc.disable()
     sys.unraisablehook = lambda _: None

@@ -1,7 +1,8 @@
 """The event loop of a history: simulated time, actors and their clocks, and a trace.
 
-Each process and each thread in it is an actor. The seed decides whose turn it is; within one thread
-everything happens in its order, as asyncio promises."""
+Each process and each thread in it is an actor. The seed decides which actor runs next; within one
+thread callbacks keep their order, as asyncio promises.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +27,17 @@ from perdure.worker.steps import AttemptSteps
 
 @dataclass(slots=True)
 class Process:
-    """What lives and dies together, and has one clock, which may be wrong."""
+    """A unit of crashes, with one clock, which may be wrong."""
 
     name: str
     rate: float = 1.0
-    """How fast its monotonic clock runs."""
+    """The speed of its monotonic clock."""
     offset: float = 0.0
     wall_offset: float = 0.0
-    """By how many seconds its wall clock is wrong."""
+    """The error of its wall clock in seconds."""
     is_dead: bool = False
     dies_after: int | None = None
-    """Callbacks until it dies, in the middle of whatever it does."""
+    """Callbacks until it dies, in the middle of its work."""
     actors: list[Actor] = field(default_factory=list)
     """Its threads."""
 
@@ -57,14 +58,16 @@ class Actor:
         self.name = f"{process.name}.{name}" if name else process.name
         self.frozen_until = 0.0
         self.pace = 0.0
-        """Seconds that one callback takes at most; most take no time at all."""
+        """Maximum seconds of one callback; most take no time."""
         self.ready: deque[asyncio.Handle] = deque()
         self.buried: list[asyncio.Handle] = []
-        """What a dead one was about to do. Kept, or the ends of its coroutines would run."""
+        """Pending handles of a dead actor. Kept, because dropping them would finalize their
+        coroutines.
+        """
         process.actors.append(self)
 
     def context(self) -> Context:
-        """A context of its own: what is started in it belongs to this actor."""
+        """A separate context: tasks started in it belong to this actor."""
         context = copy_context()
         context.run(ACTING.set, self)
         return context
@@ -75,17 +78,17 @@ ACTING: ContextVar[Actor] = ContextVar("acting")
 
 STEPS_AT_ONE_TIME_MAX = 200_000
 LATE = 1e-9
-"""A timer is never early, whatever rounding makes of skewed clocks."""
+"""A timer never fires early, despite rounding of skewed clocks."""
 THREAD_SECONDS = 0.002
-"""What is handed to a thread comes back within so long."""
+"""Maximum latency of a thread."""
 
 
 class NothingLeft(Exception):
-    """Somebody waits, and nothing will ever happen."""
+    """A task waits, and nothing will ever happen."""
 
 
 class TimeStandsStill(Exception):
-    """Callbacks follow on callbacks without end."""
+    """Callbacks schedule callbacks endlessly."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -98,16 +101,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.home = Actor(Process("world"))
         self.in_thread = False
-        """Whether what runs just now would run in a thread that may block."""
+        """Whether the current callback runs in a thread that may block."""
         self.alone: Actor | None = None
-        """Nobody else gets a turn, and no time passes, while one is alone."""
+        """While an actor is alone, no other runs, and no time passes."""
         self._draw = random.Random(f"turns of {seed}")
         self._order = count()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._busy: dict[Actor, None] = {}
         self._steps_now = 0
 
-    # What asyncio asks of a loop
+    # The interface that asyncio requires of a loop.
 
     def time(self) -> float:
         return ACTING.get(self.home).process.local(self.now)
@@ -127,7 +130,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]  # the same
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Do it later, and at once: a thread takes its time to start."""
+        """Run it later, in one piece: a thread takes time to start."""
         future = self.create_future()
         self.call_later(self._draw.random() * THREAD_SECONDS, self._in_thread, future, func, args)
         return future
@@ -148,15 +151,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.in_thread = False
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are passed over when their time comes."""
+        """Nothing: canceled timers are skipped when they fire."""
 
     def _write_to_self(self) -> None:
-        """Nobody has to be woken: there is one thread."""
+        """Nothing: there is only one thread."""
 
     def _process_events(self, event_list: Any) -> None:
-        """There are none."""
+        """Nothing: there are no events."""
 
-    # Whose turn it is
+    # Scheduling.
 
     def _run_once(self) -> None:
         self._sort()
@@ -188,7 +191,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return able[0] if len(able) == 1 else able[int(self._draw.random() * len(able))]
 
     def _sort(self) -> None:
-        """Hand what became ready to those whose it is."""
+        """Assign ready handles to their actors."""
         while self._timers and self._timers[0][0] <= self.now:
             self._hand(heapq.heappop(self._timers)[2])
         ready = self._ready  # type: ignore[attr-defined]  # where call_soon puts it
@@ -204,7 +207,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._busy[actor] = None
 
     def _pass_time(self) -> None:
-        """Let the time pass until somebody has something to do."""
+        """Advance the time until an actor is ready."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         times = [actor.frozen_until for actor in self._busy]
@@ -217,7 +220,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._sort()
 
     def kill(self, process: Process) -> None:
-        """Let a process do nothing more: what it was about to do is kept aside, and never done."""
+        """Kill a process: its pending handles are set aside, and never run."""
         process.is_dead = True
         for actor in [actor for actor in self._busy if actor.process is process]:
             actor.buried += actor.ready
@@ -225,11 +228,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             del self._busy[actor]
 
     def bury(self) -> None:
-        """End what never ended, and close: nothing of it is left for whoever comes next."""
+        """Finalize everything left, and close, so that nothing leaks into the next history."""
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine: Any = task.get_coro()
-            with suppress(BaseException):  # its end may do anything, and nobody is there
+            with suppress(BaseException):  # a finalizer may raise anything
                 coroutine.close()
         self.close()
 
@@ -242,7 +245,7 @@ def moment(seconds: float) -> datetime:
 
 
 class _Time:
-    """What ``perdure.clock`` reads of ``time``, on the clock of whoever asks."""
+    """The part of ``time`` that ``perdure.clock`` uses, on the current actor's clock."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
@@ -259,7 +262,7 @@ class _Time:
 
 
 class _Datetime:
-    """What it reads of ``datetime``."""
+    """The part of ``datetime`` that it uses."""
 
     def __init__(self, time: _Time) -> None:
         self._time = time
@@ -269,7 +272,7 @@ class _Datetime:
 
 
 class _Os:
-    """What it reads of ``os``."""
+    """The part of ``os`` that it uses."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -280,7 +283,7 @@ class _Os:
 
 @contextmanager
 def simulated_clock(loop: SimulatedLoop, seed: str) -> Iterator[None]:
-    """Let time, ids and chance come from the simulation within the block."""
+    """Take time, ids and randomness from the simulation within the block."""
     time = _Time(loop)
     chance = random.getstate()
     ids: Any = clock.new_id.__self__  # type: ignore[attr-defined]  # it is a method
@@ -291,7 +294,7 @@ def simulated_clock(loop: SimulatedLoop, seed: str) -> Iterator[None]:
     }
     before = {name: getattr(clock, name) for name in names}
     _replace(names)
-    ids.__init__()  # or they would count on from those of the last simulation
+    ids.__init__()  # otherwise they would continue those of the last simulation
     random.seed(f"chance of {seed}")
     try:
         yield
@@ -307,7 +310,7 @@ def _replace(names: dict[str, Any]) -> None:
 
 
 class Trace:
-    """Takes lines as they come; hashes them all, and shows them if somebody wants to see."""
+    """Hashes all lines, and prints them if requested."""
 
     def __init__(self, loop: SimulatedLoop, show: Callable[[str], None] | None = None) -> None:
         self._loop = loop
@@ -327,7 +330,7 @@ class Trace:
 
 
 class LeaseRenewerOnLoop(LeaseRenewer):
-    """The renewer with its thread being an actor of its own: it may freeze when others do not."""
+    """The renewer with its thread as a separate actor, which may freeze independently."""
 
     def start(self) -> None:
         renewer = Actor(ACTING.get().process, "leases")
@@ -343,7 +346,7 @@ class LeaseRenewerOnLoop(LeaseRenewer):
 
 
 def at_once(act: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that has nothing to wait for, but may let others have a turn."""
+    """The result of a coroutine that never waits, but may yield."""
     try:
         while act.send(None) is None:
             pass
@@ -359,7 +362,7 @@ def _wait(self: AttemptSteps, act: Coroutine[Any, Any, Any]) -> Any:
 
 @contextmanager
 def threadless() -> Iterator[None]:
-    """Let workers do without threads within the block."""
+    """Run workers without threads within the block."""
     changes: list[tuple[Any, str, Any]] = [
         (service, "LeaseRenewer", LeaseRenewerOnLoop),
         (AttemptSteps, "wait", _wait),

@@ -1,4 +1,4 @@
-"""Many histories, in as many processes as there are cores."""
+"""Runs many histories, in one process per core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perdure import clock
 from proof.simulate.history import History, simulate
 
 SHOWN_MAX = 5
-"""Failing seeds whose findings are shown; of the others only the number."""
+"""Failing seeds whose findings are printed; the others are only counted."""
 FINDINGS_MAX = 4
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 @dataclass
 class Tally:
-    """What many histories add up to."""
+    """The totals of many histories."""
 
     histories: int = 0
     steps: int = 0
@@ -42,7 +42,7 @@ class Tally:
 
 
 def simulate_many(seeds: Sequence[int], processes: int, tell: Callable[[str], None]) -> Tally:
-    """Live through all seeds, telling how it goes."""
+    """Simulate all seeds, reporting progress."""
     tally, began_at = Tally(), clock.monotonic()
     told_at = began_at
     for history in spread(simulate, seeds, processes):
@@ -64,7 +64,7 @@ def simulate_many(seeds: Sequence[int], processes: int, tell: Callable[[str], No
 
 
 def failure_lines(history: History, mutant: str | None = None) -> Iterator[str]:
-    """What was found in a history, and how to see it happen."""
+    """The findings of a history, and how to replay it."""
     yield f"seed {history.seed} failed:"
     for finding in history.findings[:FINDINGS_MAX]:
         yield f"    {finding}"
@@ -74,13 +74,13 @@ def failure_lines(history: History, mutant: str | None = None) -> Iterator[str]:
 
 
 def command(seed: int, mutant: str | None = None) -> str:
-    """What shows the history of a seed step by step."""
+    """The command that replays a seed step by step."""
     broken = "" if mutant is None else f" --mutant {mutant}"
     return f"python -m proof.simulate --seed {seed}{broken} --trace"
 
 
 def spread(work: Callable[[T], R], items: Sequence[T], processes: int) -> Iterator[R]:
-    """The results as they come, from several processes or from this one."""
+    """Results in order of completion, from several processes or from this one."""
     if processes <= 1 or len(items) <= 1:
         yield from map(work, items)
         return
@@ -94,6 +94,6 @@ def processes_there() -> int:
 
 
 def _prepare() -> None:
-    """Leave what was imported alone: each history collects its own garbage."""
+    """Freeze imported objects: each history collects its own garbage."""
     gc.collect()
     gc.freeze()

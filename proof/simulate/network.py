@@ -1,4 +1,4 @@
-"""The network between actors and the store: calls take time, fail, get lost and are repeated."""
+"""The network between actors and the store: calls take time, fail, get lost and are retried."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ NEVER, RARELY, OFTEN = 0.0, 0.01, 0.08
 
 @dataclass(slots=True)
 class FaultProfile:
-    """Chances that something goes wrong, for one store call or one hint."""
+    """Probabilities of faults, for one store call or one hint."""
 
     latency: float = 0.0
-    """Seconds that a call takes at most, each way."""
+    """Maximum seconds of a call, each way."""
     lost_before: float = 0.0
-    """The connection breaks on the way there; the backend tries again."""
+    """The connection breaks before the call arrives; the backend retries."""
     lost_after: float = 0.0
-    """It breaks on the way back: the write counts, and is tried again."""
+    """The connection breaks after the call: the write counts, and is retried."""
     late: float = 0.0
-    """What is lost on the way there arrives after all, when it was given up or tried again."""
+    """A lost call arrives after all, after it was abandoned or retried."""
     silence: float = 0.0
-    """Seconds at most until it is noticed that it broke: nothing comes, and nothing fails."""
+    """Maximum seconds until a broken connection is detected."""
     given_up: float = 0.0
-    """Having broken, it is not tried again: ``StoreError``, and nobody knows what was written."""
+    """After a break, no retry: ``StoreError``, with an unclear result."""
     refused: float = 0.0
     """``StoreError``, and nothing is written."""
     out_until: float = 0.0
-    """Nobody's call is answered before, also of those who come meanwhile."""
+    """No call is answered before this time."""
     hint_lost: float = 0.0
     hint_twice: float = 0.0
     hint_unnamed: float = 0.0
     hint_delay: float = 0.0
-    """Seconds that a hint takes at most."""
+    """Maximum seconds of a hint."""
 
     def calm(self) -> None:
-        """Let nothing go wrong from now on."""
+        """End all faults."""
         calm = FaultProfile(latency=min(self.latency, 0.02))
         for name in FaultProfile.__dataclass_fields__:
             setattr(self, name, getattr(calm, name))
@@ -82,7 +82,7 @@ Again = Callable[[], Any]
 
 
 def repeated(state: MemoryState, name: str, args: tuple[Any, ...], first: Any, again: Again) -> Any:
-    """The answer to a repeated call; ``first`` is the answer that was lost, if there was one."""
+    """The answer to a retried call; ``first`` is the lost answer, if there was one."""
     if name == "runs.submit" and isinstance(first, Submitted) and first.is_new:
         found = _still_there(state, args[0], first)
         if found is not None:
@@ -103,16 +103,16 @@ def repeated(state: MemoryState, name: str, args: tuple[Any, ...], first: Any, a
 
 
 def is_undone_without_caller(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether a try cannot count once the next one was answered.
+    """Whether an attempt cannot count once the next one was answered.
 
-    To put a run in the place of another takes several statements under locks that the next try
-    waits for: whichever of them comes late, the last one of all was never sent.
+    Replacing a run takes several statements under locks that the next attempt waits for: if one of
+    them arrives late, the last one was never sent.
     """
     return name == "runs.submit" and args[0].on_existing == "replace"
 
 
 def _settled_already(state: MemoryState, settlement: Settlement) -> Status | None:
-    """A job with our epoch that nobody holds was settled by us: who takes it away raises it."""
+    """An unclaimed job with our epoch was settled by us: revoking a claim raises it."""
     job = state.jobs.get(settlement.claim.id)
     if job is None or job.epoch != settlement.claim.epoch or job.status in CLAIMED:
         return None
@@ -145,14 +145,14 @@ def _written(
 
 RETRY_FIRST, RETRY_MAX = 0.05, 2.0
 CARRIED_OUT_ANYWAY = 0.3
-"""How often the server goes on with a statement whose caller has left."""
+"""The probability that the server completes a statement whose caller has disconnected."""
 LATE_SECONDS_MAX = 10.0
 
 Carry = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Watcher(Protocol):
-    """Who sees every call that reached the store, right before and after it is carried out."""
+    """Observes every call that reached the store, right before and after its execution."""
 
     def sees(self, name: str) -> None: ...
 
@@ -161,7 +161,7 @@ class Watcher(Protocol):
 
 @dataclass(slots=True)
 class Call:
-    """One call to the store, however often it is tried."""
+    """One call to the store, across retries."""
 
     state: MemoryState
     name: str
@@ -169,13 +169,13 @@ class Call:
     carry: Carry
     is_repeated: bool = False
     is_answered: bool = False
-    """Whether who sent it has an answer."""
+    """Whether its sender has an answer."""
     first: Any = None
-    """What the store answered when it was carried out, if it was."""
+    """The store's answer to its first execution, if any."""
 
 
 class Network:
-    """What all handles of one process share."""
+    """The connection that all handles of one process share."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Network:
     ) -> None:
         self._actor = actor
         self._wire = Actor(Process(f"{actor.name}~"))
-        """What is on its way: it outlives who has sent it."""
+        """Messages in flight: they outlive their sender."""
         self._faults = faults
         self._loop = loop
         self._trace = trace
@@ -195,7 +195,7 @@ class Network:
         self._draw = random.Random(f"{loop.seed} line of {actor.name}")
 
     async def call(self, state: MemoryState, name: str, args: tuple[Any, ...], carry: Carry) -> Any:
-        if self._loop.in_thread:  # where nothing can be waited for
+        if self._loop.in_thread:  # where nothing can be awaited
             return _given(self._carried_out(name, args, carry))
         call = Call(state, name, args, carry)
         for delay in _growing_delays(self._draw):
@@ -227,7 +227,7 @@ class Network:
         raise AssertionError("delays never end")
 
     def hear(self, listener: Listener) -> Listener:
-        """The listener of a process, which hints reach late, twice, without names, or never."""
+        """A listener that gets hints late, twice, without names, or never."""
         context = copy_context()
 
         def hear(hint: Hint) -> None:
@@ -244,7 +244,7 @@ class Network:
         return hear
 
     def _lose(self, call: Call) -> None:
-        """Let it never arrive, or long after it was given up or tried again."""
+        """Drop the call, or deliver it long after it was abandoned or retried."""
         faults, draw = self._faults, self._draw
         if draw.random() >= faults.late:
             self._trace(f"{call.name}: lost on the way there")
@@ -252,20 +252,20 @@ class Network:
         self._trace(f"{call.name}: on its way for long")
 
         def arrive() -> None:
-            if not faults.late:  # it is calm: what is not there by now got lost
+            if not faults.late:  # no faults left: a call that has not arrived is lost
                 return
             if call.is_answered and is_undone_without_caller(call.name, call.args):
                 self._trace(f"{call.name}: undone")
                 return
             self._trace(f"{call.name}: arrives late")
-            # A store recognizes its own earlier try by a token, however late this one comes.
+            # A store recognizes its own earlier attempt by a token, however late this one comes.
             again = partial(self._carried_out, call.name, call.args, call.carry)
             call.first = repeated(call.state, call.name, call.args, call.first, again)
 
         self._send(draw.random() ** 3 * LATE_SECONDS_MAX, arrive)
 
     async def _answer(self, call: Call) -> Any:
-        """What the store answers. Once sent it arrives, whatever becomes of who has sent it."""
+        """The store's answer. Once sent, the call arrives, even if its sender dies."""
         if not self._faults.latency:
             return self._arrived(call)
         answered: asyncio.Future[Any] = self._loop.create_future()
@@ -302,7 +302,7 @@ class Network:
         return call.first
 
     def _carried_out(self, name: str, args: tuple[Any, ...], carry: Carry) -> Any:
-        """The answer of the store, or the error that it is."""
+        """The store's answer, or its error."""
         self._watcher.sees(name)
         try:
             answer = at_once(carry())

@@ -1,7 +1,7 @@
-"""Bodies for simulated flows and jobs: what they give back is a function of what they get.
+"""Tasks for simulated flows and jobs: their outputs are functions of their inputs.
 
-How often a body fails before it succeeds, and how long it takes, follows from the seed and from
-what it is executed for, not from who executes it or when.
+How often a task fails before it succeeds, and how long it takes, depends on the seed and on its
+key, not on the worker or the time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from proof.evidence.log import MemoryEvidenceLog
 from proof.simulate.loop import Trace
 
 IDS = tuple(f"order-{number}" for number in range(8))
-"""Ids that callers choose, so that they meet. One may be that of several runs in turn."""
+"""Ids that callers choose, so that they collide. Several runs may have one in turn."""
 
 
 def may_be_replaced(run: str | None) -> bool:
-    """Whether another run may come to have the id; a child goes with its parent."""
+    """Whether another run may replace this one; a child goes with its parent."""
     return run is not None and run.partition("/")[0] in IDS
 
 
@@ -47,33 +47,33 @@ AnyTask = Task[..., Any]
 
 
 def number_of(value: Any) -> int:
-    """A number for any value; who made it does not matter."""
+    """A number for any value, ignoring nonces."""
     return zlib.crc32(msgspec.json.encode(_unsigned(value), order="deterministic")) % MODULUS
 
 
 def worked(number: int, value: Any) -> int:
-    """What the body of a task with this number makes of a value."""
+    """The output of a task with this number for a value."""
     return (number_of(value) * 31 + number) % MODULUS
 
 
 def is_enough(output: Any) -> bool:
-    """When loops are done."""
+    """The end condition of loops."""
     return number_of(output) % 3 == 0
 
 
 def items_in(value: Any) -> list[int]:
-    """What maps go through."""
+    """The items of maps."""
     number = number_of(value)
     return [number + each for each in range(number % 4)]
 
 
 def branch_of(value: Any) -> str:
-    """Which way routes go."""
+    """The branch of routes."""
     return ("left", "right")[number_of(value) % 2]
 
 
 def _unsigned(value: Any) -> Any:
-    """A value without the nonces of those who made it."""
+    """A value without nonces."""
     if isinstance(value, dict):
         return {name: _unsigned(each) for name, each in value.items() if name != "wit"}
     return [_unsigned(each) for each in value] if isinstance(value, list) else value
@@ -81,14 +81,14 @@ def _unsigned(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What happens to the executions of one key."""
+    """The fate of the executions of one key."""
 
     naps: tuple[float, ...]
     failures: int
     """Executions that fail before one succeeds."""
     error: str
     is_hopeless: bool
-    """It fails for good."""
+    """Whether it never succeeds."""
 
 
 class Tasks:
@@ -128,7 +128,7 @@ class Tasks:
 
     @property
     def plain_ones(self) -> dict[AnyTask, int]:
-        """Those that are enqueued by themselves, with their numbers."""
+        """Standalone tasks, with their numbers."""
         return {
             self.plain: 10,
             self.urgent: 11,
@@ -159,7 +159,7 @@ class Tasks:
         return body
 
     def _of(self, name: str, function: Any) -> AnyTask:
-        """A task that is a function of its input, and nothing else."""
+        """A task that is a pure function of its input."""
 
         async def body(value: Any) -> Any:
             return function(value)
@@ -168,7 +168,7 @@ class Tasks:
         return made
 
     async def _outside(self, value: Any, ctx: AsyncContext) -> Any:
-        """Waits for a report, and asks for one if nobody gives it."""
+        """Waits for a report, and requests one if none comes."""
         with self._evidence.execution(ctx):
             key = ctx.idempotency_key
             draw = random.Random(f"{self._seed} pause of {key.partition('~')[0]}")
@@ -185,14 +185,14 @@ class Tasks:
             return {"n": worked(50, [value, report.status.value, report.result])}
 
     async def _parking(self, value: Any, ctx: AsyncContext) -> Any:
-        """A plain job that waits until it is resumed."""
+        """A standalone job that parks until it is resumed."""
         with self._evidence.execution(ctx) as execution:
             await self._live_through(ctx)
             await ctx.pause(checkpoint=value)
             return {"n": worked(16, value), "wit": execution.nonce}
 
     async def _live_through(self, ctx: AsyncContext) -> None:
-        """Take time, store a step, and fail as often as it is fated to."""
+        """Take time, store a step, and fail as often as fated."""
         key = ctx.idempotency_key
         fate = self.fate(key)
         self._executed[key] += 1
@@ -213,10 +213,10 @@ class Tasks:
         self._trace(f"body ends {key}")
 
     async def _step(self, ctx: AsyncContext, count: int) -> None:
-        """Store something once: whoever comes after gets the same."""
+        """Store a step once: later executions get the same."""
         key = ctx.idempotency_key
         stored = await ctx.step("once", lambda: count)
-        if may_be_replaced(ctx.run_id):  # by one with steps of its own
+        if may_be_replaced(ctx.run_id):  # by a run with its own steps
             return
         if self._stored.setdefault(key, stored) != stored:
             self._find(f"a step of {key} gave {stored}, and {self._stored[key]} before")

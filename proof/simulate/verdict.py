@@ -1,4 +1,4 @@
-"""What must be true of a history once everything has ended."""
+"""Promises that must hold for a history once all work has ended."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROUNDING = timedelta(milliseconds=2)
 
 
 def early_ends(run: RunId, graph: Graph, log: Iterable[StoredEvent]) -> Iterator[str]:
-    """What ended before its time."""
+    """Waits that ended too early."""
     opened: dict[str, datetime] = {}
     polls: dict[str, int] = {}
     for stored, event in _own(run, log):
@@ -52,14 +52,14 @@ def early_ends(run: RunId, graph: Graph, log: Iterable[StoredEvent]) -> Iterator
             polls[event.key] = event.poll_ms
         effects: Effects = getattr(event, "effects", events.NOTHING)
         for key in effects.waiting:
-            if not (key.startswith("remind:") and key in opened):  # they count from the first on
+            if not (key.startswith("remind:") and key in opened):  # they count from the first
                 opened[key] = stored.at
         if isinstance(event, events.RunRetried | events.RunForked):
             opened = dict.fromkeys(effects.waiting, stored.at)
 
 
 def _awaited(graph: Graph, event: events.Event, polls: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """Which wait ended by its time with this event, and how long it was to be."""
+    """The timed waits that this event ended, and their durations."""
     match event:
         case events.NodeCompleted(cause="timer") | events.NodeCompleted(cause="timeout"):
             node = graph.nodes[event.node]
@@ -76,14 +76,14 @@ def _awaited(graph: Graph, event: events.Event, polls: dict[str, int]) -> Iterat
 
 
 def _own(run: RunId, log: Iterable[StoredEvent]) -> list[tuple[StoredEvent, events.Event]]:
-    """The events of a run's own: of a fork, those from where it parted, which have their times."""
+    """The run's own events: for a fork, those after the fork, which have their own times."""
     read = [(stored, decode_event(run, stored.number, stored.data)) for stored in log]
     starts = [n for n, (_, event) in enumerate(read) if isinstance(event, events.RunForked)]
     return read[starts[-1] :] if starts else read
 
 
 def forgotten_reports(run: RunId, log: Iterable[StoredEvent]) -> Iterator[str]:
-    """A body that was reported on before it paused is executed again, and does not wait."""
+    """A task with a report before it paused is executed again, and does not wait."""
     early: set[str] = set()
     for stored, event in _own(run, log):
         effects: Effects = getattr(event, "effects", events.NOTHING)
@@ -106,20 +106,20 @@ MAY_FAIL_BY = (
     "perdure.errors.WorkerCrashed",
     "perdure.errors.RunCancelled",
 )
-"""Nothing else makes a run fail here: its tasks have more tries than failures."""
+"""The only reasons for a run to fail: its tasks have more attempts than failures."""
 JOBS_MAY_FAIL_BY = (
     *MAY_FAIL_BY,
     "perdure.errors.AttemptTimeout",
     "perdure.errors.DeadlineExceeded",
 )
 LIMITS = (LimitRule(key=TAPS_KEY, starts_max=TAPS, window=timedelta(seconds=TAPS_SECONDS)),)
-"""How many are held at once is the guard's affair: bodies outlive leases that ran out."""
+"""The guard checks concurrency: tasks outlive their expired leases."""
 STRICT_TASKS = ("urgent", "timed")
-"""Those that have fewer tries than failures."""
+"""Tasks with fewer attempts than failures."""
 
 
 def judge(world: World, asked: Asked) -> Iterator[str]:
-    """Everything that is wrong, besides what the verifier finds."""
+    """All violations, besides those that the verifier finds."""
     yield from left_over(world)
     yield from (f"job {id} is held, and nobody is there" for id in held(world))
     yield from _lost(world, asked)
@@ -136,7 +136,7 @@ def judge(world: World, asked: Asked) -> Iterator[str]:
 
 
 async def checked(world: World) -> list[str]:
-    """What the verifier finds, at this very moment."""
+    """The current findings of the verifier."""
     world.loop.alone = world.loop.home
     try:
         settings = EvidenceSettings(limits=LIMITS, allows_pruned=world.is_pruned)
@@ -181,7 +181,7 @@ def _run(world: World, runs: RunEngine, stored: StoredRun) -> Iterator[str]:
 
 
 def _result(world: World, run: CachedRun) -> Iterator[str]:
-    """Its outputs follow from its input and from each other."""
+    """The run's outputs follow from its input and from each other."""
     log = RunLog(run.id, PlainCodec())
     log.take(each.event for each in world.state.records.events[run.namespace, run.id])
     nodes = {id: node_record(log, node) for id, node in run.graph.nodes.items()}
@@ -201,7 +201,7 @@ def _result(world: World, run: CachedRun) -> Iterator[str]:
 
 
 def _may_be_cancelled(asked: Asked, run: StoredRun) -> bool:
-    is_scheduled = run.id.startswith(("tick", "tock"))  # by the next tick, if it is told to
+    is_scheduled = run.id.startswith(("tick", "tock"))  # by the next tick, if configured
     return run.parent is not None or is_scheduled or run.id in asked.cancelled | asked.replaced
 
 

@@ -1,4 +1,4 @@
-"""Workers of a history, which crash, freeze and restart, and who finishes what is left over."""
+"""Workers of a history, which crash, freeze and restart, and the finisher of remaining work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.worker.events import AttemptRequeued
 from perdure.worker.worker import Worker
 from proof.simulate.clients import QUEUE
 from proof.simulate.flows import PEOPLE
-from proof.simulate.guard import PATIENCE_AT_REST
+from proof.simulate.guard import LATENESS_MAX_AT_REST
 from proof.simulate.loop import Actor
 from proof.simulate.world import World
 
@@ -23,13 +23,13 @@ CALLBACKS_BEFORE_DEATH = 150
 STROKES = ("crash", "crash", "freeze", "freeze", "freeze one", "slow", "stop", "outage", "clock")
 CLOCK_SECONDS = 7_200.0
 PRUNING = 0.25
-"""How often nothing is kept for longer than waiters need it."""
+"""The probability of minimal retention."""
 RELIEF = 20
-"""Jobs that those who come to help run at once."""
+"""Concurrency of relief workers."""
 
 
 class SimulatedWorker:
-    """One process with a worker in it, from its start to its end."""
+    """One process with a worker, from its start to its end."""
 
     def __init__(self, world: World, name: str, settings: dict[str, Any]) -> None:
         self.actor: Actor = world.process(name)
@@ -54,8 +54,8 @@ class SimulatedWorker:
         self.actor.context().run(self.worker.shutdown, grace)
 
     def _released(self, event: AttemptRequeued) -> None:
-        if event.run_id is None:  # a job of a run is one of another key after the next commit
-            self._world.evidence.given_back(event.job_id, event.attempt)
+        if event.run_id is None:  # after the next commit, a job of a run has another key
+            self._world.evidence.requeued(event.job_id, event.attempt)
 
     async def _serve(self) -> None:
         self._world.trace("worker starts")
@@ -70,7 +70,7 @@ class SimulatedWorker:
 
 
 class WorkerPool:
-    """All workers of a history, and the nemesis that is after them."""
+    """All workers of a history, and the nemesis that attacks them."""
 
     def __init__(self, world: World) -> None:
         draw = self._draw = random.Random(f"{world.seed} nemesis")
@@ -90,13 +90,13 @@ class WorkerPool:
             world.is_pruned = True
             self.settings |= dict.fromkeys(("keep_completed", "keep_failed", "keep_dead"), "0s")
         self._unrest = draw.choice((0.0, 1.0, 3.0, 8.0))
-        """Seconds between two strokes of fate, at most; 0: none at all."""
+        """Maximum seconds between two faults; 0: none."""
         if not self._unrest and not world.faults.silence:
-            world.guard.deadline_patience = PATIENCE_AT_REST
+            world.guard.deadline_lateness = LATENESS_MAX_AT_REST
         self.workers: list[SimulatedWorker] = []
 
-    async def suffer(self, until: float) -> None:
-        """Keep workers at work until a moment has come, whatever befalls it."""
+    async def run_until(self, until: float) -> None:
+        """Keep workers running under faults until a given time."""
         world, draw = self._world, self._draw
         while world.loop.now < until:
             while len(self._alive) < self._size:
@@ -106,13 +106,13 @@ class WorkerPool:
                 self._strike()
 
     def start(self) -> None:
-        """Let another worker come."""
+        """Start another worker."""
         self._count += 1
         worker = SimulatedWorker(self._world, f"worker-{self._count}", self.settings)
         self.workers.append(worker)
 
     def relieve(self) -> None:
-        """Let whoever is left go on undisturbed, and others come to help."""
+        """End all faults, and start relief workers."""
         self.settings["concurrency"] = RELIEF
         for worker in self._alive:
             worker.actor.process.dies_after = None
@@ -123,7 +123,7 @@ class WorkerPool:
             self.start()
 
     async def stop(self) -> None:
-        """Stop everybody gracefully."""
+        """Stop all workers gracefully."""
         alive = self._alive
         for worker in alive:
             worker.stop("5s")
@@ -173,10 +173,10 @@ ROUND_SECONDS = 2.0
 
 
 class Finisher:
-    """Goes round until everything has ended, or clearly never will."""
+    """Polls until all work has ended, or clearly never will."""
 
     def __init__(self, world: World) -> None:
-        self.actor = world.process("caretaker")  # by which its draws are seeded
+        self.actor = world.process("caretaker")  # the name seeds its draws
         self._world = world
 
     async def run(self) -> None:
@@ -228,7 +228,7 @@ class Finisher:
 
 
 def left_over(world: World) -> list[str]:
-    """What has not ended, and why that may be."""
+    """Unfinished work, and the likely reasons."""
     state = world.state
     found = [
         f"run {run.id} of {run.flow} is {run.status}, with jobs "

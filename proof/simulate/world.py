@@ -57,11 +57,11 @@ class SimulatedStore(MemoryStore):
 RATES = (1.0, 1.0, 1.0, 0.97, 1.05)
 SKEW_SECONDS = 30.0
 SPACINGS = (3, 10, snapshot.SPACING)
-"""Events between snapshots: simulated runs are too short for those of real ones."""
+"""Events between snapshots: simulated runs are too short for the real spacing."""
 
 
 class World:
-    """What all who take part in a history share."""
+    """The state that all actors of a history share."""
 
     def __init__(self, seed: int, show: Callable[[str], None] | None = None) -> None:
         self.seed = str(seed)
@@ -73,7 +73,7 @@ class World:
         self.findings: list[str] = []
         self.is_over = False
         self.is_pruned = False
-        """Whether what has ended is removed after a while."""
+        """Whether ended work is pruned."""
         self.tasks = Tasks(self.seed, self.evidence, self.trace, self.find)
         self.flows: dict[str, SimulatedFlow] = {
             each.text: each for each in Drawing(self.draw, self.tasks).flows()
@@ -82,7 +82,7 @@ class World:
         self.first_versions = list(
             {each.flow.name: each.flow for each in reversed(self.flows.values())}.values()
         )
-        """Of each flow the version that is known by its name."""
+        """The version of each flow that is registered under its name."""
         self.guard = CallGuard(self.state, self.now, self.trace, self.find)
 
     def now(self) -> datetime:
@@ -90,7 +90,7 @@ class World:
         return moment(self.loop.now)
 
     def find(self, finding: str) -> None:
-        """Take note of something that must not be."""
+        """Record a violation."""
         if self.is_over:
             return
         self.trace(f"FOUND {finding}")
@@ -98,7 +98,7 @@ class World:
 
     @contextmanager
     def spacing(self) -> Iterator[None]:
-        """Let snapshots be taken more often within the block."""
+        """Take snapshots more often within the block."""
         before, snapshot.SPACING = snapshot.SPACING, self.draw.choice(SPACINGS)
         try:
             yield
@@ -122,15 +122,15 @@ class World:
         return SimulatedStore(self.state, self.now, network)
 
     def plain_store(self) -> MemoryStore:
-        """A handle without a network, for whoever looks at the end."""
+        """A handle without a network, for checks."""
         return MemoryStore(URL, session=Session(self.state, self.now))
 
     def spawn(self, actor: Actor, act: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Let an actor do something."""
+        """Start a task of an actor."""
         task: asyncio.Task[Any] = actor.context().run(self.loop.create_task, act)
         return task
 
     def cut_off(self, seconds: float) -> None:
-        """Let the store be out of reach for everybody."""
+        """Make the store unreachable for all actors."""
         self.trace(f"the store is out of reach for {seconds:.3f} s")
         self.faults.out_until = max(self.faults.out_until, self.loop.now + seconds)

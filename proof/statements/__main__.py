@@ -16,13 +16,11 @@ from proof.statements.mutants import MUTANTS, Backend, Mutant
 from proof.statements.plugin import VARIABLE
 from tests.postgres_server import URL_VARIABLE, SharedServer
 
-TESTS = "tests/conformance"
-BROAD = f"{TESTS}/test_differential.py"
-"""Finds much of what the hinted file does not, in little time."""
+TESTS = "tests/contract/test_stores.py"
 FAILED = 1
-"""The exit code of pytest if tests ran and failed; any other one finds nothing."""
-TOLD_MAX = 300
-"""Characters of what pytest says, where it says something unexpected."""
+"""The exit code of pytest if tests ran and failed; any other catches nothing."""
+OUTPUT_MAX = 300
+"""Maximum characters of unexpected pytest output."""
 _FINDER = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 _INVALID = re.compile(
     r"(syntax error|no such column|no query solution|ambiguous column|"
@@ -86,25 +84,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _hunt(backend: Backend, mutant: Mutant) -> Hunt:
-    """Run the file that should find a mutant, then all others, until a test fails."""
+    """Run the contract tests, those that should catch a mutant first, until one fails."""
     started_at = time.monotonic()
     name = mutant.name(backend)
-    hint = f"{TESTS}/{mutant.hint}.py"
+    arguments = ["-x", "--tb=short", "-p", "proof.statements.plugin", "-k", backend, TESTS]
+    done = _pytest(arguments, {VARIABLE: name})
+    found, invalid = _FINDER.search(done.stdout), _INVALID.search(done.stdout)
     finder, trouble = None, ""
-    for tests in ([hint], [BROAD], [TESTS, f"--ignore={hint}", f"--ignore={BROAD}"]):
-        arguments = ["-x", "--tb=short", "-p", "proof.statements.plugin", "-k", backend, *tests]
-        done = _pytest(arguments, {VARIABLE: name})
-        if done.returncode == 0:
-            continue
-        found, invalid = _FINDER.search(done.stdout), _INVALID.search(done.stdout)
-        if invalid is not None:
-            trouble = f"the mutant itself is broken: {invalid.group()}"
-        elif done.returncode != FAILED or found is None:
-            told = f"{done.stdout[-TOLD_MAX:]}{done.stderr[-TOLD_MAX:]}"
-            trouble = f"pytest ends with {done.returncode}: {told}"
-        else:
-            finder = found.group(1)
-        break
+    if invalid is not None:
+        trouble = f"the mutant itself is broken: {invalid.group()}"
+    elif done.returncode == FAILED and found is not None:
+        finder = found.group(1)
+    elif done.returncode != 0:
+        output = f"{done.stdout[-OUTPUT_MAX:]}{done.stderr[-OUTPUT_MAX:]}"
+        trouble = f"pytest ends with {done.returncode}: {output}"
     return Hunt(name, finder, trouble, time.monotonic() - started_at)
 
 

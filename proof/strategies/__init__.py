@@ -1,6 +1,6 @@
-"""Hypothesis strategies for what may come from outside: good, bad and hostile input.
+"""Hypothesis strategies for external input: valid, invalid and hostile.
 
-Names without ``odd`` or ``any`` draw what is accepted.
+Names without ``odd`` or ``any`` draw valid input.
 """
 
 from proof.strategies.flows import (

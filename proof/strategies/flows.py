@@ -64,7 +64,7 @@ def _wide(count: int) -> Any:
 
 @named
 def answers() -> st.SearchStrategy[Any]:
-    """What may come with a decision, whether it fits the form or not."""
+    """Payloads of decisions, whether they fit the form or not."""
     likely: dict[str, st.SearchStrategy[Any]] = {
         "amount": st.integers() | st.floats() | json_values(),
         "reason": st.text(max_size=20) | json_values(),
@@ -122,12 +122,12 @@ _PIECES = [
 
 
 def any_flows(tasks: Sequence[str] = ("echo",)) -> st.SearchStrategy[Any]:
-    """Flows as data, of nodes that name these tasks; seldom right, often nearly so."""
+    """Flows as data, of nodes that name these tasks; seldom valid, often nearly so."""
     return st.one_of(_small(tasks), _small(tasks), _wild(tasks), json_values())
 
 
 def flow_texts(tasks: Sequence[str] = ("echo",)) -> st.SearchStrategy[str]:
-    """YAML: of flows as data, of pieces of it, and of anything."""
+    """YAML: of flows as data, of fragments, and of anything."""
     dumped = any_flows(tasks).map(_as_yaml)
     pieces = st.lists(st.sampled_from(_PIECES), max_size=40).map("".join)
     return pieces | odd_texts() | dumped
@@ -138,12 +138,12 @@ def _as_yaml(data: Any) -> str:
 
     try:
         return str(yaml.safe_dump(data, allow_unicode=True))
-    except yaml.YAMLError:  # of types that YAML has not: as somebody's program may print them
+    except yaml.YAMLError:  # of types that YAML lacks: as another program may print them
         return repr(data)
 
 
 def _small(tasks: Sequence[str]) -> st.SearchStrategy[Any]:
-    """Steps that follow each other, most of them as they should be."""
+    """Sequences of steps, most of them valid."""
     ids = st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True)
 
     def steps(chosen: list[str]) -> st.SearchStrategy[Any]:

@@ -1,4 +1,4 @@
-"""Texts that nobody expects, names that could be ids, and templates."""
+"""Unexpected strings, names that could be ids, and templates."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ ODD_TEXTS = [
     "İ",
     "ß",
 ]
-"""Each has led somebody's software astray."""
+"""Strings that are known to break software."""
 LONG_TEXTS = [("x", NAME_MAX), ("x", NAME_MAX + 1), ("x", 10_000), ("😀", 70), ("e\u0301", 50)]
 
 
 @named
 def names() -> st.SearchStrategy[str]:
-    """Texts that may name a task, a queue, a signal, a schedule, a run …"""
+    """Strings that may name a task, a queue, a signal, a schedule, a run …"""
     likely = st.sampled_from(["a", "b", "orders", "Größe", "日本", "with space", "x-1.2_3"])
     letters = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=30)
     return likely | letters
@@ -103,7 +103,7 @@ def names() -> st.SearchStrategy[str]:
 
 @named
 def odd_texts() -> st.SearchStrategy[str]:
-    """Texts that are seldom meant: empty, very long, with control characters, in no encoding."""
+    """Unlikely strings: empty, very long, with control characters, not encodable."""
     odd = st.sampled_from(ODD_TEXTS)
     long = st.sampled_from(LONG_TEXTS).map(lambda pair: pair[0] * pair[1])
     pieces = st.lists(odd | long, min_size=2, max_size=4).map("".join)
@@ -112,6 +112,6 @@ def odd_texts() -> st.SearchStrategy[str]:
 
 @named
 def any_texts() -> st.SearchStrategy[Any]:
-    """A name, an odd text, or no text at all."""
+    """A name, an odd string, or not a string."""
     others = st.sampled_from([None, 0, 7, 1.5, True, b"bytes", (), [], {}, ["a"], object()])
     return names() | odd_texts() | others

@@ -1,4 +1,4 @@
-"""Values, times and addresses of stores, as callers may pass them."""
+"""Values, times and store URLs, as callers may pass them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ZONES = [
 
 @named
 def durations() -> st.SearchStrategy[Any]:
-    """As people write them: text, seconds, a timedelta."""
+    """In every accepted form: string, seconds, timedelta."""
     texts = st.sampled_from(["0s", "1ms", "30s", "5m", "1h30m", "2d", "1w", "0.5s"])
     return texts | st.integers(0, 10_000) | st.timedeltas(timedelta(0), timedelta(days=99))
 
@@ -155,7 +155,7 @@ _OPTIONS = [
 
 @named
 def store_urls() -> st.SearchStrategy[str]:
-    """Of every kind of store and of none, most of them wrong."""
+    """URLs of every type of store and of none, mostly invalid."""
     options = st.lists(st.sampled_from(_OPTIONS), max_size=3).map("&".join)
     whole = st.tuples(st.sampled_from(_SCHEMES), st.sampled_from(_PLACES), options)
     made = whole.map(lambda parts: f"{parts[0]}:{parts[1]}{'?' if parts[2] else ''}{parts[2]}")
@@ -169,7 +169,7 @@ _HUGE = 10**400
 
 @named
 def json_values() -> st.SearchStrategy[Any]:
-    """Plain values that come back as they went in."""
+    """Plain values that round-trip unchanged."""
     texts = st.text(st.characters(codec="utf-8"), max_size=12)
     numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
     return st.recursive(
@@ -181,7 +181,7 @@ def json_values() -> st.SearchStrategy[Any]:
 
 @named
 def odd_values() -> st.SearchStrategy[Any]:
-    """Values of other types, without an end, too deep or too large; some of them are JSON too."""
+    """Values of other types, infinite, too deep or too large; some of them are JSON too."""
     odd = st.sampled_from(_ODD) | st.builds(Nested, st.sampled_from([50, DEEP])) | odd_texts()
     odd |= st.integers(min_value=2**63) | st.floats() | st.binary(max_size=20)
     odd |= st.builds(_itself) | st.builds(Large)
@@ -213,7 +213,7 @@ class _Point:
 
 
 class Nested(list[Any]):
-    """Lists in lists, which can be printed all the same: a failing example is."""
+    """Nested lists with a short ``repr``, because failing examples are printed."""
 
     def __init__(self, depth: int) -> None:
         value: Any = 0
@@ -233,7 +233,7 @@ def _itself() -> Any:
 
 
 class Large(str):
-    """A text that is too long for a payload, but not for a screen."""
+    """A string that is too long for a payload, with a short ``repr``."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Durable jobs and flows for Python: SQLite to start with, PostgreSQL to share."""
+"""Durable jobs and flows for Python, on SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from perdure.public import *  # noqa: F403
-else:  # not seen by checkers of types, for whom a name that is not there must be a mistake
+else:  # hidden from type checkers: with a module `__getattr__`, they would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Load the library once one of its names is asked for: help in a shell asks for none."""
+        """Load the library on first use: ``perdure --help`` needs none of it."""
         if find_spec(f"{__name__}.{name}") is not None:
-            # A part, which others import while the library is being loaded.
+            # A submodule, which may be requested while the library is being loaded.
             return import_module(f"{__name__}.{name}")
         loaded = vars(import_module("perdure.public")).items()
         public = {each: value for each, value in loaded if not each.startswith("_")}

@@ -1,4 +1,4 @@
-"""The only place that reads the time or makes ids, so that tests can turn both."""
+"""The only module that reads the time or generates ids, so that tests can control both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def monotonic() -> float:
 
 
 class ManualClock:
-    """A clock that stands still until it is turned."""
+    """A clock that only moves when advanced."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now = start or datetime(2030, 1, 1, tzinfo=UTC)
@@ -39,10 +39,10 @@ class ManualClock:
 
 
 class _Ids:
-    """128-bit ids, 26 characters, that sort by the moment they were made.
+    """128-bit ids of 26 characters that sort by creation time.
 
-    48 bits of milliseconds, then 80 random bits that count up within one millisecond, so ids
-    made one after another in a process are always in order.
+    48 bits of milliseconds, then 80 random bits that are incremented within one millisecond, so
+    the ids of one process are always in order.
     """
 
     def __init__(self) -> None:
@@ -57,12 +57,12 @@ class _Ids:
             now_ms = time.time_ns() // 1_000_000
             if now_ms > self._last_ms:
                 self._last_ms = now_ms
-                # The top bit stays free so that counting up cannot overflow.
+                # The top bit stays free, so that incrementing cannot overflow.
                 self._tail = int.from_bytes(os.urandom(10)) % _RANDOM_ROOM
             else:
                 self._tail += 1
             number = (self._last_ms << _RANDOM_BITS) | self._tail
-            # Ids made in one millisecond mostly differ in their last four characters only.
+            # Ids of the same millisecond mostly differ only in their last four characters.
             if number >> 20 != self._head:
                 self._head = number >> 20
                 self._head_text = "".join(

@@ -9,10 +9,10 @@ Declare a code next to the code that uses it, together with its message template
 
 In a template, ``{field}`` inserts an argument, ``{count:job|jobs}`` a count with its noun, and
 ``{names:or}`` or ``{names:and}`` a list in words. A part in ``[brackets]`` is dropped if one of its
-fields is missing or empty. A `name` in backticks is a parameter, which each interface spells in its
-own way (``retries=...``, ``retries:``, ``--retries``); so is the one that the argument of
-``{name:parameter}`` names. Programs match on codes and arguments; no code ever parses a rendered
-message.
+fields is missing or empty. A `name` in backticks is a parameter, which each interface renders in
+its own way (``retries=...``, ``retries:``, ``--retries``); ``{name:parameter}`` renders the
+parameter that its argument names. Programs match on codes and arguments; no code ever parses a
+rendered message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LIST_MAX = 100
 """Entries of one list or mapping in a message."""
 
 ENTRIES_MAX, DEPTH_MAX = 1_000, 10
-"""Of one argument as data: more is left out."""
+"""Limits for one argument as data; the rest is omitted."""
 
 
 class Severity(StrEnum):
@@ -69,23 +69,23 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a flow was written: a place in a file, or a call of the builder."""
+    """Where a flow was defined: a position in a file, or a call of the builder."""
 
     file: str = ""
     line: int = 0
-    """Line and column count from 1; 0 where a flow does not come from a file."""
+    """Lines and columns start at 1; 0 if the flow does not come from a file."""
     column: int = 0
     call: str = ""
-    """Such as ``.then number 2``; empty for flows as YAML or data."""
+    """For example ``.then number 2``; empty for flows in YAML or as data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(Diagnostic):
-    """A problem in what a caller passed or an author wrote, with the path to it."""
+    """A problem in a caller's input or an author's flow, with the path to it."""
 
     where: Path = ()
     source: Source | None = None
-    """Of flows: where it was written."""
+    """For faults of flows."""
 
     def under(self, *place: str | int) -> Fault:
         """Return this fault with its path prefixed by ``place``."""
@@ -102,7 +102,7 @@ class Finding(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A stable name for one kind of diagnostic, with the sentence that people read."""
+    """A stable name for one type of diagnostic, with its message template."""
 
     name: str
     sentence: str
@@ -131,17 +131,17 @@ class Code:
 
 
 def _plain_args(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Callers' objects are stored as text: they may not pickle, and may change or grow."""
+    """Convert objects to strings: they may not pickle, and may change or grow."""
     return {name: _plain(value, iter(range(ENTRIES_MAX))) for name, value in args.items()}
 
 
 def _plain(value: Any, budget: Iterator[int], depth: int = 0) -> Any:
-    """A value that JSON can carry; ``budget`` has an item for each entry that may still follow."""
+    """Convert a value to JSON types; ``budget`` yields once for each entry still allowed."""
     match value:
         case str():
             return _encodable(value) if len(value) <= MESSAGE_MAX else truncate(_encodable(value))
         case int() if not -(2**63) <= value < 2**64:
-            return _Shown(safe_repr(value))
+            return _Repr(safe_repr(value))
         case int() | float() | None | datetime() | timedelta():
             return value
         case list() | tuple() | set() | frozenset() | dict() if depth == DEPTH_MAX:
@@ -160,19 +160,19 @@ def _plain(value: Any, budget: Iterator[int], depth: int = 0) -> Any:
                 for _, (name, each) in zip(budget, value.items(), strict=False)
             }
         case _:
-            return _Shown(_encodable(safe_repr(value)))
+            return _Repr(_encodable(safe_repr(value)))
 
 
 def _encodable(text: str) -> str:
-    """Escape halves of surrogate pairs, which UTF-8 cannot carry."""
+    """Escape lone surrogates, which UTF-8 cannot encode."""
     if text.isascii():
         return text
     plain = text.encode("utf-8", "backslashreplace").decode()
     return text if plain == text else plain
 
 
-class _Shown(str):
-    """An object as text: shown as it is where a template asks for its ``repr``."""
+class _Repr(str):
+    """The ``repr`` of an object; not quoted again by ``{field!r}``."""
 
     __slots__ = ()
 
@@ -180,7 +180,7 @@ class _Shown(str):
         return str(self)
 
 
-_REST = _Shown("...")
+_REST = _Repr("...")
 
 
 def declare(name: str, sentence: str, remedy: str = "") -> Code:
@@ -202,7 +202,7 @@ class Renderer:
         return argument
 
     def parameter(self, name: str) -> str:
-        """A parameter as the subject of a sentence, where no value follows."""
+        """Render a parameter as the subject of a sentence, without a value."""
         return name
 
     def value(self, value: Any) -> str:
@@ -214,7 +214,7 @@ class Renderer:
             case float():
                 return f"{value:g}"
             case list() | tuple() | set() | frozenset():
-                return ", ".join(_shown_entries(value))
+                return ", ".join(_entry_previews(value))
             case Mapping():
                 import json  # only messages with structured arguments need it
 
@@ -228,20 +228,20 @@ class Renderer:
         raise NotImplementedError
 
 
-def _shown_entries(values: Collection[Any]) -> list[str]:
-    """Truncated before rendering: rendering very many entries would take too long."""
-    shown = list(map(safe_repr, islice(values, LIST_MAX)))
-    return shown if len(values) <= LIST_MAX else [*shown, "..."]
+def _entry_previews(values: Collection[Any]) -> list[str]:
+    """Truncate before rendering: rendering very many entries would take too long."""
+    previews = list(map(safe_repr, islice(values, LIST_MAX)))
+    return previews if len(values) <= LIST_MAX else [*previews, "..."]
 
 
 class PythonRenderer(Renderer):
-    """Addresses Python code: parameters as keywords, actions as calls of the client."""
+    """Renders for Python: parameters as keyword arguments, actions as client calls."""
 
     def name(self, argument: str) -> str:
         return f"{argument}=..."
 
     def action(self, action: Action) -> str:
-        """``client.runs.fork(id='order-42', after=...)``; ``...`` is for the caller to fill in."""
+        """``client.runs.fork(id='order-42', after=...)``; the caller fills in each ``...``."""
         given: dict[str, Any] = {**action.args, **dict.fromkeys(action.asks, ...)}
         call = f"client.{action.operation}"
         if action.operation == "worker.run":  # not an operation of a client
@@ -254,14 +254,14 @@ class PythonRenderer(Renderer):
 
 
 class YamlRenderer(PythonRenderer):
-    """Addresses the author of a flow in YAML: options are keys."""
+    """Renders for authors of YAML flows: options are keys."""
 
     def name(self, argument: str) -> str:
         return argument
 
 
 class RecordRenderer(PythonRenderer):
-    """For stored messages, which may be read in any interface: suggests no operations."""
+    """Renders stored messages, which any interface may show, so without actions."""
 
     def action(self, action: Action) -> str:
         return ""
@@ -295,12 +295,12 @@ def advice_text(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> str:
 
 
 def _ends(text: str) -> bool:
-    """Whether a sentence is over; an ellipsis stands for an argument."""
+    """Whether the text ends a sentence; a trailing ellipsis is part of a value."""
     return text.endswith(("?", ".")) and not text.endswith("...")
 
 
 def message(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> str:
-    """Return the sentence alone, for interfaces that show remedy and actions elsewhere."""
+    """Return the message without remedy and actions, for interfaces that show them separately."""
     code = Code._declared.get(diagnostic.code)
     return (
         render(diagnostic, renderer)
@@ -337,33 +337,33 @@ def as_data(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> dict[str, An
 
 def near(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
     """Return the known names that resemble a misspelled one."""
-    from difflib import get_close_matches  # only mistakes need it
+    from difflib import get_close_matches  # only errors need it
 
     return tuple(get_close_matches(name, sorted(known), n=most))
 
 
 def safe_repr(value: Any) -> str:
-    """``repr``, bounded; the type's name where that fails. The value may be anything."""
+    """Return ``repr(value)``, truncated, or the name of its type if that fails."""
     try:
         if isinstance(value, list | tuple | set | frozenset | dict):
             budget = iter(range(ENTRIES_MAX))
             start = _plain(value, budget)
-            if next(budget, None) is None:  # `repr` of lists within lists may take for ever
+            if next(budget, None) is None:  # `repr` of nested lists may take forever
                 value = list(start) if isinstance(value, list) else start
         text = repr(value)
-    except Exception:  # nested too deep, or a class of the caller's that fails at it
+    except Exception:  # nested too deeply, or the class has a broken `__repr__`
         return f"<{type(value).__name__}>"
     return truncate(text, VALUE_MAX)
 
 
 def truncate(text: str, most: int = MESSAGE_MAX) -> str:
-    """Keep both ends: the start names the subject, the end the result."""
+    """Truncate in the middle: the start names the subject, the end the result."""
     half = most // 2 - 3
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
 
 
 def span_text(span: timedelta) -> str:
-    """A duration the way people write one: ``1h30m``, ``5s``, ``250ms``."""
+    """Format a duration as ``1h30m``, ``5s`` or ``250ms``."""
     milliseconds = abs(span) / timedelta(milliseconds=1)
     if 0 < milliseconds < 1:
         return f"{'-' if span < timedelta(0) else ''}{milliseconds:.1g}ms"
@@ -395,18 +395,18 @@ def _fill(template: str, args: Mapping[str, Any], renderer: Renderer) -> str:
         value, spec = args.get(found["field"]), found["spec"]
         try:
             if spec in ("or", "and"):
-                shown = _shown_entries(value or ())
-                return f" {spec} ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+                previews = _entry_previews(value or ())
+                return f" {spec} ".join(filter(None, (", ".join(previews[:-1]), *previews[-1:])))
             if spec == "parameter":
                 return renderer.parameter(value) if isinstance(value, str) else safe_repr(value)
             if spec:
                 one, many = spec.split("|")
                 return f"{value} {one if value == 1 else many}"
             return safe_repr(value) if found["repr"] else renderer.value(value)
-        except Exception:  # a message must not fail because a value cannot be shown
+        except Exception:  # a message must not fail because a value cannot be rendered
             return f"<{type(value).__name__}>"
 
-    # Only the template is scanned for groups and fields. Values are inserted verbatim.
+    # Only the template is scanned for groups and fields; values are inserted verbatim.
     return _PART.sub(part, _OPTIONAL.sub(optional, template))
 
 

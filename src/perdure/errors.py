@@ -1,11 +1,11 @@
-"""Every exception a caller may catch, and those a task raises to say how its attempt counts.
+"""Every exception a caller may catch, and those a task raises to control its retries.
 
-Each has a code and typed fields; the message is rendered when somebody reads it. Six bases decide
-how interfaces report an error: ``InvalidInput``, ``NotFound``, ``Conflict``, ``NotAllowed``,
-``StoreError`` and ``TaskError``.
+Each has a code and typed fields; messages are rendered lazily. Six bases decide how interfaces
+report an error: ``InvalidInput``, ``NotFound``, ``Conflict``, ``NotAllowed``, ``StoreError`` and
+``TaskError``.
 
-Failures and retry policies store exceptions by their qualified names, ``perdure.errors.X``: a class
-that moves or is renamed no longer matches what is stored.
+Failures and retry policies store exceptions by qualified name, ``perdure.errors.X``: a class that
+moves or is renamed no longer matches stored names.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, dataclass_transform
+from urllib.parse import unquote
 
 from perdure.diagnostics import (
     PYTHON,
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
 class PerdureError(Exception):
     """Base of everything Perdure raises on purpose.
 
-    Subclasses declare a code and their fields. ``faults`` are what is wrong in detail: those the
-    error was made with, or the error itself. Messages are rendered lazily, because some errors are
-    raised on the hot path.
+    Subclasses declare a code and their fields. ``faults`` are the faults passed to the error, or
+    the error itself as one. Messages are rendered lazily, because some errors are raised on the hot
+    path.
     """
 
     CODE: ClassVar[Code] = declare("error", "{message}")
@@ -61,7 +62,7 @@ class PerdureError(Exception):
 
     def __init_subclass__(cls) -> None:
         if "CODE" not in vars(cls):
-            return  # an application's subclass may annotate whatever it wants
+            return  # an application's subclass may annotate anything
         own = [
             name
             for name, found_type in inspect.get_annotations(cls).items()
@@ -81,7 +82,7 @@ class PerdureError(Exception):
         if fields:
             raise TypeError(f"{type(self).__name__} has no {', '.join(fields)}")
 
-    # Cached properties, which an attribute of an application's own subclass may replace.
+    # Cached properties, so that subclasses in applications may use these names as attributes.
 
     @cached_property
     def code(self) -> str:
@@ -101,21 +102,21 @@ class PerdureError(Exception):
 
     @cached_property
     def diagnostic(self) -> Diagnostic:
-        """The error as a whole; one that has nothing but a single fault is that fault."""
+        """The error as a whole, or its only fault if it has nothing else."""
         return self._diagnostic()
 
     def actions(self) -> tuple[Action, ...]:
         return ()
 
     def add_place(self, *place: str | int) -> None:
-        """Prefix the path of each fault: which of many inputs it is about, or which node."""
+        """Prefix the path of each fault, for example with the index of an input or a node."""
         self._place = (*place, *self._place)
         self._faults = tuple(each.under(*place) for each in self._faults)
-        for name in ("faults", "diagnostic"):  # cached already, if they were read
+        for name in ("faults", "diagnostic"):  # may be cached already
             self.__dict__.pop(name, None)
 
     def render(self, renderer: Renderer = PYTHON, separator: str = "\n  - ") -> str:
-        """Return the message for one interface; several faults are listed after the sentence."""
+        """Return the message for one interface; faults are listed after the sentence."""
         whole, given = self._diagnostic(), self._given_faults()
         if not given:
             place = ".".join(map(str, self._place))
@@ -130,7 +131,7 @@ class PerdureError(Exception):
         return truncate(text)
 
     def as_data(self, renderer: Renderer = PYTHON) -> dict[str, Any]:
-        """The error as ``--json``, HTTP and MCP send it: code, arguments, actions, each fault."""
+        """Return the payload for ``--json``, HTTP and MCP: code, arguments, actions and faults."""
         return {
             **as_data(self.diagnostic, renderer),
             "message": self.render(renderer, separator="; "),
@@ -148,7 +149,7 @@ class PerdureError(Exception):
         return Diagnostic(code=self.CODE.name, args={"message": text})
 
     def _given_faults(self) -> tuple[Fault, ...]:
-        """Those that the error was made with; of an error with fields, texts are faults too."""
+        """The faults passed to the error; if it has fields, strings passed to it count too."""
         if not self._fields:
             return self._faults
         texts = (
@@ -163,29 +164,29 @@ class PerdureError(Exception):
         return {name: getattr(self, name) for name in (*self._fields, *self._derived)}
 
     def _text(self) -> str:
-        """The message that it was raised with, as Python's own exceptions tell it."""
+        """The message as ``Exception.__str__`` returns it."""
         return super().__str__()
 
     def __str__(self) -> str:
-        # Directly: an application's subclass may have attributes of any name.
-        return self._told(PYTHON)
+        # Not `render`: an application's subclass may have an attribute of that name.
+        return self._rendered(PYTHON)
 
-    def _told(self, renderer: Renderer) -> str:
+    def _rendered(self, renderer: Renderer) -> str:
         return self.render(renderer) if self._fields or self._faults else truncate(self._text())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy by attributes, whatever the constructor takes."""
+        """Pickle and copy by attributes, since constructors differ."""
         return _restore, (type(self), self.args), self.__dict__
 
 
 def record_text(error: BaseException) -> str:
-    """The message as it is stored, without suggested operations."""
-    # Not isinstance(), which calls the object's own code: a user's exception may raise there.
+    """The message to store, without suggested actions."""
+    # Not isinstance(), which may call code of the exception's class, and that may raise.
     if type(error).__str__ is PerdureError.__str__:
-        return cast(PerdureError, error)._told(RECORD)
+        return cast(PerdureError, error)._rendered(RECORD)
     return str(error)
 
 
@@ -196,13 +197,13 @@ def _restore(cls: type[PerdureError], args: tuple[Any, ...]) -> PerdureError:
 
 
 _IN_DATA = ("condition.", "config.", "form.", "pattern.", "schema.", "template.", "yaml.")
-"""Codes of faults in data: predicates of their place, such as "must be at least 1"."""
+"""Codes of faults in data. Their messages need the path as subject: "must be at least 1"."""
 
 
 def fault_text(fault: Fault, renderer: Renderer = PYTHON) -> str:
-    """One fault as a line, with the path to it in front.
+    """One fault as a line, prefixed with its path.
 
-    Not the argument or node itself, which the sentence names, unless it is about data in there.
+    The path omits the argument or node that the message already names, except for faults in data.
     """
     where = fault.where
     if where and not fault.code.startswith(_IN_DATA):
@@ -217,9 +218,9 @@ def fault_text(fault: Fault, renderer: Renderer = PYTHON) -> str:
 
 
 def flow_fault_text(fault: Fault) -> str:
-    """A fault of a flow as a line: the file and line, the node, its call, and what is wrong.
+    """A fault of a flow as a line: file and line, node, builder call, message.
 
-    It speaks the language that the flow is written in, whoever shows it.
+    Options are rendered as in the flow's own format, Python or YAML, on every interface.
     """
     source = fault.source or Source()
     place = f"{source.file}:" if source.file else ""
@@ -233,20 +234,20 @@ def flow_fault_text(fault: Fault) -> str:
 
 
 def flow_message(fault: Fault) -> str:
-    """What is wrong, without the file and the node; with the path to it if no sentence names it."""
+    """The message without file and node; prefixed with the path unless the message names it."""
     renderer = PYTHON if fault.source is None or fault.source.call else YAML
     if fault.code.startswith("flow."):
         return render(fault, renderer)
     inside = fault.where[2:] if node_of(fault) else fault.where
     if fault.code.startswith("argument.") and inside[:1] == ("config",):
         inside = inside[1:]
-    if inside and inside[-1] == fault.args.get("key"):  # which the sentence names
+    if inside and inside[-1] == fault.args.get("key"):  # the message names it
         inside = inside[:-1]
     return fault_text(replace(fault, where=inside), renderer)
 
 
 def node_of(fault: Fault) -> str:
-    """The node of a flow that a fault is about, if there is one."""
+    """The node that a fault of a flow is about; empty if none."""
     match fault.where:
         case ("nodes", str(node), *_):
             return node
@@ -257,13 +258,13 @@ def node_of(fault: Fault) -> str:
 
 
 class InvalidInput(PerdureError, ValueError):
-    """An argument cannot be used; ``faults`` say which and why. Nothing was written."""
+    """An argument is invalid; ``faults`` say which and why. Nothing was written."""
 
     CODE = declare("input.invalid", "{message}")
 
 
 class UnknownTask(InvalidInput):
-    """A task is named that this client or worker does not know."""
+    """The named task is not registered with this client or worker."""
 
     CODE = declare(
         "task.unknown",
@@ -280,7 +281,7 @@ class UnknownTask(InvalidInput):
 
 
 class DuplicateTask(InvalidInput):
-    """Two different tasks have one name."""
+    """Two different tasks have the same name."""
 
     CODE = declare(
         "task.duplicate", "two different tasks are named {name!r}", "Rename one: @task(name=...)"
@@ -289,7 +290,7 @@ class DuplicateTask(InvalidInput):
 
 
 class PayloadNotSerializable(InvalidInput):
-    """JSON cannot carry the value."""
+    """The value cannot be serialized to JSON."""
 
     CODE = declare(
         "payload.not_serializable",
@@ -314,7 +315,7 @@ class PayloadTooLarge(InvalidInput):
 
 
 class UnknownFlow(InvalidInput):
-    """A flow is named that this client does not know, or whose definition is not stored."""
+    """The named flow is not registered with this client, or its definition is not stored."""
 
     CODE = declare(
         "flow.unknown",
@@ -343,7 +344,7 @@ class UnknownNodeType(InvalidInput):
 
 
 class InvalidFlow(InvalidInput):
-    """A flow cannot be built; ``faults`` are all that is wrong with it, each with its place."""
+    """A flow cannot be built; ``faults`` has every fault with its place."""
 
     CODE = declare("flow.invalid", "flow {flow!r} cannot be built", "[{advice}]")
     flow: str
@@ -362,7 +363,7 @@ class InvalidFlow(InvalidInput):
 
 
 class TemplateMissing(InvalidInput):
-    """A template names something that is not there; ``where`` is its place in the config."""
+    """A template names a missing value; ``where`` is its path in the config."""
 
     CODE = declare(
         "template.missing",
@@ -375,12 +376,12 @@ class TemplateMissing(InvalidInput):
     node: str = ""
 
     def of_node(self, node: str) -> Self:
-        """The same, with the node that the template belongs to."""
+        """Return a copy with the node that the template belongs to."""
         return type(self)(template=self.template, where=self.where, reason=self.reason, node=node)
 
 
 class AmbiguousRun(InvalidInput):
-    """A client with ``namespace="*"`` is asked for a run whose id several namespaces have."""
+    """A client with ``namespace="*"`` found runs of this id in several namespaces."""
 
     CODE = declare(
         "run.ambiguous",
@@ -465,7 +466,7 @@ class NodeNotFound(NotFound):
 
     @property
     def some(self) -> tuple[str, ...]:
-        """Some nodes to choose from, where none is similar."""
+        """Some existing nodes, if none is similar."""
         return () if self.nearest else self.known[:12]
 
 
@@ -491,13 +492,13 @@ class ApprovalNotFound(NotFound):
 
 
 class Conflict(PerdureError):
-    """The operation does not apply to something in this state. Nothing was changed."""
+    """The operation does not apply in the current state. Nothing was changed."""
 
     CODE = declare("conflict", "{message}")
 
 
 class FingerprintTaken(Conflict):
-    """``on_conflict="fail"``: a live job of the queue has this fingerprint already."""
+    """``on_conflict="fail"``: a live job in the queue already has this fingerprint."""
 
     CODE = declare(
         "job.fingerprint_taken",
@@ -556,7 +557,7 @@ class RunExists(Conflict):
 
 
 class RunEnded(Conflict):
-    """The run is over, and the operation no longer applies."""
+    """The run has ended, so the operation no longer applies."""
 
     CODE = declare(
         "run.ended", "cannot {operation} run {run_id!r}: it is {status}", "To run it again"
@@ -570,6 +571,31 @@ class RunEnded(Conflict):
         if self.status in ("completed", "skipped"):
             return (fork,)
         return (Action("runs.retry", {"id": self.run_id}), fork)
+
+
+class MailboxFull(Conflict):
+    """The run keeps as many unread signals of this name as allowed."""
+
+    CODE = declare(
+        "run.mailbox_full",
+        "run {run_id!r} already keeps {most} unread signals {signal!r}, the most allowed",
+        "Send it again once the run has taken some, or raise `unread_signals_max`",
+    )
+    run_id: str
+    signal: str
+    most: int
+
+
+class RunAlreadyPaused(Conflict):
+    """The run is paused; who paused it and why stays as it was recorded."""
+
+    CODE = declare(
+        "run.already_paused", "cannot pause run {run_id!r}: it is already paused", "To continue it"
+    )
+    run_id: str
+
+    def actions(self) -> tuple[Action, ...]:
+        return (Action("runs.resume", {"id": self.run_id}),)
 
 
 class RunNotPaused(Conflict):
@@ -589,7 +615,7 @@ class RunNotRetryable(Conflict):
 
 
 class MigrationRefused(Conflict):
-    """The run cannot continue in that version; ``faults`` say why."""
+    """The run cannot continue on that version; ``faults`` say why."""
 
     CODE = declare("run.migration_refused", "cannot migrate run {run_id!r} to {to}")
     run_id: str
@@ -655,6 +681,24 @@ class AlreadyAnswered(Conflict):
     decision: str
 
 
+class ApprovalChanged(Conflict):
+    """Another decider has changed the data; ``data`` is how it is now, in ``revision``."""
+
+    CODE = declare(
+        "approval.changed",
+        "the data of approval {approval_id!r} was changed by an earlier answer: it is at revision "
+        "{revision}[, not {expected}]",
+        "Review the data as it is now, and decide with its `revision`",
+    )
+    approval_id: str
+    revision: int
+    expected: int | None
+    data: Any
+
+    def actions(self) -> tuple[Action, ...]:
+        return (Action("approvals.get", {"id": self.approval_id}),)
+
+
 class NotAllowed(PerdureError):
     """The caller may not do this. Nothing was changed."""
 
@@ -703,26 +747,26 @@ class JobUnsuccessful(_Unsuccessful):
 
 
 class JobFailed(JobUnsuccessful):
-    """It failed permanently: an error its retry policy does not retry."""
+    """The job failed with an error that its retry policy does not retry."""
 
     CODE = declare("job.failed", "job {job_id} failed[: {reason}]")
 
 
 class JobDead(JobFailed):
-    """Its retries are used up, or it crashed its workers: it is a dead letter."""
+    """The job is a dead letter: its retries are used up, or it crashed its workers."""
 
     CODE = declare("job.dead", "job {job_id} is dead after attempt {attempt}[: {reason}]")
     attempt: int = 0
 
 
 class JobCancelled(JobUnsuccessful):
-    """It was cancelled, or replaced by another job of the same fingerprint."""
+    """The job was cancelled, or replaced by another job with the same fingerprint."""
 
     CODE = declare("job.cancelled", "job {job_id} was cancelled[: {reason}]")
 
 
 class JobDisabled(JobUnsuccessful):
-    """An operator disabled it."""
+    """An operator disabled the job."""
 
     CODE = declare("job.disabled", "job {job_id} is disabled", "Enable it")
 
@@ -757,14 +801,14 @@ class RunFailed(RunUnsuccessful):
 
 
 class RunCancelled(RunUnsuccessful):
-    """It was cancelled, or replaced."""
+    """The run was cancelled or replaced."""
 
     CODE = declare("run.cancelled", "run {run_id!r} was cancelled[ by {by!r}][: {reason}]")
     by: str | None = None
 
 
 class RunSkipped(RunUnsuccessful):
-    """It never started, because its flow was cooling down; ``reason`` says until when."""
+    """The run never started, because its flow was cooling down; ``reason`` says until when."""
 
     CODE = declare("run.skipped", "run {run_id!r} was skipped[: {reason}]")
 
@@ -781,7 +825,7 @@ class RunTimeout(PerdureError, TimeoutError):
 
 
 class RunStuck(PerdureError):
-    """``run_flow`` and the testing kit: nothing here will bring what the run waits for."""
+    """``run_flow`` and the testing kit: the run waits for something that was not passed."""
 
     CODE = declare("run.stuck", "{message}")
 
@@ -790,7 +834,7 @@ class RunStuck(PerdureError):
 
 
 class NotFaked(PerdureError):
-    """``Kit(fakes_only=True)``: a task was called that has no fake."""
+    """``Kit(fakes_only=True)``: a task without a fake was called."""
 
     CODE = declare(
         "testing.not_faked",
@@ -807,12 +851,12 @@ class NotFaked(PerdureError):
 
 
 class NotSettled(PerdureError, TimeoutError):
-    """The testing kit: a task was still executing when the kit stopped waiting for it."""
+    """The testing kit: a task was still executing at the kit's timeout."""
 
     CODE = declare(
         "testing.not_settled",
         "still executing after {timeout} of real time: {running}",
-        "Fake what takes long, or raise Kit(timeout=...)",
+        "Fake slow tasks, or increase Kit(timeout=...)",
     )
     running: str
     timeout: timedelta
@@ -829,8 +873,20 @@ class EventLogCorrupt(PerdureError):
     reason: str
 
 
+class DefinitionCorrupt(PerdureError):
+    """A stored definition does not match its version; its runs are not executed."""
+
+    CODE = declare(
+        "flow.definition_corrupt",
+        "the stored definition of {flow} is corrupt: its content has version {found}",
+        "Restore it from a backup",
+    )
+    flow: str
+    found: str
+
+
 class UnknownEvent(PerdureError):
-    """A newer version wrote this event; skipping it would be wrong."""
+    """A newer version wrote this event, which must not be skipped."""
 
     CODE = declare(
         "run.unknown_event",
@@ -843,10 +899,16 @@ class UnknownEvent(PerdureError):
 
 
 class ValueMissing(PerdureError):
-    """A decision needs the values of these events, which have to be read first."""
+    """A decision needs the values of these events, which must be loaded first."""
 
     CODE = declare("engine.value_missing", "the values of events {numbers} are not loaded")
     numbers: tuple[int, ...]
+
+
+class LongEvaluation(PerdureError):
+    """A decision takes too long for the event loop; it must be made in a thread."""
+
+    CODE = declare("engine.long_evaluation", "evaluating a condition blocks the event loop")
 
 
 # Store errors.
@@ -859,7 +921,7 @@ class StoreError(PerdureError):
 
 
 class InvalidStoreUrl(StoreError, InvalidInput):
-    """The URL of a store cannot be used."""
+    """The store URL is invalid."""
 
     CODE = declare(
         "store.invalid_url",
@@ -886,7 +948,7 @@ class StoreUnreachable(StoreError, ConnectionError):
 
 
 class SchemaMismatch(StoreError):
-    """The tables found belong to a newer Perdure, or to something else."""
+    """The existing tables belong to a newer version of Perdure, or to another program."""
 
     CODE = declare("store.schema_mismatch", "{message}")
 
@@ -895,7 +957,7 @@ class SchemaMismatch(StoreError):
 
 
 class StoreInUse(Conflict):
-    """Workers use the store that is to be exported."""
+    """The store to export has active workers."""
 
     CODE = declare(
         "store.in_use",
@@ -943,7 +1005,7 @@ class TaskError(PerdureError):
 
 
 class Permanent(TaskError):
-    """Raise in a task: this job cannot succeed, so do not retry it, whatever its policy says."""
+    """Raise in a task to fail the job without retries, regardless of its policy."""
 
     CODE = declare("task.permanent", "{message}")
 
@@ -954,6 +1016,24 @@ class MissingSecret(Permanent):
     CODE = declare("task.missing_secret", "secret {name!r} not found; {advice}")
     name: str
     advice: str
+
+
+class SecretNotGranted(Permanent):
+    """A flow that was loaded as data uses a secret without a grant of the worker."""
+
+    CODE = declare(
+        "task.secret_not_granted",
+        "node {node!r} of flow {flow!r}, which was loaded as data, may not use secret {name!r}"
+        "[ in a request to {destination}]",
+        "If intended, grant it on the worker: Grant({name!r}, flows=[{flow!r}], {target}), or "
+        "--grant {flag}",
+    )
+    name: str
+    flow: str
+    node: str
+    destination: str
+    target: str
+    flag: str
 
 
 class CheckFailed(TaskError):
@@ -974,7 +1054,7 @@ class LoopExhausted(TaskError):
 
 
 class WaitTimedOut(TaskError, TimeoutError):
-    """No signal, answer or report came in time."""
+    """No signal, answer or report arrived in time."""
 
     CODE = declare("node.wait_timed_out", "{message}")
 
@@ -1022,10 +1102,10 @@ class ProcessCrashed(TaskError):
 
 
 class RetryLater(TaskError):
-    """Raise in a task: not now. Try again at ``until`` (aware), or ``after`` a duration.
+    """Raise in a task to run the job again at ``until`` (timezone-aware) or ``after`` a duration.
 
-    It has a budget of its own and does not use up the task's retries. ``limit`` names a limit
-    whose next start moves to that time for every worker, as after an HTTP 429.
+    It has its own budget and does not use up the task's retries. ``limit`` names a limit to delay
+    until then on every worker, for example after an HTTP 429.
     """
 
     CODE = declare("task.retry_later", "{message}")
@@ -1038,7 +1118,7 @@ class RetryLater(TaskError):
         after: str | float | timedelta | None = None,
         limit: str | None = None,
     ) -> None:
-        from perdure.model import check  # which imports this module
+        from perdure.model import check  # imports this module
 
         super().__init__(message)
         check.at_most_one(until=until, after=after)
@@ -1048,10 +1128,10 @@ class RetryLater(TaskError):
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown: without all between a user's name and the last @, and password=.
+    """Mask everything between the user name and the last @, and the value of ``password=``.
 
-    A malformed URL may have a password too. Without ``//``, a scheme cannot be told from a user's
-    name: all after the first colon is hidden.
+    Malformed URLs may have passwords too. Without ``//``, a scheme looks like a user name, so
+    everything after the first colon is masked.
     """
     login, at, server = url.rpartition("@")
     scheme = re.match(r"[^:/?#]*:?//+|", login)
@@ -1059,4 +1139,15 @@ def without_password(url: str) -> str:
     user, colon, _ = login[start:].partition(":")
     if at and colon:
         url = f"{login[:start]}{user}:***@{server}"
-    return re.sub(r"(password=)[^&]*", r"\1***", url, flags=re.IGNORECASE)
+    elif not at:
+        url = re.sub(r"^([^:/?#]*://[^/?#:]*):(?!\d*(?:[/?#,]|$))[^?#]*", r"\1:***", url)
+        url = re.sub(r"^([^:/?#]*):(?!//)[^:]*:.*", r"\1:***", url, flags=re.DOTALL)
+    parts = re.split(r"([?&\s])", url)
+    for place, part in enumerate(parts):
+        name, equals, value = part.partition("=")
+        if equals and "password" in unquote(part).lower():
+            parts[place] = f"{name}=***"
+            if value[:1] in ("'", '"'):  # quotes may contain separators
+                del parts[place + 1 :]
+                break
+    return "".join(parts)

@@ -1,15 +1,14 @@
-"""``run_flow``: execute a flow in this process, on a private store in memory.
+"""``run_flow``: execute a flow in this process, on a private in-memory store.
 
-A real worker runs it, so the result cannot differ from that of a deployed one. Signals, answers to
-approvals and reports on external waits are given with the input; time skips ahead when nothing else
-can happen, and a run that could never finish ends with an error that says why.
+A real worker executes it, as in production. The caller passes signals, answers and reports along
+with the input. A run that can never finish raises ``RunStuck``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar
@@ -24,6 +23,7 @@ from perdure.model import check
 from perdure.model.graph import ApprovalNode, LoopNode, MapNode, TaskNode
 from perdure.model.hint import Hint, HintType
 from perdure.model.ids import Key, RunId
+from perdure.model.principal import role_of
 from perdure.model.run import ENDED, RunFilter, Wait, WaitType
 from perdure.model.times import Duration
 from perdure.model.wait import Report, ReportStatus
@@ -31,14 +31,15 @@ from perdure.operations.backend import checked_flow
 from perdure.operations.records import ApprovalRecord
 from perdure.store.contract import Store
 from perdure.store.memory.store import MemoryStore
+from perdure.worker.grants import Grant
 from perdure.worker.lease_renewal import set_within
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import Worker
 
 CONCURRENCY = 100
-"""Enough for branches and items to run side by side; there is no other worker to take them."""
+"""Enough for branches and items to run in parallel on the only worker."""
 SPACING_SECONDS = 0.01
-"""Hints in a row cause one look in this time, not one each."""
+"""Several hints within this time cause a single poll."""
 POLL_SECONDS = 1.0
 RUNS_MAX = 10_000
 ANSWER_FIELDS = frozenset({"decision", "data", "by", "roles", "note"})
@@ -57,23 +58,21 @@ UNKNOWN_SIGNAL = declare(
     "flow {flow!r} does not wait for signal {name!r}[; it waits for {known}]",
 )
 NOTHING_LEFT = declare(
-    "run.nothing_left", "run {run_id!r} has not ended, and nothing of it is left to do"
+    "run.nothing_left", "run {run_id!r} has not ended, but has no job, timer or wait left"
 )
 NEEDS_SIGNAL = declare(
     "run.needs_signal",
-    "the run waits for signal {signal!r} at node {node!r} of flow {flow!r}, "
-    "which nothing here sends",
+    "node {node!r} of flow {flow!r} waits for signal {signal!r}, which was not passed",
     "Pass it in `signals`, or submit the flow to a store",
 )
 NEEDS_ANSWER = declare(
     "run.needs_answer",
-    "the run waits for an answer at node {node!r} of flow {flow!r}, which nothing here gives",
+    "node {node!r} of flow {flow!r} waits for an answer, which was not passed",
     "Pass it in `answers`, or submit the flow to a store",
 )
 NEEDS_REPORT = declare(
     "run.needs_report",
-    "the run waits for a report[ on {step!r}] at node {node!r} of flow {flow!r}, "
-    "which nothing here makes",
+    "node {node!r} of flow {flow!r} waits for a report[ on {step!r}], which was not passed",
     "Pass it in `reports`, or submit the flow to a store",
 )
 
@@ -91,21 +90,22 @@ async def run_flow_async(
     answers: Mapping[str, Any] | None = None,
     reports: Mapping[str, Any] | None = None,
     secrets: Provider | None = None,
+    grants: Sequence[Grant] = (),
     allow_scripts: bool = False,
     timeout: Duration | None = None,
     skip_delays: bool = False,
 ) -> O:
-    """Run a flow on the running event loop, and return its result. Nothing is stored.
+    """Run a flow on the running event loop and return its result. Nothing is stored.
 
-    ``signals`` has payloads for the signals that it waits for; a list holds several for one name.
-    ``answers`` has the decisions on approvals, by node: ``"approve"``, or an object with the
-    arguments of ``client.approvals.decide``. An answer without ``by`` is given in the name of the
-    next decider. ``reports`` has the reports on external work, by the node that waits for it: a
-    result, or a ``Report``. ``secrets`` and ``allow_scripts`` are those of a worker.
+    ``signals`` maps the names of signals to payloads; a list holds several payloads for one signal.
+    ``answers`` maps approval nodes to decisions: ``"approve"``, or an object with the arguments of
+    ``client.approvals.decide``; ``by`` defaults to the next decider. ``reports`` maps nodes with
+    external waits to results or ``Report`` objects. ``secrets``, ``grants`` and ``allow_scripts``
+    are passed to the worker.
 
-    ``skip_delays`` makes delays, deadlines of signals and back-off between attempts pass at once,
-    as soon as there is nothing else to do. Raises ``RunFailed`` as ``result()`` of a run does,
-    ``RunTimeout`` after ``timeout``, and ``RunStuck`` if it waits for something that was not given.
+    ``skip_delays`` skips delays, timeouts and retry backoff as soon as nothing else is left to do.
+    Raises the errors of a run handle's ``result()``, ``RunTimeout`` after ``timeout``, and
+    ``RunStuck`` if the run waits for something that was not passed.
     """
     replies = Replies(checked_flow(flow), signals, answers, reports)
     seconds = None if timeout is None else check.span(timeout, "timeout").total_seconds()
@@ -121,6 +121,7 @@ async def run_flow_async(
             keep_completed=None,
             keep_failed=None,
             secrets=secrets,
+            grants=grants,
             allow_scripts=allow_scripts,
         )
         async with working(worker):
@@ -155,9 +156,9 @@ async def _nothing() -> None:
 
 run_flow = _blocking(
     "run_flow",
-    """Run a flow in a thread of its own, and return its result; see :func:`run_flow_async`.
+    """Run a flow in its own thread and return its result; see :func:`run_flow_async`.
 
-    May be called on a running event loop too, which is blocked meanwhile.
+    A call on a running event loop blocks that loop.
     """,
     run_flow_async,
 )
@@ -165,11 +166,11 @@ run_flow = _blocking(
 
 @asynccontextmanager
 async def working(worker: Worker) -> AsyncIterator[None]:
-    """Let a worker work on the running event loop; at the end it is stopped at once."""
+    """Run a worker on the running event loop; on exit, stop it without a grace period."""
     started = asyncio.Event()
     serving = asyncio.create_task(worker.serve(started=started.set))
     try:
-        await started.wait()  # before that it could not be told to stop
+        await started.wait()  # an earlier shutdown request would be lost
         yield
     finally:
         worker.shutdown(grace="0s")
@@ -177,14 +178,14 @@ async def working(worker: Worker) -> AsyncIterator[None]:
 
 
 class PrivateStore(MemoryStore):
-    """A store in memory whose clock can skip ahead."""
+    """An in-memory store whose clock can skip ahead."""
 
     def __init__(self) -> None:
         self._skipped = timedelta(0)
         super().__init__("memory://", clock=self._now)
 
     def skip_to(self, moment: datetime) -> None:
-        """Let this moment come at once, and wake everything that sleeps until then."""
+        """Move the clock to ``moment`` and wake everything that is due by then."""
         self._skipped += max(timedelta(0), moment - self._now())
         self._session.state.hub.publish(Hint(type=HintType.DUE))
 
@@ -195,7 +196,7 @@ class PrivateStore(MemoryStore):
 async def _watch(
     client: AsyncClient, store: PrivateStore, run: RunId, replies: Replies, *, skip_delays: bool
 ) -> None:
-    """Reply, and skip delays, until the run has ended; ``RunStuck`` if it never will."""
+    """Send replies and skip delays until the run has ended; raise ``RunStuck`` if it never will."""
     hinted = asyncio.Event()
     unsubscribe = store.subscribe(lambda hint: hinted.set())
     try:
@@ -226,7 +227,8 @@ async def _stuck(client: AsyncClient, store: Store, run: RunId) -> RunStuck:
             case WaitType.SIGNAL:
                 missing.append(NEEDS_SIGNAL.fault(signal=wait.name, **place))
             case WaitType.APPROVAL:
-                missing.append(NEEDS_ANSWER.fault(title=wait.name, **place))
+                title = (await client.approvals.get(f"{wait.run}:{wait.key}")).title
+                missing.append(NEEDS_ANSWER.fault(title=title, **place))
             case WaitType.EXTERNAL:
                 missing.append(NEEDS_REPORT.fault(step=wait.name, **place))
     missing.sort(key=lambda fault: (fault.code, *map(str, fault.args.values())))
@@ -242,10 +244,10 @@ async def _open_waits(client: AsyncClient, store: Store) -> AsyncIterator[tuple[
 
 
 class Replies:
-    """Signals, answers and reports that were given with the input, each of them sent once.
+    """The signals, answers and reports passed with the input. Each is sent once.
 
-    Signals that only the flow itself waits for are sent up front. Those that a child flow waits
-    for, and all answers and reports, go to the first run that waits for them.
+    Signals that only the top-level flow waits for are sent up front. Signals for child flows, and
+    all answers and reports, are sent to the first run that waits for them.
     """
 
     def __init__(
@@ -285,7 +287,7 @@ class Replies:
                 await client.runs.signal(run, name, payload)
 
     async def send(self, client: AsyncClient, store: Store) -> None:
-        """Send what is left to the runs that wait for it."""
+        """Send the remaining replies to the runs that wait for them."""
         if not (self._signals or self._answers or self._reports):
             return
         async for _, wait in _open_waits(client, store):
@@ -297,17 +299,18 @@ class Replies:
                 await client.runs.signal(wait.run, wait.name, payloads.pop(0))
 
     async def _send_answers(self, client: AsyncClient, wait: Wait) -> None:
-        """Decide on an approval until it is closed, each time as the next of its deciders."""
+        """Answer an approval until it is closed, each time as its next decider."""
         answers = self._answers.get(wait.key, [])
         while answers:
             record = await client.approvals.get(f"{wait.run}:{wait.key}")
             if not record.is_open:
                 return
-            await client.approvals.decide(record.id, **{"by": next_decider(record), **answers[0]})
+            answer = {**next_decider(record), "revision": record.revision, **answers[0]}
+            await client.approvals.decide(record.id, **answer)
             answers.pop(0)
 
     async def _send_reports(self, client: AsyncClient, wait: Wait) -> None:
-        """Report on the work of a node, or of one item or iteration of it, until it is done."""
+        """Report on a node, or on one of its items or iterations, until it is done."""
         name = wait.key if wait.key in self._reports else Key.parse(wait.key).node
         reports = self._reports.get(name, [])
         while reports:
@@ -330,10 +333,17 @@ class Replies:
                 return
 
 
-def next_decider(approval: ApprovalRecord) -> str | None:
-    """The next decider, for an answer that does not say whose it is."""
-    answered = {each.by for each in approval.answers}
-    return next((name for name in approval.deciders if name not in answered), None)
+def next_decider(approval: ApprovalRecord) -> dict[str, Any]:
+    """The first decider who has not answered: ``by`` and ``roles`` of answers without them.
+
+    The answer of a role is that of a user with the role's name.
+    """
+    answered = {each for answer in approval.answers for each in (answer.by, *answer.stands_for)}
+    for decider in approval.deciders:
+        if decider not in answered:
+            role = role_of(decider)
+            return {"by": decider} if role is None else {"by": role, "roles": [role]}
+    return {}
 
 
 def _by_node(given: Any, name: str, known: set[str]) -> dict[str, list[Any]]:

@@ -1,9 +1,9 @@
-"""The names that applications import from ``perdure``: where each is at home.
+"""The public names of ``perdure``, imported from the modules that define them.
 
-Nothing else may be imported here. ``X as X`` tells type checkers that a name is public.
+Nothing else may be imported here. ``X as X`` marks a name as public for type checkers.
 """
 
-# ruff: noqa: I001 - it would make a statement of each name
+# ruff: noqa: I001 - it would split each import into one statement per name
 
 from perdure.client.client import AsyncClient as AsyncClient
 from perdure.client.handles import (
@@ -29,6 +29,7 @@ from perdure.diagnostics import (
 from perdure.errors import (
     Aborted as Aborted,
     AlreadyAnswered as AlreadyAnswered,
+    ApprovalChanged as ApprovalChanged,
     AmbiguousRun as AmbiguousRun,
     ApprovalDecided as ApprovalDecided,
     ApprovalNotFound as ApprovalNotFound,
@@ -37,6 +38,7 @@ from perdure.errors import (
     Conflict as Conflict,
     DeadlineExceeded as DeadlineExceeded,
     DuplicateTask as DuplicateTask,
+    DefinitionCorrupt as DefinitionCorrupt,
     EventLogCorrupt as EventLogCorrupt,
     FingerprintTaken as FingerprintTaken,
     IllegalTransition as IllegalTransition,
@@ -52,6 +54,7 @@ from perdure.errors import (
     JobFailed as JobFailed,
     JobNotFound as JobNotFound,
     LoopExhausted as LoopExhausted,
+    MailboxFull as MailboxFull,
     MigrationRefused as MigrationRefused,
     MissingSecret as MissingSecret,
     NodeNotFound as NodeNotFound,
@@ -68,6 +71,7 @@ from perdure.errors import (
     Rejected as Rejected,
     ResultTimeout as ResultTimeout,
     RetryLater as RetryLater,
+    RunAlreadyPaused as RunAlreadyPaused,
     RunCancelled as RunCancelled,
     RunEnded as RunEnded,
     RunUnsuccessful as RunUnsuccessful,
@@ -82,6 +86,7 @@ from perdure.errors import (
     ScheduleNotFound as ScheduleNotFound,
     ScheduleUnreadable as ScheduleUnreadable,
     SchemaMismatch as SchemaMismatch,
+    SecretNotGranted as SecretNotGranted,
     ClaimLost as ClaimLost,
     StoreError as StoreError,
     StoreUnreachable as StoreUnreachable,
@@ -160,6 +165,7 @@ from perdure.operations.records import (
     RunChange as RunChange,
     RunDetail as RunDetail,
     RunRecord as RunRecord,
+    WorkerRecord as WorkerRecord,
     RunSnapshot as RunSnapshot,
     RunStarted as RunStarted,
     ScheduleRecord as ScheduleRecord,
@@ -191,4 +197,5 @@ from perdure.tasks.task import (
     Task as Task,
     task as task,
 )
+from perdure.worker.grants import Grant as Grant
 from perdure.worker.worker import Worker as Worker

@@ -7,11 +7,12 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.source_tree import ROOT, Module, modules
+from tests.architecture.source_tree import ROOT, Module, dotted_references, imported_names, modules
 
 # Folders that exist on one machine only; spelled apart so that this file passes its own test.
 MACHINE_PATH = re.compile(r"(?<![\w./~-])/(?:work|root|home/\w+|Users/\w+)" + "/")
@@ -110,3 +111,173 @@ def executed_in(module: Module) -> list[str]:
         elif isinstance(node, ast.Name) and node.id in RUNS_TEXT:
             found.append(node.id)
     return found
+
+
+# All that is printed goes through one place, where control characters become visible.
+
+
+PRINTS = ("cli", "demo")
+
+# Module -> why it writes by itself.
+WRITERS = {
+    "cli.output": "one line or several: its texts are made visible here",
+    "cli.terminal": "the console of rich: its texts are made visible here",
+}
+
+OF_CLICK = {"echo", "secho", "echo_via_pager", "prompt", "confirm"}
+OF_RICH = {"rich.console.Console", "rich.get_console", "rich.print", "rich.prompt"}
+OF_PYTHON = {"print", "input"}
+OF_STREAMS = {"sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__"}
+
+
+def test_who_writes_to_the_terminal():
+    found = [each for each in modules() if each.name.split(".")[0] in PRINTS]
+    assert {module.name for module in found if any(writes(module))} == WRITERS.keys()
+
+
+def writes(module: Module) -> Iterator[str]:
+    names = imported_names(module)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef):
+            yield from OF_RICH & {_dotted(base, names) for base in node.bases}
+        if isinstance(node, ast.Call):
+            called = _dotted(node.func, names)
+            package, _, function = called.rpartition(".")
+            if (
+                called in OF_PYTHON
+                or called in OF_RICH
+                or (package == "click" and function in OF_CLICK)
+                or (package == "traceback" and function.startswith("print"))
+                or (package in OF_STREAMS and function.startswith("write"))
+            ):
+                yield called
+
+
+def _dotted(node: ast.expr, names: dict[str, str]) -> str:
+    match node:
+        case ast.Name(id=name):
+            return names.get(name, name)
+        case ast.Attribute(value=value, attr=attr):
+            return f"{_dotted(value, names)}.{attr}"
+    return ""
+
+
+def test_writing_is_recognised(tmp_path):
+    (tmp_path / "good.py").write_text("console.print('a')\nself.print('a')\necho('a')\n")
+    (tmp_path / "bad.py").write_text(
+        "import click, sys, traceback\n"
+        "from click import echo as say\n"
+        "from rich.console import Console\n"
+        "print('a')\n"
+        "say('a')\n"
+        "click.secho('a')\n"
+        "sys.stderr.write('a')\n"
+        "traceback.print_exc()\n"
+        "Console()\n"
+        "class Own(Console): ...\n"
+    )
+
+    assert {each.name: sorted(writes(each)) for each in _sorted(modules(tmp_path))} == {
+        "bad": [
+            "click.echo",
+            "click.secho",
+            "print",
+            "rich.console.Console",
+            "rich.console.Console",
+            "sys.stderr.write",
+            "traceback.print_exc",
+        ],
+        "good": [],
+    }
+
+
+def _sorted(found: Iterable[Module]) -> list[Module]:
+    return sorted(found, key=lambda each: each.name)
+
+
+# Only the clock reads the time, so tests can turn it everywhere.
+
+
+CLOCK = "clock.py"
+
+# All of `time` but waiting: it reads a clock, or turns the reading into local time.
+READS_THE_TIME = re.compile(
+    r"time\.(?!sleep$).+"
+    r"|datetime\.(datetime|date)\.(now|utcnow|today)"
+)
+
+# "path": why this file may read the time by itself
+READERS_ON_PURPOSE: dict[str, str] = {}
+
+
+def test_only_the_clock_reads_the_time():
+    readers = {reading.partition(":")[0]: reading for reading in readings(modules())}
+    assert readers.pop(CLOCK, None), "the clock itself was not found reading the time"
+    assert readers.keys() == READERS_ON_PURPOSE.keys(), readers  # stale excuses fail too
+
+
+def test_a_simulated_history_never_reads_the_time():
+    assert readings(modules(ROOT / "proof" / "simulate")) == []
+
+
+class TestTheCheckItself:
+    def test_finds_every_way_to_read_the_time(self, tmp_path):
+        for number, text in enumerate(
+            [
+                "import time\nx = time.time()",
+                "import time as t\nx = t.monotonic_ns",
+                "from time import perf_counter\nx = perf_counter()",
+                "import datetime\nx = datetime.datetime.now()",
+                "import datetime as d\nx = d.date.today()",
+                "from datetime import datetime as dt\nx = dt.utcnow()",
+            ]
+        ):
+            (tmp_path / f"reader_{number}.py").write_text(text)
+
+        assert readings(modules(tmp_path)) == [
+            "reader_0.py:2 time.time",
+            "reader_1.py:2 time.monotonic_ns",
+            "reader_2.py:2 time.perf_counter",
+            "reader_3.py:2 datetime.datetime.now",
+            "reader_4.py:2 datetime.date.today",
+            "reader_5.py:2 datetime.datetime.utcnow",
+        ]
+
+    def test_lets_others_wait_and_calculate(self, tmp_path):
+        (tmp_path / "waiter.py").write_text(
+            "import time\nfrom datetime import UTC, datetime\n"
+            "time.sleep(1)\nx = datetime.fromtimestamp(0, UTC)\nself.clock.now()"
+        )
+        assert readings(modules(tmp_path)) == []
+
+
+def readings(tree: list[Module]) -> list[str]:
+    return [
+        f"{module.path}:{line} {name}"
+        for module in tree
+        for line, name in dotted_references(module)
+        if READS_THE_TIME.fullmatch(name)
+    ]
+
+
+# The tests pass in the background, where a shell has its children ignore SIGINT.
+
+
+SENDS_SIGINT = (
+    "tests/client/test_sync.py::TestRun::test_cancels_the_coroutine_of_a_caller_that_is_interrupted"
+)
+
+
+def test_a_test_that_interrupts_passes_where_sigint_is_ignored():
+    pytest = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", SENDS_SIGINT]
+    done = subprocess.run(
+        ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *pytest],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout

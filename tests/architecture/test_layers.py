@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.source_tree import (
-    ROOT,
-    Module,
-    absolute_source,
-    imported_names,
-    modules,
-)
+from tests.architecture.source_tree import ROOT, Module, absolute_source, imported_names, modules
 
 ANYTHING = "*"
 
@@ -142,7 +139,6 @@ def test_imports_follow_the_table():
 
 def test_the_table_names_only_what_exists():
     names = MAY_IMPORT.keys() | {each for parts in MAY_IMPORT.values() for each in parts}
-
     assert missing(names, modules()) == set()
 
 
@@ -152,19 +148,16 @@ def test_each_part_of_the_contract_has_its_namesake_in_a_backend(backend):
     parts = {m.name.removeprefix(folder) for m in modules() if m.name.startswith(folder)}
     assert {"jobs", "runs", "queries"} <= parts
     parts -= NOT_A_PART | NOT_IN.get(backend, set())
-
     assert missing({f"store.{backend}.{part}" for part in parts}, modules()) == set()
 
 
 def test_every_module_belongs_to_a_part():
     homeless = [module.path for module in modules() if module.name and not part_of(module.name)]
-
     assert homeless == [], "add these to MAY_IMPORT"
 
 
 def test_the_parts_were_found():
     found = {part_of(module.name) for module in modules()}
-
     assert {"model", "engine", "errors", "clock", "store.contract"} <= found
 
 
@@ -185,7 +178,6 @@ class TestTheCheckItself:
     def test_reports_an_upward_import(self, tmp_path):
         write(tmp_path, "model/job.py", "from perdure.store.contract import JobStore")
         write(tmp_path, "store/contract/jobs.py", "from perdure.model.job import Job")
-
         assert list(violations(modules(tmp_path))) == ["model.job -> store.contract"]
 
     def test_sees_through_every_way_to_import(self, tmp_path):
@@ -207,19 +199,16 @@ class TestTheCheckItself:
         write(tmp_path, "engine/failures.py", "")
         imports = "from perdure.store import admission\nfrom perdure.engine import failures"
         write(tmp_path, "store/sqlite/jobs.py", imports)
-
         assert list(violations(modules(tmp_path))) == ["store.sqlite.jobs -> engine.failures"]
 
     def test_reports_names_of_nothing(self, tmp_path):
         write(tmp_path, "store/kept.py", "")
-
         assert missing({"store", "store.kept", "store.gone"}, modules(tmp_path)) == {"store.gone"}
 
     def test_keeps_testing_out_of_production(self, tmp_path):
         write(tmp_path, "testing/clock.py", "from perdure.store.memory.jobs import MemoryJobs")
         write(tmp_path, "cli/jobs.py", "from perdure.testing.clock import Clock")
         write(tmp_path, "__init__.py", "import perdure.testing")
-
         assert set(violations(modules(tmp_path))) == {
             "perdure -> testing",
             "cli.jobs -> testing.clock",
@@ -274,3 +263,92 @@ def write(src: Path, path: str, text: str) -> None:
     file = src / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
+
+
+# A process that runs one task body loads what a body needs: no store, no engine, no driver.
+
+
+CHILD = "perdure.worker.process_child"
+NEVER_LOADED = (
+    "perdure.cli",
+    "perdure.client",
+    "perdure.engine.decide",
+    "perdure.engine.plan",
+    "perdure.engine.runs",
+    "perdure.expr",
+    "perdure.flows",
+    "perdure.forms",
+    "perdure.inline",
+    "perdure.render",
+    "perdure.public",
+    "perdure.store",
+    "perdure.transfer",
+    "perdure.worker.attempt",
+    "perdure.worker.commits",
+    "perdure.worker.runner",
+    "perdure.worker.service",
+    "asyncpg",
+    "cronsim",
+    "immutables",
+    "jsonschema",
+    "sqlite3",
+    "yaml",
+)
+DRIVERS = ("asyncpg", "sqlite3")
+
+# Of what is not the model, this is loaded. The list only shrinks: a module that is renamed keeps
+# its line, and one that is no longer loaded loses it.
+LOADED = {
+    "perdure.engine",
+    "perdure.engine.failures",
+    "perdure.engine.retry",
+    "perdure.tasks",
+    "perdure.tasks.context",
+    "perdure.tasks.options",
+    "perdure.tasks.result",
+    "perdure.tasks.secret",
+    "perdure.tasks.task",
+    "perdure.worker",
+    "perdure.worker.call",
+    "perdure.worker.executors",
+    "perdure.worker.isolation",  # with the executors; it loads nothing else of ours
+    "perdure.worker.outcome",
+    "perdure.worker.process_child",
+    "perdure.worker.processes",
+    "perdure.worker.secrets",
+}
+OF_THE_MODEL = ("perdure.model", "perdure.errors", "perdure.clock", "perdure.diagnostics")
+
+
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    return modules_after(f"import {CHILD}")
+
+
+def test_loads_neither_store_nor_engine_nor_driver(loaded):
+    assert CHILD in loaded
+    assert [name for name in loaded if is_below(name, NEVER_LOADED)] == []
+
+
+def test_loads_no_more_than_it_did(loaded):
+    ours = {name for name in loaded if name.startswith("perdure.")}
+    assert {name for name in ours if not is_below(name, OF_THE_MODEL)} == LOADED
+
+
+def test_opens_no_driver_for_a_body_that_uses_the_library():
+    """A module of tasks says ``from perdure import task``, which loads more, but no driver."""
+    loaded = modules_after(f"import {CHILD}; from perdure import task")
+    assert [name for name in loaded if is_below(name, DRIVERS)] == []
+
+
+def is_below(name: str, parents: tuple[str, ...]) -> bool:
+    return any(name == each or name.startswith(f"{each}.") for each in parents)
+
+
+def modules_after(statements: str) -> set[str]:
+    program = f"import json, sys; {statements}; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))

@@ -11,7 +11,7 @@ import pytest
 from perdure import Client, Worker
 from perdure.client.sync import RunHandle
 from tests.cli import sample_flows, sample_tasks
-from tests.cli.commands import Commands
+from tests.cli.harness import Commands
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from perdure.diagnostics import Action
 from perdure.operations.catalog import OPERATIONS
 from tests.architecture.source_tree import SRC
 from tests.cli import sample_flows
-from tests.cli.commands import Commands, assert_refused
+from tests.cli.harness import Commands, assert_refused
 from tests.docs.acting import command_named as parse_command
 
 MODULE = "tests.cli.sample_flows"
@@ -91,7 +91,6 @@ class TestEveryCommand:
     def test_every_operation_is_a_command_with_the_same_summary(self):
         left_out = NOT_ON_THE_COMMAND_LINE
         declared = {name: each.summary for name, each in OPERATIONS.items() if name not in left_out}
-
         assert {name: SUMMARIES.get(name) for name in declared} == declared
         assert left_out.keys() <= OPERATIONS.keys()
 
@@ -114,7 +113,6 @@ class TestEveryCommand:
     )
     def test_an_unknown_id_is_refused_with_1(self, name, client, perdure):
         client.open()
-
         assert_refused(perdure(*arguments_of(name)), 1, "nope")
 
     @pytest.mark.parametrize(
@@ -127,7 +125,6 @@ class TestEveryCommand:
     )
     def test_an_unknown_module_is_bad_usage(self, name, client, perdure):
         client.open()
-
         assert_refused(perdure(*arguments_of(name)), 2, "module 'nope' not found")
 
     @pytest.mark.parametrize(
@@ -160,13 +157,11 @@ class TestEveryCommand:
     @pytest.mark.parametrize("name", COMMANDS)
     def test_an_unknown_option_is_bad_usage(self, name):
         answer = Commands(None)(*name.split(), "--colour")
-
         assert_refused(answer, 2, "unknown option --colour", f"See perdure {name} --help")
 
     @pytest.mark.parametrize("name", COMMANDS)
     def test_bad_usage_is_json_where_json_is_asked_for(self, name):
         answer = Commands(None)(*name.split(), "--json", "--colour")
-
         assert (answer.exit_code, answer.out) == (2, "")
         error = json.loads(answer.error)["error"]
         assert (error["code"], error["args"]["name"]) == ("cli.unknown_option", "--colour")
@@ -219,13 +214,9 @@ class TestAdvisedOptions:
     )
     def test_a_password_is_left_to_the_reader(self, store, told, monkeypatch):
         monkeypatch.delenv("PERDURE_STORE", raising=False)
-
         assert options_of(store, "default") == told
 
-    def test_no_command_tells_the_password_of_its_store(
-        self,
-        postgres_url,
-    ):
+    def test_no_command_tells_the_password_of_its_store(self, postgres_url):
         secret = urlsplit(postgres_url).password
         assert secret
         with Client(postgres_url) as client:
@@ -246,7 +237,6 @@ class TestAdvisedOptions:
     def test_every_command_that_findings_advise_is_understood(self, action):
         program, *words = shlex.split(cli_command(action, " --store sqlite:///work.db"))
         command, rest = parse_command(words)
-
         assert program == "perdure"
         assert command.make_context("perdure", rest)
 
@@ -327,7 +317,6 @@ class TestStartup:
             "told = lambda: print('LOADED', [name for name in heavy if name in sys.modules])\n"
             f"atexit.register(told)\n{HELP}\n"
         )
-
         assert run_python(program, "--help").splitlines()[-1] == "LOADED []"
 
     def test_help_takes_a_fifth_of_a_second(self):
@@ -335,7 +324,6 @@ class TestStartup:
 
     def test_help_takes_little_longer_than_to_load_click(self):
         most = 2.5 * seconds_for("import click")
-
         assert seconds_for(HELP, "--help", goal=most) < most
 
     def test_completing_a_command_loads_none_of_them(self):
@@ -358,5 +346,4 @@ class TestStartup:
             "from perdure import Client, clock\n"
             "print(perdure.model.__name__, hasattr(perdure, 'nonsense'), 'Flow' in dir(perdure))\n"
         )
-
         assert run_python(program) == "perdure.model False True\n"

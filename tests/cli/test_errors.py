@@ -25,8 +25,7 @@ from perdure.errors import (
     UnknownTask,
 )
 from tests.cli import sample_flows
-from tests.cli.commands import Commands, assert_refused
-from tests.cli.processes import run_cli
+from tests.cli.harness import Commands, assert_refused, run_cli
 from tests.cli.test_command_tree import COMMANDS, option_names
 
 
@@ -55,7 +54,6 @@ class TestJson:
 
     def test_of_one_command_does_not_outlast_it(self, perdure, client):
         perdure("runs", "get", "nope", "--json")
-
         assert_refused(perdure("runs", "get", "nope"), 1, "run 'nope' not found")
 
     def test_suggests_commands(self, perdure, client):
@@ -95,7 +93,6 @@ class TestExitCodes:
         monkeypatch.chdir(tmp_path)
         with Client("sqlite:///perdure.db") as client:
             client.queues.pause("mail")
-
         assert "mail (paused)" in Commands(None)("queues", "list").out
 
     @pytest.mark.parametrize("url", ["mysql://host/db", "work.db", "sqlite://work.db"])
@@ -107,7 +104,6 @@ class TestExitCodes:
 
     def test_an_unreachable_server_is_3(self):
         answer = Commands("postgresql://nobody:secret@127.0.0.1:1/none")("queues", "list")
-
         assert_refused(answer, 3, "cannot open the store", "Is the server running")
         assert "secret" not in answer.error
 
@@ -133,21 +129,18 @@ class TestExitCodes:
 
     def test_a_missing_file_is_3_and_is_not_created(self, tmp_path):
         file = tmp_path / "typo.db"
-
         assert_refused(Commands(f"sqlite:///{file}")("queues", "list"), 3, "no file", "typo.db")
         assert not file.exists()
 
     @pytest.mark.parametrize("command", ["run", "submit"])
     def test_a_flow_that_is_not_there_makes_no_store(self, command, tmp_path):
         file = tmp_path / "new.db"
-
         assert_refused(Commands(f"sqlite:///{file}")(command, "nope"), 2, "module 'nope' not found")
         assert not file.exists()
 
     def test_a_file_of_another_kind_is_3(self, tmp_path):
         file = tmp_path / "notes.txt"
         file.write_text("dear diary " * 1000)
-
         assert_refused(Commands(f"sqlite:///{file}")("queues", "list"), 3, "notes.txt")
 
     def test_bad_options_are_bad_usage(self, perdure, client):
@@ -177,7 +170,6 @@ class TestBadUsage:
     )
     def test_is_json_with_a_code_where_json_is_asked_for(self, words, code, name, perdure):
         answer = perdure(*words, *([] if "--json" in words else ["--json"]))
-
         assert (answer.exit_code, answer.out) == (2, "")
         error = json.loads(answer.error)["error"]
         assert (error["code"], error["args"].get("name"), error["actions"]) == (code, name, [])
@@ -195,26 +187,22 @@ class TestBadUsage:
     )
     def test_of_an_argument_names_it_as_the_command_does(self, words, name, perdure, client):
         client.open()
-
         assert_refused(perdure(*words), 2, f"perdure: {name} must be")
 
 
 class TestOptions:
     def test_a_value_that_is_none_of_those_there_are(self, perdure):
         told = perdure("runs", "list", "--status", "bogus")
-
         assert_refused(told, 2, "--status must be one of 'running'", "(got 'bogus')")
 
     @pytest.mark.parametrize("before", [[], ["runs"]])
     def test_of_a_command_that_stand_before_it(self, before, perdure):
         told = perdure(*before, "--store", "sqlite:///work.db", "list")
-
         path = " ".join(["perdure", *before])
         assert_refused(told, 2, f"--store goes after the command. Write {path} COMMAND --store")
 
     def test_an_id_of_no_approval_is_quoted_once(self, perdure, client):
         client.open()
-
         assert_refused(
             perdure("approvals", "get", "nope"),
             1,
@@ -244,7 +232,6 @@ class TestOutput:
     def test_of_an_export_needs_a_file(self, perdure, client, tmp_path, monkeypatch):
         client.open()
         monkeypatch.chdir(tmp_path)
-
         assert_refused(perdure("store", "export", "-"), 2, "needs a file, not stdout")
         assert not Path("-").exists()
 
@@ -252,7 +239,6 @@ class TestOutput:
 class TestHelp:
     def test_names_every_command(self, tmp_path):
         shown = run_cli("--help", cwd=tmp_path)
-
         assert shown.returncode == 0
         assert {"worker", "jobs", "runs", "flows", "inbox", "store", "workers"} <= set(
             shown.stdout.split()
@@ -287,7 +273,6 @@ class TestRenderer:
 
     def test_parameters_are_options(self):
         error = NotDecider(approval_id="o:ask", by="eve", deciders=("ann",))
-
         assert error_line(error, CliRenderer()).endswith(
             "with --by, and in which roles with --role"
         )
@@ -299,7 +284,6 @@ class TestRenderer:
 
     def test_every_option_exists(self):
         existing = set().union(*map(option_names, COMMANDS))
-
         assert set(_OPTIONS.values()) <= existing
 
     def test_actions_are_commands_on_the_same_store(self):
@@ -310,7 +294,6 @@ class TestRenderer:
 
     def test_faults_are_on_one_line(self):
         error = InvalidFlow(TOO_DEEP.fault(("a", 1)), TOO_DEEP.fault(("b",)), flow="ship")
-
         assert (
             error_line(error, CliRenderer())
             == "flow 'ship' cannot be built: a.1: too deep; too deep"
@@ -337,9 +320,7 @@ class TestRenderer:
     def test_a_command_suggests_others_on_its_store(self, command, url, client):
         client.submit(sample_flows.orders, 5, id="a")
         client.runs.cancel("a")
-
         done = Commands(None)(*command, "--store", url)
-
         assert done.exit_code == 1
         assert (
             f"perdure runs retry a --store {url} or perdure runs fork a --after NODE" in done.error

@@ -22,7 +22,7 @@ from perdure.operations.page import PAGE_MAX
 from perdure.store.opening import store_at
 from tests.cli import sample_flows
 from tests.cli import sample_flows as sample
-from tests.cli.commands import Commands, assert_refused
+from tests.cli.harness import Commands, assert_refused
 
 # ``perdure flows``: a flow as it is in the code or in a file at hand.
 
@@ -47,7 +47,6 @@ def file(folder: Path) -> str:
 class TestShow:
     def test_has_version_nodes_and_picture(self):
         shown = Commands(None)("flows", "show", f"{MODULE}:orders")
-
         assert shown.exit_code == 0
         assert ["version", sample.orders.version] in shown.rows
         assert ["starts", f"shipping@{sample.shipping.version}"] in shown.rows
@@ -78,14 +77,12 @@ class TestShow:
 
     def test_gives_the_definition_as_json(self):
         shown = Commands(None)("flows", "show", f"{MODULE}:orders", "--json").json
-
         assert (shown["name"], shown["version"]) == ("orders", sample.orders.version)
         nodes = [node["id"] for node in shown["definition"]["nodes"]]
         assert nodes == list(sample.orders.graph.nodes)
 
     def test_says_what_is_no_flow(self):
         shown = Commands(None)("flows", "show", f"{MODULE}:pack")
-
         assert shown.exit_code == 2
         assert "is 'Task', not a flow that was built" in shown.error
 
@@ -93,49 +90,40 @@ class TestShow:
 class TestOfAFile:
     def test_is_shown(self, file):
         shown = Commands(None)("flows", "show", file, "--app", MODULE)
-
         assert shown.exit_code == 0
         assert ["flow", "labels"] in shown.rows
         assert ["stick", "task", "label", "default"] in shown.rows
 
     def test_is_drawn(self, file):
         flow = Flow.from_yaml(YAML, tasks=[sample.label])
-
         drawn = Commands(None)("flows", "graph", file, "--app", MODULE)
-
         assert drawn.out == flow.mermaid()
 
     def test_is_listed(self, file):
         [listed] = Commands(None)("flows", "list", file, "--app", MODULE, "--json").json
-
         assert (listed["name"], listed["nodes"]) == ("labels", 1)
 
     @pytest.mark.parametrize("command", ["show", "graph", "list"])
     def test_without_an_app_says_that_one_is_needed(self, file, command):
         refused = Commands(None)("flows", command, file)
-
         assert refused.exit_code == 2
         assert "unknown task 'label'" in refused.error
         assert "Pass --app MODULE" in refused.error
 
     def test_without_an_app_has_no_more_faults_for_it(self, file):
         error = Commands(None)("flows", "show", file, "--json").error
-
         told = json.loads(error)["error"]
         assert {each["code"] for each in told["faults"]} == {"flow.unknown_task"}
         assert "Pass --app MODULE" in told["message"]
 
     def test_that_names_no_code_is_not_told_of_an_app(self, folder):
         (folder / "odd.yaml").write_text("flow: odd\nodd: 1\nnodes: []\n", encoding="utf-8")
-
         refused = Commands(None)("flows", "show", str(folder / "odd.yaml"))
-
         assert refused.exit_code == 2
         assert "--app" not in refused.error
 
     def test_an_app_alone_is_refused(self):
         refused = Commands(None)("flows", "list", "--app", MODULE)
-
         assert refused.exit_code == 2
         assert "Name a file" in refused.error
 
@@ -146,14 +134,12 @@ class TestOfAFile:
 class TestCheck:
     def test_says_that_there_are_no_runs(self, perdure, client):
         done = perdure("flows", "unserved", f"{MODULE}:orders")
-
         assert (done.exit_code, done.out) == (0, "no unfinished runs\n")
         assert perdure("flows", "unserved", f"{MODULE}:orders", "--json").json == []
 
     def test_is_content_with_runs_that_it_has_the_code_for(self, perdure, client):
         client.submit(sample.orders, 5)
         client.submit(sample.shipping)
-
         for name in (f"{MODULE}:orders", f"{MODULE}:worker", f"{MODULE}:several", MODULE):
             done = perdure("flows", "unserved", name)
             assert done.exit_code == 0
@@ -194,10 +180,8 @@ class TestCheck:
 
     def test_knows_no_nearest_version_of_a_flow_that_is_gone(self, perdure, client):
         client.submit(sample.orders, 5, id="a")
-
         done = perdure("flows", "unserved", f"{MODULE}:shipping")
         [version] = perdure("flows", "unserved", f"{MODULE}:shipping", "--json").json
-
         assert done.exit_code == 1
         assert done.rows[1] == [f"orders@{sample.orders.version}", "1", "none", "a"]
         assert (version["nearest"], version["migratable"]) == (None, 0)
@@ -217,15 +201,12 @@ class TestCheck:
         ids = {f"run-{number}" for number in range(230)}
         for id in ids:
             client.submit(sample.orders, 5, id=id)
-
         [version] = perdure("flows", "unserved", f"{MODULE}:longer", "--json").json
-
         assert {run["id"] for run in version["runs"]} == ids
         assert version["count"] == version["migratable"] == 230
 
     def test_wants_flows(self, perdure, client):
         done = perdure("flows", "unserved", f"{MODULE}:pack")
-
         assert done.exit_code == 2
         assert "has no flows" in done.error
 
@@ -266,16 +247,13 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class TestSecrets:
     def test_that_are_set_are_not_told(self, perdure, here, monkeypatch):
         monkeypatch.setenv("PERDURE_SECRET_API", "12345")
-
         done = perdure("flows", "validate", "good.yaml", "--strict")
-
         assert done.exit_code == 0
         assert "warning" not in done.out
         assert "12345" not in done.out
 
     def test_that_are_missing_are_errors_if_one_is_strict(self, perdure, here):
         done = perdure("flows", "validate", "good.yaml", "--strict")
-
         assert done.exit_code == 1
         assert "good.yaml error secret 'API' is not in this environment" in done.out
 
@@ -283,9 +261,7 @@ class TestSecrets:
 class TestWorkers:
     def test_that_have_not_the_tasks_make_errors(self, perdure, here, url, client):
         client.queues.list()  # so that there is a store
-
         done = perdure("flows", "validate", "good.yaml", "--store", url)
-
         assert done.exit_code == 1
         assert "good.yaml error no live worker registers task 'fetch'" in done.out
 
@@ -296,37 +272,29 @@ class TestWorkers:
         finally:
             handle.shutdown()
             assert handle.join(30)
-
         assert done.exit_code == 0
 
     def test_are_all_asked(self, perdure, here, url, client):
         asyncio.run(register(url, [*(info(f"w{n}") for n in range(PAGE_MAX)), info("z", TASKS)]))
-
         done = perdure("flows", "validate", "good.yaml", "--store", url)
-
         assert client.workers.list().next is not None
         assert done.exit_code == 0
 
     def test_that_are_silent_do_not_count(self, perdure, here, url, client):
         asyncio.run(register(url, [info("killed", TASKS, lease=timedelta(microseconds=1))]))
-
         done = perdure("flows", "validate", "good.yaml", "--store", url)
-
         assert done.exit_code == 1
         assert "no live worker registers task 'fetch'" in done.out
 
     def test_that_have_the_flow_make_none(self, perdure, here, url, working):
         (here / "orders.yaml").write_text(sample_flows.orders.to_yaml(), encoding="utf-8")
-
         known = perdure("flows", "validate", "orders.yaml", "--store", url, "--app", MODULE)
         unknown = perdure("flows", "validate", "orders.yaml", "--store", url)
-
         assert (known.exit_code, unknown.exit_code) == (0, 0)
-        assert "warning workers have flow 'orders'" in unknown.out
+        assert "warning workers serve flow 'orders'" in unknown.out
 
     def test_cannot_be_asked_where_there_is_no_store(self, perdure, here):
         done = perdure("flows", "validate", "good.yaml", "--store", "sqlite:///nowhere.db")
-
         assert done.exit_code == 3
 
 
@@ -374,7 +342,6 @@ class TestValidate:
 
     def test_with_the_code_at_hand_the_version_is_known(self, perdure, here):
         done = perdure("flows", "validate", "good.yaml", "--app", MODULE)
-
         version = Flow.from_yaml(GOOD, tasks=[sample_flows.fetch, sample_flows.pack]).version
         assert done.exit_code == 0
         assert f"good.yaml ok shop@{version}, 3 nodes" in done.out
@@ -395,15 +362,12 @@ class TestValidate:
 
     def test_without_the_code_arguments_are_not_checked(self, perdure, here):
         done = perdure("flows", "validate", "bad.yaml")
-
         assert done.exit_code == 1
         assert done.out.splitlines()[-1] == "1 file, 1 error"
 
     def test_tasks_that_are_not_there_are_errors_with_the_code_at_hand(self, perdure, here):
         (here / "f.yaml").write_text("{flow: f, nodes: [{id: a, task: fetsh}]}", encoding="utf-8")
-
         done = perdure("flows", "validate", "f.yaml", "--app", MODULE)
-
         assert done.exit_code == 1
         assert "f.yaml:1:27 error node 'a': unknown task 'fetsh'; did you mean 'fetch'?" in done.out
 
@@ -477,29 +441,24 @@ class TestValidate:
     )
     def test_files_that_are_no_flows_are_errors(self, perdure, here, content, told):
         (here / "empty.yaml").write_bytes(content)
-
         done = perdure("flows", "validate", "empty.yaml")
-
         assert done.exit_code == 1
         assert done.out.startswith(told)
 
     def test_a_file_that_is_not_there_is_an_error(self, perdure, here):
         done = perdure("flows", "validate", "none.yaml")
-
         assert done.exit_code == 1
         assert done.out.startswith("none.yaml error cannot be read: No such file")
 
     def test_no_file_at_all_cannot_be_understood(self, perdure, here):
         done = perdure("flows", "validate")
-
         assert_refused(done, 2, "FILE is required")
 
     def test_the_schema_is_printed_for_editors(self, perdure):
         done = perdure("flows", "validate", "--schema")
-
         assert done.exit_code == 0
         assert done.out == published_schema()
-        assert json.loads(done.out)["title"] == "A flow of Perdure"
+        assert json.loads(done.out)["title"] == "Perdure flow"
 
 
 # ``perdure flows graph``, ``runs diagram`` and ``runs timeline``.
@@ -521,7 +480,6 @@ class TestFlowsGraph:
 
     def test_as_json_to_draw_oneself(self, perdure):
         drawn = perdure("flows", "graph", FLOW, "--json").json
-
         assert drawn["title"] == sample.orders.graph.text
         assert [node["id"] for node in drawn["nodes"]] == list(sample.orders.graph.nodes)
         assert drawn == perdure("flows", "graph", FLOW, "--format", "json").json
@@ -529,31 +487,26 @@ class TestFlowsGraph:
     @pytest.mark.parametrize("name", ["flow.svg", "flow.SVG"])
     def test_into_a_file_whose_ending_says_how(self, perdure, folder, name):
         done = perdure("flows", "graph", FLOW, "-o", str(folder / name))
-
         assert done.exit_code == 0
         assert done.out == ""
         assert is_svg((folder / name).read_text(encoding="utf-8"))
 
     def test_into_a_file_of_any_name(self, perdure, folder):
         perdure("flows", "graph", FLOW, "-o", str(folder / "flow.md"), "--format", "mermaid")
-
         assert (folder / "flow.md").read_text(encoding="utf-8") == sample.orders.mermaid()
 
     def test_refuses_an_ending_that_says_nothing(self, perdure, folder):
         refused = perdure("flows", "graph", FLOW, "-o", str(folder / "flow.png"))
-
         assert refused.exit_code == 2
         assert "Pass --format mermaid or svg or json" in refused.error
 
     def test_refuses_two_formats_at_once(self, perdure):
         refused = perdure("flows", "graph", FLOW, "--json", "--format", "svg")
-
         assert refused.exit_code == 2
         assert "--json and --format svg exclude each other" in refused.error
 
     def test_refuses_a_file_that_cannot_be_written(self, perdure, folder):
         refused = perdure("flows", "graph", FLOW, "-o", str(folder / "no" / "flow.svg"))
-
         assert refused.exit_code == 2
         assert "cannot be written: No such file or directory" in refused.error
 
@@ -561,18 +514,15 @@ class TestFlowsGraph:
 class TestRunsDiagram:
     def test_has_the_states_of_nodes(self, perdure, waiting):
         drawn = perdure("runs", "diagram", "order-5").out
-
         assert '["fetch<br/>✓ completed"]' in drawn
         assert "… waiting" in drawn
 
     def test_as_svg_in_a_file(self, perdure, waiting, folder):
         perdure("runs", "diagram", "order-5", "-o", str(folder / "run.svg"))
-
         assert is_svg((folder / "run.svg").read_text(encoding="utf-8"))
 
     def test_as_json(self, perdure, waiting):
         drawn = perdure("runs", "diagram", "order-5", "--json").json
-
         marks = {node["id"]: node["mark"] for node in drawn["nodes"]}
         assert (drawn["status"], marks["approval"]) == ("waiting", "waiting")
 
@@ -580,7 +530,6 @@ class TestRunsDiagram:
 class TestRunsTimeline:
     def test_has_a_row_for_each_node(self, perdure, completed):
         lines = perdure("runs", "timeline", "order-5").out.splitlines()
-
         assert lines[0].startswith("order-5 is completed; started ")
         rows = [line.split()[:2] for line in lines[2:7]]
         assert rows == [["✓", node] for node in sample.orders.graph.nodes]
@@ -588,24 +537,20 @@ class TestRunsTimeline:
 
     def test_of_a_run_that_goes_on(self, perdure, waiting):
         lines = perdure("runs", "timeline", "order-5").out.splitlines()
-
         assert lines[0].endswith(" so far")
         assert "… approval" in lines[4]
 
     def test_as_json(self, perdure, completed):
         shown = perdure("runs", "timeline", "order-5", "--json").json
-
         assert [row["node"] for row in shown["rows"]] == list(sample.orders.graph.nodes)
         assert shown["rows"][0]["bars"][0]["ending"] == "completed"
 
     def test_as_svg(self, perdure, completed, folder):
         perdure("runs", "timeline", "order-5", "-o", str(folder / "run.svg"))
-
         assert is_svg((folder / "run.svg").read_text(encoding="utf-8"))
 
     def test_as_text_in_a_file(self, perdure, completed, folder):
         perdure("runs", "timeline", "order-5", "-o", str(folder / "run.txt"))
-
         written = (folder / "run.txt").read_text(encoding="utf-8")
         assert written == perdure("runs", "timeline", "order-5").out
 
@@ -613,14 +558,11 @@ class TestRunsTimeline:
     def test_fits_the_terminal(self, completed, width):
         written = StringIO()
         console = Console(file=written, width=width, force_terminal=True, color_system=None)
-
         print_timeline(console, completed.timeline())
-
         rows = written.getvalue().splitlines()[1:]
         assert max(map(len, rows)) <= width
 
     def test_of_no_run(self, perdure, waiting):
         refused = perdure("runs", "timeline", "order-6")
-
         assert refused.exit_code == 1
         assert "run 'order-6' not found" in refused.error

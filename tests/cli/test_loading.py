@@ -33,7 +33,6 @@ def loaded_names(target: str) -> list[str]:
 class TestLoad:
     def test_a_worker(self):
         found = load("sample:worker")
-
         assert isinstance(found, Worker)
         assert found.settings.concurrency == 3
 
@@ -45,13 +44,11 @@ class TestLoad:
 
     def test_every_task_of_a_module_once(self):
         names = loaded_names("sample")
-
         assert {"add", "greet", "hold"} <= set(names)
         assert len(names) == len(set(names))
 
     def test_a_worker_with_flows(self):
         found = load("shop:worker")
-
         assert isinstance(found, Worker)
         assert [flow.name for flow in found.flows] == ["orders", "shipping"]
 
@@ -63,7 +60,6 @@ class TestLoad:
 
     def test_every_task_and_flow_of_a_module(self):
         found = load("shop")
-
         assert not isinstance(found, Worker)
         assert {"fetch", "bill"} <= {task.name for task in found.tasks}
         assert [flow.name for flow in found.flows] == ["shipping", "orders", "orders", "orders"]
@@ -87,7 +83,6 @@ class TestLoadFlow:
 
     def test_the_only_one_of_a_module_whatever_its_names(self, here):
         (here / "single.py").write_text("from shop import orders\nsame = orders\n")
-
         assert load_flow("single").name == "orders"
 
     def test_all_that_something_has_with_those_that_they_start(self):
@@ -113,12 +108,10 @@ class TestWhatCannotBeLoaded:
     def test_is_named_with_what_to_do(self, target, told):
         with pytest.raises(InvalidInput) as raised:
             load(target)
-
         assert told in str(raised.value)
 
     def test_a_module_without_tasks(self, here):
         (here / "bare.py").write_text("x = 1\n")
-
         with refused("cli.no_code", InvalidInput, module="bare"):
             load("bare")
 
@@ -136,6 +129,5 @@ class TestWhatCannotBeLoaded:
 
     def test_a_module_that_misses_another_is_not_missing_itself(self, here):
         (here / "needy.py").write_text("import no_such_library\n")
-
         with refused("cli.import_failed", InvalidInput, module="needy"):
             load("needy")

@@ -18,8 +18,7 @@ from typing import Any
 from perdure import Client, Flow, task
 from perdure.cli.commands.dev import SourceFiles
 from perdure.cli.commands.init import FILES
-from tests.cli.commands import Commands, assert_refused
-from tests.cli.processes import PATIENCE_SECONDS, clean_environment, run_cli
+from tests.cli.harness import PATIENCE_SECONDS, Commands, assert_refused, clean_environment, run_cli
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -48,13 +47,11 @@ class TestInit:
     def test_lays_out_in_the_current_folder(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         shown = Commands(None)("init", "--json").json
-
         assert shown["files"] == list(FILES)
         assert shown["next"][0] == "perdure dev orders"
 
     def test_overwrites_nothing(self, tmp_path):
         (tmp_path / "README.md").write_text("mine")
-
         assert_refused(
             Commands(None)("init", str(tmp_path)), 1, "README.md", "overwritten", "another folder"
         )
@@ -62,7 +59,6 @@ class TestInit:
 
     def test_a_file_is_no_folder(self, tmp_path):
         (tmp_path / "shop").write_text("mine")
-
         assert_refused(Commands(None)("init", str(tmp_path / "shop")), 1, "is a file")
 
     def test_the_tests_of_the_project_pass(self, tmp_path):
@@ -211,7 +207,6 @@ class TestDev:
 
     def test_a_module_that_is_not_there_is_bad_usage(self, tmp_path):
         done = run_cli("dev", "nope", cwd=tmp_path)
-
         assert done.returncode == 2
         [line] = done.stderr.splitlines()
         assert line.startswith("perdure: module 'nope' not found")
@@ -250,7 +245,6 @@ class TestSourceFiles:
         files = SourceFiles(tmp_path)
         state = file.stat()
         os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1_000_000))
-
         assert files.changed() == ["a.py"]
 
     def test_leaves_out_what_is_no_source(self, tmp_path):

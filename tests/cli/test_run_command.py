@@ -14,9 +14,7 @@ from perdure import Client, Flow, Worker, task
 from perdure.cli.command import LOCAL_STORE, STORE_VARIABLE, options_of
 from perdure.cli.commands.runs import _working
 from tests.cli import sample_flows as sample
-from tests.cli.commands import Commands
-from tests.cli.keyboard import Keyboard
-from tests.cli.records import record_worker
+from tests.cli.harness import Commands, Keyboard, record_worker
 
 YAML = """
 flow: labels
@@ -89,7 +87,6 @@ class TestRun:
 
     def test_exits_with_1_if_the_run_failed(self, perdure):
         shown = perdure("run", "shop:orders", "13", "--id", "order-13")
-
         assert shown.exit_code == 1
         assert shown.error == (
             "perdure: run 'order-13' failed at node 'fetch': ValueError: thirteen is suspicious. "
@@ -98,16 +95,13 @@ class TestRun:
 
     def test_prints_the_ended_run_as_json(self, perdure):
         shown = perdure("run", "shop:shipping", "5", "--json")
-
         assert shown.exit_code == 0
         assert (shown.json["status"], shown.json["result"]) == ("completed", "L-1")
         assert [node["id"] for node in shown.json["nodes"]] == ["label"]
 
     def test_works_beside_a_worker_that_was_killed_a_moment_ago(self, perdure, url):
         record_worker(url, sample.shipping)
-
         shown = perdure("run", "shop:shipping", "5")
-
         assert shown.exit_code == 0
         assert shown.out.splitlines()[-1] == 'result "L-1"'
 
@@ -124,33 +118,26 @@ class TestRun:
 
     def test_leaves_the_work_to_others_if_told_to(self, perdure, working, relay):
         assert relay.shipping.graph.text in {flow.graph.text for flow in working.flows}
-
         shown = perdure("run", "relay:shipping", "5", "--no-worker")
-
         assert shown.exit_code == 0
         assert shown.out.splitlines()[-1] == 'result "L-1"'
 
     def test_keeps_runs_in_a_file_here_unless_told_otherwise(self, folder):
         shown = Commands(None)("run", "shop:shipping", "5", "--id", "parcel-5")
-
         assert shown.exit_code == 0
         with Client(f"sqlite:///{folder}/perdure.db") as client:
             assert client.runs.get("parcel-5").status == "completed"
 
     def test_takes_a_flow_in_a_file(self, perdure, folder):
         (folder / "labels.yaml").write_text(YAML)
-
         shown = perdure("run", "labels.yaml", "--app", "shop", "--json")
-
         assert shown.exit_code == 0
         assert (shown.json["flow"], shown.json["result"]) == ("labels", "L-1")
 
     def test_follows_the_run_that_has_the_id_already(self, perdure):
         arguments = ("run", "shop:shipping", "5", "--id", "parcel-5")
         perdure(*arguments)
-
         again = perdure(*arguments, "--on-conflict", "use_existing")
-
         assert again.exit_code == 0
         assert again.out.splitlines()[-1] == 'result "L-1"'
 
@@ -166,7 +153,6 @@ class TestRun:
     )
     def test_refuses_what_it_cannot_understand(self, perdure, client, arguments, error):
         shown = perdure("run", *arguments)
-
         assert shown.exit_code == 2
         assert error in shown.error
         assert len(shown.error.splitlines()) == 1
@@ -176,7 +162,6 @@ class TestRun:
 class TestWatch:
     def test_shows_what_happened_and_how_it_ended(self, perdure, completed):
         shown = perdure("runs", "watch", completed.id)
-
         assert shown.exit_code == 0
         assert [line.split()[0] for line in shown.out.splitlines()[:3]] == ["1", "2", "3"]
         assert shown.out.splitlines()[-1].startswith("result ")
@@ -186,9 +171,7 @@ class TestWatch:
 
     def test_exits_with_4_if_the_run_was_cancelled(self, perdure, client):
         client.submit(sample.orders, 5, id="order-5").cancel(reason="out of stock", by="ann")
-
         shown = perdure("runs", "watch", "order-5")
-
         assert shown.exit_code == 4
         assert "run 'order-5' was cancelled by 'ann': out of stock" in shown.error
 
@@ -196,20 +179,16 @@ class TestWatch:
         digest = Flow("digest", cooldown="1h").then(note).build()
         client.submit(digest, 1)
         client.submit(digest, 2, id="too-soon")
-
         shown = perdure("runs", "watch", "too-soon")
-
         assert shown.exit_code == 5
         assert "was skipped" in shown.error
 
     def test_prints_the_ended_run_as_json(self, perdure, completed):
         shown = perdure("runs", "watch", completed.id, "--json")
-
         assert shown.json["status"] == "completed"
 
     def test_refuses_an_unknown_run(self, perdure, client):
         shown = perdure("runs", "watch", "nobody")
-
         assert shown.exit_code == 1
         assert "nobody" in shown.error
 
@@ -267,13 +246,10 @@ def test_gives_back_what_it_was_at_when_interrupted_while_it_tells_so(
     assert [job.status for job in client.jobs.list()] == ["waiting"]
 
 
-def test_commands_need_no_options_for_what_they_find_by_themselves(
-    monkeypatch,
-):
+def test_commands_need_no_options_for_what_they_find_by_themselves(monkeypatch):
     monkeypatch.delenv(STORE_VARIABLE, raising=False)
     assert options_of(LOCAL_STORE, "default") == ""
     assert options_of("sqlite:///b c.db", "team") == " --store 'sqlite:///b c.db' --namespace team"
-
     monkeypatch.setenv(STORE_VARIABLE, "sqlite:///a.db")
     assert options_of("sqlite:///a.db", "default") == ""
     assert options_of(LOCAL_STORE, "default") == f" --store {LOCAL_STORE}"

@@ -13,20 +13,10 @@ import pytest
 from perdure import CONTEXT, Client, Context, Flow, Worker, task
 from tests.cli import sample_flows, sample_tasks
 from tests.cli import sample_flows as sample
-from tests.cli.commands import Commands
-from tests.cli.processes import PATIENCE_SECONDS
+from tests.cli.harness import PATIENCE_SECONDS, Commands
+from tests.support.codecs import Reversed
 
 # ``perdure runs``: what operators see of runs.
-
-
-class Reversed:
-    """A codec that the command line does not have."""
-
-    def encode(self, data: bytes) -> bytes:
-        return data[::-1]
-
-    def decode(self, data: bytes) -> bytes:
-        return data[::-1]
 
 
 class TestList:
@@ -48,9 +38,7 @@ class TestList:
         client.submit(sample.orders, 5)
         client.submit(sample.shipping, None, id="wanted")
         client.runs.pause("wanted")
-
         shown = perdure("runs", "list", *option, "--json")
-
         assert [run["id"] for run in shown.items] == ["wanted"]
 
     def test_pages_with_limit_and_cursor(self, perdure, client):
@@ -68,9 +56,7 @@ class TestList:
     def test_says_why_in_a_few_words(self, perdure, client, failed):
         client.submit(sample.orders, 5, id="order-7")
         client.runs.pause("order-7", reason="stock taking", by="ann")
-
         shown = perdure("runs", "list")
-
         assert "stock taking (by ann)" in shown.out
         assert "fetch: ValueError: thirteen is suspicious" in shown.out
 
@@ -82,10 +68,8 @@ class TestList:
         client.submit(sample.orders, 5, id="ours")
         with Client(url, namespace="team-a") as other:
             other.submit(sample.orders, 5, id="theirs")
-
         one = perdure("runs", "list", "--namespace", "team-a", "--json")
         everything = perdure("runs", "list", "--namespace", "*")
-
         assert [run["id"] for run in one.items] == ["theirs"]
         assert [row[1] for row in everything.rows] == ["NAMESPACE", "team-a", "default"]
 
@@ -108,7 +92,6 @@ class TestShow:
 
     def test_shows_result_and_children(self, perdure, completed):
         shown = perdure("runs", "get", "order-5")
-
         assert ["result", '{"label":"L-1","paid":true}'] in shown.rows
         assert ["CHILD", "OF", "RUN", "STATUS"] in shown.rows
         assert ["shipping", "order-5/shipping", "completed"] in shown.rows
@@ -116,14 +99,12 @@ class TestShow:
 
     def test_shows_the_failure_and_its_place(self, perdure, failed):
         shown = perdure("runs", "get", "order-13")
-
         assert "node fetch failed" in shown.out
         assert "error  ValueError: thirteen" in shown.out
         assert "sample_flows.py" in shown.out
 
     def test_gives_all_of_it_as_json(self, perdure, completed):
         shown = perdure("runs", "get", "order-5", "--json").json
-
         assert (shown["input"], shown["result"]) == (5, {"label": "L-1", "paid": True})
         assert [node["id"] for node in shown["nodes"]] == list(sample.orders.graph.nodes)
         assert shown["nodes"][2]["output"] == {"ok": True}
@@ -132,16 +113,13 @@ class TestShow:
 
     def test_shortens_what_is_long_for_people_only(self, perdure, client):
         client.submit(sample.shipping, "x" * 1000, id="long")
-
         shown = perdure("runs", "get", "long")
-
         assert max(len(line) for line in shown.out.splitlines()) < 300
         assert perdure("runs", "get", "long", "--json").json["input"] == "x" * 1000
 
     def test_says_when_values_cannot_be_read_here(self, perdure, client, url):
         with Client(url, codec=Reversed()) as other:
             other.submit(sample.shipping, {"secret": 1}, id="sealed")
-
         for command in ("get", "events"):
             shown = perdure("runs", command, "sealed")
             assert shown.exit_code == 0
@@ -163,14 +141,12 @@ class TestEvents:
 
     def test_give_json(self, perdure, completed):
         events = perdure("runs", "events", "order-5", "--json").items
-
         assert [event["number"] for event in events] == list(range(1, len(events) + 1))
         assert events[1]["value"] == {"number": 5, "lines": ["pen", "ink"]}
         assert events[-1]["status"] == "completed"
 
     def test_tell_a_failure_in_one_line(self, perdure, failed):
         shown = perdure("runs", "events", "order-13")
-
         assert shown.exit_code == 0
         assert [row[3] for row in shown.rows] == ["run_submitted", "node_failed", "run_failed"]
         assert shown.out.count("ValueError: thirteen is suspicious") == 2
@@ -194,46 +170,32 @@ class TestEvents:
     @pytest.mark.parametrize("limit, first", [("1", -1), ("3", -3), ("1000", 0)])
     def test_are_followed_from_the_latest_of_a_limit_on(self, perdure, completed, limit, first):
         every = perdure("runs", "events", "order-5").out.splitlines()
-
         followed = perdure("runs", "events", "order-5", "--follow", "--limit", limit)
-
         assert len(followed.out.splitlines()) == len(every[first:])
         assert followed.rows[0][0] == every[first].split()[0]
         assert followed.rows[-1][3] == "run_completed"
 
     def test_are_followed_from_a_cursor_on(self, perdure, completed):
         cursor = perdure("runs", "events", "order-5", "--limit", "2", "--json").json["next"]
-
         followed = perdure("runs", "events", "order-5", "--follow", "--cursor", cursor)
         refused = perdure("runs", "events", "order-5", "--follow", "--cursor", "here")
-
         assert followed.exit_code == 0
         assert followed.rows[0][0] == "3"
         assert refused.exit_code == 2
 
     def test_following_a_run_that_failed_exits_with_one(self, perdure, failed):
         shown = perdure("runs", "events", "order-13", "--follow")
-
         assert shown.exit_code == 1
         assert shown.rows[-1][3] == "run_failed"
 
     def test_following_a_run_that_was_cancelled_exits_as_watching_it_does(self, perdure, waiting):
         waiting.cancel(by="ann")
-
         followed = perdure("runs", "events", "order-5", "--follow")
-
         assert followed.exit_code == 4
         assert perdure("runs", "watch", "order-5").exit_code == 4
 
 
 class TestExplain:
-    def test_says_what_a_run_waits_for(self, perdure, waiting):
-        shown = perdure("runs", "explain", "order-5")
-
-        assert shown.exit_code == 0
-        assert shown.out.startswith("order-5 is waiting. ")
-        assert "  approval: waiting for signal 'approval'" in shown.out
-
     def test_says_what_keeps_it_from_going_on(self, perdure, client):
         client.submit(sample.orders, 5, id="order-5")
 
@@ -248,39 +210,15 @@ class TestExplain:
         assert [each["rendered"] for each in finding["actions"]] == ["perdure worker MODULE"]
         assert found["headline"] == [finding]
 
-    def test_names_the_version_that_workers_have(self, perdure, client, waiting):
-        client.submit(sample.longer, 5, id="newer")
-
-        shown = perdure("runs", "explain", "newer")
-
-        assert f"no live worker has orders@{sample.longer.version}" in shown.out.lower()
-        assert f"orders@{sample.orders.version}" in shown.out
-        assert "    → perdure worker MODULE\n" in shown.out
-        assert "    → perdure runs migrate newer --to MODULE:FLOW\n" in shown.out
-        assert "client." not in shown.out
-
     def test_helps_with_commands(self, perdure, waiting):
         waiting.pause()
-
         shown = perdure("runs", "explain", "order-5")
-
         assert max(len(line) for line in shown.out.splitlines()) < 200
         assert "    → perdure runs resume order-5\n" in shown.out
         assert "    → perdure signal order-5 approval\n" in shown.out
 
-    def test_tells_reasons_once(self, perdure, client):
-        client.submit(sample.orders, 5, id="order-5")
-        client.runs.pause("order-5", reason="stock taking", by="ann")
-
-        shown = perdure("runs", "explain", "order-5")
-
-        assert shown.out.startswith("Run 'order-5' is paused by ann since ")
-        assert shown.out.count("paused") == 1
-        assert shown.out.count(": stock taking") == 1
-
     def test_tells_a_failure_once_and_in_one_line(self, perdure, failed):
         shown = perdure("runs", "explain", "order-13")
-
         assert shown.exit_code == 0
         assert shown.out.count("ValueError: thirteen is suspicious") == 1
         assert shown.out.endswith("    → perdure runs retry order-13\n")
@@ -298,7 +236,6 @@ many_waits = Flow("many").fork(**branches).join(sample_tasks.echo).build()
 class TestExplainAnything:
     def test_of_a_run(self, perdure, waiting):
         told = perdure("explain", "order-5")
-
         assert told.exit_code == 0
         assert told.out.startswith("order-5 is waiting. 1 signal is pending.\n")
         assert "    → perdure signal order-5 approval\n" in told.out
@@ -307,7 +244,6 @@ class TestExplainAnything:
         [finding] = perdure("explain", "order-5", "--json").json["findings"]
         [action] = finding["actions"]
         program, *words = action["rendered"].split()
-
         assert program == "perdure"
         assert perdure(*words).exit_code == 0
         waiting.result(timeout=30)
@@ -327,17 +263,13 @@ class TestExplainAnything:
     def test_of_a_job_of_a_run(self, perdure, client):
         client.submit(sample_flows.orders, 5, id="order-5")
         [job] = client.jobs.list()
-
         told = perdure("jobs", "explain", job.id)
-
         assert "  It belongs to run order-5.\n" in told.out
 
     def test_tells_times_as_they_are_here_and_how_long_ago(self, perdure, waiting):
         [finding] = perdure("explain", "order-5", "--json").json["findings"]
         since = datetime.fromisoformat(finding["args"]["since"])
-
         told = perdure("explain", "order-5").out
-
         assert f" since {since.astimezone():%Y-%m-%d %H:%M:%S} (" in told
         assert "s ago)" in told
         assert "+00:00" not in told
@@ -345,61 +277,43 @@ class TestExplainAnything:
     def test_says_once_that_it_is_completed(self, perdure, waiting):
         waiting.signal("approval")
         waiting.result(timeout=30)
-
         assert perdure("explain", "order-5").out == "Run 'order-5' is completed.\n"
-
-    def test_says_once_that_it_was_cancelled(self, perdure, waiting):
-        perdure("runs", "cancel", "order-5", "--by", "ann", "--reason", "too late")
-
-        told = perdure("explain", "order-5").out
-
-        assert told.startswith("Run 'order-5' was cancelled by ann: too late.\n")
-        assert told.count("cancelled") == 1
 
     def test_a_job_can_be_started_anew_as_it_says(self, perdure, client):
         job = client.enqueue(sample_tasks.add, 1, 2)
         job.cancel()
-
         assert f"→ perdure jobs retry {job.id}" in perdure("explain", job.id).out
 
     def test_a_disabled_job_can_be_enabled_as_it_says(self, perdure, client):
         job = client.enqueue(sample_tasks.add, 1, 2)
         assert perdure("jobs", "disable", job.id).exit_code == 0
-
         assert f"→ perdure jobs enable {job.id}" in perdure("explain", job.id).out
         assert perdure("jobs", "enable", job.id).out == f"{job.id} is waiting, was disabled\n"
 
     def test_commands_name_the_store_that_was_given(self, url, client):
         job = client.enqueue(sample_tasks.add, 1, 2)
         client.queues.pause("default", by="ann")
-
         told = Commands(None)("explain", job.id, "--store", url)
-
         assert f"    → perdure queues resume default --store {url}\n" in told.out
 
     def test_fits_one_screen(self, perdure, client):
         client.submit(many_waits, None, id="many")
-
         told = perdure("explain", "many").out.splitlines()
-
         assert len(told) == 22  # a sentence, ten findings with a command each, and how many more
         assert told[-1] == "  and 20 more: --json has them"
         assert len(perdure("explain", "many", "--json").json["findings"]) == 30
 
     def test_of_nothing(self, perdure, client):
         refused = perdure("explain", "nobody")
-
         assert refused.exit_code == 1
         assert "run or job 'nobody' not found" in refused.error
 
     def test_runs_explain_is_about_runs_only(self, perdure, client):
         job = client.enqueue(sample_tasks.add, 1, 2)
-
         assert perdure("runs", "explain", job.id).exit_code == 1
 
     def test_jobs_resume_puts_a_parked_job_back(self, perdure, client):
         refused = perdure("jobs", "resume", client.enqueue(sample_tasks.add, 1, 2).id)
-
         assert refused.exit_code == 1
         assert "waiting" in refused.error
 
@@ -461,7 +375,6 @@ class TestReport:
             "runs", "report", paused, "hand_over",
             "--status", "completed", "--result", '{"ok":true}', "--by", "agent-3",
         )  # fmt: skip
-
         assert done.exit_code == 0
         assert done.out.startswith("accepted: job-1, node hand_over; the run is ")
         assert client.runs.handle(paused).result(timeout=30) == "signed 40"
@@ -482,7 +395,6 @@ class TestReport:
 
     def test_of_a_node_that_there_is_not_names_the_nearest(self, perdure, paused):
         done = perdure("runs", "report", paused, "handover")
-
         assert done.exit_code == 1
         assert "run 'job-1' has no node 'handover'; did you mean 'hand_over'?" in done.error
 
@@ -508,14 +420,12 @@ class TestBroadcast:
 class TestWaits:
     def test_are_listed_with_what_they_are_for(self, perdure, paused):
         head, row = perdure("waits", "list").rows
-
         assert head == ["RUN", "NODE", "FOR", "NAME", "SINCE", "DUE", "DETAIL"]
         assert row[:4] == ["job-1", "hand_over", "external", "agent"]
         assert row[-1] == '{"ticket":3}'
 
     def test_of_one_kind(self, perdure, client):
         client.submit(paying, 1, id="a")
-
         assert perdure("waits", "list", "--type", "timer").out == "no waits\n"
         [wait] = perdure("waits", "list", "--type", "signal", "--json").items
         assert (wait["run"], wait["name"]) == ("a", "paid")
@@ -538,24 +448,19 @@ class TestLineage:
 class TestExplainWaits:
     def test_an_approval_says_who_and_how(self, perdure, client):
         client.submit(asking, 1, id="a")
-
         told = perdure("runs", "explain", "a").out
-
         assert "1 approval is pending" in told
         assert "waiting for a decision on 'Ship it?' by 'ann' since 20" in told
-        assert "→ perdure decide a:review approve --role ann" in told
+        assert "→ perdure decide a:review approve --by ann" in told
 
     def test_a_report_says_since_when_and_how(self, perdure, paused):
         told = perdure("runs", "explain", paused).out
-
         assert "waiting for a report at 'agent' since 20" in told
         assert "→ perdure runs report job-1 hand_over --status completed --result null" in told
 
     def test_a_signal_says_which_one_it_must_be(self, perdure, client):
         client.submit(choosy, 1, id="a")
-
         told = perdure("runs", "explain", "a").out
-
         where = '{"property": "sum", "op": "gt", "value": 5}'
         assert f"signal 'paid' with a payload that fits {where}" in told
 
@@ -563,19 +468,15 @@ class TestExplainWaits:
 class TestEventsOfWaits:
     def test_of_people_are_told(self, perdure, client):
         client.submit(asking, 1, id="a")
-        client.approvals.decide("a:review", "approve", by="ann", data={"x": 1}, note="go on")
-
+        client.approvals.decide("a:review", "approve", by="ann", note="go on")
         lines = perdure("runs", "events", "a").out.splitlines()
-
         assert lines[1].split()[3:5] == ["approval_answered", "review"]
-        assert 'decision=approve by=ann stands_for=ann note="go on" {"x":1}' in lines[1]
+        assert 'decision=approve by=ann stands_for=ann note="go on"' in lines[1]
 
     def test_of_outside_parties_are_told(self, perdure, paused):
         perdure(
             "runs", "report", paused, "hand_over", "--progress", "5", "--key", "k", "--by", "agent"
         )
-
         out = perdure("runs", "events", paused).out
-
         assert 'name=agent {"ticket":3}' in out
         assert 'status=progress by=agent {"status":"progress","progress":5}' in out

@@ -21,14 +21,13 @@ from perdure.diagnostics import Action, Severity
 from perdure.operations.insight.health import QUEUE_UNSERVED, STORE, Health
 from perdure.store.postgres.address import parse_address
 from tests.cli import sample_tasks as sample
-from tests.cli.commands import Answer, Commands, assert_refused
+from tests.cli.harness import Answer, Commands, assert_refused
 from tests.upgrade.conftest import restore
 
 
 class TestExitCode:
     def test_is_0_with_nothing_but_warnings(self, perdure, client):
         client.queues.pause("mail", by="ann")
-
         shown = perdure("doctor")
         assert shown.exit_code == 0
         assert ["2", "warnings"] in shown.rows
@@ -36,7 +35,6 @@ class TestExitCode:
 
     def test_is_1_with_an_error(self, perdure, client):
         client.enqueue(sample.add, 1, 2)
-
         shown = perdure("doctor")
         assert shown.exit_code == 1
         assert ["1", "error"] in shown.rows
@@ -44,7 +42,6 @@ class TestExitCode:
     def test_looks_at_all_namespaces_unless_told_otherwise(self, perdure, url):
         with Client(url, namespace="team-a") as client:
             client.enqueue(sample.add, 1, 2)
-
         assert perdure("doctor").exit_code == 1
         assert perdure("doctor", "--namespace", "default").exit_code == 0
 
@@ -137,7 +134,6 @@ class TestDoctor:
 
     def test_gives_a_store_that_cannot_be_used_as_a_finding(self, tmp_path):
         shown = Commands(None)("doctor", "--json", "--store", f"sqlite:///{tmp_path}/none/work.db")
-
         assert shown.exit_code == 3
         [error] = shown.json["findings"]
         assert (error["about"], error["severity"]) == ("store", "error")
@@ -174,22 +170,18 @@ def break_it(url: str) -> None:
 class TestFindings:
     def test_nothing_found_is_0(self, waiting):
         shown = verify(waiting)
-
         assert shown.exit_code == 0, shown
         assert shown.out.startswith("no findings in 2 runs")
 
     def test_a_finding_is_1(self, waiting):
         break_it(waiting)
-
         shown = verify(waiting)
-
         assert shown.exit_code == 1
         assert "I7 verify.live_waits.missing: run 'r', key 'go': waits" in shown.out
         assert "1 finding in 2 runs" in shown.out
 
     def test_looks_at_one_namespace_if_asked_to(self, waiting):
         break_it(waiting)
-
         assert verify(waiting, "--namespace", "default").exit_code == 1
         shown = verify(waiting, "--namespace", "team-a")
         assert (shown.exit_code, shown.out.startswith("no findings in 1 run,")) == (0, True)
@@ -226,12 +218,10 @@ class TestOnlyReads:
 
     def test_refuses_a_file_that_is_not_there(self, tmp_path):
         assert_refused(verify(f"sqlite:///{tmp_path}/mistyped.db"), 3, "there is no file")
-
         assert list(tmp_path.iterdir()) == []
 
     def test_refuses_a_file_without_its_tables(self, waiting):
         assert_refused(verify(f"{waiting}?prefix=mistyped_"), 3, "has no tables of Perdure")
-
         connection = sqlite3.connect(waiting.removeprefix("sqlite:///"))
         found = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'mistyped%'")
         assert found.fetchall() == []
@@ -240,9 +230,7 @@ class TestOnlyReads:
     def test_refuses_what_is_no_database(self, tmp_path):
         path = tmp_path / "letter.db"
         path.write_text("Dear Ann, " * 100)
-
         assert_refused(verify(f"sqlite:///{path}"), 3, "not a database")
-
         assert path.read_text() == "Dear Ann, " * 100
 
     def test_refuses_a_store_in_memory(self):
@@ -253,7 +241,6 @@ class TestOnlyReads:
 
     def test_refuses_a_server_that_is_not_there(self):
         shown = verify("postgresql://ann:secret@localhost:1/work")
-
         assert shown.exit_code == 3
         assert "secret" not in shown.error
 
@@ -261,7 +248,6 @@ class TestOnlyReads:
     def test_leaves_an_older_store_as_it_is(self, live_type, bare_sqlite_url, bare_postgres_url):
         url = bare_sqlite_url if live_type == "sqlite" else bare_postgres_url
         asyncio.run(restore(url, 2))
-
         assert_refused(verify(url), 3, "are at version 2")
         assert_refused(verify(url), 3, "are at version 2")  # still
 
@@ -294,7 +280,6 @@ class TestASqliteFile:
     def test_of_somebody_else_gets_no_tables(self, look, foreign):
         words = [word.format(folder=foreign.parent) for word in look]
         answer = Commands(f"sqlite:///{foreign}")(*words)
-
         assert_refused(answer, 3, "app.db has no tables of Perdure", "The first worker")
         assert tables_in(foreign) == ["mine"]
 
@@ -302,7 +287,6 @@ class TestASqliteFile:
         path = tmp_path / "empty.db"
         path.touch()
         words = [word.format(folder=tmp_path) for word in look]
-
         assert_refused(Commands(f"sqlite:///{path}")(*words), 3, "no tables of Perdure")
         assert path.stat().st_size == 0
 
@@ -322,7 +306,6 @@ async def _schemas(url: str) -> int:
 class TestDoctorWithoutStore:
     def test_reports_missing_tables_and_makes_none(self, foreign):
         shown = Commands(f"sqlite:///{foreign}")("doctor")
-
         assert shown.exit_code == 3
         assert "app.db has no tables of Perdure" in " ".join(shown.out.split())
         assert ["1", "error"] in shown.rows
@@ -330,7 +313,6 @@ class TestDoctorWithoutStore:
 
     def test_reports_a_server_that_is_not_there_as_json(self):
         shown = Commands("postgresql://ann:hunter2@127.0.0.1:1/none")("doctor", "--json")
-
         assert (shown.exit_code, shown.json["is_well"]) == (3, False)
         [finding] = shown.json["findings"]
         assert (finding["severity"], finding["about"]) == ("error", "store")
@@ -348,7 +330,6 @@ class TestLooking:
         asked = Commands(bare_postgres_url)
         for look in (["runs", "list"], ["queues", "list"]):
             assert_refused(asked(*look), 3, "no tables of Perdure")
-
         assert asyncio.run(_schemas(bare_postgres_url)) == 0
 
     @pytest.mark.parametrize("found_type", ["sqlite", "postgres"])
@@ -357,6 +338,5 @@ class TestLooking:
     ):
         url = bare_sqlite_url if found_type == "sqlite" else bare_postgres_url
         asyncio.run(restore(url, 2))
-
         for _ in range(2):
             assert_refused(Commands(url)("runs", "list"), 3, "are at version 2", "upgrades them")

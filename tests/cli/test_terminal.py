@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import click
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
@@ -24,6 +25,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from perdure import CONTEXT, Client, Context, Flow, Progress, Worker, task
+from perdure.cli.app import app
 from perdure.cli.logs import JsonLines, PlainLines
 from perdure.cli.renderer import quoted
 from perdure.cli.terminal import Terminal, stdout_terminal
@@ -46,9 +48,9 @@ from perdure.render.diagram import diagram_of
 from perdure.render.mermaid import mermaid
 from perdure.render.svg import svg
 from tests.cli import sample_tasks as sample
-from tests.cli.keyboard import Keyboard
-from tests.cli.processes import PATIENCE_SECONDS, clean_environment, run_cli
-from tests.cli.sights import event, job, snapshot, worker
+from tests.cli.harness import PATIENCE_SECONDS, Keyboard, clean_environment, run_cli
+from tests.cli.test_live_view import event, job, snapshot, worker
+from tests.support.older_names import older_names
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -101,7 +103,6 @@ class TestTerminal:
     @pytest.mark.parametrize("columns", [40, 60, 80, 160])
     def test_a_table_fits_the_terminal(self, url, finished, columns):
         written = in_terminal(columns, "jobs", "list", "--store", url)
-
         lines = _ESCAPES.sub("", written).splitlines()
         assert [len(line) > columns for line in lines] == [False, False]
         assert lines[1].startswith(finished)
@@ -113,14 +114,12 @@ class TestTerminal:
     def test_a_pipe_gets_whole_lines_without_colours(self, url, finished, folder):
         listed = run_cli("jobs", "list", "--store", url, cwd=folder, environment={"COLUMNS": "40"})
         shown = run_cli("jobs", "get", finished, "--store", url, cwd=folder)
-
         assert "a-name-that-needs-a-wide-terminal" in listed.stdout
         assert "x" * 200 in shown.stdout
         assert "\x1b" not in listed.stdout + shown.stdout
 
     def test_watching_in_a_terminal_shows_a_bar(self, url, finished):
         written = in_terminal(60, "jobs", "watch", finished, "--store", url)
-
         last = _ESCAPES.sub("", written).splitlines()[-1]
         assert last.strip().startswith("completed")
         assert "━" in last
@@ -141,16 +140,11 @@ class TestTerminal:
         assert done.stdout == "{\n"
         assert "Traceback" not in done.stderr
 
-    def test_writes_what_the_terminal_cannot_show_in_another_way(
-        self,
-        monkeypatch,
-    ):
+    def test_writes_what_the_terminal_cannot_show_in_another_way(self, monkeypatch):
         written = io.BytesIO()
         monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
-
         stdout_terminal().print("Zoë: ✓")
         sys.stdout.flush()
-
         assert written.getvalue() == b"Zo?: ?\n"
 
 
@@ -172,43 +166,41 @@ RUN_ID = f"order{HOSTILE}"
 ACTING = {*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u202e\u2066\u200f"} - {"\n"}
 
 
-@task(name=f"odd{HOSTILE}")
 def odd(value: Any) -> Any:
     return value
 
 
-@task(name=f"fail{HOSTILE}", retries=0)
 def fail(value: Any, ctx: Context = CONTEXT) -> Any:
     ctx.progress(40, f"half{HOSTILE}")
     raise ValueError(f"broken{HOSTILE}\nin two lines")
 
 
-asking = (
-    Flow(f"asking{HOSTILE}")
-    .approve(
-        f"Pay{HOSTILE}?",
-        name="review",
-        message=f"Now{HOSTILE}",
-        deciders=[f"ann{HOSTILE}"],
+with older_names():
+    odd_task = task(name=f"odd{HOSTILE}")(odd)
+    fail_task = task(name=f"fail{HOSTILE}", retries=0)(fail)
+    asking = (
+        Flow(f"asking{HOSTILE}")
+        .approve(f"Pay{HOSTILE}?", name="review", message=f"Now{HOSTILE}", deciders=["ann"])
+        .then(odd_task, name="odd")
+        .build()
     )
-    .then(odd, name="odd")
-    .build()
-)
-
-
-failing = Flow(f"failing{HOSTILE}").then(fail, name="broken").build()
+    failing = Flow(f"failing{HOSTILE}").then(fail_task, name="broken").build()
 
 
 @pytest.fixture
 def hostile(client: Client, url: str) -> Iterator[str]:
     """A failed run and one that asks, both of hostile texts; the id of a failed job."""
-    worker = Worker(url, tasks=[odd, fail], flows=[asking, failing], id=f"w{HOSTILE}").start()
-    client.submit(asking, {f"key{HOSTILE}": f"value{HOSTILE}"}, id=f"ask{HOSTILE}")
-    run = client.submit(failing, f"value{HOSTILE}", id=RUN_ID)
-    assert list(run.watch())[-1].status == "failed"
-    lone = client.enqueue(fail.options(group=f"g{HOSTILE}"), 1)
-    assert list(client.jobs.watch(lone.id))[-1].status == "dead"
-    client.queues.pause(f"q{HOSTILE}", by=f"ann{HOSTILE}")
+    with older_names():
+        worker = Worker(
+            url, tasks=[odd_task, fail_task], flows=[asking, failing], id=f"w{HOSTILE}"
+        ).start()
+        client.submit(asking, {f"key{HOSTILE}": f"value{HOSTILE}"}, id=f"ask{HOSTILE}")
+        run = client.submit(failing, f"value{HOSTILE}", id=RUN_ID)
+        assert list(run.watch())[-1].status == "failed"
+        lone = client.enqueue(fail_task.options(group=f"g{HOSTILE}"), 1)
+        assert list(client.jobs.watch(lone.id))[-1].status == "dead"
+        client.queues.pause(f"q{HOSTILE}", by="ann")
+        client.schedules.save(f"s{HOSTILE}", fail_task, every="1d", args=[1])
     yield lone.id
     worker.shutdown()
     assert worker.join(30)
@@ -234,7 +226,7 @@ COMMANDS = [
     ("runs", "lineage", RUN_ID),
     ("runs", "diagram", RUN_ID),
     ("runs", "pause", f"ask{HOSTILE}"),
-    ("runs", "signal", f"ask{HOSTILE}", f"go{HOSTILE}"),
+    ("runs", "signal", f"ask{HOSTILE}", "go"),
     ("explain", RUN_ID),
     ("waits", "list"),
     ("flows", "list"),
@@ -246,6 +238,22 @@ COMMANDS = [
 ]
 
 
+LAST = ("cancel", "cancel-group", "retry", "delete", "prune", "import")
+"""Commands that leave less for others to print."""
+
+
+def leaves(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[Any, list[str]]]:
+    """The commands, and the names of their required arguments."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from leaves(command, (*above, name))
+        elif command is not None:
+            arguments = [each for each in command.params if isinstance(each, click.Argument)]
+            yield (*above, name), [each.name or "" for each in arguments if each.required]
+
+
 def arguments(words: tuple[str, ...], job: str) -> list[str]:
     return [job if word == "JOB" else word for word in words]
 
@@ -254,14 +262,12 @@ class TestLogs:
     def test_of_a_worker_are_one_line_each(self):
         run = f"a\nb{HOSTILE}"
         line = PlainLines(is_coloured=False).format(record(run=run, task="fetch"))
-
         assert acting(line) == set()
         assert len(line.splitlines()) == 1
         assert line.endswith(f"run={visible(run)} task=fetch")
 
     def test_as_json_have_the_text_itself(self):
         line = JsonLines().format(record(run=HOSTILE))
-
         assert acting(line) == set()
         assert json.loads(line)["run"] == HOSTILE
 
@@ -272,7 +278,6 @@ class TestLogs:
         except ValueError:
             found = record()
             found.exc_info = sys.exc_info()
-
         assert acting(lines.format(found)) == set()
 
 
@@ -314,7 +319,6 @@ class TestControlCharacters:
     @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
     def test_prints_no_character_that_acts(self, perdure, hostile, words):
         told = perdure(*arguments(words, hostile))
-
         assert acting(told.out) == set()
         assert acting(told.error) == set()
         assert "1b[1G" in told.out + told.error or words[0] in ("doctor", "verify")
@@ -322,7 +326,6 @@ class TestControlCharacters:
     @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
     def test_json_has_the_text_itself(self, perdure, hostile, words):
         told = perdure(*arguments(words, hostile), "--json")
-
         assert acting(told.out + told.error) == set()
         texts = [text for each in values_of(told.out + told.error) for text in texts_in(each)]
         assert any(HOSTILE in text for text in texts) or words[0] in ("doctor", "verify")
@@ -333,18 +336,50 @@ class TestControlCharacters:
     def test_prints_none_at_a_terminal_either(self, url, hostile, words):
         with Keyboard(80, *words, "--store", url) as keyboard:
             written = keyboard.rest()
-
         assert [
             each for each in (ERASE, "\x1b]52", "\x07", "\x9b", REVERSED) if each in written
         ] == []
         assert r"\x1b" in written
+
+    def test_no_command_prints_one(self, perdure, hostile, tmp_path, monkeypatch):
+        """Finding 1: every command with hostile data, also those that the table above leaves out.
+
+        What the arguments mean does not matter: some commands succeed, and the others quote them.
+        """
+        monkeypatch.chdir(tmp_path)
+        values = {
+            "id": [RUN_ID, f"ask{HOSTILE}", f"ask{HOSTILE}:review", hostile],
+            "name": [f"s{HOSTILE}", f"q{HOSTILE}"],
+            "group": [f"g{HOSTILE}"],
+        }
+        endless = {f"ask{HOSTILE}", f"ask{HOSTILE}:review"}
+        ran = 0
+        for words, parameters in sorted(leaves(app), key=lambda leaf: leaf[0][-1] in LAST):
+            if words in {("init",), ("dev",), ("worker",)}:  # they run until they are stopped
+                continue
+            first, *more = [*parameters, ""]
+            for value in values.get(first, [f"x{HOSTILE}"] if first else [""]):
+                if value in endless and "watch" in words:
+                    continue
+                given = [value, *(f"y{HOSTILE}" for each in more if each)] if first else []
+                for options in ([], ["--json"]):
+                    told = perdure(*words, *options, "--", *given)
+                    assert acting(told.out + told.error) == set(), (words, given)
+                    assert "Traceback" not in told.error, (words, told)
+                    ran += 1
+        assert ran > 150
 
     def test_prompts_are_made_visible(self, url, client):
         form = {
             "type": "object",
             "properties": {"sum": {"type": "string", "title": f"Sum{HOSTILE}"}},
         }
-        flow = Flow("forms").approve("Pay?", name="review", form=form).then(odd, name="odd").build()
+        flow = (
+            Flow("forms")
+            .approve("Pay?", name="review", form=form)
+            .then(odd_task, name="odd")
+            .build()
+        )
         client.submit(flow, 1, id="order-1")
 
         with Keyboard(80, "decide", "order-1:review", "--store", url) as keyboard:
@@ -356,10 +391,10 @@ class TestControlCharacters:
         assert keyboard.exit_code == 0
 
     def test_progress_at_a_terminal(self, url, client):
-        lone = client.enqueue(fail, 1)
+        lone = client.enqueue(fail_task, 1)
         with Keyboard(120, "jobs", "watch", lone.id, "--store", url) as keyboard:
             keyboard.expect("waiting")
-            worker = Worker(url, tasks=[fail]).start()
+            worker = Worker(url, tasks=[fail_task]).start()
             written = keyboard.rest()
             worker.shutdown()
             assert worker.join(30)
@@ -369,9 +404,7 @@ class TestControlCharacters:
 
     def test_a_module_that_cannot_be_imported(self, perdure, folder):
         (folder / "hostile.py").write_text(f"raise ValueError({HOSTILE!r})\n")
-
         done = run_cli("flows", "list", "hostile", cwd=folder)
-
         assert done.returncode == 2
         assert acting(done.stderr) == set()
         assert r"ValueError: \x1b[1G" in done.stderr
@@ -406,17 +439,14 @@ main()
     def test_a_console_escapes_what_views_forget(self):
         written = io.StringIO()
         console = Terminal(file=written, width=200)
-
         console.print(HOSTILE)
         console.print(Text(HOSTILE))
         console.print(Padding(Text(HOSTILE), 1))
-
         assert acting(written.getvalue()) == set()
         assert written.getvalue().count(r"\u202e") == 3
 
     def test_pictures_have_none(self):
         diagram = diagram_of(asking.graph)
-
         assert acting(mermaid(diagram)) == set()
         assert acting(svg(diagram)) == set()
 
@@ -482,7 +512,6 @@ class TestWidths:
 
     def test_take_from_the_widest_first(self):
         short = Column(title="N", cells=["123"], room_min=1)
-
         assert column_widths([ID, NAME, short], 29) == [10, 12, 3]
 
     def test_take_no_more_than_may_be_taken(self):
@@ -495,7 +524,6 @@ class TestTable:
         age = Column(title="AGE", cells=["10m"], rank=2)
         why = Column(title="WHY", cells=["because " * 20], rank=3, room_min=12)
         print_table(console, [ID, age, why])
-
         assert isinstance(console.file, io.StringIO)
         assert "0123456789  10m  because because" in console.file.getvalue()
         assert console.file.getvalue().rstrip().endswith("…")
@@ -504,7 +532,6 @@ class TestTable:
     def test_fits_the_width(self, width):
         console = Console(file=io.StringIO(), width=width)
         print_table(console, [ID, NAME, EXTRA])
-
         assert isinstance(console.file, io.StringIO)
         lines = console.file.getvalue().splitlines()
         assert len(lines) == 2
@@ -520,7 +547,6 @@ class TestDepthColumns:
 
     def test_crosses_queues_and_statuses_with_sums(self):
         columns = queue_columns(self.QUEUES, {"mail"}, 80)
-
         assert [(column.title, list(column.cells)) for column in columns] == [
             ("QUEUE", ["default", "mail (paused)", "total"]),
             ("WAITING", ["12", "1", "13"]),
@@ -530,7 +556,6 @@ class TestDepthColumns:
 
     def test_lists_them_where_it_is_narrow(self):
         columns = queue_columns(self.QUEUES, set(), 30)
-
         assert [list(column.cells) for column in columns] == [
             ["default", "default", "mail", "mail"],
             ["failed", "waiting", "completed", "waiting"],

@@ -20,10 +20,11 @@ import pytest
 from perdure import CONTEXT, Client, Context, Failure, Flow, RunFailed, task
 from perdure.cli import logs
 from perdure.cli.logs import JsonLines, PlainLines, fields_of, log_supervisor, set_up_logs
+from perdure.flows.built import BuiltFlow
 from perdure.worker import events, supervisor
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
-from tests.cli.processes import PATIENCE_SECONDS, WorkerProcess, killed_at_the_end, run_cli
+from tests.cli.harness import PATIENCE_SECONDS, WorkerProcess, killed_at_the_end, run_cli
 
 # ``perdure worker`` as a real process.
 
@@ -126,6 +127,35 @@ class TestWorker:
         assert '"hello ann"' in shown.stdout
 
 
+class TestStore:
+    """Finding 27: the flag, then the code, then the environment."""
+
+    @pytest.mark.parametrize("processes", ["1", "2"])
+    @pytest.mark.parametrize("is_flag", [True, False])
+    def test_is_the_flag_or_the_one_of_the_code(self, folder, url, processes, is_flag):
+        other = url.replace(".db", "-other.db")
+        arguments = ["--store", other] if is_flag else []
+        environment = {"PERDURE_STORE": f"{url}-ignored"}
+        with WorkerProcess(
+            "sample:worker",
+            *("--processes", processes, *arguments),
+            cwd=folder,
+            environment=environment,
+        ) as worker:
+            started = worker.next("worker started")
+            worker.signal(signal.SIGTERM)
+
+            assert worker.wait() == 0
+        assert started["store"] == (other if is_flag else "sqlite:///own.db")
+
+    def test_is_the_one_of_the_environment_if_nothing_else_names_one(self, folder, url):
+        with WorkerProcess("sample", cwd=folder, environment={"PERDURE_STORE": url}) as worker:
+            started = worker.next("worker started")
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0
+        assert started["store"] == url
+
+
 class TestFlows:
     def test_a_run_is_begun_signalled_and_followed_by_commands_alone(self, folder, url):
         def perdure(*arguments: str) -> str:
@@ -152,7 +182,6 @@ class TestFlows:
     @pytest.mark.parametrize("target", ["shop:orders", "shop:several", "shop"])
     def test_need_no_worker_in_the_module(self, folder, url, client, target):
         run = client.submit(sample_flows.shipping)
-
         with WorkerProcess(target, "--store", url, cwd=folder):
             assert run.result(timeout=30) == "L-1"
 
@@ -192,14 +221,12 @@ class TestWhatCannotRun:
     )
     def test_is_told_before_anything_starts(self, folder, arguments, exit_code, told):
         done = run_cli("worker", *arguments, cwd=folder)
-
         assert done.returncode == exit_code, done.stderr
         assert told in done.stderr
         assert "Traceback" not in done.stderr
 
     def test_is_told_as_json_where_logs_are(self, folder):
         done = run_cli("worker", "sample:worker", "--grace", "soon", "--json", cwd=folder)
-
         [line] = [json.loads(line) for line in done.stderr.splitlines()]
         assert line["level"] == "error"
         assert "grace must be a duration (got 'soon')" in line["message"]
@@ -224,6 +251,36 @@ def ask(value: str, ctx: Context = CONTEXT) -> list[object]:
 asking = Flow("asking").then(ask).build()
 
 
+LOADED = """
+from perdure import Flow, task
+
+@task
+def length(text: str) -> int:
+    return len(text)
+
+def using(flow, secret):
+    node = {"id": "n", "task": "length", "config": {"text": "{{ secret." + secret + " }}"}}
+    return Flow.from_dict({"flow": flow, "nodes": [node]}, tasks=[length])
+
+loaded = using("loaded", "api-key")
+greedy = using("greedy", "other")
+"""
+
+
+@task
+def length(text: str) -> int:
+    raise AssertionError("executed elsewhere")
+
+
+def using(flow: str, secret: str) -> BuiltFlow:
+    node = {"id": "n", "task": "length", "config": {"text": f"{{{{ secret.{secret} }}}}"}}
+    return Flow.from_dict({"flow": flow, "nodes": [node]}, tasks=[length])
+
+
+loaded = using("loaded", "api-key")
+greedy = using("greedy", "other")
+
+
 class TestWorkerScripts:
     """``perdure worker --allow-scripts``, with one worker and under a supervisor."""
 
@@ -233,16 +290,29 @@ class TestWorkerScripts:
     ):
         (folder / "asking.py").write_text(MODULE)
         monkeypatch.setenv("PERDURE_SECRET_API_KEY", "0123456789")
-
         with (
             Client(url) as client,
             WorkerProcess("asking", "--store", url, "--allow-scripts", *options, cwd=folder),
         ):
             assert client.submit(asking, "x").result(timeout=30) == [True, 10]
 
+    @pytest.mark.parametrize("options", [(), ("--processes", "2")])
+    def test_workers_grant_secrets_to_loaded_flows(self, folder, url, options, monkeypatch):
+        """Finding 5: --grant reaches the worker, also under a supervisor."""
+        (folder / "loaded.py").write_text(LOADED)
+        monkeypatch.setenv("PERDURE_SECRET_API_KEY", "0123456789")
+        grant = ("--grant", "api-key,flow=loaded,task=length")
+
+        with (
+            Client(url) as client,
+            WorkerProcess("loaded", "--store", url, *grant, *options, cwd=folder),
+        ):
+            assert client.submit(loaded).result(timeout=30) == 10
+            with pytest.raises(RunFailed, match="may not use secret 'other'"):
+                client.submit(greedy).result(timeout=30)
+
     def test_workers_allow_no_scripts_and_know_no_secrets_by_themselves(self, folder, url):
         (folder / "asking.py").write_text(MODULE)
-
         with Client(url) as client, WorkerProcess("asking", "--store", url, cwd=folder):
             run = client.submit(asking, "x")
             with pytest.raises(RunFailed, match="set PERDURE_SECRET_API_KEY in the worker's"):
@@ -405,12 +475,10 @@ class TestSupervisor:
 
     def test_a_process_that_does_not_stop_in_time_is_killed(self, folder):
         done = supervised(folder, [sys.executable, "-c", "import time; time.sleep(1000)"])
-
         assert done == ["ProcessStarted", "StopRequested", "ProcessKilled", "ProcessEnded", "False"]
 
     def test_a_process_that_cannot_be_started_is_tried_again(self, folder):
         done = supervised(folder, ["./no-such-program"])
-
         assert done == ["ProcessNotStarted", "StopRequested", "True"]
 
 
@@ -425,6 +493,7 @@ JOB: dict[str, Any] = {
     "attempt": 2,
     "run_id": None,
     "node": None,
+    "attempt_id": "j:2",
 }
 
 
@@ -449,11 +518,16 @@ class TestFields:
     def test_a_completed_job_says_how_long_it_took(self):
         event = events.AttemptCompleted(**JOB, duration=timedelta(milliseconds=12.3456))
 
-        assert fields_of(event) == {"job": "j", "task": "embed", "attempt": 2, "seconds": 0.0123}
+        assert fields_of(event) == {
+            "job": "j",
+            "task": "embed",
+            "attempt": 2,
+            "attempt_id": "j:2",
+            "seconds": 0.0123,
+        }
 
     def test_a_nodes_job_says_first_of_which_run_it_is(self):
         event = events.AttemptStarted(**{**JOB, "run_id": "order-42", "node": "pack[7]"})
-
         assert list(fields_of(event).items())[:3] == [
             ("run", "order-42"),
             ("node", "pack[7]"),
@@ -465,26 +539,22 @@ class TestFields:
     )
     def test_a_failure_is_told_in_one_line(self, found_type):
         event = found_type(**JOB, failure=Failure(type="ValueError", message="two\nlines"))
-
         assert fields_of(event)["error"] == "ValueError: two lines"
 
     def test_a_take_over_says_from_whom(self):
         failure = Failure(type="perdure.errors.WorkerCrashed", message="gone")
         event = events.JobTakenOver(**JOB, holder="worker-1", failure=failure)
-
         assert fields_of(event)["holder"] == "worker-1"
 
     def test_an_ended_process_says_when_it_is_started_again(self):
         event = supervisor.ProcessEnded(
             number=1, pid=9, exit_code=-9, restart_in=timedelta(seconds=2)
         )
-
         assert fields_of(event) == {"process": 1, "pid": 9, "exit": -9, "restart_in": 2.0}
 
     def test_every_outcome_and_process_event_has_a_level(self):
         outcomes = set(events.JobEvent.__subclasses__()) - {events.AttemptProgressed}
         processes = set(supervisor.ProcessEvent.__subclasses__())
-
         assert outcomes | processes <= logs._LEVELS.keys()
 
 
@@ -493,7 +563,6 @@ class TestPlainLines:
         line = PlainLines(is_coloured=False).format(
             record("job failed", job="j", error="it broke", queues=("a", "b"))
         )
-
         assert line[8:] == ' warning job failed  job=j error="it broke" queues=a,b'
 
     def test_colours_the_level_only_where_asked(self):
@@ -506,14 +575,12 @@ class TestPlainLines:
             raise ValueError("inner")
         except ValueError:
             made.exc_info = sys.exc_info()
-
         assert PlainLines(is_coloured=False).format(made).endswith("ValueError: inner")
 
 
 class TestJsonLines:
     def test_is_one_object_a_line(self):
         line = json.loads(JsonLines().format(record("job failed", job="j", error="a\nb")))
-
         assert line["message"] == "job failed"
         assert (line["level"], line["job"], line["error"]) == ("warning", "j", "a\nb")
         assert line["at"].endswith("+00:00")
@@ -522,20 +589,16 @@ class TestJsonLines:
 class TestSetUp:
     def test_quiet_leaves_only_what_is_wrong(self, logged):
         set_up_logs(as_json=False, level=logging.WARNING, stream=logged)
-
         log_supervisor(supervisor.ProcessStarted(number=1, pid=9))
         log_supervisor(supervisor.ProcessKilled(number=1, pid=9))
-
         assert logged.getvalue().count("\n") == 1
         assert "process killed" in logged.getvalue()
 
     def test_debugging_is_about_jobs_not_libraries(self, logged):
         set_up_logs(as_json=False, level=logging.DEBUG, stream=logged)
-
         logging.getLogger("asyncio").debug("selector")
         logging.getLogger("perdure.cli").debug("job started")
         logging.getLogger("mine").info("from a task")
-
         assert "selector" not in logged.getvalue()
         assert "job started" in logged.getvalue()
         assert "from a task" in logged.getvalue()

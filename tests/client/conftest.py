@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from perdure import AsyncClient
+from perdure import AsyncClient, Worker
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from tests.client.played_worker import PlayedWorker
-from tests.client.tasks import add, echo, embed
+from tests.client.flows import add, echo, embed
+from tests.client.harness import PlayedWorker, worker_at
 
 
 @pytest.fixture
@@ -37,3 +37,10 @@ async def client(store: Store) -> AsyncIterator[AsyncClient]:
 @pytest.fixture
 def worker(store: Store) -> PlayedWorker:
     return PlayedWorker(store)
+
+
+@pytest.fixture
+async def working(store: Store) -> AsyncIterator[Worker]:
+    """A real worker for the flows of these tests."""
+    async with worker_at(store) as worker:
+        yield worker

@@ -24,11 +24,19 @@ from perdure import (
     UnknownTask,
     task,
 )
-from tests.client.tasks import Point, add, echo, embed, for_user, mirror, named
+from tests.client.flows import Point, add, echo, embed, for_user, mirror, named
 from tests.support.refusal import refused
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 EAST = timezone(timedelta(hours=5))
+
+
+def nothing() -> None: ...
+
+
+class Double:
+    def __call__(self, value: int) -> int:
+        return value * 2
 
 
 @task("add")
@@ -116,20 +124,17 @@ class TestEnqueueRefuses:
     async def test_a_bad_option(self, client, options, code, name):
         with refused(code, InvalidInput, name=name, where=(name,)):
             await client.enqueue(add.options(**options), 1)
-
         assert await client.jobs.count() == 0
 
     async def test_options_that_exclude_each_other(self, client):
         with refused("argument.exclusive", InvalidInput, names=("delay", "run_at")):
             await client.enqueue(add.options(run_at=NOON, delay="1s"), 1)
-
         assert await client.jobs.count() == 0
 
     @pytest.mark.parametrize("options, code, args", CALLS)
     async def test_a_bad_call(self, client, options, code, args):
         with refused(code, InvalidInput, **args):
             await client.enqueue(add.options(**options), 1)
-
         assert await client.jobs.count() == 0
 
     @pytest.mark.parametrize("keywords, code, args", ARGUMENTS)
@@ -138,7 +143,6 @@ class TestEnqueueRefuses:
             await client.enqueue(add, 1, **keywords)
         with refused(code, InvalidInput, **args):
             await client.enqueue_many(add, [1], kwargs=keywords)
-
         assert await client.jobs.count() == 0
 
     async def test_a_context(self, client):
@@ -181,7 +185,6 @@ class TestEnqueueRefuses:
     async def test_what_cannot_be_serialised(self, client, value):
         with pytest.raises(PayloadNotSerializable, match="the input of task 'echo' cannot be"):
             await client.enqueue(echo, value)
-
         assert await client.jobs.count() == 0
 
     async def test_a_payload_over_a_mebibyte(self, client):
@@ -215,7 +218,6 @@ class TestEnqueueManyRefuses:
     async def test_one_fingerprint_for_several_inputs(self, client):
         with refused("job.shared_fingerprint", InvalidInput):
             await client.enqueue_many(echo.options(fingerprint="same"), [1, 2])
-
         assert await client.jobs.count() == 0
 
 
@@ -266,7 +268,6 @@ class TestReadsRefuse:
 
     async def test_a_bad_timeout(self, client):
         handle = await client.enqueue(add, 1)
-
         with refused("argument.negative", InvalidInput, name="timeout"):
             await handle.result(timeout=-1)
 
@@ -287,15 +288,23 @@ class TestATaskRefuses:
     def test_a_bad_setting(self, settings, code):
         [name] = settings
         with refused(code, InvalidInput, name=name, where=(name,)):
-            task(**settings)(lambda: None)
+            task(**settings)(nothing)
 
     def test_what_is_not_a_limit(self):
         with refused("argument.type", InvalidInput, name="limits[1]", value="5"):
-            task(limits=[Rate(1, per="1s"), 5])(lambda: None)  # type: ignore[list-item]
+            task(limits=[Rate(1, per="1s"), 5])(nothing)  # type: ignore[list-item]
 
     def test_what_is_not_a_function(self):
         with refused("task.not_a_function", InvalidInput, value="5"):
             task()(5)  # type: ignore[call-overload]
+
+    @pytest.mark.parametrize("function", [lambda x: x, partial(int, base=2), Double()])
+    def test_what_has_no_name(self, function):
+        """Finding 29: a lambda was accepted as the task ``<lambda>``, as was any other one."""
+        for decorate in (task, task()):
+            with refused("task.unnamed", InvalidInput, where=("name",)):
+                decorate(function)
+        assert task("double")(function).name == task(name="double")(function).name == "double"
 
     @pytest.mark.parametrize(
         "settings, name",
@@ -308,16 +317,11 @@ class TestATaskRefuses:
     )
     def test_what_is_not_a_list(self, settings, name):
         with refused("argument.type", InvalidInput, name=name):
-            task(**settings)(lambda: None)
-
-    def test_a_function_without_a_name(self):
-        with refused("argument.name", InvalidInput, name="task name", value="None"):
-            task(partial(print, "x"))
+            task(**settings)(nothing)
 
     @pytest.mark.parametrize("retries", [0, 5])
     def test_no_number_of_retries(self, retries):
-        made = task(retries=retries)(lambda: None).retry
-
+        made = task(retries=retries)(nothing).retry
         assert made is not None
         assert made.retries == retries
 
@@ -367,7 +371,6 @@ class TestAClientRefuses:
     def test_to_be_used_on_two_event_loops(self, memory_url):
         client = AsyncClient(memory_url)
         asyncio.run(client.enqueue(add, 1))
-
         with refused("client.other_loop", StoreError, url=memory_url):
             asyncio.run(client.enqueue(add, 1))
 

@@ -26,18 +26,15 @@ from perdure.engine.failures import describe
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Status
 from perdure.model.limit import Limit, info_of
-from perdure.model.outcome import Parked, Retried
+from perdure.model.outcome import Retried
 from perdure.model.partition import Partition
 from perdure.model.worker import TaskLimits, WorkerInfo
 from perdure.operations.insight.explain import START_WORKER
-from perdure.store.admission import governing_rules
+from perdure.store.admission import START_MARGIN, governing_rules
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
-from tests.client.counted_store import CountedStore
-from tests.client.flows import asking, keep, ordering
-from tests.client.played_worker import MINUTE
-from tests.client.runs import worker_at
-from tests.client.tasks import add, embed
-from tests.conformance.builders import close_limit
+from perdure.testing.contract.builders import close_limit
+from tests.client.flows import add, asking, keep, ordering
+from tests.client.harness import MINUTE, CountedStore, job_that_is, worker_at
 from tests.support.refusal import refused
 from tests.worker.harness import until
 
@@ -81,7 +78,6 @@ class TestAJob:
 
     async def test_is_never_taken_for_a_run(self, client):
         job = await client.enqueue(add, 1)
-
         assert await client.jobs.explain(job.id) == await job.explain()
         with refused("run.not_found", RunNotFound, run_id=job.id):
             await client.runs.explain(job.id)
@@ -89,79 +85,50 @@ class TestAJob:
     async def test_has_no_worker_with_its_task(self, client, store, clock):
         await register(store, tasks=("other",))
         job = await client.enqueue(add, 1)
-
         assert only(await job.explain()) == Finding(
             code="explain.no_task",
             args={"task": "add", "queue": "default", "since": clock()},
             actions=(START_WORKER,),
         )
 
-    async def test_has_no_worker_in_its_queue(self, client, store, clock):
-        await register(store, tasks=("embed",))
-        job = await client.enqueue(embed, "text")
-
-        finding = only(await job.explain())
-
-        assert finding.code == "explain.no_queue"
-        assert finding.args == {"task": "embed", "queue": "embeddings", "since": clock()}
-
-    async def test_has_no_worker_with_its_tags(self, client, store):
-        await register(store, tasks=("embed",), queues=("embeddings",), tags=("cpu",))
-        job = await client.enqueue(embed, "text")
-
-        finding = only(await job.explain())
-
-        assert (finding.code, finding.args["tags"]) == ("explain.no_tags", ("gpu",))
-        start = {"queues": ("embeddings",), "tags": ("gpu",)}
-        assert finding.actions == (Action("worker.run", start, ("module",)),)
-
-    async def test_is_in_a_paused_queue(self, client, clock):
-        job = await client.enqueue(add, 1)
-        await client.queues.pause("default", by="ann")
-        paused_at = clock()
-
-        finding = only(await job.explain())
-
-        assert finding.code == "explain.queue_paused"
-        assert finding.args == {"queue": "default", "by": "ann", "since": paused_at}
-        assert finding.actions == (Action("queues.resume", {"name": "default"}),)
-
     async def test_can_be_taken(self, client, store):
         await register(store)
         job = await client.enqueue(add, 1)
-
         told = await job.explain()
-
         assert only(told).code == "explain.queued"
         assert (only(told).args["workers"], only(told).args["busy"]) == (1, None)
         assert told.headline == told.findings
+
+    async def test_says_when_the_worker_that_can_take_it_was_last_seen(self, client, store, clock):
+        """Finding 23: it may have been killed since."""
+        await register(store)
+        job = await client.enqueue(add, 1)
+        seen_at = clock()
+        clock.advance(timedelta(seconds=20))
+
+        finding = only(await job.explain())
+        assert (finding.code, finding.args["seen"]) == ("explain.queued", timedelta(seconds=20))
+        assert list(finding.args["seen_at"].values()) == [seen_at]
+
+    async def test_is_suspected_of_crashing_its_worker(self, client, store, worker, clock):
+        """Finding 35: a suspect waits until a worker has few other jobs."""
+        job = await client.enqueue(add, 1)
+        await worker.claim()
+        clock.advance(HOUR)
+        await store.maintenance.take_over_expired("default", 10)
+        await register(store)
+
+        finding = only(await job.explain())
+        assert finding.code == "explain.suspected"
+        assert (finding.args["crashes"], finding.args["alone"], finding.args["others"]) == (1, 0, 5)
 
     async def test_could_be_taken_if_anybody_had_time(self, client, store, worker):
         await register(store, concurrency=1)
         await client.enqueue(add, 1)
         await worker.claim()
         job = await client.enqueue(add, 2)
-
         finding = only(await job.explain())
-
         assert (finding.code, finding.args["busy"]) == ("explain.queued", 1)
-
-    async def test_runs(self, client, worker):
-        job = await client.enqueue(add, 1)
-        await worker.claim()
-
-        told = await job.explain()
-
-        assert told.headline == told.findings
-        assert only(told).code == "explain.running"
-        assert only(told).args["worker"] == "played-worker"
-
-    async def test_was_asked_to_stop(self, client, worker):
-        job = await client.enqueue(add, 1)
-        await worker.claim()
-        await job.cancel()
-
-        assert only(await job.explain()).code == "explain.stopping"
 
     async def test_lost_its_worker(self, client, worker, store, clock):
         job = await client.enqueue(add, 1)
@@ -211,57 +178,34 @@ class TestAJob:
             code="explain.scheduled", severity=Severity.OK, args={"task": "add", "at": due}
         )
 
-    async def test_is_disabled(self, client):
-        job = await client.enqueue(add, 1)
-        await client.jobs.disable(job.id)
+    @pytest.mark.parametrize(
+        "status, code, operation",
+        [
+            (Status.ACTIVE, "explain.running", None),
+            (Status.ABORTING, "explain.stopping", None),
+            (Status.DISABLED, "explain.disabled", "jobs.enable"),
+            (Status.PAUSED, "explain.job_paused", "jobs.resume"),
+            (Status.FAILED, "explain.job_failed", "jobs.retry"),
+            (Status.DEAD, "explain.dead_letter", "jobs.retry"),
+            (Status.CANCELLED, "explain.job_cancelled", "jobs.retry"),
+        ],
+    )
+    async def test_is_in_a_status(self, client, worker, clock, status, code, operation):
+        job = await job_that_is(status, client, worker)
 
         told = await job.explain()
 
         assert told.headline == told.findings
-        assert (only(told).code, only(told).args) == ("explain.disabled", {"task": "add"})
-        assert only(told).actions == (Action("jobs.enable", {"id": job.id}),)
-
-    async def test_is_parked(self, client, worker):
-        job = await client.enqueue(add, 1)
-        await worker.settle(await worker.claim(), Parked())
-
-        finding = only(await job.explain())
-
-        assert (finding.code, finding.args) == ("explain.job_paused", {"task": "add"})
-        assert finding.actions == (Action("jobs.resume", {"id": job.id}),)
-
-    async def test_failed(self, client, worker):
-        job = await client.enqueue(add, 1)
-        await worker.fail(await worker.claim(), ValueError("no money"))
-
-        finding = only(await job.explain())
-
-        assert finding.code == "explain.job_failed"
-        assert finding.args["at"] is not None
-        assert (finding.args["error"], finding.args["reason"]) == ("ValueError", "no money")
-        assert finding.actions == (Action("jobs.retry", {"id": job.id}),)
-
-    async def test_is_in_the_dead_letter(self, client, worker):
-        job = await client.enqueue(add, 1)
-        await worker.bury(await worker.claim(), ValueError("no money"))
-
-        finding = only(await job.explain())
-
-        assert finding.code == "explain.dead_letter"
-        assert finding.args["at"] is not None
-
-    async def test_was_cancelled(self, client):
-        job = await client.enqueue(add, 1)
-        await job.cancel()
-
-        assert only(await job.explain()).code == "explain.job_cancelled"
+        assert (told.status, only(told).code) == (status, code)
+        assert only(told).actions == ((Action(operation, {"id": job.id}),) if operation else ())
+        if status in {Status.FAILED, Status.DEAD}:
+            found = only(told).args
+            assert (found["at"], found["error"]) == (clock(), "ValueError")
+            assert found["reason"] == "no money"
 
     async def test_is_completed(self, client, worker):
-        job = await client.enqueue(add, 1)
-        await worker.complete(await worker.claim(), 2)
-
+        job = await job_that_is(Status.COMPLETED, client, worker)
         told = await job.explain()
-
         [headline] = told.headline
         assert headline.code == "explain.job_status"
         assert headline.args == {"job": job.id, "status": Status.COMPLETED}
@@ -278,9 +222,7 @@ class TestAJobOfARun:
     async def test_tells_its_part_of_the_run(self, client, worker):
         await client.submit(ordering, 3, id="order-3")
         claimed = await worker.claim()
-
         told = await client.jobs.explain(claimed.claim.id)
-
         assert (told.run, told.job, told.status) == ("order-3", claimed.claim.id, Status.ACTIVE)
         assert told.headline == told.findings
         assert only(told).code == "explain.running"
@@ -351,9 +293,7 @@ class TestLimits:
         await client.enqueue(call_api, 1)
         job = await client.enqueue(call_api, 2)
         await _claim(store, limits)
-
         finding = only(await job.explain())
-
         assert (finding.code, finding.args["limit"]) == ("explain.limit_full", "queue:default")
 
     async def test_a_full_one_whose_key_is_computed(self, client, store):
@@ -380,8 +320,8 @@ class TestLimits:
         assert finding.args == {
             "limit": "api",
             "starts": 1,
-            "window": MINUTE,
-            "opens_at": clock() + MINUTE,
+            "window": MINUTE + START_MARGIN,
+            "opens_at": clock() + MINUTE + START_MARGIN,
             "since": clock(),
         }
 
@@ -397,8 +337,8 @@ class TestLimits:
         assert finding.code == "explain.limit_spacing"
         assert finding.args == {
             "limit": "api",
-            "spacing": MINUTE,
-            "opens_at": clock() + MINUTE,
+            "spacing": MINUTE + START_MARGIN,
+            "opens_at": clock() + MINUTE + START_MARGIN,
             "since": clock(),
         }
 
@@ -406,9 +346,7 @@ class TestLimits:
         await register(store, task_limits=_of_task([Concurrency(1, key="api")]))
         job = await client.enqueue(call_api, 1)
         await close_limit(store, "default", "api", clock() + HOUR)
-
         finding = only(await job.explain())
-
         assert finding.code == "explain.limit_closed"
         assert finding.args == {"limit": "api", "until": clock() + HOUR, "since": clock()}
 
@@ -418,7 +356,6 @@ class TestLimits:
         await client.enqueue(call_api, 1)
         job = await client.enqueue(call_api, 2)
         await _claim(store, limits, count=1)
-
         assert only(await job.explain()).code == "explain.queued"
 
     async def test_one_worker_without_the_limit_is_enough(self, client, store):
@@ -428,7 +365,6 @@ class TestLimits:
         await client.enqueue(call_api, 1)
         job = await client.enqueue(call_api, 2)
         await _claim(store, limits)
-
         assert only(await job.explain()).code == "explain.queued"
 
     async def test_of_a_run_are_told_with_the_run_that_holds_them(self, client, store):
@@ -448,6 +384,19 @@ class TestLimits:
         assert only(told).args["holder_run"] == "one"
 
 
+class TestWorkers:
+    async def test_are_silent_once_their_lease_has_passed(self, client, store, clock):
+        """Finding 19."""
+        await register(store)
+        clock.advance(MINUTE)
+        [alive] = await client.workers.list()
+        clock.advance(MINUTE)
+        [killed] = await client.workers.list()
+
+        assert (alive.status, alive.silent_for) == ("live", MINUTE)
+        assert (killed.status, killed.silent_for) == ("silent", 2 * MINUTE)
+
+
 class TestWorkersTell:
     async def test_which_limits_they_keep(self, client, store):
         """A real one, whose word explaining goes by."""
@@ -462,9 +411,7 @@ class TestWorkersTell:
 
         assert worker.info.task_limits == (
             TaskLimits(
-                task="limited",
-                flow=flow.graph.text,
-                limits=(info_of(Concurrency(3, key="api")),),
+                task="limited", flow=flow.graph.text, limits=(info_of(Concurrency(3, key="api")),)
             ),
         )
 

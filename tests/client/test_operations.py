@@ -23,9 +23,7 @@ from perdure import (
     InvalidInput,
     Job,
     JobNotFound,
-    NoResult,
     Status,
-    Worker,
     task,
 )
 from perdure.client import sync
@@ -38,9 +36,9 @@ from perdure.operations.insight.health import Health
 from perdure.operations.operation import Role, parameter_help
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from tests.client.played_worker import PlayedWorker
-from tests.client.tasks import add, echo, embed
-from tests.conformance.builders import worker_info
+from perdure.testing.contract.builders import worker_info
+from tests.client.flows import add, echo, embed
+from tests.client.harness import PlayedWorker, job_that_is
 from tests.support.refusal import refused
 
 # Operations: declared once, and the same on every interface.
@@ -98,15 +96,12 @@ class TestDeclarations:
 
     def test_decode_arguments_by_name(self):
         arguments = OPERATIONS["runs.cancel"].arguments()
-
         decoded: Any = msgspec.json.decode(b'{"id":"a","reason":"late"}', type=arguments)
-
         assert (decoded.id, decoded.reason, decoded.compensate) == ("a", "late", False)
 
     @every_operation
     def test_do_not_let_callers_say_who_they_are(self, operation):
         names = operation.arguments().__struct_fields__
-
         assert {"by", "roles"}.isdisjoint(names)
         assert {*names, *operation.principal} == operation.parameters.keys()
 
@@ -187,21 +182,18 @@ class TestSync:
     @every_operation
     def test_takes_what_its_async_counterpart_takes(self, operation):
         method = getattr(SYNC[operation.group], operation.verb)
-
         assert parameters(method) == parameters(operation.method)
         assert method.__doc__ == operation.method.__doc__
         assert not inspect.iscoroutinefunction(method)
 
     def test_has_all_groups(self):
         client = AsyncClient("memory://groups")
-
         for name, group in GROUPS.items():
             assert isinstance(getattr(client, name), group)
             assert isinstance(getattr(Client, name), property)
 
     def test_group_keeps_the_client_open(self, store_url):
         jobs = Client(store_url).jobs
-
         assert list(jobs.list()) == []
 
     def test_refuses_misspelled_options(self, store_url):
@@ -265,39 +257,54 @@ def read_action(call: ast.Call, around: ast.AST) -> Iterator[tuple[str, set[str]
 # What operators do: abort, disable, enable, retry, resume, pause; and what they see.
 
 
-class TestAbort:
-    async def test_cancels_a_waiting_job_at_once(self, client):
-        handle = await client.enqueue(add, 1)
+class TestChanges:
+    @pytest.mark.parametrize(
+        "operation, before, after",
+        [
+            ("cancel", Status.WAITING, Status.CANCELLED),
+            ("cancel", Status.ACTIVE, Status.ABORTING),
+            ("cancel", Status.COMPLETED, Status.COMPLETED),
+            ("disable", Status.WAITING, Status.DISABLED),
+            ("enable", Status.DISABLED, Status.WAITING),
+            ("retry", Status.FAILED, Status.WAITING),
+            ("resume", Status.PAUSED, Status.WAITING),
+        ],
+    )
+    async def test_say_what_the_job_was_and_is(self, client, worker, operation, before, after):
+        job = await job_that_is(before, client, worker)
+        change = await getattr(client.jobs, operation)(job.id)
+        assert (change.before, change.after) == (before, after)
+        assert await job.status() is after
+        assert operation != "cancel" or change.was_finished is (before is Status.COMPLETED)
+        assert len(await worker.claim_all()) == (1 if after is Status.WAITING else 0)
 
-        outcome = await handle.cancel()
+    @pytest.mark.parametrize(
+        "operation, status",
+        [
+            ("enable", Status.WAITING),
+            ("disable", Status.CANCELLED),
+            ("retry", Status.WAITING),
+            ("resume", Status.WAITING),
+        ],
+    )
+    async def test_are_refused_in_a_status_they_do_not_apply_to(
+        self, client, worker, operation, status
+    ):
+        job = await job_that_is(status, client, worker)
+        with refused("job.illegal_transition", IllegalTransition, job_id=job.id):
+            await getattr(client.jobs, operation)(job.id)
 
-        assert (outcome.before, outcome.after) == (Status.WAITING, Status.CANCELLED)
-        assert not outcome.was_finished
-        assert await handle.status() is Status.CANCELLED
-
-    async def test_asks_an_active_job_to_stop(self, client, worker):
-        handle = await client.enqueue(add, 1)
-        job = await worker.claim()
-
-        outcome = await client.jobs.cancel(handle.id)
-
-        assert (outcome.before, outcome.after) == (Status.ACTIVE, Status.ABORTING)
-        assert await worker.complete(job, "too late") is Status.CANCELLED
-        assert await handle.status() is Status.CANCELLED
-
-    async def test_of_a_finished_job_does_nothing_and_says_so(self, client, worker):
-        handle = await client.enqueue(add, 1)
-        await worker.complete(await worker.claim(), 2)
-
-        outcome = await handle.cancel()
-
-        assert outcome.was_finished
-        assert outcome.before is outcome.after is Status.COMPLETED
-        assert await handle.result(timeout=10) == 2
-
-    async def test_of_an_unknown_job_says_so(self, client):
+    @pytest.mark.parametrize("operation", ["cancel", "disable", "enable", "retry", "resume"])
+    async def test_of_an_unknown_job_are_refused(self, client, operation):
         with pytest.raises(JobNotFound):
-            await client.jobs.cancel("nobody")
+            await getattr(client.jobs, operation)("nobody")
+
+    async def test_are_refused_when_the_fingerprint_is_taken_by_now(self, client):
+        handle = await client.enqueue(add.options(fingerprint="one"), 1)
+        await handle.cancel()
+        await client.enqueue(add.options(fingerprint="one"), 1)
+        with pytest.raises(FingerprintTaken):
+            await handle.retry()
 
 
 class TestAbortGroup:
@@ -317,82 +324,9 @@ class TestAbortGroup:
     async def test_leaves_finished_jobs_alone(self, client, worker):
         handle = await client.enqueue(add.options(group="run-1"), 1)
         await worker.complete(await worker.claim(), 2)
-
         outcome = await client.jobs.cancel_group("run-1")
-
         assert (outcome.cancelled, outcome.aborting) == (0, 0)
         assert await handle.status() is Status.COMPLETED
-
-
-class TestDisableAndEnable:
-    async def test_keep_a_job_from_running_until_enabled(self, client, worker):
-        handle = await client.enqueue(add, 1)
-
-        moved = await client.jobs.disable(handle.id)
-        assert (moved.before, moved.after) == (Status.WAITING, Status.DISABLED)
-        assert await worker.claim_all() == []
-
-        await client.jobs.enable(handle.id)
-        assert (await worker.claim()).claim.id == handle.id
-
-    async def test_refuse_a_status_they_do_not_apply_to(self, client):
-        handle = await client.enqueue(add, 1)
-
-        with pytest.raises(IllegalTransition, match=f"cannot enable job {handle.id}: it is wait"):
-            await client.jobs.enable(handle.id)
-        await handle.cancel()
-        with pytest.raises(IllegalTransition, match=r"cannot disable job .*: it is cancelled"):
-            await client.jobs.disable(handle.id)
-
-    async def test_say_so_when_there_is_no_such_job(self, client):
-        with pytest.raises(JobNotFound):
-            await client.jobs.disable("nobody")
-        with pytest.raises(JobNotFound):
-            await client.jobs.enable("nobody")
-
-
-class TestRetry:
-    async def test_starts_a_failed_job_anew(self, client, worker):
-        handle = await client.enqueue(add, 1)
-        await worker.fail(await worker.claim(), ValueError("no"))
-
-        moved = await handle.retry()
-
-        assert (moved.before, moved.after) == (Status.FAILED, Status.WAITING)
-        await worker.complete(await worker.claim(), 2)
-        assert await handle.result(timeout=10) == 2
-        assert len(await handle.attempts()) == 1
-
-    async def test_refuses_a_job_that_is_not_over(self, client):
-        handle = await client.enqueue(add, 1)
-
-        with pytest.raises(IllegalTransition, match="cannot retry"):
-            await client.jobs.retry(handle.id)
-
-    async def test_refuses_when_its_fingerprint_is_taken_by_now(self, client):
-        handle = await client.enqueue(add.options(fingerprint="one"), 1)
-        await handle.cancel()
-        await client.enqueue(add.options(fingerprint="one"), 1)
-
-        with pytest.raises(FingerprintTaken):
-            await handle.retry()
-
-
-class TestResume:
-    async def test_puts_a_released_job_back(self, client, worker):
-        handle = await client.enqueue(add, 1)
-        assert await worker.settle(await worker.claim(), Parked()) is Status.PAUSED
-
-        moved = await client.jobs.resume(handle.id)
-
-        assert (moved.before, moved.after) == (Status.PAUSED, Status.WAITING)
-        assert (await worker.claim()).attempt == 1
-
-    async def test_refuses_a_job_that_is_not_paused(self, client):
-        handle = await client.enqueue(add, 1)
-
-        with pytest.raises(IllegalTransition, match="cannot resume"):
-            await client.jobs.resume(handle.id)
 
 
 class TestPauseQueue:
@@ -428,10 +362,8 @@ class TestJobs:
     async def test_come_in_pages(self, client):
         handles = await client.enqueue_many(add, range(5))
         newest_first = [handle.id for handle in reversed(handles)]
-
         page = await client.jobs.list(limit=2)
         following = await client.jobs.list(limit=10, cursor=page.next)
-
         assert [job.id for job in (*page, *following)] == newest_first
         assert following.next is None
 
@@ -504,48 +436,16 @@ class TestANamespace:
     @pytest.mark.parametrize("act", BY_ID.values(), ids=BY_ID)
     async def test_hides_its_jobs_from_others(self, team_a, team_b, act):
         handle = await team_a.enqueue(add, 1)
-
         with pytest.raises(JobNotFound):
             await act(team_b, handle.id)
-
         assert await handle.status() is Status.WAITING
 
     async def test_is_listed_and_counted_alone(self, team_a, team_b):
         await team_a.enqueue_many(add.options(group="run-1"), [1, 2])
         mine = await team_b.enqueue(add.options(group="run-1"), 1)
-
         assert [job.id for job in await team_b.jobs.list()] == [mine.id]
         assert await team_b.jobs.count(group="run-1") == 1
         assert [each.total for each in await team_b.queues.list()] == [1]
-
-    async def test_has_fingerprints_of_its_own(self, team_a, team_b):
-        first = await team_a.enqueue(add.options(fingerprint="one"), 1)
-        second = await team_b.enqueue(add.options(fingerprint="one", on_conflict="fail"), 1)
-
-        assert second.id != first.id
-
-    async def test_aborts_its_own_group(self, team_a, team_b):
-        other = await team_a.enqueue(add.options(group="run-1"), 1)
-        await team_b.enqueue(add.options(group="run-1"), 1)
-
-        assert (await team_b.jobs.cancel_group("run-1")).cancelled == 1
-        assert await other.status() is Status.WAITING
-
-    async def test_pauses_its_own_queue(self, store, team_a, team_b):
-        await team_a.enqueue(add, 1)
-        await team_b.queues.pause("default")
-
-        assert len(await PlayedWorker(store, "team-a").claim_all()) == 1
-        assert not any(each.is_paused for each in await team_a.queues.list())
-
-    async def test_finds_its_own_results(self, store, team_a, team_b):
-        await team_a.enqueue(add, 1)
-        worker = PlayedWorker(store, "team-a")
-        await worker.complete(await worker.claim(), 2)
-
-        assert await team_a.jobs.find_result(add, [1]) == 2
-        with pytest.raises(NoResult):
-            await team_b.jobs.find_result(add, [1])
 
 
 class TestAnOperator:
@@ -581,7 +481,6 @@ class TestAnOperator:
     async def test_is_refused_what_needs_one_namespace(self, operator, act):
         with refused("client.namespace_required", InvalidInput):
             await act(operator)
-
         assert await operator.jobs.count() == 0
 
 
@@ -615,7 +514,6 @@ def wrong(health: Health) -> list[str]:
 class TestHealth:
     def test_a_new_store_is_well_and_has_no_worker(self, sync_client):
         health = sync_client.store.health()
-
         assert health.is_well
         assert wrong(health) == ["warning workers"]
         assert health.url == sync_client.store_url
@@ -625,7 +523,6 @@ class TestHealth:
     ):
         with Client(store_url, namespace="team-a") as other:
             other.enqueue(add, 1, 2)
-
         assert sync_client.store.health().is_well
         assert wrong(everywhere.store.health()) == ["error workers"]
 
@@ -647,28 +544,12 @@ class TestHealth:
             "health.flow_unserved": {"flow": f"asks@{asks.version}"},
         }
 
-    def test_a_waiting_run_is_well(self, sync_client, store_url):
-        run = sync_client.submit(asks, None)
-        with_it = Worker(store_url, flows=[asks]).start()
-        try:
-            assert any(event.status == "waiting" for event in run.watch())
-            assert sync_client.store.health().is_well
-        finally:
-            with_it.shutdown()
-            with_it.join()
-
-    def test_paused_queues_are_told_of(self, sync_client):
-        sync_client.queues.pause("mail", by="ann")
-
-        assert "warning queues" in wrong(sync_client.store.health())
-
 
 class TestFlows:
     def test_counts_runs_by_version(self, sync_client, everywhere):
         sync_client.submit(asks, None, id="a")
         sync_client.submit(asks, None, id="b")
         sync_client.runs.cancel("b")
-
         [found] = sync_client.flows.list()
         assert (found.flow, found.version) == ("asks", asks.version)
         assert (found.live, found.ended) == (1, 1)
@@ -697,7 +578,6 @@ class TestPrune:
         with Client(store_url) as sync_client:
             sync_client.enqueue_many(add.options(group="all"), [(1, 2)] * 5)
             sync_client.jobs.cancel_group("all")
-
             assert sync_client.store.prune(older_than=0) == 5
 
     def test_refuses_what_is_no_end(self, sync_client, everywhere):

@@ -22,7 +22,7 @@ from perdure import (
     Status,
 )
 from perdure.store.contract import Store
-from tests.client.tasks import add
+from tests.client.flows import add
 from tests.support.refusal import refused
 
 MINUTES_5 = timedelta(minutes=5)
@@ -45,25 +45,30 @@ class TestDequeue:
     async def test_claims_the_most_urgent_waiting_job(self, queue):
         await queue.enqueue("start", {"run": 1})
         urgent = await queue.enqueue("resume", {"run": 2}, priority=1)
-
         job = await queue.dequeue("worker-1")
-
         assert job is not None
         assert (job.id, job.task, job.payload) == (urgent, "resume", {"run": 2})
         assert (job.queue, job.attempt, job.claim_epoch) == ("default", 1, 1)
+
+    async def test_counts_five_minutes_of_waiting_as_one_priority(self, queue, clock):
+        await queue.enqueue("start", "old", priority=5)
+        clock.advance(timedelta(minutes=9))
+        await queue.enqueue("start", "urgent", priority=3)
+        clock.advance(timedelta(minutes=2))
+        await queue.enqueue("start", "late", priority=3)
+        jobs = [await queue.dequeue("worker-1") for _ in range(3)]
+        assert [job.payload for job in jobs if job] == ["urgent", "old", "late"]
 
     async def test_returns_none_when_nothing_waits(self, queue):
         assert await queue.dequeue("worker-1") is None
 
     async def test_hands_a_job_to_one_worker(self, queue):
         await held(queue)
-
         assert await queue.dequeue("worker-2") is None
 
     async def test_takes_only_the_queues_and_kinds_asked_for(self, queue):
         await queue.enqueue("start", 1, queue="other")
         await queue.enqueue("stop", 2)
-
         assert await queue.dequeue("worker-1", tasks=["start"]) is None
         job = await queue.dequeue("worker-1", queues=["other", "default"], tasks=["start"])
         assert job is not None
@@ -72,23 +77,18 @@ class TestDequeue:
     async def test_takes_a_delayed_job_once_it_is_due(self, queue, clock):
         await queue.enqueue("start", 1, delay="10s")
         assert await queue.dequeue("worker-1") is None
-
         clock.advance(timedelta(seconds=10))
-
         assert await queue.dequeue("worker-1") is not None
 
     async def test_fails_a_job_past_its_deadline_instead(self, queue, clock):
         id = await queue.enqueue("start", 1, deadline="10s")
         clock.advance(timedelta(seconds=10))
-
         assert await queue.dequeue("worker-1") is None
         assert (await queue.get_job(id)).status is Status.FAILED
 
     async def test_takes_the_call_of_a_task_too(self, queue, client):
         handle = await client.enqueue(add, 4)
-
         job = await queue.dequeue("worker-1")
-
         assert job is not None
         assert (job.task, job.payload) == ("add", 4)
         await queue.ack(job, 5)
@@ -98,16 +98,13 @@ class TestDequeue:
 class TestAck:
     async def test_completes_the_job_with_its_result(self, queue):
         job = await held(queue)
-
         assert await queue.ack(job, {"ok": True}) is Status.COMPLETED
-
         record = await queue.get_job(job.id)
         assert (record.status, record.result) == (Status.COMPLETED, {"ok": True})
 
     async def test_of_an_aborted_job_says_that_it_is_cancelled(self, queue, client):
         job = await held(queue)
         await client.jobs.cancel(job.id)
-
         assert await queue.ack(job) is Status.CANCELLED
 
 
@@ -139,9 +136,7 @@ class TestNack:
 
     async def test_keeps_the_error_in_the_history(self, queue, client):
         job = await held(queue, max_attempts=1)
-
         assert await queue.nack(job, ValueError("no luck")) is Status.DEAD
-
         [entry] = await client.jobs.attempts(job.id)
         assert (entry.failure.type, entry.failure.message) == ("ValueError", "no luck")
 
@@ -150,7 +145,6 @@ class TestNack:
 
     async def test_of_retry_later_waits_as_long_as_it_says(self, queue, clock):
         job = await held(queue, max_attempts=1)
-
         assert await queue.nack(job, RetryLater(after="1h")) is Status.SCHEDULED
         assert (await queue.get_job(job.id)).ready_at == clock() + timedelta(hours=1)
 
@@ -159,32 +153,25 @@ class TestHeartbeat:
     async def test_holds_the_job_for_another_lease(self, queue, clock):
         job = await held(queue)
         clock.advance(timedelta(minutes=4))
-
         assert await queue.heartbeat(job) is Status.ACTIVE
-
         assert (await queue.get_job(job.id)).lease_until == clock() + MINUTES_5
 
     async def test_extends_by_what_is_asked(self, queue, clock):
         job = await held(queue)
-
         await queue.heartbeat(job, extend="1h")
-
         assert (await queue.get_job(job.id)).lease_until == clock() + timedelta(hours=1)
 
     async def test_says_when_the_job_should_stop(self, queue, client):
         job = await held(queue)
         await client.jobs.cancel(job.id)
-
         assert await queue.heartbeat(job) is Status.ABORTING
 
 
 class TestRelease:
     async def test_parks_the_job_without_costing_an_attempt(self, queue):
         job = await held(queue)
-
         assert await queue.release(job) is Status.PAUSED
         assert await queue.dequeue("worker-1") is None
-
         await queue.resume(job.id)
         again = await queue.dequeue("worker-1")
         assert again is not None
@@ -192,11 +179,16 @@ class TestRelease:
 
     async def test_is_what_resume_undoes_and_nothing_else(self, queue):
         job = await held(queue)
-
         with pytest.raises(IllegalTransition, match=r"cannot resume job .*: it is active"):
             await queue.resume(job.id)
         with pytest.raises(JobNotFound):
             await queue.resume("nobody")
+
+
+async def held_next(queue):
+    job = await queue.dequeue("worker-1")
+    assert job is not None
+    return job
 
 
 class TestReclaimExpired:
@@ -204,23 +196,42 @@ class TestReclaimExpired:
         job = await held(queue)
         assert await queue.reclaim_expired() == 0
         clock.advance(MINUTES_5)
-
         assert await queue.reclaim_expired() == 1
-
         again = await queue.dequeue("worker-2")
         assert again is not None
         assert (again.id, again.claim_epoch > job.claim_epoch) == (job.id, True)
 
     async def test_sends_a_job_that_kills_its_workers_to_the_dead_letter(self, queue, clock):
         id = await queue.enqueue("start", 1)
-        for _ in range(3):
+        for _ in range(4):  # the first time it is one of several suspects
             assert await queue.dequeue("worker-1") is not None
             clock.advance(MINUTES_5)
             await queue.reclaim_expired()
 
+        assert await queue.dequeue("worker-1") is None
         assert (await queue.get_job(id)).status is Status.DEAD
         [stats] = await queue.stats()
         assert stats.counts == {Status.DEAD: 1}
+
+    async def test_gives_suspects_only_to_a_worker_without_other_jobs(self, queue, clock):
+        """Finding 35: a job beside the one that crashes its worker must not end dead."""
+        ids = [await queue.enqueue("start", number) for number in range(3)]
+        assert [(await held_next(queue)).id for _ in ids[:2]] == ids[:2]
+        clock.advance(MINUTES_5)
+        await queue.reclaim_expired()
+
+        first = await held_next(queue)
+        assert first.id == ids[0], "none of them is held any longer, and it comes first"
+        assert await queue.dequeue("worker-1") is None, "the suspect is alone until it is settled"
+        other = await queue.dequeue("worker-2")
+        assert other is not None
+        assert other.id == ids[1]
+        await queue.ack(first)
+        third = await held_next(queue)
+        await queue.ack(other)
+        assert third.id == ids[2]
+        await queue.ack(third)
+        assert [(await queue.get_job(id)).status for id in ids] == [Status.COMPLETED] * 3
 
 
 class TestFencing:
@@ -247,7 +258,6 @@ class TestFencing:
     async def test_refuses_a_second_settle(self, queue):
         job = await held(queue)
         await queue.release(job)
-
         with pytest.raises(ClaimLost):
             await queue.ack(job)
 
@@ -256,9 +266,7 @@ class TestDepth:
     async def test_counts_by_status(self, queue):
         await held(queue)
         await queue.enqueue("start", 2)
-
         [stats] = await queue.stats()
-
         assert (stats.name, stats.counts) == ("default", {Status.WAITING: 1, Status.ACTIVE: 1})
 
 
@@ -278,7 +286,7 @@ class TestBadInput:
             for call in calls:
                 with pytest.raises(InvalidInput):
                     await call()
-            with pytest.raises(PayloadTooLarge, match="the payload of a job 'start' has"):
+            with refused("payload.too_large", PayloadTooLarge, what="the payload of a job 'start'"):
                 await queue.enqueue("start", "x" * 20)
 
             assert await queue.stats() == []

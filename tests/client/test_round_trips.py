@@ -18,11 +18,8 @@ from perdure.operations.page import encode_cursor
 from perdure.operations.run_log import LOG_PAGE, PACKED_MAX_BYTES, pack_state
 from perdure.operations.runs import EventsPosition, decode_events_cursor
 from perdure.store.contract import Store
-from tests.client.counted_store import CountedStore
-from tests.client.flows import asking, ordering, parent
-from tests.client.people import approving, hand_over, keep
-from tests.client.runs import until, worker_at
-from tests.client.tasks import add
+from tests.client.flows import add, approving, asking, hand_over, keep, ordering, parent
+from tests.client.harness import CountedStore, until, worker_at
 
 SECOND = timedelta(seconds=1)
 
@@ -62,10 +59,8 @@ def reads(counting: CountedStore) -> dict[str, int]:
 class TestRuns:
     async def test_get_reads_the_log_once(self, client, store):
         await client.submit(asking, 1, id="a")
-
         async with counted(store) as (ours, counting):
             run = await ours.runs.get("a")
-
         assert [node.id for node in run.nodes] == ["keep", "answer"]
         assert reads(counting) == {"runs.load": 1}
         assert counting.calls[DEFINITION] == 1
@@ -89,27 +84,21 @@ class TestRuns:
 
     async def test_explain_reads_all_facts_at_once(self, client, store):
         await client.submit(asking, 1, id="a")
-
         async with counted(store) as (ours, counting):
             assert (await ours.runs.explain("a")).findings
-
         assert reads(counting) == {"queries.explain_facts": 1}
 
     @pytest.mark.parametrize("act", ["pause", "cancel"])
     async def test_commands_load_and_commit(self, client, store, act):
         await client.submit(asking, 1, id="a")
-
         async with counted(store) as (ours, counting):
             await getattr(ours.runs, act)("a")
-
         assert reads(counting) == {"runs.load": 1, "runs.commit": 1}
 
     async def test_signal_loads_and_commits(self, client, store):
         await client.submit(asking, 1, id="a")
-
         async with counted(store) as (ours, counting):
             await ours.runs.signal("a", "answer", 1)
-
         assert reads(counting) == {"runs.load": 1, "runs.commit": 1}
 
     async def test_lists_and_counts_take_one(self, client, store):
@@ -130,10 +119,8 @@ class TestRuns:
 class TestApprovals:
     async def test_decide_reads_the_record_from_what_it_wrote(self, client, store, clock):
         await client.submit(one_of_two, ORDER, id="a")
-
         async with counted(store) as (ours, counting):
             decided = await ours.approvals.decide("a:review", "approve", by="ann", note="fine")
-
         assert reads(counting) == {"queries.explain_facts": 1, "runs.commit": 1}
         assert decided == await client.approvals.get("a:review")
         assert decided.decided_at == clock()
@@ -159,11 +146,9 @@ class TestApprovals:
         await client.submit(both_in_time, ORDER, id="a")
         for by in ("ann", "bob"):
             await client.approvals.decide("a:review", "approve", by=by)
-
         async with counted(store) as (ours, counting):
             with pytest.raises(perdure.ApprovalDecided, match="approve by ann and bob"):
                 await ours.approvals.decide("a:review", "approve", by="ann")
-
         assert reads(counting) == {"queries.explain_facts": 1, "runs.event_values": 1}
 
 
@@ -222,24 +207,19 @@ class TestEvents:
         await client.submit(asking, 0, id="a")
         await client.runs.pause("a")
         whole = (await client.runs.get("a")).events
-
         page = await client.runs.events("a", cursor=await cursor_after(client, "a", 1, packed))
-
         assert tuple(page) == whole[1:]
 
     async def test_do_not_take_a_state_that_was_made_up_for_a_damaged_log(self, client):
         await client.submit(asking, 0, id="a")
         await client.runs.pause("a")
         whole = (await client.runs.get("a")).events
-
         forged = pack_state(RunState(number=1, status=RunStatus.COMPLETED))
         page = await client.runs.events("a", cursor=await cursor_after(client, "a", 1, forged))
-
         assert [event.number for event in page] == [event.number for event in whole[1:]]
 
     def test_are_accepted_back_however_large_the_state_in_them(self):
         position = EventsPosition(2**63, b"x" * PACKED_MAX_BYTES, "f" * 16)
-
         assert decode_events_cursor(encode_cursor("runs.events", position)) == position
 
     async def test_refuse_a_cursor_of_another_run_or_of_one_that_was_replaced(self, client, clock):
@@ -258,37 +238,29 @@ class TestEvents:
 
     async def test_refuse_a_cursor_before_the_first(self, client):
         await client.submit(asking, 0, id="a")
-
         with pytest.raises(perdure.InvalidInput) as caught:
             await client.runs.events("a", cursor=encode_cursor("runs.events", (-1, b"", "")))
-
         assert caught.value.faults[0].code == "argument.cursor"
 
 
 class TestJobs:
     async def test_get_takes_one(self, client, store):
         job = await client.enqueue(add, 1)
-
         async with counted(store) as (ours, counting):
             await ours.jobs.get(job.id)
-
         assert reads(counting) == {"queries.get_job": 1}
 
     async def test_explain_takes_one_without_limits(self, client, store):
         job = await client.enqueue(add, 1)
-
         async with counted(store) as (ours, counting):
             await ours.jobs.explain(job.id)
-
         assert reads(counting) == {"queries.explain_facts": 1}
 
     @pytest.mark.parametrize("act", ["cancel", "disable"])
     async def test_changes_take_one(self, client, store, act):
         job = await client.enqueue(add, 1)
-
         async with counted(store) as (ours, counting):
             await getattr(ours.jobs, act)(job.id)
-
         assert reads(counting) == {"admin.change_jobs": 1}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
@@ -11,12 +10,12 @@ from typing import Any
 import pytest
 
 from perdure import (
-    Action,
     AsyncClient,
     EventLogCorrupt,
     EventRecord,
     Finding,
     Flow,
+    InvalidInput,
     Lineage,
     NodeLineage,
     RunNotFound,
@@ -24,7 +23,6 @@ from perdure import (
     UnknownEvent,
     Use,
     UseOrigin,
-    Worker,
     task,
 )
 from perdure.clock import ManualClock
@@ -44,9 +42,14 @@ from perdure.model.payload import PlainCodec
 from perdure.model.run import CommitState, RunCommit, WaitType
 from perdure.operations.run_log import RunLog
 from perdure.store.contract import Store
+
+# What happened in a run: its events, outputs and children, afterwards and while it happens.
+from perdure.verify.verifier import verify_store
 from tests.client.flows import (
     LONG,
+    answering,
     asking,
+    both,
     failing,
     grandparent,
     hanging,
@@ -54,19 +57,11 @@ from tests.client.flows import (
     late,
     long,
     ordering,
+    outside,
     parent,
     shouting,
 )
-from tests.client.people import answering, both, outside
-from tests.client.runs import until, worker_at
-
-# What happened in a run: its events, outputs and children, afterwards and while it happens.
-
-
-@pytest.fixture
-async def working(store: Store) -> AsyncIterator[Worker]:
-    async with worker_at(store) as worker:
-        yield worker
+from tests.client.harness import until, worker_at
 
 
 def told(events: list[EventRecord]) -> list[tuple[int, str, str | None, RunStatus]]:
@@ -106,7 +101,6 @@ class TestEvents:
     async def test_tell_what_a_node_failed_with(self, client):
         run = await client.submit(failing, 3)
         events = await until(run, RunStatus.FAILED)
-
         failed = next(event for event in events if event.type == "node_failed")
         assert failed.node == "refuse"
         assert failed.failure is not None
@@ -136,7 +130,6 @@ class TestWatch:
     async def test_of_an_ended_run_tells_it_all(self, client):
         run = await client.submit(ordering, 3)
         await run.result(timeout=20)
-
         assert [event async for event in run.watch()] == await run.events()
 
     async def test_of_no_run(self, client):
@@ -164,15 +157,12 @@ class TestOutputs:
     async def test_are_those_of_completed_nodes(self, client):
         run = await client.submit(failing, [0, False, None, ""])
         await until(run, RunStatus.FAILED)
-
         assert await run.outputs() == {"keep": [0, False, None, ""]}
 
     async def test_are_in_the_order_of_the_flow(self, client):
         run = await client.submit(long, 3)
         await run.result(timeout=20)
-
         outputs = await run.outputs()
-
         assert list(outputs) == [node.id for node in await run.nodes()]
         assert list(outputs) == LONG
 
@@ -216,7 +206,6 @@ class TestALogWithAGap:
     def test_is_refused(self):
         log = RunLog(RunId("order-3"), PlainCodec())
         submitted = RunSubmitted(flow="f", version="1", aging_ms=1)
-
         with pytest.raises(EventLogCorrupt, match="event 2 is missing: 3 follows"):
             log.take([stored(1, submitted), stored(3, RunPaused())])
 
@@ -232,7 +221,6 @@ class TestSights:
         run = await client.submit(ordering, 3)
         async with worker_at(store), asyncio.timeout(20):
             seen = [snapshot async for snapshot in run.observe()]
-
         assert seen[-1].run.status is RunStatus.COMPLETED
         assert [event for snapshot in seen for event in snapshot.events] == await run.events()
         assert list(seen[-1].graph.nodes) == ["read_order", "total"]
@@ -268,15 +256,12 @@ class TestSights:
         run = await client.submit(failing, 1)
         async with worker_at(store), asyncio.timeout(20):
             seen = [snapshot async for snapshot in run.observe()]
-
         assert seen[-1].failures["refuse"].message == "out of paper"
 
     async def test_of_an_ended_run_are_one(self, client):
         run = await client.submit(asking, 1)
         await run.cancel()
-
         statuses = [snapshot.run.status async for snapshot in run.observe()]
-
         assert statuses == [RunStatus.CANCELLED]
 
     async def test_of_an_unknown_run_are_refused(self, client):
@@ -289,7 +274,6 @@ class TestSights:
             await anext(sights)
             clock.advance(timedelta(seconds=1))
             await client.submit(asking, 2, id="taken", on_conflict="replace")
-
             with pytest.raises(RunNotFound):
                 await anext(sights)
 
@@ -303,47 +287,14 @@ async def only(client: AsyncClient, id: str) -> Finding:
 
 
 class TestExplain:
-    async def test_says_that_there_is_no_worker(self, client, clock):
-        since = clock()
-        await client.submit(ordering, 3, id="order-3")
-        clock.advance(timedelta(hours=1))
-
-        explanation = await client.runs.explain("order-3")
-
-        [finding] = explanation.findings
-        assert (finding.code, finding.about) == ("explain.no_worker", "read_order")
-        assert finding.args["since"] == since
-        assert explanation.headline == (finding,)
-
     async def test_names_the_version_that_workers_have(self, client, store):
         newer = Flow("ordering").then(keep).build()
         async with worker_at(store):
             await client.submit(newer, 3, id="order-3")
-
             finding = await only(client, "order-3")
-
         assert finding.code == "explain.no_version"
         assert finding.args["flow"] == newer.graph.text
         assert finding.args["nearest"] == ordering.graph.text
-
-    async def test_tells_who_executes_what(self, client, worker):
-        await client.submit(ordering, 3, id="order-3")
-        await worker.claim()
-
-        finding = await only(client, "order-3")
-
-        assert finding.code == "explain.running"
-        assert (finding.args["task"], finding.args["attempt"]) == ("read_order", 1)
-        assert finding.args["worker"] == "played-worker"
-
-    async def test_tells_that_a_queue_is_paused(self, client):
-        await client.submit(ordering, 3, id="order-3")
-        await client.queues.pause("default", by="ann")
-
-        finding = await only(client, "order-3")
-
-        assert finding.code == "explain.queue_paused"
-        assert (finding.args["queue"], finding.args["by"]) == ("default", "ann")
 
     async def test_tells_what_is_waited_for(self, client, store):
         asked = await client.submit(asking, 3, id="asked")
@@ -360,38 +311,6 @@ class TestExplain:
         assert (signal.code, signal.args["signal"]) == ("explain.signal", "answer")
         assert (child.code, child.args["child"]) == ("explain.child", "above/asking")
         assert timer.code == "explain.timer"
-
-    async def test_tells_why_it_is_paused(self, client, clock):
-        await client.submit(ordering, 3, id="order-3")
-        clock.advance(timedelta(hours=1))
-        since = clock()
-        await client.runs.pause("order-3", reason="maintenance", by="ann")
-        clock.advance(timedelta(hours=1))
-
-        assert await only(client, "order-3") == Finding(
-            code="explain.paused",
-            args={"run": "order-3", "by": "ann", "since": since, "reason": "maintenance"},
-            actions=(Action("runs.resume", {"id": "order-3"}),),
-        )
-
-    async def test_tells_what_it_failed_with(self, client, store):
-        async with worker_at(store):
-            run = await client.submit(failing, 3)
-            await until(run, RunStatus.FAILED)
-
-        explanation = await client.runs.explain(run.id)
-
-        assert explanation.headline == explanation.findings
-        assert explanation.findings[0].code == "explain.node_failed"
-        assert explanation.findings[0].args == {
-            "node": "refuse",
-            "error": "ValueError",
-            "reason": "out of paper",
-        }
-
-    async def test_of_no_run(self, client):
-        with pytest.raises(RunNotFound):
-            await client.runs.explain("order-3")
 
 
 # Lineage: which upstream values each node of a run used, with the events they were kept with.
@@ -428,6 +347,29 @@ def nothing() -> int:
 @task
 def half(number: float) -> float:
     return number / 2
+
+
+@task
+def same(number: float) -> float:
+    return number
+
+
+@task
+def listed(items: list[float]) -> list[float]:
+    return items
+
+
+async def forked(client: AsyncClient, store: Store, **options: Any) -> tuple[Any, Any]:
+    """A run that halves 8 until it is 1, and a fork of it, both ended."""
+    flow = Flow("halving").then(same).loop(half, until=lambda number: number <= 1, name="halve")
+    built = flow.build()
+    run = await client.submit(built, 8.0)
+    async with worker_at(store, [built]):
+        await run.result(timeout=20)
+        fork = await run.fork(**options)
+        await fork.result(timeout=20)
+    assert await verify_store(store) == []
+    return run, fork
 
 
 async def traced(
@@ -508,9 +450,7 @@ class TestInputs:
 class TestEdges:
     async def test_hand_on_the_output_before(self, client, store):
         flow = Flow("edges").then(load).then(keep).build()
-
         lineage = await traced(client, store, flow, 3)
-
         [use] = lineage["keep"].uses
         assert (use.origin, use.source, use.port, use.path) == ("node", "load", "", ())
         assert use.value["total"] == 40
@@ -532,9 +472,7 @@ class TestEdges:
 
     async def test_that_are_gathered_are_told_by_branch(self, client, store):
         flow = Flow("gathering").fork(one=half, other=nothing).join(keep).build()
-
         lineage = await traced(client, store, flow, 8)
-
         gathered = {use.name: (use.source, use.value) for use in lineage["keep"].uses}
         assert gathered == {"one": ("half", 4.0), "other": ("nothing", 5)}
         assert lineage["nothing"].uses == ()  # it takes nothing
@@ -543,9 +481,7 @@ class TestEdges:
 class TestParts:
     async def test_of_a_map_are_its_items(self, client, store):
         flow = Flow("mapping").then(load).map(name_of, over="lines").build()
-
         lineage = await traced(client, store, flow, 3)
-
         first, second = lineage["name_of"].parts
         assert (first.key, second.key) == ("name_of[0]", "name_of[1]")
         [use] = second.uses
@@ -568,23 +504,82 @@ class TestParts:
 
     async def test_of_a_loop_are_its_iterations(self, client, store):
         flow = Flow("looping").loop(half, until=lambda number: number <= 1, name="halve").build()
-
         lineage = await traced(client, store, flow, 4)
-
         first, second = lineage["halve"].parts
         assert [use.text for use in first.uses] == ["input"]
         [use] = second.uses
         assert (use.source, use.number, use.value) == ("halve#1", first.output, 2.0)
         assert second.output == lineage["halve"].output
 
+    async def test_of_a_fork_are_not_those_it_discarded(self, client, store):
+        """Finding 24: a loop that a fork starts again has no iteration of the past."""
+        run, fork = await forked(client, store, after="halve#2", patch={"same": 2.0})
+        assert await fork.result() == 1.0
+        node = (await client.runs.lineage(fork.id))["halve"]
+        [part] = node.parts
+        assert part.output == node.output > len(await run.events()) - 2
+
+    async def test_of_a_map_in_a_fork_are_not_those_it_discarded(self, client, store):
+        """Finding 24: the same for the items of a map."""
+        flow = Flow("mapped").then(listed, name="list").map(half, name="halves").build()
+        run = await client.submit(flow, [2, 4])
+        async with worker_at(store, [flow]):
+            await run.result(timeout=20)
+            [first] = [e.number for e in await run.events() if e.type == "item_completed"][:1]
+            fork = await run.fork(after=first, patch={"list": [8.0]})
+            assert await fork.result(timeout=20) == [4.0]
+
+        node = (await client.runs.lineage(fork.id))["halves"]
+        assert [part.output > first for part in node.parts] == [True]
+
+
+class TestForkOfAnIteration:
+    """Finding 24: a fork can change the output of one iteration of a loop."""
+
+    async def test_continues_the_loop_with_the_changed_output(self, client, store):
+        """Finding 24: earlier iterations stay, later ones use the new output."""
+        run, fork = await forked(client, store, after="halve#1", patch={"halve#1": 16.0})
+        assert (await run.result(), await fork.result()) == (1.0, 1.0)
+        parts = (await client.runs.lineage(fork.id))["halve"].parts
+        assert [use.value for part in parts for use in part.uses] == [8.0, 16.0, 8.0, 4.0, 2.0]
+
+    async def test_checks_again_whether_the_loop_is_done(self, client, store):
+        """Finding 24: the changed output may be the last."""
+        _, fork = await forked(client, store, after="halve#2", patch={"halve#2": 0.5})
+        assert await fork.result() == 0.5
+
+    async def test_that_ended_the_loop_changes_its_result(self, client, store):
+        """Finding 24: the last iteration's output is that of the node."""
+        for after in (None, "halve#3"):
+            _, fork = await forked(client, store, after=after, patch={"halve#3": 0.25})
+            assert await fork.result() == 0.25
+
+    @pytest.mark.parametrize(
+        "after, patch",
+        [
+            ("halve#2", {"halve#1": 1.0}),
+            ("halve#2", {"halve#3": 1.0}),
+            ("halve#2", {"halve[0]": 1.0}),
+            ("halve#2", {"check:halve#2": 1.0}),
+            ("halve#9", {}),
+            (None, {"halve#2": 1.0}),
+            ("halve#2", {"same": 1.0, "halve#2": 1.0}),
+        ],
+        ids=str,
+    )
+    async def test_is_refused_where_that_cannot_take_effect(self, client, store, after, patch):
+        """Finding 24: an iteration that was used, is missing, or will run again."""
+        with pytest.raises(InvalidInput) as refused:
+            await forked(client, store, after=after, patch=patch)
+        codes = {fault.code for fault in refused.value.faults}
+        assert codes <= {"run.node_not_completed", "run.patch_not_completed"}
+
 
 class TestFromOutside:
     async def test_a_signal_tells_who_sent_it(self, client, store):
         run = await client.submit(answering, 1, id="a")
         await run.signal("paid", {"sum": 5}, by="till")
-
         lineage = await client.runs.lineage("a")
-
         [use] = lineage["payment"].uses
         assert (use.origin, use.source, use.by) == (UseOrigin.SIGNAL, "paid", "till")
         assert (use.value, use.text) == ({"sum": 5}, "signal paid by till")
@@ -593,9 +588,7 @@ class TestFromOutside:
         await client.submit(both, {"id": 1}, id="a")
         for name in ("ann", "bob"):
             await client.approvals.decide("a:review", "approve", by=name)
-
         lineage = await client.runs.lineage("a")
-
         asked, *answers = lineage["review"].uses
         assert asked == Use(origin=UseOrigin.INPUT, number=1, value={"id": 1})
         assert [(use.origin, use.by) for use in answers] == [("answer", "ann"), ("answer", "bob")]
@@ -617,9 +610,7 @@ class TestFromOutside:
     async def test_a_child_is_named(self, client):
         parent = Flow("parent").flow(answering, name="below").build()
         run = await client.submit(parent, 1, id="a")
-
         lineage = await run.lineage()
-
         assert lineage["below"].child == "a/below"
 
 
@@ -630,9 +621,7 @@ class TestRuns:
 
     async def test_a_node_that_was_not_reached_is_no_part_of_it(self, client):
         await client.submit(outside, 1, id="a")
-
         lineage = await client.runs.lineage("a")
-
         assert [node.id for node in lineage.nodes] == ["hand_over"]
         with pytest.raises(KeyError, match="keep"):
             lineage["keep"]
@@ -660,7 +649,6 @@ class TestCorruptLog:
     async def test_is_refused_by_acts(self, client, store):
         await client.submit(ordering, 3, id="order-3")
         await spoil(store, "order-3")
-
         with pytest.raises(EventLogCorrupt, match="event 2 cannot be read"):
             await client.runs.cancel("order-3")
 
@@ -678,18 +666,10 @@ class TestCorruptLog:
         with pytest.raises(EventLogCorrupt, match="event 2 does not follow"):
             await client.runs.handle("order-3").fork()
 
-    async def test_makes_room_for_a_new_one(
-        self,
-        client,
-        store,
-        worker,
-        caplog,
-    ):
+    async def test_makes_room_for_a_new_one(self, client, store, worker, caplog):
         await client.submit(ordering, 3, id="order-3")
         await spoil(store, "order-3")
-
         again = await client.submit(asking, 4, id="order-3", on_conflict="replace")
-
         assert [event.value for event in await again.events()] == [4]
         assert (await again.record()).flow == "asking"
         assert len(await worker.claim_all()) == 1
@@ -698,15 +678,12 @@ class TestCorruptLog:
     async def test_makes_room_with_all_below_it(self, client, store):
         await client.submit(grandparent, 3, id="order-3")
         await spoil(store, "order-3/parent")
-
         await client.submit(ordering, 4, id="order-3", on_conflict="replace")
-
         assert [run.id for run in await client.runs.list()] == ["order-3"]
 
     async def test_of_a_newer_version_is_left_to_newer_clients(self, client, store):
         await client.submit(ordering, 3, id="order-3")
         await spoil(store, "order-3", b'{"type":"NodeDreamt"}')
-
         with pytest.raises(UnknownEvent):
             await client.submit(ordering, 4, id="order-3", on_conflict="replace")
 

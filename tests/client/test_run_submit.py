@@ -26,12 +26,11 @@ from perdure import (
     RunStuck,
     RunTimeout,
     UnknownFlow,
-    Worker,
     run_flow,
     run_flow_async,
     task,
 )
-from perdure.errors import NotDecider
+from perdure.errors import DefinitionCorrupt, NotDecider
 from perdure.model.wait import Report, ReportStatus
 from perdure.operations import waiting
 from perdure.store.contract import Store
@@ -45,9 +44,10 @@ from tests.client.flows import (
     ordering,
     parent,
     reading,
+    refuse,
     shouting,
 )
-from tests.client.runs import until, worker_at
+from tests.client.harness import until, worker_at
 from tests.support.refusal import refused
 
 # Submitting runs: what is refused, and what an id that is taken means.
@@ -62,7 +62,6 @@ async def flows_client(store: Store) -> AsyncIterator[AsyncClient]:
 class TestSubmit:
     async def test_begins_a_run_under_the_id_of_the_caller(self, flows_client):
         run = await flows_client.submit(ordering, 3, id="order-3")
-
         record = await flows_client.runs.get("order-3")
         assert (run.id, run.is_new) == ("order-3", True)
         assert (record.flow, record.version) == ("ordering", ordering.version)
@@ -73,24 +72,33 @@ class TestSubmit:
             await flows_client.submit(ordering, 1),
             await flows_client.submit(ordering, 1),
         )
-
         assert first.id != second.id
 
     async def test_takes_the_name_of_a_flow_that_the_client_knows(self, flows_client):
         run = await flows_client.submit("ordering", 3)
-
         assert (await run.record()).version == ordering.version
 
     async def test_keeps_the_definitions_of_a_flow_and_of_those_below_it(self, flows_client, store):
         await flows_client.submit(parent, 1)
-
         for flow in (parent, asking):
             kept = await store.runs.get_definition("default", flow.name, flow.version)
             assert kept == flow.graph.data
 
-    async def test_inserts_the_job_of_the_first_node(self, flows_client, store):
+    @pytest.mark.every_store
+    async def test_a_run_of_a_changed_definition_is_refused_as_corrupt(self, flows_client, store):
+        """Finding 12: a version is a hash of the stored bytes, which are compared on loading."""
+        changed = ordering.graph.data[:-1] + b',"more":1}'
+        await store.runs.save_definition("default", "ordering", ordering.version, changed)
         await flows_client.submit(ordering, 3, id="order-3")
 
+        async with AsyncClient(store) as stranger:
+            with pytest.raises(DefinitionCorrupt) as refused:
+                await stranger.runs.pause("order-3")
+
+        assert refused.value.flow == ordering.graph.text
+
+    async def test_inserts_the_job_of_the_first_node(self, flows_client, store):
+        await flows_client.submit(ordering, 3, id="order-3")
         [job] = await store.queries.run_jobs("default", (await flows_client.runs.get("order-3")).id)
         assert (job.task, job.node and job.node.key) == ("read_order", "read_order")
 
@@ -111,18 +119,15 @@ class TestRefuses:
     async def test_an_id_that_cannot_be_used(self, flows_client, id, code):
         with refused(code, InvalidInput):
             await flows_client.submit(ordering, 3, id=id)
-
         assert await flows_client.runs.count() == 0
 
     async def test_nothing_of_an_id_of_256_bytes(self, flows_client):
         run = await flows_client.submit(ordering, 3, id="ü" * 128)
-
         assert (await run.record()).id == "ü" * 128
 
     async def test_an_input_that_the_first_task_does_not_take(self, flows_client, store):
-        with pytest.raises(InvalidInput, match="argument 'id' of task 'read_order'") as caught:
+        with refused("task.invalid_argument", InvalidInput, name="id", task="read_order") as caught:
             await flows_client.submit(ordering, "three")  # type: ignore[misc]
-
         [fault] = caught.value.faults
         assert fault.where[:2] == ("nodes", "read_order")
         assert await flows_client.runs.count() == 0
@@ -132,22 +137,22 @@ class TestRefuses:
     async def test_items_that_a_map_does_not_take(self, flows_client, input, said):
         with pytest.raises(InvalidInput, match=said):
             await flows_client.submit(shouting, input)
-
         assert await flows_client.runs.count() == 0
 
     async def test_an_input_that_no_child_flow_takes(self, flows_client):
         outer = Flow("outer").flow(ordering).build()
-
         with pytest.raises(InvalidInput, match="'id' of task 'read_order'"):
             await flows_client.submit(outer, "three")
 
     async def test_an_input_that_cannot_be_stored(self, flows_client):
-        with pytest.raises(PayloadNotSerializable, match="the input of flow 'asking'"):
+        with refused(
+            "payload.not_serializable", PayloadNotSerializable, what="the input of flow 'asking'"
+        ):
             await flows_client.submit(asking, object())
 
     async def test_an_input_that_is_too_large(self, store):
         async with AsyncClient(store, payload_max_bytes=10) as flows_client:
-            with pytest.raises(PayloadTooLarge, match="the input of flow 'asking'"):
+            with refused("payload.too_large", PayloadTooLarge, what="the input of flow 'asking'"):
                 await flows_client.submit(asking, "long enough")
 
     async def test_a_flow_it_does_not_know_by_name(self, flows_client):
@@ -156,7 +161,6 @@ class TestRefuses:
 
     async def test_a_flow_that_was_not_built(self, flows_client):
         flow = Flow("raw").then(keep)
-
         with refused("flow.not_built", InvalidInput, value=repr(flow)):
             await flows_client.submit(flow)  # type: ignore[call-overload]
 
@@ -167,7 +171,6 @@ class TestRefuses:
 
     def test_two_versions_of_one_name_in_one_client(self, memory_url):
         other = Flow("ordering").then(keep).build()
-
         with refused("flow.two_versions", InvalidInput, flow="ordering"):
             AsyncClient(memory_url, flows=[ordering, other])
 
@@ -180,60 +183,37 @@ class TestRefuses:
 class TestConflicts:
     async def test_fail(self, flows_client):
         await flows_client.submit(ordering, 3, id="order-3")
-
-        with pytest.raises(RunExists, match="flow 'ordering', running"):
+        with refused("run.exists", RunExists, flow="ordering"):
             await flows_client.submit(ordering, 4, id="order-3")
 
     async def test_fail_for_all_but_one_of_many_at_once(self, flows_client):
         submits = [flows_client.submit(ordering, number, id="order-3") for number in range(8)]
-
         answers = await asyncio.gather(*submits, return_exceptions=True)
-
         assert sum(isinstance(each, RunExists) for each in answers) == 7
         assert await flows_client.runs.count() == 1
 
     async def test_use_what_is_there(self, flows_client):
         await flows_client.submit(ordering, 3, id="order-3")
-
         again = await flows_client.submit(ordering, 4, id="order-3", on_conflict="use_existing")
-
         assert not again.is_new
         assert [event.value for event in await again.events()] == [3]
 
     async def test_never_use_a_run_of_another_flow(self, flows_client):
         await flows_client.submit(ordering, 3, id="order-3")
-
         with refused("run.other_flow", InvalidInput, existing="ordering", flow="asking"):
             await flows_client.submit(asking, 4, id="order-3", on_conflict="use_existing")
 
     async def test_replace_what_is_there(self, flows_client):
         await flows_client.submit(ordering, 3, id="order-3")
-
         again = await flows_client.submit(asking, 4, id="order-3", on_conflict="replace")
-
         [submitted] = await again.events()
         assert (again.is_new, submitted.value) == (True, 4)
         assert submitted.details["replaced"] is True
         assert await flows_client.runs.count() == 1
 
-    async def test_replace_what_has_ended(self, flows_client):
-        await flows_client.submit(ordering, 3, id="order-3")
-        await flows_client.runs.cancel("order-3")
-
-        again = await flows_client.submit(ordering, 4, id="order-3", on_conflict="replace")
-
-        assert await again.status() is RunStatus.RUNNING
-
-    async def test_replace_nothing_where_nothing_is(self, flows_client):
-        run = await flows_client.submit(ordering, 3, on_conflict="replace")
-
-        [submitted] = await run.events()
-        assert "replaced" not in submitted.details
-
     async def test_do_what_the_client_was_made_for(self, store):
         async with AsyncClient(store, on_conflict="use_existing") as flows_client:
             await flows_client.submit(failing, 3, id="order-3")
-
             assert not (await flows_client.submit(failing, 3, id="order-3")).is_new
             with pytest.raises(RunExists):
                 await flows_client.submit(failing, 3, id="order-3", on_conflict="fail")
@@ -242,45 +222,41 @@ class TestConflicts:
 # What becomes of a run, as the one who waits for it sees it.
 
 
-@pytest.fixture
-async def working(store: Store) -> AsyncIterator[Worker]:
-    async with worker_at(store) as worker:
-        yield worker
-
-
 @pytest.mark.usefixtures("working")
 class TestResult:
     async def test_is_the_output_of_the_last_node(self, client):
         run = await client.submit(ordering, 3)
-
         assert await run.result(timeout=20) == 6
         assert await run.status() is RunStatus.COMPLETED
 
+    async def test_is_that_of_the_version_that_was_submitted(self, store):
+        old = Flow("paying").wait_for_signal("paid").build()
+        new = Flow("paying").wait_for_signal("paid").then(refuse).build()
+        async with AsyncClient(store) as client, worker_at(store, [old, new]):
+            run = await client.submit(old, 1)
+            await run.signal("paid", 90)
+            assert await run.result(timeout=20) == 90
+            assert (await run.record()).version == old.version
+
     async def test_has_the_type_that_the_last_task_returns(self, client):
         run = await client.submit(reading, 3)
-
         assert await run.result(timeout=20) == Order(id=3, lines=["book", "pen"])
 
     async def test_is_plain_for_a_handle_without_a_flow(self, client):
         run = await client.submit(reading, 3)
-
         plain = client.runs.handle(run.id)
         typed = client.runs.handle(run.id, reading)
-
         assert await plain.result(timeout=20) == {"id": 3, "lines": ["book", "pen"]}
         assert await typed.result(timeout=20) == Order(id=3, lines=["book", "pen"])
 
     async def test_has_the_items_of_a_map_in_order(self, client):
         words = [f"word {number}" for number in range(30)]
-
         run = await client.submit(shouting, words)
-
         assert await run.result(timeout=20) == [word.upper() for word in words]
 
     async def test_of_a_run_that_ended_before_anybody_waited(self, client):
         run = await client.submit(ordering, 3)
         await until(run, RunStatus.COMPLETED)
-
         assert await run.result(timeout=20) == 6
 
     async def test_comes_to_one_who_waits_by_a_hint(self, client, monkeypatch):
@@ -288,17 +264,13 @@ class TestResult:
         run = await client.submit(asking, 3)
         result = asyncio.create_task(run.result(timeout=20))
         await until(run, RunStatus.WAITING)
-
         await client.runs.signal(run.id, "answer", {"approved": False})
-
         assert await result == {"approved": False}
 
     async def test_raises_what_a_node_failed_with(self, client):
         run = await client.submit(failing, 3, id="order-3")
-
         with pytest.raises(RunFailed, match=r"'order-3' failed at node 'refuse': .*paper") as e:
             await run.result(timeout=20)
-
         assert (e.value.run_id, e.value.node) == ("order-3", "refuse")
         assert e.value.failure is not None
         assert e.value.failure.message == "out of paper"
@@ -307,9 +279,7 @@ class TestResult:
     async def test_raises_that_it_was_cancelled(self, client):
         run = await client.submit(hanging, id="order-3")
         result = asyncio.create_task(run.result(timeout=20))
-
         await client.runs.cancel("order-3", reason="out of stock", by="ann")
-
         with refused(
             "run.cancelled", RunCancelled, run_id="order-3", by="ann", reason="out of stock"
         ):
@@ -318,7 +288,6 @@ class TestResult:
     async def test_raises_after_its_timeout(self, client):
         run = await client.submit(asking, 3, id="order-3")
         await until(run, RunStatus.WAITING)
-
         with refused("run.result_timeout", RunTimeout, timeout=0.05, status="waiting"):
             await run.result(timeout=0.05)
 
@@ -369,9 +338,7 @@ class TestRunFlow:
 
     def test_leaves_no_thread_behind(self):
         before = set(threading.enumerate())
-
         run_flow(ordering, 3, timeout=TIMEOUT)
-
         assert set(threading.enumerate()) <= before
 
 
@@ -392,9 +359,7 @@ class TestOnAnEventLoop:
     async def test_stops_when_it_is_cancelled(self):
         running = asyncio.create_task(run_flow_async(late, 3))
         await asyncio.sleep(0)
-
         running.cancel()
-
         with pytest.raises(asyncio.CancelledError):
             await running
 
@@ -402,14 +367,11 @@ class TestOnAnEventLoop:
 class TestSignals:
     def test_are_delivered(self):
         answer = {"approved": False}
-
         assert run_flow(asking, 3, signals={"answer": answer}, timeout=TIMEOUT) == answer
 
     def test_are_several_in_a_list(self):
         twice = Flow("twice").wait_for_signal("answer").wait_for_signal("answer", name="again")
-
         result = run_flow(twice.build(), signals={"answer": [1, 2]}, timeout=TIMEOUT)
-
         assert result == 2
 
     def test_reach_child_flows(self):
@@ -441,41 +403,33 @@ deciding = Flow("deciding").approve("Order {{ input }}?", name="boss", deciders=
 class TestAnswers:
     def test_decide_approvals(self):
         flow = deciding.build()
-
         found = run_flow(flow, 3, answers={"boss": "approve"}, timeout=TIMEOUT)
-
         assert [found["decision"], found["by"]] == ["approve", ["ann"]]
 
     def test_say_who_decides_and_with_what(self):
         flow = deciding.build()
         answer = {"decision": "approve", "by": "bob", "note": "fine"}
-
         found = run_flow(flow, 3, answers={"boss": answer}, timeout=TIMEOUT)
-
         assert [each["by"] for each in found["answers"]] == ["bob"]
         assert found["answers"][0]["note"] == "fine"
 
     def test_are_several_in_a_list(self):
         flow = Flow("both").approve("Go?", name="ok", deciders=["ann", "bob"], policy="all").build()
-
         found = run_flow(flow, 3, answers={"ok": ["approve", "approve"]}, timeout=TIMEOUT)
-
         assert found["by"] == ["ann", "bob"]
         with refused("run.needs_answer", RunStuck, title="Go?", node="ok", flow="both"):
             run_flow(flow, 3, answers={"ok": "approve"}, timeout=TIMEOUT)
 
     def test_reach_child_flows(self):
         outer = Flow("outer").flow(deciding.build()).build()
-
         found = run_flow(outer, 3, answers={"boss": "approve"}, timeout=TIMEOUT)
-
         assert found["decision"] == "approve"
 
     def test_that_cannot_be_are_refused(self):
         flow = deciding.build()
         from_eve = {"decision": "approve", "by": "eve"}
 
-        with pytest.raises(NotDecider, match="'eve' may not decide"):
+        with refused("approval.not_decider", NotDecider, by="eve"):
             run_flow(flow, 3, answers={"boss": from_eve}, timeout=TIMEOUT)
         with refused("flow.node_waits_for_none", node="bos", known=("boss",)):
             run_flow(flow, 3, answers={"bos": "approve"})
@@ -488,7 +442,6 @@ class TestAnswers:
 class TestReports:
     def test_are_results(self):
         found = run_flow(sending, 3, reports={"send": {"sent": True}}, timeout=TIMEOUT)
-
         assert found == [3, "completed", {"sent": True}, None]
 
     def test_may_be_more_than_a_result(self):
@@ -496,24 +449,18 @@ class TestReports:
             Report(status=ReportStatus.PROGRESS, progress=50),
             Report(status=ReportStatus.FAILED, error="no paper"),
         ]
-
         found = run_flow(sending, 3, reports={"send": reports}, timeout=TIMEOUT)
-
         assert found == [3, "failed", None, "no paper"]
 
     def test_reach_items_of_a_map(self):
         flow = Flow("items").map(send).build()
-
         reports = {"send": [["a"]], "send[1]": [["b"]]}
         found = run_flow(flow, [1, 2], reports=reports, timeout=TIMEOUT)
-
         assert [each[2] for each in found] == [["a"], ["b"]]
 
     def test_can_be_given_to_another_run_as_well(self):
         reports = {"send": ["sent"]}
-
         found = [run_flow(sending, 3, reports=reports, timeout=TIMEOUT) for _ in range(2)]
-
         assert found[0] == found[1]
         assert reports == {"send": ["sent"]}
 
@@ -623,5 +570,4 @@ class TestIdempotencyKeys:
         replacing = await keys_of(client, store, "default")
         async with AsyncClient(store, namespace="other") as other:
             elsewhere = await keys_of(other, store, "other")
-
         assert keys == replacing == elsewhere

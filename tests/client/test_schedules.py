@@ -32,12 +32,10 @@ from perdure.store.contract import Store
 from perdure.store.memory.schedules import MemorySchedules
 from perdure.store.memory.store import MemoryStore
 from perdure.store.memory.transaction import Session
-from tests.client.flows import asking, keep, ordering, parent, shouting
-from tests.client.played_worker import PlayedWorker
-from tests.client.runs import worker_at
-from tests.client.tasks import add
+from tests.client.flows import add, asking, keep, ordering, parent, shouting
+from tests.client.harness import PlayedWorker, worker_at
 from tests.support.refusal import refused
-from tests.worker.ticking import ids_of_runs, outcomes, tick
+from tests.worker.ticking import ids_of_runs, tick
 
 HOUR = timedelta(hours=1)
 MIDNIGHT = datetime(2030, 1, 1, tzinfo=UTC)
@@ -83,70 +81,28 @@ class TestSchedule:
     async def test_takes_flows_and_tasks_by_name(self, client):
         of_flow = await client.schedules.save("a", "ordering", every="15m", input=1)
         of_task = await client.schedules.save("b", "add", every=timedelta(minutes=15), args=(1, 2))
-
         assert (of_flow.flow, of_flow.task) == ("ordering", None)
         assert (of_task.flow, of_task.task) == (None, "add")
         assert of_flow.every == of_task.every == timedelta(minutes=15)
         assert of_flow.next_at == MIDNIGHT + timedelta(minutes=15)
 
-    async def test_said_again_keeps_its_next_time(self, client, clock):
-        first = await client.schedules.save("often", ordering, every="1h", input=1)
-        clock.advance(HOUR / 2)
-        again = await client.schedules.save("often", ordering, every="1h", input=1)
-        other_input = await client.schedules.save("often", ordering, every="1h", input=2)
-
-        assert again == first
-        assert other_input.next_at == first.next_at == MIDNIGHT + HOUR
-        assert other_input.changed_at == MIDNIGHT + HOUR / 2
-
-    async def test_with_other_times_keeps_its_past(self, client, store, clock):
-        await client.schedules.save("often", ordering, every="1h", input=1)
-        clock.advance(HOUR)
-        await tick(store)
-        changed = await client.schedules.save("often", add, every="2h", args=[1, 2])
-
-        assert changed.next_at == MIDNIGHT + 3 * HOUR
-        assert (changed.task, changed.started, changed.last_at) == ("add", 1, MIDNIGHT + HOUR)
-        assert changed.created_at == MIDNIGHT
-
     async def test_leaves_the_pause_of_an_operator_alone(self, client):
         await client.schedules.save("often", ordering, every="1h", input=1)
         await client.schedules.pause("often", by="ann")
         again = await client.schedules.save("often", ordering, every="2h", input=1)
-
         assert again.is_paused
         assert (again.paused_by, again.next_at) == ("ann", None)
 
     async def test_may_begin_paused(self, client, store, clock):
         made = await client.schedules.save("often", ordering, every="1h", input=1, paused=True)
         clock.advance(5 * HOUR)
-
         assert made.is_paused
         assert await tick(store) == 0
-
-    async def test_keeps_between_its_start_and_its_end(self, client, store, clock):
-        await client.schedules.save(
-            "often",
-            add,
-            every="1h",
-            args=[1, 2],
-            start_at=MIDNIGHT + 2 * HOUR,
-            end_at=MIDNIGHT + 3 * HOUR,
-            overlap="cancel",
-        )
-        for _ in range(6):
-            clock.advance(HOUR)
-            await tick(store)
-
-        record = await client.schedules.get("often")
-        assert outcomes(record) == [(2, "started"), (3, "started")]
-        assert record.next_at is None
 
     async def test_many_at_once_make_one(self, client):
         made = await asyncio.gather(
             *(client.schedules.save("often", ordering, every="1h", input=n % 2) for n in range(8))
         )
-
         assert len(await client.schedules.list()) == 1
         assert {each.next_at for each in made} == {MIDNIGHT + HOUR}
 
@@ -161,7 +117,6 @@ class TestSchedule:
         options = {"input": 7, **options}
         with pytest.raises(InvalidInput, match=complaint):
             await client.schedules.save("nightly", ordering, **options)
-
         assert list(await client.schedules.list()) == []
 
     @pytest.mark.parametrize(
@@ -182,7 +137,6 @@ class TestSchedule:
     async def test_refuses_what_has_no_times(self, client, options, code):
         with refused(code, InvalidInput):
             await client.schedules.save("nightly", ordering, input=7, **options)
-
         assert list(await client.schedules.list()) == []
 
     @pytest.mark.parametrize(
@@ -204,20 +158,13 @@ class TestSchedule:
         ],
     )
     async def test_refuses_an_unusable_argument(
-        self,
-        client,
-        name,
-        target,
-        options,
-        code,
-        parameter,
+        self, client, name, target, options, code, parameter
     ):
         options = {"every": "1h", **options}
         if target is ordering:
             options["input"] = 7
         with refused(code, InvalidInput, name=parameter):
             await client.schedules.save(name, target, **options)
-
         assert list(await client.schedules.list()) == []
 
     @pytest.mark.parametrize(
@@ -260,24 +207,14 @@ class TestSchedule:
             ),
         ],
     )
-    async def test_refuses_what_cannot_be_started(
-        self,
-        client,
-        name,
-        target,
-        options,
-        code,
-        args,
-    ):
+    async def test_refuses_what_cannot_be_started(self, client, name, target, options, code, args):
         with refused(code, InvalidInput, **args):
             await client.schedules.save(name, target, every="1h", **options)
-
         assert list(await client.schedules.list()) == []
 
     async def test_refuses_arguments_that_do_not_fit(self, client):
         with pytest.raises(InvalidInput, match="argument 'a'"):
             await client.schedules.save("nightly", add, every="1h", args=["one", 2])
-
         assert list(await client.schedules.list()) == []
 
     async def test_refuses_a_name_that_is_of_both(self, store):
@@ -301,18 +238,13 @@ class TestReading:
             async with AsyncClient(store, namespace=namespace) as client:
                 await client.schedules.save("nightly", ordering, every="1h", input=1)
                 assert [each.namespace for each in await client.schedules.list()] == [namespace]
-
         async with AsyncClient(store, namespace="*") as operator:
             found = await operator.schedules.list()
             assert [each.namespace for each in found] == ["team-a", "team-b"]
 
-    @pytest.mark.parametrize(
-        "act",
-        ["get", "pause", "resume", "trigger", "delete"],
-    )
+    @pytest.mark.parametrize("act", ["get", "pause", "resume", "trigger", "delete"])
     async def test_an_unknown_name_is_told_with_the_nearest(self, client, act):
         await client.schedules.save("nightly", ordering, every="1h", input=1)
-
         with pytest.raises(ScheduleNotFound, match=r"'nigthly'.*did you mean 'nightly'") as error:
             await getattr(client.schedules, act)("nigthly")
         assert error.value.name == "nigthly"
@@ -336,7 +268,6 @@ class TestPausing:
 
     async def test_twice_keeps_the_first_and_resuming_what_goes_on_changes_nothing(self, client):
         made = await client.schedules.save("often", ordering, every="1h", input=1)
-
         assert await client.schedules.resume("often") == made
         first = await client.schedules.pause("often", by="ann")
         assert await client.schedules.pause("often", by="bob") == first
@@ -362,7 +293,6 @@ class TestTrigger:
     async def test_starts_a_job(self, client):
         await client.schedules.save("sums", add, every="1h", args=[2, 3])
         started = await client.schedules.trigger("sums")
-
         assert started.job is not None
         assert (await client.jobs.get(started.job)).task == "add"
 
@@ -397,16 +327,13 @@ class TestTrigger:
             "sums", add.options(queue="slow", retries=3), every="1h", args=[2, 3]
         )
         await client.schedules.save("sums", add, every="1h", args=[2, 3])
-
         await client.schedules.trigger("sums")
-
         [job] = await PlayedWorker(store).claim_all()
         assert (job.partition, job.policy) == (Partition(queue="default", task="add"), None)
 
     async def test_starts_even_while_paused_or_busy(self, client):
         await client.schedules.save("ask", asking, every="1h", paused=True)
         first, second = await client.schedules.trigger("ask"), await client.schedules.trigger("ask")
-
         assert first.id != second.id
         assert len(await ids_of_runs(client)) == 2
         assert (await client.schedules.get("ask")).is_paused
@@ -414,25 +341,14 @@ class TestTrigger:
     async def test_many_at_once_start_each(self, client):
         await client.schedules.save("ask", asking, every="1h")
         handles = await asyncio.gather(*(client.schedules.trigger("ask") for _ in range(5)))
-
         assert len({handle.id for handle in handles}) == 5
         assert (await client.schedules.get("ask")).started == 5
         assert len(await ids_of_runs(client)) == 5
-
-    async def test_a_tick_does_not_mind_what_was_triggered(self, client, store, clock):
-        await client.schedules.save("ask", asking, every="1h")
-        await client.schedules.trigger("ask")
-        clock.advance(HOUR)
-        await tick(store)
-
-        record = await client.schedules.get("ask")
-        assert (record.started, record.skipped) == (2, 0)
 
     async def test_within_a_cooldown_gives_the_skipped_run(self, client):
         await client.schedules.save("cool", cooling, every="1h", input=1)
         await client.schedules.trigger("cool")
         started = await client.schedules.trigger("cool")
-
         with pytest.raises(RunSkipped):
             await client.runs.handle(started.id).result()
         record = await client.schedules.get("cool")
@@ -491,15 +407,8 @@ class TestCooldown:
         async with worker_at(store, [cooling]):
             assert await forked.result(20) == 2
 
-    async def test_after_it_the_next_one_runs(self, client, clock):
-        await client.submit(cooling, 1)
-        clock.advance(HOUR)
-
-        assert await (await client.submit(cooling, 2)).status() is RunStatus.RUNNING
-
     async def test_of_many_at_once_one_runs(self, client):
         handles = await asyncio.gather(*(client.submit(cooling, n) for n in range(10)))
-
         statuses = [await handle.status() for handle in handles]
         assert statuses.count(RunStatus.SKIPPED) == 9
 
@@ -507,14 +416,12 @@ class TestCooldown:
         outer = Flow("outer").flow(cooling).build()
         first = await client.submit(outer, 1)
         second = await client.submit(outer, 2)
-
         async with worker_at(store, [outer]):
             assert [await first.result(20), await second.result(20)] == [1, 2]
 
     async def test_is_a_part_of_the_version(self):
         without = Flow("cooling").then(keep).build()
         longer = Flow("cooling", cooldown="2h").then(keep).build()
-
         assert len({without.version, cooling.version, longer.version}) == 3
 
     @pytest.mark.parametrize("cooldown", ["never", 0, -1])
@@ -547,7 +454,6 @@ class TestAnOutageWhileAScheduleIsChanged:
         async with AsyncClient(store, tasks=[add]) as client:
             await client.schedules.save("often", add, args=[1, 2], every="4s")
             changed = await client.schedules.save("often", add, args=[1, 2], every="2s")
-
         assert changed.next_at is not None
         assert changed.next_at > clock()
 

@@ -20,6 +20,7 @@ from perdure import (
     NodeNotWaiting,
     PayloadTooLarge,
     ReportOutcome,
+    Retry,
     RunEnded,
     RunNotFound,
     RunStatus,
@@ -30,9 +31,8 @@ from perdure import (
 from perdure.model.wait import Report
 from perdure.operations import external
 from perdure.store.contract import Store
-from tests.client.counted_store import CountedStore
-from tests.client.people import PEOPLE_FLOWS, answering, filtered, hand_over, keep, outside, refunds
-from tests.client.runs import until, worker_at
+from tests.client.flows import PEOPLE_FLOWS, answering, filtered, hand_over, keep, outside, refunds
+from tests.client.harness import CountedStore, until, worker_at
 from tests.support.refusal import refused
 
 # Broadcasts: to all that wait for a signal now and whose filter it passes, and to nobody else.
@@ -82,26 +82,20 @@ class TestBroadcast:
         for id in (1, 2):
             await client.submit(filtered, {"id": id}, id=f"order-{id}")
         await client.submit(answering, {"id": 3}, id="order-3")
-
         done = await client.runs.broadcast("paid", {"order": 2})
-
         assert (set(done.runs), done.unmatched) == ({"order-2", "order-3"}, 1)
         assert await signals(client, "order-1") == []
         assert (await client.runs.get("order-1")).status is RunStatus.WAITING
 
     async def test_passes_no_filter_without_an_object(self, client):
         await client.submit(filtered, {"id": 1}, id="order-1")
-
         done = await client.runs.broadcast("paid", [1])
-
         assert (done.runs, done.unmatched) == ((), 1)
 
     async def test_reaches_a_run_by_that_of_its_nodes_that_wants_it(self, client):
         run = await client.submit(choosy, 1, id="a")
-
         right = await client.runs.broadcast("paid", {"side": "right"})
         again = await client.runs.broadcast("paid", {"side": "right"})
-
         assert (right.runs, right.unmatched) == (("a",), 0)
         assert (again.runs, again.unmatched) == ((), 1)
         assert list(await run.outputs()) == ["right"]
@@ -109,7 +103,6 @@ class TestBroadcast:
     async def test_can_be_for_one_flow(self, client):
         await client.submit(answering, {"id": 1}, id="a")
         await client.submit(filtered, {"id": 1}, id="b")
-
         assert (await client.runs.broadcast("paid", {"order": 1}, flow="filtered")).runs == ("b",)
         assert (await client.runs.broadcast("paid", {"order": 1}, flow=answering)).runs == ("a",)
 
@@ -130,9 +123,7 @@ class TestBroadcast:
         ids = [f"order-{number}" for number in range(8)]
         for id in ids:
             await client.submit(answering, 1, id=id)
-
         done = await client.runs.broadcast("paid")
-
         assert sorted(done.runs) == ids
         assert [await signals(client, id) for id in ids] == [[None]] * 8
 
@@ -167,7 +158,6 @@ class TestBroadcast:
     async def test_is_kept_for_a_run_that_is_paused(self, client):
         run = await client.submit(answering, 1, id="a")
         await run.pause()
-
         assert (await client.runs.broadcast("paid", 1)).runs == ("a",)
         assert "node_completed" not in [each.type for each in await run.events()]
         await run.resume()
@@ -175,9 +165,7 @@ class TestBroadcast:
 
     async def test_without_anybody_who_waits_writes_nothing(self, client):
         run = await client.submit(answering, 1, id="a")
-
         done = await client.runs.broadcast("shipped")
-
         assert (done.runs, done.unmatched) == ((), 0)
         assert len(await run.events()) == 1
 
@@ -196,7 +184,6 @@ class TestBroadcast:
     async def test_is_refused_with_what_is_too_large(self, store):
         async with AsyncClient(store, payload_max_bytes=1000) as client:
             await client.submit(answering, 1, id="a")
-
             with pytest.raises(PayloadTooLarge, match="the payload of signal 'paid'"):
                 await client.runs.broadcast("paid", "x" * 1000)
             with pytest.raises(PayloadTooLarge, match="the payload of signal 'paid'"):
@@ -256,16 +243,23 @@ class TestReport:
         assert (event.details["status"], event.details["by"]) == ("completed", "agent-3")
         assert event.value == {"status": "completed", "result": {"ok": True}}
 
-    async def test_failed_reaches_the_body_with_why(self, client, paused):
-        await client.runs.report("order-7", "hand_over", status="failed", error="out of paper")
+    async def test_failed_is_followed_by_a_retry_that_pauses_again(self, client, store):
+        flow = Flow("patient").then(hand_over, retries=Retry(1, first=0)).build()
+        reports: list[dict[str, Any]] = [
+            {"status": "failed", "error": "no model"},
+            {"status": "completed", "result": "found"},
+        ]
+        async with worker_at(store, [flow], hold_off=0):
+            run = await client.submit(flow, 7)
+            async for event in run.watch():
+                if event.type == "node_paused":
+                    await client.runs.report(run.id, "hand_over", **reports.pop(0))
 
-        events = await until(paused, RunStatus.FAILED)
-        assert next(each.failure.message for each in events if each.failure) == "out of paper"
+        assert await run.result(timeout=20) == "found"
 
     async def test_progress_is_kept_and_the_run_goes_on_waiting(self, client, paused):
         one = await client.runs.report("order-7", "hand_over", progress={"pages": 1})
         two = await client.runs.report("order-7", "hand_over", progress={"pages": 2})
-
         assert (one.outcome, two.outcome) == ("accepted", "accepted")
         assert await paused.status() is RunStatus.WAITING
         values = [each.value for each in await paused.events() if each.type == "node_reported"]
@@ -274,10 +268,8 @@ class TestReport:
     async def test_repeated_with_its_key_counts_once(self, client, paused):
         first = await client.runs.report("order-7", "hand_over", progress=1, key="a")
         count = len(await paused.events())
-
         second = await client.runs.report("order-7", "hand_over", progress=1, key="a")
         third = await client.runs.report("order-7", "hand_over", progress=2, key="b")
-
         receptions = [first.outcome, second.outcome, third.outcome]
         assert receptions == ["accepted", "repeated", "accepted"]
         assert len(await paused.events()) == count + 1
@@ -305,17 +297,6 @@ class TestReport:
         assert [(each.node, each.details["status"]) for each in ignored] == [
             ("hand_over", "failed")
         ]
-
-    async def test_of_two_last_ones_the_first_counts_before_the_body_goes_on(self, client, store):
-        run = await client.submit(outside, 7, id="order-7")
-        async with worker_at(store, FLOWS):
-            await until(run, RunStatus.WAITING)
-        await client.runs.report("order-7", "hand_over", status="completed", result=1)
-
-        await client.runs.report("order-7", "hand_over", status="failed", error="no")
-
-        async with worker_at(store, FLOWS):
-            assert await run.result(timeout=20) == 1
 
     async def test_after_the_run_has_ended_is_answered_as_before(self, client, paused):
         await client.runs.report("order-7", "hand_over", status="completed", result=1, key="a")
@@ -345,11 +326,9 @@ class TestReport:
 
     async def test_before_the_body_has_paused_is_kept(self, client, store):
         run = await client.submit(outside, 7, id="order-7")
-
         answer = await client.runs.report(
             "order-7", "hand_over", status="completed", result="early"
         )
-
         assert answer.outcome is ReportOutcome.ACCEPTED
         async with worker_at(store, FLOWS):
             assert await run.result(timeout=20) == "early"
@@ -372,17 +351,28 @@ class TestReport:
     async def test_names_the_item_of_a_map(self, client, working):
         run = await client.submit(many, ["a", "b"], id="map")
         await until(run, RunStatus.WAITING)
-
         for item in (1, 0):
             await client.runs.report("map", f"each[{item}]", status="completed", result=item * 10)
-
         assert await run.result(timeout=20) == [0, 10]
 
 
 class TestRefusals:
+    @pytest.mark.parametrize("by", ["poll", " POLL", "ｐｏｌｌ"])
+    async def test_is_never_by_the_engine_itself(self, client, store, by):
+        """Finding 6: a name does not make a report one of Perdure's own polls."""
+        run = await client.submit(outside, 3, id="job-1")
+        async with worker_at(store, PEOPLE_FLOWS):
+            await until(run, RunStatus.WAITING)
+        count = len(await run.events())
+
+        with refused("argument.reserved_name", InvalidInput, name="by"):
+            await client.runs.report("job-1", "hand_over", status="progress", progress=1, by=by)
+        with refused("argument.reserved_name", InvalidInput, name="by"):
+            await client.runs.signal("job-1", "go", by=by)
+        assert len(await run.events()) == count
+
     async def test_of_a_node_that_there_is_not_names_the_nearest(self, client):
         run = await client.submit(outside, 7, id="order-7")
-
         for node in ("hand_ovr", "hand over", "poll:hand_over"):
             with pytest.raises(NodeNotFound, match=r"'order-7' has no node .*'hand_over'"):
                 await client.runs.report("order-7", node)
@@ -392,7 +382,6 @@ class TestRefusals:
         await client.submit(answering, 7, id="signal")
         await client.submit(refunds, {"id": 1, "amount": 2}, id="refund")
         count = len(await paused.events())
-
         for run, node in (("order-7", "keep"), ("signal", "payment"), ("refund", "review")):
             with pytest.raises(NodeNotWaiting, match=f"node '{node}' of run '{run}'"):
                 await client.runs.report(run, node, status="completed")
@@ -401,7 +390,6 @@ class TestRefusals:
     async def test_of_a_run_that_ended_without_any(self, client):
         await client.submit(outside, 7, id="order-7")
         await client.runs.cancel("order-7")
-
         with pytest.raises(RunEnded, match=r"node 'hand_over'.*'order-7': it is cancelled"):
             await client.runs.report("order-7", "hand_over", status="completed")
 
@@ -429,7 +417,6 @@ class TestRefusals:
     )
     async def test_of_what_is_no_report(self, client, wrong, code, args):
         run = await client.submit(outside, 7, id="order-7")
-
         with refused(code, InvalidInput, **args):
             await client.runs.report("order-7", "hand_over", **wrong)
         assert len(await run.events()) == 1
@@ -437,7 +424,6 @@ class TestRefusals:
     async def test_of_what_is_too_large(self, store):
         async with AsyncClient(store, payload_max_bytes=1000) as client:
             await client.submit(outside, 7, id="order-7")
-
             with pytest.raises(PayloadTooLarge, match="the report"):
                 await client.runs.report("order-7", "hand_over", progress="x" * 1000)
 
@@ -445,7 +431,6 @@ class TestRefusals:
 class TestWaits:
     async def test_tell_what_outside_parties_need(self, client, paused, clock):
         [wait] = await client.waits.list(type="external")
-
         assert (wait.run, wait.node, wait.key) == ("order-7", "hand_over", "hand_over")
         assert (wait.type, wait.name) == (WaitType.EXTERNAL, "agent")
         assert wait.detail == {"ticket": "T-7"}

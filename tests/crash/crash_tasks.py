@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -56,6 +57,22 @@ async def die(ctx: AsyncContext = CONTEXT) -> None:
 
 
 @task
+async def take_a_second() -> str:
+    await asyncio.sleep(1)
+    return "done"
+
+
+@task
+async def climb(ctx: AsyncContext = CONTEXT) -> list[int]:
+    """Stores a step in each attempt, then waits to be killed; the fourth attempt completes."""
+    steps = [await ctx.step(f"step {number}", abs, number) for number in range(ctx.attempt)]
+    await ctx.progress(len(steps))
+    if ctx.attempt < 4:
+        await asyncio.sleep(LONG_SECONDS)
+    return steps
+
+
+@task
 async def report(path: str, ctx: AsyncContext = CONTEXT) -> None:
     """Tells how far it is, and goes on once the file is there."""
     await ctx.progress(50, "half way")
@@ -71,12 +88,98 @@ async def count(number: int, path: str) -> int:
     return number
 
 
+FORK = multiprocessing.get_context("fork")
+
+
+@task
+def terminate_child() -> int:
+    """Forks a child and terminates it at once, maybe before it has executed anything."""
+    child = FORK.Process(target=time.sleep, args=(LONG_SECONDS,))
+    child.start()
+    child.terminate()
+    child.join(LONG_SECONDS)
+    # multiprocessing may have waited for it in another body's thread, which stores the code.
+    while (code := child.exitcode) is None:
+        time.sleep(STEP_SECONDS)
+    return code
+
+
+@task
+def use_pool() -> list[int]:
+    with FORK.Pool(2) as pool:  # leaving it terminates its processes
+        return pool.map(abs, [-1, 2])
+
+
+@task
+def return_in_child() -> int:
+    """The child returns from the body, as nobody should."""
+    if (pid := os.fork()) == 0:
+        return 0
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@task
+async def return_in_child_async() -> int:
+    if (pid := os.fork()) == 0:
+        raise SystemExit(7)
+    _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+EXITS: dict[str, type[BaseException]] = {
+    each.__name__: each for each in (KeyboardInterrupt, SystemExit, GeneratorExit)
+}
+
+
+@task
+def exit_in_thread(error: str) -> None:
+    raise EXITS[error]
+
+
+@task
+async def exit_on_loop(error: str) -> None:
+    raise EXITS[error]
+
+
+@task
+async def exit_in_inner_task(error: str) -> None:
+    async def inner() -> None:
+        raise EXITS[error]
+
+    await asyncio.gather(inner(), asyncio.sleep(0))
+
+
+@task(isolation="process")
+def exit_in_process(error: str) -> None:
+    raise EXITS[error]
+
+
+@task(isolation="process")
+async def exit_in_process_async(error: str) -> None:
+    raise EXITS[error]
+
+
+EXITING: list[Task[..., Any]] = [
+    exit_in_thread,
+    exit_on_loop,
+    exit_in_inner_task,
+    exit_in_process,
+    exit_in_process_async,
+]
+
 ALL: list[Task[..., Any]] = [
+    *EXITING,
+    terminate_child,
+    use_pool,
+    return_in_child,
+    return_in_child_async,
     hang_once,
     wait_for_file,
     wait_for_file_in_thread,
     hang_in_process,
     die,
+    take_a_second,
+    climb,
     count,
     report,
 ]

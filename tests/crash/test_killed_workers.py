@@ -13,13 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from perdure import AsyncClient, JobCancelled, JobDead, ScheduleRecord, Status
+from perdure import AsyncClient, JobCancelled, JobDead, JobFailed, ScheduleRecord, Status
 from tests.crash.crash_tasks import (
+    EXITING,
+    EXITS,
+    climb,
     count,
     die,
     hang_in_process,
     hang_once,
     report,
+    return_in_child,
+    return_in_child_async,
+    take_a_second,
+    terminate_child,
+    use_pool,
     wait_for_file,
     wait_for_file_in_thread,
 )
@@ -85,14 +93,55 @@ class TestKilledWorkers:
         self, client, shared_url, launch
     ):
         job = await client.enqueue(die)
+        settings = {**BRISK, "max_crashes": 1, "concurrency": 1}
         for _ in range(2):
-            victim = await launch(shared_url, **BRISK, max_crashes=2)
+            victim = await launch(shared_url, **settings)
             await victim.ended()
-        await launch(shared_url, **BRISK, max_crashes=2)
+        await launch(shared_url, **settings)
 
         with pytest.raises(JobDead, match="WorkerCrashed"):
             await job.result(20)
         assert (await job.record()).crashes == 2
+
+    async def test_bystanders_of_a_job_that_kills_its_workers_complete(
+        self, client, shared_url, launch
+    ):
+        """Finding 35: 7 of 20 jobs beside one that ends its process became dead letters."""
+        bystanders = [await client.enqueue(take_a_second) for _ in range(20)]
+        culprit = await client.enqueue(die)
+        settings = {**BRISK, "max_crashes": 2, "concurrency": 4}
+
+        async def restarted() -> None:
+            while True:
+                worker = await launch(shared_url, **settings)
+                await worker.ended()  # the last one gives up when the test has all it waits for
+
+        workers = [asyncio.create_task(restarted()) for _ in range(2)]
+        try:
+            with pytest.raises(JobDead) as raised:
+                await culprit.result(60)
+            assert await client.jobs.results(bystanders, timeout=60) == ["done"] * 20
+        finally:
+            for each in workers:
+                each.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+        assert raised.value.failure is not None
+        assert raised.value.failure.code == "job.too_many_crashes"
+        # 4 >> 3 is none: alone from the third crash on.
+        assert (await culprit.record()).crashes == 5
+
+    async def test_preempted_between_its_steps_a_job_completes(self, client, shared_url, launch):
+        """Finding 35: a long job that made progress each time was dead after three preemptions."""
+        job = await client.enqueue(climb)
+        for number in range(4):
+            worker = await launch(shared_url, **BRISK, max_crashes=1, concurrency=1)
+            if number < 3:
+                await worker.told("AttemptProgressed", job.id)
+                await worker.kill()
+
+        assert await job.result(20) == [0, 1, 2, 3]
+        record = await job.record()
+        assert (record.status, record.crashes) == (Status.COMPLETED, 3)
 
     async def test_time_the_processes_of_a_killed_worker_end_with_it(
         self, client, shared_url, launch
@@ -156,7 +205,6 @@ class TestKilledWorkers:
     async def test_stop_on_sigint_is_at_once_when_idle(self, shared_url, launch):
         worker = await launch(shared_url)
         worker.send(signal.SIGINT)
-
         async with asyncio.timeout(5):
             assert await worker.ended() == 0
 
@@ -288,3 +336,53 @@ class TestAcrossProcesses:
             took.append(time.monotonic() - began)
 
         assert sorted(took)[2] < 0.5
+
+
+class TestBodiesThatExit:
+    """What a body does to its process does not stop its worker."""
+
+    async def test_a_signal_to_a_forked_child_is_not_one_to_the_worker(
+        self, client, shared_url, launch
+    ):
+        """Finding 34: terminating a forked child stopped the worker, without a trace in the job."""
+        worker = await launch(shared_url, **BRISK)
+        jobs = [await client.enqueue(terminate_child) for _ in range(8)]
+        pool = await client.enqueue(use_pool)
+
+        assert await client.jobs.results(jobs, timeout=20) == [-signal.SIGTERM] * 8
+        assert await pool.result(20) == [1, 2]
+        assert worker.count("WorkerStopping") == 0
+        worker.send(signal.SIGTERM)
+        assert await worker.ended() == 0
+
+    async def test_a_forked_child_that_returns_from_the_body_records_nothing(
+        self, client, shared_url, launch
+    ):
+        """Finding 34: a forked child returned into the code of the worker, as a second worker."""
+        worker = await launch(shared_url, **BRISK)
+        sync = await client.enqueue(return_in_child)
+        on_loop = await client.enqueue(return_in_child_async)
+        assert (await sync.result(20), await on_loop.result(20)) == (0, 7)
+        worker.send(signal.SIGTERM)
+        assert await worker.ended() == 0
+        assert worker.count("AttemptCompleted") == 2
+
+    async def test_an_exit_of_a_body_fails_its_attempt(self, client, shared_url, launch):
+        """Finding 34: a ``KeyboardInterrupt`` of an async body stopped the worker, uncounted."""
+        worker = await launch(shared_url, **BRISK)
+        jobs = {
+            (task.name, error): await client.enqueue(task.options(max_attempts=1), error)
+            for task in EXITING
+            for error in EXITS
+        }
+        for (_, error), job in jobs.items():
+            with pytest.raises((JobFailed, JobDead)) as caught:
+                await job.result(30)
+            assert caught.value.failure is not None
+            assert caught.value.failure.type == error
+            assert (await job.record()).failures == 1
+
+        assert worker.count("WorkerStopping") == 0
+        worker.send(signal.SIGTERM)
+        assert await worker.ended() == 0
+        assert worker.count("AttemptStarted") == len(jobs)

@@ -16,13 +16,6 @@ from perdure.flows.built import BuiltFlow
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from tests.crash.conftest import Launch, WorkerProcess
-from tests.crash.waiting_checks import (
-    check_logs,
-    check_nothing_is_held,
-    check_nothing_is_left,
-    outcome_of,
-    runs_of,
-)
 from tests.crash.waiting_flows import SPAN_SECONDS, each_tick, last_tick, news, question
 from tests.crash.waiting_scenes import (
     CHILDREN,
@@ -33,6 +26,11 @@ from tests.crash.waiting_scenes import (
     WAITING_RUNS,
     Act,
     Scene,
+    check_logs,
+    check_nothing_is_held,
+    check_nothing_is_left,
+    outcome_of,
+    runs_of,
 )
 from tests.worker.harness import Running
 from tests.worker.watched_store import StoreWatch

@@ -123,7 +123,7 @@ contract = (
 )
 refund = (
     begun("refund")
-    .approve("Refund {{ value.amount }}?", name="ask", deciders=["finance"], form=FORM)
+    .approve("Refund {{ value.amount }}?", name="ask", deciders=["role:finance"], form=FORM)
     .then(finish)
     .build()
 )

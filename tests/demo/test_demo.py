@@ -15,7 +15,7 @@ from perdure import RunStatus, run_flow
 from perdure.demo.flow import catalogue
 from perdure.demo.story import BookFolder, Expected, judge
 from perdure.operations.records import EventRecord
-from tests.cli.commands import Commands
+from tests.cli.harness import Commands
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 EXPECTED = Expected(items=["count_words[0]", "count_words[1]"], words=10)
@@ -41,7 +41,7 @@ def test_ends_by_itself_with_a_good_result(tmp_path):
     assert re.search(r"node_retried +fetch_prices +attempt=1 ConnectionError", said)
     assert re.search(r"killed worker-\d \(SIGKILL\) while it was running (.+, )?(count|draw)", said)
     assert re.search(r"other workers took over all \d jobs [\d.]+ s after the kill", said)
-    assert "sign_off asks editor: Publish 6 books with " in said
+    assert "sign_off asks role:editor: Publish 6 books with " in said
     assert "decided: approve" in said
     assert "Nothing was lost, and nothing was counted twice" in said
     assert "14 results of nodes and items, each committed exactly once" in said
@@ -101,9 +101,7 @@ class TestJudge:
     def test_is_content_when_everything_was_committed_once(self):
         failed = ("node_retried", "fetch_prices", None)
         prices = ("node_completed", "fetch_prices", {"attempt": 2})
-
         verdict = judge(log(self.FIRST, failed, self.SECOND, prices, self.END), EXPECTED)
-
         assert verdict.is_good
         assert (verdict.commits, verdict.retried, verdict.repeated) == (3, 1, 1)
 

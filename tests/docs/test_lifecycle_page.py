@@ -54,13 +54,11 @@ class TestJobs:
 
     def test_the_table_on_the_page_is_the_transition_table(self):
         rows = self.ROW.findall(JOBS)
-
         shown = {(op, before, after) for op, before, to in rows for after in to.split(", ")}
         assert shown - {("operation", "from", "to")} == self.wanted()
 
     def test_the_picture_shows_every_transition_but_replace(self):
         edges = self.EDGE.findall(JOBS)
-
         shown = {(operation, before, after) for before, after, operation in edges}
         assert shown == {row for row in self.wanted() if row[0] != Transition.REPLACE.value}
 
@@ -79,12 +77,10 @@ class TestRuns:
 
     def test_every_row_of_the_table_can_happen_and_no_other_does(self):
         seen = {each for run in lives() for each in transitions(run)}
-
         assert seen == self.shown()
 
     def test_the_picture_shows_what_the_table_says(self):
         drawn = {(before.replace("[*]", NEW), after) for before, after in self.EDGE.findall(RUNS)}
-
         assert drawn == {(before, after) for _, before, after in self.shown()}
 
     @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])

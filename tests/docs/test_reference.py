@@ -13,9 +13,13 @@ from typing import Any, get_args
 import pytest
 
 import perdure
+from perdure import BuiltFlow, Flow
 from perdure.cli.logs import _LEVELS
 from perdure.cli.output import ExitCode
 from perdure.client.client import AsyncJobs, AsyncRuns
+from perdure.flows.assembly import NESTING_MAX
+from perdure.flows.check import NODES_MAX
+from perdure.flows.options import ApprovalOptions, NodeOptions, TaskOptions
 from perdure.model.event import Effects, Event
 from perdure.operations.catalog import GROUPS
 from perdure.operations.records import EventRecord, NodeRecord
@@ -62,7 +66,6 @@ class TestSettings:
     )
     def test_every_option_is_there_with_its_default(self, heading, described):
         rows = SETTINGS.table_under(heading)
-
         assert {unquoted(name): default_in(cell) for name, cell, _ in rows} == options_of(described)
 
     def test_every_option_of_a_task_is_there(self):
@@ -72,7 +75,6 @@ class TestSettings:
 
     def test_every_call_of_a_client_is_there(self):
         rows = SETTINGS.table_under("Other client methods")
-
         others = {"enqueue", "enqueue_many", "submit", "namespace", "store_url", *GROUPS}
         of_groups = {"jobs.handle", "jobs.results", "runs.handle"}
         assert names_in(rows) == (public_names(perdure.Client) - others) | of_groups
@@ -98,7 +100,6 @@ class TestSettings:
 
     def test_everything_that_is_known_of_a_node_is_there(self):
         [row] = [row for row in SETTINGS.table_under("Run handles") if row[0] == "`nodes()`"]
-
         assert NAME.findall(row[1]) == list(NodeRecord.__struct_fields__)
 
     def test_every_name_on_a_context_is_there(self):
@@ -107,7 +108,6 @@ class TestSettings:
     def test_every_method_of_a_worker_is_named(self):
         attributes = {"tasks", "flows", "settings", "store_url"}
         methods = public_names(perdure.Worker) - attributes
-
         text = SETTINGS.text.replace("await ", "")
         assert {name for name in methods if f"`{name}(" not in text} == set()
 
@@ -126,14 +126,12 @@ class TestErrors:
 class TestEvents:
     def test_every_event_is_there_with_its_fields(self):
         shown = {unquoted(row[0]): NAME.findall(row[1]) for row in EVENTS.table_under("Events")}
-
         assert shown == {
             found_type.__name__: own_fields(found_type) for found_type in event_types()
         }
 
     def test_every_event_of_a_run_is_there_with_its_fields(self):
         rows = EVENTS.table_under("Events of a run")
-
         assert {unquoted(row[0]): NAME.findall(row[1]) for row in rows} == {
             kind_of_type(found_type): list(found_type.__struct_fields__)
             for found_type in get_args(Event)
@@ -141,18 +139,15 @@ class TestEvents:
 
     def test_everything_on_the_record_of_an_event_is_there(self):
         [line] = [line for line in EVENTS.prose if line.startswith("Every record has")]
-
         named = set(NAME.findall(line))
         assert named == set(EventRecord.__struct_fields__)
 
     def test_everything_that_may_follow_from_an_event_is_there(self):
         [line] = [line for line in EVENTS.prose if line.startswith("`effects` ")]
-
         assert set(NAME.findall(line)) - {"effects", "ref"} == set(Effects.__struct_fields__)
 
     def test_every_number_is_there(self):
         rows = EVENTS.table_under("Worker statistics")
-
         assert [unquoted(row[0]) for row in rows] == list(WorkerStats.__struct_fields__)
 
     def test_every_log_line_is_there_with_its_level(self):
@@ -160,7 +155,6 @@ class TestEvents:
             unquoted(message): level.partition(" ")[0]
             for message, level, _ in EVENTS.table_under("Log lines")
         }
-
         assert shown == {
             message: logging.getLevelName(level).lower() for level, message in _LEVELS.values()
         }
@@ -169,7 +163,6 @@ class TestEvents:
 class TestCommandLine:
     def test_is_listed_as_it_is_declared(self):
         found = cli_page.PAGE.read_text(encoding="utf-8")
-
         assert found == cli_page.page(found), "python -m tests.docs.cli_page --write"
 
     def test_every_exit_code_is_there(self):
@@ -179,7 +172,6 @@ class TestCommandLine:
 class TestStoreUrls:
     def test_every_option_of_sqlite_is_there_with_its_default(self):
         rows = URLS.table_under("SQLite")
-
         assert {unquoted(row[0]): unquoted(row[1]) for row in rows} == sqlite_address._OPTIONS
 
     def test_every_option_of_postgresql_is_there_with_its_default(self):
@@ -198,7 +190,6 @@ class TestStoreUrls:
 
     def test_every_option_that_is_passed_on_is_there(self):
         [line] = [line for line in URLS.prose if line.startswith("These are passed on")]
-
         assert set(NAME.findall(line)) - {"perdure"} == set(address._OF_THE_SERVER)
 
 
@@ -210,7 +201,6 @@ class TestDependencies:
             re.match(r"[\w-]+", each)[0]  # type: ignore[index]  # a requirement begins with a name
             for each in [*project["dependencies"], *extras, WHEEL_REQUIREMENT]
         }
-
         assert wanted <= set(NAME.findall(page("docs/dependencies.md").text))
 
 
@@ -272,3 +262,60 @@ def event_types() -> list[type[events.WorkerEvent]]:
 def own_fields(found_type: type[events.WorkerEvent]) -> list[str]:
     base = events.JobEvent if issubclass(found_type, events.JobEvent) else events.WorkerEvent
     return [name for name in found_type.__struct_fields__ if name not in base.__struct_fields__]
+
+
+# The page about the flow builder names everything that the builder takes, and nothing else.
+
+
+PAGE = page("docs/reference/flow-builder.md")
+OWN = [name for name in vars(Flow) if not name.startswith("_") and name != "build"]
+VARYING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def builder_options_of(described: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(described).parameters.values()
+    return {
+        each.name: each.default
+        for each in parameters
+        if each.kind not in VARYING and each.name != "self"
+    }
+
+
+def builder_default_in(cell: str) -> Any:
+    return inspect.Parameter.empty if cell == "required" else ast.literal_eval(cell.strip("`"))
+
+
+@pytest.mark.parametrize("name", ["Flow", *OWN])
+def test_every_option_of_a_call_is_there_with_its_default(name):
+    described = Flow.__init__ if name == "Flow" else getattr(Flow, name)
+    shown = {NAME.findall(row[0])[0]: builder_default_in(row[1]) for row in PAGE.table_under(name)}
+    assert shown == builder_options_of(described)
+
+
+@pytest.mark.parametrize(
+    "heading,options",
+    [
+        ("Options of a node", NodeOptions.__optional_keys__),
+        ("Options of an approval", ApprovalOptions.__optional_keys__),
+        (
+            "Options of tasks and node types",
+            TaskOptions.__optional_keys__ - NodeOptions.__optional_keys__,
+        ),
+    ],
+)
+def test_every_option_of_a_node_is_there(heading, options):
+    rows = PAGE.table_under(heading)
+    assert {NAME.findall(row[0])[0] for row in rows} == options
+
+
+def test_every_name_on_a_built_flow_is_there():
+    rows = PAGE.table_under("build")
+    built = Flow("any").then(lambda value: value, name="node").build()
+    shown = {name.partition("(")[0] for row in rows for name in NAME.findall(row[0])}
+    assert isinstance(built, BuiltFlow)
+    assert shown == {name for name in dir(built) if not name.startswith("_")}
+
+
+def test_the_limits_are_right():
+    [line] = [line for line in PAGE.prose if line.startswith("- A flow has at most")]
+    assert re.findall(r"[\d,]+", line)[:2] == [f"{NODES_MAX:,}", str(NESTING_MAX)]

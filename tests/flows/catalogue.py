@@ -9,9 +9,8 @@ from typing import Any
 
 from perdure import Flow, Permanent, task
 from perdure.tasks.context import CONTEXT, AsyncContext, Context
-from tests.flows.case import Case
 from tests.flows.declared import FROM_FILES, INPUTS
-from tests.flows.people import APPROVALS, PAUSES, PORTS
+from tests.flows.people import APPROVALS, PAUSES, PORTS, Case
 
 STEP_SECONDS = 0.01
 LONG_SECONDS = 20.0

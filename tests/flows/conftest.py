@@ -8,7 +8,7 @@ from typing import Any
 from perdure import AsyncClient
 from tests.crash.conftest import launch, shared_url
 from tests.flows.catalogue import CASES
-from tests.flows.replies import Replies
+from tests.flows.people import Replies
 from tests.worker.conftest import client, start_worker, store
 
 __all__ = ["client", "launch", "results_of_all", "shared_url", "start_worker", "store"]

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import Flow, load_flow, task
-from tests.flows.case import Case
-from tests.flows.people import done, said
+from tests.flows.people import Case, done, said
 
 FILES = Path(__file__).parent / "files"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Client, Flow, InvalidInput, RunFailed, run_flow, task
+from perdure import Client, Flow, InvalidInput, RunFailed, Worker, run_flow, task
 from perdure.engine.migration import nearest_to
 from perdure.flows.built import BuiltFlow
 
@@ -75,7 +75,6 @@ def test_a_branch_that_was_not_taken_has_no_output(found_type, expected):
 def test_a_default_stands_in_for_what_is_missing():
     inputs = {"text": {"from": "load.output.name", "default": "none"}}
     flow = Flow("o").then(load).then(describe, inputs=inputs, on_missing="default").build()
-
     assert run_flow(flow, 1) == "none"
 
 
@@ -129,14 +128,12 @@ def test_a_signal_is_for_whom_its_condition_names():
     where = {"property": "number", "op": "eq", "value": "{{ input.number }}"}
     flow = Flow("o").wait_for_signal("paid", where=where).build()
     payloads = [{"number": 1}, {"number": 2, "by": "Ada"}]
-
     assert run_flow(flow, {"number": 2}, signals={"paid": payloads}) == payloads[1]
 
 
 def test_a_delay_until_a_time_hands_on_what_it_got():
     flow = Flow("o").then(keep).delay(until="{{ input.due_at }}").build()
     order = {"due_at": "2020-01-01T00:00:00+00:00"}
-
     assert run_flow(flow, order) == order
 
 
@@ -145,14 +142,12 @@ class TestTheInputOfARun:
         flow = (
             Flow("o").then(describe, inputs={"text": "input.name", "count": "input.count"}).build()
         )
-
         assert submitted(flow, {"name": "x", "count": 2})
         with pytest.raises(InvalidInput, match="argument 'count' of task 'describe'"):
             submitted(flow, {"name": "x", "count": "many"})
 
     def test_has_every_part_that_is_needed_at_the_beginning(self):
         flow = Flow("o").then(describe, inputs={"text": "input.name"}).build()
-
         with pytest.raises(InvalidInput, match="its input 'text' is missing: there is no 'name'"):
             submitted(flow, {})
 
@@ -173,3 +168,26 @@ def test_versions_with_configs_and_forms_can_be_compared():
 
     other, same = flow("b").graph, flow("a").graph
     assert nearest_to(flow("a").graph, [other, same]) is same
+
+
+def test_a_loop_with_a_long_condition_is_checked_by_a_job(tmp_path):
+    """Finding 4: the condition was evaluated on the event loop of the worker."""
+
+    @task
+    def grow(value: Any) -> Any:
+        return {"list": [*value["list"], 7]}
+
+    until = {"property": "list", "op": "contains", "value": 7}
+    flow = Flow("long").loop(grow, until=until, max_iterations=2).build()
+    url = f"sqlite:///{tmp_path}/work.db"
+    worker = Worker(url, flows=[flow]).start()
+    try:
+        with Client(url) as client:
+            for size, checks in ((10, 0), (100_000, 1)):
+                run = client.submit(flow, {"list": [1] * size})
+                assert len(run.result(timeout=30)["list"]) == size + 1
+                types = [event.type for event in run.events()]
+                assert types.count("iteration_completed") == checks
+    finally:
+        worker.shutdown()
+        worker.join()

@@ -30,7 +30,6 @@ async def test_in_process(case):
 
 async def test_on_one_worker(client, start_worker):
     await start_worker(flows=FLOWS)
-
     assert await results_of_all(client) == EXPECTED
 
 
@@ -48,7 +47,6 @@ class TestParallel:
         await start_worker(flows=[catalogue.parallel])
         place = tmp_path / "place"
         place.mkdir()
-
         assert await (await client.submit(catalogue.parallel, str(place))).result(20) == 3
 
     async def test_items_on_one_worker(self, client, start_worker, tmp_path):
@@ -56,7 +54,6 @@ class TestParallel:
         place = tmp_path / "place"
         place.mkdir()
         run = await client.submit(catalogue.parallel_items, [str(place)] * 3)
-
         assert await run.result(20) == 3
 
     async def test_branches_on_three_processes_with_a_slot_each(self, shared_url, launch, tmp_path):
@@ -66,5 +63,4 @@ class TestParallel:
         place.mkdir()
         async with AsyncClient(shared_url) as client:
             branches = await client.submit(catalogue.parallel, str(place))
-
             assert await branches.result(20) == 3

@@ -100,21 +100,18 @@ class TestWide:
         await start_worker(flows=[free, held], concurrency=50)
         values = list(range(WIDE))
         runs = [await client.submit(flow, values) for flow in (free, held)]
-
         assert [await run.result(40) for run in runs] == [values, values]
 
     async def test_fork_and_join(self, client, start_worker):
         branches = {f"b{n}": Flow().then(pass_on, name=f"n{n}") for n in range(WIDE)}
         flow = Flow("fork").then(pass_on).fork(branches).join(count).build()
         await start_worker(flows=[flow], concurrency=50)
-
         assert await (await client.submit(flow, 1)).result(40) == WIDE
 
     async def test_map_of_children(self, client, start_worker):
         child = Flow("child").then(pass_on).build()
         flow = Flow("children").map(child).then(count).build()
         await start_worker(flows=[flow], concurrency=50)
-
         assert await (await client.submit(flow, list(range(500)))).result(40) == 500
 
 
@@ -128,7 +125,6 @@ class TestTenThousand:
     async def test_items(self, client, start_worker):
         flow = Flow("items").map(pass_on).then(count).build()
         await start_worker(flows=[flow], concurrency=100)
-
         assert await (await client.submit(flow, list(range(10_000)))).result(50) == 10_000
 
     async def test_runs_wait_and_are_found_by_their_signals(self, client, start_worker):
@@ -150,7 +146,6 @@ async def test_many_timers_fire_together(client, start_worker):
     flow = Flow("timers").delay(timedelta(milliseconds=20)).then(pass_on).build()
     runs = [await client.submit(flow, number) for number in range(500)]
     await start_worker(flows=[flow], concurrency=50)
-
     assert [await run.result(30) for run in runs] == list(range(500))
 
 

@@ -10,6 +10,5 @@ from tests.golden.fault_places import golden_inputs, places_of
 @pytest.mark.parametrize("given", golden_inputs(), ids=lambda given: given["text"][:60])
 def test_faults_are_where_they_were(given):
     found = places_of(given)
-
     assert found
     assert found == given["places"]

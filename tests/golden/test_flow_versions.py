@@ -33,7 +33,6 @@ def test_every_flow_still_has_the_version_that_it_had():
 def test_examples_documentation_and_demo_are_among_them():
     golden: list[str] = json.loads(GOLDEN.read_text("utf-8"))
     names = {text.rpartition("@")[0] for text in golden}
-
     assert {"orders", "expenses", "review_gate", "statistics", "catalogue", "ship_as_yaml"} <= names
 
 

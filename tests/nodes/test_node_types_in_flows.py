@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import msgspec
 import pytest
 
-from perdure import AsyncClient, AsyncContext, Context, Flow, RunFailed
+from perdure import AsyncClient, AsyncContext, Context, Flow, Grant, RunFailed
 from perdure.clock import ManualClock
 from perdure.flows.built import BuiltFlow
 from perdure.model.run import RunStatus
@@ -21,7 +23,7 @@ from perdure.store.opening import store_at
 from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import complete, paused, skipped
 from tests.docs.pages import page
-from tests.nodes.http_service import Service, reply, serving
+from tests.nodes.contexts import Service, reply, serving
 from tests.worker.conftest import StartWorker, client, start_worker
 from tests.worker.harness import until
 
@@ -32,6 +34,7 @@ __all__ = ["client", "start_worker"]
 
 
 LOOPBACK = Http(allow=["127.0.0.1"])
+ANYWHERE = (Grant("api_key", hosts=["*"]),)
 
 
 @pytest.fixture
@@ -95,13 +98,11 @@ class TestMatchAndSwitch:
 
     async def test_a_value_without_a_case_fails_the_run(self, at_work):
         flow = Flow.from_yaml(self.FLOW.replace(", default: abroad", ", FR: abroad"))
-
         with pytest.raises(RunFailed, match='the value is "IT", but the cases are'):
             await at_work(flow, {"total": 500, "to": "IT"})
 
     def test_are_the_same_once_written_and_read_again(self):
         told = Flow.from_yaml(self.FLOW)
-
         assert Flow.from_yaml(told.to_yaml()).graph.version == told.graph.version
 
 
@@ -129,10 +130,8 @@ class TestCheck:
     async def test_leads_by_the_answer_and_tells_the_faults(self, client, start_worker):
         flow = Flow.from_yaml(self.FLOW)
         await start_worker(flows=[flow])
-
         good = await client.submit(flow, {"id": 3})
         bad = await client.submit(flow, {"no": 3})
-
         assert await good.result(20) == "passed: true"
         assert "id" in await bad.result(20)
 
@@ -156,9 +155,7 @@ class TestOutside:
         await start_worker(flows=[flow])
         run = await client.submit(flow, 3)
         await waiting(client, run.id)
-
         await client.runs.report(run.id, "printer", status="completed", result={"sheets": 2})
-
         assert await run.result(20) == '{"sheets":2}'
 
     async def test_gives_up_once_nobody_came_in_time(self, memory_url, start_worker):
@@ -179,9 +176,7 @@ class TestOutside:
         await start_worker(flows=[flow])
         run = await client.submit(flow, 3)
         await waiting(client, run.id)
-
         await client.runs.report(run.id, "printer", status="failed", error="no paper")
-
         with pytest.raises(RunFailed, match="no paper"):
             await run.result(20)
 
@@ -210,7 +205,10 @@ class TestHttp:
         order = {"id": "a/b{{x}}", "lines": [{"sku": "{{ secret.api_key }}"}]}
 
         found = await at_work(
-            flow, {"port": service.port, "order": order}, secrets={"api_key": "open sesame"}
+            flow,
+            {"port": service.port, "order": order},
+            secrets={"api_key": "open sesame"},
+            grants=ANYWHERE,
         )
 
         assert found == "[1]"
@@ -224,8 +222,10 @@ class TestHttp:
         service.answer = lambda handler: reply(handler, 404)
         flow = Flow.from_yaml(self.FLOW, node_types=[LOOPBACK])
         given = {"port": service.port, "order": {"id": 1, "lines": []}}
-
-        assert await at_work(flow, given, secrets={"api_key": "open sesame"}) == "none"
+        assert (
+            await at_work(flow, given, secrets={"api_key": "open sesame"}, grants=ANYWHERE)
+            == "none"
+        )
 
     async def test_no_error_tells_a_secret(self, at_work, service):
         def echo(handler: Any) -> None:
@@ -235,8 +235,8 @@ class TestHttp:
         flow = Flow.from_yaml(self.FLOW, node_types=[LOOPBACK])
         given = {"port": service.port, "order": {"id": 1, "lines": []}}
 
-        with pytest.raises(RunFailed, match="answered with 403") as caught:
-            await at_work(flow, given, secrets={"api_key": "opensesame"})
+        with pytest.raises(RunFailed, match="returned status 403") as caught:
+            await at_work(flow, given, secrets={"api_key": "opensesame"}, grants=ANYWHERE)
 
         assert "opense" not in str(caught.value)
 
@@ -258,10 +258,9 @@ class TestHttp:
 
     async def test_does_not_reach_this_machine_unless_allowed(self, at_work, service):
         given = {"port": service.port, "order": {"id": 1, "lines": []}}
-
+        secrets = {"api_key": "open sesame"}
         with pytest.raises(RunFailed, match="not a public address"):
-            await at_work(Flow.from_yaml(self.FLOW), given, secrets={"api_key": "open sesame"})
-
+            await at_work(Flow.from_yaml(self.FLOW), given, secrets=secrets, grants=ANYWHERE)
         assert service.asked == []
 
 
@@ -283,17 +282,23 @@ class TestScript:
           inputs: {json: words.output.json, errors: words.output.stderr}
           config: {text: "{{ json.text }}{{ errors }}"}
     """
+    GRANTS = (Grant("key", tasks=["script"]),)
 
     async def test_is_executed_where_that_is_allowed(self, at_work):
         found = await at_work(
-            Flow.from_yaml(self.FLOW), "$(id)", allow_scripts=True, secrets={"key": "sesame!"}
+            Flow.from_yaml(self.FLOW),
+            "$(id)",
+            allow_scripts=True,
+            secrets={"key": "sesame!"},
+            grants=self.GRANTS,
         )
 
         assert found == "$(id) ***\n"
 
     async def test_is_refused_elsewhere(self, at_work):
+        secrets = {"key": "sesame!"}
         with pytest.raises(RunFailed, match="allow_scripts=True"):
-            await at_work(Flow.from_yaml(self.FLOW), "x", secrets={"key": "sesame!"})
+            await at_work(Flow.from_yaml(self.FLOW), "x", secrets=secrets, grants=self.GRANTS)
 
     async def test_ends_with_its_run(self, client, start_worker):
         text = """
@@ -379,12 +384,10 @@ class TestAKindOfYours:
         run = await client.submit(flow, "7")
         await waiting(client, run.id)
         await client.runs.report(run.id, "haggle", status="completed", result="fine")
-
         assert await run.result(20) == "for 7"
 
     async def test_is_refused_what_its_settings_do_not_take(self, at_work):
         flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
-
         with pytest.raises(RunFailed, match="config 'offer' of node type 'haggle': expected int"):
             await at_work(flow, "many")
 
@@ -448,7 +451,6 @@ class TestPage:
     @pytest.mark.parametrize("name", KINDS)
     def test_every_setting_is_there_with_its_default(self, name):
         rows = PAGE.table_under(name)
-
         found = {setting.strip("`"): default_in(default) for setting, default, _ in rows}
         assert found == defaults_of(KINDS[name])
 
@@ -457,7 +459,6 @@ class TestPage:
         [_, after] = PAGE.text.split(f"\n### {name}\n")
         section = after.partition("\n### ")[0]
         [told] = re.findall(r"Ports: ([^.]*)\.", section)
-
         assert tuple(port.strip("`") for port in told.split(", ")) == KINDS[name].ports
 
     def test_every_member_of_a_kind_is_there(self):
@@ -470,3 +471,45 @@ class TestPage:
             if not name.startswith("_")
         }
         assert told == public - {"has_poll"}  # which follows from poll
+
+
+class TestSecretsInResponses:
+    """What a service returns of a secret is masked before a node type encodes or truncates it."""
+
+    VALUE = "t0ken|with:some/ümläuts-7731940286"
+
+    @pytest.mark.parametrize("padding", [b"", b"1", b"22"])
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
+    async def test_are_masked_before_they_are_encoded(self, at_work, service, padding, encoding):
+        """Finding 10: base64 of a binary response contained the secret that it echoed."""
+        echo = b"\x00\xff" + padding + self.VALUE.encode(encoding) + b"\x00\x00"
+        service.answer = lambda handler: reply(handler, 200, echo, "image/png")
+        output = await at_work(self._flow(service), secrets={"key": self.VALUE})
+        assert output["encoding"] == "base64"
+        assert b64decode(output["body"]) == b"\x00\xff" + padding + b"***" + b"\x00\x00"
+
+    async def test_are_masked_before_they_are_truncated(self, at_work, service):
+        """Finding 10: the beginning of a response in an error ended within the secret."""
+        echo = b"x" * 180 + b" " + self.VALUE.encode()
+        service.answer = lambda handler: reply(handler, 400, echo)
+        with pytest.raises(RunFailed) as caught:
+            await at_work(self._flow(service), secrets={"key": self.VALUE})
+        assert self.VALUE[:8] not in str(caught.value)
+
+    async def test_are_masked_as_the_node_writes_them_in_urls_and_headers(self, at_work, service):
+        """Finding 10: the path of a URL and a header in another charset were not recognized."""
+
+        def answer(handler: BaseHTTPRequestHandler) -> None:
+            mojibake = self.VALUE.encode().decode("latin-1")
+            reply(handler, 200, handler.path.encode(), X_Key=mojibake)
+
+        service.answer = answer
+        output = await at_work(self._flow(service), secrets={"key": self.VALUE})
+
+        assert output["body"] == "/of/***"
+        assert output["headers"]["x-key"] == "***"
+
+    @staticmethod
+    def _flow(service: Service) -> BuiltFlow:
+        config = {"url": service.url("/of/{{ secret.key }}")}
+        return Flow("echo").use(LOOPBACK, config=config, name="call").build()

@@ -104,7 +104,6 @@ class TestMarks:
     def test_of_a_chain(self):
         run = Played(chain(task("a"), task("b"), task("c")))
         run.finish("a")
-
         assert marks(run) == {
             "a": NodeMark.COMPLETED,
             "b": NodeMark.LIVE,
@@ -113,31 +112,26 @@ class TestMarks:
 
     def test_waiting_for_whatever_it_is(self):
         run = Played(graph(signal("s"), delay("d"), child("c")))
-
         assert set(marks(run).values()) == {NodeMark.WAITING}
 
     def test_paused(self):
         run = Played(chain(task("a"), task("b")))
         run.pause()
-
         assert marks(run)["a"] is NodeMark.PAUSED
 
     def test_failed_and_blocked(self):
         run = Played(graph(task("a"), task("b"), task("c"), edges="a b", on_failure="finish"))
         run.fail("a")
-
         assert marks(run) == {"a": NodeMark.FAILED, "b": NodeMark.BLOCKED, "c": NodeMark.LIVE}
 
     def test_skipped(self):
         run = Played(graph(route("r", "x", "y"), task("a"), task("b"), edges="r.x a, r.y b"))
         run.finish("r", "x")
-
         assert marks(run)["b"] is NodeMark.SKIPPED
 
     def test_cancelled(self):
         run = Played(chain(task("a")))
         run.cancel()
-
         assert marks(run) == {"a": NodeMark.CANCELLED}
 
     def test_a_flow_has_none(self):
@@ -149,20 +143,17 @@ class TestProgress:
         run = Played(chain(task("a"), mapped("m")))
         run.finish("a", [1, 2, 3])
         run.finish("m[1]", 2)
-
         assert progress(run, "m") == "1/3 items"
 
     def test_of_a_loop(self):
         run = Played(chain(loop("l")))
         run.finish("l#1", 1)
         run.finish("check:l#1", False)
-
         assert progress(run, "l") == "iteration 2"
 
     def test_of_a_node_that_failed_and_was_gone_on_from(self):
         run = Played(chain(task("a", on_error="continue"), task("b")))
         run.fail("a")
-
         assert progress(run, "a") == "after it failed"
 
 
@@ -175,7 +166,6 @@ class TestEdges:
     def test_those_that_were_taken(self):
         run = Played(self.GRAPH)
         run.finish("r", "x")
-
         assert {(edge.target, edge.is_taken) for edge in drawn(run).edges} == {
             ("a", True),
             ("b", False),
@@ -184,7 +174,6 @@ class TestEdges:
 
     def test_those_that_an_error_leads_along(self):
         edges = diagram_of(self.GRAPH).edges
-
         assert {edge.target for edge in edges if edge.is_unusual} == {"c"}
 
 
@@ -236,15 +225,11 @@ class TestLayout:
     @settings(max_examples=100)
     def test_boxes_do_not_overlap(self, graph):
         layout = laid_out(*graph)
-
         assert not [pair for pair in combinations(layout.boxes, 2) if pair[0].overlaps(pair[1])]
 
     @given(graphs())
     @settings(max_examples=100)
-    def test_every_line_leads_down_from_its_source_to_its_target(
-        self,
-        graph,
-    ):
+    def test_every_line_leads_down_from_its_source_to_its_target(self, graph):
         layout = laid_out(*graph)
 
         for link, line in zip(graph[1], layout.lines, strict=True):
@@ -291,10 +276,7 @@ class TestLayout:
 
     @given(graphs())
     @settings(max_examples=60)
-    def test_labels_stand_between_the_rows_and_all_is_in_the_picture(
-        self,
-        graph,
-    ):
+    def test_labels_stand_between_the_rows_and_all_is_in_the_picture(self, graph):
         layout = laid_out(*graph)
 
         placed = [*layout.boxes, *(label for label in layout.labels if label is not None)]
@@ -310,20 +292,17 @@ class TestLayout:
     def test_a_box_is_below_all_that_lead_to_it(self, graph):
         lines = [(link.source, link.target) for link in graph[1]]
         ranks = ranks_of(len(graph[0]), lines)
-
         assert all(ranks[source] < ranks[target] for source, target in lines)
         assert min(ranks) >= 0
 
     def test_a_chain_is_one_straight_line(self):
         layout = laid_out([SQUARE] * 5, chain_of(5))
-
         assert len({box.x for box in layout.boxes}) == 1
         assert layout.trunks == ()
 
     def test_two_branches_lie_side_by_side_below_what_is_between_them(self):
         links = [Link(source=0, target=1), Link(source=0, target=2)]
         top, left, right = laid_out([SQUARE] * 3, links).boxes
-
         assert left.y == right.y > top.y
         assert left.x + right.x == pytest.approx(2 * top.x)
 
@@ -333,14 +312,12 @@ class TestLayout:
     def test_branches_are_ordered_so_that_they_need_not_cross(self):
         lines = [(0, 1), (0, 2), (1, 4), (2, 3)]
         layers = layered(5, lines)
-
         assert crossings(layers.rows, layers.below) == 0
 
     def test_lines_to_one_box_come_together_before_it(self):
         """So that the picture of a dense graph does not grow with all ways through it."""
         count = 40
         layout = laid_out([SQUARE] * count, complete(count))
-
         assert len(layout.lines) == count * (count - 1) // 2
         assert len(layout.trunks) == sum(range(count - 1))
 
@@ -348,7 +325,6 @@ class TestLayout:
         label = Size(width=50, height=16)
         links = [Link(source=0, target=number, label=label) for number in range(1, 6)]
         labels = [each for each in laid_out([SQUARE] * 6, links).labels if each is not None]
-
         assert not [pair for pair in combinations(labels, 2) if pair[0].overlaps(pair[1])]
 
     def test_nothing_at_all_is_a_layout_too(self):
@@ -384,12 +360,10 @@ def fetch(order: str) -> str:
 class TestWhatItShows:
     def test_nodes_ports_and_the_title(self):
         drawn = svg(picture([node("a", "route"), node("b")], edge("a", "b", label="pay")))
-
         assert texts(drawn) == ["orders@1", "route", "a", "b", "pay"]
 
     def test_a_flow_draws_itself(self):
         flow = Flow("orders").then(fetch).build()
-
         assert texts(flow.svg()) == [flow.graph.text, "fetch"]
 
     def test_each_kind_has_a_shape_of_its_own(self):
@@ -398,12 +372,10 @@ class TestWhatItShows:
         for shape in SHAPES:
             root = parsed(svg(picture([node("x", shape, notes=("does a lot of work",))])))
             shown.add("".join(each.get("d", "") for each in root.iter(f"{SVG}path")))
-
         assert len(shown) == len(SHAPES)
 
     def test_every_mark_is_a_word_and_a_sign_and_is_in_the_legend(self):
         root = parsed(svg(all_marks()))
-
         words = [each.text for each in root.iter(f"{SVG}text")]
         assert all(words.count(mark.value) == 2 for mark in NodeMark)
         circles = list(root.iter(f"{SVG}circle"))
@@ -448,7 +420,6 @@ class TestLongAndHostileTexts:
     def test_a_long_name_is_shortened_and_is_whole_in_the_tooltip(self):
         name = "read-the-whole-archive-" * 4 + "again"
         drawn = svg(picture([node(name, notes=("calls " + name,))]))
-
         assert all(len(text) <= 34 for text in texts(drawn))
         assert f"{name} (task)\ncalls {name}" in tooltips(drawn)
         assert texts(drawn)[1].endswith("again")
@@ -469,7 +440,6 @@ class TestLongAndHostileTexts:
 
     def test_it_fetches_nothing(self):
         drawn = svg(picture([node('<script src="https://evil.example/x.js">')]))
-
         root = parsed(drawn)
         assert not [name for each in root.iter() for name in each.attrib if "href" in name]
         assert "<script" not in drawn
@@ -478,7 +448,6 @@ class TestLongAndHostileTexts:
 class TestForEverybody:
     def test_it_has_a_role_a_title_and_a_description(self):
         root = parsed(svg(all_marks()))
-
         assert root.get("role") == "img"
         assert root.get("aria-label") == "orders@1 (running)"
         assert [child.tag.removeprefix(SVG) for child in root][:2] == ["title", "desc"]
@@ -489,13 +458,11 @@ class TestForEverybody:
             edge("a", "b"),
             status="failed",
         )
-
         assert described(shown) == "The run is failed. 2 nodes, 1 edge: 1 completed, 1 failed."
 
     @pytest.mark.parametrize("mark", NodeMark)
     def test_texts_stand_out_from_their_boxes(self, mark):
         style = STYLES[mark]
-
         assert contrast(style.text, style.fill) >= 4.5
         assert contrast(LINE, style.fill) >= 4.5
         assert contrast(style.stroke, style.fill) >= 3
@@ -507,7 +474,6 @@ class TestForEverybody:
     def test_the_paper_is_part_of_the_picture(self):
         """So that it can be read on a dark page as on a light one."""
         first = next(parsed(svg(all_marks())).iter(f"{SVG}rect"))
-
         assert first.get("fill") == PAPER
 
     def test_texts_fit_into_their_boxes(self):
@@ -515,7 +481,6 @@ class TestForEverybody:
         wide = "WWWWMMMM@@@@"
         drawn = parsed(svg(picture([node(wide)])))
         outline = next(drawn.iter(f"{SVG}path")).get("d", "")
-
         assert float(outline.split("h")[1].split("a")[0]) > len(wide) * 13 * 0.9
 
 

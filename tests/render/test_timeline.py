@@ -39,9 +39,7 @@ class TestBars:
         run = Played(chain(task("a"), task("b")))
         run.finish("a")
         run.finish("b")
-
         shown = timeline(run)
-
         assert told(shown, "a") == [(Doing.WORK, 0, 1, BarEnd.COMPLETED)]
         assert told(shown, "b") == [(Doing.WORK, 1, 2, BarEnd.COMPLETED)]
         assert [each.node for each in shown.rows] == ["a", "b"]
@@ -61,9 +59,7 @@ class TestBars:
     def test_what_failed_and_what_went_down_with_it(self):
         run = Played(graph(task("a"), task("b")))
         run.fail("a", "no money")
-
         shown = timeline(run)
-
         [failed] = row(shown, "a").bars
         assert (failed.ending, failed.error) == (BarEnd.FAILED, "OSError: no money")
         assert told(shown, "b")[0][3] is BarEnd.CANCELLED
@@ -72,13 +68,11 @@ class TestBars:
     @pytest.mark.parametrize("node", [signal("n"), delay("n"), approval("n")])
     def test_waiting_is_no_work(self, node):
         run = Played(chain(node))  # type: ignore[arg-type]  # any kind of node
-
         assert told(timeline(run), "n") == [(Doing.WAIT, 0, None, BarEnd.OPEN)]
 
     def test_a_child_is_waited_for(self):
         run = Played(chain(child("c"), task("a")))
         run.child_completed("c")
-
         assert told(timeline(run), "c") == [(Doing.CHILD, 0, 1, BarEnd.COMPLETED)]
 
     def test_a_body_that_pauses_waits_and_works_again(self):
@@ -99,9 +93,7 @@ class TestBars:
         run.finish("check:l#1", False)
         run.finish("l#2", 2)
         run.finish("check:l#2", True)
-
         keys = [bar.key for bar in row(timeline(run), "l").bars]
-
         assert keys == ["l#1", "check:l#1", "l#2", "check:l#2"]
 
     def test_nothing_runs_while_the_run_is_paused(self):
@@ -124,9 +116,7 @@ class TestBars:
         run.finish("a")
         run.cancel(compensates=True)
         run.finish("undo:a")
-
         shown = timeline(run)
-
         assert [each[0] for each in told(shown, "a")] == [Doing.WORK, Doing.UNDO]
         assert told(shown, "a")[1][3] is BarEnd.COMPLETED
 
@@ -136,9 +126,7 @@ class TestBars:
         run.fail("b")
         run.retry()
         run.finish("b")
-
         endings = [each[3] for each in told(timeline(run), "b")]
-
         assert endings == [BarEnd.FAILED, BarEnd.COMPLETED]
 
 
@@ -159,45 +147,36 @@ class TestRows:
     def test_of_what_was_passed_by_has_no_bar(self):
         run = Played(graph(task("a"), task("b"), task("c"), edges="a b", on_failure="finish"))
         run.fail("a")
-
         assert row(timeline(run), "b").bars == ()
         assert row(timeline(run), "b").mark is NodeMark.BLOCKED
 
     def test_of_what_was_not_reached_is_not_there(self):
         run = Played(chain(task("a"), task("b")))
-
         assert [each.node for each in timeline(run).rows] == ["a"]
 
 
 class TestTheWhole:
     def test_what_goes_on_goes_on_until_now(self):
         run = Played(chain(task("a")))
-
         shown = timeline(run, after=60 * SECOND)
-
         assert (shown.started_at, shown.until) == (START, START + 60 * SECOND)
 
     def test_of_a_run_that_ended_nothing_is_later_than_its_end(self):
         run = Played(chain(task("a")))
         run.finish("a")
-
         shown = timeline(run, after=60 * SECOND)
-
         assert shown.until == stored(run.log.events)[-1].at
 
     def test_a_clock_that_went_back_does_no_harm(self):
         run = Played(chain(task("a")))
         events = stored(run.log.events)
-
         shown = timeline_of(RUN, events, START - 60 * SECOND)
-
         assert shown.until == START
 
     def test_a_log_with_a_gap_is_refused(self):
         run = Played(chain(task("a"), task("b")))
         run.finish("a")
         run.finish("b")
-
         with pytest.raises(EventLogCorrupt):
             timeline_of(RUN, stored(run.log.events)[1:], START)
 
@@ -289,19 +268,17 @@ class TestText:
             "… a-review-by…-board                    ░░░░░░░░░         3s",
             "– refund                                             skipped",
             "",
-            "█ queued or at work   ░ wait   ↻ retried   ▁-█ items at once",
+            "█ queued or running   ░ wait   ↻ retried   ▁-█ items at once",
             "↻ charge, attempt 1, at 4s: OSError: no route <b>",
         ]
 
     @pytest.mark.parametrize("width", [30, 40, 80, 133])
     def test_rows_are_never_wider(self, width):
         lines = shown(sample(), width)
-
         assert all(len(line) <= width for line in lines[:-1])  # the last is what went wrong
 
     def test_without_unicode(self):
         lines = shown(sample(), 60, ASCII)
-
         assert all(line.isascii() for line in lines)
         assert lines[2].split() == ["+", "charge", "#####r########", "5s"]
 
@@ -315,20 +292,17 @@ class TestText:
         bars = tuple(bar(0, 1, ending=BarEnd.FAILED, error="OSError: no") for _ in range(12))
         row = TimelineRow(node="a", mark=NodeMark.FAILED, bars=bars)
         lines = shown(_with(row), 60)
-
         assert lines[-1] == "and 2 more errors"
 
     def test_a_run_that_took_no_time(self):
         row = TimelineRow(node="a", mark=NodeMark.COMPLETED, bars=(bar(0, 0),))
         timeline = _with(row, until=0)
-
         assert shown(timeline, 40)[1].split() == ["✓", "a", "█", "0s"]
 
 
 class TestSlots:
     def test_what_ends_where_a_slot_begins_is_not_in_it(self):
         row = TimelineRow(node="a", mark=NodeMark.COMPLETED, bars=(bar(0, 5),))
-
         assert [slot.doing for slot in slots_of(_with(row), row, 4)] == [
             Doing.WORK, Doing.WORK, None, None,
         ]  # fmt: skip
@@ -337,19 +311,16 @@ class TestSlots:
         row = TimelineRow(
             node="a", mark=NodeMark.LIVE, bars=(bar(0, 6, Doing.WAIT), bar(4, None), bar(9, 10))
         )
-
         assert [slot.doing for slot in slots_of(_with(row), row, 2)] == [Doing.WORK, Doing.WORK]
 
     def test_the_fullest_slot_of_a_map_is_the_measure(self):
         row = TimelineRow(node="a", mark=NodeMark.LIVE, bars=(bar(0, 5), bar(0, 10)), items=2)
-
         assert [slot.share for slot in slots_of(_with(row), row, 2)] == [1.0, 0.5]
 
 
 class TestSvg:
     def test_is_whole_and_tells_of_itself(self):
         root = ElementTree.fromstring(timeline_svg(sample()))
-
         assert root.get("role") == "img"
         description = root.findtext(f"{SVG}desc", "")
         assert description.startswith("The run is waiting; started 2030-01-01 12:00:00+00:00, 10s")
@@ -360,9 +331,9 @@ class TestSvg:
 
         told = [each.findtext(f"{SVG}title") for each in root.iter(f"{SVG}rect")]
         assert [text for text in told if text] == [
-            "a: queued or at work, completed",
-            "charge: queued or at work, retried, OSError: no\nroute <b>",
-            "a: queued or at work, attempt 2, completed",
+            "a: queued or running, completed",
+            "charge: queued or running, retried, OSError: no\nroute <b>",
+            "a: queued or running, attempt 2, completed",
             "a: wait, ongoing",
         ]
         path = [each.findtext(f"{SVG}title") for each in root.iter(f"{SVG}path")]
@@ -370,26 +341,19 @@ class TestSvg:
 
     def test_bars_are_as_long_as_what_they_stand_for(self):
         root = ElementTree.fromstring(timeline_svg(sample()))
-
         bars = [each for each in root.iter(f"{SVG}rect") if each.findtext(f"{SVG}title")]
         assert [float(each.get("width", 0)) for each in bars] == [128, 128, 192, 192]
 
     def test_has_its_hatching_in_itself(self):
         drawn = timeline_svg(sample())
         root = ElementTree.fromstring(drawn)
-
         [pattern] = root.iter(f"{SVG}pattern")
         assert f"url(#{pattern.get('id')})" in drawn
 
     def test_of_a_run_without_rows(self):
         empty = Timeline(
-            run=RunId("r"),
-            flow="f@1",
-            status=RunStatus.SKIPPED,
-            started_at=START,
-            until=START,
+            run=RunId("r"), flow="f@1", status=RunStatus.SKIPPED, started_at=START, until=START
         )
-
         assert ElementTree.fromstring(timeline_svg(empty)).get("role") == "img"
         assert shown(empty, 40) == ["  0s", ""]
 
@@ -417,7 +381,6 @@ class TestTimescale:
     def test_ticks_are_few_and_reach_far(self, seconds):
         span = timedelta(seconds=seconds)
         found = ticks(span, 8)
-
         assert len(found) <= 8
         assert found[0] == timedelta(0)
         assert found[-1] <= span

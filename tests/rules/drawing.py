@@ -30,10 +30,7 @@ from tests.rules.graphs import approval, call, child, delay, loop, mapped, route
 from tests.rules.played import encoded
 
 NESTED = FlowRef(name="nested", version="n1")
-
-
 ON_ERROR = st.sampled_from(["fail", "fail", "continue", "oops"])
-
 
 KINDS = [
     "task",
@@ -161,8 +158,6 @@ def _edges(draw: st.DrawFn, nodes: list[Node], number: int) -> list[Edge]:
 
 
 NEVER_SENT = "never"
-
-
 """A signal that does not come: whoever waits for it waits for its timeout."""
 
 

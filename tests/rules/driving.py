@@ -11,15 +11,7 @@ from perdure.engine.decide import decide
 from perdure.engine.fold import fold
 from perdure.model.event import SignalReceived
 from perdure.model.failure import Failure
-from perdure.model.graph import (
-    ApprovalNode,
-    FlowRef,
-    Graph,
-    LoopNode,
-    MapNode,
-    Node,
-    TaskNode,
-)
+from perdure.model.graph import ApprovalNode, FlowRef, Graph, LoopNode, MapNode, Node, TaskNode
 from perdure.model.ids import Key, RunId
 from perdure.model.outcome import Completed, Failed, Paused, Retried, Skipped
 from perdure.model.run import LiveType, NodeStatus, RunStatus, Snapshot

@@ -11,7 +11,7 @@ from perdure.diagnostics import Fault
 from perdure.flows.built import BuiltFlow
 from perdure.model.graph import Edge, TaskNode
 
-Link = tuple[str, str] | tuple[str, str, str]
+Link = tuple[str, ...]
 
 
 @task
@@ -81,6 +81,11 @@ def call_of(fault: Fault) -> str:
 def links(flow: BuiltFlow) -> set[Link]:
     """Edges as ``(source, target)`` or ``(source:port, target, name)``."""
     return {_link(edge) for edge in flow.graph.definition.edges}
+
+
+def edges(text: str) -> set[Link]:
+    """Links as ``source target`` or ``source:port target as name``, separated by commas."""
+    return {(*each.split()[:2], *each.split()[3:]) for each in text.split(", ")}
 
 
 def _link(edge: Edge) -> Link:

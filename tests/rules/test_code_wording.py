@@ -20,7 +20,6 @@ from tests.docs.errors_page import exceptions, import_everything
 SNAPSHOT = Path(__file__).with_name("code_wording.txt")
 CLI = CliRenderer()
 _FIELD = re.compile(r"\{(\w+)(?:!r)?(?::([^}]*))?\}")
-
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 VALUES: dict[str, Any] = {
     **dict.fromkeys(
@@ -94,7 +93,6 @@ def test_messages_of_exceptions_need_only_what_these_have(found_type):
 
 def test_a_field_that_an_exception_does_not_have_is_found():
     code = Code("test.unknown_field", "task {name!r}[ of {nobody}]", "Ask {other:or}")
-
     assert unknown_fields(code, DuplicateTask) == {"nobody", "other"}
 
 

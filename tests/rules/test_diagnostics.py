@@ -60,7 +60,6 @@ PLAIN = declare(
     "test.plain", "a {thing!r} of {size}[, until {until}][; try {nearest:or}]", "Pass `it`"
 )
 
-
 COUNTED = declare("test.counted", "{count:job waits|jobs wait} in {queue!r}")
 
 
@@ -115,7 +114,6 @@ class TestRender:
 
     def test_never_reads_a_value_as_a_template(self):
         told = render(PLAIN.fault(thing="{size} [x] `it`", size="{thing}", nearest=("[{size}]",)))
-
         assert told == "a '{size} [x] `it`' of {thing}; try '[{size}]'. Pass it=..."
 
     def test_is_bounded_and_never_fails(self):
@@ -140,7 +138,6 @@ class TestRender:
     def test_ends_with_the_suggested_actions(self):
         retry = Action("runs.retry", {"id": "o'1"})
         told = render(COUNTED.finding("", retry, count=1, queue="a"))
-
         assert told == """1 job waits in 'a': client.runs.retry(id="o'1")"""
 
 
@@ -153,13 +150,11 @@ class TestDeclare:
 class TestFault:
     def test_knows_the_path_to_it(self):
         fault = PLAIN.fault(("task",), thing="x").under("nodes", 3)
-
         assert (fault.code, fault.where) == ("test.plain", ("nodes", 3, "task"))
 
     def test_keeps_objects_of_callers_as_text_so_that_it_can_be_pickled(self):
         fault = PLAIN.fault(thing=lambda: 1, size=[Unshowable(), 2], until={"a": object})
         copied = pickle.loads(pickle.dumps(fault))
-
         assert copied == fault
         assert fault.args["thing"].startswith("<function")
         assert fault.args["size"] == ("<Unshowable>", 2)
@@ -169,7 +164,6 @@ class TestFault:
 class TestAsData:
     def test_of_an_error_with_several_faults_has_them_all(self):
         error = InvalidInput(COUNTED.fault(count=1, queue="a"), COUNTED.fault(count=2, queue="b"))
-
         data = error.as_data()
         assert (data["code"], data["message"]) == (
             "input.invalid",
@@ -215,7 +209,6 @@ class TestAsData:
     def test_carries_any_value_of_a_field_in_bounds(self, value):
         error = RunNotFound(run_id=value)
         retry = COUNTED.fault((), Action("runs.retry", {"id": value}), count=1, queue=value)
-
         for data in (error.as_data(), as_data(retry)):
             encoded = msgspec.json.encode(data)
             assert len(encoded) < 10 * MESSAGE_MAX
@@ -224,7 +217,6 @@ class TestAsData:
 
     def test_says_what_was_left_out(self):
         args = as_data(COUNTED.fault(count=1, queue=[1] * 2_000))["args"]
-
         assert args["queue"] == (*[1] * 1_000, "...")
 
     @pytest.mark.parametrize("values", [LONG, dict.fromkeys(LONG)], ids=["list", "mapping"])
@@ -236,7 +228,6 @@ class TestAsData:
         start = time.process_time()
         for each in error:
             assert "..." in str(each)
-
         assert time.process_time() - start < 0.2
 
 
@@ -301,7 +292,6 @@ class TestActions:
 
     def test_do_not_pass_an_id_for_an_option(self):
         fork = Action("runs.fork", {"id": "-r"}, ("after",))
-
         assert cli_command(fork) == "perdure runs fork --after NODE -- -r"
         assert cli_command(Action("runs.get", {"id": "-a b"})) == "perdure runs get -- '-a b'"
         assert cli_command(fork, " --store x.db") == (
@@ -310,7 +300,6 @@ class TestActions:
 
     def test_of_an_operation_that_is_not_known_are_spelled_by_its_name(self):
         action = Action("agents.stop", {"id": "a"})
-
         assert PYTHON.action(action) == "client.agents.stop(id='a')"
         assert cli_command(action) == "perdure agents stop a"
 
@@ -356,12 +345,18 @@ class TestInvalidStoreUrl:
             "postgresql://ann:sec[r3t@host/db",
             "postgresql://ann:sec\N{CARE OF}r3t@host/db",
             "postgresql://host/db?PASSWORD=secret",
+            "mysql://host/db?%70assword=secret",
+            "mysql://host/db?x=1&pass%57ord='sec&r3t'&y=r3t",
+            "postgresql://ann:secret/db",
+            "postgresql:ann:secret",
+            "mysql://host/db?options=-c%20password%3Dsecret",
+            "postgresql://ann:secret%40host/db?x=1",
         ],
     )
     def test_hides_the_password(self, url):
+        """Finding 14: of malformed URLs too."""
         with pytest.raises(InvalidStoreUrl) as caught:
             store_at(url)
-
         error = caught.value
         told = f"{error} {error.fields} {error.args} {error.as_data()} {describe(error)}"
         assert "sec" not in told
@@ -376,16 +371,23 @@ class TestInvalidStoreUrl:
 class TestWithoutPassword:
     @pytest.mark.parametrize(
         "url",
-        ["sqlite:///a@b.db", "postgresql://ann@host:5432/db", "sqlite:///c:/work.db", "@", ""],
+        [
+            "sqlite:///a@b.db",
+            "postgresql://ann@host:5432/db?pool=5",
+            "postgresql://one:5432,two:5433/db",
+            "postgresql://host:5432",
+            "sqlite:///c:/work.db",
+            "@",
+            "",
+        ],
     )
     def test_keeps_what_has_none(self, url):
         assert without_password(url) == url
 
-    @pytest.mark.parametrize("part", ["//a:", "a:", ":@", "password=", "/"])
+    @pytest.mark.parametrize("part", ["//a:", "a:", ":@", "password=", "/", "=", "a", "&", "='"])
     def test_takes_linear_time(self, part):
         start = time.process_time()
         without_password(part * 200_000)
-
         assert time.process_time() - start < 1
 
 
@@ -393,7 +395,6 @@ class TestRunEnded:
     @pytest.mark.parametrize("status", ["failed", "cancelled"])
     def test_suggests_to_retry_what_can_be_retried(self, status):
         error = RunEnded(run_id="order-3", operation="pause", status=status)
-
         assert error.actions() == (
             Action("runs.retry", {"id": "order-3"}),
             Action("runs.fork", {"id": "order-3"}, ("after",)),
@@ -404,7 +405,6 @@ class TestRunEnded:
 
     def test_suggests_only_to_fork_what_is_completed(self):
         error = RunEnded(run_id="order-3", operation="pause", status="completed")
-
         assert error.actions() == (Action("runs.fork", {"id": "order-3"}, ("after",)),)
 
 
@@ -454,7 +454,6 @@ class TestEveryError:
     )
     def test_has_a_code_of_its_own_and_says_what_its_fields_say(self, found_type):
         error = example(found_type)
-
         assert error.code == found_type.CODE.name
         assert found_type.CODE is not getattr(found_type.__mro__[1], "CODE", None)
         assert "None" not in str(error)
@@ -462,7 +461,6 @@ class TestEveryError:
 
     def test_of_a_user_survives_pickling_whatever_its_constructor_takes(self):
         target = pickle.loads(pickle.dumps(OutOfStock("bolts", 3)))
-
         assert (str(target), target.item, target.code) == (
             "no bolts: 3 wanted",
             "bolts",
@@ -470,19 +468,16 @@ class TestEveryError:
         )
 
     @pytest.mark.parametrize(
-        "args, text",
-        [((), ""), ((404,), "404"), (("a", 5), "('a', 5)"), ((ValueError("x"),), "x")],
+        "args, text", [((), ""), ((404,), "404"), (("a", 5), "('a', 5)"), ((ValueError("x"),), "x")]
     )
     def test_takes_whatever_exceptions_take(self, args, text):
         error = Permanent(*args)
-
         assert (str(error), error.args) == (text, args)
         assert error.faults[0].args == {"message": text}
         assert copy.deepcopy(error).faults == error.faults
 
     def test_of_an_application_may_have_attributes_of_any_name(self):
         error = ApiFailed("no answer", 404)
-
         seen: tuple[Any, ...] = (error.code, error.status, str(error))
         assert seen == (404, 503, "no answer")
         assert error.diagnostic.code == "task.permanent"
@@ -542,7 +537,6 @@ class TestRetryLater:
     )
     def test_refuses_what_no_store_could_use(self, times):
         [name, *_] = times
-
         with pytest.raises(InvalidInput, match=name):
             RetryLater("not now", **times)
 
@@ -562,7 +556,6 @@ class TestError:
 
     def test_what_is_stored_of_an_error_suggests_no_call_of_python(self):
         failure = describe(RunEnded(run_id="order-3", operation="pause", status="failed"))
-
         assert failure.message == "cannot pause run 'order-3': it is failed"
 
 
@@ -599,7 +592,6 @@ class Closed(Exception):
 class TestDescribe:
     def test_keeps_type_message_and_traceback(self):
         failure = describe(raised(ValueError("no such text")))
-
         assert (failure.type, failure.message) == ("ValueError", "no such text")
         assert Path(__file__).name in failure.traceback
         assert failure.traceback.rstrip().endswith("ValueError: no such text")
@@ -609,7 +601,6 @@ class TestDescribe:
 
     def test_keeps_the_code_of_an_error_of_ours(self):
         found = describe(RunNotFound(run_id="order-42"))
-
         assert found.code == "run.not_found"
         assert msgspec.json.decode(msgspec.json.encode(found), type=Failure) == found
 
@@ -619,9 +610,7 @@ class TestDescribe:
     def test_keeps_the_chain_of_causes_nearest_first(self):
         lowest = raised(OSError("cut"))
         middle = raised(ConnectionError("no answer"), lowest)
-
         failure = describe(raised(ValueError("bad"), middle))
-
         assert failure.causes == (
             Cause(type="ConnectionError", message="no answer"),
             Cause(type="OSError", message="cut"),
@@ -630,14 +619,12 @@ class TestDescribe:
     def test_keeps_what_was_being_handled_when_it_was_raised(self):
         error = ValueError("bad")
         error.__context__ = KeyError("x")
-
         assert describe(error).causes == (Cause(type="KeyError", message="'x'"),)
 
     def test_leaves_out_a_context_that_was_set_aside(self):
         error = ValueError("bad")
         error.__context__ = KeyError("x")
         error.__suppress_context__ = True  # what ``from None`` does
-
         assert describe(error).causes == ()
 
     def test_is_bounded_whatever_it_describes(self):
@@ -658,7 +645,6 @@ class TestDescribe:
     def test_does_not_go_round_in_a_circle_of_causes(self):
         first, second = ValueError("first"), ValueError("second")
         first.__cause__, second.__cause__ = second, first
-
         assert [cause.message for cause in describe(first).causes] == ["second"]
 
     def test_survives_an_error_that_cannot_be_read(self):
@@ -666,25 +652,21 @@ class TestDescribe:
 
     def test_keeps_the_message_of_an_error_whose_attributes_fail(self):
         failure = describe(raised(Evasive("the disk is full"), KeyError("page")))
-
         assert (failure.type, failure.message) == (f"{__name__}.Evasive", "the disk is full")
         assert "the disk is full" in failure.traceback
         assert failure.causes == (Cause(type="KeyError", message="'page'"),)
 
     def test_survives_an_error_that_refuses_everything(self):
         failure = describe(raised(Closed("the disk is full")))
-
         assert (failure.type, failure.causes) == (f"{__name__}.Closed", ())
         assert "the disk is full" in failure.message
 
     def test_keeps_only_type_names_that_every_store_can_keep(self):
         odd = type("Odd", (Exception,), {"__module__": "zero \x00 byte"})
-
         assert describe(odd()).type == "zero \\x00 byte.Odd"
 
     @pytest.mark.parametrize("text", ["zero \x00 byte", "half \udc80 of a pair"])
     def test_keeps_only_text_that_every_store_can_keep(self, text):
         message = describe(ValueError(text)).message
-
         message.encode()
         assert "\x00" not in message

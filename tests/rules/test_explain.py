@@ -133,10 +133,10 @@ class TestJobs:
 
     def test_waiting_for_room(self):
         told = explain(Played(GRAPH), jobs=(job(),), workers=(worker(GRAPH.text),))
-
         assert counts(told) == {"queued": 1}
         assert only(told).code == "explain.queued"
-        assert known(only(told)) == {**READY, "workers": 1}
+        seen = {"seen": timedelta(0), "seen_at": {"w1": NOW}}
+        assert known(only(told)) == {**READY, "workers": 1, **seen}
 
     def test_waiting_for_another_attempt(self):
         again = job(status=Status.SCHEDULED, attempt=1, ready_at=NOW + MINUTE)
@@ -198,7 +198,6 @@ class TestJobs:
 
     def test_no_live_worker_has_any_version(self):
         told = explain(Played(GRAPH), jobs=(job(),), workers=(worker("other@1"),))
-
         assert only(told).code == "explain.no_version"
         assert only(told).args["nearest"] is None
         assert only(told).actions == (START_WORKER,)
@@ -206,7 +205,6 @@ class TestJobs:
     def test_no_live_worker_serves_the_queue(self):
         workers = worker(GRAPH.text), worker("other@1", queues=("mail",))
         told = explain(Played(GRAPH), jobs=(job(queue="mail"),), workers=workers)
-
         assert only(told) == Finding(
             code="explain.no_queue",
             about="charge",
@@ -217,7 +215,6 @@ class TestJobs:
     def test_no_live_worker_has_the_tags(self):
         workers = (worker(GRAPH.text, tags=("cpu",)),)
         told = explain(Played(GRAPH), jobs=(job(tags=("gpu",)),), workers=workers)
-
         assert (only(told).code, only(told).args["tags"]) == ("explain.no_tags", ("gpu",))
         start = Action("worker.run", {"queues": ("default",), "tags": ("gpu",)}, ("module",))
         assert only(told).actions == (start,)
@@ -228,13 +225,11 @@ class TestJobs:
         run = Played(graph(task("a"), task("b")))
         jobs = job("a", Status.ACTIVE), job("b", queue="mail")
         told = explain(run, jobs=jobs, workers=(worker(run.graph.text),))
-
         assert counts(told) == {"running": 1, "held_back": 1}
 
     def test_no_more_than_can_be_read(self):
         jobs = tuple(job(f"n{number}") for number in range(FINDINGS_MAX + 5))
         told = explain(Played(GRAPH), jobs=jobs, workers=(worker(GRAPH.text),))
-
         assert counts(told) == {"queued": FINDINGS_MAX + 5}
         assert len(told.findings) == FINDINGS_MAX + 1
         assert (told.findings[-1].code, told.findings[-1].args) == ("explain.more", {"count": 5})
@@ -259,12 +254,11 @@ class TestWaits:
         where = {"property": "sum", "op": "gt", "value": 5}
         waits = (wait("charge", WaitType.SIGNAL, "paid"),)
         told = explain(Played(GRAPH), waits=waits, details={"charge": {"where": where}})
-
         assert only(told).args["where"] == where
 
     def test_an_approval(self):
         open_one = wait(
-            "charge", WaitType.APPROVAL, "Pay 5?", NOW + MINUTE, deciders=("finance", "ann")
+            "charge", WaitType.APPROVAL, "Pay 5?", NOW + MINUTE, deciders=("role:finance", "ann")
         )
         told = explain(Played(GRAPH), waits=(open_one,), details={"charge": {"answers": ["pay"]}})
 
@@ -272,7 +266,7 @@ class TestWaits:
         assert (only(told).code, only(told).about) == ("explain.approval", "charge")
         assert known(only(told)) == {
             "title": "Pay 5?",
-            "deciders": ("finance", "ann"),
+            "deciders": ("role:finance", "ann"),
             "since": NOW - MINUTE,
             "until": NOW + MINUTE,
         }
@@ -297,7 +291,6 @@ class TestWaits:
 
     def test_an_approval_whose_choices_cannot_be_read_leaves_the_decision_open(self):
         told = explain(Played(GRAPH), waits=(wait("charge", WaitType.APPROVAL, "Pay?"),))
-
         decide = Action("approvals.decide", {"id": "run:charge"}, ("decision", "by"))
         assert only(told).actions == (decide,)
 
@@ -334,7 +327,6 @@ class TestWaits:
     def test_people_are_reminded(self):
         timer = wait("remind:charge", WaitType.TIMER, due_at=NOW + MINUTE)
         told = explain(Played(GRAPH), waits=(timer,))
-
         assert counts(told) == {"approvals": 1}
         assert only(told).code == "explain.reminding"
         assert only(told).args == {"node": "charge", "at": NOW + MINUTE}
@@ -401,7 +393,6 @@ class TestTheRun:
         run = Played(GRAPH)
         run.pause(reason="maintenance", by="ops")
         told = explain(run, jobs=(job(status=Status.PAUSED),))
-
         assert told.headline == told.findings
         assert only(told).code == "explain.paused"
         assert known(only(told)) == {"run": "run", "by": "ops", "reason": "maintenance"}
@@ -425,7 +416,6 @@ class TestTheRun:
         run = Played(graph(task("a"), task("b"), on_failure="finish"))
         run.fail("a")
         told = explain(run, jobs=(job("b", Status.ACTIVE),))
-
         assert counts(told) == {"running": 1}
         assert (told.findings[0].code, told.findings[0].actions) == ("explain.failing", ())
 
@@ -476,7 +466,6 @@ class TestTheRun:
         run = Played(chain(task("a")))
         run.finish("a")
         told = explain(run)
-
         [headline] = told.headline
         assert headline.code == "explain.run_status"
         assert headline.args == {"run": "run", "status": RunStatus.COMPLETED}

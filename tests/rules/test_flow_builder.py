@@ -21,6 +21,7 @@ from perdure.model.retry import decode_policy
 from tests.rules.flow_samples import (
     charge,
     decide,
+    edges,
     fetch,
     ids,
     links,
@@ -32,6 +33,7 @@ from tests.rules.flow_samples import (
     task_at,
     tick,
 )
+from tests.support.older_names import older_names
 
 # The builder: what each call adds to the graph.
 
@@ -39,14 +41,12 @@ from tests.rules.flow_samples import (
 class TestThen:
     def test_makes_a_chain(self):
         flow = Flow("orders").then(fetch).then(score).then(decide).build()
-
         assert ids(flow) == ["fetch", "score", "decide"]
-        assert links(flow) == {("fetch", "score"), ("score", "decide")}
+        assert links(flow) == edges("fetch score, score decide")
         assert flow.graph.definition.gathers is False
 
     def test_calls_the_task_with_its_own_settings(self):
         flow = Flow("orders").then(score).build()
-
         assert task_at(flow, "score").call == Call(
             task="score", queue="slow", priority=1, tags=("gpu",)
         )
@@ -76,25 +76,21 @@ class TestThen:
 
     def test_calls_one_task_at_several_nodes(self):
         flow = Flow("orders").then(score, name="once").then(score, name="twice").build()
-
         assert [task_at(flow, id).call.task for id in ids(flow)] == ["score", "score"]
         assert flow.tasks == {"score": score}
 
     def test_notes_that_a_task_takes_no_input(self):
         flow = Flow("orders").then(tick).then(fetch).build()
-
         assert task_at(flow, "tick").call.takes_input is False
         assert task_at(flow, "fetch").call.takes_input is True
 
     def test_takes_a_plain_function_by_name(self):
         flow = Flow("orders").then(lambda number: number + 1, name="add").build()
-
         assert task_at(flow, "add").call.task == "orders.add"
         assert flow.tasks["orders.add"](1) == 2
 
     def test_keeps_what_follows_errors_and_what_undoes(self):
         flow = Flow("orders").then(charge, on_error="continue", undo=take_back).build()
-
         node = task_at(flow, "charge")
         assert node.on_error == "continue"
         assert node.undo is not None
@@ -103,19 +99,16 @@ class TestThen:
 
     def test_names_a_plain_function_that_undoes(self):
         flow = Flow("orders").then(charge, undo=lambda order: None).build()
-
         node = task_at(flow, "charge")
         assert node.undo is not None
         assert node.undo.task == "orders.charge.undo"
 
     def test_adds_the_nodes_of_a_flow_that_is_not_built(self):
         flow = Flow("orders").then(fetch).then(Flow().then(score).then(decide)).then(pack).build()
-
-        assert links(flow) == {("fetch", "score"), ("score", "decide"), ("decide", "pack")}
+        assert links(flow) == edges("fetch score, score decide, decide pack")
 
     def test_runs_a_built_flow_as_a_child(self):
         flow = Flow("orders").then(shipping).build()
-
         assert flow.graph.nodes["shipping"] == FlowNode(id="shipping", body=shipping.graph.ref)
 
 
@@ -123,33 +116,22 @@ class TestForkAndJoin:
     def test_gathers_branches_by_name(self):
         flow = Flow("orders").then(fetch).fork(a=score, b=[charge, pack]).join(decide).build()
 
-        assert links(flow) == {
-            ("fetch", "score"),
-            ("fetch", "charge"),
-            ("charge", "pack"),
-            ("score", "decide", "a"),
-            ("pack", "decide", "b"),
-        }
+        assert links(flow) == edges(
+            "fetch score, fetch charge, charge pack, score decide as a, pack decide as b"
+        )
         assert task_at(flow, "decide").gathers is True
 
     def test_takes_branches_as_an_object(self):
         flow = Flow("orders").fork({"not a name": score, "b": charge}).join(decide).build()
-
         assert links(flow) == {("score", "decide", "not a name"), ("charge", "decide", "b")}
         assert flow.graph.starts == ["charge", "score"]
 
     def test_hands_the_value_before_on_in_an_empty_branch(self):
         flow = Flow("orders").then(fetch).fork(order=None, risk=score).join(decide).build()
-
-        assert links(flow) == {
-            ("fetch", "score"),
-            ("fetch", "decide", "order"),
-            ("score", "decide", "risk"),
-        }
+        assert links(flow) == edges("fetch score, fetch decide as order, score decide as risk")
 
     def test_gives_an_object_where_a_fork_ends_the_flow(self):
         flow = Flow("orders").then(fetch).fork(a=score, b=charge).build()
-
         assert flow.graph.definition.gathers is True
         assert set(flow.graph.ends) == {"score", "charge"}
 
@@ -160,39 +142,29 @@ class TestForkAndJoin:
         inner = Flow().fork(x=score, y=charge).join(pack)
         flow = Flow("orders").fork(a=[fetch, inner], b=refuse).join(decide).build()
 
-        assert links(flow) == {
-            ("fetch", "score"),
-            ("fetch", "charge"),
-            ("score", "pack", "x"),
-            ("charge", "pack", "y"),
-            ("pack", "decide", "a"),
-            ("refuse", "decide", "b"),
-        }
+        assert links(flow) == edges(
+            "fetch score, fetch charge, score pack as x, charge pack as y, pack decide as a, "
+            "refuse decide as b"
+        )
 
     def test_ends_a_branch_in_a_map(self):
         branch = Flow().then(fetch).map(score, over="lines")
         flow = Flow("orders").fork(a=branch, b=refuse).join(decide).build()
-
         assert ("score", "decide", "a") in links(flow)
         assert isinstance(flow.graph.nodes["score"], MapNode)
 
     def test_joins_a_fork_that_an_inlined_flow_ends_in(self):
         flow = Flow("orders").then(Flow().fork(a=score, b=charge)).join(decide).build()
-
-        assert links(flow) == {("score", "decide", "a"), ("charge", "decide", "b")}
+        assert links(flow) == edges("score decide as a, charge decide as b")
 
     def test_joins_a_branch_that_ends_in_a_route_under_one_name(self):
         branch = Flow().route("kind", {"pay": charge, "none": None})
         flow = Flow("orders").then(fetch).fork(a=branch, b=score).join(decide).build()
 
-        assert links(flow) == {
-            ("fetch", "route"),
-            ("fetch", "score"),
-            ("route:pay", "charge"),
-            ("charge", "decide", "a"),
-            ("route:none", "decide", "a"),
-            ("score", "decide", "b"),
-        }
+        assert links(flow) == edges(
+            "fetch route, fetch score, route:pay charge, charge decide as a, "
+            "route:none decide as a, score decide as b"
+        )
 
     def test_may_be_followed_by_a_node_that_says_what_it_follows(self):
         flow = (
@@ -201,8 +173,7 @@ class TestForkAndJoin:
             .node("decide", decide, after=["score", "charge"])
             .build()
         )
-
-        assert links(flow) == {("score", "decide"), ("charge", "decide")}
+        assert links(flow) == edges("score decide, charge decide")
         assert flow.graph.definition.gathers is False
 
 
@@ -220,37 +191,28 @@ class TestRoute:
         assert isinstance(node, RouteNode)
         assert node.ports == ("pay", "reject", "default")
         assert node.call.task == "orders.route"
-        assert links(flow) == {
-            ("fetch", "route"),
-            ("route:pay", "charge"),
-            ("route:reject", "refuse"),
-            ("route:default", "score"),
-            ("charge", "pack"),
-            ("refuse", "pack"),
-            ("score", "pack"),
-        }
+        assert links(flow) == edges(
+            "fetch route, route:pay charge, route:reject refuse, route:default score, charge pack, "
+            "refuse pack, score pack"
+        )
         assert task_at(flow, "pack").gathers is False
 
     def test_gives_the_one_output_where_it_ends_the_flow(self):
         flow = Flow("orders").route("kind", {"pay": charge, "reject": refuse}).build()
-
         assert flow.graph.definition.gathers is False
 
     def test_goes_straight_on_from_an_empty_branch(self):
         flow = Flow("orders").route("kind", {"pay": charge, "free": None}).then(pack).build()
-
-        assert links(flow) == {("route:pay", "charge"), ("charge", "pack"), ("route:free", "pack")}
+        assert links(flow) == edges("route:pay charge, charge pack, route:free pack")
 
     def test_takes_a_key_of_the_input(self):
         flow = Flow("orders").route("kind", {"pay": charge}).build()
-
         node = flow.graph.nodes["route"]
         assert isinstance(node, RouteNode)
         assert flow.tasks[node.call.task]({"kind": "pay"}) == "pay"
 
     def test_takes_a_task_for_its_key(self):
         flow = Flow("orders").route(score, {"pay": charge}, retries=3).build()
-
         node = flow.graph.nodes["route"]
         assert isinstance(node, RouteNode)
         assert (node.call.task, node.call.queue) == ("score", "slow")
@@ -260,7 +222,6 @@ class TestRoute:
         flow = (
             Flow("orders").route("kind", {True: charge, False: refuse, 7: None}, name="r").build()
         )
-
         node = flow.graph.nodes["r"]
         assert isinstance(node, RouteNode)
         assert node.ports == ("7", "false", "true")
@@ -269,7 +230,6 @@ class TestRoute:
         flow = (
             Flow("orders").route("a", {"x": None}).route("b", {"x": None}).route("c", {"x": None})
         ).build()
-
         assert ids(flow) == ["route", "route-2", "route-3"]
 
     def test_holds_forks_and_routes(self):
@@ -277,24 +237,16 @@ class TestRoute:
         forked = Flow().fork(a=inner, b=score).join(decide)
         flow = Flow("orders").route("kind", {"pay": [charge, forked], "no": refuse}).build()
 
-        assert links(flow) == {
-            ("route:pay", "charge"),
-            ("route:no", "refuse"),
-            ("charge", "speed"),
-            ("charge", "score"),
-            ("speed:fast", "pack"),
-            ("speed:slow", "shipping"),
-            ("pack", "decide", "a"),
-            ("shipping", "decide", "a"),
-            ("score", "decide", "b"),
-        }
+        assert links(flow) == edges(
+            "route:pay charge, route:no refuse, charge speed, charge score, speed:fast pack, "
+            "speed:slow shipping, pack decide as a, shipping decide as a, score decide as b"
+        )
         assert flow.graph.definition.gathers is False
 
 
 class TestOtherKinds:
     def test_maps(self):
         flow = Flow("orders").map(pack, over="lines", concurrency=20, undo=take_back).build()
-
         node = flow.graph.nodes["pack"]
         assert isinstance(node, MapNode)
         assert (node.over, node.concurrency) == ("lines", 20)
@@ -303,7 +255,6 @@ class TestOtherKinds:
 
     def test_maps_a_child_flow(self):
         flow = Flow("orders").map(shipping, name="parcels").build()
-
         node = flow.graph.nodes["parcels"]
         assert isinstance(node, MapNode)
         assert node.body == FlowRef(name="shipping", version=shipping.version)
@@ -311,7 +262,6 @@ class TestOtherKinds:
 
     def test_loops_until_a_function_says_so(self):
         flow = Flow("orders").loop(score, until=lambda n: n["left"], max_iterations=7).build()
-
         node = flow.graph.nodes["score"]
         assert isinstance(node, LoopNode)
         assert (node.iterations_max, node.on_max) == (7, "fail")
@@ -322,7 +272,6 @@ class TestOtherKinds:
 
     def test_loops_until_a_key_is_true(self):
         flow = Flow("orders").loop(score, until="done").build()
-
         node = flow.graph.nodes["score"]
         assert isinstance(node, LoopNode)
         assert flow.tasks[node.check.task]({"done": 1}) is True
@@ -332,21 +281,18 @@ class TestOtherKinds:
             return order
 
         flow = Flow("orders").loop(score, until=is_done).build()
-
         check = flow.tasks["orders.score.until"]
         assert check.is_async
         assert await check(["x"]) is True
 
     def test_loops_until_a_task_says_so(self):
         flow = Flow("orders").loop(fetch, until=score).build()
-
         node = flow.graph.nodes["fetch"]
         assert isinstance(node, LoopNode)
         assert node.check == Call(task="score", queue="slow", priority=1, tags=("gpu",))
 
     def test_delays(self):
         flow = Flow("orders").delay("2h").delay(1.5, name="breath").delay("1m").build()
-
         assert list(flow.graph.nodes.values()) == [
             DelayNode(id="delay", delay_ms=7_200_000),
             DelayNode(id="breath", delay_ms=1_500),
@@ -373,7 +319,6 @@ class TestOtherKinds:
 
     def test_runs_child_flows(self):
         flow = Flow("orders").flow(shipping, name="send", on_error="continue", undo=take_back)
-
         node = flow.build().graph.nodes["send"]
         assert isinstance(node, FlowNode)
         assert (node.body, node.on_error) == (shipping.graph.ref, "continue")
@@ -381,7 +326,6 @@ class TestOtherKinds:
     def test_knows_the_flows_of_flows(self):
         middle = Flow("middle").flow(shipping).build()
         flow = Flow("orders").flow(middle).build()
-
         assert set(flow.with_children()) == {
             flow.graph.text,
             middle.graph.text,
@@ -401,32 +345,22 @@ class TestArbitraryGraphs:
             .build()
         )
 
-        assert links(flow) == {
-            ("a", "b"),
-            ("a", "c"),
-            ("b", "d"),
-            ("c", "d"),
-            ("b", "e", "left"),
-            ("d", "e"),
-        }
+        assert links(flow) == edges("a b, a c, b d, c d, b e as left, d e")
         assert task_at(flow, "b").gathers is False
         assert task_at(flow, "d").gathers is True
         assert task_at(flow, "e").gathers is True
 
     def test_begin_wherever_nothing_is_named(self):
         flow = Flow("orders").then(fetch).node("b", score).build()
-
         assert flow.graph.starts == ["b", "fetch"]
         assert flow.graph.definition.gathers is True
 
     def test_go_on_from_the_last_node(self):
         flow = Flow("orders").node("a", fetch).then(score).build()
-
-        assert links(flow) == {("a", "score")}
+        assert links(flow) == edges("a score")
 
     def test_name_nodes_that_come_later(self):
         flow = Flow("orders").node("b", score, after="a").node("a", fetch).build()
-
         assert ids(flow) == ["a", "b"]
 
     def test_leave_from_ports(self):
@@ -438,11 +372,7 @@ class TestArbitraryGraphs:
             .build()
         )
 
-        assert links(flow) == {
-            ("charge:declined", "remind"),
-            ("charge", "pack"),
-            ("remind", "pack"),
-        }
+        assert links(flow) == edges("charge:declined remind, charge pack, remind pack")
         assert task_at(flow, "pack").gathers is False
 
     def test_attach_every_kind_elsewhere(self):
@@ -458,16 +388,10 @@ class TestArbitraryGraphs:
             .build()
         )
 
-        assert links(flow) == {
-            ("route:a", "delay"),
-            ("route:b", "go"),
-            ("route:c:d", "pack"),
-            ("delay", "score"),
-            ("go", "score"),
-            ("pack", "score"),
-            ("score", "second"),
-            ("second:x", "shipping"),
-        }
+        assert links(flow) == edges(
+            "route:a delay, route:b go, route:c:d pack, delay score, go score, pack score, "
+            "score second, second:x shipping"
+        )
 
     def test_give_one_output_if_only_one_end_can_be_reached(self):
         flow = (
@@ -477,7 +401,6 @@ class TestArbitraryGraphs:
             .then(pack, after="charge")
             .build()
         )
-
         assert flow.graph.definition.gathers is False
 
     def test_give_an_object_if_several_ends_can_be_reached(self):
@@ -512,13 +435,11 @@ class TestPlainFunctions:
 
     def test_run_where_they_are_told_to(self):
         flow = Flow("orders").then(score).then(lambda o: o, name="f", queue="q", priority=4)
-
         call = task_at(flow.build(), "f").call
         assert (call.queue, call.priority) == ("q", 4)
 
     def test_that_check_and_undo_run_where_their_node_does(self):
         flow = Flow("orders").then(fetch).loop(score, until="done", undo=lambda o: None).build()
-
         loop = flow.graph.nodes["score"]
         assert isinstance(loop, LoopNode)
         assert loop.undo is not None
@@ -527,12 +448,10 @@ class TestPlainFunctions:
 
     def test_take_the_most_urgent_place_of_several(self):
         flow = Flow("orders").fork(a=fetch, b=score).join(lambda o: o, name="j").build()
-
         assert (task_at(flow, "j").call.queue, task_at(flow, "j").call.priority) == ("slow", 1)
 
     def test_leave_tasks_where_they_are(self):
         flow = Flow("orders").then(score).route("kind", {"a": charge}).build()
-
         call = task_at(flow, "charge").call
         assert (call.queue, call.priority) == ("default", 3)
 
@@ -542,7 +461,6 @@ class TestOtherCalls:
 
     def test_the_name_and_what_follows_failure_are_kept(self):
         flow = Flow("orders", on_failure="finish").then(fetch).build()
-
         assert flow.name == "orders"
         assert flow.graph.on_failure == "finish"
 
@@ -550,7 +468,6 @@ class TestOtherCalls:
         growing = Flow("orders").then(fetch)
         first = growing.build()
         second = growing.then(score).build()
-
         assert ids(first) == ["fetch"]
         assert ids(second) == ["fetch", "score"]
 
@@ -638,12 +555,12 @@ class TestMermaid:
         )
 
     def test_takes_no_text_for_markup(self):
-        flow = Flow("f").route("k", {'a"]|<b>\n#1;': fetch}).wait_for_signal('go "now"').build()
-
+        keys = {'a"]|<b>\n#1;': fetch}
+        with older_names():
+            flow = Flow("f").route("k", keys).wait_for_signal('go "now"').build()
         assert 'n1 -->|"a#34;]#124;#60;b#62;#10;#35;1#59;"| n2' in flow.mermaid()
         assert 'n3{{"signal<br/>signal go #34;now#34;"}}' in flow.mermaid()
 
     def test_does_not_trip_over_words_of_mermaid(self):
         ended = task(name="end")(lambda order: order)
-
         assert 'n1["end"]' in Flow("f").then(ended).build().mermaid()

@@ -77,7 +77,6 @@ def an_edge(text: str) -> Edge:
 class TestCycles:
     def test_name_the_nodes_on_them(self):
         found = only_fault("a", "b", "c", "d", edges="a>b b>c c>d d>b")
-
         assert (found.code, found.args["ids"]) == ("flow.cycle", ("b", "c", "d"))
         assert found.args["cycle"] == "b → c → d → b"
 
@@ -86,20 +85,16 @@ class TestCycles:
 
     def test_are_all_told(self):
         found = faults("a", "b", "c", "d", "e", edges="a>b b>a b>c c>d d>c d>e e>e")
-
         assert [each.args["ids"] for each in found] == [("a", "b"), ("c", "d"), ("e",)]
 
     def test_hide_what_is_only_behind_them(self):
         found = faults("a", "b", "c", "d", "e", "f", edges="a>b b>a b>c c>d e>f f>d")
-
         assert found[1:] == [UNREACHABLE.fault(("nodes", "c"))]
 
     def test_are_named_in_part_where_they_are_long(self):
         ids = [f"n{n}" for n in range(1_000)]
         edges = " ".join(f"{a}>{b}" for a, b in zip(ids, ids[1:] + ids[:1], strict=True))
-
         found = only_fault(*ids, edges=edges)
-
         assert found.args["cycle"].endswith("n19 → … → n0")
         assert "'n20'" not in found.args["nodes"]
 
@@ -126,7 +121,6 @@ class TestCheck:
 
     def test_too_many_nodes(self):
         nodes = tuple(DelayNode(id=f"n{n}", delay_ms=1) for n in range(NODES_MAX + 1))
-
         assert check_graph(Definition(name="f", nodes=nodes)) == [
             TOO_MANY_NODES.fault(count=NODES_MAX + 1, most=NODES_MAX)
         ]
@@ -147,20 +141,16 @@ class TestCheck:
 
     def test_an_unknown_predecessor_that_is_like_none_with_all_of_a_few(self):
         found = only_fault("charge", "pack", "ship", edges="xyz>ship charge>pack")
-
         assert (found.code, found.args["known"]) == (UNKNOWN_NODE.name, ("charge", "pack"))
 
     def test_an_unknown_predecessor_that_is_like_none_with_the_nearest_of_many(self):
         others = [f"other-{n}" for n in range(40)]
-
         found = only_fault("ship-it-all", *others, "b", edges="xship>b")
-
         assert found.args["count"] == 41
         assert found.args["ranked"] == ("ship-it-all", "other-9", "other-8")
 
     def test_a_node_that_follows_what_is_unknown_is_not_told_to_follow_itself(self):
         found = only_fault("charge", "pack", edges="chrge>charge charge>pack")
-
         assert (found.args["name"], found.args["known"]) == ("chrge", ("pack",))
 
     def test_an_unknown_successor(self):
@@ -172,7 +162,6 @@ class TestCheck:
         found = only_fault(a_route("r", "pay", "reject"), "b", edges="r:rejct>b")
         assert (found.code, found.where) == (UNKNOWN_PORT.name, ("nodes", "b", "after"))
         assert found.args["nearest"] == ("reject",)
-
         found = only_fault("a", "b", edges="a:failed>b")
         assert (found.code, found.args["ports"]) == (UNKNOWN_PORT.name, ())
         assert found.args["undeclared"] == "failed"
@@ -207,7 +196,6 @@ class TestCheck:
     )
     def test_faults_of_single_nodes(self, node, code, option):
         found = only_fault(node)
-
         assert found.code == code
         assert found.where == (("nodes", node.id, option) if option else ("nodes", node.id))
 
@@ -217,9 +205,7 @@ class TestCheck:
     def test_faults_about_several_nodes_say_where_they_are(self):
         edges = (an_edge("a>b"), an_edge("b>a"))
         definition = Definition(name="f", nodes=(a_task("a"), a_task("b")), edges=edges)
-
         [found] = check_graph(definition, {"a": ".node number 1"})
-
         assert found.args["nodes"] == "node 'a' (.node number 1), node 'b'"
 
     @pytest.mark.parametrize("shape", ["chain", "fan", "layers", "cycle", "unknown"])
@@ -291,7 +277,6 @@ class TestExclusion:
     def test_what_is_called_exclusive_is_never_passed_together(self, graph):
         exclusion, runs = Exclusion(graph), passed_in_runs(graph)
         exits = [(id, port) for id, node in graph.nodes.items() for port in ports_of(node)]
-
         for pair in combinations(exits, 2):
             if exclusion.are_exclusive(pair):
                 assert not any(passed.issuperset(pair) for passed in runs)
@@ -300,7 +285,6 @@ class TestExclusion:
     def test_several_are_exclusive_if_all_pairs_are(self, graph):
         exclusion = Exclusion(graph)
         exits = [(id, port) for id, node in graph.nodes.items() for port in ports_of(node)]
-
         for several in combinations(exits, 3):
             pairs = all(exclusion.are_exclusive(pair) for pair in combinations(several, 2))
             assert exclusion.are_exclusive(several) is pairs
@@ -320,13 +304,11 @@ class TestExclusion:
 
     def test_branches_of_a_fork_are_not(self):
         graph = a_graph(set(), [(0, 1, ""), (0, 2, "")], 3)
-
         assert not Exclusion(graph).are_exclusive([("n1", ""), ("n2", "")])
 
     def test_routes_of_different_branches_are_not(self):
         graph = a_graph({1, 2}, [(0, 1, ""), (0, 2, "")], 3)
         exclusion = Exclusion(graph)
-
         assert not exclusion.are_exclusive([("n1", "x"), ("n2", "y")])
         assert exclusion.are_exclusive([("n1", "x"), ("n1", "y")])
 
@@ -334,9 +316,7 @@ class TestExclusion:
         size = 20_000
         rungs = [(n, n + 2, "") for n in range(size - 2)]
         across = [(n, n + 1, "") for n in range(0, size - 1, 2)]
-
         exclusion = Exclusion(a_graph(set(), rungs + across, size))
-
         assert not exclusion.are_exclusive([(f"n{size - 1}", ""), (f"n{size - 2}", "")])
 
 
@@ -416,10 +396,7 @@ SAME: list[tuple[Callable[[], Flow], Callable[[], Flow]]] = [
         lambda: Flow("o").then(fetch, tags=["x", "y"]),
         lambda: Flow("o").then(fetch, tags=["y", "x"]),
     ),
-    (
-        lambda: Flow("o").then(fetch, timeout="60s"),
-        lambda: Flow("o").then(fetch, timeout="1m"),
-    ),
+    (lambda: Flow("o").then(fetch, timeout="60s"), lambda: Flow("o").then(fetch, timeout="1m")),
     (
         lambda: Flow("o").then(takes_all, inputs={"a": "input.a", "b": "input.b"}),
         lambda: Flow("o").then(takes_all, inputs={"b": "input.b", "a": {"from": "input.a"}}),
@@ -437,7 +414,6 @@ SAME: list[tuple[Callable[[], Flow], Callable[[], Flow]]] = [
         lambda: Flow("o").approve("Go?", deadline="1d", reminders=["1h", "120m"], policy=1),
     ),
 ]
-
 
 DIFFERENT: list[Callable[[], Flow]] = [
     base,
@@ -551,7 +527,6 @@ class TestVersion:
 
     def test_changes_with_names_structure_and_policies(self):
         versions = [make().build().version for make in DIFFERENT]
-
         assert len(set(versions)) == len(DIFFERENT)
 
     def test_does_not_change_with_descriptions(self):
@@ -565,7 +540,6 @@ class TestVersion:
 
     def test_comes_back_with_the_stored_definition(self):
         flow = base().build()
-
         assert Graph.parse(flow.graph.data).version == flow.version
 
     @pytest.mark.parametrize("version", KNOWN)

@@ -40,10 +40,7 @@ from tests.architecture.source_tree import modules
 
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-
-
 SECOND = timedelta(seconds=1)
-
 
 INFO = WorkerInfo(
     id=WorkerId("w-1"),
@@ -58,11 +55,9 @@ INFO = WorkerInfo(
     flows=("orders@v1",),
 )
 
-
 SURVEY = PollResult(
     now=NOW, partitions=(), next_due_at=None, next_lease_end_at=None, next_deadline_at=None
 )
-
 
 TABLES = StorageReport(schema_version=4, log_bytes=0)
 
@@ -124,24 +119,20 @@ class TestThePlace:
     @pytest.mark.parametrize("ahead", [SKEW_MAX, -SKEW_MAX])
     def test_bounds_are_still_well(self, ahead):
         log = replace(TABLES, log_bytes=LOG_BYTES_MAX)
-
         assert wrong(vitals(latency=LATENCY_MAX, skew=ahead, examination=log)) == []
 
     def test_a_slow_store(self):
         finding = the_one(vitals(latency=LATENCY_MAX + SECOND), Severity.WARNING)
-
         assert finding.code == "health.store_slow"
         assert finding.args == {"latency": LATENCY_MAX + SECOND}
 
     @pytest.mark.parametrize("sign, code", [(1, "health.clock_ahead"), (-1, "health.clock_behind")])
     def test_a_clock_that_goes_wrong(self, sign, code):
         finding = the_one(vitals(skew=sign * 90 * SECOND), Severity.WARNING)
-
         assert (finding.code, finding.args) == (code, {"skew": 90 * SECOND})
 
     def test_a_damaged_file(self):
         found = replace(TABLES, damages=("page 7 is never used",))
-
         finding = the_one(vitals(examination=found), Severity.ERROR)
         assert finding.code == "health.damaged"
         assert finding.args == {"damage": "page 7 is never used"}
@@ -149,7 +140,6 @@ class TestThePlace:
     def test_an_index_that_is_missing_comes_with_the_statement_that_makes_it(self):
         found = replace(TABLES, missing_indexes={"jobs_claimed": "CREATE INDEX jobs_claimed …;"})
         finding = the_one(vitals(examination=found), Severity.ERROR)
-
         assert (finding.about, finding.code) == ("indexes", "health.index_missing")
         assert finding.args == {
             "index": "jobs_claimed",
@@ -158,14 +148,12 @@ class TestThePlace:
 
     def test_an_index_that_is_not_valid(self):
         found = replace(TABLES, invalid_indexes={"jobs_claimed": "REINDEX …;"})
-
         finding = the_one(vitals(examination=found), Severity.ERROR)
         assert finding.code == "health.index_invalid"
         assert finding.args["statement"] == "REINDEX …;"
 
     def test_a_log_that_grows(self):
         found = replace(TABLES, log_bytes=2 * LOG_BYTES_MAX)
-
         finding = the_one(vitals(examination=found), Severity.WARNING)
         assert (finding.code, finding.args) == ("health.log_large", {"megabytes": 512})
 
@@ -190,18 +178,15 @@ class TestWorkers:
     def test_none_and_work_to_do(self):
         partition = Partition(queue="default", task="add")
         finding = the_one(replace(surveyed(partition), workers=()), Severity.ERROR)
-
         assert (finding.code, finding.actions) == ("health.no_worker", start())
 
     def test_work_that_is_due_now_is_work_to_do(self):
         found = replace(surveyed(next_wait_at=NOW), workers=())
-
         assert the_one(found, Severity.ERROR).about == "workers"
 
     def test_a_dead_one_beside_a_live_one(self):
         dead = worker(seen=INFO.lease + SECOND, id=WorkerId("w-2"))
         finding = the_one(vitals(workers=(worker(), dead)), Severity.WARNING)
-
         assert finding.code == "health.worker_silent"
         assert finding.args == {"worker": "w-2", "host": "oak", "pid": 7, "silent": 31 * SECOND}
 
@@ -223,7 +208,6 @@ class TestWork:
     def test_that_is_overdue(self, name, about, code):
         late = replace(SURVEY, **{name: NOW - OVERDUE})
         assert wrong(vitals(polls={DEFAULT_NAMESPACE: late})) == []
-
         later = replace(SURVEY, **{name: NOW - timedelta(days=2, hours=3, minutes=4)})
         finding = the_one(vitals(polls={"team-a": later}), Severity.ERROR)
         assert (finding.about, finding.code) == (about, code)
@@ -233,7 +217,6 @@ class TestWork:
     def test_that_somebody_takes(self):
         plain = Partition(queue="default", task="add", tags=("gpu",))
         of_a_run = Partition(queue="default", task="pack", flow="orders@v1")
-
         assert wrong(surveyed(plain, of_a_run)) == []
 
     @pytest.mark.parametrize(
@@ -261,13 +244,11 @@ class TestWork:
     )
     def test_that_nobody_takes(self, partition, code, args, actions):
         finding = the_one(surveyed(partition), Severity.ERROR)
-
         assert (finding.code, finding.args, finding.actions) == (code, args, actions)
 
     def test_that_needs_tags_which_nobody_has(self):
         partition = Partition(queue="default", task="add", tags=("gpu", "big"))
         found = replace(surveyed(partition), workers=(worker(tags=("gpu",)),))
-
         finding = the_one(found, Severity.ERROR)
         assert finding.code == "health.tags_unserved"
         assert finding.args == {"tags": ("gpu", "big"), "task": "add"}
@@ -277,7 +258,6 @@ class TestWork:
         finding = the_one(
             surveyed(Partition(queue="default", task="add"), namespace="team-a"), Severity.ERROR
         )
-
         assert finding.code == "health.namespace_unserved"
         assert finding.args == {"namespace": "team-a"}
         assert finding.actions == start(namespace="team-a")
@@ -287,7 +267,6 @@ class TestWork:
 
     def test_many_kinds_are_told_of_in_few_lines(self):
         partitions = [Partition(queue="default", task=f"task-{n}") for n in range(8)]
-
         *named, more = wrong(surveyed(*partitions, *partitions))
         assert [each.args["task"] for each in named] == [f"task-{n}" for n in range(5)]
         assert (more.code, more.args) == ("health.more", {"count": 3})
@@ -320,7 +299,6 @@ class TestWhatSomebodyStopped:
     def test_the_dead_letter(self):
         depth = QueueDepth(namespace="default", queue="mail", status=Status.DEAD, count=1)
         finding = the_one(vitals(depth=(depth,)), Severity.WARNING)
-
         assert (finding.code, finding.args) == ("health.dead_letters", {"count": 1})
         assert finding.actions == (Action("jobs.list", {"status": "dead"}),)
 
@@ -328,7 +306,6 @@ class TestWhatSomebodyStopped:
         schedule = UnreadableSchedule(
             namespace="default", name="nightly", revision=1, due_at=None, reason="of version 9"
         )
-
         found = vitals(unreadable_schedules=(schedule,))
         finding = the_one(found, Severity.WARNING)
         assert finding.code == "health.schedule_unreadable"
@@ -339,13 +316,8 @@ class TestWhatSomebodyStopped:
 
 
 SEEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
 LEASE = timedelta(seconds=30)
-
-
 MOMENT = timedelta(microseconds=1)
-
 
 WORKER_INFO = WorkerInfo(
     id=WorkerId("w-1"),
@@ -359,7 +331,6 @@ WORKER_INFO = WorkerInfo(
     lease=LEASE,
     flows=("orders@v1",),
 )
-
 
 WORKER = WorkerState(info=WORKER_INFO, started_at=SEEN, seen_at=SEEN, running=())
 
@@ -420,7 +391,6 @@ class TestRestartDelay:
 
     def test_grows_with_every_further_death(self):
         delays = [restart_delay(crashes) for crashes in range(1, 6)]
-
         assert delays == sorted(set(delays))
 
     def test_is_capped_however_often_it_died(self):
@@ -457,16 +427,13 @@ class TestTakeoverGrace:
 
     def test_is_not_needed_while_the_store_answers_promptly(self):
         grace = TakeoverGrace(LEASE, Watch())
-
         grace.note_delay(OUTAGE_SECONDS)
-
         assert not grace.seconds_left
 
     def test_lasts_until_every_worker_had_the_time_to_renew(self):
         watch = Watch()
         grace = TakeoverGrace(LEASE, watch)
         grace.note_delay(40)
-
         watch.seconds += RENEWAL_SECONDS + RECONNECT_SECONDS - 0.1
         assert grace.seconds_left
         watch.seconds += 0.2
@@ -480,7 +447,6 @@ class TestTakeoverGrace:
             grace.note_delay(2)
             needed.append(grace.seconds_left)
             watch.seconds += 1
-
         assert needed.count(False) >= 45
 
     def test_begins_anew_with_a_later_outage(self):
@@ -488,9 +454,7 @@ class TestTakeoverGrace:
         grace = TakeoverGrace(LEASE, watch)
         grace.note_delay(2)
         watch.seconds += 2 * (RENEWAL_SECONDS + RECONNECT_SECONDS)
-
         grace.note_delay(2)
-
         assert grace.seconds_left
 
 
@@ -501,7 +465,6 @@ class TestManualClock:
     def test_stands_still_until_it_is_turned(self):
         start = datetime(2031, 5, 6, tzinfo=UTC)
         clock = ManualClock(start)
-
         assert clock() == clock() == start
         clock.advance(timedelta(microseconds=1))
         assert clock() == start + timedelta(microseconds=1)
@@ -515,12 +478,10 @@ class TestSystemClock:
 class TestNewId:
     def test_sorts_by_when_it_was_made(self):
         ids = [new_id() for _ in range(5000)]
-
         assert ids == sorted(set(ids))
 
     def test_has_26_plain_characters(self):
         id = new_id()
-
         assert len(id) == 26
         assert id.isascii()
         assert id.isalnum()
@@ -529,5 +490,4 @@ class TestNewId:
     def test_differs_from_thread_to_thread(self):
         with ThreadPoolExecutor(4) as threads:
             batches = list(threads.map(lambda _: [new_id() for _ in range(1000)], range(4)))
-
         assert len({id for batch in batches for id in batch}) == 4000

@@ -25,7 +25,14 @@ from perdure.model.outcome import (
     Requeued,
     Retried,
 )
-from perdure.model.partition import Partition
+from perdure.model.partition import (
+    UNREADABLE,
+    UNSUSPECTED,
+    Partition,
+    Suspicion,
+    suspicion_in,
+    with_suspicion,
+)
 from perdure.model.retry import Retry, decode_policy, encode_policy
 from perdure.model.worker import can_run
 from perdure.store.admission import moved_rank, rank_of
@@ -43,7 +50,6 @@ from tests.support.refusal import refused
 
 
 FAILURE = Failure(type="OSError", message="no route")
-
 
 OUTCOMES: dict[Transition, Outcome] = {
     Transition.COMPLETE: Completed(output=b"1"),
@@ -81,7 +87,6 @@ class TestTransitions:
             for afters in ways.values()
             if Status.ACTIVE in afters
         }
-
         assert entering == {Transition.CLAIM}
 
     def test_let_an_aborting_job_end_cancelled_and_in_no_other_way(self):
@@ -90,7 +95,6 @@ class TestTransitions:
             for ways in TRANSITIONS.values()
             for after in ways.get(Status.ABORTING, frozenset())
         }
-
         assert afters == {Status.CANCELLED}
 
     def test_change_the_status_whenever_they_apply(self):
@@ -131,7 +135,6 @@ class TestAfterSettling:
     @pytest.mark.parametrize("is_due", [True, False])
     def test_stays_within_the_table(self, operation, before, is_due):
         after = after_settling(before, OUTCOMES[operation], is_due=is_due)
-
         if before in CLAIMED:
             assert after is not None
             assert allows(operation, before, after)
@@ -141,43 +144,74 @@ class TestAfterSettling:
 
     def test_schedules_a_retried_job_whose_time_lies_ahead(self):
         retried = Retried(failure=FAILURE)
-
         assert after_settling(Status.ACTIVE, retried, is_due=False) is Status.SCHEDULED
         assert after_settling(Status.ACTIVE, retried, is_due=True) is Status.WAITING
 
 
+KEY = '["mail","send",[],[]]'
+
+
 class TestAfterTakeOver:
-    def test_puts_the_job_back_until_it_has_killed_too_often(self):
-        afters = [after_take_over(Status.ACTIVE, crashes, 3) for crashes in (1, 2, 3, 4)]
+    """Finding 35: a crash is charged to every job of the worker, so it condemns none of them."""
 
-        assert afters == [Status.WAITING, Status.WAITING, Status.DEAD, Status.DEAD]
+    @pytest.mark.parametrize(
+        "before, was_alone, after",
+        [
+            (KEY, False, f"{KEY}~1.0"),
+            (KEY, True, f"{KEY}~1.0"),  # the first is never one alone
+            (f"{KEY}~1.0", False, f"{KEY}~2.0"),
+            (f"{KEY}~1.0", True, f"{KEY}~2.1"),
+            (f"{KEY}~9.7", True, f"{KEY}~10.8"),
+            (f"{KEY}~30.2", True, f"{KEY}~30.3"),  # a bounded number of partitions
+            ("unreadable~1.0", True, "unreadable~1.0"),
+        ],
+    )
+    def test_requeues_the_job_under_a_suspicion(self, before, was_alone, after):
+        found = after_take_over(Status.ACTIVE, before, was_alone=was_alone)
+        assert found == (Status.WAITING, after)
 
-    @pytest.mark.parametrize("crashes", [1, 3])
-    def test_cancels_an_aborting_job(self, crashes):
-        assert after_take_over(Status.ABORTING, crashes, 3) is Status.CANCELLED
+    def test_cancels_an_aborting_job(self):
+        found = after_take_over(Status.ABORTING, f"{KEY}~2.1", was_alone=True)
+        assert found == (Status.CANCELLED, f"{KEY}~2.1")
 
     @pytest.mark.parametrize("before", sorted(CLAIMED))
-    @pytest.mark.parametrize("crashes", [1, 3])
-    def test_stays_within_the_table(self, before, crashes):
-        assert allows(Transition.TAKE_OVER, before, after_take_over(before, crashes, 3))
+    def test_stays_within_the_table(self, before):
+        after, _ = after_take_over(before, KEY, was_alone=False)
+        assert allows(Transition.TAKE_OVER, before, after)
+
+
+class TestSuspicions:
+    @pytest.mark.parametrize("queue", ["mail", "]~2.0", "a]", '"]~1.1'])
+    @pytest.mark.parametrize("suspicion", [UNSUSPECTED, Suspicion(crashes=12, alone=3)])
+    def test_are_a_suffix_of_the_key_and_no_part_of_the_partition(self, queue, suspicion):
+        partition = Partition(queue=queue, task="send", flow="orders@v1")
+        key = with_suspicion(partition.text, suspicion)
+        assert (Partition.parse(key), suspicion_in(key)) == (partition, suspicion)
+        assert with_suspicion(key, UNSUSPECTED) == partition.text
+        assert key.rstrip("~.0123456789") == partition.text, "as the statements remove it"
+
+    @pytest.mark.parametrize("suffix", ["~0.0", "~01.0", "~1", "~1.", "~-1.0", "~1.0~1.0", "~1.0 "])
+    def test_are_not_read_from_other_suffixes(self, suffix):
+        assert Partition.parse(KEY + suffix) == UNREADABLE
+
+    @pytest.mark.parametrize(
+        "concurrency, slots", [(1, [1, 1, 1]), (2, [2, 1, 1]), (10, [6, 3, 2, 1, 1])]
+    )
+    def test_say_how_many_jobs_a_worker_may_have_at_once(self, concurrency, slots):
+        crashes = range(1, len(slots) + 1)
+        assert [Suspicion(crashes=each).slots(concurrency) for each in crashes] == slots
 
 
 # The constant rank gives the order that aging asks for, at any moment.
 
 
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
-
-
 AGING = timedelta(minutes=5)
 
 
 # Whole milliseconds, far enough apart for a double: the order is exact, not nearly so.
 moments = st.integers(0, 10**9).map(lambda ms: EPOCH + timedelta(milliseconds=ms))
-
-
 priorities = st.integers(1, 5)
-
-
 jobs = st.tuples(moments, priorities)
 
 
@@ -191,18 +225,15 @@ class TestRankOf:
     @given(first=jobs, second=jobs, now=moments)
     def test_orders_as_aging_does_at_any_moment(self, first, second, now):
         by_rank = rank_of(first[0], first[1], AGING) < rank_of(second[0], second[1], AGING)
-
         assert by_rank == (aged(first, now) < aged(second, now))
 
     @given(first=jobs, second=jobs)
     def test_is_the_same_only_for_jobs_that_aging_holds_equal(self, first, second):
         same = rank_of(first[0], first[1], AGING) == rank_of(second[0], second[1], AGING)
-
         assert same == (aged(first, EPOCH) == aged(second, EPOCH))
 
     def test_lets_a_job_overtake_one_priority_in_one_aging_interval(self):
         patient = rank_of(EPOCH, 3, AGING)
-
         assert rank_of(EPOCH + AGING, 2, AGING) == patient
         assert rank_of(EPOCH + AGING - timedelta(microseconds=1), 2, AGING) < patient
         assert rank_of(EPOCH + AGING + timedelta(microseconds=1), 2, AGING) > patient
@@ -212,7 +243,6 @@ class TestRankOf:
 
     def test_does_not_depend_on_the_time_zone(self):
         elsewhere = EPOCH.astimezone(timezone(timedelta(hours=5, minutes=30)))
-
         assert rank_of(elsewhere, 3, AGING) == rank_of(EPOCH, 3, AGING)
 
 
@@ -220,7 +250,6 @@ class TestMovedRank:
     @given(before=moments, after=moments, priority=priorities)
     def test_is_the_rank_of_a_job_that_became_ready_then(self, before, after, priority):
         moved = moved_rank(rank_of(before, priority, AGING), before, after)
-
         assert abs(moved - rank_of(after, priority, AGING)) < 1e-6
 
 
@@ -228,7 +257,6 @@ class TestMovedRank:
 
 
 SECOND = timedelta(seconds=1)
-
 
 JOB = ClaimedJob(
     claim=Claim(id=JobId("job"), epoch=1),
@@ -253,12 +281,10 @@ class Own(ConnectionError):
 class TestRetry:
     def test_reads_its_durations(self):
         retry = Retry(5, first="1s", max="5m")
-
         assert (retry.first_delay, retry.delay_max) == (SECOND, timedelta(minutes=5))
 
     def test_names_exception_types_so_that_it_can_be_stored(self):
         retry = Retry(1, on=ConnectionError, never_on=(Own, "httpx.ReadTimeout"))
-
         assert retry.retried_names == ("ConnectionError",)
         assert retry.refused_names == (type_name(Own), "httpx.ReadTimeout")
 
@@ -272,6 +298,8 @@ class TestRetry:
             ({"retries": 1, "factor": 0.5}, "argument.range", "factor"),
             ({"retries": 1, "factor": float("nan")}, "argument.range", "factor"),
             ({"retries": 1, "first": "soon"}, "argument.duration", "first"),
+            ({"retries": 1, "first": "9999999d"}, "argument.range", "first"),
+            ({"retries": 1, "max": timedelta.max}, "argument.range", "max"),
             ({"retries": 1, "max": -1}, "argument.negative", "max"),
             ({"retries": 1, "factor": "2"}, "argument.type", "factor"),
             ({"retries": 1, "on": 5}, "argument.type", "on"),
@@ -287,9 +315,7 @@ class TestRetry:
 class TestCallPolicy:
     def test_comes_back_as_it_was_given(self):
         retry = Retry(5, first="250ms", factor=3, max="1h", jitter=False, on=Own, never_on=OSError)
-
         data = encode_policy(retry, timedelta(seconds=1.5))
-
         assert data is not None
         policy = decode_policy(data)
         assert (policy.retry, policy.timeout) == (retry, timedelta(seconds=1.5))
@@ -297,7 +323,6 @@ class TestCallPolicy:
     def test_leaves_to_the_task_what_was_not_given(self):
         only_timeout = encode_policy(None, SECOND)
         only_retry = encode_policy(Retry(0), None)
-
         assert encode_policy(None, None) is None
         assert only_timeout is not None
         assert only_retry is not None
@@ -309,17 +334,13 @@ class TestCallPolicy:
 class TestBackoff:
     def test_grows_by_the_factor_up_to_the_cap(self):
         policy = Retry(9, first="1s", factor=2, max="10s", jitter=False)
-
         delays = [backoff(policy, tries, 0.0) / SECOND for tries in range(1, 7)]
-
         assert delays == [1, 2, 4, 8, 10, 10]
 
     @given(tries=st.integers(1, 10**6), draw=st.floats(0, 1, exclude_max=True))
     def test_waits_between_half_and_all_of_it_with_jitter(self, tries, draw):
         policy = Retry(10**6, first="1s", factor=2, max="5m")
-
         whole = backoff(Retry(10**6, first="1s", factor=2, max="5m", jitter=False), tries, 0.0)
-
         assert whole / 2 <= backoff(policy, tries, draw) <= whole
 
 
@@ -333,11 +354,9 @@ class TestAfterError:
 
     def test_tries_again_until_the_retries_are_used_up(self):
         retry = Retry(2, jitter=False)
-
         node_types = [
             type(self.after(OSError(), retry, failures=failures)) for failures in range(3)
         ]
-
         assert node_types == [Retried, Retried, DeadLettered]
 
     def test_buries_at_once_what_has_no_retries_to_use(self):
@@ -345,7 +364,6 @@ class TestAfterError:
 
     def test_holds_the_worker_off_and_waits(self):
         outcome = self.after(OSError(), Retry(2, first="3s", jitter=False))
-
         assert outcome == Retried(failure=FAILURE, delay=3 * SECOND, hold_off=5 * SECOND)
 
     def test_counts_tries_rather_than_retries_when_the_job_says_so(self):
@@ -365,7 +383,9 @@ class TestAfterError:
         "error, retry, expected",
         [
             (Own(), Retry(5, on=ConnectionError), Retried),
+            (Own(), Retry(5, on=(KeyError, "ConnectionError")), Retried),
             (ValueError(), Retry(5, on=ConnectionError), Failed),
+            (Own(), Retry(5, on=OSError, never_on="ConnectionError"), Failed),
             (Own(), Retry(5, never_on=OSError), Failed),
             (ValueError(), Retry(5, never_on=OSError), Retried),
             (Own(), Retry(5, on=OSError, never_on=Own), Failed),
@@ -388,7 +408,6 @@ class TestAfterError:
 
     def test_buries_what_is_postponed_too_often(self):
         last = self.after(RetryLater(), None, snoozes=MAX_SNOOZES - 1)
-
         assert isinstance(last, Retried)
         assert self.after(RetryLater(), Retry(99), snoozes=MAX_SNOOZES) == DeadLettered(
             failure=FAILURE
@@ -399,7 +418,6 @@ class TestAfterError:
 
 
 texts = st.text(st.characters(codec="utf-8"))
-
 
 partitions = st.builds(
     Partition,
@@ -422,7 +440,6 @@ class TestLane:
     def test_tells_tags_and_keys_apart(self):
         tagged = Partition(queue="mail", task="send", tags=("gpu",))
         keyed = Partition(queue="mail", task="send", keys=("gpu",))
-
         assert tagged.text != keyed.text
 
 
@@ -444,7 +461,6 @@ class TestCanRun:
 
     def test_lets_any_worker_run_what_has_no_tags(self):
         partition = Partition(queue="mail", task="send")
-
         for tags in (None, [], ["gpu"]):
             assert can_run(partition, queues=["mail"], tags=tags)
 
@@ -455,5 +471,4 @@ class TestATextThatIsNoLane:
     )
     def test_is_a_partition_that_nobody_has_code_for(self, text):
         partition = Partition.parse(text)
-
         assert (partition.queue, partition.task) == ("", "")

@@ -38,11 +38,13 @@ from perdure.model.partition import Partition
 from perdure.model.run import NewRun, NewWait, RunState, RunStatus, WaitType
 from perdure.model.times import DURATION_MAX
 from perdure.store.admission import (
+    START_MARGIN,
     LastRun,
     Room,
     check_worker_limits,
     cooled,
     governing_rules,
+    holds_place,
     room_under,
     share_out,
     with_cooldown,
@@ -53,14 +55,12 @@ from tests.support.refusal import refused
 class TestConcurrency:
     def test_is_a_number_of_jobs_at_once(self):
         limit = Concurrency(4, key="smtp", queue="mail")
-
         assert (limit.count, limit.key, limit.queue, limit.task) == (4, "smtp", "mail", None)
 
 
 class TestRate:
     def test_is_a_number_of_starts_in_a_window(self):
         limit = Rate(100, per="1m", key="openai")
-
         assert (limit.count, limit.per, limit.evenly) == (100, timedelta(minutes=1), False)
 
 
@@ -82,6 +82,8 @@ class TestDeclared:
             (lambda: Rate(0, per="1m"), "argument.range"),
             (lambda: Rate(1, per="0s"), "argument.not_positive"),
             (lambda: Rate(1, per="often"), "argument.duration"),
+            (lambda: Rate(1, per=timedelta.max), "argument.range"),
+            (lambda: Spacing("9999999d"), "argument.range"),
             (lambda: Spacing(0), "argument.not_positive"),
             (lambda: Spacing(-1), "argument.negative"),
         ],
@@ -113,7 +115,6 @@ class TestStoredLimit:
 
     def test_a_key_that_is_computed_stays_computed(self):
         limit = limit_of(stored(info_of(Concurrency(1, key=lambda tenant: tenant))))
-
         assert limit is not None
         assert callable(limit.key)
 
@@ -125,16 +126,9 @@ class TestStoredLimit:
 
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-
-
 SECOND = timedelta(seconds=1)
-
-
 MINUTE = timedelta(minutes=1)
-
-
 PARTITION = Partition(queue="mail", task="send")
-
 
 rules = st.builds(
     LimitRule,
@@ -145,9 +139,7 @@ rules = st.builds(
     spacing=st.none() | st.just(10 * SECOND),
 )
 
-
 past = st.integers(0, 90).map(lambda seconds: NOW - seconds * SECOND)
-
 
 usages = st.builds(
     LimitUsage,
@@ -179,13 +171,11 @@ class TestRoomUnder:
     @given(rule=rules, usage=usages)
     def test_opens_only_when_it_is_shut_and_never_in_the_past(self, rule, usage):
         room = room_under(rule, usage, NOW)
-
         if room.opens_at is not None:
             assert room.count == 0
 
     def test_counts_what_is_live(self):
         rule = LimitRule(key="k", live_max=3)
-
         assert room_under(rule, LimitUsage(live=1), NOW) == Room(count=2)
         assert room_under(rule, LimitUsage(live=3), NOW) == Room(count=0)
         assert room_under(rule, LimitUsage(live=9), NOW) == Room(count=0)
@@ -193,15 +183,12 @@ class TestRoomUnder:
     def test_opens_when_the_oldest_start_leaves_the_window(self):
         rule = LimitRule(key="k", starts_max=2, window=MINUTE)
         oldest = NOW - 20 * SECOND
-
         full = room_under(rule, LimitUsage(starts=2, oldest_start_at=oldest), NOW)
-
         assert full == Room(count=0, opens_at=oldest + MINUTE)
         assert room_under(rule, LimitUsage(starts=1, oldest_start_at=oldest), NOW).count == 1
 
     def test_lets_one_start_when_the_spacing_is_over(self):
         rule = LimitRule(key="k", spacing=10 * SECOND)
-
         assert room_under(rule, LimitUsage(), NOW) == Room(count=1)
         assert room_under(rule, LimitUsage(last_start_at=NOW - 10 * SECOND), NOW).count == 1
         shut = room_under(rule, LimitUsage(last_start_at=NOW - 9 * SECOND), NOW)
@@ -210,15 +197,12 @@ class TestRoomUnder:
     def test_opens_when_the_last_of_several_reasons_is_gone(self):
         rule = LimitRule(key="k", starts_max=1, window=MINUTE, spacing=10 * SECOND)
         usage = LimitUsage(starts=1, oldest_start_at=NOW, last_start_at=NOW)
-
         assert room_under(rule, usage, NOW).opens_at == NOW + MINUTE
 
     def test_stays_shut_while_it_is_closed_whatever_else_it_allows(self):
         rule = LimitRule(key="k", live_max=3)
-
         closed = room_under(rule, LimitUsage(closed_until=NOW + SECOND), NOW)
         open_again = room_under(rule, LimitUsage(closed_until=NOW), NOW)
-
         assert closed == Room(count=0, opens_at=NOW + SECOND)
         assert open_again == Room(count=3)
 
@@ -232,7 +216,6 @@ class TestShareOut:
     @given(candidates=candidates, rooms=rooms, limit=st.integers(0, 10))
     def test_never_exceeds_a_room_or_the_limit(self, candidates, rooms, limit):
         chosen = share_out(candidates, rooms, limit)
-
         keys = dict(candidates)
         used = Counter(key for name in chosen for key in keys[name])
         assert len(chosen) <= limit
@@ -253,9 +236,7 @@ class TestShareOut:
 
     def test_changes_nothing_it_was_given(self):
         rooms = {"a": 1}
-
         share_out([("job", ["a"])], rooms, 5)
-
         assert rooms == {"a": 1}
 
 
@@ -276,7 +257,7 @@ class TestGoverningRules:
         assert governing_rules(partition, limits, []) == (
             LimitRule(key="user-7", live_max=2),
             LimitRule(key="smtp", live_max=5),
-            LimitRule(key="host-1", starts_max=9, window=MINUTE),
+            LimitRule(key="host-1", starts_max=9, window=MINUTE + START_MARGIN),
         )
 
     def test_leaves_out_limits_of_other_queues_and_tasks(self):
@@ -298,9 +279,14 @@ class TestGoverningRules:
             Rate(100, per="1m", key="smtp"),
             Spacing("2s", key="smtp"),
         ]
-
         assert governing_rules(PARTITION, limits[:1], limits[1:]) == (
-            LimitRule(key="smtp", live_max=4, starts_max=100, window=MINUTE, spacing=2 * SECOND),
+            LimitRule(
+                key="smtp",
+                live_max=4,
+                starts_max=100,
+                window=MINUTE + START_MARGIN,
+                spacing=2 * SECOND + START_MARGIN,
+            ),
         )
 
     @pytest.mark.parametrize("turn", [1, -1])
@@ -315,7 +301,13 @@ class TestGoverningRules:
         ]
 
         assert governing_rules(PARTITION, [], limits[::turn]) == (
-            LimitRule(key="k", live_max=2, starts_max=50, window=MINUTE, spacing=3 * SECOND),
+            LimitRule(
+                key="k",
+                live_max=2,
+                starts_max=50,
+                window=MINUTE + START_MARGIN,
+                spacing=3 * SECOND + START_MARGIN,
+            ),
         )
 
     @pytest.mark.parametrize("turn", [1, -1])
@@ -327,22 +319,36 @@ class TestGoverningRules:
         ]
 
         assert governing_rules(PARTITION, [], limits[::turn]) == (
-            LimitRule(key="k", live_max=4, starts_max=10, window=SECOND),
-            LimitRule(key="k", starts_max=100, window=MINUTE),
+            LimitRule(key="k", live_max=4, starts_max=10, window=SECOND + START_MARGIN),
+            LimitRule(key="k", starts_max=100, window=MINUTE + START_MARGIN),
         )
 
     def test_spaces_an_even_rate(self):
         [rule] = governing_rules(PARTITION, [Rate(6, per="1m", evenly=True)], [])
+        assert rule.spacing == (MINUTE + START_MARGIN) / 6
 
-        assert rule.spacing == 10 * SECOND
+
+class TestHoldsPlace:
+    """Finding 26: for how long a late start may be moved."""
+
+    def test_is_the_shortest_window_or_spacing(self):
+        """Finding 26: after that, another job may have the place."""
+        rules = (
+            LimitRule(key="k", starts_max=9, window=MINUTE),
+            LimitRule(key="k", starts_max=1, window=HOUR, spacing=2 * SECOND),
+        )
+        assert holds_place(rules) == 2 * SECOND
+
+    def test_does_not_depend_on_the_claims_of_an_even_rate(self):
+        """Finding 26: a late body of an even rate would never start otherwise."""
+        rules = governing_rules(PARTITION, [Rate(100, per="1s", evenly=True)], [])
+        assert holds_place(rules) == SECOND + START_MARGIN
 
 
 class TestCheckWorkerLimits:
     def test_narrows_a_limit_whose_key_is_a_queue_or_task_of_the_worker(self):
         limits = [Concurrency(4, key="mail"), Rate(5, per="1s", key="send"), Spacing(1, key="x")]
-
         checked = check_worker_limits(limits, ["mail"], ["send"])
-
         assert checked == (
             Concurrency(4, key="mail", queue="mail"),
             Rate(5, per="1s", key="send", task="send"),
@@ -351,12 +357,10 @@ class TestCheckWorkerLimits:
 
     def test_leaves_a_limit_as_narrow_as_it_was_declared(self):
         limit = Concurrency(4, key="mail", task="send")
-
         assert check_worker_limits([limit], ["mail"], ["send"]) == (limit,)
 
     def test_keeps_an_even_rate_even(self):
         [narrowed] = check_worker_limits([Rate(5, per=1, evenly=True, key="q")], ["q"], [])
-
         assert narrowed == Rate(5, per=1, evenly=True, key="q", queue="q")
 
     @pytest.mark.parametrize(
@@ -390,8 +394,6 @@ class TestComputedKeys:
 
 
 HOUR = timedelta(hours=1)
-
-
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 
@@ -440,7 +442,6 @@ class TestCooled:
     )
     def test_one_that_comes_too_soon_is_skipped(self, last, told):
         skipped = cooled(run(), NOON, last)
-
         assert skipped.status is RunStatus.SKIPPED
         assert (skipped.jobs, skipped.waits, skipped.children) == ((), (), ())
         assert told.encode() in skipped.summary
@@ -468,7 +469,6 @@ class TestWithCooldown:
     def test_has_that_of_the_flow(self):
         warm = Graph(Definition(name="orders", nodes=()))
         cool = Graph(Definition(name="orders", nodes=(), cooldown_ms=1500))
-
         assert with_cooldown(run(None), warm).cooldown is None
         assert with_cooldown(run(None), cool).cooldown == timedelta(seconds=1.5)
         assert b"cooldown" not in warm.data

@@ -6,8 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from perdure import Flow
+from perdure.errors import InvalidFlow, InvalidInput, ValueMissing
 from perdure.model.graph import FlowRef
 from perdure.model.run import LiveType, NewWait, NodeStatus, RunStatus, WaitType
+from tests.rules.flow_samples import pack
 from tests.rules.graphs import (
     CHILD,
     call,
@@ -22,33 +25,27 @@ from tests.rules.graphs import (
     task,
 )
 from tests.rules.played import Played, failure
+from tests.support.refusal import refused
 
 # What each construct does: how it starts, goes on and ends.
 
 
 JOB, WAIT = LiveType.JOB, LiveType.WAIT
-
-
 RUNNING, WAITING = RunStatus.RUNNING, RunStatus.WAITING
-
-
 COMPLETED, FAILED = RunStatus.COMPLETED, RunStatus.FAILED
 
 
 class TestTasks:
     def test_a_run_starts_every_node_that_nothing_comes_before(self):
         run = Played(graph(task("a"), task("b"), task("c"), edges="a c, b c"), 7)
-
         assert run.live == {"a": JOB, "b": JOB}
         assert run.inputs == {"a": 7, "b": 7}
         assert run.status == RUNNING
 
     def test_a_chain_hands_outputs_on_and_ends_with_the_last(self):
         run = Played(chain(task("a"), task("b")), 1)
-
         run.finish("a", 2)
         assert run.inputs["b"] == 2
-
         run.finish("b", 3)
         assert run.result == 3
         assert run.types == ["RunSubmitted", "NodeCompleted", "NodeCompleted", "RunCompleted"]
@@ -57,10 +54,8 @@ class TestTasks:
     def test_falsy_values_come_through_as_they_are(self, value):
         run = Played(chain(task("a"), task("b")), value)
         assert run.inputs["a"] == value
-
         run.finish("a", value)
         assert run.inputs["b"] == value
-
         run.finish("b", value)
         assert run.result == value
         assert type(run.result) is type(value)
@@ -68,16 +63,13 @@ class TestTasks:
     def test_a_failed_attempt_is_told_and_changes_nothing_else(self):
         run = Played(chain(task("a")))
         before = run.state
-
         run.attempt_failed("a")
-
         assert run.types[-1] == "NodeRetried"
         assert (run.state.live, run.state.nodes) == (before.live, before.nodes)
 
     def test_an_outcome_counts_once(self):
         run = Played(chain(task("a"), task("b")))
         run.finish("a", 1)
-
         assert run.finish("a", 2).events == []
         assert run.fail("a").events == []
         assert run.output("a") == 1
@@ -95,7 +87,6 @@ class TestForkAndJoin:
     def test_branches_start_together(self):
         run = Played(self.GRAPH)
         run.finish("a", 5)
-
         assert run.live == {"left": JOB, "right": JOB}
         assert (run.inputs["left"], run.inputs["right"]) == (5, 5)
 
@@ -103,10 +94,8 @@ class TestForkAndJoin:
     def test_a_join_waits_for_all_and_gets_them_by_name(self, order):
         run = Played(self.GRAPH)
         run.finish("a")
-
         run.finish(order[0], f"from {order[0]}")
         assert "join" not in run.nodes
-
         run.finish(order[1], f"from {order[1]}")
         assert run.inputs["join"] == {"l": "from left", "r": "from right"}
         assert run.started.count("join") == 1
@@ -117,7 +106,6 @@ class TestForkAndJoin:
         )
         run.finish("a", 1)
         run.finish("b", 2)
-
         assert run.inputs["join"] == {"a": 1, "b": 2}
 
     def test_several_ends_give_the_first_or_all_by_name(self):
@@ -135,7 +123,6 @@ class TestForkAndJoin:
     def test_a_fast_branch_does_not_wait_for_its_sibling(self):
         run = Played(graph(task("slow"), task("a"), task("b"), edges="a b"))
         run.finish("a")
-
         assert run.live == {"slow": JOB, "b": JOB}
 
 
@@ -151,7 +138,6 @@ class TestRoutes:
     def test_goes_on_from_the_port_of_the_key_with_its_own_input(self):
         run = Played(self.GRAPH, {"amount": 3})
         run.finish("kind", "pay")
-
         assert run.live == {"charge": JOB}
         assert run.inputs["charge"] == {"amount": 3}
         assert run.nodes["ask"] is NodeStatus.SKIPPED
@@ -160,20 +146,17 @@ class TestRoutes:
         run = Played(self.GRAPH)
         run.finish("kind", "pay")
         run.finish("charge", "paid")
-
         assert run.inputs["join"] == "paid"
 
     @pytest.mark.parametrize("key", ["other", None, 1.5, ["pay"], {}])
     def test_an_unknown_key_takes_the_default(self, key):
         run = Played(self.GRAPH)
         run.finish("kind", key)
-
         assert run.live == {"ask": JOB}
 
     def test_an_unknown_key_without_a_default_fails_naming_key_and_ports(self):
         run = Played(graph(route("kind", "a", "b"), task("x"), edges="kind.a x"))
         run.finish("kind", "c")
-
         assert run.status == FAILED
         assert run.state.failure is not None
         assert run.state.failure.message == (
@@ -184,13 +167,11 @@ class TestRoutes:
     def test_booleans_and_numbers_are_keys(self, key, port):
         run = Played(graph(route("kind", port, "no"), task("x"), edges=f"kind.{port} x"))
         run.finish("kind", key)
-
         assert run.live == {"x": JOB}
 
     def test_both_ports_may_lead_to_one_node(self):
         run = Played(graph(route("r", "a", "b"), task("x"), edges="r.a x, r.b x"), 4)
         run.finish("r", "b")
-
         assert run.inputs["x"] == 4
         assert run.started.count("x") == 1
 
@@ -199,16 +180,13 @@ class TestRoutes:
             graph(route("r", "a", "b"), task("x"), task("y"), task("z"), edges="r.a x, x y, r.b z")
         )
         run.finish("r", "b")
-
         assert (run.nodes["x"], run.nodes["y"]) == (NodeStatus.SKIPPED, NodeStatus.SKIPPED)
-
         run.finish("z", 1)
         assert run.result == 1
 
     def test_a_run_that_ends_on_a_port_that_leads_nowhere_gives_its_input(self):
         run = Played(graph(route("r", "a", "b"), task("x"), edges="r.a x"), 1)
         run.finish("r", "b")
-
         assert run.nodes["x"] is NodeStatus.SKIPPED
         assert run.result == 1
 
@@ -216,23 +194,19 @@ class TestRoutes:
 class TestMaps:
     def test_runs_one_job_for_each_item_and_keeps_their_order(self):
         run = Played(chain(mapped("m"), task("end")), ["x", "y", "z"])
-
         assert run.inputs == {"m[0]": "x", "m[1]": "y", "m[2]": "z"}
         for item in (2, 0, 1):
             run.finish(f"m[{item}]", f"did {item}")
-
         assert run.inputs["end"] == ["did 0", "did 1", "did 2"]
         assert not run.state.maps  # done with
 
     def test_an_empty_list_is_completed_at_once(self):
         run = Played(chain(mapped("m"), task("end")), [])
-
         assert run.inputs == {"end": []}
         assert run.live == {"end": JOB}
 
     def test_goes_over_the_list_under_a_key(self):
         run = Played(chain(mapped("m", over="lines")), {"lines": [1, 2]})
-
         assert run.inputs == {"m[0]": 1, "m[1]": 2}
 
     @pytest.mark.parametrize(
@@ -263,7 +237,6 @@ class TestMaps:
     def test_an_input_without_a_list_fails_the_node(self, over, input, code, message):
         run = Played(chain(task("a"), mapped("m", over=over)))
         run.finish("a", input)
-
         assert run.status == FAILED
         assert run.state.failed_node == "m"
         assert run.state.failure is not None
@@ -271,7 +244,6 @@ class TestMaps:
 
     def test_an_input_without_a_list_may_be_gone_on_from(self):
         run = Played(chain(mapped("m", on_error="continue"), task("end")), 5)
-
         assert run.inputs == {"end": None}
 
     def test_a_window_lets_so_many_run_at_once(self):
@@ -294,14 +266,12 @@ class TestMaps:
         refused.finish("a", ["wrong", "wrong"])
         run.finish("a", [1, 2])
         run.finish("m[0]")
-
         assert run.inputs["m[1]"] == 2
 
     def test_a_failed_item_fails_the_run(self):
         run = Played(chain(mapped("m"), task("end")), [1, 2, 3])
         run.finish("m[0]")
         run.fail("m[1]", "no")
-
         assert run.status == FAILED
         assert (run.nodes["m"], run.live) == (NodeStatus.FAILED, {})
         assert run.decision.cancel_all
@@ -311,7 +281,6 @@ class TestMaps:
         run.finish("m[0]", "a")
         run.fail("m[1]")
         run.finish("m[2]", "c")
-
         assert run.result == ["a", None, "c"]
 
     def test_a_failed_item_may_lead_to_a_port_and_the_others_are_given_up(self):
@@ -335,7 +304,6 @@ class TestMaps:
 
     def test_items_may_be_runs_of_their_own(self):
         run = Played(chain(mapped("m", CHILD)), ["a", "b"])
-
         assert dict(run.state.children) == {"m[0]": "run/m[0]", "m[1]": "run/m[1]"}
         assert run.status == WAITING
         run.child_completed("m[1]", 2)
@@ -348,7 +316,6 @@ class TestLoops:
         run = Played(chain(loop("l"), task("end")), 0)
         run.finish("l#1", 1, is_done=False)
         assert run.inputs["l#2"] == 1
-
         run.finish("l#2", 2, is_done=True)
         assert run.inputs["end"] == 2
         assert run.live == {"end": JOB}
@@ -404,7 +371,6 @@ class TestLoops:
         run = Played(chain(loop("l")), 0)
         run.finish("l#1", 1)
         run.finish("check:l#1", answer)
-
         assert run.result == 1
 
     @pytest.mark.parametrize("answer", [False, 0, "", None, []])
@@ -412,7 +378,6 @@ class TestLoops:
         run = Played(chain(loop("l")), 0)
         run.finish("l#1", 1)
         run.finish("check:l#1", answer)
-
         assert run.live == {"l#2": JOB}
 
     @pytest.mark.parametrize("key", ["l#1", "check:l#1"])
@@ -433,11 +398,7 @@ class TestLoops:
 
 
 JOB, WAIT = LiveType.JOB, LiveType.WAIT
-
-
 RUNNING, WAITING = RunStatus.RUNNING, RunStatus.WAITING
-
-
 COMPLETED, FAILED = RunStatus.COMPLETED, RunStatus.FAILED
 
 
@@ -457,12 +418,80 @@ class TestDelays:
         assert run.due("d").events == []
 
 
+WANTED = {"property": "order", "op": "eq", "value": 7}
+
+
+COSTLY = {"any": [{"property": "list", "op": "contains", "value": 7}] * 500}
+COSTLY_PAYLOAD = {"list": [1] * 20_000}
+
+
 class TestSignals:
+    def test_an_arriving_signal_is_the_only_one_looked_at(self):
+        """Finding 3: each signal was compared with all unread ones, loaded one by one."""
+        run = Played(chain(signal("s", where=WANTED), task("end")))
+        for order in range(5):
+            run.signal("go", {"order": order})
+        for number in run.state.signals["go"]:
+            del run.log.values[number]  # as of a run that was loaded from a snapshot
+        run.signal("go", {"order": 7})
+        assert run.inputs["end"] == {"order": 7}
+        assert len(run.state.signals["go"]) == 5
+
+    @pytest.mark.parametrize("is_resumed", [False, True])
+    def test_unread_signals_are_asked_for_all_at_once(self, is_resumed):
+        """Finding 3: each unread signal took a read and a decision of its own."""
+        run = Played(chain(task("a"), signal("s", where=WANTED), task("end")))
+        if is_resumed:
+            run.finish("a")
+            run.pause()
+        for order in (5, 6, 7):
+            run.signal("go", {"order": order})
+        unread = run.state.signals["go"]
+        kept = {number: run.log.values.pop(number) for number in unread}
+        with pytest.raises(ValueMissing) as missing:
+            run.unpause() if is_resumed else run.finish("a")
+        assert missing.value.numbers == unread
+        run.log.values |= kept
+        run.unpause() if is_resumed else run.finish("a")
+        assert run.inputs["end"] == {"order": 7}
+
+    def test_one_too_costly_to_compare_is_refused_if_a_node_waits(self):
+        """Finding 4: the sender gets the error, and nothing is written."""
+        run = Played(chain(signal("s", where=COSTLY), task("end")))
+        with refused("condition.too_costly", InvalidInput):
+            run.signal("go", COSTLY_PAYLOAD)
+        assert run.state.number == 1
+        run.signal("go", {"list": [7]})
+        assert run.inputs["end"] == {"list": [7]}
+
+    @pytest.mark.parametrize("is_resumed", [False, True])
+    def test_those_too_costly_to_compare_fail_a_node_that_comes_to_them(self, is_resumed):
+        """Finding 4: a run must neither hang nor become impossible to resume."""
+        run = Played(chain(task("a"), signal("s", where=COSTLY)))
+        if is_resumed:
+            run.finish("a")
+            run.pause()
+        run.signal("go", COSTLY_PAYLOAD)
+        run.unpause() if is_resumed else run.finish("a")
+        assert run.status == RunStatus.FAILED
+        assert run.state.failure is not None
+        assert "too long" in run.state.failure.message
+        assert not run.live
+
+    def test_a_condition_that_renders_to_nothing_usable_fails_its_node(self):
+        """Finding 3: it failed whoever sent the signal, or the worker that reached the node."""
+        where = {"property": "order", "op": "in", "value": "{{ value }}"}
+        run = Played(chain(task("a"), signal("s", where=where)))
+        run.signal("go", {"order": 1})
+        run.finish("a", "not a list")
+        assert run.status == RunStatus.FAILED
+        assert run.state.failure is not None
+        assert run.state.failure.code == "node.invalid_template"
+
     def test_waits_for_a_signal_and_hands_its_payload_on(self):
         run = Played(chain(signal("s"), task("end")))
         assert run.decision.waits == [NewWait(key="s", type=WaitType.SIGNAL, name="go")]
         assert run.live == {"s": WAIT}
-
         run.signal("go", {"ok": True})
         assert run.decision.close_waits == ["s"]
         assert run.inputs["end"] == {"ok": True}
@@ -472,7 +501,6 @@ class TestSignals:
         run = Played(chain(task("a"), signal("s"), task("end")))
         run.signal("go", 1)
         assert dict(run.state.signals) == {"go": (2,)}
-
         run.finish("a")
         assert run.inputs["end"] == 1
         assert run.decision.waits == []
@@ -481,7 +509,6 @@ class TestSignals:
     def test_one_of_another_name_is_kept_too(self):
         run = Played(chain(signal("s"), task("end")))
         run.signal("other", 1)
-
         assert run.live == {"s": WAIT}
         assert dict(run.state.signals) == {"other": (2,)}
 
@@ -490,13 +517,11 @@ class TestSignals:
         run.signal("go", "first")
         run.signal("go", "second")
         run.finish("a")
-
         assert (run.output("s1"), run.output("s2")) == ("first", "second")
 
     def test_one_signal_is_taken_by_one_wait(self):
         run = Played(chain(signal("s1"), signal("s2"), task("end")))
         run.signal("go", "first")
-
         assert run.live == {"s2": WAIT}
         run.signal("go", "second")
         assert run.inputs["end"] == "second"
@@ -505,7 +530,6 @@ class TestSignals:
         run = Played(chain(task("a"), signal("s1"), signal("s2")))
         run.signal("go", "first")
         run.finish("a")
-
         assert run.live == {"s2": WAIT}
         assert run.output("s1") == "first"
 
@@ -513,9 +537,35 @@ class TestSignals:
         run = Played(graph(signal("s1"), signal("s2"), gathers=True))
         run.signal("go", 1)
         assert run.live == {"s2": WAIT}
-
         run.signal("go", 2)
         assert run.result == {"s1": 1, "s2": 2}
+
+    @pytest.mark.parametrize("value", [None, 0, "none", {"paid": False}, []])
+    def test_a_timeout_may_have_a_default(self, value):
+        """Finding 17: the wait continues with this value if no signal arrives in time."""
+        flow = Flow("f").wait_for_signal("go", timeout="1s", on_timeout={"default": value})
+        run = Played(flow.then(pack, name="end").build().graph)
+        run.due("go")
+        assert (run.inputs["end"], run.nodes["go"]) == (value, "completed")
+
+    @pytest.mark.parametrize(
+        "on_timeout, code",
+        [
+            ({}, "argument.type"),
+            ({"value": 1}, "argument.unknown"),
+            ({"default": object()}, "payload.not_serializable"),
+        ],
+    )
+    def test_a_default_is_checked(self, on_timeout, code):
+        """Finding 17: what is no default is refused when the flow is built."""
+        flow = Flow("f").wait_for_signal("go", timeout="1s", on_timeout=on_timeout)
+        with refused(code, InvalidFlow):
+            flow.build()
+
+    def test_a_default_needs_a_timeout(self):
+        """Finding 17: without a timeout the default would never be used."""
+        with refused("flow.needs_timeout", InvalidFlow):
+            Flow("f").wait_for_signal("go", on_timeout={"default": 1}).build()
 
     @pytest.mark.parametrize("on_timeout", ["fail", "continue", "late"])
     def test_a_timeout_has_a_defined_outcome(self, on_timeout):
@@ -545,13 +595,11 @@ class TestSignals:
         run = Played(chain(signal("s", timeout_ms=1, on_timeout="continue"), task("end")))
         run.due("s")
         run.signal("go", 1)
-
         assert run.live == {"end": JOB}
         assert dict(run.state.signals) == {"go": (3,)}
 
     def test_one_without_a_timeout_is_never_due(self):
         run = Played(chain(signal("s"), task("end")))
-
         assert run.due("s").events == []
         assert run.decision.close_waits == []
 
@@ -594,6 +642,5 @@ class TestChildren:
 
     def test_news_of_another_run_are_ignored(self):
         run = Played(chain(child("c"), task("end")))
-
         assert run.child_completed("c", 1, run="run/other").events == []
         assert run.decision.close_waits == []

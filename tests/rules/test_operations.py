@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from perdure import ExternalFailed, Retry
 from perdure.engine.decide import submit
-from perdure.errors import InvalidInput, RunEnded, RunNotPaused, RunNotRetryable
+from perdure.errors import InvalidInput, RunAlreadyPaused, RunEnded, RunNotPaused, RunNotRetryable
 from perdure.model.event import CompensationStarted, Effects, Origin, RunForked, UndoFailed
+from perdure.model.failure import Failure
+from perdure.model.outcome import Failed
+from perdure.model.retry import decode_policy, encode_policy
 from perdure.model.run import LiveType, NodeStatus, RunStatus
 from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, SendSignal
 from tests.rules.graphs import (
@@ -35,25 +39,25 @@ class TestPause:
     def test_holds_everything_and_keeps_why(self):
         run = Played(graph(task("a"), signal("s")))
         run.pause(reason="maintenance", by="ops")
-
         assert run.status == RunStatus.PAUSED
         assert run.decision.suspend is True
         assert (run.state.reason, run.state.by) == ("maintenance", "ops")
         assert run.live == {"a": JOB, "s": WAIT}
 
-    def test_pausing_again_changes_nothing(self):
+    def test_pausing_again_is_refused(self):
+        """Finding 38: a second pause was acknowledged without an event."""
         run = Played(chain(task("a")))
-        run.pause(by="first")
+        run.pause(reason="first")
+        number = run.state.number
+        with pytest.raises(RunAlreadyPaused):
+            run.pause(reason="second")
 
-        assert run.pause(by="second").events == []
-        assert run.decision.suspend is None
-        assert run.state.by == "first"
+        assert run.state.number == number
 
     def test_the_run_goes_on_where_it_was(self):
         run = Played(chain(task("a"), task("b")))
         run.pause()
         run.unpause(by="ops")
-
         assert run.decision.suspend is False
         assert run.status == RunStatus.RUNNING
         assert (run.state.reason, run.state.by) == (None, None)
@@ -84,7 +88,6 @@ class TestPause:
         run.pause()
         run.signal("go", 1)
         assert run.live == {"s": WAIT}
-
         run.unpause()
         assert run.inputs["end"] == 1
         assert run.decision.close_waits == ["s"]
@@ -105,21 +108,14 @@ class TestPause:
 
     def test_unpausing_a_run_that_is_not_paused_is_refused(self):
         run = Played(chain(task("a")))
-
-        with pytest.raises(RunNotPaused, match="cannot resume run 'run': it is running"):
+        with refused("run.not_paused", RunNotPaused, status=RunStatus.RUNNING):
             run.unpause()
 
     def test_an_ended_run_refuses(self):
         run = Played(chain(task("a")))
         run.finish("a")
-
-        for act in (
-            PauseRun(),
-            ResumeRun(),
-            CancelRun(),
-            SendSignal(name="go", payload=b"1"),
-        ):
-            with pytest.raises(RunEnded, match="it is completed"):
+        for act in (PauseRun(), ResumeRun(), CancelRun(), SendSignal(name="go", payload=b"1")):
+            with refused("run.ended", RunEnded, status=RunStatus.COMPLETED):
                 run.happen(act)
 
 
@@ -127,7 +123,6 @@ class TestCancel:
     def test_ends_everything_that_is_live(self):
         run = Played(graph(task("a"), child("c"), delay("d")))
         run.cancel(reason="out of stock")
-
         assert run.status == RunStatus.CANCELLED
         assert run.decision.cancel_all
         assert run.live == {}
@@ -196,7 +191,6 @@ class TestRetry:
         run.fail("x")
         run.retry()
         run.finish("x", 1)
-
         assert run.inputs["join"] == 1
 
     @pytest.mark.parametrize("concurrency", [None, 2])
@@ -218,7 +212,6 @@ class TestRetry:
         run.finish("l#1", 10, is_done=False)
         run.fail("l#2")
         run.retry()
-
         assert run.live == {"l#2": JOB}
         assert run.inputs["l#2"] == 10
 
@@ -227,7 +220,6 @@ class TestRetry:
         run.finish("l#1", 10)
         run.fail("check:l#1")
         run.retry()
-
         assert run.live == {"check:l#1": JOB}
         assert run.inputs["check:l#1"] == 10
 
@@ -236,14 +228,12 @@ class TestRetry:
         run.finish("l#1", 6, is_done=False)
         assert run.status == RunStatus.FAILED
         run.retry()
-
         assert run.inputs["l#1"] == 5
 
     def test_a_child_starts_anew_under_another_id(self):
         run = Played(chain(child("c"), task("end")), 1)
         run.child_ended("c", RunStatus.FAILED)
         run.retry()
-
         [started] = run.decision.children
         assert started.id == run.state.children["c"] == "run/c~4"
         assert run.child_completed("c", 1, run="run/c").events == []
@@ -254,7 +244,6 @@ class TestRetry:
         run = Played(chain(mapped("m")), "no list")
         assert run.status == RunStatus.FAILED
         run.retry()
-
         assert run.status == RunStatus.FAILED
         assert run.types[-3:] == ["RunRetried", "NodeFailed", "RunFailed"]
 
@@ -264,7 +253,6 @@ class TestRetry:
         run.fail("a")
         run.retry()
         run.finish("a")
-
         assert run.result == 1
 
     def test_starts_a_cancelled_run_anew(self):
@@ -272,7 +260,6 @@ class TestRetry:
         run.pause()
         run.cancel(reason="wrong button")
         run.retry()
-
         assert run.live == {"a": JOB, "s": WAIT}
         assert [wait.name for wait in run.decision.waits] == ["go"]
         assert (run.state.reason, run.state.by) == (None, None)
@@ -294,7 +281,6 @@ class TestRetry:
         run = Played(chain(task("a")))
         with pytest.raises(RunNotRetryable, match="it is running"):
             run.retry()
-
         run.finish("a")
         with pytest.raises(RunNotRetryable, match="it is completed"):
             run.retry()
@@ -323,14 +309,12 @@ class TestFork:
 
     def test_with_another_output(self):
         other = self.ended().fork(after=2, patch={"a": "changed"})
-
         assert other.output("a") == "changed"
         assert other.inputs == {"b": "changed"}
 
     def test_at_the_very_end_it_has_another_result(self):
         run = self.ended()
         other = run.fork(after=run.state.number, patch={"c": "changed"})
-
         assert other.result == "changed"
 
     @pytest.mark.parametrize("after", range(1, 6))
@@ -339,7 +323,6 @@ class TestFork:
         for id in ("a", "b", "c"):
             if id in other.live:
                 other.finish(id, f"did {id}")
-
         assert other.result == "did c"
 
     def test_between_the_last_item_and_the_end_of_a_map(self):
@@ -348,7 +331,6 @@ class TestFork:
         run.finish("m[1]", "b")
         assert run.types[2:] == ["ItemCompleted", "NodeCompleted"]
         other = run.fork(after=3)
-
         assert other.inputs == {"end": ["a", "b"]}
 
     def test_a_map_over_a_changed_list_starts_anew(self):
@@ -356,7 +338,6 @@ class TestFork:
         run.finish("a", [1, 2])
         run.finish("m[0]")
         other = run.fork(after=3, patch={"a": [7, 8, 9]})
-
         assert other.inputs == {"m[0]": 7, "m[1]": 8, "m[2]": 9}
         assert run.fork(after=3).inputs == {"m[1]": 2}
 
@@ -365,7 +346,6 @@ class TestFork:
         run.finish("a", 1)
         run.finish("l#1", 2, is_done=False)
         other = run.fork(after=3, patch={"a": 5})
-
         assert other.inputs == {"l#1": 5}
 
     def test_of_a_paused_failed_or_cancelled_run_is_running(self):
@@ -379,7 +359,6 @@ class TestFork:
     def test_starts_children_of_its_own(self):
         run = Played(chain(mapped("m", CHILD)), [1, 2])
         other = run.fork(after=1)
-
         assert [each.id for each in other.decision.children] == ["fork/m[0]~2", "fork/m[1]~2"]
 
     def test_belongs_to_nobody(self):
@@ -388,7 +367,6 @@ class TestFork:
         run.log = Log()
         decision, run.state = submit(only, run.id, b"1", run.log, aging_ms=1, parent=PARENT)
         run.log.add(decision)
-
         assert run.state.parent == PARENT
         assert run.fork(after=1).state.parent is None
 
@@ -401,7 +379,6 @@ class TestFork:
         run.finish("a")
         run.fail("b")
         run.finish("undo:a")
-
         with refused("run.fork_after_undo", InvalidInput):
             run.fork(after=run.state.number)
         assert run.fork(after=2).live == {"b": JOB}
@@ -417,7 +394,6 @@ class TestHandled:
     def test_continue_goes_on_with_null(self):
         run = Played(chain(task("a", on_error="continue"), task("b")))
         run.fail("a")
-
         assert run.inputs["b"] is None
         assert run.status == RunStatus.RUNNING
         assert run.state.nodes["a"].has_failed
@@ -426,7 +402,6 @@ class TestHandled:
         nodes = task("a", on_error="oops"), task("b"), task("mend")
         run = Played(graph(*nodes, edges="a b, a.oops mend"))
         run.fail("a", "no money")
-
         assert run.inputs["mend"] == {"type": "OSError", "message": "no money"}
         assert run.nodes["b"] is NodeStatus.SKIPPED
 
@@ -435,7 +410,6 @@ class TestHandled:
         run = Played(graph(*nodes, edges="a b, a.oops mend, b join, mend join"))
         run.finish("a", 1)
         assert run.nodes["mend"] is NodeStatus.SKIPPED
-
         run.finish("b", 2)
         assert run.inputs["join"] == 2
 
@@ -461,7 +435,6 @@ class TestStop:
         run = Played(self.GRAPH)
         run.fail("b")
         number = run.state.number
-
         for late in (run.finish("a"), run.fail("a"), run.due("s")):
             assert late.events == []
         assert run.attempt_failed("a").events == []
@@ -470,7 +443,6 @@ class TestStop:
     def test_what_the_same_decision_was_to_start_is_not_started(self):
         run = Played(graph(task("a"), task("b"), mapped("m"), child("c"), edges="a b, a m, a c"))
         decision = run.finish("a", "no list")
-
         assert run.status == RunStatus.FAILED
         assert (decision.schedules, decision.waits, decision.children) == ([], [], [])
         assert run.nodes["b"] is NodeStatus.CANCELLED
@@ -496,21 +468,18 @@ class TestFinish:
         run = Played(graph(task("a"), task("b"), on_failure="finish"))
         run.fail("b", "first")
         run.fail("a", "second")
-
         assert run.state.failed_node == "b"
 
     def test_a_join_behind_a_failure_is_blocked_though_others_arrive(self):
         run = Played(graph(task("a"), task("b"), task("j"), edges="a j, b j", on_failure="finish"))
         run.finish("b")
         run.fail("a")
-
         assert run.nodes["j"] is NodeStatus.BLOCKED
         assert "j" not in run.started
 
     def test_everything_behind_is_blocked(self):
         run = Played(chain(task("a"), task("b"), delay("d"), on_failure="finish"))
         run.fail("a")
-
         assert (run.nodes["b"], run.nodes["d"]) == (NodeStatus.BLOCKED, NodeStatus.BLOCKED)
         assert run.status == RunStatus.FAILED
 
@@ -518,7 +487,6 @@ class TestFinish:
         run = Played(graph(mapped("m"), task("other"), on_failure="finish"), [1, 2, 3])
         run.finish("m[0]")
         run.fail("m[2]")
-
         assert run.decision.cancel_keys == ["m[1]"]
         assert run.live == {"other": JOB}
 
@@ -526,7 +494,6 @@ class TestFinish:
         nodes = task("a"), mapped("m"), task("b")
         run = Played(graph(*nodes, edges="a m, a b", on_failure="finish"))
         run.finish("a", "no list")
-
         assert run.live == {"b": JOB}
         run.finish("b")
         assert (run.status, run.state.failed_node) == (RunStatus.FAILED, "m")
@@ -580,7 +547,6 @@ class TestCompensation:
         run = self.failed()
         run.attempt_failed("undo:c")
         run.fail("undo:c", "cannot")
-
         assert isinstance(run.log.events[-1], UndoFailed)
         assert run.live == {"undo:a": JOB}
         run.finish("undo:a")
@@ -590,7 +556,6 @@ class TestCompensation:
         run = Played(chain(task("a", undo=True, on_error="continue"), task("b")))
         run.fail("a")
         run.fail("b")
-
         assert run.status == RunStatus.FAILED
 
     def test_a_map_is_undone_with_all_its_outputs(self):
@@ -598,12 +563,10 @@ class TestCompensation:
         run.finish("m[0]", "a")
         run.finish("m[1]", "b")
         run.fail("b")
-
         assert run.inputs["undo:m"] == ["a", "b"]
 
     def test_a_late_outcome_of_the_run_does_not_matter_meanwhile(self):
         run = self.failed()
-
         assert run.finish("d").events == []
         assert run.signal("go").events != []  # kept, and taken by nobody
         assert run.status == RunStatus.COMPENSATING
@@ -624,7 +587,6 @@ class TestCompensation:
     def test_a_cancelled_run_with_nothing_to_undo_ends_at_once(self):
         run = Played(self.GRAPH)
         run.cancel(compensates=True)
-
         assert run.status == RunStatus.CANCELLED
 
     def test_a_pause_meanwhile_keeps_why_it_was_cancelled(self):
@@ -643,7 +605,6 @@ class TestCompensation:
     def test_cancelling_meanwhile_lets_it_go_on(self):
         run = self.failed()
         assert run.cancel(compensates=True).events == []
-
         run.pause()
         run.cancel(compensates=True)
         assert run.decision.suspend is False
@@ -652,8 +613,21 @@ class TestCompensation:
     def test_cancelling_without_compensation_breaks_it_off(self):
         run = self.failed()
         run.cancel()
-
         assert run.status == RunStatus.CANCELLED
         assert run.decision.cancel_all
         assert run.state.nodes["c"].is_undone  # nobody knows how far it came
         assert not run.state.nodes["a"].is_undone
+
+
+def test_a_retry_policy_stores_the_earlier_name_of_an_error():
+    stored = encode_policy(Retry(3, on=ExternalFailed), None)
+    assert stored is not None
+    assert b'"perdure.errors.OutsideFailed"' in stored
+    assert decode_policy(stored).retry == Retry(3, on=ExternalFailed)
+
+
+def test_an_error_port_hands_on_the_earlier_name_of_an_error():
+    run = Played(graph(task("a", on_error="oops"), task("mend"), edges="a.oops mend"), 1)
+    failure = Failure(type="perdure.errors.ExternalFailed", message="no")
+    run.end("a", Failed(failure=failure))
+    assert run.inputs["mend"] == {"type": "perdure.errors.OutsideFailed", "message": "no"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime, timedelta
 from statistics import median
@@ -16,9 +17,10 @@ from perdure.engine import runs as module
 from perdure.engine import snapshot
 from perdure.engine.cached_run import VALUES_MAX_BYTES, CachedRun, RunValues
 from perdure.engine.migration import differences
-from perdure.engine.plan import PlanContext, start_run
+from perdure.engine.plan import Plan, PlanContext, start_run
 from perdure.engine.runs import Graphs, RunCache, RunEngine, RunKey
 from perdure.errors import PerdureError, RunNotFound, ValueMissing
+from perdure.expr.condition import holds, parse_condition
 from perdure.model.event import CompensationStarted
 from perdure.model.graph import Definition, Edge, Graph, ports_of
 from perdure.model.ids import RunId
@@ -36,17 +38,9 @@ from tests.rules.reference import interpret
 
 
 SEEDS = st.integers(0, 2**31)
-
-
 INPUTS = st.sampled_from([0, [], [1, 2], [5, 6, 7], {"lines": [3, 4]}, None])
-
-
 UNCHECKED = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-
-
 many = settings(max_examples=60, suppress_health_check=UNCHECKED)
-
-
 some = settings(max_examples=50, suppress_health_check=UNCHECKED)
 
 
@@ -80,22 +74,18 @@ class TestEveryOrder:
     def test_pauses_change_nothing(self, graph, world, input, seed):
         driver = Driver(Played(graph, input), world, seed)
         driver.pauses = 0.3
-
         check_end(driver.finish(), world, input)
 
 
 class TestTheLog:
     @some
     @given(graphs(has_undo=True), worlds(), INPUTS, SEEDS)
-    def test_folds_to_the_state_from_nothing_and_from_every_snapshot(
-        self, graph, world, input, seed
-    ):
+    def test_folds_to_the_state_from_nothing_and_every_snapshot(self, graph, world, input, seed):
         driver = Driver(Played(graph, input), world, seed)
         snapshots = [snapshot.take(driver.run.state)]
         while not driver.run.state.is_ended:
             driver.step()
             snapshots.append(snapshot.take(driver.run.state))
-
         assert driver.run.log.state() == driver.run.state
         check_snapshots(driver.run, snapshots)
 
@@ -164,10 +154,8 @@ class TestFork:
     def test_from_any_event_ends_the_same(self, graph, world, input, seed, data):
         run = Driver(Played(graph, input), world, seed).finish()
         after = data.draw(st.integers(1, run.state.number))
-
         other = run.fork(after)
         Driver(other, world, seed + 1).finish()
-
         check_end(other, world, input)
 
 
@@ -237,11 +225,7 @@ def extended(graph: Graph, chance: random.Random) -> Graph:
 
 
 LARGE = 10_000
-
-
 GROWTH_MAX = 4
-
-
 """How much dearer late steps may be; a cost that grew with the run would be hundreds of times."""
 
 
@@ -267,7 +251,6 @@ class TestSize:
         ids = [f"n{number}" for number in range(1000)]
         run = Played(chain(*map(task, ids)), checks=False)
         check_flat(finishing(run, ids))
-
         assert run.result == 1
 
     def test_fan_out_and_join(self):
@@ -278,7 +261,6 @@ class TestSize:
         run.finish("start")
         assert len(run.live) == LARGE
         check_flat(finishing(run, ids))
-
         assert run.inputs["join"] == dict.fromkeys(ids, 1)
 
     @pytest.mark.parametrize("concurrency", [None, 100])
@@ -286,14 +268,12 @@ class TestSize:
         items = list(range(LARGE))
         run = Played(chain(mapped("m", concurrency=concurrency)), items, checks=False)
         check_flat(finishing(run, [f"m[{item}]" for item in items]))
-
         assert run.result == [1] * LARGE
 
     def test_a_loop(self):
         run = Played(chain(loop("l", iterations_max=LARGE)), 0, checks=False)
         keys = [f"l#{iteration}" for iteration in range(1, 3000)]
         check_flat([lambda key=key: run.finish(key, 1, is_done=False) for key in keys])  # type: ignore[misc]
-
         assert run.state.number == len(keys) + 1
 
     def test_signals_beside_many_nodes(self):
@@ -302,7 +282,6 @@ class TestSize:
         edges = ", ".join(f"s{number} s{number + 1}" for number in range(len(waits) - 1))
         run = Played(graph(*map(task, ids), *waits, edges=edges), checks=False)
         check_flat([lambda: run.signal("go", 1)] * len(waits))
-
         assert sorted(run.live) == sorted(ids)
 
     def test_undoing(self):
@@ -313,16 +292,11 @@ class TestSize:
         run.fail("end")
         assert isinstance(run.log.events[-1], CompensationStarted)
         check_flat(finishing(run, [f"undo:{id}" for id in reversed(ids)]))
-
         assert run.status == "failed"
 
 
 GRAPH = chain(task("a"), task("b"))
-
-
 FIRST: RunKey = ("default", RunId("first"))
-
-
 SECOND: RunKey = ("default", RunId("second"))
 
 
@@ -349,14 +323,28 @@ async def cached(cache: RunCache, key: RunKey, newest_job: datetime) -> CachedRu
     return run
 
 
+async def test_a_long_decision_is_made_in_a_thread(runs):
+    """Finding 4: a costly condition stopped the event loop."""
+    long = parse_condition({"property": "list", "op": "contains", "value": 7})
+    threads: list[threading.Thread] = []
+
+    def decide(plan: Plan, size: int) -> None:
+        threads.append(threading.current_thread())
+        assert not holds(long, {"list": [1] * size})
+
+    await runs.plan(await runs.load(*FIRST), lambda plan: decide(plan, 10))
+    assert threads == [threading.main_thread()]
+    await runs.plan(await runs.load(*FIRST), lambda plan: decide(plan, 100_000))
+    assert threads[1] is threading.main_thread()
+    assert threads[2] is not threading.main_thread()
+
+
 class TestRunCache:
     """The runs that a worker keeps: read once, caught up with when others wrote, and bounded."""
 
     async def test_a_run_is_read_once(self, runs):
         cache, started = RunCache(runs), await now(runs) - timedelta(seconds=1)
-
         run = await cached(cache, FIRST, started)
-
         assert await cached(cache, FIRST, started) is run
 
     async def test_a_newer_job_says_that_others_wrote(self, runs):
@@ -364,17 +352,13 @@ class TestRunCache:
         run = await cached(cache, FIRST, started)
         await runs.apply(*FIRST, SendSignal(name="go", payload=b"1"))
         assert (await cached(cache, FIRST, started)).state.number == 1
-
         caught_up = await cached(cache, FIRST, await now(runs) + timedelta(seconds=1))
-
         assert caught_up is run
         assert run.state.number == 2
 
     async def test_a_run_that_is_gone_comes_as_its_error(self, runs):
         gone = ("default", RunId("gone"))
-
         found = await RunCache(runs).current({FIRST: await now(runs), gone: await now(runs)})
-
         assert isinstance(found[FIRST], CachedRun)
         assert isinstance(found[gone], RunNotFound)
 
@@ -395,9 +379,7 @@ class TestRunCache:
     async def test_the_first_are_forgotten_when_there_are_too_many(self, runs, monkeypatch):
         monkeypatch.setattr(module, "CACHED_RUNS_MAX", 1)
         cache, started = RunCache(runs), await now(runs) - timedelta(seconds=1)
-
         found = await cache.current({FIRST: started, SECOND: started})
-
         assert await cached(cache, SECOND, started) is found[SECOND]
         assert await cached(cache, FIRST, started) is not found[FIRST]
 
@@ -423,18 +405,14 @@ class TestCachedValues:
 
     def test_keeps_everything_while_a_decision_is_made(self):
         values = RunValues(PlainCodec())
-
         for number in range(1, 101):
             values.put(number, MEGABYTE)
-
         assert values.missing(range(1, 101)) == []
 
     def test_counts_the_items_of_maps(self):
         values = RunValues(PlainCodec())
         values.put(1, b"1")
         values.lists["each"] = [MEGABYTE] * 50
-
         values.trim()
-
         assert values.lists == {}
         assert values.size_bytes <= VALUES_MAX_BYTES

@@ -24,7 +24,7 @@ from perdure.expr.path import MISSING, MissingKey, look_up, parse_path, path_tex
 from perdure.model import check
 from perdure.model.event import Effects, NodeCompleted, decode_event, encode_event
 from perdure.model.ids import RunId
-from perdure.model.payload import as_type, converter, from_json, input_hash, to_json
+from perdure.model.payload import NESTING_MAX, as_type, converter, from_json, input_hash, to_json
 from perdure.model.times import ago, ahead, rough
 from tests.support.refusal import refused
 
@@ -70,9 +70,7 @@ class TestAsDuration:
     @given(parts=st.tuples(*[st.integers(0, 1000)] * 4))
     def test_adds_up_the_parts(self, parts):
         days, hours, minutes, seconds = parts
-
         read = check.span(f"{days}d{hours}h{minutes}m{seconds}s", "delay")
-
         assert read == timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
@@ -128,7 +126,36 @@ class Colour(enum.Enum):
     RED = "red"
 
 
+def nested(depth: int, leaf: Any) -> Any:
+    for level in range(depth):
+        leaf = [leaf] if level % 3 else {"[": leaf}
+    return leaf
+
+
 class TestToJson:
+    @pytest.mark.parametrize("leaf", [None, 1, "[{"])
+    @pytest.mark.parametrize("is_input", [True, False])
+    def test_refuses_deep_nesting(self, leaf, is_input):
+        """Finding 14a: 400 to 990 levels around a null raised ``RecursionError``."""
+        deepest = nested(NESTING_MAX, leaf)
+        assert from_json(to_json(deepest, "value", is_input=is_input)) == deepest
+        for depth in (NESTING_MAX + 1, 500, 990, 5_000):
+            with refused("payload.not_serializable", PayloadNotSerializable):
+                to_json(nested(depth, leaf), "value", is_input=is_input)
+
+    def test_takes_long_lists_whatever_their_strings_contain(self):
+        """Finding 14a: only nesting counts, not brackets."""
+        value = [{"a": ["[[", '"{', "\\"]}] * 1_000
+        assert from_json(to_json(value, "value")) == value
+
+    @pytest.mark.parametrize("is_input", [True, False])
+    @pytest.mark.parametrize("value", [{1: 1, "1": 2}, [{"a": {1.5: 1, "1.5": 2}}]])
+    def test_refuses_keys_that_are_equal_as_strings(self, value, is_input):
+        """Finding 14a: one of the two values was lost without an error."""
+        with refused("payload.not_serializable", PayloadNotSerializable):
+            to_json(value, "value", is_input=is_input)
+        assert to_json({1: 1, "2": 2}, "value", is_input=is_input) == b'{"1":1,"2":2}'
+
     @given(value=json_values)
     def test_gives_back_any_json_value_as_it_was(self, value):
         assert from_json(to_json(value, "value")) == value
@@ -136,18 +163,15 @@ class TestToJson:
     @pytest.mark.parametrize("value", [0, False, "", [], {}, None, 0.0])
     def test_gives_back_empty_values_as_what_they_are(self, value):
         back = from_json(to_json(value, "value"))
-
         assert (back, type(back)) == (value, type(value))
 
     def test_is_the_same_for_equal_inputs(self):
         one, other = {"a": 1, "b": 2}, {"b": 2, "a": 1}
-
         assert to_json(one, "value", is_input=True) == to_json(other, "value", is_input=True)
 
     def test_is_the_same_for_equal_inputs_with_keys_that_are_no_texts(self):
         one: dict[int, Any] = {10: {"x", "y", "z"}, 9: {uuid.UUID(int=7): 1}}
         other: dict[int, Any] = {9: {uuid.UUID(int=7): 1}, 10: {"z", "y", "x"}}
-
         assert to_json(one, "value", is_input=True) == to_json(other, "value", is_input=True)
 
     @pytest.mark.parametrize("is_input", [True, False])
@@ -163,18 +187,17 @@ class TestToJson:
     )
     def test_gives_back_keys_that_are_no_texts_where_a_type_says_so(self, value, wanted, is_input):
         back = from_json(to_json(value, "value", is_input=is_input))
-
         assert all(isinstance(key, str) for key in back)
         assert as_type(back, wanted) == value
 
     @pytest.mark.parametrize("is_input", [True, False])
     @pytest.mark.parametrize("key", [(1, 2), None, True, frozenset({1})])
     def test_refuses_keys_that_json_has_not(self, key, is_input):
-        with pytest.raises(PayloadNotSerializable, match="keys of a dict must be texts, numbers"):
+        with pytest.raises(PayloadNotSerializable, match="keys of a dict must be strings, numbers"):
             to_json({key: 1}, "value", is_input=is_input)
 
     def test_refuses_an_input_whose_keys_would_become_one(self):
-        with pytest.raises(PayloadNotSerializable, match="two keys of one dict are the same"):
+        with pytest.raises(PayloadNotSerializable, match="two keys of a dict are equal"):
             to_json({1: "a", "1": "b"}, "value", is_input=True)
 
     def test_keeps_the_order_of_objects_in_results(self):
@@ -193,7 +216,6 @@ class TestToJson:
     )
     def test_gives_back_typed_values_where_a_type_says_so(self, value):
         wanted = tuple[int, str] if isinstance(value, tuple) else type(value)
-
         assert as_type(from_json(to_json(value, "value")), wanted) == value
 
     @pytest.mark.parametrize(
@@ -207,14 +229,12 @@ class TestToJson:
     def test_refuses_a_value_without_end(self):
         endless: list[Any] = []
         endless.append(endless)
-
         with pytest.raises(PayloadNotSerializable):
             to_json(endless, "value")
 
     def test_refuses_what_is_too_large_and_says_how_large(self):
         with pytest.raises(PayloadTooLarge) as caught:
             to_json("x" * 100, "the input", max_bytes=50)
-
         assert (caught.value.size_bytes, caught.value.limit_bytes) == (102, 50)
 
 
@@ -222,13 +242,11 @@ class TestInputHash:
     @given(task=st.text(st.characters(codec="utf-8")), data=st.binary())
     def test_fits_a_signed_column_and_is_the_same_each_time(self, task, data):
         value = input_hash(task, data)
-
         assert 0 <= value < 2**63
         assert value == input_hash(task, data)
 
     def test_differs_by_task_and_by_input(self):
         hashes = {input_hash(task, data) for task in ("a", "b") for data in (b"1", b"2")}
-
         assert len(hashes) == 4
 
 
@@ -237,7 +255,6 @@ class TestPayload:
 
     def test_an_object_in_a_hint_is_anything(self):
         read = converter(dict[str, object])
-
         assert read is not None
         assert read({"a": [1, "x"], "b": None}) == {"a": [1, "x"], "b": None}
 
@@ -287,7 +304,6 @@ class TestParsePath:
     def test_refuses_empty_parts_and_names_the_text(self, text):
         with pytest.raises(InvalidInput) as caught:
             parse_path(text)
-
         assert repr(text) in str(caught.value)
 
 
@@ -327,14 +343,13 @@ class TestLookUp:
             ("order.items.²", 2, "'order.items' is a list of 2"),
             (f"order.items.{'9' * 5000}", 2, "'order.items' is a list of 2"),
             ("order.total.x", 2, "'order.total' is a number"),
-            ("order.note.x", 2, "'order.note' is a text"),
+            ("order.note.x", 2, "'order.note' is a string"),
             ("order.items.1.price.x", 4, "'order.items.1.price' is null"),
         ],
     )
     def test_says_which_part_is_missing(self, path, at, told):
         with pytest.raises(MissingKey) as caught:
             look_up(ORDER, parse_path(path))
-
         assert caught.value.at == at
         assert told in str(caught.value)
         assert len(str(caught.value)) < 300
@@ -343,24 +358,20 @@ class TestLookUp:
 
     def test_names_a_dozen_keys_at_most_the_nearest_first(self):
         many = {f"key{number}": number for number in range(150)} | {"total": 1}
-
         with pytest.raises(MissingKey) as caught:
             look_up(many, ("totla",))
-
         assert len(caught.value.known) == 12
         assert caught.value.known[0] == "total"
 
     def test_tells_no_values(self):
         with pytest.raises(MissingKey) as caught:
             look_up({"secret": {"TOKEN": "hunter2"}}, ("secret", "TOKEN", "x"))
-
         assert "hunter2" not in str(caught.value)
 
     def test_asks_a_lazy_mapping_only_for_what_is_named(self):
         lazy = Lazy()
-
         assert look_up({"secret": lazy}, ("secret", "TOKEN")) == "value of TOKEN"
-        with pytest.raises(MissingKey, match="did you mean 'TOKEN'"):
+        with refused("path.missing", MissingKey, nearest=("TOKEN",)):
             look_up({"secret": lazy}, ("secret", "TOKN"))
         assert lazy.asked == ["TOKEN", "TOKN"]
 
@@ -373,7 +384,6 @@ class TestLookUp:
     )
     def test_finds_or_says_what_is_missing(self, value, path):
         found = value_at(value, path)
-
         if found is MISSING:
             with pytest.raises(MissingKey):
                 look_up(value, path)
@@ -391,7 +401,6 @@ class TestStoredEvent:
         event = NodeCompleted(
             node="charge", port="paid", iteration=2, effects=Effects(started=("ship",))
         )
-
         assert decode_event(RUN, 4, encode_event(event)) == event
 
     def test_of_a_newer_version_is_refused_rather_than_skipped(self):
@@ -399,7 +408,6 @@ class TestStoredEvent:
             UnknownEvent, match="event 4 of run 'order-3' is a 'NodeDreamt'"
         ) as refused:
             decode_event(RUN, 4, b'{"type":"NodeDreamt","node":"charge"}')
-
         assert (refused.value.number, refused.value.type) == (4, "NodeDreamt")
 
     @pytest.mark.parametrize(

@@ -48,21 +48,17 @@ async def test_every_method_of_every_part_is_wrapped(url):
 async def test_what_the_store_itself_is_asked_is_wrapped():
     recorder = Recorder()
     store = wrap_store(MemoryStore("memory://"), recorder)
-
     await store.now()
-
     assert recorder.names == ["now"]
 
 
 async def test_what_is_not_awaited_is_left_as_it_is():
     plain = MemoryStore("memory://here")
     store = wrap_store(plain, Recorder())
-
     assert store.url == "memory://here"
     assert not inspect.iscoroutinefunction(store.subscribe)
 
 
 def test_parts_are_all_that_a_store_declares():
     declared = set(Store.__annotations__) - {"transfer", "audit", "has_one_writer"}
-
     assert declared == set(PARTS)

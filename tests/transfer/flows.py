@@ -79,7 +79,7 @@ letter = Flow("letter").then(begin).wait_for_signal("letter").then(finish).build
 question = (
     Flow("question")
     .then(begin)
-    .approve("Take {{ value }}?", name="ask", deciders=["ann", "finance"])
+    .approve("Take {{ value }}?", name="ask", deciders=["ann", "role:finance"])
     .then(finish)
     .build()
 )

@@ -86,7 +86,6 @@ class TestDump:
         store = await opened(sqlite_url)
         batches = await dumped(store)
         await store.close()
-
         assert [len(batch) for batch in batches] == [BATCH_ROWS_MAX, BATCH_ROWS_MAX, 1]
 
     async def test_large_values_make_smaller_batches(self, target_url):
@@ -130,7 +129,6 @@ class TestLoad:
         await store.transfer.import_rows(given(*self.ROWS))
         found = await dumped(store)
         await store.close()
-
         assert found == list(self.ROWS)
 
     async def test_writes_nothing_when_the_rows_cannot_be_read(self, target_url):
@@ -154,7 +152,6 @@ class TestLoad:
             await store.transfer.import_rows(given([job(1)], [job(1)]))
         found = await dumped(store)
         await store.close()
-
         assert found == []
 
     @pytest.mark.parametrize(
@@ -189,7 +186,6 @@ class TestLoad:
         await store.transfer.import_rows(given([job(1, progress_message="half\x00way")]))
         [[found]] = await dumped(store)
         await store.close()
-
         assert isinstance(found, JobRow)
         assert found.progress_message == "half\ufffdway"
 
@@ -201,7 +197,6 @@ class TestColumns:
         await (await opened(sqlite_url)).close()
         with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
             rows = connection.execute(COLUMNS_ON_SQLITE).fetchall()
-
         columns = by_table(rows, TABLES_OF_THE_PLACE | {"large_inputs"})
         columns["runs"].add("number")  # that of the last event
         assert columns == MOVED
@@ -211,7 +206,6 @@ class TestColumns:
         connection = await asyncpg.connect(address.dsn)
         rows = await connection.fetch(COLUMNS_ON_POSTGRESQL, address.schema)
         await connection.close()
-
         assert by_table(rows, TABLES_OF_THE_PLACE) == MOVED
 
 
@@ -224,7 +218,7 @@ COLUMNS_ON_POSTGRESQL = """
 SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = $1
 """
 TABLES_OF_THE_PLACE = {"migrations", "workers", "maintenance_leases"}
-NOT_MOVED = {"lease_until", "limit_keys", "token", "submission"}
+NOT_MOVED = {"lease_until", "claimed_alone", "limit_keys", "token", "submission"}
 """Of who holds a job, and of answers that were lost on their way to somebody."""
 IN_THEIR_ORDER = {"failures", "steps"}
 """Their numbers say no more than that."""

@@ -12,13 +12,16 @@ from collections.abc import Callable
 
 import pytest
 
+from perdure import AsyncClient, Flow
 from perdure.errors import InvalidExport, InvalidInput
+from perdure.model.ids import RunId
+from perdure.store.opening import store_at
 from perdure.store.postgres.session import PACKAGE as POSTGRES
 from perdure.store.sql.migrations import load_migrations
 from perdure.store.sqlite.transaction import PACKAGE as SQLITE
 from perdure.transfer import export_store, import_store
 from perdure.transfer.format import FORMAT, SCHEMA
-from tests.cli.commands import Commands
+from tests.cli.harness import Commands
 from tests.support.refusal import refused
 from tests.transfer.registered import register_worker
 
@@ -66,6 +69,11 @@ BROKEN: dict[str, tuple[Callable[[Lines], Lines], str]] = {
         lambda lines: [lines[0], lines[1].replace(b"{", b'{"taste":1,', 1), *lines[2:]],
         "line 2 is cut off or damaged: Object contains unknown field `taste`",
     ),
+    # Finding 14a: it raised OverflowError.
+    "with an integer beyond 64 bits": (
+        lambda lines: [line.replace(b'"priority":3', b'"priority":%d' % 2**70) for line in lines],
+        "has an integer that no column can store",
+    ),
     "of a newer format": (
         changed_header(format=FORMAT + 1, perdure="9.9"),
         f"Perdure 9.9 wrote it, in format {FORMAT + 1}",
@@ -79,13 +87,41 @@ BROKEN: dict[str, tuple[Callable[[Lines], Lines], str]] = {
 }
 
 
+class TestAnOlderExport:
+    async def test_has_its_plain_titles_removed(self, tmp_path):
+        """Finding 7: also one that PostgreSQL could not store."""
+        old = f"sqlite:///{tmp_path}/old.db"
+        flow = Flow("asks").approve("Refund?", name="review").build()
+        async with AsyncClient(old) as client:
+            await client.submit(flow, 1, id="a")
+        export = tmp_path / "old.jsonl"
+        await export_store(old, export)
+        lines = export.read_bytes().splitlines(keepends=True)
+        titled = [
+            line.replace(b'"name":""', b'"name":"Refund\\u0000?"', 1) if b'"wait"' in line else line
+            for line in lines
+        ]
+        assert titled != lines
+        export.write_bytes(b"".join(changed_header(schema=5)(titled)))
+
+        new = f"sqlite:///{tmp_path}/new.db"
+        await import_store(new, export)
+
+        async with AsyncClient(new) as client:
+            [approval] = await client.approvals.list()
+            store = store_at(new)
+            await store.open()
+            [wait] = await store.queries.run_waits("default", RunId("a"))
+            await store.close()
+        assert (approval.title, wait.name) == ("Refund?", "")
+
+
 class TestFiles:
     @pytest.mark.parametrize("how", BROKEN)
     async def test_one_that_is_not_whole_is_refused(self, how, export, tmp_path):
         broken, reason = BROKEN[how]
         file = tmp_path / "broken.jsonl"
         file.write_bytes(b"".join(broken(export.read_bytes().splitlines(keepends=True))))
-
         with pytest.raises(InvalidExport, match=reason):
             await import_store(f"sqlite:///{tmp_path}/new.db", file)
         assert not (tmp_path / "new.db").exists()
@@ -95,7 +131,6 @@ class TestFiles:
         file = tmp_path / "cut.jsonl.gz"
         whole = gzip.compress(export.read_bytes())
         file.write_bytes(whole[: int(len(whole) * share)])
-
         with pytest.raises(InvalidExport, match="cut off or damaged"):
             await import_store(f"sqlite:///{tmp_path}/new.db", file)
         assert not (tmp_path / "new.db").exists()
@@ -103,9 +138,7 @@ class TestFiles:
     async def test_is_known_to_be_compressed_by_what_is_in_it(self, export, tmp_path):
         file = tmp_path / "renamed"
         file.write_bytes(gzip.compress(export.read_bytes()))
-
         done = await import_store(f"sqlite:///{tmp_path}/new.db", file)
-
         assert done.counts == json.loads(export.read_bytes().splitlines()[0])["counts"]
 
     async def test_what_cannot_be_read_is_named(self, tmp_path):
@@ -116,18 +149,28 @@ class TestFiles:
 
     async def test_an_export_is_for_its_owner_alone(self, source_url, tmp_path):
         await export_store(source_url, tmp_path / "work.jsonl")
-
         assert stat.S_IMODE(os.stat(tmp_path / "work.jsonl").st_mode) == 0o600
+
+    async def test_an_export_writes_to_no_file_that_was_there(self, source_url, tmp_path):
+        """Finding 11: neither a file nor a link planted at a name that can be guessed."""
+        (tmp_path / "victim").write_bytes(b"precious")
+        (tmp_path / "work.jsonl.part").symlink_to(tmp_path / "victim")
+        (tmp_path / ".work.jsonl.part").touch(0o666)
+
+        await export_store(source_url, tmp_path / "work.jsonl")
+
+        assert (tmp_path / "victim").read_bytes() == b"precious"
+        assert {each.name for each in tmp_path.iterdir()} >= {"victim", "work.jsonl"}
+        assert stat.S_IMODE(os.stat(tmp_path / "work.jsonl").st_mode) == 0o600
+        assert not list(tmp_path.glob(".work.jsonl.?*.part"))
 
     async def test_the_same_contents_are_the_same_rows(self, source_url, export, tmp_path):
         await export_store(source_url, tmp_path / "again.jsonl")
-
         again = (tmp_path / "again.jsonl").read_bytes().splitlines()
         assert again[1:-1] == export.read_bytes().splitlines()[1:-1]
 
     async def test_an_export_does_not_take_the_place_of_a_file(self, source_url, tmp_path):
         (tmp_path / "mine.txt").write_text("mine")
-
         with refused("file.exists", InvalidInput):
             await export_store(source_url, tmp_path / "mine.txt")
         assert (tmp_path / "mine.txt").read_text() == "mine"
@@ -185,7 +228,6 @@ class TestCommands:
 
     def test_import_into_a_store_in_use_is_refused(self, perdure, export):
         answer = perdure("store", "import", str(export))
-
         assert answer.exit_code == 1
         assert "is not empty: it has 'runs', 'events', 'waits', 'jobs'" in answer.error
         assert answer.error.count("\n") == 1
@@ -194,10 +236,8 @@ class TestCommands:
         self, perdure, source_url, tmp_path
     ):
         asyncio.run(register_worker(source_url, "bee"))
-
         refused = perdure("store", "export", str(tmp_path / "work.jsonl"))
         done = perdure("store", "export", str(tmp_path / "work.jsonl"), "--live")
-
         assert refused.exit_code == 1
         assert "worker 'bee' is live" in refused.error
         assert done.exit_code == 0, done
@@ -228,6 +268,5 @@ class TestCommands:
     )
     def test_tell_what_is_wrong(self, perdure, tmp_path, arguments, code, reason):
         answer = perdure(*(each.replace("{folder}", str(tmp_path)) for each in arguments))
-
         assert answer.exit_code == code, answer
         assert reason in answer.error

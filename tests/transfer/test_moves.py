@@ -19,11 +19,11 @@ from perdure.store.opening import store_at
 from perdure.transfer import export_store, import_store
 from perdure.transfer.format import NAMES
 from perdure.verify import Finding, verify_store
+from tests.support.refusal import refused
 from tests.transfer.conftest import kinds_in, rows_of
 from tests.transfer.flows import Gate, flaky
 from tests.transfer.registered import register_worker
-from tests.transfer.scene import LARGE, RESULTS, act, results, working
-from tests.transfer.seen import seen_of
+from tests.transfer.scene import LARGE, RESULTS, act, results, seen_of, working
 
 # A store moves with all its work, and the work goes on where it is.
 
@@ -41,7 +41,6 @@ async def found_in(url: str) -> list[Finding]:
 class TestMove:
     async def test_everything_looks_as_it_did(self, source_url, export, target_url):
         await import_store(target_url, export)
-
         assert await seen_of(target_url) == await seen_of(source_url)
         assert await found_in(target_url) == []
 
@@ -124,7 +123,6 @@ class TestHeldJobs:
             await queue.enqueue("print", 1)
             held = await queue.dequeue("own-worker", lease="1m")
             assert held is not None
-
             with pytest.raises(StoreInUse, match="jobs are held under leases for another"):
                 await export_store(target_url, file)
         assert not file.exists()
@@ -176,11 +174,10 @@ class TestHeldJobs:
 
     async def test_a_live_worker_is_named(self, target_url, file):
         await register_worker(target_url, "bee")
-
-        with pytest.raises(StoreInUse, match="worker 'bee' is live"):
+        with refused("store.in_use", StoreInUse, reason="worker 'bee' is live"):
             await export_store(target_url, file)
         await register_worker(target_url, "wasp")
-        with pytest.raises(StoreInUse, match="worker 'bee' and 1 more are live"):
+        with refused("store.in_use", StoreInUse, reason="worker 'bee' and 1 more are live"):
             await export_store(target_url, file)
 
     async def test_a_worker_that_is_gone_is_no_hindrance(self, sqlite_url, file):
@@ -188,9 +185,7 @@ class TestHeldJobs:
         store = store_at(sqlite_url, clock=clock)
         await register_worker(store, "bee")
         clock.advance(timedelta(minutes=1))
-
         await export_store(store, file)
-
         assert file.exists()
 
 

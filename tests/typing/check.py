@@ -60,6 +60,5 @@ def test_exactly_the_wrong_lines_are_rejected(rejected: Rejected) -> None:
     lines = file.read_text(encoding="utf-8").splitlines()
     marked = {number for number, line in enumerate(lines, start=1) if MARK.search(line)}
     found = rejected(file)
-
     assert {line: found[line] for line in found.keys() - marked} == {}
     assert [lines[number - 1] for number in sorted(marked - found.keys())] == []

@@ -136,7 +136,6 @@ async def test_obey_operators(client, worker):
 
 async def test_are_found_by_fingerprint_and_input(client):
     again = await client.enqueue(jobs.send.options(fingerprint="only one"), "fingerprint")
-
     assert not again.is_new
     assert await client.jobs.find_result(jobs.send, ["done"]) == "DONE"
 
@@ -144,7 +143,6 @@ async def test_are_found_by_fingerprint_and_input(client):
 async def test_of_another_namespace_are_left_to_its_workers(store, client, worker):
     assert await result(client, "waiting") == "WAITING"
     other = Running(Worker(store, tasks=jobs.TASKS, namespace="elsewhere", poll="20ms"))
-
     async with AsyncClient(store, namespace="elsewhere") as elsewhere:
         assert await elsewhere.jobs.count(status="waiting") == 1
         await other.start()

@@ -22,7 +22,6 @@ NEW_FIELD = (
 
 def test_no_migration_was_edited(backend):
     known, found = released.read().migrations[backend], released.migrations(backend)
-
     for name, hash in known.items():
         what = f"migration {name} of {backend} was edited or removed"
         assert found.get(name) == hash, NEW_MIGRATION.format(what=what, backend=backend)
@@ -33,9 +32,7 @@ def test_no_migration_was_edited(backend):
 
 async def test_the_tables_changed_by_no_other_means(backend, url):
     known = released.read().schemas[backend]
-
     found = await released.schema(url)
-
     what = f"the tables of {backend} are not what its migrations up to {max(known)} made"
     assert {released.highest(backend): found}.items() <= known.items(), NEW_MIGRATION.format(
         what=what, backend=backend
@@ -44,9 +41,7 @@ async def test_the_tables_changed_by_no_other_means(backend, url):
 
 def test_what_was_written_can_be_read():
     known, today = released.read().fields, released.fields()
-
     found = changes(known, today)
-
     assert found == [], NEW_FIELD.format(what="; ".join(found))
     assert today == known, (
         "a field is new: python -m tests.upgrade.released POSTGRES_URL writes it down"
@@ -70,12 +65,10 @@ class TestTheCheckItself:
     )
     def test_sees_what_is_gone_or_other(self, after, found):
         seen = changes({"Done": {"node": TEXT}}, after)
-
         assert len(seen) == len(found)
         assert all(each.startswith(start) for each, start in zip(seen, found, strict=True))
 
     def test_allows_what_reads_old_rows_too(self):
         before = {"Done": {"node": MAYBE | {"needed": True}}}
         wider = {"anyOf": [*MAYBE["anyOf"], {"type": "integer"}]}
-
         assert changes(before, {"Done": {"node": wider, "by": MAYBE}, "New": {}}) == []

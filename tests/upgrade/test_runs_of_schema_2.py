@@ -78,7 +78,6 @@ async def result(client: AsyncClient, id: str) -> object:
 async def test_have_the_versions_that_the_same_flows_have_today(store):
     stored = {count.flow: count.version for count in await store.admin.live_flows("default")}
     today = {flow.name: flow.version for flow in runs.FLOWS if flow.name in stored}
-
     assert {name: stored[name] for name in today} == today
     assert stored.keys() - today.keys() == {"by_key"}
 
@@ -147,10 +146,8 @@ class TestAVersionThatIsGone:
 
     async def test_is_told_by_explain(self, client, worker, clock):
         clock.advance(HOUR)
-
         # Once its delay is over, and the worker has been seen since.
         await until(lambda: self.is_told(client))
-
         [stranded] = await client.flows.unserved([*runs.FLOWS, runs.by_key])
         assert [run.id for run in stranded.runs] == ["by_key"]
         assert stranded.nearest == runs.by_key.version
@@ -158,9 +155,7 @@ class TestAVersionThatIsGone:
     async def test_is_left_by_migrating(self, client, store, clock):
         await client.runs.migrate("by_key", to=runs.by_key, by="ann")
         clock.advance(HOUR)
-
         running = await Running(Worker(store, flows=[runs.by_key], poll="20ms")).start()
-
         assert await result(client, "by_key") == "<{'kind': 'small', 'number': 3}>"
         await running.stop()
 

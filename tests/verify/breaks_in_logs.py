@@ -15,11 +15,7 @@ from perdure.store.contract import EventsAfter
 from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.store import MemoryStore
 from proof.evidence import EvidenceSettings, Expected
-from proof.evidence.log import (
-    Accepted,
-    Acted,
-    Refused,
-)
+from proof.evidence.log import Accepted, Acted, Refused
 from tests.verify.broken import NAMESPACE, Broken, Case
 
 NONCE = "wit-" + "0" * 32

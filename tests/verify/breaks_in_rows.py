@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from perdure.model import event as events
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Status
-from perdure.model.partition import Partition
+from perdure.model.partition import Partition, Suspicion
+from perdure.model.run import WaitType
 from perdure.store.memory.state import LimitRecord
-from tests.verify.breaks_of_decisions import AGES
 from tests.verify.broken import NAMESPACE, Broken, Case
 
 # I1: what was accepted is there as it was
@@ -81,11 +81,22 @@ def garble_a_definition(broken: Broken) -> None:
     broken.records.definitions[NAMESPACE, run.flow, run.version] = b"\xff\x00"
 
 
+def add_to_a_definition(broken: Broken) -> None:
+    """Finding 12: decoding ignores the addition, so re-encoding would hide it."""
+    run = broken.run("asking")
+    place = NAMESPACE, run.flow, run.version
+    broken.records.definitions[place] = broken.records.definitions[place][:-1] + b',"more":1}'
+
+
 # I7: nothing is where nobody looks
 
 
 def put_a_job_into_no_partition(broken: Broken) -> None:
     broken.change_job(broken.plain["idle"], partition=Partition(queue="", task=""))
+
+
+def suspect_a_job_that_crashed_no_worker(broken: Broken) -> None:
+    broken.change_job(broken.plain["idle"], suspicion=Suspicion(crashes=2))
 
 
 def put_a_job_into_the_partition_of_a_flow(broken: Broken) -> None:
@@ -189,7 +200,9 @@ IN_ROWS: list[Case] = [
     (hide_a_stale_output, "I3", "output_is_current"),
     (give_a_flow_another_definition, "I5", "run_definition"),
     (garble_a_definition, "I5", "run_definition"),
+    (add_to_a_definition, "I5", "run_definition"),
     (put_a_job_into_no_partition, "I7", "job_partition"),
+    (suspect_a_job_that_crashed_no_worker, "I7", "job_suspicion"),
     (put_a_job_into_the_partition_of_a_flow, "I7", "job_partition"),
     (put_a_job_of_a_run_into_another_queue, "I7", "jobs_as_scheduled"),
     (make_a_job_of_a_run_less_urgent, "I7", "jobs_as_scheduled"),
@@ -204,4 +217,102 @@ IN_ROWS: list[Case] = [
     (close_a_limit_for_ages, "I11", "limit_reopens"),
     (count_starts_of_the_future, "I11", "limit_starts_in_past"),
     (hold_a_job_that_does_not_count, "I11", "is_counted"),
+]
+
+
+# Ways to break what was decided: logs that the rules never write, waits that nobody opened.
+
+
+AGES = timedelta(days=18_000)
+
+
+# I10: the log is what the rules decide
+
+
+def leave_a_node_out(broken: Broken) -> None:
+    """The whole log agrees that the chain had one node only."""
+    first = broken.event("chain", 2)
+    last = broken.event("chain", 4)
+    assert isinstance(first, events.NodeCompleted)
+    assert isinstance(last, events.RunCompleted)
+    log = broken.log("chain")
+    del log[2]
+    broken.rewrite("chain", 2, replace(first, effects=events.NOTHING))
+    log[2] = replace(log[2], event=replace(log[2].event, number=3))
+    broken.rewrite("chain", 3, replace(last, ref=2))
+    broken.change_run("chain", number=3)
+
+
+def give_the_output_of_another_node(broken: Broken) -> None:
+    number = broken.find("chain", events.RunCompleted)
+    broken.rewrite("chain", number, events.RunCompleted(ref=2))
+
+
+def start_what_does_not_follow(broken: Broken) -> None:
+    event = broken.event("mapped", 1)
+    assert isinstance(event, events.RunSubmitted)
+    fewer = replace(event.effects, mapped=(("m", 2),), started=event.effects.started[:2])
+    broken.rewrite("mapped", 1, replace(event, effects=fewer))
+
+
+def gather_other_items(broken: Broken) -> None:
+    completed = broken.find("mapped", events.NodeCompleted)
+    broken.set_value("mapped", completed, b'["wrong"]')
+
+
+# I7: what is open is what was asked for
+
+
+def forget_when_a_timer_is_due(broken: Broken) -> None:
+    broken.change_wait("sleeping", "d", due_at=None)
+
+
+def let_a_timer_be_due_in_ages(broken: Broken) -> None:
+    due_at = broken.wait("sleeping", "d").opened_at + AGES
+    broken.change_wait("sleeping", "d", due_at=due_at)
+
+
+def let_a_timer_be_due_early(broken: Broken) -> None:
+    due_at = broken.wait("sleeping", "d").opened_at + timedelta(hours=1)
+    broken.change_wait("sleeping", "d", due_at=due_at)
+
+
+def turn_a_timer_into_a_wait_for_a_signal(broken: Broken) -> None:
+    broken.change_wait("sleeping", "d", type=WaitType.SIGNAL)
+
+
+def turn_an_approval_into_a_timer(broken: Broken) -> None:
+    broken.change_wait("open", "ok", type=WaitType.TIMER)
+
+
+def listen_for_another_signal(broken: Broken) -> None:
+    broken.change_wait("asking", "w", name="other")
+
+
+def ask_nobody(broken: Broken) -> None:
+    broken.change_wait("open", "ok", deciders=())
+
+
+def lose_what_is_asked(broken: Broken) -> None:
+    broken.change_wait("open", "ok", detail=b"")
+
+
+def garble_what_is_asked(broken: Broken) -> None:
+    broken.change_wait("open", "ok", detail=b"\xff\x00")
+
+
+DECISIONS: list[Case] = [
+    (leave_a_node_out, "I10", "log_as_decided"),
+    (give_the_output_of_another_node, "I10", "log_as_decided"),
+    (start_what_does_not_follow, "I10", "log_as_decided"),
+    (gather_other_items, "I10", "log_as_decided"),
+    (forget_when_a_timer_is_due, "I7", "waits_as_opened"),
+    (let_a_timer_be_due_in_ages, "I7", "waits_as_opened"),
+    (let_a_timer_be_due_early, "I7", "waits_as_opened"),
+    (turn_a_timer_into_a_wait_for_a_signal, "I7", "waits_as_opened"),
+    (turn_an_approval_into_a_timer, "I7", "waits_as_opened"),
+    (listen_for_another_signal, "I7", "waits_as_opened"),
+    (ask_nobody, "I7", "waits_as_opened"),
+    (lose_what_is_asked, "I7", "waits_as_opened"),
+    (garble_what_is_asked, "I7", "waits_as_opened"),
 ]

@@ -16,7 +16,7 @@ from perdure.model.run import RunStatus
 from perdure.store.contract import Store
 from perdure.tasks.context import CONTEXT, AsyncContext
 from proof.evidence import EvidenceSettings, Expected, MemoryEvidenceLog, new_nonce
-from tests.client.runs import until as came_to
+from tests.client.harness import until as came_to
 from tests.worker.harness import Running, until
 
 NOBODY = "nobody"

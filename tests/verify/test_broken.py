@@ -27,10 +27,8 @@ from proof.evidence.log import Line
 from proof.evidence.rules import EvidenceRules
 from tests.verify.breaks_at_work import AT_WORK, change_schedule
 from tests.verify.breaks_in_logs import IN_LOGS
-from tests.verify.breaks_in_rows import IN_ROWS
-from tests.verify.breaks_of_decisions import DECISIONS
-from tests.verify.broken import NAMESPACE, Broken, Case, rule_of
-from tests.verify.broken_rows import ROWS
+from tests.verify.breaks_in_rows import DECISIONS, IN_ROWS
+from tests.verify.broken import NAMESPACE, ROWS, Broken, Case, rule_of
 from tests.verify.history import Made, Maker
 
 FIELD = re.compile(r"{(\w+)")
@@ -57,7 +55,6 @@ class TestBroken:
 
     async def test_the_history_itself_is_sound(self, made):
         broken = Broken(made)
-
         assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
 
     async def test_two_may_trigger_a_schedule_at_one_moment(self, made):
@@ -65,7 +62,6 @@ class TestBroken:
         [triggered] = broken.state.schedules.by_place[NAMESPACE, "nightly"].state.history
         other = replace(triggered, run=RunId("chain"))
         change_schedule(broken, history=(triggered, other), started=2)
-
         assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
 
     @pytest.mark.parametrize("act, invariant, rule", CASES, ids=names(CASES))
@@ -159,28 +155,17 @@ class TestChangedRows:
     async def test_the_rows_themselves_are_sound(self, kept):
         store = store_at(f"sqlite:///{kept.path}")
         await store.open()
-
         findings = await verify_with_evidence(store, kept.made.evidence.lines, kept.made.settings)
-
         await store.close()
         assert findings == []
 
     @pytest.mark.parametrize(
         "statement, invariant, rule", [each[1:] for each in ROWS], ids=[each[0] for each in ROWS]
     )
-    async def test_catches(
-        self,
-        kept,
-        broken_by,
-        statement,
-        invariant,
-        rule,
-    ):
+    async def test_catches(self, kept, broken_by, statement, invariant, rule):
         store = store_at(broken_by(statement))
         await store.open()
-
         findings = await verify_with_evidence(store, kept.made.evidence.lines, kept.made.settings)
-
         await store.close()
         found = {(finding.args["invariant"], rule_of(finding)) for finding in findings}
         assert (invariant, rule) in found, [finding_text(finding) for finding in findings]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from perdure import CONTEXT, AsyncContext, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, Flow, task
+from perdure.model.ids import RunId
 from perdure.model.job import FINISHED
 from perdure.model.run import ENDED
 from perdure.store.contract import Store
+from perdure.store.memory.store import MemoryStore
 from perdure.store.opening import store_at
 from perdure.verify import verify_store
 from proof.evidence import EvidenceSettings, EvidenceVerifier, MemoryEvidenceLog
@@ -53,7 +57,6 @@ async def test_finds_nothing_where_everything_happened_once(store):
 async def test_finds_nothing_after_every_flow_of_the_catalogue(store, client, start_worker):
     await start_worker(flows=FLOWS)
     await results_of_all(client)
-
     assert await verify_store(store) == []
 
 
@@ -92,3 +95,18 @@ async def test_looks_at_jobs_that_only_their_waiters_still_see(store, client, st
 
 async def test_finds_nothing_in_an_empty_store(store):
     assert await verify_store(store) == []
+
+
+async def test_finds_nothing_where_an_approval_is_older_than_the_bounds_of_its_texts():
+    """An earlier version stored titles and messages in full; deciding again truncates them."""
+    store = MemoryStore("memory://")
+    flow = Flow("asking").approve("{{ value }}", message="{{ value }}", name="ok").build()
+    async with AsyncClient(store) as client:
+        await client.submit(flow, "x" * 30_000, id="open")
+        records = store._session.state.records
+        [wait] = records.waits_of(("default", RunId("open")))
+        request = msgspec.json.decode(wait.detail)
+        for text, codes in (("x" * 30_000, []), ("y" * 30_000, ["verify.waits_as_opened.detail"])):
+            detail = msgspec.json.encode(request | {"title": text, "message": text})
+            records.put_wait(wait.place, replace(wait, detail=detail))
+            assert [each.code for each in await verify_store(store)] == codes

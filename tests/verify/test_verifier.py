@@ -38,9 +38,7 @@ async def store() -> Store:
 async def test_tells_how_far_it_is(store):
     told: list[Counts] = []
     verifier = Verifier(store, on_progress=told.append)
-
     assert [finding async for finding in verifier.findings()] == []
-
     assert [(each.runs, each.jobs) for each in told][:3] == [(1, 0), (2, 0), (2, 1)]
     assert told[-1] == verifier.counts
 

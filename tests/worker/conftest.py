@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Task, Worker
+from perdure import AsyncClient, AsyncJobHandle, AsyncRunHandle, Task, Worker
+from perdure.flows.built import BuiltFlow
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from tests.worker.harness import Running
@@ -40,13 +41,36 @@ def watch(store_url: str) -> StoreWatch:
 @pytest.fixture
 async def start_worker(store_url: str) -> AsyncIterator[StartWorker]:
     """Start a worker for some tasks; settings are those of ``Worker``."""
-    hired: list[Running] = []
+    started: list[Running] = []
 
     async def start(*tasks: Task[..., Any], store: Any = None, **settings: Any) -> Running:
         running = Running(Worker(store or store_url, tasks=tasks, **settings))
-        hired.append(running)
+        started.append(running)
         return await running.start()
 
     yield start
-    for running in hired:
+    for running in started:
         await running.stop()
+
+
+class World:
+    """A client and workers on one store, for tests of one task or one flow."""
+
+    def __init__(self, client: AsyncClient, start_worker: StartWorker) -> None:
+        self._client = client
+        self._start_worker = start_worker
+
+    async def enqueue(self, work: Task[..., Any], *args: Any, **settings: Any) -> AsyncJobHandle:
+        """Start a worker with these settings for the task, and enqueue a call of it."""
+        await self._start_worker(work.base, **settings)
+        return await self._client.enqueue(work, *args)
+
+    async def submit(self, flow: BuiltFlow, *args: Any, **settings: Any) -> AsyncRunHandle:
+        """Start a worker with these settings for the flow, and submit a run of it."""
+        await self._start_worker(flows=[flow], **settings)
+        return await self._client.submit(flow, *args)
+
+
+@pytest.fixture
+def world(client: AsyncClient, start_worker: StartWorker) -> World:
+    return World(client, start_worker)

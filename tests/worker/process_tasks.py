@@ -19,6 +19,12 @@ def add(first: int, second: int) -> int:
     return first + second
 
 
+@task(isolation="process")
+def note_time(path: str) -> None:
+    with open(path, "a") as file:
+        file.write(f"{time.monotonic()}\n")
+
+
 @task(isolation="process", retries=Retry(5, first=0))
 def retry_adding(first: int, second: int = 0) -> int:
     return first + second

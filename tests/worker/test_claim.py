@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -16,21 +16,14 @@ from perdure import (
     ClaimLost,
     Concurrency,
     Context,
-    IllegalTransition,
-    InvalidInput,
     JobDisabled,
-    JobFailed,
-    NoResult,
-    Permanent,
     Status,
     Worker,
     task,
 )
 from perdure.clock import new_id
-from perdure.model.failure import Failure
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claimed, NewJob
-from perdure.model.outcome import Retried, Settlement
 from perdure.model.partition import Partition
 from perdure.model.payload import PlainCodec
 from perdure.store.contract import POLL_PARTITIONS_MAX, ClaimRequest, PartitionClaim, Store
@@ -46,6 +39,7 @@ from perdure.worker.events import (
 )
 from perdure.worker.runner import JobRunner
 from perdure.worker.secrets import Secrets
+from tests.support.tasks import echo, gated, nothing
 from tests.worker.harness import WAIT_SECONDS, Gate, soon
 
 pytestmark = pytest.mark.every_store  # processes, clocks and wake-ups differ by store
@@ -54,13 +48,8 @@ pytestmark = pytest.mark.every_store  # processes, clocks and wake-ups differ by
 class TestStates:
     """A job passes through its states in the order that the table allows."""
 
-    async def test_states_of_a_job_from_enqueueing_to_completion(self, client, start_worker):
-        gate = Gate()
-
-        @task
-        async def wait() -> None:
-            await gate.pass_through()
-
+    async def test_of_a_job_from_enqueueing_to_completion(self, client, start_worker):
+        gate, wait = gated()
         job = await client.enqueue(wait.options(delay="100ms"))
         states = [await job.status()]
         await start_worker(wait)
@@ -78,13 +67,8 @@ class TestStates:
         assert record.created_at <= record.ready_at <= record.started_at <= record.finished_at
         assert record.lease_until is None
 
-    async def test_states_are_watched_as_they_change(self, client, start_worker):
-        gate = Gate()
-
-        @task
-        async def wait() -> None:
-            await gate.pass_through()
-
+    async def test_are_watched_as_they_change(self, client, start_worker):
+        gate, wait = gated()
         job = await client.enqueue(wait)
         seen: list[Status] = []
 
@@ -100,9 +84,7 @@ class TestStates:
 
         assert seen[-2:] == [Status.ACTIVE, Status.COMPLETED]
 
-    async def test_states_a_disabled_job_does_not_run_until_it_is_enabled(
-        self, client, start_worker
-    ):
+    async def test_a_disabled_job_does_not_run_until_it_is_enabled(self, client, start_worker):
         @task
         async def run() -> str:
             return "ran"
@@ -117,30 +99,6 @@ class TestStates:
         await client.jobs.enable(disabled.id)
 
         assert await disabled.result(10) == "ran"
-
-    async def test_states_a_failed_job_is_started_anew_by_an_explicit_retry_only(
-        self, client, start_worker
-    ):
-        answers = iter([Permanent("not yet"), None])
-
-        @task
-        async def once() -> str:
-            if (error := next(answers)) is not None:
-                raise error
-            return "at last"
-
-        await start_worker(once)
-        job = await client.enqueue(once)
-        with pytest.raises(JobFailed):
-            await job.result(10)
-        with pytest.raises(IllegalTransition):
-            await client.jobs.enable(job.id)
-        await client.jobs.retry(job.id)
-
-        assert await job.result(10) == "at last"
-        assert (await job.record()).attempt == 2
-        with pytest.raises(IllegalTransition):
-            await client.jobs.retry(job.id)
 
 
 def foreign_job(partition: Partition) -> NewJob:
@@ -158,9 +116,7 @@ def foreign_job(partition: Partition) -> NewJob:
 class TestClaim:
     """Each job is claimed once, the most urgent first, by a worker that can run it."""
 
-    async def test_claim_hands_each_of_many_jobs_to_one_of_several_workers(
-        self, client, start_worker
-    ):
+    async def test_hands_each_of_many_jobs_to_one_of_several_workers(self, client, start_worker):
         bodies: Counter[int] = Counter()
 
         @task
@@ -177,9 +133,7 @@ class TestClaim:
         assert set(bodies.values()) == {1}
         assert sum(worker.worker.stats().started for worker in workers) == 300
 
-    async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(
-        self, client, start_worker
-    ):
+    async def test_takes_the_most_urgent_first_and_the_oldest_of_those(self, client, start_worker):
         order: list[str] = []
 
         @task
@@ -196,25 +150,7 @@ class TestClaim:
         assert order == ["first high", "second high", "middle", "low"]
         assert await last.status() is Status.COMPLETED
 
-    async def test_claim_lets_a_job_grow_more_urgent_while_it_waits(
-        self, client, store_url, start_worker
-    ):
-        order: list[str] = []
-
-        @task
-        async def note(name: str) -> None:
-            order.append(name)
-
-        async with AsyncClient(store_url, aging="1ms") as hasty:
-            await hasty.enqueue(note.options(priority=5), "waited long")
-            await asyncio.sleep(0.02)  # time itself is what is tested
-            await hasty.enqueue(note.options(priority=1), "more urgent")
-        worker = await start_worker(note, concurrency=1)
-        await worker.told(AttemptCompleted, count=2)
-
-        assert order == ["waited long", "more urgent"]
-
-    async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(self, client, start_worker):
+    async def test_takes_nothing_of_other_queues_tasks_or_tags(self, client, start_worker):
         @task
         async def ours() -> None:
             pass
@@ -239,19 +175,7 @@ class TestClaim:
         assert [await job.status() for job in refused] == [Status.WAITING] * 3
         assert len(worker.all(AttemptStarted)) == 3
 
-    async def test_claim_of_a_worker_without_tags_takes_any_tags(self, client, start_worker):
-        @task(tags=["gpu"])
-        async def embed() -> str:
-            return "done"
-
-        await start_worker(embed)
-
-        assert await (await client.enqueue(embed)).result(10) == "done"
-        assert await (await client.enqueue(embed.options(tags=["tpu"]))).result(10) == "done"
-
-    async def test_claim_is_not_starved_by_jobs_that_the_worker_cannot_run(
-        self, client, store, start_worker
-    ):
+    async def test_is_not_starved_by_jobs_of_other_workers(self, client, store, start_worker):
         @task(name="zebra")
         async def known() -> str:
             return "ran"
@@ -266,7 +190,7 @@ class TestClaim:
 
         assert await job.result(10) == "ran"
 
-    async def test_claim_asks_all_partitions_however_many_there_are(self, client, start_worker):
+    async def test_asks_all_partitions_however_many_there_are(self, client, start_worker):
         gates = [Gate() for _ in range(2)]
 
         @task(tags=["none"])
@@ -289,9 +213,7 @@ class TestClaim:
         await client.queues.resume("paused")
         await client.jobs.results([job for jobs in blocked for job in jobs], timeout=10)
 
-    async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(
-        self, client, start_worker
-    ):
+    async def test_takes_nothing_of_a_paused_queue_until_it_is_resumed(self, client, start_worker):
         @task(queue="mail")
         async def send() -> str:
             return "sent"
@@ -310,23 +232,15 @@ class TestClaim:
 
         assert await held.result(10) == "sent"
 
-    async def test_claim_lets_what_runs_go_on_when_its_queue_is_paused(self, client, start_worker):
-        gate = Gate()
-
-        @task
-        async def wait() -> str:
-            await gate.pass_through()
-            return "done"
-
-        await start_worker(wait)
-        job = await client.enqueue(wait)
+    async def test_lets_what_runs_go_on_when_its_queue_is_paused(self, client, world):
+        gate, wait = gated()
+        job = await world.enqueue(wait)
         await gate.reached()
         await client.queues.pause("default")
         gate.open()
-
         assert await job.result(10) == "done"
 
-    async def test_claim_ahead_gives_back_what_finds_no_slot(self, client, start_worker):
+    async def test_ahead_gives_back_what_finds_no_slot(self, client, start_worker):
         """Fast jobs make a worker claim ahead; slow ones among them must not hold up the rest."""
         gate = Gate()
 
@@ -382,15 +296,8 @@ async def claimed_one(store: Store, task: str) -> Claimed:
 class TestPrefetch:
     """Prefetched jobs wait for a slot for a moment, each from its own claim on."""
 
-    async def test_what_was_claimed_since_is_not_requeued_with_what_waited_too_long(
-        self, client, store
-    ):
-        gate = Gate()
-
-        @task
-        async def wait() -> None:
-            await gate.pass_through()
-
+    async def test_only_what_waited_too_long_is_requeued(self, client, store):
+        gate, wait = gated()
         settings = Worker(store, tasks=[wait], concurrency=1).settings
         code = TaskCode(TaskRegistry([wait]), FlowCode([]), Secrets(None))
         runner = JobRunner(store, code, settings, WORKER, PlainCodec(), WorkerEvents(WORKER))
@@ -417,9 +324,7 @@ class TestPrefetch:
 class TestFencing:
     """A holder whose claim was taken away changes nothing, and is told to stop."""
 
-    async def test_fencing_a_disabled_active_job_is_taken_from_its_holder(
-        self, client, start_worker
-    ):
+    async def test_a_disabled_active_job_is_taken_from_its_holder(self, client, start_worker):
         gate = Gate()
         ended: list[str] = []
 
@@ -446,9 +351,7 @@ class TestFencing:
         assert after == taken
         assert (after.status, after.output) == (Status.DISABLED, None)
 
-    async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(
-        self, client, start_worker
-    ):
+    async def test_a_sync_body_cannot_write_after_its_claim_was_lost(self, client, start_worker):
         gate = Gate()
         reasons: list[str | None] = []
 
@@ -459,26 +362,20 @@ class TestFencing:
             gate.leave()
             return "late"
 
-        @task
-        async def other() -> None:
-            pass
-
-        worker = await start_worker(wait, other)
+        worker = await start_worker(wait, nothing)
         job = await client.enqueue(wait)
         await gate.reached()
         await client.jobs.disable(job.id)
         await worker.told(AttemptLost, job.id)
         gate.open()
         await gate.left()
-        await (await client.enqueue(other)).result(10)
+        await (await client.enqueue(nothing)).result(10)
 
         assert reasons == ["the claim was lost"]
         assert await job.status() is Status.DISABLED
         assert worker.all(AttemptCompleted, job.id) == []
 
-    async def test_fencing_a_job_that_came_back_to_the_same_worker_runs_once_at_a_time(
-        self, client, start_worker
-    ):
+    async def test_a_job_back_at_the_same_worker_runs_once_at_a_time(self, client, start_worker):
         gates = [Gate(), Gate()]
         contexts: list[AsyncContext] = []
 
@@ -504,7 +401,7 @@ class TestFencing:
         await worker.told(AttemptCompleted, job.id)
         assert (await job.record()).epoch > 1
 
-    async def test_fencing_a_replaced_active_job_ends_cancelled(self, client, start_worker):
+    async def test_a_replaced_active_job_ends_cancelled(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -516,69 +413,26 @@ class TestFencing:
         worker = await start_worker(wait)
         old = await client.enqueue(wait.options(fingerprint="one"), "old")
         await gate.reached()
+        same = await client.enqueue(wait.options(fingerprint="one"), "old")
         new = await client.enqueue(wait.options(fingerprint="one", on_conflict="replace"), "new")
         await worker.told(AttemptLost, old.id)
 
+        assert (same.id, same.is_new) == (old.id, False)
         assert await new.result(10) == "new"
         assert await old.status() is Status.CANCELLED
-
-
-class TestDedup:
-    """A fingerprint is taken while its job lives, and results are found by their input."""
-
-    async def test_dedup_returns_the_job_that_runs_and_starts_another_once_it_is_done(
-        self, client, start_worker
-    ):
-        gate = Gate()
-
-        @task
-        async def work() -> str:
-            await gate.pass_through()
-            return "done"
-
-        await start_worker(work)
-        first = await client.enqueue(work.options(fingerprint="one"))
-        await gate.reached()
-        same = await client.enqueue(work.options(fingerprint="one"))
-        gate.open()
-        await first.result(10)
-        another = await client.enqueue(work.options(fingerprint="one"))
-
-        assert (same.id, same.is_new) == (first.id, False)
-        assert another.id != first.id
-        assert await another.result(10) == "done"
-
-    async def test_dedup_finds_the_result_of_the_same_input(self, client, start_worker):
-        @task
-        async def double(number: int) -> int:
-            return 2 * number
-
-        await start_worker(double)
-        with pytest.raises(NoResult):
-            await client.jobs.find_result(double, [4])
-        await (await client.enqueue(double, 4)).result(10)
-
-        assert await client.jobs.find_result(double, [4]) == 8
-        assert await client.jobs.find_result(double, [], {"number": 4}) == 8
-        with pytest.raises(NoResult):
-            await client.jobs.find_result(double, [5])
 
 
 class TestNamespaces:
     """A worker sees and touches only its own namespace."""
 
-    async def test_namespaces_keep_their_jobs_to_their_own_workers(self, store_url, start_worker):
-        @task
-        async def work(name: str) -> str:
-            return name
-
+    async def test_keep_their_jobs_to_their_own_workers(self, store_url, start_worker):
         async with (
             AsyncClient(store_url, namespace="team-a") as team_a,
             AsyncClient(store_url, namespace="team-b") as team_b,
         ):
-            worker = await start_worker(work, namespace="team-a")
-            theirs = await team_b.enqueue(work, "theirs")
-            ours = await team_a.enqueue(work, "ours")
+            worker = await start_worker(echo, namespace="team-a")
+            theirs = await team_b.enqueue(echo, "theirs")
+            ours = await team_a.enqueue(echo, "ours")
 
             assert await ours.result(10) == "ours"
             assert await theirs.status() is Status.WAITING
@@ -586,7 +440,7 @@ class TestNamespaces:
             assert list(await team_b.workers.list()) == []
             assert [each.info.namespace for each in await team_a.workers.list()] == ["team-a"]
 
-    async def test_namespaces_pause_and_limit_their_own_queues(self, store_url, start_worker):
+    async def test_pause_and_limit_their_own_queues(self, store_url, start_worker):
         gate = Gate()
 
         @task(limits=[Concurrency(1, key="api")])
@@ -609,13 +463,8 @@ class TestNamespaces:
             gate.open()
             assert await held.result(10) == "held"
 
-    async def test_namespaces_are_all_watched_by_an_operator(self, store_url, start_worker):
-        gate = Gate()
-
-        @task
-        async def work() -> None:
-            await gate.pass_through()
-
+    async def test_are_all_watched_by_an_operator(self, store_url, start_worker):
+        gate, work = gated()
         async with (
             AsyncClient(store_url, namespace="team-a") as team_a,
             AsyncClient(store_url, namespace="*") as operator,
@@ -631,101 +480,34 @@ class TestNamespaces:
         assert listed.info.id == worker.id
         assert final is Status.CANCELLED
 
-    async def test_namespaces_are_not_disturbed_by_far_times_in_another(
-        self, store_url, store, start_worker
-    ):
-        far = datetime.max.replace(tzinfo=UTC)
-
-        @task
-        async def work(number: int) -> int:
-            return number
-
-        async with (
-            AsyncClient(store_url, namespace="team-a") as team_a,
-            AsyncClient(store_url, namespace="team-b") as team_b,
-        ):
-            with pytest.raises(InvalidInput):
-                await team_a.enqueue(work.options(run_at=far), 0)
-            with pytest.raises(InvalidInput):
-                await team_a.enqueue(work.options(deadline=far), 0)
-            job = await team_a.enqueue(work, 0)
-            partition = Partition(queue="default", task=work.name)
-            claimed = await store.jobs.claim(
-                ClaimRequest(
-                    namespace="team-a",
-                    worker=WorkerId("odd"),
-                    partitions=[PartitionClaim(partition=partition.text, queue=partition.queue)],
-                    limit=1,
-                    lease=timedelta(days=9_999_999),
-                )
-            )
-            retried = Retried(failure=Failure(type="Odd", message="far"), until=far)
-            await store.jobs.settle([Settlement(claim=claimed.jobs[0].claim, outcome=retried)])
-            await start_worker(work, namespace="team-b")
-
-            assert await (await team_b.enqueue(work, 1)).result(10) == 1
-            assert await (await team_b.enqueue(work.options(delay="50ms"), 2)).result(10) == 2
-            assert await job.status() is Status.SCHEDULED
-
 
 class TestQueue:
     """The narrow queue and workers share jobs, under the same fence."""
 
-    async def test_queue_as_such_holds_a_job_that_no_worker_then_takes(
-        self, client, store_url, start_worker
-    ):
-        @task
-        async def work(name: str) -> str:
-            return name
-
+    async def test_holds_a_job_that_no_worker_then_takes(self, client, store_url, start_worker):
         async with AsyncJobQueue(store_url) as queue:
-            job = await client.enqueue(work, "by hand")
+            job = await client.enqueue(echo, "by hand")
             held = await queue.dequeue("somebody")
             assert held is not None
-            worker = await start_worker(work)
-            assert await (await client.enqueue(work, "by worker")).result(10) == "by worker"
+            worker = await start_worker(echo)
+            assert await (await client.enqueue(echo, "by worker")).result(10) == "by worker"
             await queue.ack(held, "done by hand")
 
         assert await job.result(10) == "done by hand"
         assert len(worker.all(AttemptStarted)) == 1
 
-    async def test_queue_as_such_gives_a_job_that_failed_to_a_worker(
-        self, client, store_url, start_worker
-    ):
-        @task
-        async def work(name: str) -> str:
-            return name
-
+    async def test_gives_a_job_that_failed_to_a_worker(self, client, store_url, start_worker):
         async with AsyncJobQueue(store_url) as queue:
-            job = await client.enqueue(work.options(max_attempts=3, retries=0), "ours")
+            job = await client.enqueue(echo.options(max_attempts=3, retries=0), "ours")
             held = await queue.dequeue("somebody")
             assert held is not None
             await queue.release(held)
             assert await job.status() is Status.PAUSED
             await queue.resume(job.id)
-            worker = await start_worker(work)
+            worker = await start_worker(echo)
             await worker.told(AttemptCompleted, job.id)
 
             with pytest.raises(ClaimLost):
                 await queue.ack(held, "too late")
         assert await job.result(10) == "ours"
         assert (await job.record()).attempt == 1
-
-    async def test_queue_as_such_takes_nothing_that_a_worker_holds(
-        self, client, store_url, start_worker
-    ):
-        gate = Gate()
-
-        @task
-        async def work() -> str:
-            await gate.pass_through()
-            return "done"
-
-        await start_worker(work)
-        job = await client.enqueue(work)
-        await gate.reached()
-        async with AsyncJobQueue(store_url) as queue:
-            assert await queue.dequeue("somebody") is None
-        gate.open()
-
-        assert await job.result(10) == "done"

@@ -14,6 +14,7 @@ from perdure import (
     AsyncClient,
     AsyncContext,
     Context,
+    Flow,
     InvalidInput,
     JobFailed,
     Permanent,
@@ -26,7 +27,7 @@ from perdure import (
 from perdure import JobDead as DeadError
 from perdure import JobFailed as FailedError
 from perdure.model.ids import WorkerId
-from perdure.model.partition import Partition
+from perdure.model.partition import UNSUSPECTED, Partition, Suspicion, with_suspicion
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.worker.events import (
     AttemptAborting,
@@ -45,6 +46,7 @@ from perdure.worker.events import (
     WorkerStopped,
     WorkerStopping,
 )
+from tests.support.tasks import gated, nothing
 from tests.worker.harness import WAIT_SECONDS, Gate, Running, soon, until
 
 SOON = Retry(1, first="10ms", jitter=False)
@@ -96,16 +98,10 @@ class TestEvents:
 
         worker = await start_worker(refuse)
         await client.enqueue(refuse)
-
         assert (await worker.told(AttemptFailed)).failure.message == "never"
 
     async def test_tell_that_a_job_is_aborting_and_then_cancelled(self, client, start_worker):
-        gate = Gate()
-
-        @task
-        async def wait() -> None:
-            await gate.pass_through()
-
+        gate, wait = gated()
         worker = await start_worker(wait, abort_grace="10ms")
         job = await client.enqueue(wait)
         await gate.reached()
@@ -118,12 +114,7 @@ class TestEvents:
         assert node_types == [AttemptAborting, AttemptCancelled]
 
     async def test_tell_that_a_job_was_released(self, client, start_worker):
-        gate = Gate()
-
-        @task
-        async def wait() -> None:
-            await gate.pass_through()
-
+        gate, wait = gated()
         # With no slot to spare: a claim under way at the stop would requeue it once more.
         worker = await start_worker(wait, concurrency=1)
         job = await client.enqueue(wait)
@@ -135,9 +126,7 @@ class TestEvents:
         assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
         assert isinstance(worker.events[-1], WorkerStopped)
 
-    async def test_tell_that_a_job_of_a_dead_worker_was_taken_over_and_died(
-        self, client, store, start_worker
-    ):
+    async def test_a_job_of_a_dead_worker_is_taken_over_and_dies(self, client, store, start_worker):
         @task(queue="mail")
         async def send() -> None:
             pass
@@ -150,12 +139,15 @@ class TestEvents:
         await worker.stop()
         pill = await client.enqueue(send)
         await hold_as_dead_worker(store, "send")
+        while not await store.maintenance.take_over_expired("default", 10):
+            pass  # its lease of a millisecond has not expired yet
+        await hold_as_dead_worker(store, "send", Suspicion(crashes=1))
         last = await start_worker(send, poll="50ms", max_crashes=1)
         dead = await last.told(AttemptDeadLettered)
 
         assert (taken.holder, taken.task, taken.queue, taken.attempt) == ("dead", "send", "mail", 1)
         assert worker.all(AttemptDeadLettered) == []
-        assert (dead.job_id, dead.task, dead.queue, dead.attempt) == (pill.id, "send", "mail", 1)
+        assert (dead.job_id, dead.task, dead.queue, dead.attempt) == (pill.id, "send", "mail", 3)
         assert dead.failure.type == "perdure.errors.WorkerCrashed"
         assert (last.worker.stats().dead, last.worker.stats().taken_over) == (1, 1)
 
@@ -173,17 +165,11 @@ class TestEvents:
         assert worker.worker.stats().failed == 1
 
     async def test_tell_that_a_claim_was_lost(self, client, start_worker):
-        gate = Gate()
-
-        @task
-        async def wait() -> None:
-            await gate.pass_through()
-
+        gate, wait = gated()
         worker = await start_worker(wait)
         job = await client.enqueue(wait)
         await gate.reached()
         await client.jobs.disable(job.id)
-
         assert (await worker.told(AttemptLost)).job_id == job.id
 
     @pytest.mark.parametrize(
@@ -206,10 +192,6 @@ class TestEvents:
         assert worker.worker.stats().running == 0
 
     async def test_are_no_longer_heard_by_a_listener_that_left(self, client, start_worker):
-        @task
-        async def nothing() -> None:
-            pass
-
         heard: list[AttemptCompleted] = []
         worker = await start_worker(nothing)
         leave = worker.worker.on(AttemptCompleted, heard.append)
@@ -251,30 +233,19 @@ class TestStats:
         assert stats.updated_at is not None
 
     async def test_show_what_runs_at_this_moment(self, client, start_worker):
-        gate = Gate()
-
-        @task
-        async def wait() -> None:
-            await gate.pass_through()
-
+        gate, wait = gated()
         worker = await start_worker(wait, concurrency=7)
         jobs = await client.enqueue_many(wait, [() for _ in range(3)])
         await gate.reached(3)
         stats = worker.worker.stats()
         gate.open()
         await client.jobs.results(jobs, timeout=10)
-
         assert (stats.running, stats.concurrency, stats.completed) == (3, 7, 0)
 
 
 class TestScale:
     async def test_up_starts_more_at_once(self, client, start_worker):
-        gate = Gate()
-
-        @task
-        async def wait() -> None:
-            await gate.pass_through()
-
+        gate, wait = gated()
         worker = await start_worker(wait, concurrency=1)
         jobs = await client.enqueue_many(wait, [() for _ in range(3)])
         await gate.reached(1)
@@ -325,27 +296,16 @@ class TestScale:
 
     @pytest.mark.parametrize("concurrency", [0, -1, True, 2.5, "4", 1_000_000])
     async def test_to_nonsense_is_refused(self, start_worker, concurrency):
-        @task
-        async def nothing() -> None:
-            pass
-
         worker = Worker("memory://", tasks=[nothing], concurrency=2)
         with pytest.raises(ValueError, match="concurrency"):
             worker.scale(concurrency)  # type: ignore[arg-type]
-
         assert worker.stats().concurrency == 2
 
 
 class TestLiveWorkers:
-    async def test_are_listed_with_what_they_run(self, client, start_worker):
-        gate = Gate()
-
-        @task(queue="mail")
-        async def wait() -> None:
-            await gate.pass_through()
-
-        await start_worker(wait, id="worker-a", tags=["gpu"], concurrency=3, lease="1s")
-        job = await client.enqueue(wait)
+    async def test_are_listed_with_what_they_run(self, client, world):
+        gate, wait = gated(queue="mail")
+        job = await world.enqueue(wait, id="worker-a", tags=["gpu"], concurrency=3, lease="1s")
         await gate.reached()
         [listed] = await client.workers.list()
         gate.open()
@@ -359,10 +319,6 @@ class TestLiveWorkers:
         assert listed.started_at <= listed.seen_at
 
     async def test_show_how_they_were_scaled(self, client, start_worker):
-        @task
-        async def nothing() -> None:
-            pass
-
         worker = await start_worker(nothing, concurrency=3, lease="150ms")
         worker.worker.scale(8)
 
@@ -372,26 +328,22 @@ class TestLiveWorkers:
         await until(is_shown)
 
     async def test_are_no_longer_listed_once_they_stopped(self, client, start_worker):
-        @task
-        async def nothing() -> None:
-            pass
-
         worker = await start_worker(nothing)
         assert [each.info.id for each in await client.workers.list()] == [worker.id]
         await worker.stop()
-
         assert list(await client.workers.list()) == []
 
 
-async def hold_as_dead_worker(store: Store, name: str) -> None:
-    partition = Partition(queue="mail", task=name)
+async def hold_as_dead_worker(store: Store, name: str, suspicion: Suspicion = UNSUSPECTED) -> None:
+    partition = with_suspicion(Partition(queue="mail", task=name).text, suspicion)
     claimed = await store.jobs.claim(
         ClaimRequest(
             namespace="default",
             worker=WorkerId("dead"),
-            partitions=[PartitionClaim(partition=partition.text, queue="mail")],
+            partitions=[PartitionClaim(partition=partition, queue="mail")],
             limit=1,
             lease=timedelta(milliseconds=1),
+            is_alone=True,
         )
     )
     assert len(claimed.jobs) == 1
@@ -401,11 +353,7 @@ class TestListeners:
     """Typed events to listeners that cannot break the worker; stats, scale, workers."""
 
     async def test_depth_counts_by_state_and_queue(self, client, start_worker):
-        gate = Gate()
-
-        @task(queue="mail")
-        async def send() -> None:
-            await gate.pass_through()
+        gate, send = gated(queue="mail")
 
         @task(queue="bulk")
         async def load() -> None:
@@ -426,12 +374,7 @@ class TestListeners:
         assert after["mail"] == {Status.COMPLETED: 3}
 
     async def test_a_worker_that_is_running_cannot_be_started_again(self, start_worker):
-        @task
-        async def nothing() -> None:
-            pass
-
         running: Running = await start_worker(nothing)
-
         with pytest.raises(ValueError, match="running already"):
             await soon(running.worker.serve())
 
@@ -453,7 +396,7 @@ class TestListeners:
 class TestProgress:
     """Progress is clamped, throttled, seen live, and the last one is always written."""
 
-    async def test_progress_is_seen_while_the_job_runs(self, client, start_worker):
+    async def test_is_seen_while_the_job_runs(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -472,7 +415,7 @@ class TestProgress:
         assert told.progress == expected
         assert seen == expected
 
-    async def test_progress_of_a_sync_task_is_seen_while_it_runs(self, client, start_worker):
+    async def test_of_a_sync_task_is_seen_while_it_runs(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -490,7 +433,7 @@ class TestProgress:
         assert (seen.percent, seen.message) == (50, "half way")
 
     @pytest.mark.parametrize("reported, kept", [(-5, 0), (250, 100), (float("inf"), 100)])
-    async def test_progress_is_clamped(self, client, start_worker, reported, kept):
+    async def test_is_clamped(self, client, start_worker, reported, kept):
         gate = Gate()
 
         @task
@@ -506,9 +449,7 @@ class TestProgress:
         gate.open()
         await job.result(10)
 
-    async def test_progress_is_written_a_few_times_a_second_and_the_last_one_always(
-        self, client, start_worker
-    ):
+    async def test_is_throttled_and_the_last_one_always_written(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -533,34 +474,28 @@ class TestProgress:
         assert 2 <= len(worker.all(AttemptProgressed)) <= 8
         assert (await job.progress()).message == "step 999"
 
-    async def test_progress_reported_just_before_the_end_is_kept(self, client, start_worker):
+    async def test_reported_just_before_the_end_is_kept(self, world):
         @task
         async def hurry(ctx: AsyncContext = CONTEXT) -> None:
             for number in range(5):
                 await ctx.progress(number, f"step {number}")
 
-        await start_worker(hurry)
-        job = await client.enqueue(hurry)
+        job = await world.enqueue(hurry)
         await job.result(10)
-
         assert await job.progress() == Progress(percent=100, message="step 4")
 
-    async def test_progress_of_a_failed_attempt_is_kept(self, client, start_worker):
+    async def test_of_a_failed_attempt_is_kept(self, world):
         @task
         async def stumble(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.progress(30, "so far")
             raise ValueError("no further")
 
-        await start_worker(stumble)
-        job = await client.enqueue(stumble)
+        job = await world.enqueue(stumble)
         with pytest.raises(JobFailed):
             await job.result(10)
-
         assert await job.progress() == Progress(percent=30, message="so far")
 
-    async def test_progress_is_still_written_after_a_job_that_reported_and_ended_at_once(
-        self, client, start_worker
-    ):
+    async def test_is_still_written_after_a_job_that_ended_at_once(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -581,7 +516,7 @@ class TestProgress:
         gate.open()
         await lingering.result(10)
 
-    async def test_progress_is_watched_from_another_client(self, client, start_worker, store_url):
+    async def test_is_watched_from_another_client(self, world, store_url):
         gate = Gate()
 
         @task
@@ -589,8 +524,7 @@ class TestProgress:
             await ctx.progress(50, "half way")
             await gate.pass_through()
 
-        await start_worker(half)
-        job = await client.enqueue(half)
+        job = await world.enqueue(half)
         seen = []
         async with AsyncClient(store_url) as other, asyncio.timeout(10):
             async for update in other.jobs.handle(job.id).watch():
@@ -601,7 +535,7 @@ class TestProgress:
         assert ("active", "half way") in seen
         assert seen[-1] == ("completed", "half way")
 
-    async def test_progress_of_a_stale_claim_is_ignored(self, client, store, start_worker):
+    async def test_of_a_stale_claim_is_ignored(self, client, store, start_worker):
         gate = Gate()
         contexts: list[AsyncContext] = []
 
@@ -626,37 +560,29 @@ class TestProgress:
     @pytest.mark.parametrize(
         "message, kept", [("a\x00b", "a\\x00b"), ("\ud800", "\\ud800"), (42, "42"), ("ß…", "ß…")]
     )
-    async def test_progress_messages_of_any_text_are_kept(
-        self, client, start_worker, message, kept
-    ):
+    async def test_messages_of_any_text_are_kept(self, world, message, kept):
         @task
         async def report(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.progress(50, message, {"zero": "a\x00b"})
 
-        await start_worker(report)
-        job = await client.enqueue(report)
+        job = await world.enqueue(report)
         await job.result(10)
-
         assert await job.progress() == Progress(
             percent=100, message=kept, details={"zero": "a\x00b"}
         )
 
     @pytest.mark.parametrize("details", [{"at": object()}, float("nan"), "\ud800", "x" * 2**20])
-    async def test_progress_details_that_cannot_be_stored_are_refused_in_the_body(
-        self, client, start_worker, details
-    ):
+    async def test_unstorable_details_are_refused_in_the_body(self, world, details):
         @task
         async def report(ctx: AsyncContext = CONTEXT) -> str:
             with pytest.raises(InvalidInput, match="the details of progress"):
                 await ctx.progress(50, "", details)
             return "went on"
 
-        await start_worker(report)
-        job = await client.enqueue(report)
-
+        job = await world.enqueue(report)
         assert await job.result(10) == "went on"
 
-    async def test_progress_details_are_kept_as_they_were_reported(self, client, start_worker):
+    async def test_details_are_kept_as_they_were_reported(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -674,3 +600,31 @@ class TestProgress:
 
         assert told.progress.details == {"done": [1]}
         assert (await job.progress()).details == {"done": [1]}
+
+
+class TestAttemptIds:
+    async def test_tell_apart_all_executions(self, client, start_worker):
+        """Finding 28: nodes that continue in place share a job id, and logs were ambiguous."""
+        seen: list[str] = []
+
+        @task(retries=Retry(1, first=0))
+        async def note(value: int, ctx: AsyncContext = CONTEXT) -> int:
+            seen.append(ctx.attempt_id)
+            if ctx.attempt == 1 and ctx.node in (None, "third"):
+                raise ValueError("once")
+            return value
+
+        flow = Flow("f")
+        for name in ("first", "second", "third"):
+            flow = flow.then(note, name=name)
+        built = flow.build()
+        worker = await start_worker(note, flows=[built])
+        await (await client.submit(built, 1)).result(10)
+        await (await client.enqueue(note, 1)).result(10)
+        await worker.told(AttemptCompleted, count=4)
+
+        assert len(seen) == len(set(seen)) == 6
+        assert [event.attempt_id for event in worker.all(AttemptStarted)] == seen
+        assert {event.attempt_id for event in worker.all(AttemptRetried)} == {seen[2], seen[4]}
+        first, second = worker.all(AttemptStarted)[:2]
+        assert first.job_id == second.job_id

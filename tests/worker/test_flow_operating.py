@@ -39,7 +39,7 @@ async def pass_on(value: Any) -> Any:
 
 class TestCancel:
     @pytest.mark.parametrize("found_type", ["async", "sync"])
-    async def test_stops_bodies_within_a_second(self, client, start_worker, found_type):
+    async def test_stops_bodies_within_a_second(self, client, start_worker, world, found_type):
         gate, stopped = Gate(), asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -73,8 +73,7 @@ class TestCancel:
         # Its slot is free.
         gate.open()
         other = Flow("other").then(pass_on).build()
-        await start_worker(flows=[other], concurrency=1)
-        assert await (await client.submit(other, 2)).result(5) == 2
+        assert await (await world.submit(other, 2, concurrency=1)).result(5) == 2
         assert worker.worker.stats().running == 0
 
     async def test_takes_queued_jobs_away_at_once(self, client, start_worker, store):
@@ -83,14 +82,11 @@ class TestCancel:
         await client.runs.cancel(run.id)
         worker = await start_worker(flows=[flow])
         later = await client.submit(flow, 2)
-
         assert await store.queries.run_jobs("default", run.id) == []
         assert await later.result(10) == 2
         assert len(worker.all(AttemptStarted)) == 1
 
-    async def test_while_the_outcome_is_on_its_way_counts_or_does_not(
-        self, client, start_worker, watch
-    ):
+    async def test_during_the_commit_counts_or_does_not(self, client, start_worker, watch):
         """The outcome was executed, and is written after the cancel: nothing of it counts."""
         flow = Flow("late").then(pass_on, name="a").then(pass_on, name="b").build()
         run = await client.submit(flow, 1, id="r")
@@ -110,9 +106,7 @@ class TestCancel:
         assert node_types == ["run_submitted", "run_cancelled"]
         assert worker.worker.stats().running == 0
 
-    async def test_while_a_job_goes_on_stops_the_next_body_within_a_second(
-        self, client, start_worker, watch
-    ):
+    async def test_while_a_job_continues_stops_the_next_body(self, client, start_worker, watch):
         """The step is written, and the run cancelled before the worker hears of either."""
         began = 0.0
 
@@ -135,7 +129,7 @@ class TestCancel:
         assert lost.node == "hold"
         assert time.monotonic() - began < 1
 
-    async def test_of_siblings_follows_the_failure_of_one(self, client, start_worker):
+    async def test_of_siblings_follows_the_failure_of_one(self, world):
         gate, stopped = Gate(), asyncio.Event()
 
         @task
@@ -151,8 +145,7 @@ class TestCancel:
             raise Permanent("enough")
 
         flow = Flow("siblings").fork(a=hold, b=fail).join(pass_on).build()
-        await start_worker(flows=[flow])
-        run = await client.submit(flow, 1)
+        run = await world.submit(flow, 1)
         with pytest.raises(RunFailed, match="enough"):
             await run.result(10)
 
@@ -160,9 +153,7 @@ class TestCancel:
 
 
 class TestPause:
-    async def test_takes_running_nodes_back_and_goes_on_where_it_stood(
-        self, client, start_worker, store
-    ):
+    async def test_takes_running_nodes_back_and_continues(self, client, start_worker, store):
         gate = Gate()
         ran: list[tuple[str | None, int]] = []
 
@@ -192,11 +183,7 @@ class TestPause:
         assert await run.result(10) == 1
         assert took < 1
         assert parked.attempt == 0
-        assert (paused.status, paused.reason, paused.by) == (
-            RunStatus.PAUSED,
-            "maintenance",
-            "ops",
-        )
+        assert (paused.status, paused.reason, paused.by) == (RunStatus.PAUSED, "maintenance", "ops")
         assert ran == [("a", 1), ("b", 1), ("b", 1), ("c", 1)]
         keys = [event.key for event in await run.events() if event.type == "node_completed"]
         assert keys == ["a", "b", "c"]
@@ -219,9 +206,7 @@ class TestPause:
         assert during is RunStatus.PAUSED
         assert await run.result(10) == 1
 
-    async def test_at_the_moment_a_timer_is_seen_to_does_not_lose_it(
-        self, client, start_worker, store, watch
-    ):
+    async def test_at_the_moment_a_timer_fires_keeps_it(self, client, start_worker, store, watch):
         """A worker had read that the wait was due when the run was paused."""
         flow = Flow("timer").delay("10ms").then(pass_on).build()
         paused = asyncio.Event()
@@ -240,10 +225,9 @@ class TestPause:
 
         assert await run.result(10) == 1
 
-    async def test_keeps_signals_and_retries_for_later(self, client, start_worker):
+    async def test_keeps_signals_and_retries_for_later(self, world):
         flow = Flow("mail").wait_for_signal("first", timeout="1h").wait_for_signal("second").build()
-        await start_worker(flows=[flow])
-        run = await client.submit(flow)
+        run = await world.submit(flow)
         await run.pause()
         await run.signal("second", 2)
         await run.signal("first", 1)
@@ -289,7 +273,6 @@ class TestReplacing:
         known = await runs.load("default", run.id)
         await client.submit(flow, id="r", on_conflict="replace")
         await client.runs.signal("r", "second")  # so that it has more events than were known
-
         assert await runs.catch_up([known]) == []
 
 
@@ -315,9 +298,7 @@ class TestOperations:
             assert before is RunStatus.RUNNING
             assert await there.result(10) == "there"
 
-    async def test_a_run_whose_log_is_newer_than_the_code_is_left_alone(
-        self, client, start_worker, store
-    ):
+    async def test_a_run_with_a_newer_log_is_left_alone(self, client, start_worker, store):
         """Unknown events are refused, and nothing is written because of them."""
         flow = Flow("newer").then(pass_on).build()
         run = await client.submit(flow, 1)
@@ -367,7 +348,7 @@ class TestStop:
         assert await run.result(10) == [[1, 1], 1]
 
     @pytest.mark.parametrize("found_type", ["async", "sync"])
-    async def test_gives_the_node_that_runs_back_without_costing_an_attempt(
+    async def test_requeues_the_running_node_at_no_cost(
         self, client, start_worker, store, found_type
     ):
         gate = Gate()
@@ -423,13 +404,7 @@ class TestStop:
             keys = [event.key for event in await run.events() if event.key]
             assert len(keys) == len(set(keys)) == 7
 
-    async def test_is_not_held_up_by_a_store_that_does_not_answer(
-        self,
-        client,
-        start_worker,
-        watch,
-        monkeypatch,
-    ):
+    async def test_does_not_wait_for_a_silent_store(self, client, start_worker, watch, monkeypatch):
         monkeypatch.setattr(service, "FLUSH_SECONDS", 0.1)
         flow = Flow("hangs").then(pass_on).build()
         watch.hangs.add("runs.commit")
@@ -444,13 +419,8 @@ class TestOutage:
     """A store that fails for a while must not cost a node its result."""
 
     @pytest.mark.parametrize("method", ["runs.load", "runs.commit"])
-    async def test_of_the_store_while_an_outcome_is_written(
-        self,
-        client,
-        start_worker,
-        watch,
-        method,
-        monkeypatch,
+    async def test_while_an_outcome_is_written(
+        self, client, start_worker, watch, method, monkeypatch
     ):
         monkeypatch.setattr(commits, "RETRY_SECONDS", 0.01)
         watch.after[method] = fail
@@ -463,13 +433,7 @@ class TestOutage:
         assert [event.key for event in await run.events() if event.key] == ["a", "b"]
         assert len(worker.all(AttemptStarted)) == 2
 
-    async def test_of_the_store_while_others_were_faster(
-        self,
-        client,
-        start_worker,
-        watch,
-        monkeypatch,
-    ):
+    async def test_while_others_were_faster(self, client, start_worker, watch, monkeypatch):
         monkeypatch.setattr(commits, "RETRY_SECONDS", 0.01)
         gate = Gate()
 

@@ -29,7 +29,7 @@ from perdure import (
 from perdure.clock import ManualClock
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claim, Claimed
-from perdure.model.partition import Partition
+from perdure.model.partition import Partition, with_suspicion
 from perdure.model.worker import Renewal, WorkerInfo
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.store.lifecycle import Transition
@@ -37,8 +37,9 @@ from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.store import MemoryStore
 from perdure.store.opening import store_at
 from perdure.tasks.node_type import TaskRegistry
+from perdure.testing.contract.builders import close_limit
 from perdure.testing.wrapped_store import wrap_store
-from perdure.worker import lease_renewal
+from perdure.worker import claims, lease_renewal
 from perdure.worker.claims import KnownPartitions
 from perdure.worker.code import FlowCode, TaskCode
 from perdure.worker.events import (
@@ -48,10 +49,10 @@ from perdure.worker.events import (
     AttemptStarted,
     WorkerEvents,
 )
-from perdure.worker.janitor import PRUNE_BATCHES, Janitor, leader_row
+from perdure.worker.janitor import PRUNE_BATCHES, Janitor, leader_row, prune_seconds
 from perdure.worker.poller import MAINTENANCE_SECONDS, OUTAGE_SECONDS, Poller
 from perdure.worker.secrets import Secrets
-from tests.conformance.builders import close_limit
+from tests.support.tasks import gated, nothing
 from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, until
 from tests.worker.watched_store import StoreWatch
@@ -132,14 +133,16 @@ async def claim_and_die(store: Store, job_id: str) -> None:
     """Hold a job for a moment as a worker that is never heard of again."""
     job = await store.queries.get_job(None, job_id)  # type: ignore[arg-type]
     assert job is not None
-    partition = Partition(queue=job.queue, task=job.task)
+    base = Partition(queue=job.queue, task=job.task).text
+    partition = with_suspicion(base, job.suspicion)
     claimed = await store.jobs.claim(
         ClaimRequest(
             namespace="default",
             worker=WorkerId("dead-worker"),
-            partitions=[PartitionClaim(partition=partition.text, queue=job.queue)],
+            partitions=[PartitionClaim(partition=partition, queue=job.queue)],
             limit=1,
             lease=timedelta(milliseconds=200),
+            is_alone=True,
         )
     )
     assert [each.claim.id for each in claimed.jobs] == [job_id]
@@ -148,9 +151,7 @@ async def claim_and_die(store: Store, job_id: str) -> None:
 class TestLeases:
     """A live worker keeps its leases, a dead one's jobs are taken over within seconds."""
 
-    async def test_leases_survive_a_body_that_blocks_the_event_loop(
-        self, client, store_url, start_worker
-    ):
+    async def test_survive_a_body_that_blocks_the_event_loop(self, client, store_url, start_worker):
         bodies: list[int] = []
 
         @task
@@ -159,12 +160,8 @@ class TestLeases:
             time.sleep(2.5)  # what is tested: nothing else on this worker's event loop moves
             return "done"
 
-        @task
-        async def other() -> None:
-            pass
-
         handle = Worker(store_url, tasks=[block], lease="1s", poll="200ms").start()
-        rival = await start_worker(other, lease="1s", poll="200ms")
+        rival = await start_worker(nothing, lease="1s", poll="200ms")
         job = await client.enqueue(block)
         result = await job.result(15)
         handle.shutdown()
@@ -177,7 +174,7 @@ class TestLeases:
         assert handle.stats().claims_lost == 0
         assert rival.worker.stats().started == 0
 
-    async def test_leases_survive_a_sync_body_that_blocks(self, client, start_worker):
+    async def test_survive_a_sync_body_that_blocks(self, client, start_worker):
         woken = threading.Event()
 
         @task
@@ -185,21 +182,15 @@ class TestLeases:
             woken.wait(2)
             return "done"
 
-        @task
-        async def other() -> None:
-            pass
-
         await start_worker(block, lease="600ms", poll="200ms")
-        await start_worker(other, lease="600ms", poll="200ms")
+        await start_worker(nothing, lease="600ms", poll="200ms")
         job = await client.enqueue(block)
 
         assert await job.result(15) == "done"
         record = await job.record()
         assert (record.attempt, record.crashes) == (1, 0)
 
-    async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(
-        self, client, store, start_worker
-    ):
+    async def test_of_a_dead_worker_are_taken_over_soon(self, client, store, start_worker):
         @task
         async def work(ctx: AsyncContext = CONTEXT) -> int:
             return ctx.attempt
@@ -218,9 +209,7 @@ class TestLeases:
         assert death.failure.type == "perdure.errors.WorkerCrashed"
         assert death.worker == "dead-worker"
 
-    async def test_leases_lost_too_often_make_a_job_a_poison_pill(
-        self, client, store, start_worker
-    ):
+    async def test_lost_too_often_make_a_job_a_poison_pill(self, client, store, start_worker):
         @task
         async def deadly() -> None:
             pass
@@ -231,35 +220,64 @@ class TestLeases:
 
         await start_worker(other, max_crashes=2, poll="100ms")
         job = await client.enqueue(deadly)
-        await claim_and_die(store, job.id)
-        async for update in job.watch():
-            if update.status is Status.WAITING:
-                break
-        await claim_and_die(store, job.id)
+        for _ in range(3):
+            await claim_and_die(store, job.id)
+            async for update in job.watch():
+                if update.status is Status.WAITING:
+                    break
+        await start_worker(deadly, max_crashes=2, poll="100ms")
 
         with pytest.raises(JobDead, match="WorkerCrashed"):
             await job.result(10)
-        assert (await job.record()).crashes == 2
-        assert len(await job.attempts()) == 2
+        assert (await job.record()).crashes == 3
+        attempts = await job.attempts()
+        assert [each.failure.code for each in attempts] == [
+            *["job.lease_expired"] * 3,
+            "job.too_many_crashes",
+        ]
 
-    async def test_leases_of_an_aborting_job_end_with_it_cancelled(
-        self, client, store, start_worker
+    async def test_of_suspects_get_room_on_a_busy_worker(
+        self, client, store, start_worker, monkeypatch
     ):
-        @task
-        async def work() -> None:
-            pass
+        """Finding 35: beside a queue that is never empty, a suspect would never get alone."""
+        monkeypatch.setattr(claims, "DRAIN_SECONDS_MIN", 0.0)
+        monkeypatch.setattr(claims, "DRAIN_SECONDS_SPREAD", 0.0)
+        order = []
 
-        job = await client.enqueue(work)
+        @task
+        async def suspected() -> None:
+            order.append("suspected")
+
+        @task
+        async def other() -> None:
+            order.append("other")
+
+        job = await client.enqueue(suspected)
+        await claim_and_die(store, job.id)
+        while not await store.maintenance.take_over_expired("default", 10):
+            pass  # its lease has not expired yet
+        others = [await client.enqueue(other) for _ in range(100)]
+        await start_worker(suspected, other, concurrency=1)
+
+        await job.result(20)
+        await client.jobs.results(others, timeout=20)
+        assert order.index("suspected") < 20
+
+    def test_of_suspects_get_room_on_one_worker_after_another(self):
+        seconds = {claims.drain_seconds(WorkerId(f"worker-{number}")) for number in range(50)}
+        assert len(seconds) > 40
+        assert min(seconds) >= 10
+        assert max(seconds) <= 60
+
+    async def test_of_an_aborting_job_end_with_it_cancelled(self, client, store, start_worker):
+        job = await client.enqueue(nothing)
         await claim_and_die(store, job.id)
         assert (await job.cancel()).after is Status.ABORTING
-        await start_worker(work, poll="100ms")
+        await start_worker(nothing, poll="100ms")
         final = [update.status async for update in job.watch()][-1]
-
         assert final is Status.CANCELLED
 
-    async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
-        self, client, store, start_worker
-    ):
+    async def test_that_ran_out_unnoticed_make_the_holder_stop(self, client, store, start_worker):
         gate = Gate()
 
         @task
@@ -287,9 +305,7 @@ class TestLeases:
         assert (await job.record()).worker == "other"
         assert other.worker.stats().completed == 1
 
-    async def test_leases_of_a_claim_that_was_answered_too_late_are_given_back(
-        self, memory_url, start_worker
-    ):
+    async def test_of_a_claim_answered_too_late_are_requeued(self, memory_url, start_worker):
         @task
         async def work(ctx: AsyncContext = CONTEXT) -> int:
             return ctx.attempt
@@ -304,16 +320,9 @@ class TestLeases:
         assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
         assert len(worker.all(AttemptStarted)) == 1
 
-    async def test_leases_are_renewed_again_when_the_store_stays_silent(
-        self, memory_url, start_worker, monkeypatch
-    ):
+    async def test_are_renewed_again_at_a_silent_store(self, memory_url, start_worker, monkeypatch):
         monkeypatch.setattr(lease_renewal, "ANSWER_SECONDS_MIN", 0.5)
-        gate = Gate()
-
-        @task
-        async def hold_on() -> None:
-            await gate.pass_through()
-
+        gate, hold_on = gated()
         silent = SilentAtFirst(memory_url)
         async with AsyncClient(memory_url) as client:
             job = await client.enqueue(hold_on)
@@ -325,9 +334,7 @@ class TestLeases:
 
         assert (record.epoch, record.crashes) == (1, 0)
 
-    async def test_leases_of_a_claim_that_got_no_answer_are_given_back(
-        self, memory_url, start_worker
-    ):
+    async def test_of_a_claim_that_got_no_answer_are_given_back(self, memory_url, start_worker):
         @task
         async def work(ctx: AsyncContext = CONTEXT) -> int:
             return ctx.attempt
@@ -399,15 +406,11 @@ class TestPoller:
     async def test_is_soon_if_a_lease_has_expired(self, poller):
         assert [await poller._poll() for _ in range(2)] == [MAINTENANCE_SECONDS] * 2
 
-    async def test_is_at_the_end_of_the_takeover_grace_whether_the_janitor_is_busy_or_not(
-        self, poller, watch
-    ):
+    async def test_is_at_the_end_of_the_grace_even_if_the_janitor_is_busy(self, poller, watch):
         poller._grace.note_delay(OUTAGE_SECONDS + 1)
-
         idle = await poller._poll()
         await until(lambda: is_busy(watch))
         busy = await poller._poll()
-
         left = poller._grace.seconds_left
         assert busy <= idle < LONG.total_seconds()
         assert busy == pytest.approx(left, abs=1)
@@ -417,11 +420,7 @@ class TestPoller:
 
 
 DAY = timedelta(days=1)
-
-
 OTHER = WorkerId("other-worker")
-
-
 LEADER = leader_row("default")
 
 
@@ -449,9 +448,7 @@ async def end(how: str) -> str:
 
 
 class TestRetention:
-    async def test_removes_finished_jobs_each_after_its_own_time(
-        self, still_store, clock, start_worker
-    ):
+    async def test_removes_each_finished_job_in_its_time(self, still_store, clock, start_worker):
         async with AsyncClient(still_store) as client:
             jobs = await one_of_each(client, start_worker, still_store)
             seen: dict[int, set[str]] = {}
@@ -480,7 +477,7 @@ class TestRetention:
 
             assert await left_of(jobs, client) == set(jobs)
 
-    async def test_of_zero_hides_a_job_at_once_and_its_waiter_still_gets_the_result(
+    async def test_of_zero_hides_a_job_but_its_waiter_gets_it(
         self, client, store_url, start_worker
     ):
         gate = Gate()
@@ -510,13 +507,10 @@ class TestRetention:
             with pytest.raises(JobNotFound):
                 await other.jobs.get(well.id)
 
-    async def test_of_zero_gives_the_result_to_a_waiter_that_comes_a_moment_later(
-        self, client, start_worker
-    ):
+    async def test_of_zero_gives_the_result_to_a_waiter_just_after(self, client, start_worker):
         worker = await start_worker(end, keep_completed=0)
         job = await client.enqueue(end, "well")
         await worker.told(AttemptCompleted)
-
         assert await job.result(10) == "well"
 
     async def test_of_zero_frees_the_store_in_the_end(self, still_store, clock, start_worker):
@@ -535,9 +529,7 @@ class TestRetention:
 
 
 class TestDuties:
-    async def test_drop_the_rows_of_workers_that_were_not_seen_for_long(
-        self, still_store, clock, start_worker
-    ):
+    async def test_drop_workers_that_were_not_seen_for_long(self, still_store, clock, start_worker):
         await still_store.maintenance.register_worker(idle_worker())
         clock.advance(timedelta(minutes=4))
         await still_store.maintenance.register_worker(idle_worker(id=WorkerId("seen-lately")))
@@ -557,20 +549,16 @@ class TestDuties:
         clock.advance(timedelta(minutes=50))
         await start_worker(end, store=still_store)
         await until(lambda: has_pruned(still_store))
-
         rows = {row.info.id: row.started_at for row in await still_store.queries.workers(None)}
         assert rows[WorkerId(slow.id)] == since[WorkerId(slow.id)]
 
-    async def test_forget_limits_that_were_not_used_for_long(
-        self, still_store, clock, start_worker
-    ):
+    async def test_forget_limits_not_used_for_long(self, still_store, clock, start_worker):
         await close_limit(still_store, "default", "smtp", clock() + timedelta(minutes=1))
         clock.advance(2 * DAY)
         await still_store.maintenance.register_worker(idle_worker())
         clock.advance(DAY)
         await start_worker(end, store=still_store)
         await until(lambda: has_pruned(still_store))
-
         assert await still_store.maintenance.prune_limits("default", timedelta(0), 10) == 0
 
     async def test_leave_other_namespaces_alone(self, still_store, clock, start_worker):
@@ -597,9 +585,7 @@ class TestDuties:
 
             assert await job.result(10) == "well"
 
-    async def test_see_to_what_is_urgent_in_the_midst_of_a_long_prune(
-        self, still_store, clock, monkeypatch
-    ):
+    async def test_do_what_is_urgent_during_a_long_prune(self, still_store, clock, monkeypatch):
         monkeypatch.setattr("perdure.worker.janitor.BATCH", 1)
         worker = Worker(still_store, tasks=[end], keep_completed=0)
         events = WorkerEvents(worker.id)
@@ -619,6 +605,15 @@ class TestDuties:
 
             assert await urgent.status() is Status.WAITING
             assert (await client.jobs.count(), events.stats(0, 1).taken_over) == (1, 1)
+
+    @pytest.mark.parametrize(
+        "keep, seconds", [(0, 10), ("5s", 10), ("20s", 20), ("1h", 60), (None, 60)]
+    )
+    def test_prune_as_often_as_the_shortest_retention_needs(self, memory_url, keep, seconds):
+        """Finding 38: without retention, jobs disappeared at once, but runs after a minute."""
+        keeps = {"keep_completed": keep, "keep_failed": None}
+
+        assert prune_seconds(Worker(memory_url, tasks=[end], **keeps).settings) == seconds
 
     async def test_prune_after_a_poll_if_a_takeover_failed_before_it(self, still_store, clock):
         failures = [StoreError("for a moment")]

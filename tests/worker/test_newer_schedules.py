@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
-from perdure import (
-    AsyncClient,
-    ScheduleRecord,
-    ScheduleUnreadable,
-    UnreadableSchedule,
-)
+from perdure import AsyncClient, ScheduleRecord, ScheduleUnreadable, UnreadableSchedule
 from perdure.cli.views.schedules import schedule_columns
 from perdure.clock import ManualClock
 from perdure.errors import ScheduleNotFound
@@ -31,9 +26,9 @@ from perdure.model.schedule import (
 from perdure.model.worker import PollResult
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
+from perdure.testing.contract.builders import HOUR, START, new_schedule
 from perdure.worker.due_work import DueSchedules, DueWork
 from tests.client.flows import ordering
-from tests.conformance.schedule_builders import HOUR, START, schedule
 from tests.worker.ticking import NAMESPACE, ids_of_runs, ticking_at
 
 
@@ -69,7 +64,7 @@ async def client(store: Store) -> AsyncIterator[AsyncClient]:
 
 
 def newer(name: str, **state: Any) -> Schedule:
-    made = schedule(name, **state)
+    made = new_schedule(name, **state)
     definition = NewerDefinition(**fields(made.definition), jitter_ms=5)
     return replace(made, namespace=NAMESPACE, definition=definition)
 
@@ -78,14 +73,14 @@ def fields(value: Any) -> dict[str, Any]:
     return asdict(value)
 
 
-async def save(store: Store, schedule: Schedule) -> None:
-    answer = await store.schedules.commit(ScheduleCommit(schedule=schedule, expected=None))
+async def save(store: Store, new_schedule: Schedule) -> None:
+    answer = await store.schedules.commit(ScheduleCommit(schedule=new_schedule, expected=None))
     assert answer.state == "done"
 
 
 class TestReading:
     def test_refuses_what_it_does_not_know(self):
-        made = schedule("a")
+        made = new_schedule("a")
         definition, state = encode_definition(made.definition), encode_state(made.state)
         newer_state = NewerState(**fields(made.state), jittered_at="x")
         odd = [
@@ -124,13 +119,7 @@ class TestDue:
             due = await store.maintenance.due_schedules(NAMESPACE, limit)
             assert sorted(each.name for each in due) == ["one", "two"]
 
-    async def test_lets_the_others_tick_and_tells_of_it_once(
-        self,
-        store,
-        client,
-        clock,
-        caplog,
-    ):
+    async def test_lets_the_others_tick_and_tells_of_it_once(self, store, client, clock, caplog):
         await save(store, newer("newer", due_at=START))
         await save(store, newer("newer too", due_at=START + 9 * HOUR))
         await client.schedules.save("nightly", ordering, every="1h", input=1)
@@ -143,9 +132,9 @@ class TestDue:
         assert await ids_of_runs(client) == ["nightly@2030-01-01T01:00:00Z"]
         assert found == [True, False, False]
         assert (work.is_backing_off("newer"), work.is_backing_off("newer too")) == (True, False)
-        assert [record.getMessage().split(":")[0] for record in caplog.records] == [
-            "schedule 'newer' cannot be read here",
-            "schedule 'newer too' cannot be read here",
+        assert [record.getMessage().split(" reason")[0] for record in caplog.records] == [
+            "schedule unreadable: name='newer'",
+            "schedule unreadable: name='newer too'",
         ]
 
 
@@ -188,16 +177,13 @@ class TestClients:
 
     async def test_can_delete_it(self, store, client):
         await save(store, newer("b"))
-
         await client.schedules.delete("b")
-
         assert list(await client.schedules.list()) == []
         with pytest.raises(ScheduleNotFound):
             await client.schedules.get("b")
 
     async def test_find_its_name_near_one_that_is_not_there(self, store, client):
         await save(store, newer("nightly"))
-
         with pytest.raises(ScheduleNotFound, match="did you mean 'nightly'"):
             await client.schedules.get("nightl")
 
@@ -224,10 +210,8 @@ class Idle(DueWork):
 async def test_what_backs_off_causes_no_poll_at_once(backs_off, polls):
     """Else a worker would do nothing but poll for as long as it is due."""
     work, told = Idle(backs_off=backs_off), []
-
     work.process(lambda: told.append("poll"))
     for _ in range(5):
         await asyncio.sleep(0)
-
     assert len(told) == polls
     assert work.pause_seconds == float(backs_off)

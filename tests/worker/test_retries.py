@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from perdure import (
     Flow,
     JobDead,
     JobFailed,
-    Permanent,
     Retry,
     RetryLater,
     Status,
@@ -27,6 +25,7 @@ from perdure import (
 )
 from perdure.engine.failures import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX
 from perdure.worker.events import AttemptRetried, AttemptStarted
+from tests.support.tasks import echo, flaky
 
 AT_ONCE = Retry(3, first=0, jitter=False)
 
@@ -35,186 +34,37 @@ class Unusual(BaseException):
     """What no handler of ordinary exceptions catches."""
 
 
-class Flaky:
-    """Raises what it is given, one after the other, and then returns."""
-
-    def __init__(self, *errors: BaseException) -> None:
-        self.errors = list(errors)
-        self.calls = 0
-
-    def __call__(self) -> str:
-        self.calls += 1
-        if self.errors:
-            raise self.errors.pop(0)
-        return "done"
-
-
 class TestPolicy:
-    async def test_of_the_task_retries_until_it_succeeds(self, client, start_worker):
-        flaky = Flaky(ValueError("first"), OSError("second"))
-
-        @task(retries=AT_ONCE)
-        async def work() -> str:
-            return flaky()
-
-        await start_worker(work, hold_off=0)
-        job = await client.enqueue(work)
-
+    async def test_of_the_task_retries_until_it_succeeds(self, world):
+        _, work = flaky(ValueError("first"), OSError("second"), retries=AT_ONCE)
+        job = await world.enqueue(work, hold_off=0)
         assert await job.result(10) == "done"
         record = await job.record()
         assert (record.attempt, record.failures) == (3, 2)
 
-    async def test_of_the_task_sends_to_the_dead_letter_when_it_is_used_up(
-        self, client, start_worker
-    ):
-        flaky = Flaky(*[ValueError(f"try {number}") for number in range(1, 9)])
-
-        @task(retries=AT_ONCE)
-        async def work() -> str:
-            return flaky()
-
-        await start_worker(work, hold_off=0)
-        job = await client.enqueue(work)
+    async def test_of_the_task_dead_letters_when_it_is_used_up(self, world):
+        tries, work = flaky(
+            *[ValueError(f"try {number}") for number in range(1, 9)], retries=AT_ONCE
+        )
+        job = await world.enqueue(work, hold_off=0)
         with pytest.raises(JobDead, match="try 4") as caught:
             await job.result(10)
 
-        assert flaky.calls == 4
+        assert tries.calls == 4
         assert caught.value.failure is not None
         assert caught.value.failure.type == "ValueError"
         assert (await job.record()).status is Status.DEAD
 
-    async def test_of_the_call_wins_over_that_of_the_task(self, client, start_worker):
-        flaky = Flaky(*[ValueError("again")] * 9)
-
-        @task(retries=AT_ONCE)
-        async def work() -> str:
-            return flaky()
-
-        await start_worker(work, hold_off=0)
-        job = await client.enqueue(work.options(retries=Retry(1, first=0, jitter=False)))
+    async def test_of_the_call_wins_over_that_of_the_task(self, world):
+        tries, work = flaky(*[ValueError("again")] * 9, retries=AT_ONCE)
+        job = await world.enqueue(work.options(retries=Retry(1, first=0, jitter=False)), hold_off=0)
         with pytest.raises(JobDead):
             await job.result(10)
-
-        assert flaky.calls == 2
-
-    async def test_none_fails_at_once(self, client, start_worker):
-        flaky = Flaky(ValueError("once"))
-
-        @task
-        async def work() -> str:
-            return flaky()
-
-        await start_worker(work)
-        job = await client.enqueue(work)
-        with pytest.raises(JobFailed, match="once"):
-            await job.result(10)
-
-        assert (flaky.calls, await job.status()) == (1, Status.FAILED)
-
-    async def test_max_attempts_bounds_the_tries_of_one_job(self, client, start_worker):
-        flaky = Flaky(*[ValueError("again")] * 9)
-
-        @task(retries=Retry(8, first=0))
-        async def work() -> str:
-            return flaky()
-
-        await start_worker(work, hold_off=0)
-        job = await client.enqueue(work.options(max_attempts=2))
-        with pytest.raises(JobDead):
-            await job.result(10)
-
-        assert flaky.calls == 2
-
-    async def test_max_attempts_asks_for_retries_where_the_task_has_no_policy(
-        self, client, start_worker
-    ):
-        flaky = Flaky(ValueError("again"))
-
-        @task
-        async def work() -> str:
-            return flaky()
-
-        worker = await start_worker(work, hold_off=0)
-        job = await client.enqueue(work.options(max_attempts=2))
-        await worker.told(AttemptRetried, job.id)
-
-        assert await job.status() is Status.SCHEDULED
-
-    @pytest.mark.parametrize(
-        "policy, tries",
-        [
-            (Retry(2, first=0, on=OSError), 3),
-            (Retry(2, first=0, on=(KeyError, "ConnectionError")), 3),
-            (Retry(2, first=0, on=ValueError), 1),
-            (Retry(2, first=0, never_on=OSError), 1),
-            (Retry(2, first=0, on=OSError, never_on="ConnectionResetError"), 1),
-            (Retry(2, first=0, never_on=ValueError), 3),
-        ],
-    )
-    async def test_chooses_by_the_type_of_the_error(self, client, start_worker, policy, tries):
-        flaky = Flaky(*[ConnectionResetError("gone")] * 9)
-
-        @task(retries=policy)
-        async def work() -> str:
-            return flaky()
-
-        await start_worker(work, hold_off=0)
-        job = await client.enqueue(work)
-        with pytest.raises(JobFailed):
-            await job.result(10)
-
-        assert flaky.calls == tries
-        assert await job.status() is (Status.FAILED if tries == 1 else Status.DEAD)
-
-    async def test_permanent_is_never_retried(self, client, start_worker):
-        flaky = Flaky(Permanent("wrong key"))
-
-        @task(retries=AT_ONCE)
-        async def work() -> str:
-            return flaky()
-
-        await start_worker(work)
-        job = await client.enqueue(work)
-        with pytest.raises(JobFailed, match="wrong key"):
-            await job.result(10)
-
-        assert flaky.calls == 1
-
-    async def test_delays_grow_to_their_cap(self, client, start_worker):
-        starts: list[float] = []
-
-        @task(retries=Retry(4, first="50ms", factor=3, max="200ms", jitter=False))
-        async def work() -> None:
-            starts.append(time.monotonic())
-            raise ValueError("again")
-
-        await start_worker(work, hold_off=0)
-        job = await client.enqueue(work)
-        with pytest.raises(JobDead):
-            await job.result(10)
-        gaps = [after - before for before, after in pairwise(starts)]
-
-        assert len(gaps) == 4
-        for gap, least in zip(gaps, [0.05, 0.15, 0.2, 0.2], strict=True):
-            assert least <= gap < least + 0.3
-
-    async def test_jitter_spreads_the_retries(self, client, start_worker):
-        @task(retries=Retry(1, first="1h", max="1h", jitter=True))
-        async def work(number: int) -> None:
-            raise ValueError("again")
-
-        worker = await start_worker(work)
-        jobs = await client.enqueue_many(work, range(20))
-        await worker.told(AttemptRetried, count=20)
-        records = [await client.jobs.get(job.id) for job in jobs]
-        waits = [record.ready_at - record.created_at for record in records]
-
-        assert all(timedelta(minutes=30) <= wait < timedelta(minutes=61) for wait in waits)
-        assert max(waits) - min(waits) > timedelta(minutes=2)
+        assert tries.calls == 2
 
 
 class TestRetryLater:
-    async def test_until_a_moment_runs_again_then(self, client, start_worker):
+    async def test_until_a_moment_runs_again_then(self, world):
         wanted = datetime.now(UTC) + timedelta(milliseconds=300)
         starts: list[datetime] = []
 
@@ -225,40 +75,18 @@ class TestRetryLater:
                 raise RetryLater("busy", until=wanted)
             return "done"
 
-        await start_worker(work)
-        job = await client.enqueue(work)
+        job = await world.enqueue(work)
 
         assert await job.result(10) == "done"
         assert timedelta(0) <= starts[1] - wanted < timedelta(milliseconds=300)
 
-    async def test_after_a_time_uses_up_no_retries(self, client, start_worker):
-        flaky = Flaky(*[RetryLater("busy", after=0)] * 4)
-
-        @task
-        async def work() -> str:
-            return flaky()
-
-        await start_worker(work)
-        job = await client.enqueue(work)
-
+    async def test_after_a_time_uses_up_no_retries(self, world):
+        _, work = flaky(*[RetryLater("busy", after=0)] * 4)
+        job = await world.enqueue(work)
         assert await job.result(10) == "done"
         record = await job.record()
         assert (record.attempt, record.failures) == (5, 0)
         assert [entry.failure.message for entry in await job.attempts()] == ["busy"] * 4
-
-    async def test_has_a_budget_of_ten(self, client, start_worker):
-        flaky = Flaky(*[RetryLater("busy", after=0)] * 20)
-
-        @task(retries=AT_ONCE)
-        async def work() -> str:
-            return flaky()
-
-        await start_worker(work)
-        job = await client.enqueue(work)
-        with pytest.raises(JobDead, match="busy"):
-            await job.result(15)
-
-        assert flaky.calls == 11
 
     async def test_pushes_a_limit_for_every_job_under_it(self, client, start_worker):
         starts: list[tuple[int, float]] = []
@@ -288,9 +116,7 @@ class TestRetryLater:
         assert all(at - pushed_at >= 0.5 for _, at in starts[1:])
 
     @pytest.mark.parametrize("how", ["made so", "changed later"])
-    async def test_for_a_time_out_of_reach_fails_its_job_and_disturbs_nobody(
-        self, store_url, start_worker, how
-    ):
+    async def test_for_a_time_out_of_reach_fails_its_job_alone(self, store_url, start_worker, how):
         @task
         async def work() -> None:
             if how == "made so":
@@ -298,10 +124,6 @@ class TestRetryLater:
             error = RetryLater("much later")
             error.after = timedelta.max
             raise error
-
-        @task
-        async def other(number: int) -> int:
-            return number
 
         async with (
             AsyncClient(store_url, namespace="a") as client,
@@ -311,21 +133,16 @@ class TestRetryLater:
             job = await client.enqueue(work)
             with pytest.raises(JobFailed):
                 await job.result(10)
-            await start_worker(other, namespace="b")
+            await start_worker(echo, namespace="b")
 
-            assert await (await neighbour.enqueue(other, 1)).result(10) == 1
-            assert await (await neighbour.enqueue(other.options(delay="50ms"), 2)).result(10) == 2
+            assert await (await neighbour.enqueue(echo, 1)).result(10) == 1
+            assert await (await neighbour.enqueue(echo.options(delay="50ms"), 2)).result(10) == 2
             assert [record.id for record in await client.jobs.list()] == [job.id]
 
 
 class TestHistory:
     async def test_keeps_every_failed_attempt(self, client, start_worker):
-        flaky = Flaky(ValueError("first"), KeyError("second"))
-
-        @task(retries=AT_ONCE)
-        async def work() -> str:
-            return flaky()
-
+        _, work = flaky(ValueError("first"), KeyError("second"), retries=AT_ONCE)
         worker = await start_worker(work, hold_off=0)
         job = await client.enqueue(work)
         await job.result(10)
@@ -336,10 +153,10 @@ class TestHistory:
         assert (second.failure.type, second.failure.message) == ("KeyError", "'second'")
         assert first.worker == second.worker == worker.id
         assert first.at <= second.at
-        assert "raise self.errors.pop(0)" in first.failure.traceback
+        assert "raise self.left.pop(0)" in first.failure.traceback
 
     @pytest.mark.parametrize("found_type", ["async", "sync"])
-    async def test_keeps_the_chain_of_causes(self, client, start_worker, found_type):
+    async def test_keeps_the_chain_of_causes(self, world, found_type):
         def fail() -> None:
             try:
                 try:
@@ -358,8 +175,7 @@ class TestHistory:
             fail()
 
         read: Any = read_async if found_type == "async" else read_sync
-        await start_worker(read)
-        job = await client.enqueue(read)
+        job = await world.enqueue(read)
         with pytest.raises(JobFailed) as caught:
             await job.result(10)
         failure = caught.value.failure
@@ -371,13 +187,12 @@ class TestHistory:
         assert failure.traceback in "".join(caught.value.__notes__)
 
     @pytest.mark.parametrize("case", ["long", "deep", "unreadable", "unstorable", "recursive"])
-    async def test_is_bounded_whatever_is_raised(self, client, start_worker, case):
+    async def test_is_bounded_whatever_is_raised(self, world, case):
         @task
         async def work() -> None:
             ODD_ERRORS[case]()
 
-        await start_worker(work)
-        job = await client.enqueue(work)
+        job = await world.enqueue(work)
         with pytest.raises(JobFailed) as caught:
             await job.result(10)
         failure = caught.value.failure
@@ -397,7 +212,6 @@ class TestHistory:
         for _ in range(2):
             with pytest.raises(JobFailed, match=error.__name__):
                 await (await client.enqueue(work)).result(10)
-
         assert worker.worker.stats().running == 0
 
 
@@ -442,13 +256,8 @@ ODD_ERRORS: dict[str, Callable[[], None]] = {
 class TestRetries:
     """Which failures are tried again, how often, how soon, and what is kept of them."""
 
-    async def test_retries_of_a_job_started_anew_count_from_zero(self, client, start_worker):
-        flaky = Flaky(*[ValueError("again")] * 4)
-
-        @task(retries=Retry(1, first=0))
-        async def work() -> str:
-            return flaky()
-
+    async def test_of_a_job_started_anew_count_from_zero(self, client, start_worker):
+        _, work = flaky(*[ValueError("again")] * 4, retries=Retry(1, first=0))
         worker = await start_worker(work, hold_off=0)
         job = await client.enqueue(work)
         for _ in range(2):
@@ -460,7 +269,7 @@ class TestRetries:
         assert len(worker.all(AttemptStarted)) == 5
         assert len(await job.attempts()) == 4
 
-    async def test_retries_see_which_attempt_they_are(self, client, start_worker):
+    async def test_see_which_attempt_they_are(self, world):
         seen: list[tuple[int, str]] = []
 
         @task(retries=AT_ONCE)
@@ -469,8 +278,7 @@ class TestRetries:
             if ctx.attempt < 3:
                 raise ValueError("again")
 
-        await start_worker(work, hold_off=0)
-        job = await client.enqueue(work)
+        job = await world.enqueue(work, hold_off=0)
         await job.result(10)
 
         assert seen == [(1, job.id), (2, job.id), (3, job.id)]
@@ -479,7 +287,7 @@ class TestRetries:
 class TestSoftAffinity:
     """A retry prefers another worker; a lone worker still makes progress."""
 
-    async def test_soft_affinity_gives_a_retry_to_another_worker(self, client, start_worker):
+    async def test_gives_a_retry_to_another_worker(self, client, start_worker):
         ran_on: list[str] = []
 
         @task(retries=AT_ONCE)
@@ -497,9 +305,7 @@ class TestSoftAffinity:
         assert len(ran_on) == 2
         assert ran_on[0] != finished_on
 
-    async def test_soft_affinity_holds_a_lone_worker_off_for_a_while_only(
-        self, client, start_worker
-    ):
+    async def test_holds_a_lone_worker_off_for_a_while_only(self, world):
         starts: list[float] = []
 
         @task(retries=AT_ONCE)
@@ -509,13 +315,12 @@ class TestSoftAffinity:
                 raise ValueError("again")
             return "done"
 
-        await start_worker(work, hold_off="300ms", poll="1m")
-        job = await client.enqueue(work)
+        job = await world.enqueue(work, hold_off="300ms", poll="1m")
 
         assert await job.result(10) == "done"
         assert 0.3 <= starts[1] - starts[0] < 1.5
 
-    async def test_soft_affinity_of_one_job_holds_up_no_other(self, client, start_worker):
+    async def test_of_one_job_holds_up_no_other(self, client, start_worker):
         @task(retries=AT_ONCE)
         async def work(name: str) -> str:
             if name == "bad":
@@ -605,21 +410,16 @@ class TestOddErrors:
     @pytest.mark.parametrize(
         "work", [work_async, work_sync, work_in_process], ids=lambda it: it.__name__
     )
-    async def test_retries_an_error_that_cannot_be_read_ends_its_attempt(
-        self, client, start_worker, work
-    ):
+    async def test_an_error_that_cannot_be_read_ends_its_attempt(self, client, start_worker, work):
         worker = await start_worker(work, concurrency=1)
         for odd in ODD:
             with pytest.raises(JobFailed) as caught:
                 await (await client.enqueue(work, odd)).result(15)
             assert caught.value.failure is not None
             assert caught.value.failure.type == f"{__name__}.{odd}"
-
         assert worker.worker.stats().running == 0
 
-    async def test_retries_follow_the_policy_if_an_error_can_at_least_be_told_apart(
-        self, client, start_worker
-    ):
+    async def test_follow_the_policy_if_an_error_has_a_type(self, world):
         tries: list[str] = []
 
         @task(retries=Retry(1, first=0))
@@ -629,9 +429,7 @@ class TestOddErrors:
                 raise ODD[odd]
             return "done"
 
-        await start_worker(work)
-
-        assert await (await client.enqueue(work, "Mute")).result(10) == "done"
+        assert await (await world.enqueue(work, "Mute")).result(10) == "done"
 
     @pytest.mark.parametrize(
         "work", [cancel_oneself, cancel_oneself_later], ids=lambda it: it.__name__
@@ -639,6 +437,5 @@ class TestOddErrors:
     async def test_a_body_that_cancels_its_task_too_late_counts(self, client, start_worker, work):
         flow = Flow("twice").then(work, name="a").then(work, name="b").build()
         await start_worker(work, flows=[flow])
-
         assert await (await client.enqueue(work, 1)).result(10) == 1
         assert await (await client.submit(flow, 2)).result(10) == 2

@@ -15,7 +15,7 @@ from perdure import AsyncClient, Flow, RunStatus, ScheduleRecord, TickResult, Wo
 from perdure.clock import ManualClock
 from perdure.engine.schedule import QUEUE_LOOK
 from perdure.model.ids import RunId
-from perdure.model.schedule import FlowCall, Schedule, ScheduleCommit, ScheduleCommitState
+from perdure.model.schedule import FlowCall, Schedule, ScheduleCommit
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from tests.worker.harness import Running, until
@@ -43,7 +43,6 @@ parent = Flow("parent").flow(asking).build()
 cooling = Flow("cooling", cooldown="90m").then(keep).build()
 cooling_long = Flow("cooling_long", cooldown="90m").wait_for_signal("answer").build()
 FLOWS = [keeping, asking, parent, cooling, cooling_long]
-
 StartWorker = Callable[..., Awaitable[Running]]
 
 
@@ -127,19 +126,15 @@ class TestWorkers:
     async def test_a_tick_starts_a_job_of_a_task(self, client, clock, start_worker):
         await start_worker()
         await client.schedules.save("sums", add, every="1h", args=(2,), kwargs={"right": 3})
-
         clock.advance(HOUR)
         record = await ticked(client, "sums", 1)
-
         assert record.last_job is not None
         assert await client.jobs.handle(record.last_job).result(20) == 5
 
     async def test_what_was_due_while_none_was_there_is_seen_to(self, client, clock, start_worker):
         await client.schedules.save("nightly", "keeping", cron="0 * * * *", input=1)
         clock.advance(3.5 * HOUR)
-
         await start_worker()
-
         record = await ticked(client, "nightly", 3)
         assert outcomes(record) == [(1, "missed"), (2, "missed"), (3, "started")]
         assert await client.runs.handle("nightly@2030-01-01T03:00:00Z").result(20) == 1
@@ -156,9 +151,7 @@ class TestWorkers:
         assert await handle.status() is RunStatus.WAITING
         assert len(await handle.children()) == 1
 
-    async def test_a_schedule_that_cannot_start_stops_no_other(
-        self, client, store, clock, start_worker
-    ):
+    async def test_one_that_cannot_start_stops_no_other(self, client, store, clock, start_worker):
         await start_worker()
         await client.schedules.save("good", "keeping", every="1h", input=1)
         await client.schedules.save("bad", "keeping", every="1h", input=1)
@@ -187,16 +180,12 @@ async def forget_definition(store: Store, name: str) -> None:
 
 
 class TestOnceOnly:
-    async def test_who_read_it_before_another_advanced_it_starts_nothing(
-        self, client, store, clock
-    ):
+    async def test_who_read_it_before_an_advance_starts_nothing(self, client, store, clock):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         [slow] = await store.maintenance.due_schedules(NAMESPACE, 10)
-
         assert await tick(store) > 0
         assert await ticking_at(store).advance(slow, await store.now()) is None
-
         assert len(await ids_of_runs(client)) == 1
         assert (await client.schedules.get("nightly")).started == 1
 
@@ -217,20 +206,16 @@ class TestOnceOnly:
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
-
         await ticking_at(store).start(due, RunId("never written"))
         await tick(store)
-
         assert await ids_of_runs(client) == ["nightly@2030-01-01T01:00:00Z"]
 
     async def test_one_killed_after_it_wrote_has_done_it(self, client, store, clock):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
-
         await ticking_at(store).advance(due, await store.now())
         assert await tick(store) == 0
-
         assert len(await ids_of_runs(client)) == 1
 
     async def test_a_pause_that_comes_first_starts_nothing(self, client, store, clock):
@@ -238,13 +223,10 @@ class TestOnceOnly:
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
         await client.schedules.pause("nightly")
-
         assert await ticking_at(store).advance(due, await store.now()) is None
         assert await ids_of_runs(client) == []
 
-    async def test_an_id_that_is_taken_is_recorded_and_the_next_tick_starts(
-        self, client, store, clock
-    ):
+    async def test_a_taken_id_is_recorded_and_the_next_tick_starts(self, client, store, clock):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         await client.submit("keeping", 0, id="nightly@2030-01-01T01:00:00Z")
         clock.advance(HOUR)
@@ -255,15 +237,6 @@ class TestOnceOnly:
         record = await client.schedules.get("nightly")
         assert outcomes(record) == [(1, "failed"), (2, "started")]
         assert "exists already" in record.history[0].reason
-
-    async def test_a_commit_with_an_old_revision_changes_nothing(self, client, store):
-        await client.schedules.save("nightly", "keeping", every="1h", input=1)
-        old = await reads(store, "nightly")
-        await client.schedules.save("nightly", "keeping", every="2h", input=1)
-
-        late = ScheduleCommit(schedule=replace(old, revision=5), expected=old.revision)
-        assert (await store.schedules.commit(late)).state is ScheduleCommitState.CONFLICT
-        assert (await client.schedules.get("nightly")).every == 2 * HOUR
 
 
 AFTER_DOWNTIME = {
@@ -317,9 +290,7 @@ class TestEveryRule:
 
 
 class TestOverlap:
-    async def test_queued_ticks_start_in_order_each_after_the_one_before(
-        self, client, store, clock
-    ):
+    async def test_queued_ticks_start_in_order_one_by_one(self, client, store, clock):
         await client.schedules.save("ask", asking, every="1h", overlap="queue", catch_up="all")
         clock.advance(3 * HOUR)
         starts = []
@@ -333,9 +304,7 @@ class TestOverlap:
         assert starts == [f"ask@2030-01-01T0{hour}:00:00Z" for hour in (1, 2, 3)]
         assert (await client.schedules.get("ask")).queued == ()
 
-    async def test_a_backlog_of_quick_runs_is_gone_after_a_few_looks(
-        self, client, store, clock, start_worker
-    ):
+    async def test_a_backlog_of_quick_runs_is_soon_gone(self, client, store, clock, start_worker):
         await client.schedules.save(
             "often", keeping, every="1s", input=1, overlap="queue", catch_up="all"
         )
@@ -349,20 +318,7 @@ class TestOverlap:
 
         assert await store.now() - began < timedelta(seconds=2)
 
-    async def test_a_queued_tick_is_looked_at_now_and_then_and_not_more(self, client, store, clock):
-        await client.schedules.save("ask", asking, every="1h", overlap="queue")
-        clock.advance(HOUR)
-        await tick(store)
-        clock.advance(HOUR)
-        await tick(store)
-
-        assert await tick(store) == 0
-        poll = await store.maintenance.poll(NAMESPACE)
-        assert poll.next_tick_at == await store.now() + QUEUE_LOOK
-
-    async def test_a_worker_starts_a_queued_tick_once_the_last_run_has_ended(
-        self, client, clock, start_worker
-    ):
+    async def test_a_worker_starts_a_queued_tick_in_its_turn(self, client, clock, start_worker):
         await start_worker()
         await client.schedules.save("ask", asking, every="1h", overlap="queue")
         clock.advance(HOUR)
@@ -379,9 +335,7 @@ class TestOverlap:
         record = await ticked(client, "ask", 2)
         assert record.last_run == "ask@2030-01-01T02:00:00Z"
 
-    async def test_cancelling_ends_the_children_of_the_last_run_too(
-        self, client, clock, start_worker
-    ):
+    async def test_cancelling_ends_the_children_too(self, client, clock, start_worker):
         await start_worker()
         await client.schedules.save("families", parent, every="1h", overlap="cancel")
         clock.advance(HOUR)
@@ -403,7 +357,6 @@ class TestOverlap:
         await tick(store)
         clock.advance(HOUR)
         await tick(store)
-
         record = await client.schedules.get("sums")
         assert outcomes(record) == [(1, "started"), (2, "skipped")]
         assert f"job {record.last_job} was still going on" in record.history[1].reason
@@ -414,7 +367,6 @@ class TestOverlap:
         await tick(store)
         clock.advance(HOUR)
         await tick(store)
-
         assert sorted(job.status for job in await client.jobs.list()) == ["cancelled", "waiting"]
 
 
@@ -433,7 +385,6 @@ class TestCancelling:
         for _ in range(2):
             clock.advance(HOUR)
             await tick(store)
-
         record = await client.schedules.get("often")
         assert outcomes(record) == [(1, "started"), (2, "skipped")]
         assert (await client.runs.get("often@2030-01-01T01:00:00Z")).status is RunStatus.WAITING
@@ -442,7 +393,6 @@ class TestCancelling:
         await forget_definition(store, "ask")
         clock.advance(HOUR)
         await tick(store)
-
         assert outcomes(await client.schedules.get("ask")) == [(1, "started"), (2, "failed")]
         assert (await client.runs.get(first)).status is RunStatus.WAITING
 
@@ -450,7 +400,6 @@ class TestCancelling:
         await client.submit("keeping", 0, id="ask@2030-01-01T02:00:00Z")
         clock.advance(HOUR)
         await tick(store)
-
         assert outcomes(await client.schedules.get("ask")) == [(1, "started"), (2, "failed")]
         assert (await client.runs.get(first)).status is RunStatus.WAITING
 
@@ -458,12 +407,11 @@ class TestCancelling:
         clock.advance(HOUR)
         [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
         await client.schedules.pause("ask")
-
         assert await ticking_at(store).advance(due, await store.now()) is None
         assert (await client.runs.get(first)).status is RunStatus.WAITING
 
     @pytest.mark.parametrize("is_paused", [False, True])
-    async def test_by_others_if_who_started_the_next_one_was_killed(
+    async def test_by_others_if_the_starter_was_killed(
         self, client, store, clock, first, is_paused
     ):
         clock.advance(HOUR)
@@ -481,9 +429,7 @@ class TestCancelling:
 
 
 class TestTriggered:
-    async def test_one_neither_hides_what_a_tick_started_nor_counts_itself(
-        self, client, store, clock
-    ):
+    async def test_one_neither_hides_a_tick_nor_counts_itself(self, client, store, clock):
         await client.schedules.save("ask", asking, every="1h")
         clock.advance(HOUR)
         await tick(store)
@@ -528,24 +474,3 @@ class TestCooldown:
         assert "cooling down" in skipped.reason
         assert (await client.runs.get(skipped.run)).status is RunStatus.SKIPPED
         assert (record.started, record.skipped) == (2, 1)
-
-
-class TestTimeZones:
-    async def test_a_nightly_tick_follows_the_clocks_of_its_zone(self, client, store):
-        berlin = {"cron": "30 2 * * *", "timezone": "Europe/Berlin", "overlap": "cancel"}
-        start = datetime(2030, 3, 30, 12, tzinfo=UTC)  # the day before clocks are put forward
-        await client.schedules.save("nightly", "keeping", input=1, start_at=start, **berlin)  # type: ignore[arg-type]
-
-        record = await client.schedules.get("nightly")
-        assert record.next_at == datetime(2030, 3, 31, 1, tzinfo=UTC)
-
-    async def test_an_autumn_night_ticks_once(self, client, store, clock):
-        clock.advance(datetime(2030, 10, 26, 12, tzinfo=UTC) - MIDNIGHT)
-        await client.schedules.save(
-            "nightly", "keeping", input=1, cron="30 2 * * *", timezone="Europe/Berlin"
-        )
-        for _ in range(48):
-            clock.advance(HOUR / 2)
-            await tick(store)
-
-        assert await ids_of_runs(client) == ["nightly@2030-10-27T00:30:00Z"]

@@ -30,6 +30,7 @@ from perdure.tasks.result import failed, paused, skipped
 from perdure.worker.events import AttemptRequeued, JobEvent
 from perdure.worker.secrets import MASK, Masker, ResolvedSecrets, Secrets
 from tests.support.refusal import refused
+from tests.support.tasks import echo
 from tests.worker import process_tasks
 from tests.worker.harness import Running
 
@@ -164,9 +165,7 @@ class TestNothingIsKept:
         flow = (
             Flow("all")
             .fork(
-                one=Flow().then(pause),
-                two=Flow().then(skip),
-                three=Flow().then(warn, check=check),
+                one=Flow().then(pause), two=Flow().then(skip), three=Flow().then(warn, check=check)
             )
             .join(lambda parts: parts, name="last")
             .build()
@@ -229,19 +228,14 @@ class TestNothingIsKept:
         ] == []
         assert leaks_in(told_bytes(running)) == []
 
-    async def test_fails_an_attempt_in_a_process_whose_progress_is_too_deep(
-        self, client, start_worker
-    ):
+    async def test_fails_a_process_whose_progress_is_too_deep(self, world):
         """The attempt must end, whatever its conversation with the child raises."""
-        await start_worker(process_tasks.report_deeply, secrets={"key": VALUE})
-        job = await client.enqueue(process_tasks.report_deeply)
-
+        job = await world.enqueue(process_tasks.report_deeply, secrets={"key": VALUE})
         with pytest.raises(JobFailed) as caught:
             await job.result(30)
-
         failure = caught.value.failure
         assert failure is not None
-        assert failure.type == "RecursionError"
+        assert failure.code == "payload.not_serializable"
 
     async def test_of_names_that_are_stored_as_they_are(self, client, start_worker):
         @task
@@ -262,18 +256,16 @@ class TestNothingIsKept:
 
 
 class TestProvider:
-    async def test_is_the_environment_by_default(self, client, start_worker, monkeypatch):
+    async def test_is_the_environment_by_default(self, world, monkeypatch):
         monkeypatch.setenv("PERDURE_SECRET_API_KEY", VALUE)
 
         @task
         def length(name: str, ctx: Context = CONTEXT) -> int:
             return len(ctx.secret(name))
 
-        await start_worker(length)
+        assert await (await world.enqueue(length, "api-key")).result(10) == len(VALUE)
 
-        assert await (await client.enqueue(length, "api-key")).result(10) == len(VALUE)
-
-    async def test_may_be_a_function_that_is_asked_once_an_attempt(self, client, start_worker):
+    async def test_may_be_a_function_that_is_asked_once_an_attempt(self, world):
         asked: list[str] = []
 
         def provide(name: str) -> str | None:
@@ -284,12 +276,10 @@ class TestProvider:
         async def twice(ctx: AsyncContext = CONTEXT) -> bool:
             return ctx.secret("key") == ctx.secret("key")
 
-        await start_worker(twice, secrets=provide)
-
-        assert await (await client.enqueue(twice)).result(10) is True
+        assert await (await world.enqueue(twice, secrets=provide)).result(10) is True
         assert asked == ["key"]
 
-    async def test_that_has_not_the_secret_fails_the_job_for_good(self, client, start_worker):
+    async def test_that_has_not_the_secret_fails_the_job_for_good(self, world):
         tries: list[int] = []
 
         @task(retries=Retry(3, first=0))
@@ -297,23 +287,15 @@ class TestProvider:
             tries.append(1)
             ctx.secret("nothing")
 
-        await start_worker(need, hold_off="0s")
-
         with pytest.raises(JobFailed, match="secret 'nothing' not found; set PERDURE_SECRET_NOT"):
-            await (await client.enqueue(need)).result(10)
+            await (await world.enqueue(need, hold_off="0s")).result(10)
         assert len(tries) == 1
 
-    async def test_that_has_not_the_secret_of_a_template_fails_the_node(self, client, start_worker):
-        @task
-        async def echo(text: str) -> str:
-            return text
-
-        flow = Flow("missing").then(echo, config={"text": "{{ secret.x }}"}, on_missing="default")
+    async def test_that_has_not_the_secret_of_a_template_fails_the_node(self, world):
+        flow = Flow("missing").then(echo, config={"value": "{{ secret.x }}"}, on_missing="default")
         built = flow.build()
-        await start_worker(flows=[built], secrets={})
-
         with pytest.raises(RunFailed, match="secret 'x' not found"):
-            await (await client.submit(built)).result(10)
+            await (await world.submit(built, secrets={})).result(10)
 
     @pytest.mark.parametrize("provider", [7, "text", ["key"]])
     def test_must_be_one(self, memory_url, provider):
@@ -332,7 +314,7 @@ class TestProvider:
 
     @pytest.mark.parametrize("value", ["", "abc", 1234567])
     def test_must_give_texts_that_can_be_masked(self, value):
-        with pytest.raises(Exception, match=r"shorter than 4 characters|is not a text"):
+        with pytest.raises(Exception, match=r"shorter than 4 characters|must be a string"):
             Secrets({"key": value}).find("key")
 
     def test_that_does_not_know_a_name_says_what_to_do(self):
@@ -340,15 +322,31 @@ class TestProvider:
             ResolvedSecrets(Secrets({})).find("key")
 
 
+async def test_a_string_is_masked_by_characters(sqlite_url):
+    """In Latin-1 the secret is also the beginning of another text, in UTF-8: half a character."""
+
+    @task
+    async def show(ctx: AsyncContext = CONTEXT) -> list[str]:
+        secret = ctx.secret("key")
+        assert ctx.mask("passé") == "passé"
+        assert ctx.mask("passé".encode()) == MASK.encode() + b"\xa9"
+        return [ctx.mask(f"a {secret} b"), ctx.mask("\ud800")[:0]]
+
+    worker = Worker(sqlite_url, tasks=[show], secrets={"key": "passÃ"})
+    running = await Running(worker).start()
+    async with AsyncClient(sqlite_url) as client:
+        job = await client.enqueue(show)
+        assert await job.result(20) == [f"a {MASK} b", ""]
+    await running.stop()
+
+
 class TestMasker:
     def test_leaves_what_has_no_secret_alone(self):
         data = b'{"a":[1.50,null,true]}'
-
         assert Masker(["secret"]).json(data) is data
 
     def test_masks_numbers_and_keys(self):
         masked = Masker(["123456", "name-x"]).value({"name-x": [123456, 1.5, True, "1234567"]})
-
         assert masked == {MASK: [MASK, 1.5, True, f"{MASK}7"]}
 
     def test_masks_the_whole_of_a_secret_that_contains_another(self):
@@ -356,7 +354,6 @@ class TestMasker:
 
     def test_masks_each_line_of_a_long_secret(self):
         key = "-----BEGIN KEY-----\nAbCdEfGhIjKl\n-----END KEY-----"
-
         assert Masker([key]).text("at AbCdEfGhIjKl.") == f"at {MASK}."
 
     def test_masks_everything_that_is_told_of_a_failure(self):
@@ -376,5 +373,4 @@ class TestMasker:
 
     def test_keeps_json_valid_that_is_too_deep_to_look_through(self):
         deep = b"[" * 900 + b'"secret"' + b"]" * 900
-
         assert b"secret" not in Masker(["secret"]).json(deep)

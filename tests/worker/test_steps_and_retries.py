@@ -17,7 +17,6 @@ from perdure import (
     Context,
     Flow,
     JobFailed,
-    Permanent,
     Retry,
     RetryLater,
     RunFailed,
@@ -27,7 +26,6 @@ from perdure.model.ids import WorkerId
 from perdure.model.run import StoredStep
 from perdure.operations.records import EventRecord
 from perdure.store.contract import ClaimRequest, PartitionClaim
-from perdure.worker.events import AttemptStarted
 from tests.worker import process_tasks
 
 AGAIN = Retry(3, first=0)
@@ -36,7 +34,7 @@ AGAIN = Retry(3, first=0)
 class TestSteps:
     """Steps inside a body: each has one result, however often the body is executed."""
 
-    async def test_step_is_executed_once_in_an_async_node(self, client, start_worker):
+    async def test_step_is_executed_once_in_an_async_node(self, world):
         ran: list[str] = []
 
         async def fetch(name: str) -> dict[str, Any]:
@@ -52,18 +50,15 @@ class TestSteps:
             return [first, second, ctx.attempt]
 
         flow = Flow("steps").then(work).build()
-        await start_worker(flows=[flow], hold_off="0s")
 
-        assert await (await client.submit(flow, "x")).result(10) == [
+        assert await (await world.submit(flow, "x", hold_off="0s")).result(10) == [
             {"name": "x", "tries": 1},
             None,
             3,
         ]
         assert ran == ["x", "second"]
 
-    async def test_step_is_executed_once_in_a_sync_node_and_in_a_plain_job(
-        self, client, start_worker
-    ):
+    async def test_step_is_executed_once_in_a_sync_node_and_a_job(self, client, start_worker):
         ran: list[str] = []
 
         def pair(name: str) -> tuple[int, int]:
@@ -92,7 +87,6 @@ class TestSteps:
         await start_worker(process_tasks.steps_in_process, flows=[flow], hold_off="0s")
         of_node = await (await client.submit(flow, 5)).result(30)
         of_job = await (await client.enqueue(process_tasks.steps_in_process, 6)).result(30)
-
         assert of_node == [None, "5", 2]
         assert of_job == [None, "6", 2]
 
@@ -112,7 +106,7 @@ class TestSteps:
         assert await (await client.submit(items, [1, 2, 3])).result(10) == [10, 20, 30]
         assert await (await client.submit(loop, 0)).result(10) == 3
 
-    async def test_steps_side_by_side_do_not_forget_each_other(self, client, start_worker):
+    async def test_steps_side_by_side_do_not_forget_each_other(self, world):
         ran: list[str] = []
 
         async def note(name: str) -> str:
@@ -124,12 +118,10 @@ class TestSteps:
             await asyncio.gather(*(ctx.step(name, note, name) for name in "abc"))
             return [await ctx.step(name, note, name) for name in "abc"]
 
-        await start_worker(work)
-
-        assert await (await client.enqueue(work)).result(10) == ["a", "b", "c"]
+        assert await (await world.enqueue(work)).result(10) == ["a", "b", "c"]
         assert sorted(ran) == ["a", "b", "c"]
 
-    async def test_step_that_raises_stores_nothing(self, client, start_worker):
+    async def test_step_that_raises_stores_nothing(self, world):
         ran: list[int] = []
 
         def fail_first() -> int:
@@ -142,18 +134,15 @@ class TestSteps:
         async def work(ctx: AsyncContext = CONTEXT) -> Any:
             return await ctx.step("step", fail_first)
 
-        await start_worker(work, hold_off="0s")
+        assert await (await world.enqueue(work, hold_off="0s")).result(10) == 2
 
-        assert await (await client.enqueue(work)).result(10) == 2
-
-    async def test_step_whose_result_cannot_be_stored_fails_the_body(self, client, start_worker):
+    async def test_step_whose_result_cannot_be_stored_fails_the_body(self, world):
         @task
         async def work(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.step("odd", lambda: object())
 
-        await start_worker(work)
         with pytest.raises(JobFailed, match="the result of step 'odd'"):
-            await (await client.enqueue(work)).result(10)
+            await (await world.enqueue(work)).result(10)
 
     async def test_step_of_a_stale_claim_is_refused(self, client, store):
         @task
@@ -216,7 +205,7 @@ class TestSteps:
         }
         assert await job.result(10) == [None, None, 0, None, 1, job.id]
 
-    async def test_steps_of_one_name_side_by_side_are_executed_once(self, client, start_worker):
+    async def test_steps_of_one_name_side_by_side_are_executed_once(self, world):
         ran: list[int] = []
 
         async def note(number: int) -> int:
@@ -229,14 +218,11 @@ class TestSteps:
             return list(await asyncio.gather(*(ctx.step("same", note, n) for n in range(5))))
 
         flow = Flow("side").then(work).build()
-        await start_worker(flows=[flow])
 
-        assert await (await client.submit(flow)).result(10) == [0] * 5
+        assert await (await world.submit(flow)).result(10) == [0] * 5
         assert ran == [0]
 
-    async def test_steps_of_namespaces_and_runs_that_read_alike_are_kept_apart(
-        self, client, start_worker, store
-    ):
+    async def test_steps_of_runs_that_read_alike_are_kept_apart(self, client, start_worker, store):
         @task
         async def where(_: Any, ctx: AsyncContext = CONTEXT) -> str:
             return str(await ctx.step("where", lambda: f"{ctx.namespace} {ctx.run_id}"))
@@ -253,8 +239,6 @@ class TestSteps:
 
 
 AT_ONCE = Retry(3, first=0)
-
-
 QUICK = {"hold_off": "0s"}
 
 
@@ -269,7 +253,7 @@ def attempts_failed(events: list[EventRecord]) -> list[tuple[str | None, int, st
 class TestNodeRetries:
     """Nodes that fail: retried as their task or their node says, and each attempt in the log."""
 
-    async def test_retry_of_a_node_is_an_event_each(self, client, start_worker):
+    async def test_retry_of_a_node_is_an_event_each(self, world):
         @task(retries=AT_ONCE)
         async def third_time(_: Any, ctx: AsyncContext = CONTEXT) -> int:
             if ctx.attempt < 3:
@@ -277,14 +261,13 @@ class TestNodeRetries:
             return ctx.attempt
 
         flow = Flow("retried").then(third_time).then(lambda number: -number, name="minus").build()
-        await start_worker(flows=[flow], **QUICK)
-        run = await client.submit(flow)
+        run = await world.submit(flow, **QUICK)
 
         assert await run.result(10) == -3
         failed = attempts_failed(await run.events())
         assert failed == [("third_time", 1, "attempt 1"), ("third_time", 2, "attempt 2")]
 
-    async def test_retry_starts_at_the_first_attempt_with_each_node(self, client, start_worker):
+    async def test_retry_starts_at_the_first_attempt_with_each_node(self, world):
         @task(retries=AT_ONCE)
         async def second_time(told: list[int], ctx: AsyncContext = CONTEXT) -> list[int]:
             if ctx.attempt < 2:
@@ -292,11 +275,9 @@ class TestNodeRetries:
             return [*told, ctx.attempt]
 
         flow = Flow("twice").then(second_time, name="a").then(second_time, name="b").build()
-        await start_worker(flows=[flow], **QUICK)
+        assert await (await world.submit(flow, [], **QUICK)).result(10) == [2, 2]
 
-        assert await (await client.submit(flow, [])).result(10) == [2, 2]
-
-    async def test_retry_of_one_item_leaves_the_others_alone(self, client, start_worker):
+    async def test_retry_of_one_item_leaves_the_others_alone(self, world):
         ran: list[int | None] = []
 
         @task(retries=AT_ONCE)
@@ -307,21 +288,19 @@ class TestNodeRetries:
             return [number, ctx.attempt]
 
         flow = Flow("items").map(each).build()
-        await start_worker(flows=[flow], **QUICK)
-        run = await client.submit(flow, [7, 8, 9])
+        run = await world.submit(flow, [7, 8, 9], **QUICK)
 
         assert await run.result(10) == [[7, 1], [8, 2], [9, 1]]
         assert sorted(ran, key=str) == [0, 1, 1, 2]
         assert attempts_failed(await run.events()) == [("each[1]", 1, "again")]
 
-    async def test_retry_uses_up_the_budget_and_fails_the_run(self, client, start_worker):
+    async def test_retry_uses_up_the_budget_and_fails_the_run(self, world):
         @task(retries=AT_ONCE)
         async def never(_: Any, ctx: AsyncContext = CONTEXT) -> None:
             raise ValueError(f"attempt {ctx.attempt}")
 
         flow = Flow("never").then(never).build()
-        await start_worker(flows=[flow], **QUICK)
-        run = await client.submit(flow)
+        run = await world.submit(flow, **QUICK)
         with pytest.raises(RunFailed, match="attempt 4") as raised:
             await run.result(10)
 
@@ -333,7 +312,7 @@ class TestNodeRetries:
             "run_failed",
         ]
 
-    async def test_retry_as_the_node_says_wins_over_the_task(self, client, start_worker):
+    async def test_retry_as_the_node_says_wins_over_the_task(self, world):
         @task(retries=9)
         async def fail(_: Any, ctx: AsyncContext = CONTEXT) -> None:
             raise ValueError(f"attempt {ctx.attempt}")
@@ -344,28 +323,13 @@ class TestNodeRetries:
             .then(fail, name="one", retries=Retry(1, first=0))
             .build()
         )
-        await start_worker(flows=[flow], **QUICK)
-        run = await client.submit(flow)
+        run = await world.submit(flow, **QUICK)
         with pytest.raises(RunFailed, match="attempt 2"):
             await run.result(10)
 
         assert attempts_failed(await run.events()) == [("one", 1, "attempt 1")]
 
-    async def test_permanent_is_not_retried(self, client, start_worker):
-        @task(retries=9)
-        async def fail(_: Any) -> None:
-            raise Permanent("for good")
-
-        flow = Flow("permanent").then(fail).build()
-        worker = await start_worker(flows=[flow])
-        with pytest.raises(RunFailed, match="for good"):
-            await (await client.submit(flow)).result(10)
-
-        assert len(worker.all(AttemptStarted)) == 1
-
-    async def test_retry_later_postpones_a_node_without_using_up_its_retries(
-        self, client, start_worker
-    ):
+    async def test_retry_later_snoozes_a_node_without_its_retries(self, world):
         @task
         def later(_: Any, ctx: Context = CONTEXT) -> int:
             if ctx.attempt < 3:
@@ -373,14 +337,13 @@ class TestNodeRetries:
             return ctx.attempt
 
         flow = Flow("later").then(later).build()
-        await start_worker(flows=[flow], **QUICK)
-        run = await client.submit(flow)
+        run = await world.submit(flow, **QUICK)
 
         assert await run.result(10) == 3
         assert [message for *_, message in attempts_failed(await run.events())] == ["not yet"] * 2
 
     @pytest.mark.parametrize("found_type", ["async", "sync"])
-    async def test_timeout_of_a_node_fails_its_attempt(self, client, start_worker, found_type):
+    async def test_timeout_of_a_node_fails_its_attempt(self, world, found_type):
         @task(name="hang", timeout="10s")
         async def hang_async(_: Any) -> None:
             await asyncio.sleep(60)
@@ -391,8 +354,7 @@ class TestNodeRetries:
 
         hang = hang_async if found_type == "async" else hang_sync
         flow = Flow("timeout").then(hang, timeout="30ms", retries=Retry(1, first=0)).build()
-        await start_worker(flows=[flow], **QUICK)
-        run = await client.submit(flow)
+        run = await world.submit(flow, **QUICK)
         with pytest.raises(RunFailed) as raised:
             await run.result(10)
 
@@ -400,9 +362,7 @@ class TestNodeRetries:
         assert raised.value.failure.type == "perdure.errors.AttemptTimeout"
         assert len(attempts_failed(await run.events())) == 1
 
-    async def test_retry_of_a_loop_goes_on_with_the_iteration_that_failed(
-        self, client, start_worker
-    ):
+    async def test_retry_of_a_loop_continues_the_failed_iteration(self, world):
         @task(retries=AT_ONCE)
         async def count(number: int, ctx: AsyncContext = CONTEXT) -> int:
             if ctx.iteration == 2 and ctx.attempt == 1:
@@ -411,8 +371,7 @@ class TestNodeRetries:
             return number + 1
 
         flow = Flow("loop").loop(count, until=lambda number: number == 3).build()
-        await start_worker(flows=[flow], **QUICK)
-        run = await client.submit(flow, 0)
+        run = await world.submit(flow, 0, **QUICK)
 
         assert await run.result(10) == 3
         assert attempts_failed(await run.events()) == [("count#2", 1, "again")]

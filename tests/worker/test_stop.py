@@ -30,6 +30,7 @@ from perdure.worker.events import (
     AttemptStarted,
 )
 from perdure.worker.events import AttemptCancelled as JobCancelledEvent
+from tests.support.tasks import gated, nothing
 from tests.worker import process_tasks
 from tests.worker.harness import Gate, Running, soon, stress_start_stop, until
 
@@ -39,22 +40,13 @@ pytestmark = pytest.mark.every_store  # processes, clocks and wake-ups differ by
 class TestStop:
     """A stop lets work finish, gives the rest back, and fails or cancels nothing."""
 
-    async def test_stop_returns_at_once_when_idle(self, start_worker):
-        @task
-        async def nothing() -> None:
-            pass
-
+    async def test_returns_at_once_when_idle(self, start_worker):
         worker = await start_worker(nothing)
         began = time.monotonic()
         await worker.stop(grace=60)
-
         assert time.monotonic() - began < 1.5
 
     async def test_start_is_told_once_the_worker_is_in_the_list(self, client, watch):
-        @task
-        async def nothing() -> None:
-            pass
-
         started, before = asyncio.Event(), []
 
         async def look() -> None:
@@ -70,7 +62,7 @@ class TestStop:
         worker.shutdown()
         await soon(serving)
 
-    async def test_stop_lets_work_finish_within_its_grace(self, client, start_worker):
+    async def test_lets_work_finish_within_its_grace(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -92,15 +84,8 @@ class TestStop:
         assert worker.all(AttemptRequeued) == []
 
     @pytest.mark.parametrize("found_type", ["async", "sync"])
-    async def test_stop_gives_back_what_remains_without_costing_an_attempt(
-        self, client, start_worker, found_type
-    ):
-        gate = Gate()
-
-        @task(name="wait")
-        async def wait_async() -> str:
-            await gate.pass_through()
-            return "done"
+    async def test_requeues_what_remains_at_no_cost(self, client, start_worker, found_type):
+        gate, wait_async = gated(name="wait")
 
         @task(name="wait")
         def wait_sync() -> str:
@@ -123,7 +108,7 @@ class TestStop:
         assert (await job.record()).attempt == 1
         assert await job.attempts() == []
 
-    async def test_stop_gives_back_a_job_whose_body_answers_the_cancellation_with_an_error(
+    async def test_requeues_a_job_that_answers_cancellation_with_an_error(
         self, client, start_worker
     ):
         gate = Gate()
@@ -143,9 +128,7 @@ class TestStop:
         assert await job.status() is Status.WAITING
         assert await job.attempts() == []
 
-    async def test_stop_does_not_wait_for_a_body_that_swallows_its_cancellation(
-        self, client, start_worker, monkeypatch
-    ):
+    async def test_does_not_wait_for_a_stubborn_body(self, client, start_worker, monkeypatch):
         monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
         gate = Gate()
 
@@ -165,22 +148,16 @@ class TestStop:
 
         assert (await job.record()).status is Status.WAITING
 
-    async def test_stop_kills_processes_and_gives_their_jobs_back(self, client, start_worker):
+    async def test_kills_processes_and_gives_their_jobs_back(self, client, start_worker):
         worker = await start_worker(process_tasks.hang)
         job = await client.enqueue(process_tasks.hang)
         await worker.told(AttemptStarted)
         await worker.stop()
-
         record = await job.record()
         assert (record.status, record.attempt) == (Status.WAITING, 0)
 
-    async def test_stop_asked_again_less_patiently_is_shorter(self, client, start_worker):
-        gate = Gate()
-
-        @task
-        async def wait() -> None:
-            await gate.pass_through()
-
+    async def test_asked_again_less_patiently_is_shorter(self, client, start_worker):
+        gate, wait = gated()
         worker = await start_worker(wait)
         job = await client.enqueue(wait)
         await gate.reached()
@@ -192,19 +169,14 @@ class TestStop:
 
         assert await job.status() is Status.WAITING
 
-    async def test_stop_asked_while_the_store_is_being_opened_is_not_lost(self, store_url):
-        @task
-        async def nothing() -> None:
-            pass
-
+    async def test_asked_while_the_store_is_being_opened_is_not_lost(self, store_url):
         worker = Worker(store_url, tasks=[nothing])
         serving = asyncio.create_task(worker.serve())
         await asyncio.sleep(0)
         worker.shutdown()
-
         await soon(serving)
 
-    async def test_stop_of_the_event_loop_itself_fails_no_job(self, client, store, store_url):
+    async def test_of_the_event_loop_itself_fails_no_job(self, client, store, store_url):
         inside = threading.Event()
 
         @task
@@ -223,14 +195,8 @@ class TestStop:
         assert (record.status, record.attempt) == (Status.WAITING, 0)
         assert await job.attempts() == []
 
-    async def test_stop_by_cancelling_serve_is_graceful(self, client, store_url):
-        gate = Gate()
-
-        @task
-        async def wait() -> str:
-            await gate.pass_through()
-            return "done"
-
+    async def test_by_cancelling_serve_is_graceful(self, client, store_url):
+        gate, wait = gated()
         serving = asyncio.create_task(Worker(store_url, tasks=[wait]).serve())
         job = await client.enqueue(wait)
         await gate.reached()
@@ -241,7 +207,7 @@ class TestStop:
         assert serving.cancelled()
         assert await job.result(10) == "done"
 
-    async def test_stop_and_start_may_be_repeated(self, client, store_url):
+    async def test_and_start_may_be_repeated(self, client, store_url):
         @task
         async def double(number: int) -> int:
             return 2 * number
@@ -257,7 +223,7 @@ class TestStop:
         assert worker.stats().completed == 3
         assert list(await client.workers.list()) == []
 
-    async def test_stop_at_any_moment_loses_no_job(self, client, store_url):
+    async def test_at_any_moment_loses_no_job(self, client, store_url):
         """Start, enqueue and stop over and over, with the stop landing anywhere in between."""
         ran: list[int] = []
 
@@ -284,7 +250,7 @@ class TestStop:
             (0, 0, 1)
         }
 
-    async def test_stop_and_start_side_by_side_leave_nothing_behind(self, client, store_url):
+    async def test_and_start_side_by_side_leave_nothing_behind(self, client, store_url):
         @task
         async def work(number: int) -> int:
             await asyncio.sleep(0.001)
@@ -299,13 +265,8 @@ class TestStop:
         assert list(await client.workers.list()) == []
         assert {job.crashes for job in await client.jobs.list(limit=100)} == {0}
 
-    async def test_stop_leaves_no_thread_behind(self, store_url):
-        @task
-        async def nothing() -> None:
-            pass
-
+    async def test_leaves_no_thread_behind(self, store_url):
         await stress_start_stop(lambda: Worker(store_url, tasks=[nothing]))
-
         names = [thread.name for thread in threading.enumerate()]
         assert [name for name in names if name.startswith("perdure")] == []
 
@@ -321,7 +282,7 @@ async def is_gone(pid: int) -> bool:
 class TestAbort:
     """Waiting jobs are cancelled at once, running ones told within a second."""
 
-    async def test_abort_cancels_a_waiting_job_at_once(self, client, start_worker):
+    async def test_cancels_a_waiting_job_at_once(self, client, start_worker):
         @task
         async def work() -> str:
             return "ran"
@@ -337,13 +298,12 @@ class TestAbort:
             await job.result(10)
         assert len(worker.all(AttemptStarted)) == 1
 
-    async def test_abort_of_a_finished_job_does_nothing_and_says_so(self, client, start_worker):
+    async def test_of_a_finished_job_does_nothing_and_says_so(self, world):
         @task
         async def work() -> str:
             return "ran"
 
-        await start_worker(work)
-        job = await client.enqueue(work)
+        job = await world.enqueue(work)
         await job.result(10)
         outcome = await job.cancel()
 
@@ -351,7 +311,7 @@ class TestAbort:
         assert outcome.before is outcome.after
         assert await job.result(10) == "ran"
 
-    async def test_abort_cancels_an_active_async_body_after_its_grace(self, client, start_worker):
+    async def test_cancels_an_active_async_body_after_its_grace(self, client, start_worker):
         gate = Gate()
         ends: list[str] = []
 
@@ -376,7 +336,7 @@ class TestAbort:
         assert (worker.worker.stats().cancelled, worker.worker.stats().running) == (1, 0)
 
     @pytest.mark.parametrize("poll", ["100ms", "1m"])
-    async def test_abort_signal_fires_within_a_second(self, client, store_url, start_worker, poll):
+    async def test_signal_fires_within_a_second(self, client, store_url, start_worker, poll):
         @task
         async def work(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.abort_signal.wait_async()
@@ -394,7 +354,7 @@ class TestAbort:
 
         assert took < 1
 
-    async def test_abort_lets_a_body_end_by_itself_within_its_grace(self, client, start_worker):
+    async def test_lets_a_body_end_by_itself_within_its_grace(self, client, start_worker):
         ends: list[str] = []
 
         @task
@@ -416,7 +376,7 @@ class TestAbort:
 
         assert ends == [f"job {job.id}: the job was aborted"]
 
-    async def test_abort_flags_a_sync_body_and_goes_on_without_it(self, client, start_worker):
+    async def test_flags_a_sync_body_and_goes_on_without_it(self, client, start_worker):
         gate = Gate()
         flags: list[bool] = []
 
@@ -445,7 +405,7 @@ class TestAbort:
         assert await job.status() is Status.CANCELLED
         assert (await job.record()).output is None
 
-    async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(self, client, start_worker):
+    async def test_wakes_a_sync_body_that_waits_for_its_signal(self, client, start_worker):
         heard: list[str | None] = []
 
         @task
@@ -463,9 +423,7 @@ class TestAbort:
 
         assert heard == ["the job was aborted"]
 
-    async def test_abort_cannot_be_overwritten_by_a_body_that_ignores_it(
-        self, client, start_worker, monkeypatch
-    ):
+    async def test_cannot_be_overwritten_by_a_body(self, client, start_worker, monkeypatch):
         monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
         gate = Gate()
 
@@ -490,7 +448,7 @@ class TestAbort:
         assert len(worker.all(AttemptStarted)) == 1
         assert (await job.record()).output is None
 
-    async def test_abort_wins_over_a_failure_that_would_be_retried(self, client, start_worker):
+    async def test_wins_over_a_failure_that_would_be_retried(self, client, start_worker):
         @task(retries=Retry(5, first=0))
         async def stumble(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.abort_signal.wait_async()
@@ -505,9 +463,7 @@ class TestAbort:
 
         assert len(worker.all(AttemptStarted)) == 1
 
-    async def test_abort_reaches_a_body_in_a_process_and_kills_it_if_need_be(
-        self, client, start_worker
-    ):
+    async def test_reaches_a_body_in_a_process_and_kills_it_if_need_be(self, client, start_worker):
         worker = await start_worker(process_tasks.heed, process_tasks.hang, abort_grace="1s")
         heeding = await client.enqueue(process_tasks.heed)
         hanging = await client.enqueue(process_tasks.hang)
@@ -522,7 +478,7 @@ class TestAbort:
         assert (await heeding.progress()).message == "heard: the job was aborted"
         await until(lambda: is_gone(pid))
 
-    async def test_abort_of_a_group_touches_only_that_group(self, client, start_worker):
+    async def test_of_a_group_touches_only_that_group(self, client, start_worker):
         gate = Gate()
 
         @task

@@ -32,8 +32,9 @@ from perdure.model.ids import RunId
 from perdure.store.contract import EventsAfter, Store
 from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import complete, paused
-from perdure.worker.events import AttemptRequeued
+from perdure.worker.events import AttemptRequeued, AttemptStarted
 from tests.support.refusal import refused
+from tests.support.tasks import echo
 from tests.worker import process_tasks
 
 # How nodes call their bodies: inputs, config, schemas, checks and kinds, and what is refused.
@@ -61,12 +62,10 @@ async def events_of(store: Store, run: str, found_type: type[Any]) -> list[Any]:
 
 
 class TestInputs:
-    async def test_are_the_arguments_of_a_task_by_name(self, client, start_worker):
+    async def test_are_the_arguments_of_a_task_by_name(self, world):
         inputs = {"amount": "load.output.total", "reason": "load.output.lines.0.name"}
         flow = Flow("charging").then(load).then(charge, inputs=inputs).build()
-        await start_worker(flows=[flow])
-
-        assert await (await client.submit(flow, 7)).result(10) == [7, "pen", "EUR"]
+        assert await (await world.submit(flow, 7)).result(10) == [7, "pen", "EUR"]
 
     async def test_reach_threads_and_processes_and_the_context(self, client, start_worker):
         @task
@@ -81,7 +80,7 @@ class TestInputs:
         assert await (await client.submit(thread, 7)).result(10) == [7, {"amount": 7}]
         assert await (await client.submit(process, 7)).result(30) == [7, {"amount": 7}]
 
-    async def test_are_converted_to_the_types_of_the_task(self, client, start_worker):
+    async def test_are_converted_to_the_types_of_the_task(self, world):
         class Line(msgspec.Struct):
             name: str
 
@@ -91,9 +90,8 @@ class TestInputs:
         first.__annotations__["lines"] = list[Line]
         typed = task(name="first")(first)
         flow = Flow("typed").then(load).then(typed, inputs={"lines": "load.output.lines"}).build()
-        await start_worker(flows=[flow])
 
-        assert await (await client.submit(flow, 7)).result(10) == "pen"
+        assert await (await world.submit(flow, 7)).result(10) == "pen"
 
 
 class TestConfig:
@@ -119,7 +117,7 @@ class TestConfig:
         # What was filled in looks like a template, and is not read as one.
         assert await run.result(10) == ["<{{ input }}>", [{"name": "pen"}], "filling run-7 echo"]
 
-    async def test_asks_for_secrets_away_from_the_event_loop(self, client, start_worker):
+    async def test_asks_for_secrets_away_from_the_event_loop(self, world):
         asked_in: list[threading.Thread] = []
 
         def provide(name: str) -> str:
@@ -131,9 +129,8 @@ class TestConfig:
             return len(text)
 
         flow = Flow("aside").then(length, config={"text": "{{ secret.key }}"}).build()
-        await start_worker(flows=[flow], secrets=provide)
 
-        assert await (await client.submit(flow)).result(10) == 14
+        assert await (await world.submit(flow, secrets=provide)).result(10) == 14
         assert len(asked_in) == 1
         assert threading.current_thread() not in asked_in
 
@@ -158,7 +155,6 @@ class TestConfig:
     async def test_with_a_missing_key_names_node_template_and_key(self, client, start_worker):
         flow = missing("error")
         worker = await start_worker(flows=[flow], hold_off="0s")
-
         with pytest.raises(
             RunFailed, match=r"node 'charge': template '{{ order.totl }}'"
         ) as caught:
@@ -166,21 +162,17 @@ class TestConfig:
         assert "did you mean 'total'" in str(caught.value)
         assert worker.worker.stats().retried == 0
 
-    async def test_with_a_missing_key_may_skip_the_node(self, client, start_worker, store):
+    async def test_with_a_missing_key_may_skip_the_node(self, world, store):
         flow = missing("skip")
-        await start_worker(flows=[flow])
-        run = await client.submit(flow, 7)
+        run = await world.submit(flow, 7)
         await run.result(10)
-
         [skipped] = await events_of(store, run.id, NodeSkipped)
         assert skipped.node == "charge"
         assert "order.totl" in skipped.reason
 
-    async def test_with_a_missing_key_may_go_on_with_null(self, client, start_worker):
+    async def test_with_a_missing_key_may_go_on_with_null(self, world):
         flow = missing("default")
-        await start_worker(flows=[flow])
-
-        assert await (await client.submit(flow, 7)).result(10) == [7, None, "EUR"]
+        assert await (await world.submit(flow, 7)).result(10) == [7, None, "EUR"]
 
 
 def missing(on_missing: Any) -> BuiltFlow:
@@ -198,7 +190,7 @@ def missing(on_missing: Any) -> BuiltFlow:
 
 
 class TestSchemas:
-    async def test_of_the_input_is_checked_before_the_body(self, client, start_worker):
+    async def test_of_the_input_is_checked_before_the_body(self, client, world):
         ran: list[int] = []
 
         @task(retries=AGAIN)
@@ -208,10 +200,11 @@ class TestSchemas:
 
         schema = {"properties": {"amount": {"maximum": 5}}}
         flow = Flow("small").then(work, inputs={"amount": "input"}, input_schema=schema).build()
-        await start_worker(flows=[flow], hold_off="0s")
 
-        assert await (await client.submit(flow, 5)).result(10) == 5
-        with pytest.raises(RunFailed, match="node 'work': its input does not fit: amount"):
+        assert await (await world.submit(flow, 5, hold_off="0s")).result(10) == 5
+        with pytest.raises(
+            RunFailed, match="node 'work': its input does not match input_schema: amount"
+        ):
             await (await client.submit(flow, 6)).result(10)
         assert ran == [5]
 
@@ -223,37 +216,30 @@ class TestSchemas:
         schema = {"properties": {"total": {"type": "integer"}}}
         flow = Flow("guessing").then(guess, output_schema=schema).build()
         worker = await start_worker(flows=[flow], hold_off="0s")
-
         assert await (await client.submit(flow)).result(10) == {"total": 3}
         assert worker.worker.stats().retried == 2
 
-    async def test_hold_for_processes_too(self, client, start_worker):
+    async def test_hold_for_processes_too(self, client, world):
         flow = Flow("process").then(process_tasks.echo_in_process, output_schema={"type": "string"})
         built = flow.build()
-        await start_worker(flows=[built])
-
-        assert await (await client.submit(built, "text")).result(30) == "text"
+        assert await (await world.submit(built, "text")).result(30) == "text"
         with pytest.raises(RunFailed, match="does not satisfy its output_schema"):
             await (await client.submit(built, 5)).result(30)
 
 
 class TestCheck:
-    async def test_that_is_required_fails_the_node(self, client, start_worker):
+    async def test_that_is_required_fails_the_node(self, client, world):
         check = {"condition": {"property": "total", "op": "lt", "value": 10}}
         flow = Flow("checked").then(load, check=check).build()
-        await start_worker(flows=[flow])
-
-        assert (await (await client.submit(flow, 9)).result(10))["total"] == 9
+        assert (await (await world.submit(flow, 9)).result(10))["total"] == 9
         with pytest.raises(RunFailed, match="node 'load': the output does not satisfy its check"):
             await (await client.submit(flow, 10)).result(10)
 
-    async def test_that_is_advisory_is_noted(self, client, start_worker, store):
+    async def test_that_is_advisory_is_noted(self, world, store):
         schema = {"properties": {"total": {"maximum": 5}}}
         flow = Flow("noted").then(load, check={"schema": schema, "advisory": True}).build()
-        await start_worker(flows=[flow])
-        run = await client.submit(flow, 7)
+        run = await world.submit(flow, 7)
         await run.result(10)
-
         [completed] = await events_of(store, run.id, NodeCompleted)
         assert len(completed.warnings) == 1
         assert completed.warnings[0].startswith("total: ")
@@ -297,7 +283,7 @@ class TestKind:
         checkpoint = {"text": "Haus", "to": "en"}
         assert found == [["sure", [checkpoint, "house"]], ["unsure", [checkpoint, "?"]]]
 
-    async def test_may_execute_scripts_only_if_its_worker_says_so(self, client, start_worker):
+    async def test_may_execute_scripts_if_its_worker_says_so(self, client, start_worker, world):
         class Ask(NodeType):
             name = "ask"
 
@@ -308,8 +294,7 @@ class TestKind:
         first = await start_worker(flows=[flow])
         found = [await (await client.submit(flow)).result(10)]
         await first.stop()
-        await start_worker(flows=[flow], allow_scripts=True)
-        found.append(await (await client.submit(flow)).result(10))
+        found.append(await (await world.submit(flow, allow_scripts=True)).result(10))
 
         assert found == [False, True]
 
@@ -374,7 +359,7 @@ class TestACall:
             "d Context",
         ]
 
-    async def test_gives_a_sync_helper_in_a_thread_the_same_context(self, client, start_worker):
+    async def test_gives_a_sync_helper_in_a_thread_the_same_context(self, world):
         def help(ctx: Context) -> list[Any]:
             return [named(ctx), ctx.job_id, ctx.step("shared", read, 2)]
 
@@ -383,8 +368,7 @@ class TestACall:
             first = await ctx.step("shared", read, 1)
             return [ctx.job_id, first, *await asyncio.to_thread(help, ctx.in_thread())]
 
-        await start_worker(work)
-        job = await client.enqueue(work)
+        job = await world.enqueue(work)
 
         page = {"number": 1}
         assert await job.result(10) == [job.id, page, "Context", job.id, page]
@@ -399,9 +383,7 @@ class TestACall:
 
 
 class TestStep:
-    async def test_returns_what_the_function_declares_the_first_time_and_again(
-        self, client, start_worker
-    ):
+    async def test_returns_what_the_function_declares_each_time(self, client, start_worker):
         seen: list[Page] = []
 
         @task(retries=RETRY_AT_ONCE)
@@ -508,17 +490,15 @@ def to_order_again(note: Note) -> Order:
 class TestValues:
     """What goes into nodes and comes out: validated as the types say, for sync and async tasks."""
 
-    async def test_typed_values_go_from_node_to_node(self, client, start_worker):
+    async def test_typed_values_go_from_node_to_node(self, world):
         flow = (
             Flow("typed").then(to_order).then(to_invoice).then(to_note).then(to_order_again).build()
         )
-        await start_worker(flows=[flow])
-        run = await client.submit(flow, 7)
-
+        run = await world.submit(flow, 7)
         assert await run.result(10) == Order(8, Size.SMALL, datetime(2026, 1, 3, tzinfo=UTC))
         assert (await run.outputs())["to_invoice"] == {"order": 7, "amount": 1.5}
 
-    async def test_typed_items_and_gathered_values(self, client, start_worker):
+    async def test_typed_items_and_gathered_values(self, world):
         @task
         def both(parts: dict[str, Invoice]) -> list[float]:
             return sorted(part.amount for part in parts.values())
@@ -536,9 +516,8 @@ class TestValues:
             .join(both)
             .build()
         )
-        await start_worker(flows=[flow])
 
-        assert await (await client.submit(flow, 1)).result(10) == [1.5, 1.5]
+        assert await (await world.submit(flow, 1)).result(10) == [1.5, 1.5]
 
     async def test_a_value_that_does_not_fit_fails_its_node_at_once(self, client, start_worker):
         flow = Flow("wrong").then(lambda value: value, name="give").then(to_note, retries=5).build()
@@ -552,9 +531,7 @@ class TestValues:
             assert "node_retried" not in [event.type for event in await run.events()]
 
     @pytest.mark.parametrize("found_type", ["async", "sync"])
-    async def test_an_output_that_cannot_be_stored_fails_its_node_at_once(
-        self, client, start_worker, found_type
-    ):
+    async def test_an_unstorable_output_fails_its_node(self, world, found_type):
         @task(name="odd", retries=5)
         async def odd_async(_: Any) -> Any:
             return object()
@@ -564,8 +541,7 @@ class TestValues:
             return {"deep": [object()]}
 
         flow = Flow("odd").then(odd_async if found_type == "async" else odd_sync).build()
-        await start_worker(flows=[flow])
-        run = await client.submit(flow, 1)
+        run = await world.submit(flow, 1)
         with pytest.raises(RunFailed, match="the result of task 'odd'"):
             await run.result(10)
 
@@ -589,9 +565,7 @@ class TestValues:
         results = [repr(await run.result(10)) for run in runs]
         assert results == [repr([value, value]) for value in values]
 
-    async def test_a_long_run_of_large_values_keeps_few_of_them_at_hand(
-        self, client, start_worker, monkeypatch
-    ):
+    async def test_a_long_run_keeps_few_large_values(self, world, monkeypatch):
         monkeypatch.setattr("perdure.engine.cached_run.VALUES_MAX_BYTES", 1_000)
 
         @task
@@ -609,24 +583,47 @@ class TestValues:
             for number in range(6)
         }
         flow = Flow("large").fork(branches).join(count).build()
-        await start_worker(flows=[flow])
 
-        assert await (await client.submit(flow, {"count": 0})).result(15) == 30
+        assert await (await world.submit(flow, {"count": 0})).result(15) == 30
 
-    async def test_a_loop_whose_check_ends_the_program_fails_and_nothing_more(
-        self, client, start_worker
-    ):
-        @task
-        async def keep(value: Any) -> Any:
-            return value
-
+    async def test_a_loop_whose_check_exits_fails_alone(self, client, start_worker):
         def leave(_: Any) -> bool:
             raise SystemExit(3)
 
-        ends = Flow("ends").loop(keep, until=leave).build()
-        goes_on = Flow("goes-on").then(keep).build()
+        ends = Flow("ends").loop(echo, until=leave).build()
+        goes_on = Flow("goes-on").then(echo).build()
         await start_worker(flows=[ends, goes_on])
 
         with pytest.raises(RunFailed, match="SystemExit"):
             await (await client.submit(ends, 1)).result(10)
         assert await (await client.submit(goes_on, 2)).result(10) == 2
+
+    async def test_a_task_that_is_named_like_a_check_of_the_flow_is_a_task(
+        self, client, start_worker
+    ):
+        """Finding 30: its name alone made it a plain check, which runs within the commit."""
+
+        @task(retries=Retry(1, first=0))
+        async def add(value: int) -> int:
+            return value + 1
+
+        in_threads: list[bool] = []
+
+        @task("counting.add.until", queue="checks", retries=Retry(1, first=0))
+        def is_enough(value: int) -> bool:
+            in_threads.append(threading.current_thread() is not threading.main_thread())
+            if len(in_threads) == 1:
+                raise ValueError("once")
+            return value >= 2
+
+        flow = Flow("counting").loop(add, until=is_enough, name="add").build()
+        worker = await start_worker(flows=[flow])
+
+        assert await (await client.submit(flow, 0)).result(10) == 2
+        assert in_threads == [True, True, True]
+        checks = [each for each in worker.all(AttemptStarted) if each.queue == "checks"]
+        assert [(each.task, each.attempt) for each in checks] == [
+            (is_enough.name, 1),
+            (is_enough.name, 2),
+            (is_enough.name, 1),
+        ]

@@ -309,6 +309,20 @@ PAIRS = {
           - {id: tell, task: tell}
         """,
     ),
+    "a signal with a default": pair(
+        Flow("awaited")
+        .wait_for_signal("paid", timeout="1h", on_timeout={"default": {"paid": False}})
+        .then(pay),
+        """
+        flow: awaited
+        nodes:
+          - id: paid
+            type: signal
+            config: {timeout: 1h, on_timeout: {default: {paid: false}}}
+            next: pay
+          - {id: pay, task: pay}
+        """,
+    ),
     "a child flow": pair(
         Flow("parent").then(load).flow(child, inputs={"n": "load.output.id"}, on_missing="skip"),
         """

@@ -46,7 +46,6 @@ from tests.yaml.tasks import (
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
-
 SCALARS: st.SearchStrategy[Any] = (
     st.none()
     | st.booleans()
@@ -57,7 +56,6 @@ SCALARS: st.SearchStrategy[Any] = (
         ["yes", "no", "on", "1e3", "0o17", "0x1", "1:30", "2031-05-17", "~", "", "<<"]
     )
 )
-
 
 DATA: st.SearchStrategy[Any] = st.recursive(
     SCALARS, lambda inside: st.lists(inside) | st.dictionaries(TEXTS, inside), max_leaves=20
@@ -70,7 +68,6 @@ class TestWriting:
     @given(DATA)
     def test_all_data_is_read_back_as_it_was(self, data):
         found = read_yaml(dumped({"data": data})).data["data"]
-
         assert found == data
         assert repr(found) == repr(data)  # which tells 1 from 1.0 and from true
 
@@ -155,15 +152,12 @@ nodes:
 
     def test_what_is_written_is_ones_own(self):
         flow = Flow("f").then(pay, config={"order": {"id": 1}}).build()
-
         flow.to_dict()["nodes"][0]["config"]["order"]["id"] = 2
-
         assert flow.to_dict()["nodes"][0]["config"] == {"order": {"id": 1}}
 
     def test_what_is_written_is_always_the_same(self):
         forwards = Flow("f").node("a", load).node("b", pay, after="a").node("c", ask, after="a")
         backwards = Flow("f").node("c", ask, after="a").node("b", pay, after="a").node("a", load)
-
         assert forwards.build().to_yaml() == backwards.build().to_yaml()
 
 
@@ -185,7 +179,6 @@ def definition(flow: BuiltFlow) -> Definition:
 class TestPairs:
     def test_have_the_same_version(self, name):
         found = in_yaml(PAIRS[name].yaml)
-
         assert definition(found) == definition(PAIRS[name].python)
         assert found.version == PAIRS[name].python.version
 
@@ -196,9 +189,7 @@ class TestPairs:
 
     def test_write_the_same_again(self, name):
         python = PAIRS[name].python
-
         [from_yaml, from_data] = again(python)
-
         assert from_yaml.to_yaml() == from_data.to_yaml() == python.to_yaml()
 
 
@@ -222,12 +213,10 @@ class TestPlainFunctions:
     def test_are_told_from_tasks_of_the_same_name(self):
         looks_so = task(name="placed.same")(lambda order: order)
         flow = Flow("placed").then(price).then(looks_so, name="same").build()
-
         assert {found.version for found in again(flow)} == {flow.version}
 
     def test_of_a_kind_run_where_their_node_does(self):
         flow = Flow("placed").then(price).use("note", {"text": "x"}, priority=3).build()
-
         assert {found.version for found in again(flow)} == {flow.version}
         assert "queue" not in flow.to_yaml()
 
@@ -253,13 +242,11 @@ class TestRareShapes:
     )
     def test_come_back(self, flow):
         built = flow.build()
-
         assert {found.version for found in again(built)} == {built.version}
 
     def test_of_one_name_and_two_versions(self):
         other = Flow("child").then(pay).build()
         flow = Flow("f").flow(child, name="a").flow(other, name="b").build()
-
         assert {found.version for found in again(flow)} == {flow.version}
         assert f"flow: child@{other.version}" in flow.to_yaml()
 
@@ -270,7 +257,6 @@ class TestSameVersion:
     @pytest.mark.parametrize("name", CASES)
     def test_every_flow_of_the_catalogue_comes_back(self, name):
         flow = CASES[name].flow
-
         assert {found.version for found in again(flow)} == {flow.version}
 
     @pytest.mark.parametrize(
@@ -291,8 +277,6 @@ class TestSameVersion:
 
 
 SCHEMA = json.loads(published_schema())
-
-
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
@@ -346,20 +330,17 @@ class TestSchema:
 
     def test_it_has_every_kind(self):
         node_types = SCHEMA["$defs"]["node"]["properties"]["type"]["anyOf"][0]["enum"]
-
         assert set(node_types) == {*STRUCTURAL, *NodeTypes()}
         assert set(FORMS) == set(STRUCTURAL)
 
     def test_it_describes_every_key(self):
         node = SCHEMA["$defs"]["node"]["properties"]
-
         assert all(each.get("description") for each in node.values())
         assert set(node) == set(NODE_KEYS)
 
     def test_kinds_of_ones_own_can_be_added(self):
         schema = made_schema(NodeTypes([Translate]))
         data = {"flow": "f", "nodes": [{"id": "a", "type": "translate", "config": {"txt": 1}}]}
-
         assert jsonschema.Draft202012Validator(schema).is_valid(data) is False
         assert faults(data) == []
 
@@ -370,22 +351,18 @@ class TestSchema:
     @pytest.mark.parametrize("name", [*PAIRS, *CASES])
     def test_it_takes_what_flows_write(self, name):
         flow = PAIRS[name].python if name in PAIRS else CASES[name].flow
-
         assert faults(flow.to_dict()) == []
         assert faults(read_yaml(flow.to_yaml()).data) == []
 
     @pytest.mark.parametrize("node", WRONG, ids=str)
     def test_it_refuses_what_the_reader_refuses(self, node):
         data = {"flow": "f", "nodes": [node]}
-
         with pytest.raises(InvalidFlow):
             compiled(plain_document(data), Library(TASKS, [], [child]))
         assert faults(data) != []
 
 
 PAGE = page("docs/reference/yaml.md")
-
-
 NAME = re.compile(r"`([^`]+)`")
 
 
@@ -410,9 +387,7 @@ class TestReferencePage:
 
     def test_every_key_of_a_retry_is_there_with_its_default(self):
         keys: dict[str, Any] = RETRY["anyOf"][1]["properties"]
-
         shown = {NAME.findall(row[0])[0]: NAME.findall(row[1]) for row in PAGE.table_under("Retry")}
-
         assert shown.keys() == keys.keys()
         for key, described in keys.items():
             if "default" in described:

@@ -1,4 +1,4 @@
-"""Mutants: the real code with one thing broken in it, to show that the simulator finds it."""
+"""Mutants: the real code with one defect each, to show that the simulator finds it."""
 
 from __future__ import annotations
 

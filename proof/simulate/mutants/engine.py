@@ -1,4 +1,4 @@
-"""Mutants of everything but plain jobs: claims, runs, waits, schedules, engine and worker."""
+"""Mutants of everything except standalone jobs: claims, runs, waits, schedules, engine, worker."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def _version_check_removed() -> list[Change]:
 
 @mutant("jobs are taken from holders whose lease has not run out")
 def _lease_ignored() -> list[Change]:
-    async def take_all(self: Any, namespace: str, limit: int, max_crashes: int) -> Any:
+    async def take_all(self: Any, namespace: str, limit: int) -> Any:
         with self._session.transaction() as transaction:
             later = transaction.now + timedelta(hours=1)
             return [
-                maintenance._take_over(transaction, transaction.state.jobs[id], max_crashes)
+                maintenance._take_over(transaction, transaction.state.jobs[id])
                 for id in transaction.state.claimed.up_to(later, limit, namespace)
             ]
 
@@ -96,7 +96,7 @@ def _lease_ignored() -> list[Change]:
 
 @mutant("a job whose lease ran out is never taken over")
 def _nothing_is_taken_over() -> list[Change]:
-    async def take_none(self: Any, namespace: str, limit: int, max_crashes: int) -> Any:
+    async def take_none(self: Any, namespace: str, limit: int) -> Any:
         return []
 
     return [(MemoryMaintenance, "take_over_expired", take_none)]
@@ -106,8 +106,8 @@ def _nothing_is_taken_over() -> list[Change]:
 def _take_over_keeps_the_epoch() -> list[Change]:
     take_over = maintenance._take_over
 
-    def keeping(transaction: Transaction, job: Any, max_crashes: int) -> Any:
-        taken = take_over(transaction, job, max_crashes)
+    def keeping(transaction: Transaction, job: Any) -> Any:
+        taken = take_over(transaction, job)
         transaction.save(replace(transaction.state.jobs[job.id], epoch=job.epoch))
         return taken
 
@@ -128,7 +128,7 @@ def _claim_keeps_the_epoch() -> list[Change]:
 
 
 @mutant("a job that is given back has cost an attempt")
-def _attempt_counted_on_give_back() -> list[Change]:
+def _attempt_counted_on_requeue() -> list[Change]:
     effects = jobs._effects
 
     def counting(job: Any, written: Any, *args: Any) -> Any:
@@ -191,8 +191,8 @@ def _one_job_of_several() -> list[Change]:
 
 
 @mutant("the end of a child is not told to its parent")
-def _parent_not_told() -> list[Change]:
-    return [(committing, "tell_parent", nothing), (submitting, "tell_parent", nothing)]
+def _parent_not_woken() -> list[Change]:
+    return [(committing, "wake_parent", nothing), (submitting, "wake_parent", nothing)]
 
 
 @mutant("children of a run that ends are not given up")
@@ -282,7 +282,7 @@ def _still_due_removed() -> list[Change]:
 
 
 @mutant("the survey does not tell when a wait is due")
-def _waits_not_surveyed() -> list[Change]:
+def _waits_not_polled() -> list[Change]:
     poll = MemoryMaintenance.poll
 
     async def blind(self: Any, *args: Any) -> Any:
@@ -307,7 +307,7 @@ def _outcome_lost() -> list[Change]:
 
 @mutant("a signal that a node took is still there for the next")
 def _signal_taken_twice() -> list[Change]:
-    return [(fold, "_taken", lambda signals, ref: signals)]
+    return [(fold, "_without_signal", lambda signals, ref: signals)]
 
 
 @mutant("a report that comes before the pause is forgotten")
@@ -367,7 +367,7 @@ def _cancel_clears_nothing() -> list[Change]:
 
 @mutant("a signal counts for a node that waits for another one")
 def _filter_ignored() -> list[Change]:
-    return [(RunView, "accepts", lambda self, where, number: True)]
+    return [(RunView, "accepts", lambda self, where, number, budget: True)]
 
 
 @mutant("the outputs of a map come in the wrong order")
@@ -388,8 +388,8 @@ def _due_at_once() -> list[Change]:
 def _signal_leaves_its_wait() -> list[Change]:
     deliver = run_commands.deliver
 
-    def leaving(d: Decider, names: Any) -> None:
-        deliver(d, names)
+    def leaving(d: Decider, names: Any, since: int = 0) -> None:
+        deliver(d, names, since)
         d.decision.close_waits.clear()
 
     return [(run_commands, "deliver", leaving), (decide, "deliver", leaving)]

@@ -1,4 +1,4 @@
-"""The hunt for mutants: each must be found out within its number of seeds."""
+"""The hunt for mutants: each must be caught within its number of seeds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from proof.simulate.mutants import MUTANTS, mutated
 FINDING_MAX = 160
 SHOWN_MAX = 70
 BROKEN = ("AttributeError", "ImportError", "NameError", "TypeError")
-"""What a mutant raises that was written for code that has changed since. It shows nothing."""
+"""Errors of a mutant that no longer fits the code. They prove nothing."""
 ILL_MAX = 3
-"""Seeds that fail with no mutant at work, before the hunt for it is given up."""
+"""Seeds that fail without an active mutant, before the hunt for it is abandoned."""
 
 
 @dataclass(frozen=True)
 class Catch:
-    """By which seed a mutant was found out, and how; no seed: it was not."""
+    """The seed that caught a mutant, and how; no seed: it survived."""
 
     mutant: str
     seed: int | None
@@ -46,7 +46,7 @@ def caught(name: str) -> Catch:
 
 
 def hunt(only: str, processes: int, tell: Callable[[str], None]) -> int:
-    """Hunt all mutants; 1 if one got away."""
+    """Hunt all mutants; 1 if one survived."""
     names = [name for name in MUTANTS if only in name]
     catches: list[Catch] = []
     for catch in spread(caught, names, processes):
@@ -64,7 +64,7 @@ def hunt(only: str, processes: int, tell: Callable[[str], None]) -> int:
 
 
 def table(catches: Sequence[Catch]) -> Iterator[str]:
-    """What was found out by how many seeds, the hardest to find last."""
+    """The caught mutants with their numbers of seeds, the hardest last."""
     width = max((len(catch.mutant) for catch in catches), default=0)
     yield f"{'mutant':{width}}  seeds  found out by"
     for catch in sorted(catches, key=lambda each: (each.seed is None, each.seed or 0, each.mutant)):

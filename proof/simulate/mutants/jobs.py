@@ -1,4 +1,4 @@
-"""Mutants of what happens to jobs: when they start, who holds them, and how they end."""
+"""Mutants of jobs: when they start, who claims them, and how they end."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from msgspec.structs import replace
 
 from perdure.engine import snapshot
 from perdure.model.job import CLAIMED, FINISHED, Status
+from perdure.model.partition import Suspicion
+from perdure.store import lifecycle
 from perdure.store.lifecycle import Transition, starts_from
 from perdure.store.memory import admin, jobs, maintenance
+from perdure.store.memory import runs as memory_runs
 from perdure.store.memory import transaction as transactions
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.maintenance import MemoryMaintenance
+from perdure.store.memory.records import StoredJob
 from perdure.store.memory.transaction import Transaction
 from perdure.worker import janitor
+from perdure.worker.runner import JobRunner
 from proof.simulate.mutants.patch import Change, mutant
 
 LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
@@ -27,7 +32,7 @@ def _held_by_anybody(transaction: Transaction, claim: Any) -> Any:
     return job if job is not None and job.status in CLAIMED else None
 
 
-# Who holds them
+# Claims
 
 
 @mutant("a lease is renewed by who has lost it")
@@ -66,11 +71,11 @@ def _dead_worker_keeps_limit() -> list[Change]:
 
 
 @mutant("the death of a worker costs one of the tries")
-def _death_costs_a_try() -> list[Change]:
+def _crash_costs_an_attempt() -> list[Change]:
     take_over = maintenance._take_over
 
-    def blaming(transaction: Transaction, job: Any, max_crashes: int) -> Any:
-        taken = take_over(transaction, job, max_crashes)
+    def blaming(transaction: Transaction, job: Any) -> Any:
+        taken = take_over(transaction, job)
         after = transaction.state.jobs[job.id]
         transaction.save(replace(after, failures=after.failures + 1))
         return taken
@@ -78,12 +83,37 @@ def _death_costs_a_try() -> list[Change]:
     return [(maintenance, "_take_over", blaming)]
 
 
-@mutant("a poison pill is tried for ever")
-def _poison_never_dead() -> list[Change]:
-    return [(maintenance, "after_take_over", lambda *_: Status.WAITING)]
+@mutant("a crash is never charged")
+def _crash_is_not_charged() -> list[Change]:
+    return [(Suspicion, "after_crash", lambda self, *, was_alone: self)]
 
 
-# When they start
+@mutant("every job of a worker that crashed is charged as if it had been alone")
+def _all_are_charged() -> list[Change]:
+    take_over = lifecycle.after_take_over
+
+    def charging(before: Status, key: str, *, was_alone: bool) -> Any:
+        return take_over(before, key, was_alone=True)
+
+    return [(maintenance, "after_take_over", charging)]
+
+
+@mutant("a stored step does not remove the suspicion")
+def _progress_does_not_count() -> list[Change]:
+    return [(memory_runs, "UNSUSPECTED", Suspicion(crashes=1))]
+
+
+@mutant("suspects wait among the other jobs")
+def _suspects_share_partitions() -> list[Change]:
+    return [(StoredJob, "partition_key", property(lambda self: self.partition.text))]
+
+
+@mutant("suspects run beside any number of jobs")
+def _suspects_run_beside_others() -> list[Change]:
+    return [(JobRunner, "_slots_left", lambda self, slots: self.concurrency - self.running)]
+
+
+# Starts
 
 
 @mutant("delayed jobs start early")
@@ -114,7 +144,7 @@ def _queue_reversed() -> list[Change]:
     return [(jobs, "_in_order", reversed_order)]
 
 
-# How they end
+# Ends
 
 
 @mutant("deadlines are not enforced by the store")
@@ -163,7 +193,7 @@ def _live_runs_pruned() -> list[Change]:
     return [(maintenance, "_over", over)]
 
 
-# What is written down of runs
+# Logs of runs
 
 
 @mutant("a snapshot is not what the log says")

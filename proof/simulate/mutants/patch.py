@@ -1,7 +1,7 @@
-"""How code is broken on purpose, and made whole again.
+"""Patches code with a defect, and restores it.
 
-Each change is a small one that somebody might make by mistake. It is made at run time, in the
-process of a simulation, and taken back afterwards.
+Each defect is a small, plausible mistake. It is applied at run time, in the process of a
+simulation, and reverted afterwards.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 Change = tuple[Any, str, Any]
-"""Whose attribute, which one, and what it becomes."""
+"""Object, attribute, and new value."""
 
 SEEDS_MAX = 300
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One thing broken."""
+    """One defect."""
 
     name: str
     what: str
     changes: Callable[[], list[Change]]
     seeds_max: int = SEEDS_MAX
-    """Within so many seeds it is found out."""
+    """It must be caught within this many seeds."""
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -41,7 +41,7 @@ def mutant(what: str, seeds_max: int = SEEDS_MAX) -> Callable[[Callable[[], list
 
 @contextmanager
 def mutated(name: str | None) -> Iterator[None]:
-    """Break one thing within the block; nothing without a name."""
+    """Apply one defect within the block; none without a name."""
     if name is None:
         yield
         return

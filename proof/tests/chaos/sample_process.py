@@ -1,4 +1,4 @@
-"""A process that does as it is told: wait for ever, or end badly."""
+"""A process that waits forever or fails, as instructed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 import threading
 
 from perdure import StoreUnreachable
-from proof.chaos.children import say_ready, settings_told
+from proof.chaos.children import own_settings, say_ready
 
 if __name__ == "__main__":
-    match settings_told()["does"]:
+    match own_settings()["does"]:
         case "fails":
             print("on purpose", file=sys.stderr)
             sys.exit(3)

@@ -1,4 +1,4 @@
-"""Clocks that are wrong are wrong for exactly those who shall see it."""
+"""Clocks that are wrong for exactly the intended processes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ HOUR = 3600
 WRONG = f"""
 from datetime import UTC, datetime
 from perdure import clock
-from proof.chaos.clock import believe_in_another_time
+from proof.chaos.clock import shift_wall_clock
 
 before = clock.new_id()
-believe_in_another_time({HOUR})
+shift_wall_clock({HOUR})
 shift = clock.system_clock() - datetime.now(UTC)
 print(round(shift.total_seconds()), clock.new_id() > before, clock.monotonic() > 0)
 """

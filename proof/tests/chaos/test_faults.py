@@ -1,4 +1,4 @@
-"""Faults that come to nothing say so, instead of being counted."""
+"""Faults without effect say so, instead of being counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULE = "proof.tests.chaos.sample_process"
 
 
 class Shortest(Random):
-    """Draws the least of every span, so that a fault is over soon."""
+    """Draws the minimum of every range, so that faults are short."""
 
     def uniform(self, a: float, b: float) -> float:
         return min(a, b)
@@ -46,7 +46,7 @@ async def process(tmp_path: Path) -> AsyncIterator[ChaosProcess]:
 
 @pytest.fixture
 async def environment() -> AsyncIterator[PostgresEnvironment]:
-    """In front of a server that is down."""
+    """An environment whose server is down."""
     environment = PostgresEnvironment(NoServer())
     await environment.open()
     yield environment

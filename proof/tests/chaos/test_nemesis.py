@@ -1,4 +1,4 @@
-"""The nemesis follows its seed, and tells what happened and what misbehaved."""
+"""The nemesis follows its seed, and reports faults and violations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def raged(seed: int) -> list[tuple[str, str]]:
         return f"{random.random():.6f}"
 
     nemesis = Nemesis([Fault(found_type, happen) for found_type in KINDS], seed, lambda _: None)
-    await nemesis.rage(0.2)
+    await nemesis.inject(0.2)
     return [(record.name, record.detail) for record in nemesis.records]
 
 
@@ -47,7 +47,7 @@ async def test_what_misbehaves_is_a_complaint_and_faults_go_on() -> None:
         raise Misbehaved("it would not stop")
 
     nemesis = Nemesis([Fault("stop", happen)], 1, lambda _: None)
-    await nemesis.rage(0.05)
+    await nemesis.inject(0.05)
 
     assert len(nemesis.complaints) > 1
     assert nemesis.complaints[0] == "stop: it would not stop"
@@ -61,7 +61,7 @@ async def test_what_befell_nothing_is_told_and_not_counted() -> None:
         raise Missed("the server was down")
 
     nemesis = Nemesis([Fault("cut", happen)], 1, told.append)
-    await nemesis.rage(0.02)
+    await nemesis.inject(0.02)
 
     assert nemesis.records[0].detail == "the server was down"
     assert told[0] == "cut: the server was down (missed)"
@@ -76,7 +76,7 @@ class TestCertainFaults:
         others = [Fault(f"other {number}", happen) for number in range(20)]
         certain = [Fault(found_type, happen, is_certain=True) for found_type in KINDS]
         nemesis = Nemesis([*others, *certain], 1, lambda _: None)
-        await nemesis.rage(0)
+        await nemesis.inject(0)
 
         assert sorted(record.name for record in nemesis.records) == KINDS
 
@@ -89,7 +89,7 @@ class TestCertainFaults:
             return "at last"
 
         nemesis = Nemesis([Fault("cut", happen, is_certain=True)], 1, lambda _: None)
-        await nemesis.rage(0)
+        await nemesis.inject(0)
 
         details = [record.detail for record in nemesis.records]
         assert details == ["not yet", "nor now", "at last"]
@@ -100,7 +100,7 @@ class TestCertainFaults:
             raise Missed("never")
 
         nemesis = Nemesis([Fault("cut", happen, is_certain=True)], 1, lambda _: None)
-        await nemesis.rage(0)
+        await nemesis.inject(0)
 
         assert len(nemesis.records) == TRIES_MAX
         assert not nemesis.hits
@@ -120,7 +120,7 @@ class TestCertainFaults:
             return Fault(name, happen, is_certain=True, ends_others=ends_others)
 
         faults = [fault("crash", ends_others=True), fault("a", ends_others=False)]
-        await Nemesis([*faults, fault("b", ends_others=False)], 1, lambda _: None).rage(0)
+        await Nemesis([*faults, fault("b", ends_others=False)], 1, lambda _: None).inject(0)
 
         assert seen["crash"] == set()
         assert seen["a"] | seen["b"] in ({"a"}, {"b"})

@@ -1,4 +1,4 @@
-"""Processes of chaos are started anew when they end, and are ended whatever state they are in."""
+"""Processes of chaos are restarted when they end, and can be ended in any state."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_graceful_stop_tells_a_wrong_exit_code(make: Make) -> None:
 async def test_a_process_that_is_killed_while_it_stops_is_no_finding(make: Make) -> None:
     process = make("waits")
     await running(process)
-    process.freeze()  # so that the stop is still under way
+    process.freeze()  # so that the stop is still in progress
     stopping = asyncio.create_task(process.stop_gracefully())
     await asyncio.sleep(0)
     process.kill()
@@ -125,7 +125,7 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # An orphan that nobody has reaped yet is as dead as it will be.
+    # An orphan that has not been reaped yet counts as dead.
     return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 

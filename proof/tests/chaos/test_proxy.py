@@ -1,4 +1,4 @@
-"""The proxy does to connections what a nemesis asks, and nothing else."""
+"""The proxy injects the requested faults, and nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def dial() -> AsyncIterator[Dial]:
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[Proxy]:
-    """In front of a server that sends back what it gets."""
+    """A proxy in front of an echo server."""
 
     async def echo(reader: StreamReader, writer: StreamWriter) -> None:
         while data := await reader.read(1024):

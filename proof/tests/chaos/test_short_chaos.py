@@ -1,7 +1,4 @@
-"""Chaos in its short form: the faults that count most each hit, then whatever fits.
-
-On both stores that processes share.
-"""
+"""A short run of chaos on both stores that processes share: the certain faults, then others."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ async def test_chaos_on_postgresql_loses_nothing_and_counts_nothing_twice(
 
 
 async def chaos(environment: Environment, folder: Path) -> set[str]:
-    """The faults that hit, none of which did any harm."""
+    """The faults that hit, without any harm."""
     told: list[str] = []
 
     report = await Harness(environment, SETTINGS, folder, told.append).run()

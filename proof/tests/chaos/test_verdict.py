@@ -1,4 +1,4 @@
-"""The verdict finds what is missing, what is too much, and what came out wrong."""
+"""The verdict finds missing, extra and wrong results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proof.evidence import EvidenceLog
 
 @task
 async def result(number: int) -> int:
-    """Unlike the one of chaos, it gives back what it got."""
+    """Unlike chaos's own, it returns its input."""
     return number
 
 
@@ -26,7 +26,7 @@ order = Flow("order").then(result).build()
 
 
 class Case:
-    """A store, and what clients say about it."""
+    """A store, and the records of its clients."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.client = AsyncClient(url)

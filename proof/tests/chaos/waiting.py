@@ -1,4 +1,4 @@
-"""Waiting for what processes do."""
+"""Waiting for effects of processes."""
 
 from __future__ import annotations
 

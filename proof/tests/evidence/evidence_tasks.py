@@ -1,4 +1,4 @@
-"""Tasks that write to an evidence log from processes of their own."""
+"""Tasks that write to an evidence log from separate processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real history taught the verifier about attempts that were given back."""
+"""Regressions about requeued attempts, from real histories."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def began(at: float, key: str, epoch: int, attempt: int) -> BodyBegan:
     )
 
 
-async def test_an_attempt_at_a_later_part_of_the_same_job_may_be_given_back() -> None:
-    """The job went on in place from a to b, whose first attempt was given back."""
+async def test_an_attempt_at_a_later_part_of_the_same_job_may_be_requeued() -> None:
+    """The job continued in place from a to b, whose first attempt was requeued."""
     lines: list[Line] = [
         began(1, "a", 1, 1),
         began(2, "a", 2, 2),
@@ -36,7 +36,7 @@ async def test_an_attempt_at_a_later_part_of_the_same_job_may_be_given_back() ->
     assert await findings_in(lines) == []
 
 
-async def test_an_attempt_that_was_given_back_before_must_not_count() -> None:
+async def test_an_attempt_that_was_requeued_before_must_not_count() -> None:
     lines: list[Line] = [
         began(1, "a", 1, 1),
         Requeued(at=2, job="j", attempt=1),

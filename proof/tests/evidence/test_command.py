@@ -1,4 +1,4 @@
-"""``python -m proof.evidence``: a store and the evidence log of a run of chaos."""
+"""``python -m proof.evidence`` on a store and the evidence log of chaos."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ asking = Flow("asking").wait_for_signal("go").build()
 
 @pytest.fixture
 async def waiting(sqlite_url: str) -> str:
-    """A store with one run, which waits."""
+    """A store with one waiting run."""
     async with AsyncClient(sqlite_url) as client:
         await client.submit(asking, 1, id="r")
     return sqlite_url

@@ -1,4 +1,4 @@
-"""The evidence log: what is written is read again, whoever wrote it and however it ended."""
+"""The evidence log round-trips, with any number of writers and truncated ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TestEvidenceLog:
         evidence.refused(InvalidInput("no"), job="j")
         evidence.acted("signal", "r", "go", nonce="x", by="ann", error=InvalidInput("no"))
         evidence.saw_end("completed", run="r")
-        evidence.given_back("j", 2)
+        evidence.requeued("j", 2)
         evidence.close()
 
         lines = [line for _, line in read_lines(tmp_path / "log")]
@@ -106,7 +106,7 @@ class TestEvidenceLog:
         path = tmp_path / "log"
         path.write_bytes(b'{"type":"accep\n')
         at_the_end = await verify_with_evidence(store, path)
-        EvidenceLog(path).given_back("j", 1)
+        EvidenceLog(path).requeued("j", 1)
 
         in_the_middle = await verify_with_evidence(store, path)
 
@@ -176,7 +176,7 @@ class TestLimits:
     async def test_says_on_how_much_they_were_judged(
         self, store: Store, start_worker: StartWorker, signs: bool, judged: int
     ) -> None:
-        """Only an output that counted shows that its execution held the claim to its end."""
+        """Only a committed output proves that its execution kept the claim to its end."""
         evidence = MemoryEvidenceLog()
 
         @task(limits=[Concurrency(1, key="printer")])

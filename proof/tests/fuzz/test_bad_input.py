@@ -1,4 +1,4 @@
-"""A bounded share of what ``make fuzz`` tries, the same examples in every run."""
+"""A bounded share of ``make fuzz``, with the same examples in every run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLES = {
     "conditions": {"memory": 120},
     "templates": {"memory": 120},
     "store urls": {"sqlite": 80},
-    "spoilt rows": {"sqlite": 4, "postgres": 2},
+    "corrupt rows": {"sqlite": 4, "postgres": 2},
     "secrets": {"memory": 45, "sqlite": 2, "postgres": 4},
     "command lines": {"sqlite": 12},
 }

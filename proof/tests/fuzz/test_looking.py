@@ -1,4 +1,4 @@
-"""Whoever looks for secrets and for halves finds those that are there."""
+"""The searches for secrets and inconsistencies find them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from perdure import AsyncClient
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from proof.fuzz import work
-from proof.fuzz.inspection import SECRET, Ear, Leak, all_that_tells, inspect_store, look_for_secrets
+from proof.fuzz.inspection import (
+    SECRET,
+    Leak,
+    LogCapture,
+    check_secrets,
+    inspect_store,
+    visible_parts,
+)
 from proof.strategies.values import PASSWORD
 
 
@@ -42,19 +49,19 @@ class TestSecrets:
     )
     def test_are_found_however_they_are_written(self, text: str) -> None:
         with pytest.raises(Leak, match="this tells a secret"):
-            look_for_secrets("this", {"deep": [text]})
+            check_secrets("this", {"deep": [text]})
 
     def test_of_the_store_in_use_are_known(self) -> None:
-        look_for_secrets("this", "open sesame", "postgresql://me@127.0.0.1/db")
+        check_secrets("this", "open sesame", "postgresql://me@127.0.0.1/db")
 
         with pytest.raises(Leak):
-            look_for_secrets("this", "open sesame", "postgresql://me:sesame@127.0.0.1/db")
+            check_secrets("this", "open sesame", "postgresql://me:sesame@127.0.0.1/db")
 
     def test_are_heard_in_logs_of_all_levels_and_in_their_tracebacks(self) -> None:
         logger = logging.getLogger("somebody")
 
         for tell in (_tell, _tell_in_traceback):
-            with Ear() as ear:
+            with LogCapture() as ear:
                 tell(logger)
             with pytest.raises(Leak, match="the log of somebody"):
                 ear.check()
@@ -63,7 +70,7 @@ class TestSecrets:
         with pytest.raises(RuntimeError) as caught:
             raise RuntimeError("no") from ValueError(PASSWORD)
 
-        assert PASSWORD in all_that_tells(caught.value)
+        assert PASSWORD in visible_parts(caught.value)
 
     async def test_are_found_in_what_is_stored(self, store_url: str, store: Store) -> None:
         async with AsyncClient(store) as client:

@@ -1,4 +1,4 @@
-"""Small pieces of a simulation, to look at one by one."""
+"""Small parts of a simulation, for tests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from proof.simulate.world import SimulatedStore
 
 
 class Seen:
-    """Who sees what reached the store."""
+    """Records the calls that reached the store."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
 
     def sees(self, name: str) -> None:
-        """Nothing is compared."""
+        """Compares nothing."""
 
     def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
         self.names.append(name)

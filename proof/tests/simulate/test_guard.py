@@ -1,4 +1,4 @@
-"""What the guard of a simulation holds against a call, and what it does not."""
+"""The guard of a simulation reports violations, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from perdure.model.job import Status
 from perdure.model.run import RunCommit, RunStatus
 from perdure.store.lifecycle import Transition
 from perdure.store.memory.state import MemoryState
-from proof.simulate.guard import PATIENCE, CallGuard
+from perdure.testing.contract.builders import event, new_job, new_run, request, step
+from proof.simulate.guard import LATENESS_MAX, CallGuard
 from proof.simulate.loop import SimulatedLoop, Trace, moment
 from proof.simulate.network import FaultProfile
 from proof.simulate.world import SimulatedStore
 from proof.tests.simulate.simulated import store_on
-from tests.conformance.builders import new_job, request
-from tests.conformance.run_builders import event, new_run, step
 
-LATE_SECONDS = (2 * PATIENCE).total_seconds()
+LATE_SECONDS = (2 * LATENESS_MAX).total_seconds()
 
 
 class Watched:
-    """A simulated store without faults, and what its guard has found."""
+    """A simulated store without faults, and the findings of its guard."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         state = MemoryState()

@@ -1,4 +1,4 @@
-"""Whole simulated histories: the same from the same seed, and nothing wrong in any of them."""
+"""Whole simulated histories: deterministic, and without findings."""
 
 from __future__ import annotations
 

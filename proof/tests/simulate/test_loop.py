@@ -1,4 +1,4 @@
-"""The simulated loop: one loop that is many processes, on a time that nobody waits for."""
+"""The simulated loop: one loop as many processes, in simulated time."""
 
 from __future__ import annotations
 

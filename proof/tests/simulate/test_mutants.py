@@ -1,4 +1,4 @@
-"""Mutants: broken on purpose, found out, and whole again afterwards."""
+"""Mutants are applied, caught, and reverted."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from proof.simulate.mutants.hunt import SHOWN_MAX, Catch, caught, table
 from proof.simulate.mutants.patch import Change, Mutant
 
 MUTANTS_MIN = 20
-"""Fewer would show too little."""
+"""Fewer would prove too little."""
 QUICKLY_FOUND = (
     "delayed_starts_early",
     "event_skipped",
     "jobs_left_behind",
     "live_runs_pruned",
-    "parent_not_told",
+    "parent_not_woken",
     "retried_at_once",
     "snapshot_wrong",
 )
-"""By the first few seeds, each by another rule; ``make simulate-mutants`` hunts all of them."""
+"""Caught by the first few seeds, each by another rule; ``make simulate-mutants`` hunts all."""
 
 
 def test_there_are_many_and_each_says_what_it_breaks() -> None:

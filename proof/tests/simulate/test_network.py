@@ -1,4 +1,4 @@
-"""The line to the simulated store: what it may do to calls, and what it may not."""
+"""The simulated network: which faults it may inject, and which not."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from perdure.errors import StoreError
 from perdure.model.hint import Hint, HintType
 from perdure.model.job import JobFilter, Status
 from perdure.model.outcome import Completed, Settlement
+from perdure.testing.contract.builders import WORKER, new_job, new_run, request
 from proof.simulate.loop import SimulatedLoop
 from proof.simulate.network import LATE_SECONDS_MAX, FaultProfile
 from proof.tests.simulate.simulated import Seen, actor, spawn, store_on
-from tests.conformance.builders import WORKER, new_job, request
-from tests.conformance.run_builders import new_run
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def loop() -> Iterator[SimulatedLoop]:
 
 
 class StopsAfter(Seen):
-    """Ends all faults once something has reached the store."""
+    """Ends all faults once a call has reached the store."""
 
     def __init__(self, faults: FaultProfile) -> None:
         super().__init__()
@@ -67,13 +66,13 @@ def test_a_claim_whose_answer_was_lost_says_that_it_was_repeated(loop: Simulated
 
     faults.lost_after = 1.0
     claimed = loop.run_until_complete(store.jobs.claim(request(limit=1)))
-    given_back = loop.run_until_complete(
+    requeued = loop.run_until_complete(
         store.jobs.requeue_unknown(WORKER, [job.claim.id for job in claimed.jobs])
     )
 
     assert claimed.is_repeated
     assert len(claimed.jobs) == 1
-    assert given_back == 1
+    assert requeued == 1
 
 
 def test_an_outcome_whose_answer_was_lost_is_answered_as_written(loop: SimulatedLoop) -> None:
@@ -158,7 +157,7 @@ class TestOnTheWay:
     def test_is_undone_after_its_repeat_where_it_takes_several_statements(
         self, loop: SimulatedLoop
     ) -> None:
-        """Else a run would take the place of itself, long after it has begun."""
+        """Otherwise a run would replace itself long after it has started."""
         faults, seen = FaultProfile(), Seen()
         store = store_on(loop, faults, seen)
         loop.run_until_complete(store.runs.submit(new_run()))

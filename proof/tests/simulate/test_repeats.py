@@ -1,4 +1,4 @@
-"""Calls whose answer got lost, on the simulated store and on PostgreSQL: both do the same."""
+"""Calls with a lost response behave the same on the simulated store and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from perdure.model.schedule import ScheduleCommit, ScheduleCommitState
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Transition
 from perdure.store.postgres.store import PostgresStore
+from perdure.testing.contract import builders as runs
+from perdure.testing.contract.builders import (
+    WORKER,
+    claim,
+    claim_one,
+    commit_tick,
+    insert,
+    insert_many,
+    new_job,
+    new_schedule,
+    read_schedule,
+    save_schedule,
+    settle,
+)
 from proof.simulate.loop import SimulatedLoop
 from proof.simulate.network import FaultProfile
 from proof.tests.simulate.simulated import Seen, store_on
 from tests.backends.postgres.line import Line
-from tests.conformance import run_builders as runs
-from tests.conformance.builders import (
-    WORKER,
-    claim,
-    claim_one,
-    insert,
-    insert_many,
-    new_job,
-    settle,
-)
-from tests.conformance.schedule_builders import read, save, schedule, start
 
 LOST = "lost on the way back"
 TEXT = b'"lost on the way back"'
 DONE, CONFLICT = ScheduleCommitState.DONE, ScheduleCommitState.CONFLICT
 
 Lose = Callable[[str], None]
-"""Lets the answer to the next call get lost; where a wire is cut, at the message with this text."""
+"""Loses the response to the next call; on a wire, at the message with this string."""
 Case = Callable[[Store, Lose], Awaitable[None]]
 
 
@@ -81,9 +84,11 @@ async def a_claim_says_that_it_was_repeated(store: Store, lose: Lose) -> None:
 
 
 async def a_commit_counts_once(store: Store, lose: Lose) -> None:
-    held = await runs.held_node(store)
+    held = await runs.claim_new_node(store)
     lose(LOST)
-    result = await runs.commit(store, settlements=(runs.ends(held),), events=(runs.event(LOST),))
+    result = await runs.commit(
+        store, settlements=(runs.finishes(held),), events=(runs.event(LOST),)
+    )
 
     assert result.state is runs.DONE
     assert len((await runs.load(store)).events) == 2
@@ -98,24 +103,24 @@ async def a_submission_is_new(store: Store, lose: Lose) -> None:
 
 
 async def a_tick_counts_once(store: Store, lose: Lose) -> None:
-    before = await save(store)
+    before = await save_schedule(store)
     lose("COMMIT")
-    answer = await start(store, before)
+    answer = await commit_tick(store, before)
 
     assert answer.state is DONE
     assert answer.submitted is not None
     assert answer.submitted.is_new
     assert await store.queries.count_runs(RunFilter(namespace=runs.NAMESPACE)) == 1
-    assert (await start(store, before)).state is CONFLICT
+    assert (await commit_tick(store, before)).state is CONFLICT
 
 
 async def a_new_schedule_is_no_conflict_with_itself(store: Store, lose: Lose) -> None:
-    new = schedule()
+    new = new_schedule()
     lose("COMMIT")
     answer = await store.schedules.commit(ScheduleCommit(schedule=new, expected=None))
 
     assert answer.state is DONE
-    assert await read(store) == new
+    assert await read_schedule(store) == new
 
 
 CASES: tuple[Case, ...] = (
@@ -133,7 +138,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name_
 
 
 class LosesOne(Seen):
-    """Ends all faults once a call has come through whose answer gets lost."""
+    """Ends all faults once a call has arrived whose response gets lost."""
 
     def __init__(self, faults: FaultProfile, loop: SimulatedLoop) -> None:
         super().__init__()

@@ -209,7 +209,7 @@ SUMMARIES = {
     "schedules.get": "Get a schedule with its recent ticks.",
     "schedules.pause": "Pause a schedule until it is resumed.",
     "schedules.resume": "Resume a paused schedule with its next tick.",
-    "schedules.trigger": "Start what a schedule starts, now.",
+    "schedules.trigger": "Start the run or job of a schedule now.",
     "schedules.delete": "Delete a schedule.",
     "queues.list": "List queues with their jobs by status.",
     "queues.pause": "Pause a queue; running jobs continue.",

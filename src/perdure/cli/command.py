@@ -55,6 +55,9 @@ NOT_JSON = declare(
 )
 
 STORE_VARIABLE = "PERDURE_STORE"
+SUPERVISED_STORE_VARIABLE = "PERDURE_SUPERVISED_STORE"
+"""The store that a supervisor gives its workers; ranks as ``--store``. Not an argument, whose
+password any user of the machine could read."""
 LOCAL_FILE = "perdure.db"
 LOCAL_STORE = f"sqlite:///{LOCAL_FILE}"
 """The default store: a file in the current directory."""

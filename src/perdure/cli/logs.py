@@ -111,6 +111,8 @@ def fields_of(event: WorkerEvent | SupervisorEvent) -> dict[str, Any]:
         fields = {"job": event.job_id, "task": event.task, "attempt": event.attempt}
         if event.run_id is not None:
             fields = {"run": event.run_id, "node": event.node, **fields}
+        if event.attempt_id is not None:
+            fields["attempt_id"] = event.attempt_id
     match event:
         case AttemptCompleted():
             fields["seconds"] = _seconds(event.duration)

@@ -15,7 +15,7 @@ from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
 from perdure.model.run import OnExisting, Submitted
 from perdure.model.times import Duration
 from perdure.operations.approvals import Approvals
-from perdure.operations.backend import AnyFlow, AnyTask, Backend
+from perdure.operations.backend import UNREAD_SIGNALS_MAX, AnyFlow, AnyTask, Backend
 from perdure.operations.external import Waits
 from perdure.operations.flows import Flows
 from perdure.operations.jobs import (
@@ -129,6 +129,7 @@ class AsyncClient:
         on_conflict: OnExisting = "fail",
         aging: Duration = "5m",
         payload_max_bytes: int = PAYLOAD_MAX_BYTES,
+        unread_signals_max: int = UNREAD_SIGNALS_MAX,
         codec: Codec | None = None,
     ) -> None:
         backend = self._backend = Backend(
@@ -139,6 +140,7 @@ class AsyncClient:
             on_conflict=on_conflict,
             aging=check.span(aging, "aging", is_positive=True),
             payload_max_bytes=payload_max_bytes,
+            unread_signals_max=unread_signals_max,
             codec=codec,
         )
         self.jobs = AsyncJobs(backend)

@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 
 from perdure.client.facade import OpenableFacade, sync
 from perdure.clock import new_id
-from perdure.engine.failures import describe
+from perdure.engine.failures import describe, too_many_crashes
 from perdure.engine.retry import Budget, after_error
 from perdure.errors import ClaimLost
 from perdure.model import check
@@ -22,8 +22,8 @@ from perdure.model.job import (
     NewJob,
     Status,
 )
-from perdure.model.outcome import Completed, Outcome, Parked, Settlement
-from perdure.model.partition import Partition
+from perdure.model.outcome import Completed, DeadLettered, Outcome, Parked, Settlement
+from perdure.model.partition import Partition, suspicion_in
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
 from perdure.model.retry import Retry
 from perdure.model.times import Duration
@@ -39,7 +39,7 @@ from perdure.tasks.options import JobOptions
 
 ATTEMPTS_DEFAULT = 3
 MAX_CRASHES = 3
-"""Expired leases after which a job is dead-lettered as a poison pill."""
+"""Expired leases of a job that its worker had alone, after which it is dead-lettered."""
 HOUSEKEEPING_BATCH = 1_000
 
 
@@ -102,6 +102,8 @@ class AsyncJobQueue:
             store, namespace=namespace, codec=codec, payload_max_bytes=payload_max_bytes
         )
         self._backend.require_namespace("JobQueue")
+        self._held: dict[WorkerId, dict[Claim, ClaimedJob]] = {}
+        """Jobs that each worker got here and may still be working on."""
 
     def __repr__(self) -> str:
         return f"<AsyncJobQueue at {self.store_url}, {self.namespace!r}>"
@@ -168,25 +170,43 @@ class AsyncJobQueue:
     ) -> QueuedJob | None:
         """Claim the most urgent waiting job of the queues, or return None.
 
-        The claim is valid until ``lease`` has passed since the last heartbeat.
+        The claim is valid until ``lease`` has passed since the last heartbeat. A job whose lease
+        expired may have crashed its worker: it is claimed only by a worker that has no other job,
+        and until it is settled that worker gets no other.
         """
         worker = WorkerId(check.name(worker_id, "worker_id"))
         duration = check.span(lease, "lease", is_positive=True)
         store = await self._backend.store()
         partitions = await self._partitions(store, check.names(queues, "queues"), tasks)
-        if not partitions:
+        held = self._held.setdefault(worker, {})
+        if held:
+            lost = (await store.jobs.check(list(held))).lost
+            for claim in [claim for claim in held if claim.id in lost]:
+                del held[claim]
+        if any(job.suspicion.crashes for job in held.values()):
             return None
-        claimed = await store.jobs.claim(
-            ClaimRequest(
-                namespace=self.namespace,
-                worker=worker,
-                partitions=partitions,
-                limit=1,
-                lease=duration,
+        if held:
+            partitions = [each for each in partitions if not suspicion_in(each.partition).crashes]
+        while partitions:
+            claimed = await store.jobs.claim(
+                ClaimRequest(
+                    namespace=self.namespace,
+                    worker=worker,
+                    partitions=partitions,
+                    limit=1,
+                    lease=duration,
+                    is_alone=not held,
+                )
             )
-        )
-        for job in claimed.jobs:
-            return QueuedJob(claimed=job, worker=worker, lease=duration, codec=self._backend.codec)
+            if not claimed.jobs:
+                return None
+            [job] = claimed.jobs
+            if job.suspicion.alone < MAX_CRASHES:
+                held[job.claim] = job
+                codec = self._backend.codec
+                return QueuedJob(claimed=job, worker=worker, lease=duration, codec=codec)
+            outcome = DeadLettered(failure=too_many_crashes(job))
+            await store.jobs.settle([Settlement(claim=job.claim, outcome=outcome)])
         return None
 
     def ack(self, job: QueuedJob, result: Any = None) -> Coroutine[Any, Any, Status]:
@@ -223,12 +243,13 @@ class AsyncJobQueue:
     async def reclaim_expired(self) -> int:
         """Requeue this namespace's jobs whose lease expired, and return how many.
 
-        This uses up no attempt, but a job's third expired lease dead-letters it.
+        This uses up no attempt, but makes a job a suspect, which only a worker without another job
+        gets. If the lease of a suspect expires three times, the next ``dequeue`` dead-letters it.
         """
         store = await self._backend.store()
         count = 0
         while taken := await store.maintenance.take_over_expired(
-            self.namespace, HOUSEKEEPING_BATCH, MAX_CRASHES
+            self.namespace, HOUSEKEEPING_BATCH
         ):
             count += len(taken)
         return count
@@ -245,6 +266,7 @@ class AsyncJobQueue:
     async def _settle(self, job: QueuedJob, outcome: Outcome) -> Status:
         store = await self._backend.store()
         [status] = await store.jobs.settle([Settlement(claim=job.claim, outcome=outcome)])
+        self._held.get(job.worker, {}).pop(job.claim, None)
         if status is None:
             raise ClaimLost(job_id=job.id, epoch=job.claim_epoch)
         return status

@@ -15,7 +15,7 @@ from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
 from perdure.model.run import OnExisting, RunStatus
 from perdure.model.times import Duration
 from perdure.operations.approvals import Approvals
-from perdure.operations.backend import AnyFlow, AnyTask
+from perdure.operations.backend import UNREAD_SIGNALS_MAX, AnyFlow, AnyTask
 from perdure.operations.external import Waits
 from perdure.operations.flows import Flows
 from perdure.operations.jobs import (
@@ -340,6 +340,7 @@ class Client(OpenableFacade[AsyncClient]):
         on_conflict: OnExisting = "fail",
         aging: Duration = "5m",
         payload_max_bytes: int = PAYLOAD_MAX_BYTES,
+        unread_signals_max: int = UNREAD_SIGNALS_MAX,
         codec: Codec | None = None,
     ) -> None:
         super().__init__(
@@ -351,6 +352,7 @@ class Client(OpenableFacade[AsyncClient]):
                 on_conflict=on_conflict,
                 aging=aging,
                 payload_max_bytes=payload_max_bytes,
+                unread_signals_max=unread_signals_max,
                 codec=codec,
             )
         )

@@ -94,7 +94,7 @@ catalogue = (
     .approve(
         "Publish {{ value.books }} books with {{ value.words }} words?",
         name="sign_off",
-        deciders=["editor"],
+        deciders=["role:editor"],
         on_reject="no",
     )
     .then(publish)

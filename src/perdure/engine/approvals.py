@@ -1,12 +1,13 @@
 """Approvals: who may decide, when the answers decide, reminders and escalations.
 
-An answer counts for those of the deciders that the person is, by name or by role. The history of
+An answer counts for every decider that is the person or one of their roles. The history of
 an approval is in the log; the state of an open one keeps who has answered so far.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from perdure.engine.decider import Decider, reminder_steps
 from perdure.engine.run_view import NULL
 from perdure.errors import (
     AlreadyAnswered,
+    ApprovalChanged,
     ApprovalDecided,
     ApprovalNotFound,
     InvalidAnswer,
@@ -26,14 +28,21 @@ from perdure.errors import (
     Rejected,
     WaitTimedOut,
 )
-from perdure.forms.schema import UNKNOWN_FIELD, faults_of, with_defaults
-from perdure.model.event import ApprovalAnswered, ApprovalReminded, NodeNotified
+from perdure.expr.condition import is_same
+from perdure.forms.schema import merge_answer, with_defaults
+from perdure.model.event import (
+    ApprovalAnswered,
+    ApprovalEscalated,
+    ApprovalReminded,
+    NodeNotified,
+)
 from perdure.model.failure import Failure, failure_of
-from perdure.model.graph import APPROVE, FAIL, ORDINARY, REJECT, ApprovalNode, JsonSchema
+from perdure.model.graph import APPROVE, FAIL, ORDINARY, REJECT, ApprovalNode
 from perdure.model.ids import Key
+from perdure.model.principal import normal_name, stands_for
 from perdure.model.run import ApprovalState, LiveType, NewWait, NodeStatus, WaitType
 from perdure.model.trigger import DecideApproval, WaitDue
-from perdure.model.wait import approval_id
+from perdure.model.wait import ApprovalRequest, approval_id
 
 ANONYMOUS_ANSWER = declare(
     "approval.anonymous_answer",
@@ -46,24 +55,27 @@ UNKNOWN_ANSWER = declare(
     "approval.unknown_answer", "{decision!r} is not one of its answers: {choices}"
 )
 NOT_AN_OBJECT = declare("form.not_an_object", "data must be an object with the fields of the form")
-
-_NOBODY = ApprovalState()
-_OPEN_FORM = frozenset(
-    {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "if", "$ref"}
+NO_FORM = declare(
+    "approval.no_form",
+    "this approval has no form, so an answer cannot change its data",
+    "Decide without `data`, or give the approval a `form` with the fields that may change",
 )
-"""JSON Schema keywords that allow fields other than the form's properties."""
+
+_UNANSWERED = ApprovalState()
 
 
 def answer(d: Decider, command: DecideApproval) -> None:
     """Record an answer; if it decides the approval, the run continues."""
     node = _open_approval(d, command)
-    stands_for = _checked_decider(d, node, command)
-    data = _checked_data(d, node, command)
+    represented, data = command.roles, command.data
+    if not command.is_recorded:
+        represented = _checked_decider(d, node, command)
+        data = _checked_data(d, node, command)
     event = ApprovalAnswered(
         node=node.id,
         decision=command.decision,
         by=command.by,
-        stands_for=stands_for,
+        stands_for=represented,
         note=command.note,
     )
     d.emit(event, data)
@@ -142,7 +154,7 @@ def _open_approval(d: Decider, command: DecideApproval) -> ApprovalNode:
         raise ApprovalDecided(approval_id=id, outcome=outcome)
     if command.is_late:
         raise ApprovalDecided(approval_id=id, outcome="the time for an answer is over")
-    decided = decision_of(node, state.approvals.get(node.id, _NOBODY))
+    decided = decision_of(node, state.approvals.get(node.id, _UNANSWERED))
     if decided is not None:
         raise ApprovalDecided(
             approval_id=id, outcome=f"it was decided, {decided!r}, and its run is paused"
@@ -153,74 +165,82 @@ def _open_approval(d: Decider, command: DecideApproval) -> ApprovalNode:
 def _checked_decider(d: Decider, node: ApprovalNode, command: DecideApproval) -> tuple[str, ...]:
     """The deciders that this person may answer for."""
     id = approval_id(d.run, node.id)
-    state = d.state.approvals.get(node.id, _NOBODY)
+    state = d.state.approvals.get(node.id, _UNANSWERED)
     deciders = (*node.deciders, *state.deciders)
-    stands_for = tuple(
-        dict.fromkeys(each for each in deciders if each in (command.by, *command.roles))
-    )
-    if deciders and not stands_for:
+    represented = stands_for(deciders, command.by, command.roles)
+    if deciders and not represented:
         raise NotDecider(approval_id=id, by=command.by, deciders=deciders)
     if command.by is None and node.quorum != 1:
         raise InvalidInput(ANONYMOUS_ANSWER.fault(("by",), approval_id=id))
+    who = None if command.by is None else normal_name(command.by)
     for each in state.answers:
-        if each.by == command.by:
+        if who == (None if each.by is None else normal_name(each.by)):
             raise AlreadyAnswered(approval_id=id, by=command.by, decision=each.decision)
-    return stands_for
+    approved = {name: each for each in state.answers for name in each.stands_for}
+    if node.quorum == 0 and command.decision == APPROVE and approved.keys() >= set(represented):
+        first = approved[represented[0]]  # all must approve, and these are covered by an approval
+        raise AlreadyAnswered(approval_id=id, by=first.by, decision=first.decision)
+    return represented
 
 
 def _checked_data(d: Decider, node: ApprovalNode, command: DecideApproval) -> bytes:
-    """The data of an answer, with defaults filled in and validated against the form."""
+    """The data of an answer as it is recorded: validated, and merged into nested objects."""
     id = approval_id(d.run, node.id)
+    current, revision = _edited(d, node)
+    if command.revision is None and not revision:
+        pass  # every decider was shown this data
+    elif command.revision != revision:
+        raise ApprovalChanged(
+            approval_id=id, revision=revision, expected=command.revision, data=current
+        )
     if command.decision not in node.answers:
         fault = UNKNOWN_ANSWER.fault(decision=command.decision, choices=node.answers)
         raise InvalidAnswer(fault, approval_id=id)
     data = msgspec.json.decode(command.data)
     form = node.form
+    if form is None and data is not None:
+        raise InvalidAnswer(NO_FORM.fault(("data",)), approval_id=id)
     if form is None or (command.decision == REJECT and data is None):
         return command.data
     if data is not None and not isinstance(data, dict):
         raise InvalidAnswer(NOT_AN_OBJECT.fault(), approval_id=id)
-    given = data or {}
-    if unknown := _beyond_form(form, given):
-        faults = [UNKNOWN_FIELD.fault((name,), field=name) for name in unknown]
-        raise InvalidAnswer(*faults, approval_id=id)
-    # Prefill: the form's fields in the data, overridden by the answers so far.
-    data, properties = _data(d, node, None), _properties(form)
-    prefilled = {}
-    if isinstance(data, dict) and properties is not None:
-        prefilled = {name: value for name, value in data.items() if name in properties}
-    filled = with_defaults(form, prefilled | given)
-    if faults := faults_of(form, filled):
-        raise InvalidAnswer(*faults, approval_id=id)
+    filled, faults = merge_answer(form, data or {}, current)
+    if faults:
+        raise InvalidAnswer(
+            *{(each.where, each.code): each for each in faults}.values(), approval_id=id
+        )
     return msgspec.json.encode(filled)
 
 
-def _beyond_form(form: JsonSchema, data: dict[str, Any]) -> list[str]:
-    """Fields that the form does not have, unless it allows additional ones.
+def edited(request: ApprovalRequest, answers: Iterable[Any]) -> tuple[Any, int]:
+    """The data after the answers so far, and its revision: how many of them changed it.
 
-    JSON Schema lets any others pass; but an answer changes data, and only what was asked for.
+    A default of the form that an answer filled in is no change: every decider was shown it.
     """
-    properties = _properties(form)
-    if properties is None or (isinstance(form, dict) and _OPEN_FORM & form.keys()):
-        return []
-    return [name for name in data if name not in properties]
+    data, revision = request.data, 0
+    for each in answers:
+        before, data = data, _with_edits(data, each)
+        if is_same(data, before):
+            continue
+        try:
+            shown = before if request.form is None else with_defaults(request.form, before)
+        except InvalidInput:  # too many defaults
+            shown = before
+        revision += not is_same(data, shown)
+    return data, revision
 
 
-def _properties(form: JsonSchema) -> dict[str, Any] | None:
-    properties = form.get("properties") if isinstance(form, dict) else None
-    return properties if isinstance(properties, dict) else None
-
-
-def _data(d: Decider, node: ApprovalNode, more: Any) -> Any:
-    """The data with the answers so far and ``more`` merged into it."""
-    data = d.view.approval_request(node).data
-    for each in d.state.approvals.get(node.id, _NOBODY).answers:
-        data = _with_edits(data, msgspec.json.decode(d.view.json(each.ref)))
-    return _with_edits(data, more)
+def _edited(d: Decider, node: ApprovalNode) -> tuple[Any, int]:
+    answers = d.state.approvals.get(node.id, _UNANSWERED).answers
+    data = [msgspec.json.decode(d.view.json(each.ref)) for each in answers]
+    return edited(d.view.approval_request(node), data)
 
 
 def _with_edits(base: Any, edits: Any) -> Any:
-    """The data with an answer merged into it; an answer that is not an object replaces it."""
+    """The data with an answer merged into it; an answer that is not an object replaces it.
+
+    Nested objects are replaced: an answer is recorded with the current fields of each.
+    """
     if edits is None:
         return base
     if isinstance(base, dict) and isinstance(edits, dict):
@@ -230,7 +250,7 @@ def _with_edits(base: Any, edits: Any) -> Any:
 
 def _conclude(d: Decider, node: ApprovalNode) -> None:
     """Continue if enough deciders agree."""
-    decided = decision_of(node, d.state.approvals.get(node.id, _NOBODY))
+    decided = decision_of(node, d.state.approvals.get(node.id, _UNANSWERED))
     if decided is not None and d.state.live.get(node.id) is LiveType.WAIT:
         _end(d, node, decided, "approval", None)
 
@@ -257,11 +277,11 @@ def _output(
             "note": each.note,
             "data": msgspec.Raw(d.view.json(each.ref)),
         }
-        for each in d.state.approvals.get(node.id, _NOBODY).answers
+        for each in d.state.approvals.get(node.id, _UNANSWERED).answers
     ]
     output = {
         "decision": decision,
-        "data": _data(d, node, data),
+        "data": _with_edits(_edited(d, node)[0], data),
         "by": _names(d, node, decision),
         "answers": answers,
         "timed_out": is_timed_out,
@@ -270,14 +290,14 @@ def _output(
 
 
 def _names(d: Decider, node: ApprovalNode, decision: str | None) -> list[str]:
-    answers = d.state.approvals.get(node.id, _NOBODY).answers
+    answers = d.state.approvals.get(node.id, _UNANSWERED).answers
     return [each.by for each in answers if each.by and each.decision == decision]
 
 
 def _close(d: Decider, node: ApprovalNode) -> None:
     """Close the wait with its reminders and notifications."""
     d.decision.close_waits.append(node.id)
-    reminders = d.state.approvals.get(node.id, _NOBODY).reminders
+    reminders = d.state.approvals.get(node.id, _UNANSWERED).reminders
     aside = [Key(node=node.id, part="remind"), Key(node=node.id, part="notify")]
     aside += [Key(node=node.id, part="notify", iteration=n + 1) for n in range(reminders)]
     d.decision.cancel_keys.extend(key.text for key in aside if key.text in d.state.live)
@@ -285,14 +305,14 @@ def _close(d: Decider, node: ApprovalNode) -> None:
 
 def _remind(d: Decider, node: ApprovalNode, late_ms: int) -> None:
     """Send a reminder; an escalation also adds deciders."""
-    state, steps = d.state.approvals.get(node.id, _NOBODY), reminder_steps(node)
+    state, steps = d.state.approvals.get(node.id, _UNANSWERED), reminder_steps(node)
     d.decision.close_waits.append(Key(node=node.id, part="remind").text)
-    number = state.reminders + 1
-    if number > len(steps):
+    place = state.reminders
+    if place >= len(steps):
         return
-    step = steps[number - 1]
-    if number < len(steps):
-        d.remind_in(node, steps[number].at_ms - step.at_ms - late_ms)
+    step = steps[place]
+    if place + 1 < len(steps):
+        d.remind_in(node, steps[place + 1].at_ms - step.at_ms - late_ms)
     deciders = (*node.deciders, *state.deciders, *step.deciders)
     request = d.view.approval_request(node)
     if step.deciders:  # reopen the wait for more inboxes, due at the same time
@@ -300,14 +320,18 @@ def _remind(d: Decider, node: ApprovalNode, late_ms: int) -> None:
         again = NewWait(
             key=node.id,
             type=WaitType.APPROVAL,
-            name=request.title,
             delay=None if left_ms is None else timedelta(milliseconds=max(0, left_ms)),
             deciders=deciders,
             detail=msgspec.json.encode(request),
         )
         d.decision.waits.append(again)
-    d.notify(node, request, deciders, "escalation" if step.deciders else "reminder", number)
-    event = ApprovalReminded(
-        node=node.id, number=number, deciders=step.deciders, effects=d.take_effects()
-    )
-    d.emit(event)
+    number = sum(bool(each.deciders) == bool(step.deciders) for each in steps[: place + 1])
+    why = "escalation" if step.deciders else "reminder"
+    d.notify(node, request, deciders, why, number, step=place + 1)
+    effects = d.take_effects()
+    if step.deciders:
+        d.emit(
+            ApprovalEscalated(node=node.id, number=number, deciders=step.deciders, effects=effects)
+        )
+    else:
+        d.emit(ApprovalReminded(node=node.id, number=number, effects=effects))

@@ -67,7 +67,7 @@ def end_by_policy(
     cause: str = "",
     ref: int = 0,
 ) -> None:
-    """End a node as its on_timeout, on_max or on_reject says: fail, continue, or a port.
+    """End a node according to its on_timeout, on_max or on_reject: fail, continue, or a port.
 
     Unless it fails, its output is ``value``, or the value of the event ``ref``.
     """
@@ -147,7 +147,7 @@ def _drop_other_items(d: Decider, node: MapNode, failed: int) -> None:
 
 
 def settle(d: Decider) -> None:
-    """Process all follow-ups that need no job, until the run waits for something or ends."""
+    """Process everything that needs no job, until the run waits for something or ends."""
     while d.unusable or d.skipping or d.signaled or d.emptied:
         if d.unusable:
             error = d.unusable.pop(0)

@@ -1,8 +1,8 @@
 """``decide``: the events and effects of a trigger on a run. Pure, and total over the triggers.
 
 A first execution, a retry, a decision of a person, a timer, a recovery after a crash and a replay
-all come through here. A trigger that no longer matters (a late outcome, the timer of a node that is
-done) decides nothing: the decision has no events.
+all come through here. A trigger that no longer matters (a late outcome, the timer of a node that
+has ended) leads to a decision without events.
 """
 
 from __future__ import annotations
@@ -37,7 +37,14 @@ from perdure.engine.run_commands import (
     retry_run,
 )
 from perdure.engine.run_view import NULL, Values
-from perdure.errors import InvalidInput, LoopExhausted, Permanent, RunCancelled, WaitTimedOut
+from perdure.errors import (
+    InvalidInput,
+    LoopExhausted,
+    MailboxFull,
+    Permanent,
+    RunCancelled,
+    WaitTimedOut,
+)
 from perdure.model.event import (
     ItemCompleted,
     IterationCompleted,
@@ -51,6 +58,7 @@ from perdure.model.event import (
 )
 from perdure.model.failure import Failure, failure_of
 from perdure.model.graph import (
+    CONTINUE,
     DEFAULT_PORT,
     ORDINARY,
     ApprovalNode,
@@ -110,7 +118,7 @@ def decide(
     """The decision that ``trigger`` leads to, and the state after it.
 
     Raises ``RunEnded``, ``RunNotPaused``, ``ApprovalDecided`` and the like for commands that the
-    state of the run forbids, and ``ValueMissing`` for values to be read first.
+    state of the run forbids, and ``ValueMissing`` if values must be read first.
     """
     d = Decider(graph, run, state, values)
     _DECISIONS[type(trigger)](d, trigger)
@@ -155,13 +163,25 @@ def fork(
 ) -> tuple[Decision, RunState]:
     """Continue from a state that was copied from another run, with some outputs changed.
 
-    Nodes behind a changed output start from their beginning. Raises ``InvalidInput`` for an
-    output that is not there to be changed, and for a state in which something was undone.
+    Nodes downstream of a changed output start from the beginning. A loop with a changed iteration
+    continues with its check. Raises ``InvalidInput`` if a changed node or iteration has no output,
+    or if any node was undone.
     """
     if any(node.is_undone for node in state.nodes.values()):
         raise InvalidInput(FORK_AFTER_UNDO.fault(("after",), number=origin.number, run=origin.run))
+    changed = {text: changeable(state, text) for text in patch}
     completed = {id for id, n in state.nodes.items() if n.status is NodeStatus.COMPLETED}
-    if unknown := [id for id in patch if id not in completed]:
+    from_start = {
+        edge.target
+        for key in changed.values()
+        if key is not None and not key.iteration
+        for edge in graph.outgoing[key.node]
+    }
+    if unknown := [
+        text
+        for text, key in changed.items()
+        if key is None or (key.iteration and key.node in from_start)
+    ]:
         fault = NOT_COMPLETED.fault(
             ("patch",),
             nodes=tuple(unknown),
@@ -171,12 +191,35 @@ def fork(
         )
         raise InvalidInput(fault)
     d = Decider(graph, run, state, values)
-    for node, output in patch.items():
-        d.emit(OutputChanged(node=node), output)
-    reopen(d, afresh={edge.target for node in patch for edge in graph.outgoing[node]})
+    checked: dict[str, int] = {}
+    for text, key in changed.items():
+        assert key is not None
+        d.emit(OutputChanged(node=key.node, iteration=key.iteration), patch[text])
+        if key.iteration:
+            checked[key.node] = key.iteration
+    reopen(d, from_start, checked)
     d.emit(RunForked(origin=origin, effects=d.take_effects()))
     settle(d)
     return d.decision, d.state
+
+
+def changeable(state: RunState, text: str) -> Key | None:
+    """What a patch of ``text`` changes: a completed node, or an unfinished loop's last iteration.
+
+    None if that has no output, or a later iteration has used it. The last iteration of a completed
+    loop is the output of its node.
+    """
+    try:
+        key = Key.parse(text)
+    except InvalidInput:
+        return None
+    node = state.nodes.get(key.node)
+    if node is None or key.item is not None or key.part:
+        return None
+    if node.status is NodeStatus.COMPLETED:
+        return Key(node=key.node) if key.iteration in (0, node.iteration) else None
+    last = node.iteration if node.part == "check" else node.iteration - 1
+    return key if 0 < key.iteration == last else None
 
 
 # Ends of jobs
@@ -337,16 +380,26 @@ def _wait_due(d: Decider, trigger: WaitDue) -> None:
         d.decision.close_waits.append(key.text)
         fault = NO_SIGNAL.fault(signal=node.signal, timeout_ms=node.timeout_ms)
         failure = failure_of(fault, WaitTimedOut)
-        end_by_policy(d, key, node.on_timeout, NULL, failure, cause="timeout")
+        policy, output = node.on_timeout, NULL
+        if node.default_payload is not None:
+            policy, output = CONTINUE, msgspec.json.encode(node.default_payload.value)
+        end_by_policy(d, key, policy, output, failure, cause="timeout")
     settle(d)
 
 
 def _send_signal(d: Decider, command: SendSignal) -> None:
     refuse_ended(d, "signal")
     d.emit(SignalReceived(name=command.name, by=command.by), command.payload)
+    received = d.state.number
     if not d.state.is_paused:
-        deliver(d, [command.name])
+        # Every open wait has already rejected the older ones: when it opened, when they arrived,
+        # or when the run was resumed.
+        deliver(d, [command.name], since=d.state.number)
         settle(d)
+    unread = d.state.signals.get(command.name, ())
+    is_unread = received in unread
+    if is_unread and command.unread_max is not None and len(unread) > command.unread_max:
+        raise MailboxFull(run_id=d.run, signal=command.name, most=command.unread_max)
 
 
 def _decide_approval(d: Decider, command: DecideApproval) -> None:

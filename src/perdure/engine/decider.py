@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from perdure.diagnostics import declare
-from perdure.engine.readiness import Counts, Standing
-from perdure.engine.run_view import RunView, SkipsNode, UnusableInput, Values, items_in
+from perdure.engine.readiness import Counts, Readiness
+from perdure.engine.run_view import RunView, SkipsNode, UnusableInput, Values, items_in, unusable
+from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.event import NOTHING, EdgeCounts, Effects, Event
 from perdure.model.graph import (
@@ -101,7 +102,7 @@ class GatheredEffects:
     def take(self) -> Effects:
         """Return the collected effects and start over for the next event."""
         rest = self.waiting or self.children or self.mapped or self.skipped or self.blocked
-        if not rest and not self.edge_counts:  # the usual case
+        if not rest and not self.edge_counts:  # the common case
             if not self.started:
                 return NOTHING
             effects = Effects(started=tuple(self.started))
@@ -194,12 +195,12 @@ class Decider:
         for ready in self._decide_edges(node, None, is_blocked=is_blocked):
             self.start(ready)
 
-    def follow_standing(self, standing: Standing) -> None:
+    def adopt_recount(self, readiness: Readiness) -> None:
         """After a recount of all edges, adopt the counts of nodes that are not reached yet."""
-        self._gathered.edge_counts = dict(standing.edge_counts)
-        self._gathered.skipped = list(standing.skipped)
-        self._gathered.blocked = list(standing.blocked)
-        for ready in standing.ready:
+        self._gathered.edge_counts = dict(readiness.edge_counts)
+        self._gathered.skipped = list(readiness.skipped)
+        self._gathered.blocked = list(readiness.blocked)
+        for ready in readiness.ready:
             self.start(ready)
 
     def _decide_edges(self, node: str, port: str | None, *, is_blocked: bool) -> list[str]:
@@ -244,7 +245,7 @@ class Decider:
     # Starting nodes
 
     def start(self, id: str) -> None:
-        """Start a node from its beginning."""
+        """Start a node from the beginning."""
         try:
             self._start(self.graph.nodes[id])
         except UnusableInput as error:
@@ -287,18 +288,21 @@ class Decider:
                 self._open_approval(node)
 
     def _await_signal(self, node: SignalNode) -> None:
-        where = None if node.where is None else self.view.rendered(node, node.where)
-        for number in self.view.unread(node.signal):
-            if self.view.accepts(where, number):
-                self._gathered.waiting.append(node.id)
-                self.signaled.append((node.id, self.view.take(number)))
-                return
+        where = self.view.where_of(node)
+        try:
+            number = self.view.take_first(where, self.view.unread(node.signal))
+        except InvalidInput as error:
+            raise unusable(node, "where", error) from None
+        if number:
+            self._gathered.waiting.append(node.id)
+            self.signaled.append((node.id, number))
+            return
         wait = NewWait(
             key=node.id,
             type=WaitType.SIGNAL,
             name=node.signal,
             delay=milliseconds(node.timeout_ms),
-            detail=b"" if where is None else msgspec.json.encode({"where": where}),
+            detail=b"" if where is None else msgspec.json.encode({"where": where.data}),
         )
         self.wait(wait)
 
@@ -308,7 +312,6 @@ class Decider:
         wait = NewWait(
             key=node.id,
             type=WaitType.APPROVAL,
-            name=request.title,
             delay=milliseconds(node.timeout_ms),
             deciders=node.deciders,
             detail=msgspec.json.encode(request),
@@ -330,6 +333,8 @@ class Decider:
         deciders: tuple[str, ...],
         why: str,
         number: int = 0,
+        *,
+        step: int = 0,
     ) -> None:
         """Execute the approval's ``notify`` task, if it has one."""
         if node.notify is None:
@@ -342,7 +347,7 @@ class Decider:
             deciders=deciders,
             number=number,
         )
-        key = Key(node=node.id, part="notify", iteration=number)
+        key = Key(node=node.id, part="notify", iteration=step)
         self.schedule(key, node.notify, msgspec.json.encode(notice))
 
     def restart(self, id: str) -> None:

@@ -1,4 +1,4 @@
-"""Tasks that wait for an external party: how they pause, are reported on, polled, and resumed."""
+"""External waits: how tasks pause, receive reports, poll, and resume."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ from perdure.model.wait import CANNOT_PAUSE, LAST, Report, ReportStatus
 NO_REPORT = declare("node.no_report", "nobody reported on node {key!r} in time")
 INVALID_POLL = declare("node.invalid_poll", "poll() must return a Report or None: {reason}")
 
-BY_POLL = "poll"
-"""Who a report is by that a poll brought."""
-
 
 def pause(d: Decider, key: Key, paused: Paused) -> None:
-    """A task paused to wait for a report; if there is one already, it resumes at once."""
+    """Pause a task until it is reported on; if it already was, resume it immediately."""
     text = key.text
     work = _work(d, key)
     if work is None:
@@ -51,12 +48,12 @@ def pause(d: Decider, key: Key, paused: Paused) -> None:
             _poll_in(d, text, poll_ms)
     event = NodePaused(key=text, name=paused.name, poll_ms=poll_ms, effects=d.take_effects())
     d.emit(event, paused.checkpoint)
-    if is_reported:  # what to resume with includes this pause
+    if is_reported:  # after the event, because the resumption includes this pause
         d.insert_job(key, *work, d.view.resumption_of(text))
 
 
 def report(d: Decider, received: ReportReceived) -> None:
-    """The external party reported. The first final report counts; a repeated one counts once."""
+    """Record a report. Only the first final one counts, and a repeated one counts once."""
     key, state = received.key, d.state
     text = key.text
     if key.node not in d.graph.nodes:
@@ -81,7 +78,7 @@ def report(d: Decider, received: ReportReceived) -> None:
                 status = "of a type that does not wait for reports"
             raise NodeNotWaiting(run_id=d.run, node=key.node, status=status)
     if work is None or (is_last and text in state.early_reports):
-        # Another final report came first; this one is kept for the record.
+        # Another final report came first; this one is only recorded.
         ignored = ReportIgnored(
             key=text, status=received.status, port=received.port, by=received.by
         )
@@ -91,24 +88,25 @@ def report(d: Decider, received: ReportReceived) -> None:
     is_polled = state.live.get(_poll(text)) is LiveType.JOB
     if is_last and is_open:
         d.note_started(text)
-    elif is_open and (received.by == BY_POLL or not is_polled):
-        _poll_later(d, text)  # it is not silent
+    elif is_open and (received.is_poll or not is_polled):
+        _poll_later(d, text)  # a report postpones the next poll
     event = NodeReported(
         key=text,
         status=received.status,
         token=received.token,
         by=received.by,
         has_progress=received.has_progress,
+        is_poll=received.is_poll,
         effects=d.take_effects(),
     )
     d.emit(event, received.report)
-    if is_last and is_open:  # what to resume with includes this report
+    if is_last and is_open:  # after the event, because the resumption includes this report
         _close(d, text)
         d.insert_job(key, *work, d.view.resumption_of(text))
 
 
 def resume_reported(d: Decider) -> None:
-    """Resume the tasks that were reported on while the whole run was paused."""
+    """Resume tasks that were reported on while the run was paused."""
     for text in d.state.early_reports:
         if d.state.live.get(text) is LiveType.WAIT:
             key = Key.parse(text)
@@ -119,7 +117,7 @@ def resume_reported(d: Decider) -> None:
 
 
 def failed_externally(d: Decider, text: str) -> bool:
-    """Whether the task that is executed resumed from a report that the external work failed."""
+    """Whether the task last resumed from a report that the external work failed."""
     pauses = d.state.pauses.get(text)
     if not pauses or not pauses[-1].report:
         return False
@@ -128,7 +126,7 @@ def failed_externally(d: Decider, text: str) -> bool:
 
 
 def pause_due(d: Decider, key: Key) -> None:
-    """The time of a pause is over, or it is time to poll."""
+    """A pause timed out, or a poll is due."""
     if key.part == "poll":
         of = Key(node=key.node, iteration=key.iteration, item=key.item)
         if (work := _work(d, of)) is not None:
@@ -144,7 +142,7 @@ def pause_due(d: Decider, key: Key) -> None:
 
 
 def polled(d: Decider, key: Key, output: bytes, failure: Failure | None) -> None:
-    """The external party was polled; ``output`` is a report, or null if there is nothing new."""
+    """A poll ended; ``output`` is a report, or null if there is nothing new."""
     of = Key(node=key.node, iteration=key.iteration, item=key.item)
     try:
         found = None if failure else msgspec.json.decode(output, type=Report | None)
@@ -155,7 +153,7 @@ def polled(d: Decider, key: Key, output: bytes, failure: Failure | None) -> None
             key=of,
             status=found.status,
             report=output,
-            by=BY_POLL,
+            is_poll=True,
             port=found.port,
             has_progress=found.progress is not None,
         )
@@ -170,7 +168,7 @@ def polled(d: Decider, key: Key, output: bytes, failure: Failure | None) -> None
 
 
 def _poll_later(d: Decider, text: str) -> None:
-    """Poll again in a while, if the pause asks for polls."""
+    """Schedule the next poll, if the pause asks for polls."""
     poll_ms = d.state.pauses[text][-1].poll_ms
     if poll_ms is not None:
         _poll_in(d, text, poll_ms)
@@ -182,7 +180,7 @@ def _poll_in(d: Decider, text: str, poll_ms: int) -> None:
 
 
 def _close(d: Decider, text: str) -> None:
-    """End the wait for a report, and polls for one."""
+    """Close the wait for a report, and cancel its polls."""
     d.decision.close_waits.append(text)
     d.decision.cancel_keys.append(_poll(text))
 
@@ -192,7 +190,7 @@ def _poll(text: str) -> str:
 
 
 def _work(d: Decider, key: Key) -> tuple[Call, bytes] | None:
-    """The call of a key and its input; None if it is not the work of a node itself."""
+    """The call of a key and its input; None for auxiliary jobs and nodes without a task."""
     node = d.graph.nodes[key.node]
     if key.part:
         return None

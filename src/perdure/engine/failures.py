@@ -1,4 +1,4 @@
-"""Convert an exception into a stored ``Failure``: plain text, mask, then truncated.
+"""Convert an exception into a stored ``Failure``: plain text, masked, then truncated.
 
 ``engine.retry`` decides whether the failure is retried.
 """
@@ -11,12 +11,14 @@ from types import TracebackType
 
 from msgspec import UNSET, UnsetType
 
-from perdure.diagnostics import declared
+from perdure.diagnostics import declare, declared
 from perdure.errors import (
     PerdureError,
+    WorkerCrashed,
     record_text,
 )
-from perdure.model.failure import Cause, Failure, type_name
+from perdure.model.failure import Cause, Failure, failure_of, type_name
+from perdure.model.job import ClaimedJob
 from perdure.model.payload import storable_text
 
 MESSAGE_MAX = 4_000
@@ -24,14 +26,25 @@ TRACEBACK_MAX = 16_000
 CAUSES_MAX = 8
 _OURS = "perdure.worker"
 
+TOO_MANY_CRASHES = declare(
+    "job.too_many_crashes",
+    "its workers crashed {crashes} times, {alone} times while they had no other job",
+    "Find out what it does to its process, then retry it",
+)
+
 Mask = Callable[[str], str]
+
+
+def too_many_crashes(job: ClaimedJob) -> Failure:
+    fault = TOO_MANY_CRASHES.fault(crashes=job.crashes, alone=job.suspicion.alone)
+    return failure_of(fault, WorkerCrashed)
 
 
 def describe(error: BaseException, mask: Mask | None = None) -> Failure:
     """Type, message, traceback and cause chain of an exception.
 
-    ``mask`` removes secrets before texts are truncated. Never raises: the exception's class is
-    user code, and an error in its methods must cost no more than a part of the description.
+    ``mask`` removes secrets before strings are truncated. Never raises: the exception's class is
+    user code, and an error in its methods may cost only a part of the description.
     """
     try:
         causes = tuple(_causes(error, mask))
@@ -96,7 +109,7 @@ def _traceback(error: BaseException, mask: Mask | None) -> str:
 
 
 def _shorten(text: str, limit: int, mask: Mask | None = None) -> str:
-    """Keep both ends: the start tells where the error came from, the end what it was."""
+    """Keep both ends: the start shows where the error came from, the end what it was."""
     text = storable_text(text if mask is None else mask(text))
     if len(text) <= limit:
         return text

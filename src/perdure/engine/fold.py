@@ -1,7 +1,7 @@
-"""Event by event, from the log to the state of a run, including its live jobs, waits and children.
+"""Fold events into the state of a run, including its live jobs, waits and children.
 
-Folding needs no graph, no task code and no version of the deciding rules: each event carries
-what followed from it.
+Folding needs no graph, no task code and no version of the decision rules: each event carries its
+effects.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from perdure.errors import EventLogCorrupt
 from perdure.model.event import (
     NOTHING,
     ApprovalAnswered,
+    ApprovalEscalated,
     ApprovalReminded,
     CompensationStarted,
     Effects,
@@ -49,6 +50,7 @@ from perdure.model.event import (
 )
 from perdure.model.graph import CONTINUE, ORDINARY
 from perdure.model.ids import Key, RunId
+from perdure.model.principal import RESERVED
 from perdure.model.run import (
     ENDED,
     AnswerState,
@@ -64,17 +66,17 @@ from perdure.model.run import (
 from perdure.model.wait import LAST, ReportStatus
 
 Changes = dict[str, Any]
-"""Fields of the state, as they are after the event."""
+"""Fields of the state that the event changes, with their new values."""
 
-_NOTHING_OPEN: Changes = {
+_NO_OPEN_WAITS: Changes = {
     "pauses": Map(),
     "early_reports": Map(),
     "approvals": Map(),
     "external_failures": Map(),
 }
-"""How far a node came with people and external parties does not outlive its end by force."""
+"""Open waits and answers do not survive when a run ends, compensates or is retried."""
 TOKENS_MAX = 1_000
-"""How many reports on one key are remembered."""
+"""Tokens of reports kept per key, to recognize repeated reports."""
 _LIVE = NodeState(status=NodeStatus.LIVE)
 _SKIPPED = NodeState(status=NodeStatus.SKIPPED)
 _BLOCKED = NodeState(status=NodeStatus.BLOCKED)
@@ -92,7 +94,7 @@ def fold(state: RunState, event: Event) -> RunState:
 
 
 def fold_stored(run: RunId, state: RunState, event: Event) -> RunState:
-    """The same for an event from a store, which may not follow from those before it."""
+    """Fold an event read from a store; raises ``EventLogCorrupt`` if it does not fit the state."""
     try:
         return fold(state, event)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -101,9 +103,16 @@ def fold_stored(run: RunId, state: RunState, event: Event) -> RunState:
 
 
 def check_contiguous(run: RunId, expected: int, number: int) -> None:
-    """Refuse a log with a gap, or with an event twice."""
+    """Raise if the log has a gap or a duplicate event."""
     if number != expected:
         raise EventLogCorrupt(run_id=run, reason=f"event {expected} is missing: {number} follows")
+
+
+def check_complete(run: RunId, expected: int, number: int) -> None:
+    """Raise unless the log, read up to event ``number``, ends where the run's row says."""
+    if number != expected:
+        reason = f"it ends with event {number} instead of {expected}"
+        raise EventLogCorrupt(run_id=run, reason=reason)
 
 
 def _status(state: RunState, changes: Changes) -> RunStatus:
@@ -119,11 +128,11 @@ def _status(state: RunState, changes: Changes) -> RunStatus:
     return RunStatus.WAITING
 
 
-# Effects, and what is live
+# Effects and live keys
 
 
 def _apply_effects(state: RunState, changes: Changes, effects: Effects) -> None:
-    """What follows from an event at once."""
+    """Apply the jobs, waits, children and skipped nodes that an event carries."""
     if effects.mapped:
         maps = {id: MapState(count=count, launched=0, refs=Map()) for id, count in effects.mapped}
         changes["maps"] = changes.get("maps", state.maps).update(maps)
@@ -141,7 +150,7 @@ def _apply_effects(state: RunState, changes: Changes, effects: Effects) -> None:
     if effects.skipped or effects.blocked:
         ended = dict.fromkeys(effects.skipped, _SKIPPED) | dict.fromkeys(effects.blocked, _BLOCKED)
         changes["nodes"] = changes.get("nodes", state.nodes).update(ended)
-        _forget_edge_counts(state, changes, ended)
+        _drop_edge_counts(state, changes, ended)
     if effects.edge_counts:
         counts = {
             each.node: (each.decided, each.active, each.blocked) for each in effects.edge_counts
@@ -159,7 +168,7 @@ def _go_live(state: RunState, changes: Changes, texts: Iterable[str], live_type:
         key = Key.parse(text)
         if key.item is not None:
             launched[key.node] = max(launched.get(key.node, 0), key.item + 1)
-        elif key.part in ("", "check"):  # others stand beside the node
+        elif key.part in ("", "check"):  # other parts are auxiliary: they do not change the node
             nodes = nodes.set(key.node, _live_node(nodes.get(key.node), key))
             reached.append(key.node)
     for id, count in launched.items():
@@ -170,18 +179,18 @@ def _go_live(state: RunState, changes: Changes, texts: Iterable[str], live_type:
         reached.append(id)
     changes["live"] = live
     changes["nodes"] = nodes
-    _forget_edge_counts(state, changes, reached)
+    _drop_edge_counts(state, changes, reached)
 
 
 def _live_node(before: NodeState | None, key: Key) -> NodeState:
-    if before is None and not key.iteration:  # as nearly always
+    if before is None and not key.iteration:  # the common case
         return _LIVE
     ref = 0 if before is None else before.ref
     return NodeState(status=NodeStatus.LIVE, ref=ref, iteration=key.iteration, part=key.part)
 
 
-def _forget_edge_counts(state: RunState, changes: Changes, reached: Iterable[str]) -> None:
-    """The edges of a node count until it is reached."""
+def _drop_edge_counts(state: RunState, changes: Changes, reached: Iterable[str]) -> None:
+    """Drop the edge counts of nodes that were reached: they are no longer needed."""
     counts = changes.get("edge_counts", state.edge_counts)
     if counts:
         for id in reached:
@@ -189,8 +198,8 @@ def _forget_edge_counts(state: RunState, changes: Changes, reached: Iterable[str
                 changes["edge_counts"] = counts = counts.delete(id)
 
 
-def _leave(state: RunState, changes: Changes, text: str) -> None:
-    """A key is no longer live."""
+def _end_live(state: RunState, changes: Changes, text: str) -> None:
+    """Remove a key from the live ones."""
     live = changes.get("live", state.live)
     live_type = live.get(text)
     if live_type is not None:
@@ -199,21 +208,21 @@ def _leave(state: RunState, changes: Changes, text: str) -> None:
             changes["jobs"] = changes.get("jobs", state.jobs) - 1
 
 
-def _leave_all(state: RunState, changes: Changes) -> None:
-    """The run ends, or turns to undoing: whatever is live is cancelled."""
+def _end_all_live(state: RunState, changes: Changes) -> None:
+    """The run ends or starts to compensate: cancel everything that is live."""
     cancelled: dict[str, NodeState] = {}
     for text in state.live:
         key = Key.parse(text)
         former = state.nodes[key.node]
-        if key.part == "undo":  # nobody knows how far it came
+        if key.part == "undo":  # it may have run in part, so it counts as undone
             cancelled[key.node] = replace(former, is_undone=True)
         elif former.status is NodeStatus.LIVE:
             cancelled[key.node] = replace(former, status=NodeStatus.CANCELLED)
-    changes.update(nodes=state.nodes.update(cancelled), live=Map(), jobs=0, **_NOTHING_OPEN)
+    changes.update(nodes=state.nodes.update(cancelled), live=Map(), jobs=0, **_NO_OPEN_WAITS)
 
 
 def _end_pauses(state: RunState, changes: Changes, texts: Iterable[str]) -> None:
-    """Tasks that have been reported on resume."""
+    """Attach reports to the pauses that these tasks resume from."""
     early, pauses = (
         changes.get("early_reports", state.early_reports),
         changes.get("pauses", state.pauses),
@@ -222,25 +231,25 @@ def _end_pauses(state: RunState, changes: Changes, texts: Iterable[str]) -> None
         if (ref := early.get(text)) is not None and (former := pauses.get(text)):
             pauses = pauses.set(text, (*former[:-1], replace(former[-1], report=ref)))
             early = early.delete(text)
-            _leave(state, changes, f"poll:{text}")
+            _end_live(state, changes, f"poll:{text}")
     changes.update(early_reports=early, pauses=pauses)
 
 
-def _forget_pauses(state: RunState, changes: Changes, text: str) -> None:
-    """A key is completed: how it came there does not matter any more."""
+def _drop_pauses(state: RunState, changes: Changes, text: str) -> None:
+    """Drop pauses, progress and reports of a key that ended."""
     for name in ("pauses", "progress", "early_reports", "external_failures"):
         known = changes.get(name, getattr(state, name))
         if text in known:
             changes[name] = known.delete(text)
 
 
-def _forget_approval(state: RunState, changes: Changes, node: str) -> None:
-    """An approval is over, and with it what stands beside it."""
+def _drop_approval(state: RunState, changes: Changes, node: str) -> None:
+    """Drop a closed approval with its reminders and notifications."""
     former = state.approvals.get(node, ApprovalState())
-    _leave(state, changes, f"remind:{node}")
-    _leave(state, changes, f"notify:{node}")
+    _end_live(state, changes, f"remind:{node}")
+    _end_live(state, changes, f"notify:{node}")
     for number in range(1, former.reminders + 1):
-        _leave(state, changes, f"notify:{node}#{number}")
+        _end_live(state, changes, f"notify:{node}#{number}")
     if node in state.approvals:
         changes["approvals"] = state.approvals.delete(node)
 
@@ -253,11 +262,11 @@ def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> 
     text = id
     if event.iteration:
         text = f"{id}#{event.iteration}"
-        _leave(state, changes, f"check:{text}")
-    _leave(state, changes, text)
+        _end_live(state, changes, f"check:{text}")
+    _end_live(state, changes, text)
     if state.pauses or state.progress or state.early_reports:
-        _leave(state, changes, f"poll:{text}")
-        _forget_pauses(state, changes, text)
+        _end_live(state, changes, f"poll:{text}")
+        _drop_pauses(state, changes, text)
     done = NodeState(
         status=NodeStatus.COMPLETED,
         ref=event.ref or number,
@@ -267,14 +276,14 @@ def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> 
     )
     changes["nodes"] = state.nodes.set(id, done)
     if event.cause == "signal":
-        changes["signals"] = _taken(state.signals, event.ref)
+        changes["signals"] = _without_signal(state.signals, event.ref)
     elif event.cause == "items":
         changes["maps"] = state.maps.delete(id)
     elif event.cause in ("approval", "timeout"):
-        _forget_approval(state, changes, id)
+        _drop_approval(state, changes, id)
 
 
-def _taken(signals: Map[str, tuple[int, ...]], ref: int) -> Map[str, tuple[int, ...]]:
+def _without_signal(signals: Map[str, tuple[int, ...]], ref: int) -> Map[str, tuple[int, ...]]:
     for name, refs in signals.items():
         if ref in refs:
             left = tuple(each for each in refs if each != ref)
@@ -283,24 +292,24 @@ def _taken(signals: Map[str, tuple[int, ...]], ref: int) -> Map[str, tuple[int, 
 
 
 def _node_skipped(state: RunState, event: NodeSkipped, changes: Changes) -> None:
-    _leave(state, changes, event.node)
-    _forget_pauses(state, changes, event.node)
+    _end_live(state, changes, event.node)
+    _drop_pauses(state, changes, event.node)
     skipped = NodeState(status=NodeStatus.SKIPPED, end_number=changes["number"])
     changes["nodes"] = state.nodes.set(event.node, skipped)
 
 
 def _iteration_completed(state: RunState, event: IterationCompleted, changes: Changes) -> None:
     key = Key.parse(event.key)
-    _leave(state, changes, event.key)
-    _forget_pauses(state, changes, event.key)
-    if key.part != "check":  # which has no output of its own
+    _end_live(state, changes, event.key)
+    _drop_pauses(state, changes, event.key)
+    if key.part != "check":  # a check has no output
         former = state.nodes[key.node]
         changes["nodes"] = state.nodes.set(key.node, replace(former, ref=changes["number"]))
 
 
 def _node_retried(state: RunState, event: NodeRetried, changes: Changes) -> None:
     text = event.key
-    if event.restarts:  # the external work is started again, as if it had not been reported on
+    if event.restarts:  # the external work starts again: drop the failed report
         changes["pauses"] = state.pauses.set(text, state.pauses[text][:-1])
     if event.restarts or text in state.external_failures:
         changes["external_failures"] = state.external_failures.set(
@@ -313,14 +322,14 @@ def _node_failed(state: RunState, event: NodeFailed, changes: Changes) -> None:
     if key.item is not None and event.handled == CONTINUE:
         _item_ended(state, event, changes)
         return
-    _leave(state, changes, event.key)
-    _leave(state, changes, f"poll:{event.key}")
+    _end_live(state, changes, event.key)
+    _end_live(state, changes, f"poll:{event.key}")
     if event.cause in ("approval", "timeout"):
-        _forget_approval(state, changes, key.node)
-    if key.item is not None:  # the map gives up its other items
-        _leave_items(state, changes, key.node)
+        _drop_approval(state, changes, key.node)
+    if key.item is not None:  # one failed item cancels the others
+        _end_live_items(state, changes, key.node)
     if event.handled:
-        _forget_pauses(state, changes, event.key)
+        _drop_pauses(state, changes, event.key)
         ended = NodeState(
             status=NodeStatus.COMPLETED,
             ref=changes["number"],
@@ -338,21 +347,21 @@ def _node_failed(state: RunState, event: NodeFailed, changes: Changes) -> None:
     changes["nodes"] = state.nodes.set(key.node, ended)
 
 
-def _leave_items(state: RunState, changes: Changes, node: str) -> None:
+def _end_live_items(state: RunState, changes: Changes, node: str) -> None:
     former = state.maps[node]
     for item in range(former.launched):
         if item not in former.refs:
             text = f"{node}[{item}]"
-            _leave(state, changes, text)
-            _leave(state, changes, f"poll:{text}")
-            _forget_pauses(state, changes, text)
+            _end_live(state, changes, text)
+            _end_live(state, changes, f"poll:{text}")
+            _drop_pauses(state, changes, text)
 
 
 def _item_ended(state: RunState, event: ItemCompleted | NodeFailed, changes: Changes) -> None:
     text, key = event.key, Key.parse(event.key)
-    _leave(state, changes, text)
-    _leave(state, changes, f"poll:{text}")
-    _forget_pauses(state, changes, text)
+    _end_live(state, changes, text)
+    _end_live(state, changes, f"poll:{text}")
+    _drop_pauses(state, changes, text)
     assert key.item is not None
     former = state.maps[key.node]
     refs = former.refs.set(key.item, changes["number"])
@@ -363,7 +372,7 @@ def _item_ended(state: RunState, event: ItemCompleted | NodeFailed, changes: Cha
 
 
 def _node_paused(state: RunState, event: NodePaused, changes: Changes) -> None:
-    _leave(state, changes, event.key)
+    _end_live(state, changes, event.key)
     pause = PauseState(name=event.name, checkpoint=changes["number"], poll_ms=event.poll_ms)
     former = state.pauses.get(event.key, ())
     changes["pauses"] = state.pauses.set(event.key, (*former, pause))
@@ -376,16 +385,17 @@ def _node_reported(state: RunState, event: NodeReported, changes: Changes) -> No
         changes["reports"] = state.reports.set(text, (*known, event.token)[-TOKENS_MAX:])
     if event.has_progress:
         changes["progress"] = state.progress.set(text, number)
-    if state.live.get(f"poll:{text}") is LiveType.JOB and event.by == "poll":
-        _leave(state, changes, f"poll:{text}")
+    is_poll = event.is_poll or event.by in RESERVED  # as older logs have it
+    if state.live.get(f"poll:{text}") is LiveType.JOB and is_poll:
+        _end_live(state, changes, f"poll:{text}")
     if ReportStatus(event.status) in LAST:
         changes["early_reports"] = state.early_reports.set(text, number)
         if text in event.effects.started:
-            _leave(state, changes, text)
+            _end_live(state, changes, text)
 
 
 def _poll_ended(state: RunState, event: NodePollStarted | NodePolled, changes: Changes) -> None:
-    _leave(state, changes, f"poll:{event.key}")
+    _end_live(state, changes, f"poll:{event.key}")
 
 
 def _report_ignored(state: RunState, event: ReportIgnored, changes: Changes) -> None:
@@ -405,16 +415,18 @@ def _approval_answered(state: RunState, event: ApprovalAnswered, changes: Change
     changes["approvals"] = state.approvals.set(event.node, answered)
 
 
-def _approval_reminded(state: RunState, event: ApprovalReminded, changes: Changes) -> None:
-    _leave(state, changes, f"remind:{event.node}")
+def _approval_reminded(
+    state: RunState, event: ApprovalReminded | ApprovalEscalated, changes: Changes
+) -> None:
+    _end_live(state, changes, f"remind:{event.node}")
     former = state.approvals.get(event.node, ApprovalState())
     deciders = (*former.deciders, *event.deciders)
-    reminded = replace(former, reminders=event.number, deciders=deciders)
+    reminded = replace(former, reminders=former.reminders + 1, deciders=deciders)
     changes["approvals"] = state.approvals.set(event.node, reminded)
 
 
 def _node_notified(state: RunState, event: NodeNotified, changes: Changes) -> None:
-    _leave(state, changes, event.key)
+    _end_live(state, changes, event.key)
 
 
 def _signal_received(state: RunState, event: SignalReceived, changes: Changes) -> None:
@@ -433,7 +445,7 @@ def _submitted(state: RunState, event: RunSubmitted, changes: Changes) -> None:
 
 def _paused(state: RunState, event: RunPaused, changes: Changes) -> None:
     changes["is_paused"] = True
-    if state.ends_as is None:  # else they say why it is being undone
+    if state.ends_as is None:  # otherwise they give the reason for the compensation
         changes.update(reason=event.reason, by=event.by)
 
 
@@ -444,7 +456,7 @@ def _unpaused(state: RunState, event: RunResumed, changes: Changes) -> None:
 
 
 def _compensation_started(state: RunState, event: CompensationStarted, changes: Changes) -> None:
-    _leave_all(state, changes)
+    _end_all_live(state, changes)
     changes.update(
         ends_as=RunStatus(event.outcome),
         undoes=event.undoes,
@@ -458,7 +470,7 @@ def _compensation_started(state: RunState, event: CompensationStarted, changes: 
 
 def _undo_ended(state: RunState, event: NodeUndone | UndoFailed, changes: Changes) -> None:
     node = event.node
-    _leave(state, changes, f"undo:{node}")
+    _end_live(state, changes, f"undo:{node}")
     undone = replace(state.nodes[node], is_undone=True)
     changes["nodes"] = state.nodes.set(node, undone)
     changes["undoes"] = state.undoes[state.undoes.index(node) + 1 :]
@@ -469,7 +481,7 @@ def _run_completed(state: RunState, event: RunCompleted, changes: Changes) -> No
 
 
 def _run_failed(state: RunState, event: RunFailed, changes: Changes) -> None:
-    _leave_all(state, changes)
+    _end_all_live(state, changes)
     changes.update(
         status=RunStatus.FAILED,
         failure=event.failure,
@@ -481,7 +493,7 @@ def _run_failed(state: RunState, event: RunFailed, changes: Changes) -> None:
 
 
 def _run_cancelled(state: RunState, event: RunCancelled, changes: Changes) -> None:
-    _leave_all(state, changes)
+    _end_all_live(state, changes)
     changes.update(
         status=RunStatus.CANCELLED,
         reason=event.reason,
@@ -517,13 +529,13 @@ def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Change
         result_ref=0,
         live=Map(),
         jobs=0,
-        **_NOTHING_OPEN,
+        **_NO_OPEN_WAITS,
     )
 
 
 def _run_forked(state: RunState, event: RunForked, changes: Changes) -> None:
     _run_retried(state, event, changes)
-    changes["parent"] = None  # which waits for the run that this one was copied from
+    changes["parent"] = None  # the parent waits for the original run
 
 
 def _run_migrated(state: RunState, event: RunMigrated, changes: Changes) -> None:
@@ -564,5 +576,6 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     ReportIgnored: _report_ignored,
     ApprovalAnswered: _approval_answered,
     ApprovalReminded: _approval_reminded,
+    ApprovalEscalated: _approval_reminded,
     NodeNotified: _node_notified,
 }

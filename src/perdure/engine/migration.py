@@ -1,4 +1,4 @@
-"""Whether a run can continue in another version of its flow, and what forbids it."""
+"""Whether a run can continue in another version of its flow, and if not, why."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ OTHER_CALL = declare(
     "migration.other_call", _NODE + "it {verb} {now} instead of {was} in the new version"
 )
 OTHER_LIST = declare(
-    "migration.other_list", _NODE + "it went over {was} and goes over {now} in the new version"
+    "migration.other_list", _NODE + "it maps over {now} instead of {was} in the new version"
 )
 OTHER_APPROVAL = declare(
     "migration.other_approval",
-    _NODE + "it asks something else, or somebody else, in the new version",
+    _NODE + "its approval request differs in the new version",
 )
 OTHER_SIGNALS = declare(
-    "migration.other_signals", _NODE + "it takes other signals in the new version"
+    "migration.other_signals", _NODE + "it accepts different signals in the new version"
 )
 OTHER_SIGNAL = declare(
     "migration.other_signal",
@@ -74,10 +74,10 @@ OTHER_WAY = declare("migration.other_way", _NODE + "it would have been {would} i
 
 
 def differences(old: Graph, new: Graph, state: RunState) -> tuple[Fault, ...]:
-    """Why a run in ``state`` cannot go on in ``new``; empty if it can.
+    """Why a run in ``state`` cannot continue in ``new``; empty if it can.
 
-    What the run has not reached may differ in any way. What it has reached must still be there,
-    and the way that the run took must lead to the same in the new version.
+    Nodes that the run has not reached may differ in any way. Reached nodes must still exist, and
+    the edges of the new version must lead to them from the same outcomes.
     """
     if old.name != new.name:
         return (OTHER_FLOW.fault(flow=old.name, other=new.name),)
@@ -105,12 +105,12 @@ def _differences_of(before: Node, new: Graph, state: RunState, node: NodeState) 
         yield from _differences_while_live(before, after)
     if before.id in state.undoes:
         yield from _different_calls(before, after, "undo", "is undone by")
-    if state.ends_as is None:  # else nothing more is started
-        yield from _different_ways(new, state, node, before.id)
+    if state.ends_as is None:  # a compensating run starts no more nodes
+        yield from _different_paths(new, state, node, before.id)
 
 
 def _differences_while_live(before: Node, after: Node) -> Iterator[Fault]:
-    """Why a job, wait or child that was started by ``before`` cannot end as one of ``after``."""
+    """Why a job, wait or child that ``before`` started cannot end under ``after``."""
     yield from _different_calls(before, after, "call", "calls")
     yield from _different_calls(before, after, "body", "calls")
     if isinstance(before, LoopNode) and isinstance(after, LoopNode):
@@ -148,8 +148,8 @@ def _list(node: MapNode) -> str:
     return "its input" if node.over is None else f"{node.over!r} of its input"
 
 
-def _different_ways(new: Graph, state: RunState, node: NodeState, id: str) -> Iterator[Fault]:
-    """Whether the edges of the new version lead to what became of a node."""
+def _different_paths(new: Graph, state: RunState, node: NodeState, id: str) -> Iterator[Fault]:
+    """Whether the edges of the new version would have led to another status of this node."""
     became = node.status if node.status in _BECOMES and not node.end_number else NodeStatus.LIVE
     would = verdict(new, id, count_edges(new, state.nodes, id))
     if would is None:
@@ -161,10 +161,10 @@ def _different_ways(new: Graph, state: RunState, node: NodeState, id: str) -> It
 
 
 def nearest_to(graph: Graph, known: Iterable[Graph]) -> Graph | None:
-    """The version of the same flow with which it has the most in common; None if there is none."""
+    """The most similar version of the same flow; None if there is none."""
     edges = set(graph.definition.edges)
 
-    def likeness(other: Graph) -> tuple[int, int, int]:
+    def similarity(other: Graph) -> tuple[int, int, int]:
         return (
             len(graph.nodes.keys() & other.nodes.keys()),
             sum(other.nodes.get(id) == node for id, node in graph.nodes.items()),
@@ -172,4 +172,4 @@ def nearest_to(graph: Graph, known: Iterable[Graph]) -> Graph | None:
         )
 
     same = [each for each in known if each.name == graph.name]
-    return max(same, key=likeness, default=None)
+    return max(same, key=similarity, default=None)

@@ -63,7 +63,7 @@ def node_job(
 ) -> NewJob:
     """The job that executes one key; its input is the call of the task.
 
-    ``id`` is that of the job that continues with it, if one does.
+    ``id`` is the id of the job that continues in place, if there is one.
     """
     call = schedule.call
     return NewJob(
@@ -148,7 +148,7 @@ def child_run(context: PlanContext, parent: RunId, aging: timedelta, child: Star
 
 def new_waits(waits: list[NewWait], children: list[NewRun], codec: Codec) -> tuple[NewWait, ...]:
     """The waits to open; a wait for a child that ended when it started is due immediately."""
-    if not waits:  # the usual case
+    if not waits:  # the common case
         return ()
     ended = {child.id for child in children if child.is_ended}
     opened: list[NewWait] = []
@@ -218,7 +218,7 @@ class Plan:
 
     @property
     def events(self) -> list[Event]:
-        """The events it adds to the log."""
+        """The events that the plan adds to the log."""
         return [
             decode_event(self.run.id, number, event.data)
             for number, event in enumerate(self._events, start=self.first)
@@ -226,7 +226,7 @@ class Plan:
 
     @property
     def stored_events(self) -> list[StoredEvent]:
-        """The same as stored, after the commit."""
+        """The plan's events as stored; only after the commit."""
         assert self.committed_at is not None
         return [
             StoredEvent(number=number, at=self.committed_at, data=event.data, value=event.value)

@@ -1,4 +1,4 @@
-"""What follows a failed attempt: a retry and its delay, the dead letter, or failure. Pure."""
+"""What follows a failed attempt: a retry after a delay, dead-lettering, or failure. Pure."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from perdure.model.retry import Retry
 from perdure.model.value import Value
 
 MAX_SNOOZES = 10
-"""How often a job may say RetryLater before it goes to the dead letter."""
+"""How often a job may raise ``RetryLater`` before it is dead-lettered."""
 
 
 class Budget(Value):
-    """What decides about the next try of one job."""
+    """How often and when one job may be retried."""
 
     policy: Retry | None
-    """The caller's, else the task's."""
+    """The policy of the job, or else of its task."""
     hold_off: timedelta = timedelta(0)
 
 
 def after_error(
     job: ClaimedJob, error: BaseException, failure: Failure, budget: Budget, draw: float
 ) -> Outcome:
-    """Decide by the exception that ended the attempt. ``draw`` is a random number in [0, 1)."""
+    """The outcome of an attempt that raised ``error``. ``draw`` is a random number in [0, 1)."""
     if isinstance(error, RetryLater):
         return _after_retry_later(job, error, failure, budget, draw)
     policy = _policy_of(job, budget)
     if isinstance(error, Permanent | DeadlineExceeded) or not _retries(policy, error):
         return Failed(failure=failure)
     assert policy is not None
-    tries = job.failures + 1
-    if tries >= (job.max_attempts or policy.retries + 1):
+    failures = job.failures + 1
+    if failures >= (job.max_attempts or policy.retries + 1):
         return DeadLettered(failure=failure)
-    delay = backoff(policy, tries, draw)
+    delay = backoff(policy, failures, draw)
     return Retried(failure=failure, delay=delay, hold_off=budget.hold_off)
 
 
-def backoff(policy: Retry, tries: int, draw: float) -> timedelta:
-    """How long to wait after the ``tries``-th failed try."""
+def backoff(policy: Retry, failures: int, draw: float) -> timedelta:
+    """The delay after this many failed attempts."""
     longest = policy.delay_max.total_seconds()
     try:
-        seconds = min(longest, policy.first_delay.total_seconds() * policy.factor ** (tries - 1))
+        seconds = min(longest, policy.first_delay.total_seconds() * policy.factor ** (failures - 1))
     except OverflowError:
         seconds = longest
     if policy.jitter:
@@ -57,7 +57,7 @@ def _after_retry_later(
 ) -> Outcome:
     if job.snoozes >= MAX_SNOOZES:
         return DeadLettered(failure=failure)
-    # Checked anew: a subclass, or whoever raised it, may have put anything there since.
+    # Validate again: attributes can be changed after the constructor has checked them.
     error = RetryLater(until=error.until, after=error.after, limit=error.limit)
     delay = error.after
     if delay is None:
@@ -73,7 +73,7 @@ def _after_retry_later(
 
 
 def _policy_of(job: ClaimedJob, budget: Budget) -> Retry | None:
-    """A job enqueued with max_attempts asks for retries even if its task has no policy."""
+    """The policy to apply; a job with max_attempts is retried even if its task has no policy."""
     if budget.policy is not None:
         return budget.policy
     return Retry(job.max_attempts - 1) if job.max_attempts is not None else None

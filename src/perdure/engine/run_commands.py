@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from perdure.engine.approvals import conclude_all
 from perdure.engine.completion import complete, end, settle
 from perdure.engine.decider import Decider
 from perdure.engine.external_waits import resume_reported
 from perdure.engine.readiness import recount
-from perdure.errors import RunEnded, RunNotPaused, RunNotRetryable
+from perdure.engine.run_view import unusable
+from perdure.errors import InvalidInput, RunAlreadyPaused, RunEnded, RunNotPaused, RunNotRetryable
 from perdure.model.event import RunMigrated, RunPaused, RunResumed, RunRetried
-from perdure.model.graph import ORDINARY, SignalNode
+from perdure.model.graph import ORDINARY, LoopNode, SignalNode
 from perdure.model.run import LiveType, NodeState, NodeStatus, RunStatus
 from perdure.model.trigger import CancelRun, MigrateRun, PauseRun, ResumeRun, RetryRun
 
 
 def pause_run(d: Decider, command: PauseRun) -> None:
     refuse_ended(d, "pause")
-    if not d.state.is_paused:
-        d.decision.suspend = True
-        d.emit(RunPaused(reason=command.reason, by=command.by))
+    if d.state.is_paused:
+        raise RunAlreadyPaused(run_id=d.run)
+    d.decision.suspend = True
+    d.emit(RunPaused(reason=command.reason, by=command.by))
 
 
 def resume_run(d: Decider, command: ResumeRun) -> None:
@@ -45,32 +47,39 @@ def _resume(d: Decider, by: str | None) -> None:
     d.emit(RunResumed(by=by, effects=d.take_effects()))
 
 
-def deliver(d: Decider, names: Collection[str]) -> None:
-    """Deliver pending signals of these names to waiting nodes, in the order of the graph."""
+def deliver(d: Decider, names: Collection[str], since: int = 0) -> None:
+    """Deliver pending signals of these names to waiting nodes, in the order of the graph.
+
+    ``since`` is the event of a signal that has just arrived: only this one is looked at, and its
+    sender gets the error if that costs too much. Otherwise the node fails.
+    """
     live = d.state.live
-    matches = [
-        (ref, id)
-        for name in names
-        for id in d.graph.signals.get(name, ())
-        if live.get(id) is LiveType.WAIT and (ref := _signal_for(d, id, name))
-    ]
+    matches: list[tuple[int, str]] = []
+    for name in names:
+        for id in d.graph.signals.get(name, ()):
+            if live.get(id) is not LiveType.WAIT:
+                continue
+            try:
+                if ref := _signal_for(d, id, name, since):
+                    matches.append((ref, id))
+            except InvalidInput as error:
+                if since:
+                    raise
+                d.decision.close_waits.append(id)
+                d.unusable.append(unusable(d.graph.nodes[id], "where", error))
     for ref, id in sorted(matches):
         d.decision.close_waits.append(id)
         complete(d, id, ORDINARY, None, cause="signal", ref=ref)
 
 
-def _signal_for(d: Decider, id: str, name: str) -> int:
+def _signal_for(d: Decider, id: str, name: str, since: int) -> int:
     """The oldest pending signal that this node accepts; 0 if there is none."""
-    unread = d.view.unread(name)
+    unread = [number for number in d.view.unread(name) if number >= since]
     if not unread:
         return 0
     node = d.graph.nodes[id]
     assert isinstance(node, SignalNode)
-    where = None if node.where is None else d.view.rendered(node, node.where)
-    for number in unread:
-        if d.view.accepts(where, number):
-            return d.view.take(number)
-    return 0
+    return d.view.take_first(d.view.where_of(node), unread)
 
 
 def cancel_run(d: Decider, command: CancelRun) -> None:
@@ -102,10 +111,13 @@ def retry_run(d: Decider, command: RetryRun) -> None:
     settle(d)
 
 
-def reopen(d: Decider, afresh: Collection[str] = ()) -> None:
+def reopen(
+    d: Decider, from_start: Collection[str] = (), checked: Mapping[str, int] | None = None
+) -> None:
     """Restart all nodes that were live, failed or blocked; keep completed ones.
 
-    Nodes of ``afresh`` start from their beginning, others where they stood.
+    Nodes in ``from_start`` start from the beginning, loops in ``checked`` with the check of an
+    iteration, others resume where they were.
     """
     kept: dict[str, NodeState] = {}
     restarted: list[str] = []
@@ -118,10 +130,13 @@ def reopen(d: Decider, afresh: Collection[str] = ()) -> None:
         else:
             kept[id] = _LIVE
             restarted.append(id)
-    d.follow_standing(recount(d.graph, kept))
+    d.adopt_recount(recount(d.graph, kept))
     for id in restarted:
-        if id in afresh:
+        definition = d.graph.nodes[id]
+        if id in from_start:
             d.start(id)
+        elif checked and id in checked and isinstance(definition, LoopNode):
+            d.check_loop(definition, checked[id], d.view.json(d.state.nodes[id].ref))
         else:
             d.restart(id)
 
@@ -132,7 +147,7 @@ _LIVE = NodeState(status=NodeStatus.LIVE)
 def migrate_run(d: Decider, command: MigrateRun) -> None:
     """Continue in another version; ``d`` has the graph of that version.
 
-    Whether that is possible is for ``engine.migration`` to say, before.
+    The caller has checked with ``engine.migration`` that this is possible.
     """
     refuse_ended(d, "migrate")
     state = d.state
@@ -140,13 +155,13 @@ def migrate_run(d: Decider, command: MigrateRun) -> None:
         return
     d.decision.version = command.to.version
     if state.ends_as is None:
-        standing = recount(d.graph, state.nodes)
+        readiness = recount(d.graph, state.nodes)
         if state.is_paused:  # ready nodes wait until the run is resumed
-            for id in standing.ready:
+            for id in readiness.ready:
                 count = len(d.graph.incoming[id])
-                standing.edge_counts[id] = (count, count, 0)
-            standing.ready.clear()
-        d.follow_standing(standing)
+                readiness.edge_counts[id] = (count, count, 0)
+            readiness.ready.clear()
+        d.adopt_recount(readiness)
     for id in state.maps:
         d.view.forget_items(id)
     d.emit(RunMigrated(version=command.to.version, by=command.by, effects=d.take_effects()))

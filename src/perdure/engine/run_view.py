@@ -1,4 +1,4 @@
-"""``RunView``: what a decision reads of a run: state, values of events, inputs of nodes."""
+"""``RunView``: a run as a decision sees it: its state, values of events, inputs of nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import msgspec
 from perdure.diagnostics import Fault, declare, message
 from perdure.engine.fold import fold
 from perdure.errors import InvalidInput, ValueMissing, record_text
-from perdure.expr.condition import holds, parse_condition
+from perdure.expr.budget import CostBudget
+from perdure.expr.condition import Condition, holds, parse_condition
 from perdure.expr.path import MissingKey, look_up
 from perdure.expr.template import TemplateSkips, render, template_names
 from perdure.model.event import Event
@@ -23,12 +24,23 @@ from perdure.model.graph import (
     MapNode,
     Node,
     RouteNode,
+    SignalNode,
     TaskNode,
     inputs_of,
 )
 from perdure.model.ids import RunId
 from perdure.model.run import MapState, NodeStatus, RunState
-from perdure.model.wait import ApprovalRequest, PastPause, Report, ReportStatus, Resumption
+from perdure.model.value import Value
+from perdure.model.wait import (
+    MESSAGE_MAX,
+    TITLE_MAX,
+    ApprovalRequest,
+    PastPause,
+    Report,
+    ReportStatus,
+    Resumption,
+    bounded,
+)
 
 TEMPLATE_FAILED = declare("node.invalid_template", "node {node!r}: {reason}")
 INPUT_MISSING = declare(
@@ -71,6 +83,13 @@ class SkipsNode(Exception):
         super().__init__(reason)
         self.node = node
         self.reason = reason
+
+
+class Where(Value):
+    """The condition of a wait for a signal, rendered."""
+
+    data: Any
+    condition: Condition
 
 
 class RunView:
@@ -133,17 +152,39 @@ class RunView:
             number for number in self.state.signals.get(signal, ()) if number not in self._taken
         ]
 
-    def take(self, number: int) -> int:
-        """Reserve a signal, so that it is not taken twice before the event that takes it."""
-        self._taken.add(number)
-        return number
+    def where_of(self, node: SignalNode) -> Where | None:
+        """The condition that a node has for its signal."""
+        if node.where is None:
+            return None
+        data = self.rendered(node, node.where)
+        try:
+            return Where(data=data, condition=parse_condition(data))
+        except InvalidInput as error:
+            raise unusable(node, "where", error) from None
 
-    def accepts(self, where: Any, number: int) -> bool:
+    def take_first(self, where: Where | None, unread: Sequence[int]) -> int:
+        """Take the first of these signals that is accepted; 0 if there is none.
+
+        It is reserved, so that it is not taken twice before the event that takes it. Raises
+        ``InvalidInput`` if comparing them all costs too much.
+        """
+        budget = CostBudget()
+        if where is not None:
+            self.json_of(unread)  # all that are not loaded, in one read
+        for number in unread:
+            if self.accepts(where, number, budget):
+                self._taken.add(number)
+                return number
+        return 0
+
+    def accepts(self, where: Where | None, number: int, budget: CostBudget) -> bool:
         """Whether the signal of this event meets the condition of a wait."""
         if where is None:
             return True
-        payload = msgspec.json.decode(self.json(number))
-        return holds(parse_condition(where), payload if isinstance(payload, dict) else {})
+        data = self.json(number)
+        budget.spend_on_json(data)
+        payload = msgspec.json.decode(data)
+        return holds(where.condition, payload if isinstance(payload, dict) else {}, budget)
 
     # Inputs and outputs
 
@@ -160,10 +201,7 @@ class RunView:
         except TemplateSkips as error:
             raise SkipsNode(node.id, record_text(error)) from None
         except InvalidInput as error:
-            fault = TEMPLATE_FAILED.fault(
-                ("nodes", node.id), node=node.id, reason=record_text(error)
-            )
-            raise UnusableInput(node.id, fault) from None
+            raise unusable(node, "", error) from None
 
     def input_of(self, id: str) -> bytes:
         """The input of a node whose incoming edges are all decided."""
@@ -295,8 +333,8 @@ class RunView:
         return ApprovalRequest(
             node=node.id,
             flow=self.graph.name,
-            title=str(rendered["title"]),
-            message=str(rendered["message"]),
+            title=bounded(str(rendered["title"]), TITLE_MAX),
+            message=bounded(str(rendered["message"]), MESSAGE_MAX),
             form=node.form,
             show=given if node.shows is None else {name: scope.get(name) for name in node.shows},
             data=given if node.data is None else rendered["data"],
@@ -317,6 +355,13 @@ class RunView:
         if node is None or node.status is not NodeStatus.COMPLETED or node.port != edge.port:
             return None
         return node.ref
+
+
+def unusable(node: Node, field: str, error: InvalidInput) -> UnusableInput:
+    """The failure of a node whose config, or the field of it, cannot be used."""
+    place = ("nodes", node.id, field) if field else ("nodes", node.id)
+    fault = TEMPLATE_FAILED.fault(place, node=node.id, reason=record_text(error))
+    return UnusableInput(node.id, fault)
 
 
 def scope_of(run: RunId, graph: Graph, node: Node, input: bytes) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -13,15 +14,20 @@ from datetime import datetime
 import msgspec
 
 from perdure.engine.cached_run import CachedRun, restored
+from perdure.engine.fold import check_complete
 from perdure.engine.plan import Plan, PlanContext
 from perdure.errors import (
+    DefinitionCorrupt,
     EventLogCorrupt,
     InvalidInput,
+    LongEvaluation,
+    RunEnded,
     RunNotFound,
     UnknownEvent,
     UnknownFlow,
     ValueMissing,
 )
+from perdure.expr.budget import on_event_loop
 from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.payload import Codec
@@ -34,7 +40,7 @@ CACHED_BYTES_MAX = 256 * 1024 * 1024
 
 RunKey = tuple[str, RunId]
 """Namespace and id."""
-UnusableRun = EventLogCorrupt | RunNotFound | UnknownEvent | UnknownFlow
+UnusableRun = DefinitionCorrupt | EventLogCorrupt | RunNotFound | UnknownEvent | UnknownFlow
 """Errors that make a decision about a run impossible."""
 
 
@@ -58,7 +64,7 @@ class Graphs:
             raise UnknownFlow(flow=text, known=tuple(sorted(self._known))) from None
 
     async def load(self, store: Store, namespace: str, text: str) -> Graph:
-        """A graph, loaded if necessary, together with those of its child flows."""
+        """A graph, loaded if necessary, together with the graphs of its child flows."""
         graph = self._known.get(text)
         if graph is None:
             name, _, version = text.rpartition("@")
@@ -66,7 +72,7 @@ class Graphs:
             if data is None:
                 raise UnknownFlow(flow=text, known=tuple(sorted(self._known)))
             try:
-                graph = Graph.parse(data)
+                graph = Graph.parse_stored(data, text)
             except (msgspec.DecodeError, RecursionError, InvalidInput) as error:
                 raise UnknownFlow(flow=text, known=tuple(sorted(self._known))) from error
             for child in graph.children:
@@ -132,12 +138,10 @@ class RunEngine:
                 found = restored(loaded, self.codec)
                 assert found is not None
             state, values, snapshot_number = found
-            if state.number != loaded.run.number:
-                reason = f"it ends with event {state.number} instead of {loaded.run.number}"
-                return EventLogCorrupt(run_id=id, reason=reason)
+            check_complete(id, loaded.run.number, state.number)
             text = f"{state.flow}@{state.version}"
             graph = await self.graphs.load(self.store, namespace, text)
-        except (EventLogCorrupt, UnknownEvent, UnknownFlow) as error:
+        except (DefinitionCorrupt, EventLogCorrupt, UnknownEvent, UnknownFlow) as error:
             return error
         run = CachedRun(loaded.run, graph, state, values)
         run.snapshot_number = snapshot_number
@@ -180,15 +184,26 @@ class RunEngine:
     async def plan(self, run: CachedRun, decide: Callable[[Plan], None]) -> Plan:
         """A plan with what ``decide`` adds to it, built and ready to be committed.
 
-        A plan leaves no trace until it is written, so one that lacks values starts over once they
-        are read; ``decide`` may be called several times.
+        A plan changes nothing until it is written, so a plan that lacks values starts over once
+        they are read; ``decide`` may be called several times, in a thread if it takes long.
         """
         context = PlanContext(run.namespace, self.graphs.known, self.codec)
+        is_long = False
         while True:
             plan = Plan(run, context)
-            try:
+
+            def build(plan: Plan = plan) -> None:
                 decide(plan)
                 plan.build()
+
+            try:
+                if is_long:
+                    await asyncio.to_thread(build)
+                else:
+                    with on_event_loop():
+                        build()
+            except LongEvaluation:
+                is_long = True
             except ValueMissing as error:
                 await self.read_values(run, error.numbers)
             except (msgspec.DecodeError, RecursionError) as error:
@@ -229,12 +244,38 @@ class RunEngine:
             if not await self.catch_up([run]):
                 raise RunNotFound(run_id=run.id)
 
+    async def apply_all(self, triggers: Sequence[tuple[CachedRun, Trigger]]) -> list[CachedRun]:
+        """Apply triggers to loaded runs, one each: one commit per run, all in one batch.
+
+        Conflicts are retried, and runs that ended are left as they are. Returns the runs that
+        still exist.
+        """
+        removed: set[CachedRun] = set()
+        remaining = list(triggers)
+        while remaining:
+            plans: dict[Plan, tuple[CachedRun, Trigger]] = {}
+            for run, trigger in remaining:
+
+                def decide(plan: Plan, trigger: Trigger = trigger) -> None:
+                    plan.apply(trigger)
+
+                with suppress(RunEnded):
+                    plan = await self.plan(run, decide)
+                    if not plan.is_empty:
+                        plans[plan] = run, trigger
+            written = await self.commit(list(plans))
+            conflicts = [each for plan, each in plans.items() if plan not in written]
+            found = set(await self.catch_up([run for run, _ in conflicts]))
+            removed |= {run for run, _ in conflicts if run not in found}
+            remaining = [each for each in conflicts if each[0] in found]
+        return [run for run, _ in triggers if run not in removed]
+
     async def end_waits(self, ended: Sequence[tuple[CachedRun, Mapping[str, Trigger]]]) -> None:
         """End waits of several runs, by key: one commit per run, all in one batch.
 
-        A wait that its run does not care about any more is closed all the same. Of a run that has
-        moved on meanwhile nothing is written: it may wait for something else by now under the same
-        key, so the caller has to look again.
+        A wait that its run no longer needs is closed as well. Nothing is written for a run that
+        changed in the meantime: it may wait for something else under the same key by now, so the
+        caller has to read the waits again.
         """
         plans = []
         for run, triggers in ended:
@@ -268,8 +309,8 @@ class RunCache:
     ) -> dict[RunKey, CachedRun | UnusableRun]:
         """The runs of these jobs, loaded if necessary; one that cannot be loaded is its error.
 
-        A job that was created after the last write that is known says that others have written to
-        its run, or replaced it.
+        A job created after the last known write means that another process has written to its
+        run, or replaced it.
         """
         outdated = [
             run
@@ -295,7 +336,7 @@ class RunCache:
     async def catch_up(self, runs: Sequence[CachedRun]) -> None:
         """Fold events that others wrote; on an error, the run is loaded again next time."""
         there: list[CachedRun] = []
-        with suppress(EventLogCorrupt, UnknownEvent, UnknownFlow):
+        with suppress(DefinitionCorrupt, EventLogCorrupt, UnknownEvent, UnknownFlow):
             there = await self._loading.catch_up(runs)
         for run in runs:
             if run not in there:

@@ -25,7 +25,7 @@ from perdure.model.schedule import (
 from perdure.model.value import Value
 
 GRACE = timedelta(seconds=60)
-"""A tick processed later than this counts as missed; ``catch_up="none"`` does not start it."""
+"""With ``catch_up="none"``, a tick is missed once this has passed, or the next tick is due."""
 CATCH_UP_MAX = 100
 """Missed ticks per step; the others follow in later steps."""
 QUEUED_MAX = 100
@@ -72,10 +72,9 @@ def ticks_due(schedule: Schedule, now: datetime) -> Ticks:
     if definition.catch_up == "all":
         return _all(definition, state.anchor, first, now)
     due = due_ticks(definition.timetable, state.anchor, first, now, CATCH_UP_MAX)
-    if definition.catch_up == "one":
-        start = due.last[-1:]
-    else:
-        start = tuple(at for at in due.last if at >= now - GRACE)
+    start = due.last[-1:]
+    if definition.catch_up == "none" and start and start[0] < now - GRACE:
+        start = ()
     return Ticks(
         start=start,
         missed=due.last[: len(due.last) - len(start)],
@@ -85,9 +84,9 @@ def ticks_due(schedule: Schedule, now: datetime) -> Ticks:
 
 
 def next_step(schedule: Schedule, now: datetime, is_busy: bool) -> TickStep | None:
-    """What to do with what is due; None if nothing is.
+    """The next step of a schedule; None if nothing is due.
 
-    ``is_busy``: what the last tick of the timetable started goes on.
+    ``is_busy``: the run or job that the last tick started is unfinished.
     """
     state = schedule.state
     if state.paused_at is not None or state.due_at is None or state.due_at > now:
@@ -109,10 +108,10 @@ def next_step(schedule: Schedule, now: datetime, is_busy: bool) -> TickStep | No
         waiting = tuple(rest)
     after = recorded(state, records, missed=state.missed + more_missed)
     after = replace(after, queued=waiting, next_at=ticks.next_at)
-    look_at = now if start is not None else now + _patience(state)
+    recheck_at = now if start is not None else now + _recheck_interval(state)
     after = replace(
         after,
-        due_at=_earliest(after.next_at, look_at if waiting else None),
+        due_at=_earliest(after.next_at, recheck_at if waiting else None),
         looks=state.looks + 1 if waiting and start is None else 0,
     )
     return TickStep(
@@ -236,8 +235,8 @@ def _due_at(state: ScheduleState, now: datetime) -> datetime | None:
     return _earliest(state.next_at, now if state.queued else None)
 
 
-def _patience(state: ScheduleState) -> timedelta:
-    """Back off: the longer a queued tick has waited, the longer the next interval may be."""
+def _recheck_interval(state: ScheduleState) -> timedelta:
+    """How long until the next check; grows with the time that the queued tick has waited."""
     doublings = min(state.looks, _DOUBLED_MAX)
     return min(QUEUE_LOOK * (1 << doublings), QUEUE_LOOK_MAX)
 

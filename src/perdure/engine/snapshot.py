@@ -1,7 +1,7 @@
 """Encode and decode snapshots of a run's state, so that loading folds only the later events.
 
-A snapshot is a cache of the log and nothing else: one that cannot be read, or is not what it says,
-is ignored, and the state folded from the events.
+A snapshot is only a cache of the log. One that cannot be read, or fails its checks, is ignored, and
+the state is folded from the events.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Map(Value):
     refs: dict[int, int]
 
 
-class _Plain(Value):
+class _PlainMaps(Value):
     """The maps of a state in JSON form."""
 
     nodes: dict[str, NodeState]
@@ -56,7 +56,7 @@ class _Plain(Value):
     external_failures: dict[str, int]
 
 
-_MAPS = _Plain.__struct_fields__
+_MAPS = _PlainMaps.__struct_fields__
 
 
 class _Kept(Value):
@@ -68,7 +68,7 @@ class _Kept(Value):
 def is_due(state: RunState, last: int) -> bool:
     """Whether to take a snapshot; ``last`` is the event of the latest one."""
     since = state.number - last
-    if since < SPACING:  # the usual case
+    if since < SPACING:  # the common case
         return False
     items = sum(len(each.refs) for each in state.maps.values())
     return since * SHARE >= len(state.nodes) + len(state.live) + items
@@ -105,7 +105,7 @@ def _plain(state: RunState) -> dict[str, Any]:
 
 def _state(data: bytes) -> RunState:
     fields = msgspec.json.decode(data)
-    plain = msgspec.convert({name: fields.pop(name) for name in _MAPS}, _Plain, str_keys=True)
+    plain = msgspec.convert({name: fields.pop(name) for name in _MAPS}, _PlainMaps, str_keys=True)
     bare = msgspec.convert(fields, RunState)
     maps = {
         id: MapState(count=each.count, launched=each.launched, refs=Map(each.refs))

@@ -75,7 +75,7 @@ class ScheduleTicker:
     async def advance(self, schedule: Schedule, now: datetime) -> Schedule | None:
         """Perform the next due step and return the schedule after it.
 
-        None if nothing is due any more, or if somebody else was faster.
+        None if nothing is due any more, or if another worker was faster.
         """
         if schedule.state.replaced is not None:
             await self._cancel(schedule, schedule.state.replaced)
@@ -133,7 +133,7 @@ class ScheduleTicker:
     async def _failed(self, step: TickStep, before: Schedule, reason: str) -> Schedule | None:
         """Record that a tick could not be started, and advance to the next one."""
         assert step.start is not None
-        _log.error("schedule %r could not start its tick: %s", before.name, reason)
+        _log.error("starting a tick failed: schedule=%r reason=%s", before.name, reason)
         record = TickRecord(at=step.start, result=TickResult.FAILED, reason=reason[:REASON_MAX])
         return await self._write(ended(step, record), before)
 
@@ -170,7 +170,7 @@ class ScheduleTicker:
 
 
 def renewed(schedule: Schedule) -> Schedule:
-    """The same schedule with a new revision, as each write needs one."""
+    """The schedule with a new revision; each write needs one."""
     return replace(schedule, revision=random.getrandbits(62))
 
 

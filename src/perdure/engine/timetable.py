@@ -1,8 +1,8 @@
-"""Timetables: the times that a cron expression or an interval comes due. Pure.
+"""Timetables: when a cron expression or an interval is due. Pure.
 
-Cron goes by the local time of its zone, ``every`` by none. Where clocks are put forward, a fixed
-time that does not exist comes as soon as there is a time again; where they are put back, a fixed
-time that exists twice comes the first time. What repeats every few minutes repeats as always.
+Cron expressions use the local time of their time zone; ``every`` is independent of it. When clocks
+go forward, a fixed time that is skipped fires right after the gap; when they go back, a fixed time
+that occurs twice fires the first time. Expressions that fire every few minutes are not affected.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model import check
-from perdure.model.schedule import (
-    Timetable,
-)
+from perdure.model.schedule import Timetable
 from perdure.model.times import LATEST, is_storable
 from perdure.model.value import Value
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 EVERY_MIN = timedelta(seconds=1)
 COUNTED_MAX = 1_000
-"""Ticks of a cron text that are looked at one by one; of more than these, only the last matter."""
+"""Due cron ticks counted one by one; beyond this, only the latest are computed."""
 CRON_FIELDS = ("minute", "hour", "day", "month", "weekday")
 
 WITHOUT_TIMES = declare(
@@ -53,18 +51,18 @@ NEVER_DUE = declare("schedule.never_due", "{name:parameter} {cron!r} never comes
 _INSTANT = timedelta(microseconds=1)
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _WINDOW_FIRST, _WINDOW_GROWTH = timedelta(hours=1), 4
-"""How far back to look for the last ticks, and how much further if there are none."""
+"""The first window searched for the latest ticks, and its growth if it has none."""
 
 
 class DueTicks(Value):
-    """Ticks whose time has come: how many, and the last of them, oldest first."""
+    """Due ticks: how many, and the latest of them, oldest first."""
 
     count: int
     last: tuple[datetime, ...]
 
 
 def check_timetable(timetable: Timetable) -> None:
-    """Refuse what has no times, or never ticks."""
+    """Raise ``InvalidInput`` for an invalid timetable, or one that never ticks."""
     check.at_most_one(cron=timetable.cron or None, every=timetable.every_ms or None)
     if not timetable.cron and not timetable.every_ms:
         raise InvalidInput(WITHOUT_TIMES.fault())
@@ -80,12 +78,12 @@ def check_timetable(timetable: Timetable) -> None:
 
 
 def next_tick(timetable: Timetable, anchor: datetime, after: datetime) -> datetime | None:
-    """The first tick after a moment; None if there is none."""
+    """The first tick after ``after``; None if there is none."""
     return next(ticks_after(timetable, anchor, after), None)
 
 
 def ticks_after(timetable: Timetable, anchor: datetime, after: datetime) -> Iterator[datetime]:
-    """The ticks after a moment, within what ``start_at`` and ``end_at`` allow."""
+    """The ticks after ``after``, between ``start_at`` and ``end_at``."""
     end_at = min(timetable.end_at or LATEST, LATEST)
     if timetable.start_at is not None:
         after = max(after, timetable.start_at - _INSTANT)
@@ -99,7 +97,7 @@ def ticks_after(timetable: Timetable, anchor: datetime, after: datetime) -> Iter
 def due_ticks(
     timetable: Timetable, anchor: datetime, first: datetime, now: datetime, last_max: int
 ) -> DueTicks:
-    """The ticks from ``first`` up to now. After a long time of many they are not all counted."""
+    """The ticks from ``first`` up to now; the count stops at ``COUNTED_MAX`` for cron."""
     if timetable.every_ms:
         return _due_of_every(timetable, first, now, last_max)
     last: deque[datetime] = deque(maxlen=last_max)
@@ -135,7 +133,7 @@ def _up_to(
 def _latest(
     timetable: Timetable, anchor: datetime, first: datetime, now: datetime, last_max: int
 ) -> tuple[datetime, ...]:
-    """Some of the last ticks up to now, found from their end."""
+    """The latest ticks up to now, searched backwards."""
     window, earliest = _WINDOW_FIRST, first - _INSTANT
     while True:
         after = max(earliest, now - window)
@@ -168,7 +166,7 @@ def _cron(timetable: Timetable, after: datetime) -> Iterator[datetime]:
         at = local.astimezone(UTC)
         if not is_storable(at):
             return
-        # In an hour that is there twice, the local time may be one that has been.
+        # In an hour that occurs twice, the local time may already have passed.
         if at > after:
             yield at
 
@@ -178,7 +176,7 @@ def _check_cron(timetable: Timetable) -> None:
 
     cron = timetable.cron
     count = len(cron.split())
-    if count != len(CRON_FIELDS):  # the parser would take one more, for seconds
+    if count != len(CRON_FIELDS):  # the parser also accepts a sixth field for seconds
         reason = f"it has {count} field{'s' * (count != 1)}"
         raise InvalidInput(INVALID_CRON.fault(("cron",), name="cron", cron=cron, reason=reason))
     try:

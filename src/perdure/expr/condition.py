@@ -1,22 +1,23 @@
-"""Conditions of nodes and of filters on signals: parsed once, evaluated over JSON within bounds."""
+"""Conditions on JSON values, for nodes and signal filters. Evaluation is bounded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, assert_never, get_args
 
 from perdure.diagnostics import Code, Fault, declare, near
 from perdure.errors import InvalidInput
+from perdure.expr.budget import CostBudget, spend_on_pattern
 from perdure.expr.path import MISSING, Path, parse_path, path_text, value_at
 from perdure.expr.pattern import TEXT_MAX, is_found, pattern_fault
-from perdure.model.text import cut, shown, type_name
+from perdure.model.text import json_preview, preview, type_name
 from perdure.model.value import Value
 
 Operator = Literal["eq", "ne", "lt", "le", "gt", "ge", "in", "contains", "exists", "matches"]
 
 
 class Comparison(Value, tag="comparison"):
-    """One property compared with one value."""
+    """Compares one property with one value."""
 
     property: tuple[str, ...]
     op: Operator
@@ -24,13 +25,13 @@ class Comparison(Value, tag="comparison"):
 
 
 class AllOf(Value, tag="all"):
-    """Holds if every part does, and so does one without parts."""
+    """True if all parts are; true without parts."""
 
     parts: tuple[Condition, ...]
 
 
 class AnyOf(Value, tag="any"):
-    """Holds if at least one part does, so one without parts never does."""
+    """True if at least one part is; false without parts."""
 
     parts: tuple[Condition, ...]
 
@@ -46,18 +47,21 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def is_same(one: Any, other: Any) -> bool:
-    # A stack of its own: hostile values are nested deeper than Python can call.
+def is_same(one: Any, other: Any, spend: Callable[[int], None] = lambda cost: None) -> bool:
+    # An explicit stack: hostile values may exceed Python's recursion limit.
     pairs = [(one, other)]
     while pairs:
         one, other = pairs.pop()
+        spend(1)
         if isinstance(one, Mapping) and isinstance(other, Mapping):
+            spend(len(one))
             if one.keys() != other.keys():
                 return False
             pairs += [(value, other[key]) for key, value in one.items()]
         elif isinstance(one, list | tuple) and isinstance(other, list | tuple):
             if len(one) != len(other):
                 return False
+            spend(len(one))
             pairs += zip(one, other, strict=True)
         elif isinstance(one, bool) != isinstance(other, bool) or one != other:
             return False
@@ -66,7 +70,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 CONDITIONS_MAX = 1_000
 DEPTH_MAX = 100
-"""How deep lists and objects of conditions may be nested."""
+"""The nesting of lists and objects of conditions."""
 OPERATORS: tuple[str, ...] = get_args(Operator)
 
 NOT_A_CONDITION = declare("condition.type", "must be an object or a list, not {found}")
@@ -74,7 +78,7 @@ TOO_MUCH = declare(
     "condition.too_much", "has more than {most} conditions, or is nested over {deepest} deep"
 )
 JOIN_NOT_ALONE = declare(
-    "condition.join_not_alone", "{join!r} stands alone, but here are also {others}"
+    "condition.join_not_alone", "{join!r} must be the only key; there are also {others}"
 )
 NOT_A_LIST = declare("condition.not_a_list", "must be a list, not {found}")
 UNKNOWN_FIELD = declare(
@@ -88,20 +92,21 @@ UNKNOWN_OPERATOR = declare(
 )
 NEEDS_PROPERTY = declare("condition.needs_property", "needs 'property', a path such as order.total")
 NOT_A_PATH = declare("condition.not_a_path", "must be a path such as order.total, not {found}")
-NEEDS_VALUE = declare("condition.needs_value", "needs 'value' to compare with by {op!r}")
+NEEDS_VALUE = declare("condition.needs_value", "{op!r} needs 'value'")
 WRONG_VALUE = declare("condition.value", "must be {expected} for {op!r}, not {found}")
 
 _FIELDS = ("property", "op", "value")
 _JOINS = ("all", "any", "not")
+_CHARACTERS_PER_UNIT = 500
 _SIGNS = {"eq": "=", "ne": "≠", "lt": "<", "le": "≤", "gt": ">", "ge": "≥"}
 
 
 def parse_condition(data: Any, *, has_templates: bool = False) -> Condition:
-    """Read a condition; ``InvalidInput`` names everything that is wrong with it.
+    """Parse a condition; raise ``InvalidInput`` with all faults.
 
-    ``has_templates``: it was not rendered yet, so a value that has a template in it may be
-    anything. Read it again once it is rendered: then a value of the wrong type is refused, unlike
-    a property of the wrong type, which only does not satisfy.
+    ``has_templates`` skips the type check of values with templates, which are not rendered yet.
+    Parse it again after rendering: a value of the wrong type is then a fault, while a property of
+    the wrong type only makes the condition false.
     """
     reading = _ConditionReader(has_templates=has_templates)
     condition = reading.condition(data, ())
@@ -111,14 +116,14 @@ def parse_condition(data: Any, *, has_templates: bool = False) -> Condition:
 
 
 def condition_faults(data: Any, *, has_templates: bool = False) -> list[Fault]:
-    """What is wrong with a condition as data, each fault with its place in it."""
+    """All faults of a condition, with their paths."""
     reading = _ConditionReader(has_templates=has_templates)
     reading.condition(data, ())
     return reading.faults
 
 
 def condition_data(condition: Condition) -> dict[str, Any]:
-    """The condition as it is written; parsing it gives the condition again."""
+    """The condition as data; the inverse of ``parse_condition``."""
     match condition:
         case Comparison():
             data = {"property": ".".join(condition.property), "op": condition.op}
@@ -134,7 +139,7 @@ def condition_data(condition: Condition) -> dict[str, Any]:
 
 
 def condition_properties(condition: Condition) -> Iterator[tuple[str, ...]]:
-    """The path of every property that the condition asks about."""
+    """The paths of all properties in the condition."""
     match condition:
         case Comparison():
             yield condition.property
@@ -147,52 +152,78 @@ def condition_properties(condition: Condition) -> Iterator[tuple[str, ...]]:
             assert_never(condition)
 
 
-def holds(condition: Condition, scope: Mapping[str, Any]) -> bool:
+def holds(condition: Condition, scope: Mapping[str, Any], budget: CostBudget | None = None) -> bool:
+    """Whether the condition holds; raises ``InvalidInput`` if that costs too much to find out.
+
+    A ``budget`` is shared by several evaluations.
+    """
+    budget = budget or CostBudget()
     match condition:
         case Comparison():
-            return _compare(condition, value_at(scope, condition.property))
+            return _compare(condition, value_at(scope, condition.property), budget)
         case AllOf():
-            return all(holds(part, scope) for part in condition.parts)
+            return all(holds(part, scope, budget) for part in condition.parts)
         case AnyOf():
-            return any(holds(part, scope) for part in condition.parts)
+            return any(holds(part, scope, budget) for part in condition.parts)
         case Negation():
-            return not holds(condition.part, scope)
+            return not holds(condition.part, scope, budget)
         case _:
             assert_never(condition)
 
 
 def explain_failure(condition: Condition, scope: Mapping[str, Any]) -> str:
-    """The first thing that does not hold, with the value found; nothing if all holds."""
-    if holds(condition, scope):
-        return ""
+    """The first unmet part of the condition, with the actual value; empty if it holds.
+
+    Costs as much as ``holds``: every part is evaluated once, and explained only if that is needed.
+    """
+    explain = _failure(condition, scope, CostBudget())
+    return "" if explain is None else explain()
+
+
+def _failure(
+    condition: Condition, scope: Mapping[str, Any], budget: CostBudget
+) -> Callable[[], str] | None:
     match condition:
         case Comparison():
-            return _explain(condition, value_at(scope, condition.property))
+            actual = value_at(scope, condition.property)
+            is_met = _compare(condition, actual, budget)
+            return None if is_met else lambda: _explain(condition, actual)
         case AllOf():
-            return next(filter(None, (explain_failure(part, scope) for part in condition.parts)))
+            failures = (_failure(part, scope, budget) for part in condition.parts)
+            return next(filter(None, failures), None)
         case AnyOf(parts=()):
-            return "none of no conditions holds"
+            return lambda: "there are no conditions, and at least one must hold"
         case AnyOf():
-            first = explain_failure(condition.parts[0], scope)
-            others = len(condition.parts) - 1
-            return f"{first}, and none of {others} others holds" if others else first
+            first: Callable[[], str] | None = None
+            for part in condition.parts:
+                failure = _failure(part, scope, budget)
+                if failure is None:
+                    return None
+                first = first or failure
+            assert first is not None
+            explain, others = first, len(condition.parts) - 1
+            return lambda: f"{explain()}, and none of {others} others hold" if others else explain()
         case Negation():
-            return f"not expected, but so: {_statement(condition.part)}"
+            if not holds(condition.part, scope, budget):
+                return None
+            return lambda: f"must not hold: {_statement(condition.part)}"
         case _:
             assert_never(condition)
 
 
-def _compare(comparison: Comparison, actual: Any) -> bool:
+def _compare(comparison: Comparison, actual: Any, budget: CostBudget) -> bool:
     wanted = comparison.value
+    length = sum(len(each) for each in (actual, wanted) if isinstance(each, str))
+    budget.spend(1 + len(comparison.property) + length // _CHARACTERS_PER_UNIT)
     if comparison.op == "exists":
         return (actual is not MISSING) is (wanted is not False)
     if actual is MISSING:
         return comparison.op == "ne"
     match comparison.op:
         case "eq":
-            return is_same(actual, wanted)
+            return is_same(actual, wanted, budget.spend)
         case "ne":
-            return not is_same(actual, wanted)
+            return not is_same(actual, wanted, budget.spend)
         case "lt":
             return _are_ordered(actual, wanted) and bool(actual < wanted)
         case "le":
@@ -202,12 +233,12 @@ def _compare(comparison: Comparison, actual: Any) -> bool:
         case "ge":
             return _are_ordered(actual, wanted) and bool(actual >= wanted)
         case "in":
-            return isinstance(wanted, list | tuple) and _has(wanted, actual)
+            return isinstance(wanted, list | tuple) and _has(wanted, actual, budget)
         case "contains":
-            return _contains(actual, wanted)
+            return _contains(actual, wanted, budget)
         case "matches":
             is_text = isinstance(actual, str) and isinstance(wanted, str)
-            return is_text and is_found(wanted, actual)
+            return is_text and is_found(wanted, actual, budget)
         case _:
             assert_never(comparison.op)
 
@@ -218,13 +249,13 @@ def _are_ordered(one: Any, other: Any) -> bool:
     return is_number(one) and is_number(other)
 
 
-def _has(elements: list[Any] | tuple[Any, ...], wanted: Any) -> bool:
-    return any(is_same(element, wanted) for element in elements)
+def _has(elements: list[Any] | tuple[Any, ...], wanted: Any, budget: CostBudget) -> bool:
+    return any(is_same(element, wanted, budget.spend) for element in elements)
 
 
-def _contains(actual: Any, wanted: Any) -> bool:
+def _contains(actual: Any, wanted: Any, budget: CostBudget) -> bool:
     if isinstance(actual, list | tuple):
-        return _has(actual, wanted)
+        return _has(actual, wanted, budget)
     if isinstance(actual, str | Mapping):
         return isinstance(wanted, str) and wanted in actual
     return False
@@ -235,10 +266,10 @@ def _explain(comparison: Comparison, actual: Any) -> str:
     if actual is MISSING:
         return f"{statement} is expected, but there is no such property"
     if comparison.op == "exists":
-        return f"{statement} is expected, but it is there"
+        return f"{statement} is expected, but it exists"
     if comparison.op == "matches" and isinstance(actual, str) and len(actual) > TEXT_MAX:
         return f"{statement} is expected, but it has more than {TEXT_MAX} characters"
-    return f"{statement} is expected, but it is {shown(actual)}"
+    return f"{statement} is expected, but it is {json_preview(actual)}"
 
 
 def _statement(condition: Condition) -> str:
@@ -248,7 +279,7 @@ def _statement(condition: Condition) -> str:
             return f"{path_text(condition.property)} {'exists' if is_wanted else 'is absent'}"
         case Comparison():
             sign = _SIGNS.get(condition.op, condition.op)
-            return f"{path_text(condition.property)} {sign} {shown(condition.value)}"
+            return f"{path_text(condition.property)} {sign} {json_preview(condition.value)}"
         case AllOf() | AnyOf():
             word = "all" if isinstance(condition, AllOf) else "any"
             return f"{word} of {len(condition.parts)} conditions"
@@ -259,7 +290,7 @@ def _statement(condition: Condition) -> str:
 
 
 class _ConditionReader:
-    """Reads one condition and gathers its faults; what could not be read stands as never true."""
+    """Parses a condition and collects its faults; invalid parts become conditions never true."""
 
     def __init__(self, *, has_templates: bool) -> None:
         self.faults: list[Fault] = []
@@ -285,7 +316,7 @@ class _ConditionReader:
     def _joined(self, data: Mapping[Any, Any], joins: list[str], where: Path) -> Condition:
         [join, *_] = joins
         if len(data) > 1:
-            others = ", ".join(cut(repr(key)) for key in list(data)[:5] if key != join)
+            others = ", ".join(preview(repr(key)) for key in list(data)[:5] if key != join)
             return self._refuse(JOIN_NOT_ALONE, where, join=join, others=others)
         inside = data[join]
         if join == "not":
@@ -302,7 +333,7 @@ class _ConditionReader:
     def _comparison(self, data: Mapping[Any, Any], where: Path) -> Condition:
         for key in data:
             if key not in _FIELDS:
-                field = cut(str(key))
+                field = preview(str(key))
                 nearest = near(field, [*_FIELDS, *_JOINS], 1)
                 allowed = "" if nearest else _ALLOWED
                 self._refuse(UNKNOWN_FIELD, where, field=field, nearest=nearest, allowed=allowed)
@@ -315,7 +346,7 @@ class _ConditionReader:
             known = "" if nearest else _OPERATORS_TEXT
             place = (*where, "op")
             return self._refuse(
-                UNKNOWN_OPERATOR, place, found=shown(op), nearest=nearest, known=known
+                UNKNOWN_OPERATOR, place, found=json_preview(op), nearest=nearest, known=known
             )
         value = self._value(op, data.get("value", MISSING), (*where, "value"))
         return Comparison(property=path, op=_OPERATOR[op], value=value)
@@ -360,10 +391,11 @@ def _value_fault(op: str, value: Any) -> Fault | None:
         case "in" if not isinstance(value, list | tuple):
             expected = "a list"
         case "lt" | "le" | "gt" | "ge" if not (is_number(value) or isinstance(value, str)):
-            expected = "a number or a text"
+            expected = "a number or a string"
         case "matches" if not isinstance(value, str):
             expected = "a pattern"
         case "matches":
+            spend_on_pattern()
             return pattern_fault(value)
         case _:
             return None

@@ -1,7 +1,7 @@
-"""Paths into JSON values, as people write them: ``order.items.0.price``.
+"""Paths into JSON values, such as ``order.items.0.price``.
 
-Dots separate the parts. A part of digits is an index where a list is, and a key where an object
-is. Nothing else is understood: no wildcards, no slices, no calls.
+Dots separate the parts. A part of digits is an index in a list and a key in an object. There are
+no wildcards, slices or calls.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, Literal
 
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, PerdureError
-from perdure.model.text import SHOWN_MAX, cut, type_name
+from perdure.model.text import PREVIEW_MAX, preview, type_name
 
 Path = tuple[str | int, ...]
 
 OnMissing = Literal["error", "default", "skip"]
-"""What a node does about a path that leads nowhere: fail, go on with null, or be skipped."""
+"""What a node does if a path does not exist: fail, continue with null, or be skipped."""
 
 MISSING: Any = object()
-"""Stands for no value at all, where null is a value like any other."""
+"""Marks a missing value, since None is a value."""
 
 _KNOWN_MAX = 12
-"""How many keys a message names."""
+"""Most keys named in a message."""
 _COMPARED_MAX = 200
-"""How many keys are compared with a missing one, to find the nearest."""
+"""Most keys compared with a missing one to suggest the nearest."""
 _INDEX_DIGITS_MAX = 12
 
 
@@ -38,7 +38,7 @@ INVALID_PATH = declare(
 
 
 class MissingKey(PerdureError, LookupError):
-    """A path leads nowhere: its part number ``at`` is not there. Keys are told, values never."""
+    """Part number ``at`` of a path does not exist. The message names keys, but no values."""
 
     CODE = declare(
         "path.missing",
@@ -53,11 +53,12 @@ class MissingKey(PerdureError, LookupError):
 
     @property
     def holder(self) -> str:
+        # Recorded runs have this wording in their events (tests/rules/logs): do not change it.
         return repr(path_text(self.path[: self.at])) if self.at else "what is given"
 
     @property
     def missing(self) -> str:
-        return cut(str(self.path[self.at]))
+        return preview(str(self.path[self.at]))
 
     @property
     def place(self) -> str:
@@ -81,17 +82,17 @@ class MissingKey(PerdureError, LookupError):
 def parse_path(text: str) -> tuple[str, ...]:
     parts = tuple(text.split("."))
     if not all(parts):
-        raise InvalidInput(INVALID_PATH.fault(path=cut(text)))
+        raise InvalidInput(INVALID_PATH.fault(path=preview(text)))
     return parts
 
 
 def path_text(path: Path) -> str:
-    """The path as it is written, shortened where it is very long."""
-    return ".".join(cut(str(part)) for part in path[:_COMPARED_MAX])
+    """The path as a string, truncated."""
+    return ".".join(preview(str(part)) for part in path[:_COMPARED_MAX])
 
 
 def look_up(value: Any, path: Path) -> Any:
-    """The value that the path leads to; ``MissingKey`` says which part of it is not there."""
+    """The value at the path; raises ``MissingKey``."""
     at, reached = _follow(value, path)
     if at == len(path):
         return reached
@@ -101,13 +102,13 @@ def look_up(value: Any, path: Path) -> Any:
 
 
 def value_at(value: Any, path: Path, default: Any = MISSING) -> Any:
-    """The value that the path leads to, or the default."""
+    """The value at the path, or the default."""
     at, reached = _follow(value, path)
     return reached if at == len(path) else default
 
 
 def _follow(value: Any, path: Path) -> tuple[int, Any]:
-    """How many parts of the path are there, and the value at the last of them."""
+    """How many parts of the path exist, and the value at the last of them."""
     for at, part in enumerate(path):
         if isinstance(value, Mapping):
             try:
@@ -131,16 +132,16 @@ def _index(part: str | int) -> int | None:
 
 
 def _keys(value: Mapping[Any, Any], missing: str) -> tuple[str, ...]:
-    """Some of the keys, the nearest to the missing one first."""
+    """Some of the keys, those nearest to the missing one first."""
     some = [str(key) for key in islice(value, _COMPARED_MAX)]
     near = _near(missing, some)
-    return tuple(cut(key) for key in islice(dict.fromkeys([*near, *some]), _KNOWN_MAX))
+    return tuple(preview(key) for key in islice(dict.fromkeys([*near, *some]), _KNOWN_MAX))
 
 
 def _near(missing: str, keys: Iterable[str]) -> list[str]:
-    if len(missing) > SHOWN_MAX:
+    if len(missing) > PREVIEW_MAX:
         return []
-    return get_close_matches(missing, [key for key in keys if len(key) <= SHOWN_MAX], n=3)
+    return get_close_matches(missing, [key for key in keys if len(key) <= PREVIEW_MAX], n=3)
 
 
 def _description(value: Any) -> str:

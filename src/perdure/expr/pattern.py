@@ -1,9 +1,9 @@
 """Regular expressions in linear time: ``re`` syntax, matched by simulating an automaton.
 
 Python's own matcher backtracks: a pattern such as ``(a+)+$`` can take exponential time. Here each
-character advances a set of states, so the time is bounded by the length of the text times the size
-of the pattern, at most ``SIZE_MAX``. The standard library parses the syntax; constructs that need
-backtracking, such as back references, are rejected.
+character advances a set of states, so the time is bounded by the length of the string times the
+size of the pattern, at most ``SIZE_MAX``. The standard library parses the syntax; constructs that
+need backtracking, such as back references, are rejected.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from importlib import import_module
 from typing import Any
 
 from perdure.diagnostics import Fault, declare
-from perdure.model.text import cut
+from perdure.expr.budget import CostBudget
+from perdure.model.text import preview
 from perdure.model.value import Value
 
 Place = Callable[[str, int], bool]
-"""Whether ``^``, ``$`` or a word boundary matches at this index of a text."""
+"""Whether ``^``, ``$`` or a word boundary matches at this index of a string."""
 
 Matches = tuple[bool, ...]
 """For each place of an automaton, whether it matches at one index."""
@@ -42,14 +43,15 @@ class Automaton(Value, gc=True):
     start: int
     end: int
 
-    def is_found(self, text: str) -> bool:
-        return _Search(self, text).succeeds()
+    def is_found(self, text: str, budget: CostBudget | None = None) -> bool:
+        return _Search(self, text, budget).succeeds()
 
 
 class _Search:
     """Sets of states are integers with one bit per state: fast to combine and compare."""
 
-    def __init__(self, automaton: Automaton, text: str) -> None:
+    def __init__(self, automaton: Automaton, text: str, budget: CostBudget | None) -> None:
+        self._spend = (lambda cost: None) if budget is None else budget.spend
         self._automaton = automaton
         self._text = text
         self._fitting: dict[str, int] = {}
@@ -58,6 +60,7 @@ class _Search:
 
     def succeeds(self) -> bool:
         end = 1 << self._automaton.end
+        self._spend(1 + 2 * len(self._text) * (1 + len(self._automaton.places)))
         current = self._next(0, 0)
         for index, character in enumerate(self._text, start=1):
             if current & end:
@@ -70,6 +73,7 @@ class _Search:
         matches = tuple(place(self._text, index) for place in self._automaton.places)
         after = self._after.get((moved, matches))
         if after is None:
+            self._spend(1 + moved.bit_count())
             after = self._reach(self._automaton.start, matches)  # a match may start anywhere
             for number in _numbers_in(moved):
                 after |= self._reach(self._automaton.states[number].leads_to[0], matches)
@@ -91,6 +95,7 @@ class _Search:
                 new = [other for other in state.leads_to if other not in seen]
                 seen.update(new)
                 waiting += new
+        self._spend(len(seen))
         self._reached[start, matches] = reached
         return reached
 
@@ -98,6 +103,7 @@ class _Search:
         """The states that take this character."""
         fitting = self._fitting.get(character)
         if fitting is None:
+            self._spend(1 + (len(self._automaton.characters) + len(self._automaton.states)) // 4)
             elements = enumerate(self._automaton.characters)
             fit = {number for number, element in elements if element.match(character)}
             states = enumerate(self._automaton.states)
@@ -115,11 +121,11 @@ def _numbers_in(states: int) -> Iterator[int]:
 
 
 PATTERN_MAX = 500
-"""How many characters a pattern may have."""
+"""In characters."""
 TEXT_MAX = 10_000
-"""How many characters a text may have for a pattern to be found in it."""
+"""Nothing is found in longer strings."""
 SIZE_MAX = 2_000
-"""How large a pattern may be with its repeats written out: ``[a-z]{1,500}`` fits."""
+"""The size of a pattern with its repeats expanded: ``[a-z]{1,500}`` fits."""
 
 _GROUPS_MAX = 100
 _CACHED_MAX = 256
@@ -146,14 +152,14 @@ TOO_MANY_GROUPS = declare("pattern.too_many_groups", "is a pattern of more than 
 NOT_A_PATTERN = declare("pattern.invalid", "is not a pattern: {reason}")
 TOO_LARGE = declare(
     "pattern.too_large",
-    "is a pattern that is too large with its repeats written out (over {most} parts)",
+    "is a pattern that is too large with its repeats expanded (over {most} parts)",
 )
 UNBOUNDED = declare(
     "pattern.unbounded",
-    "is a pattern that {what}, for which there is no bound on the time it takes",
+    "is a pattern that {what}, so its time has no bound",
 )
 UNKNOWN_PART = declare(
-    "pattern.unknown_part", "is a pattern that uses {part}, which is not known here"
+    "pattern.unknown_part", "is a pattern that uses {part}, which is not supported"
 )
 
 
@@ -163,28 +169,28 @@ class _Unusable(Exception):
 
 
 def pattern_fault(pattern: str) -> Fault | None:
-    """Why the pattern cannot be used, if it cannot."""
+    """Why the pattern cannot be used; None if it can."""
     found = _automaton(pattern)
     return found if isinstance(found, Fault) else None
 
 
-def is_found(pattern: str, text: str) -> bool:
-    """Whether the pattern is somewhere in the text; never in one that is too long."""
+def is_found(pattern: str, text: str, budget: CostBudget | None = None) -> bool:
+    """Whether the pattern matches anywhere in the string; False if that is too long."""
     found = _automaton(pattern)
     if isinstance(found, Fault) or len(text) > TEXT_MAX:
         return False
-    return found.is_found(text)
+    return found.is_found(text, budget)
 
 
 def search_cost(pattern: str, text: str) -> int:
-    """How much work a search may be, in units that stand for some microseconds."""
+    """An upper bound for the cost of a search, in units of a few microseconds."""
     found = _automaton(pattern)
     size = 0 if isinstance(found, Fault) else len(found.states)
     return 1 + min(len(text), TEXT_MAX) * size // _COST_UNIT
 
 
 def _automaton(pattern: str) -> Automaton | Fault:
-    """The automaton, or why there is none."""
+    """The automaton, or the fault of the pattern."""
     if len(pattern) > PATTERN_MAX:
         return TOO_LONG.fault(length=len(pattern), most=PATTERN_MAX)
     return _built(pattern)
@@ -197,15 +203,15 @@ def _built(pattern: str) -> Automaton | Fault:
     try:
         parsed = _parser.parse(pattern)
         return _Building().automaton(parsed)
-    # A pattern that Python warns about today means something else tomorrow.
+    # Warnings too: the meaning of such a pattern may change in a future version of Python.
     except (re.error, OverflowError, RecursionError, Warning) as error:
-        return NOT_A_PATTERN.fault(reason=cut(str(error)))
+        return NOT_A_PATTERN.fault(reason=preview(str(error)))
     except _Unusable as error:
         return error.fault
 
 
 class _Building:
-    """Builds the states from the end of the pattern to its beginning: each knows what follows."""
+    """Builds the states from the end of the pattern, so that each can refer to its successors."""
 
     def __init__(self) -> None:
         self._states: list[PatternState] = []
@@ -236,7 +242,7 @@ class _Building:
         return following
 
     def _grow(self) -> None:
-        """Also counts what makes no state, since an empty group can be repeated for ever."""
+        """Also counts items without states, since an empty group can be repeated forever."""
         self._size += 1
         if self._size > SIZE_MAX:
             raise _Unusable(TOO_LARGE.fault(most=SIZE_MAX))
@@ -279,7 +285,7 @@ class _Building:
         return start
 
     def _character(self, operation: Any, argument: Any, flags: int) -> int:
-        """Which characters fit is left to ``re``: classes and cases are then as they are there."""
+        """Compiled by ``re``, so that classes and case folding behave the same."""
         key = f"{operation} {argument} {flags}"
         if key not in self._characters:
             state = _parser.State()

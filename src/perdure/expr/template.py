@@ -1,9 +1,9 @@
-"""Templates: ``{{ name.path }}`` in the texts of a config, filled from the inputs of a node.
+"""Templates: ``{{ name.path }}`` in the strings of a config, rendered from the inputs of a node.
 
-A text that is exactly one template becomes the value itself, of whatever type. Any other text
-stays a text: texts go in as they are, all else as compact JSON. What was filled in is never read
-as a template again. ``{{{{`` stands for a literal ``{{``; a ``}}`` outside a template is itself.
-There is no code in templates: no calls, no filters, no arithmetic. Keys are never templates.
+A string that is exactly one template renders to the value itself, of any type. Other strings stay
+strings: values are inserted as strings or compact JSON, and never rendered again. ``{{{{`` is a
+literal ``{{``; a ``}}`` outside a template is literal. Templates have no calls, filters or
+arithmetic. Keys are never templates.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput, PerdureError, TemplateMissing, record_text
 from perdure.expr.path import MISSING, MissingKey, OnMissing, Path, look_up, path_text, value_at
 from perdure.model.payload import to_json
-from perdure.model.text import cut
+from perdure.model.text import preview
 from perdure.model.value import Value
 
 DEPTH_MAX = 100
-"""How deep the lists and objects of a config may be nested."""
+"""The nesting of a config."""
 FAULTS_MAX = 100
-"""How many faults of one config are told."""
+"""Most faults reported for one config."""
 TEXT_MAX = 10_000_000
-"""How many characters all texts with templates may come to in one config."""
+"""Characters of all rendered templates in one config, counted as JSON where they are no strings."""
 
 _OPEN, _CLOSE = "{{", "}}"
 _LITERAL_OPEN = _OPEN * 2
-# Parts cannot contain a dot, so there is one way only to match: no backtracking.
+# Parts cannot contain a dot, so there is only one way to match: no backtracking.
 _NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 
 
@@ -44,8 +44,8 @@ MALFORMED = declare(
 )
 TOO_LONG = declare(
     "template.too_long",
-    "the texts with templates come to more than {most} characters",
-    "Pass large values as exact templates, or by reference",
+    "the templates render to more than {most} characters",
+    "Use large values once, or pass them by reference",
 )
 TOO_DEEP = declare(
     "template.too_deep", "the config is nested deeper than {most} levels, at {beginning}…"
@@ -53,7 +53,7 @@ TOO_DEEP = declare(
 
 
 class TemplateUse(Value):
-    """One template: the name it begins with, the rest of its path, and its place in the config."""
+    """One template: its first name, the rest of its path, and where it is in the config."""
 
     name: str
     path: tuple[str, ...]
@@ -66,7 +66,7 @@ class TemplateUse(Value):
 
 
 class TemplateSkips(PerdureError):
-    """``on_missing: skip``: the node is skipped, because this is not there."""
+    """``on_missing: skip``: the node is skipped, because this value is missing."""
 
     CODE = declare("template.skips", "template {template!r} in {where}: {reason}")
     template: str
@@ -78,7 +78,7 @@ _Piece = str | TemplateUse | Fault
 
 
 def template_names(config: Any) -> list[TemplateUse]:
-    """Every template in the config, in the order of reading; malformed ones are left out."""
+    """All well-formed templates in the config, in order."""
     return [
         piece
         for where, text in _texts(config)
@@ -88,7 +88,7 @@ def template_names(config: Any) -> list[TemplateUse]:
 
 
 def template_faults(config: Any) -> list[Fault]:
-    """What is wrong with the templates of a config, each fault with its place."""
+    """All faults of the templates in a config, with their paths."""
     faults = (
         piece
         for where, text in _texts(config)
@@ -102,10 +102,10 @@ def template_faults(config: Any) -> list[Fault]:
 
 
 def render(config: Any, scope: Mapping[str, Any], on_missing: OnMissing = "error") -> Any:
-    """The config with every template filled from the scope, each once.
+    """Render all templates of a config from the scope.
 
-    What is missing raises ``TemplateMissing`` or, to skip, ``TemplateSkips``; as a default it is
-    null, or nothing inside a text. A malformed template is refused in any case.
+    A missing value raises ``TemplateMissing`` or ``TemplateSkips``; with ``"default"``, it is null,
+    or empty inside a string. Malformed templates always raise ``InvalidInput``.
     """
     return _Rendering(scope, on_missing).of(config, ())
 
@@ -115,6 +115,7 @@ class _Rendering:
         self._scope = scope
         self._on_missing = on_missing
         self._text_left = TEXT_MAX
+        self._sizes: dict[tuple[str, ...], int] = {}
 
     def of(self, config: Any, where: Path) -> Any:
         _refuse_deep(where)
@@ -131,16 +132,34 @@ class _Rendering:
         match pieces:
             case [TemplateUse() as use]:
                 value = self._value(use)
-                return None if value is MISSING else value
+                if value is MISSING:
+                    return None
+                # It costs no copy here, but one when the config is encoded or converted.
+                self._spend(self._size(use, value))
+                return value
         return "".join(self._as_text(piece) for piece in pieces)
+
+    def _size(self, use: TemplateUse, value: Any) -> int:
+        if isinstance(value, str):
+            return len(value)
+        if not isinstance(value, Mapping | list | tuple):
+            return 1
+        size = self._sizes.get(use.whole_path)
+        if size is None:
+            size = len(to_json(value, f"the value of {use.text}", 2**63))
+            self._sizes[use.whole_path] = size
+        return size
+
+    def _spend(self, characters: int) -> None:
+        self._text_left -= characters
+        if self._text_left < 0:
+            raise InvalidInput(TOO_LONG.fault(most=TEXT_MAX))
 
     def _as_text(self, piece: _Piece) -> str:
         if isinstance(piece, Fault):
             raise InvalidInput(piece)
         text = piece if isinstance(piece, str) else _text_of(self._value(piece), piece)
-        self._text_left -= len(text)
-        if self._text_left < 0:
-            raise InvalidInput(TOO_LONG.fault(most=TEXT_MAX))
+        self._spend(len(text))
         return text
 
     def _value(self, use: TemplateUse) -> Any:
@@ -162,7 +181,7 @@ def _text_of(value: Any, use: TemplateUse) -> str:
 
 
 def _texts(config: Any, where: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Every text of the config that may have a template in it, with its place."""
+    """Every string of the config that may have templates, with its path."""
     _refuse_deep(where)
     if isinstance(config, str):
         if _OPEN in config:
@@ -181,7 +200,7 @@ def _refuse_deep(where: Path) -> None:
 
 
 def _pieces(text: str, where: Path) -> Iterator[_Piece]:
-    """The text as literal texts and templates, in one pass from left to right."""
+    """Split a string into literals and templates."""
     at = 0
     while (opened := text.find(_OPEN, at)) >= 0:
         if opened > at:
@@ -192,7 +211,7 @@ def _pieces(text: str, where: Path) -> Iterator[_Piece]:
             continue
         closed = text.find(_CLOSE, opened + len(_OPEN))
         if closed < 0:
-            yield NOT_CLOSED.fault(where, template=cut(text[opened:]))
+            yield NOT_CLOSED.fault(where, template=preview(text[opened:]))
             return
         at = closed + len(_CLOSE)
         yield _template(text[opened:at], where)
@@ -203,8 +222,8 @@ def _pieces(text: str, where: Path) -> Iterator[_Piece]:
 def _template(text: str, where: Path) -> TemplateUse | Fault:
     inside = text[len(_OPEN) : -len(_CLOSE)].strip()
     if not inside:
-        return EMPTY.fault(where, template=cut(text))
+        return EMPTY.fault(where, template=preview(text))
     if not _NAME.fullmatch(inside):
-        return MALFORMED.fault(where, template=cut(text))
+        return MALFORMED.fault(where, template=preview(text))
     name, *path = inside.split(".")
-    return TemplateUse(name=name, path=tuple(path), where=where, text=cut(text))
+    return TemplateUse(name=name, path=tuple(path), where=where, text=preview(text))

@@ -1,4 +1,4 @@
-"""What follows from the shape of a flow: order, placement, upstream nodes, cycles, exclusion."""
+"""Graph analysis of flows: order, placement, upstream nodes, cycles, mutual exclusion."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
 
 
 def in_order(definition: Definition) -> Definition:
-    """The same flow with every node behind those it follows, by id where that leaves a choice.
+    """Sort the nodes topologically, then by id. The flow must have no cycles.
 
-    So equal flows have equal versions, however their branches were listed. Takes no cycles.
+    Equal flows get equal versions, regardless of the order of their branches.
     """
     graph = Graph(definition)
     open_edges = {id: len(edges) for id, edges in graph.incoming.items()}
@@ -38,14 +38,14 @@ def in_order(definition: Definition) -> Definition:
 
 
 Place = tuple[int, str]
-"""Priority and queue: the least is the most urgent."""
+"""Priority and queue; the minimum is the most urgent."""
 
 
 def place_functions(definition: Definition, functions: Mapping[str, Set[str]]) -> Definition:
-    """Give functions the queue and priority of what comes before them, or of their own node.
+    """Give plain functions the queue and priority of their predecessor, or of their own node.
 
-    ``functions`` are the settings that were given for each, by its name in calls. The nodes stand
-    in the order of the work. Where several come before, the most urgent counts.
+    ``functions`` maps their task names to the settings that were given explicitly. The nodes are in
+    topological order. Of several predecessors, the most urgent counts.
     """
     if not functions:
         return definition
@@ -75,7 +75,7 @@ def place_functions(definition: Definition, functions: Mapping[str, Set[str]]) -
 
 
 def places_before(graph: Graph) -> dict[str, Place]:
-    """Where a function would run at each node of a flow that is built, by the node's id."""
+    """The place that a plain function would inherit at each node of a built flow."""
     found: dict[str, Place] = {}
     places: dict[str, Place] = {}
     for id, node in graph.nodes.items():
@@ -88,9 +88,9 @@ def places_before(graph: Graph) -> dict[str, Place]:
 
 
 class Upstream:
-    """Answers about the nodes in ``sources``: one number a node, a bit for each of them.
+    """Which nodes are downstream of each of ``sources``: a bitmask per node.
 
-    Sets would need memory for every pair of nodes, which large flows have too many of.
+    Sets would need memory for every pair of nodes, too much for large flows.
     """
 
     def __init__(self, definition: Definition, sources: Set[str]) -> None:
@@ -105,16 +105,16 @@ class Upstream:
         ready = [id for id, count in open_edges.items() if not count]
         while ready:
             id = ready.pop()
-            handed_on = self._before[id] | self._bits.get(id, 0)
+            passed_on = self._before[id] | self._bits.get(id, 0)
             for target in following[id]:
-                self._before[target] |= handed_on
+                self._before[target] |= passed_on
                 open_edges[target] -= 1
                 if not open_edges[target]:
                     ready.append(target)
         self._unknown = {id for id, count in open_edges.items() if count}
 
     def is_before(self, source: str, id: str) -> bool:
-        """Whether a way leads from one to the other; taken to be so on and behind cycles."""
+        """Whether a path leads from ``source`` to ``id``; assumed on and after cycles."""
         return id in self._unknown or bool(self._before[id] & self._bits[source])
 
 
@@ -122,7 +122,7 @@ Following = Mapping[str, Sequence[str]]
 
 
 def cycles_among(following: Following) -> list[list[str]]:
-    """One cycle out of each group of nodes that can all reach one another."""
+    """One cycle of each strongly connected component."""
     left = _on_or_between_cycles(following)
     if not left:
         return []
@@ -139,7 +139,7 @@ def cycles_among(following: Following) -> list[list[str]]:
 
 
 def _on_or_between_cycles(following: Following) -> set[str]:
-    """What is left once nodes that nothing leads to, and then those that lead nowhere, are out."""
+    """Remove nodes without predecessors, then those without successors, until none is left."""
     left = _without_sources(following, set(following))
     leading: dict[str, list[str]] = {id: [] for id in left}
     for id in left:
@@ -166,7 +166,7 @@ def _without_sources(following: Following, among: set[str]) -> set[str]:
 
 
 def _groups(following: Following) -> dict[str, int]:
-    """The group of each node: those that can reach one another share a number (Kosaraju)."""
+    """The number of each node's strongly connected component (Kosaraju)."""
     leading: dict[str, list[str]] = {id: [] for id in following}
     for id, targets in following.items():
         for target in targets:
@@ -183,7 +183,7 @@ def _groups(following: Following) -> dict[str, int]:
 
 
 def _finishing_order(following: Following) -> list[str]:
-    """The nodes in the order in which a search depth first is done with them."""
+    """The nodes in depth-first postorder."""
     order: list[str] = []
     seen: set[str] = set()
     for root in following:
@@ -204,7 +204,7 @@ def _finishing_order(following: Following) -> list[str]:
 
 
 def _walk(start: str, following: Following, groups: Mapping[str, int]) -> list[str]:
-    """A cycle within the group of ``start``."""
+    """A cycle within the component of ``start``."""
     steps: dict[str, int] = {}
     id = start
     while id not in steps:
@@ -214,21 +214,24 @@ def _walk(start: str, following: Following, groups: Mapping[str, int]) -> list[s
 
 
 Exit = tuple[str, str]
-"""A node, and the port that it ends on."""
+"""A node and one of its ports."""
 
 _ROOT = 0
 
 
 class Exclusion:
-    """Answers for one graph without cycles, whose nodes stand in the order of the work."""
+    """Tells which exits exclude each other in an acyclic graph with nodes in topological order.
+
+    The points of the dominator tree are nodes and their ports.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._parents = [_ROOT]
         self._depths = [0]
         self._jumps = [_ROOT]
-        """Some point further up, so that climbing a long chain takes few steps."""
+        """Jump pointers to ancestors, so that climbing a long chain takes few steps."""
         self._ports: list[frozenset[str] | None] = [None]
-        """Of a point right below a node: the ports of that node that lead to it."""
+        """For a child of a node: the ports of that node that lead to it."""
         self._exits: dict[Exit, int] = {}
         for id, node in graph.nodes.items():
             before = [self._exits[edge.source, edge.port] for edge in graph.incoming[id]]
@@ -238,7 +241,7 @@ class Exclusion:
                 self._exits[id, port] = self._add_point(point, frozenset((port,)))
 
     def are_exclusive(self, exits: Iterable[Exit]) -> bool:
-        """Whether no run can pass two of these."""
+        """Whether no run can take two of these exits."""
         points = [self._exits[each] for each in exits]
         wanted = set(points)
         if len(wanted) < len(points):
@@ -262,7 +265,7 @@ class Exclusion:
         return True
 
     def _ports_between(self, parent: int, before: list[int]) -> frozenset[str] | None:
-        """The ports of the node ``parent`` on the ways to these; None if it is no node."""
+        """The ports of the node ``parent`` on the paths to these; None if it is not a node."""
         ports: set[str] = set()
         for point in before:
             if point == parent:
@@ -300,9 +303,9 @@ class Exclusion:
 
 
 def gathering_nodes(graph: Graph, candidates: Iterable[str]) -> set[str]:
-    """Of nodes that others name as ``next``, those for which more than one output may be there.
+    """The candidates that may get more than one output.
 
-    The graph has no cycles, and its nodes stand in the order of the work.
+    The graph is acyclic, with its nodes in topological order.
     """
     exclusion = Exclusion(graph)
     return {

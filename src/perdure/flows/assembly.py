@@ -54,14 +54,14 @@ FORK_NOT_JOINED = declare(
     "follows a fork ({fork}) that is not joined",
     "Join it first with .join(task), or attach this to one node with `after`",
 )
-NOT_AN_ID = declare("flow.not_an_id", "`after` must name nodes by their ids; {value} is none")
+NOT_AN_ID = declare("flow.not_an_id", "`after` must name nodes by id (got {value})")
 ONE_VALUE = declare(
     "flow.takes_one_value",
-    "takes one value, but more than one of those that it follows may be there",
-    "Put a task before it that gathers them",
+    "takes one value, but several of the outputs that it follows may be present",
+    "Gather them with a task before it",
 )
 LOST_BRANCH = declare(
-    "flow.lost_branch", "nothing joins the fork and takes the value of this branch"
+    "flow.lost_branch", "the output of this branch is not used: nothing joins the fork"
 )
 
 T = TypeVar("T")
@@ -86,13 +86,13 @@ class FlowCursor:
     branches: Mapping[str, FlowCursor] = field(default_factory=dict)
     """The branches of a fork that may be joined here."""
     fork: str = ""
-    """The place of an unjoined fork."""
+    """The builder call of an unjoined fork."""
 
 
 class Assembly:
     """Collects nodes and faults, so that all faults are reported at once.
 
-    Faults have the paths of nodes and options; where a node was written, ``places`` says.
+    Faults have the paths of nodes and options; ``places`` says where each node was defined.
     """
 
     def __init__(self, flow: str, *, is_yaml: bool = False) -> None:
@@ -104,7 +104,7 @@ class Assembly:
         """The flows that are being inlined, the outermost first."""
         self.nodes: dict[str, Node] = {}
         self.places: dict[str, str] = {}
-        """Where nodes were written: a call of the builder, or a line."""
+        """Where nodes were defined: a call of the builder, or a line."""
         self._edges: list[Edge] = []
         self._tasks: dict[str, tuple[AnyTask, str]] = {}
         self._functions: dict[str, frozenset[str]] = {}
@@ -137,14 +137,14 @@ class Assembly:
     # Ids
 
     def own_id(self, id: str, place: str) -> str:
-        """An id that was given or is a task's name; must be unique."""
+        """Reserve an explicit id or the name of a task; adds a fault if it is taken."""
         if id in self.places:
             duplicate = DUPLICATE_NODE.fault(("nodes", id), there=self.places[id])
             self.faults.append(dataclasses.replace(duplicate, source=Source(call=place)))
-        return self.made_up_id(id, place)
+        return self.generated_id(id, place)
 
-    def made_up_id(self, stem: str, place: str) -> str:
-        """A generated id: the first free one of x, x-2, x-3 …"""
+    def generated_id(self, stem: str, place: str) -> str:
+        """Reserve the first free id of x, x-2, x-3, …"""
         id, number = stem, 1
         while id in self.places:
             number += 1
@@ -164,8 +164,8 @@ class Assembly:
     ) -> Call:
         """The call of a task, or of a plain function or node type as the task ``flow.name``.
 
-        ``settings`` are those of the table of options, read; ``arguments`` are the names of those
-        that it gets; None: it gets one value.
+        ``settings`` are parsed options. ``arguments`` are the names of the arguments; if None, the
+        task gets one value.
         """
         found: list[Fault] = []
         try:
@@ -244,7 +244,7 @@ class Assembly:
         return FlowCursor(ends=(End(node.id),))
 
     def merge(self, id: str) -> None:
-        """This node takes one of several values, of which only one may ever be present."""
+        """Mark a node that takes the one present output of several, which must be exclusive."""
         self._merges.append(id)
 
     def end(self, id: str, port: str) -> None:
@@ -252,9 +252,9 @@ class Assembly:
         self._ended.add((id, port))
 
     def inputs(self, id: str, values: Mapping[str, Any]) -> Inputs:
-        """The named inputs of a node. Their sources are resolved at the end.
+        """The named inputs of a node, whose sources are resolved in ``build``.
 
-        Then it takes what it names, and nothing along its edges.
+        A node with named inputs does not get the outputs of its predecessors.
         """
         found: list[Fault] = []
         inputs = given_inputs(values["inputs"] or {}, values["on_missing"], found)
@@ -263,12 +263,11 @@ class Assembly:
         return inputs
 
     def reads(self, id: str, names: Set[str]) -> None:
-        """The node's type reads these inputs, in addition to its templates."""
+        """Declare inputs that the node's type reads in addition to its templates."""
         self._reads[id] = names
 
     def unread(self, id: str, inputs: Iterable[str]) -> None:
-        """Mark a node with invalid options: its use of inputs and its ports are unknown, so any
-        that are named are accepted."""
+        """Mark a node with invalid options: its inputs and ports are unknown, so any are valid."""
         self._unread.add(id)
         self._reads[id] = set(inputs)
 
@@ -286,7 +285,7 @@ class Assembly:
     def build(
         self, cursor: FlowCursor, on_failure: OnFailure, cooldown_ms: int = 0
     ) -> BuiltFlow | None:
-        """The flow; None if there are faults, which are added to ``faults``."""
+        """The flow, or None if there are faults."""
         self.follow((edge.source, edge.port) for edge in self._edges)
         definition = Definition(
             name=self.flow,
@@ -310,7 +309,7 @@ class Assembly:
         if self.faults:
             return None
         tasks = {name: task for name, (task, _) in self._tasks.items()}
-        return BuiltFlow(definition, tasks, dict(self._flows))
+        return BuiltFlow(definition, tasks, dict(self._flows), is_loaded=self.is_yaml)
 
     def _with_inputs(self, node: Node) -> Node:
         given = self._inputs.get(node.id)

@@ -1,4 +1,4 @@
-"""``Flow``, the builder: each call adds nodes; ``build()`` checks them and makes the graph."""
+"""``Flow``, the builder: each call adds nodes; ``build()`` checks them and returns the flow."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from perdure.model.times import Duration
 from perdure.tasks.node_type import NodeType
 
 if TYPE_CHECKING:
-    # The type checkers know it, whether it is installed or not.
+    # Type checkers bundle it; it need not be installed.
     from typing_extensions import TypeVar
 
     from perdure.flows.typed import Chain, NewFlow
@@ -281,7 +281,7 @@ class Flow(BuilderSteps, Generic[I, O]):
         signal: str,
         *,
         timeout: Duration | None = None,
-        on_timeout: str = "fail",
+        on_timeout: str | Mapping[str, Any] = "fail",
         where: Any = None,
         name: str | None = None,
         after: After | None = None,
@@ -290,7 +290,8 @@ class Flow(BuilderSteps, Generic[I, O]):
         """Wait for a signal without occupying a worker; outputs its payload.
 
         ``where`` is a condition on the payload, whose values may be templates. ``on_timeout`` is
-        ``"fail"``, ``"continue"`` with null, or a port. The node is named after the signal.
+        ``"fail"``, ``"continue"`` with null, a port, or the output: ``{"default": value}``. The
+        node is named after the signal.
         """
         own = {"signal": signal, "timeout": timeout, "on_timeout": on_timeout, "where": where}
         return self._record("wait_for_signal", Draft(SIGNAL, {**own, **options}, name, after))

@@ -1,4 +1,4 @@
-"""A flow that was built: its graph, and the code behind its nodes."""
+"""``BuiltFlow``: the graph of a flow and the code of its nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perdure.model.graph import Definition, Graph
 from perdure.tasks.task import Task
 
 if TYPE_CHECKING:
-    # The type checkers know it, whether it is installed or not.
+    # Type checkers bundle it; it need not be installed.
     from typing_extensions import TypeVar
 
     I_contra = TypeVar("I_contra", contravariant=True, default=Any)
@@ -25,9 +25,9 @@ NOT_BUILT = declare("flow.not_built", "{value} is not a built flow", "Call .buil
 
 
 class BuiltFlow(Generic[I_contra, O_co]):
-    """What ``Flow(...).build()`` makes. Does not change; its version is that of its graph.
+    """An immutable flow, ready to run: the result of ``Flow(...).build()``.
 
-    It takes ``I`` and gives ``O``, where they are known.
+    The type parameters are its input and output, where known.
     """
 
     def __init__(
@@ -35,12 +35,19 @@ class BuiltFlow(Generic[I_contra, O_co]):
         definition: Definition,
         tasks: Mapping[str, Task[..., Any]],
         flows: Mapping[str, BuiltFlow],
+        *,
+        is_loaded: bool = False,
     ) -> None:
         self.graph = Graph(definition)
         self.tasks = tasks
-        """By the names that the calls of its nodes use, key functions and checks included."""
+        """All tasks of its nodes by name, including key functions and checks."""
         self.flows = flows
-        """The flows that its nodes start, by ``name@version``."""
+        """Its child flows by ``name@version``."""
+        self.is_loaded = is_loaded
+        """Whether it was loaded from YAML, JSON or plain data: then it needs grants for secrets.
+
+        Not part of the version, which is the same for equal definitions.
+        """
 
     def __repr__(self) -> str:
         return f"<flow {self.graph.text}>"
@@ -54,41 +61,45 @@ class BuiltFlow(Generic[I_contra, O_co]):
         return self.graph.version
 
     def mermaid(self) -> str:
-        """A picture of it as text, which GitHub and many editors draw."""
+        """The diagram as Mermaid, which GitHub and many editors render."""
         from perdure.render.diagram import diagram_of
 
         return diagram_of(self.graph).mermaid()
 
     def svg(self) -> str:
-        """A picture of it that every browser shows, and that needs nothing else."""
+        """The diagram as a self-contained SVG."""
         from perdure.render.diagram import diagram_of
 
         return diagram_of(self.graph).svg()
 
     def to_dict(self) -> dict[str, Any]:
-        """The flow as plain data, from which ``Flow.from_dict`` makes it again."""
+        """The flow as plain data, for ``Flow.from_dict``."""
         from perdure.flows.yaml.dump import flow_data
 
         return flow_data(self)
 
     def to_yaml(self) -> str:
-        """The flow as YAML, from which ``load_flow`` makes it again, in the same version."""
+        """The flow as YAML; loading it gives the same version."""
         from perdure.flows.yaml.dump import dumped
 
         return dumped(self.to_dict())
 
     @property
     def graphs(self) -> list[Graph]:
-        """Its graph, and those of all flows below it."""
+        """Its graph and those of all descendant flows."""
         return [flow.graph for flow in self.with_children().values()]
 
     def with_children(self) -> dict[str, BuiltFlow]:
-        """This flow and all below it, by ``name@version``."""
+        """This flow and all its descendants, by ``name@version``.
+
+        Of equal flows, one that was built in Python.
+        """
         found: dict[str, BuiltFlow] = {}
         to_visit = [self]
         while to_visit:
             flow = to_visit.pop()
-            if flow.graph.text not in found:
+            known = found.get(flow.graph.text)
+            if known is None or (known.is_loaded and not flow.is_loaded):
                 found[flow.graph.text] = flow
                 to_visit.extend(flow.flows.values())
         return found

@@ -1,4 +1,4 @@
-"""From a task or plain function, with its inputs by name, to what a node calls."""
+"""Calls and named inputs of nodes, from tasks, plain functions and input sources."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ NOT_AN_OBJECT = declare(
 COMPUTED_LIMIT = declare(
     "flow.computed_limit",
     "[{option}: ]task {task!r} has a {limit} whose key is computed from the input",
-    "Use limits with a fixed key in a flow: what schedules a node may not have that function",
+    "Use a fixed key: the process that enqueues a node may not have that function",
 )
 ONE_VALUE = declare(
     "flow.one_value",
     "[{option}: ]task {task!r}{signature} cannot be called with one value, as nodes are",
-    "Give it `inputs` by name; after a join, the value is one object with everything in it",
+    "Use `inputs` to pass named arguments; after a join, the value is one object",
 )
 NO_SIGNATURE = declare(
     "flow.no_signature",
@@ -60,10 +60,10 @@ def call_of(
     faults: list[Fault],
     arguments: Collection[str] | None = None,
 ) -> Call:
-    """How a node calls a task, with everything that stands against it added to ``faults``.
+    """How a node calls a task; problems are added to ``faults``.
 
-    ``settings`` are those of the table of options, read; None leaves what the task has.
-    ``arguments`` are the names of those that it gets; None: it gets one value.
+    ``settings`` are parsed options; None keeps the setting of the task. ``arguments`` are the names
+    of the arguments; if None, the task gets one value.
     """
 
     def given(name: str, own: Any) -> Any:
@@ -95,12 +95,12 @@ def call_of(
 
 
 def named_task(function: Function, name: str) -> AnyTask:
-    """A plain function as a task of its own."""
+    """A plain function as a task."""
     return PlainFunction(function, name=name)
 
 
 def key_function(key: str) -> Function:
-    """Reads one key of an object."""
+    """A function that returns one key of an object."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -113,17 +113,17 @@ def key_function(key: str) -> Function:
 
 
 def condition_function(condition: Any) -> Function:
-    """Tells whether a condition on its properties holds for a value."""
+    """A function that returns whether a condition holds for a value."""
     parsed = parse_condition(condition)
 
-    def is_so(value: Any) -> bool:
+    def is_met(value: Any) -> bool:
         return holds(parsed, value)
 
-    return is_so
+    return is_met
 
 
 def truth_of(function: Function) -> Function:
-    """The same function, but for its answer, which is plainly true or false."""
+    """The same function with its result converted to a bool."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -140,7 +140,7 @@ def truth_of(function: Function) -> Function:
 
 
 def _takes_input(task: AnyTask) -> bool:
-    """Whether the task is called with the node's input, or with nothing."""
+    """Whether the task is called with the node's input or without arguments."""
     signature = _signature(task)
     for arguments in ((None,), ()):
         try:
@@ -152,7 +152,7 @@ def _takes_input(task: AnyTask) -> bool:
 
 
 def _argument_faults(task: AnyTask, names: Collection[str]) -> Iterator[Fault]:
-    """What stands against calling a task with arguments of these names, and no others."""
+    """Why a task cannot be called with exactly the arguments of these names."""
     parameters = _signature(task).parameters.values()
     by_name = [each for each in parameters if each.kind in _BY_NAME]
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
@@ -213,7 +213,7 @@ SECRET_NAME = declare(
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An input as it was given."""
+    """An input whose source is not yet resolved."""
 
     name: str
     text: str
@@ -222,7 +222,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All inputs of a node as they were given."""
+    """All inputs of a node, unresolved."""
 
     references: tuple[Reference, ...] = ()
     on_missing: OnMissing = "error"
@@ -233,22 +233,22 @@ class Inputs:
 
 
 def given_inputs(sources: Mapping[Any, Any], on_missing: OnMissing, faults: list[Fault]) -> Inputs:
-    """The inputs as they are given; everything that stands against them is added to ``faults``."""
+    """Parse the inputs of a node; problems are added to ``faults``."""
     found: list[Reference] = []
     for name, source in sources.items():
         try:
             found.append(_reference(name, source, on_missing))
         except InvalidInput as error:
-            # A stand-in, for what names the input not to be refused too.
+            # A placeholder, so that templates naming this input are not faults too.
             found.append(Reference(str(name), _INPUT))
             faults.extend(each.under(str(name)) for each in error.faults)
     return Inputs(tuple(sorted(found, key=lambda each: each.name)), on_missing)
 
 
 def resolved(reference: Reference, nodes: Container[str]) -> Input:
-    """The input that is meant; one of a node that there is not is for the check of the graph."""
+    """Resolve the source of an input. Unknown nodes are left to the check of the graph."""
     name, text = reference.name, reference.text
-    # Everything that may be the id of a node: ids may have dots, the shortest comes first.
+    # All possible node ids, the shortest first: ids may contain dots.
     ends = [found.start() for found in _OUTPUT.finditer(text)]
     sources = [text[:end] for end in ends if end]
     known = [source for source in sources if source in nodes]

@@ -1,4 +1,4 @@
-"""All faults of a flow definition: graph, inputs, templates, settings, approvals."""
+"""Check a flow definition: graph, inputs, templates, settings, approvals."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from perdure.expr.condition import condition_faults
 from perdure.expr.template import DEPTH_MAX, TemplateUse, template_faults, template_names
 from perdure.flows.analysis import Upstream, cycles_among
 from perdure.forms.schema import check_schema, faults_of
+from perdure.model import check
 from perdure.model.graph import (
     APPROVE,
     CONTINUE,
@@ -41,20 +42,21 @@ from perdure.model.graph import (
     ports_of,
 )
 from perdure.model.times import ms_text
+from perdure.model.wait import TITLE_MAX
 
 NODES_MAX = 20_000
 NODE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 RESERVED_PORTS = (ORDINARY, DEFAULT_PORT)
-"""What the ordinary port is called where ports are named."""
+"""Names of the ordinary port."""
 
 _LISTED_MAX = 20
-"""How many nodes one message names."""
+"""Most nodes named in one message."""
 _COMPARED_MAX = 10
-"""How many unknown names are compared with all known ones for a suggestion."""
+"""Most unknown names that get suggestions."""
 _KNOWN_MAX = 12
-"""How many nodes there may be for all of them to be named where an unknown one was."""
+"""Most nodes that are all listed if one is unknown."""
 _RANKED_MAX = 200
-"""How many names are compared in full, to find the nearest where none is near."""
+"""Most nodes that are ranked by similarity if none is close."""
 
 EMPTY = declare("flow.empty", "a flow needs at least one node")
 TOO_MANY_NODES = declare("flow.too_many_nodes", "{count} nodes are more than the {most} allowed")
@@ -62,7 +64,7 @@ DUPLICATE_NODE = declare(
     "flow.duplicate_node", "another node has the same id[ ({there})]", "Rename one of them"
 )
 DUPLICATE_EDGE = declare(
-    "flow.duplicate_edge", "follows {source!r} more than once[; already in {there}]", "Say it once"
+    "flow.duplicate_edge", "follows {source!r} more than once[; already in {there}]", "Name it once"
 )
 NODE_NAME = declare(
     "flow.node_id",
@@ -103,12 +105,12 @@ UNREACHABLE = declare(
     "flow.unreachable",
     "cannot be reached, as everything before is part of a cycle[: {nodes}][ and {more} more]",
 )
-TITLE_MISSING = declare("flow.title_missing", "`title` must say what there is to decide")
+TITLE_MISSING = declare("flow.title_missing", "`title` must not be empty")
 TITLE_TOO_LONG = declare(
     "flow.title_too_long", "`title` has more than {most} characters", "Put the rest in `message`"
 )
-DUPLICATE_NAME = declare("flow.duplicate_name", "{option}: {name!r} is there {count} times")
-DUPLICATE_TIME = declare("flow.duplicate_time", "{option}: {time} is there {count} times")
+DUPLICATE_NAME = declare("flow.duplicate_name", "{option}: {name!r} is listed {count} times")
+DUPLICATE_TIME = declare("flow.duplicate_time", "{option}: {time} is listed {count} times")
 RESERVED_PORT = declare(
     "flow.reserved_port",
     "{option}: {name!r} is the ordinary port",
@@ -117,9 +119,9 @@ RESERVED_PORT = declare(
 DECIDERS_NEEDED = declare(
     "flow.deciders_needed", "{option} needs `deciders`: without them anyone may decide"
 )
-NOBODY_NAMED = declare("flow.nobody_named", "escalate: nobody is named to decide after {time}")
+NO_DECIDER_NAMED = declare("flow.nobody_named", "escalate: no decider is named for {time}")
 DECIDES_ALREADY = declare(
-    "flow.decides_already", "escalate: {name!r} may decide before {time} already"
+    "flow.decides_already", "escalate: {name!r} may already decide before {time}"
 )
 APPROVE_MISSING = declare(
     "flow.approve_missing", "answers must include 'approve'[; did you mean {nearest:or}?]"
@@ -138,7 +140,7 @@ REJECT_UNUSED = declare(
 PORT_IS_ANSWER = declare(
     "flow.port_is_answer",
     "{option} is {port!r}, which is one of the answers",
-    "Name another port[, or let {decision!r} be the answer then: an object with `decision`]",
+    "Name another port[, or make {decision!r} the default answer: an object with `decision`]",
 )
 AFTER_DEADLINE = declare(
     "flow.after_deadline", "{option}: {time} is not before the deadline ({deadline})"
@@ -166,7 +168,7 @@ NOT_UPSTREAM = declare(
     "flow.not_upstream",
     "input {input!r} refers to node {source!r}, which is not upstream: no edge leads from it to "
     "here",
-    "Let this node follow it, also through others",
+    "Let this node follow it, directly or through other nodes",
 )
 UNUSED_INPUT = declare(
     "flow.unused_input",
@@ -174,10 +176,10 @@ UNUSED_INPUT = declare(
     "templates: {key!r}]",
 )
 UNUSED_MAP_INPUT = declare(
-    "flow.unused_map_input", "input {input!r} is never used; only the list, {over!r}, is"
+    "flow.unused_map_input", "input {input!r} is never used: a map only uses the list, {over!r}"
 )
 OVER_MISSING = declare(
-    "flow.over_missing", "with `inputs`, `over` must name the one that is the list: {inputs:or}"
+    "flow.over_missing", "with `inputs`, `over` must name the input with the list: {inputs:or}"
 )
 UNDECLARED_READ = declare(
     "flow.undeclared_input",
@@ -199,7 +201,9 @@ NO_SECRETS = declare(
 ONE_SECRET = declare(
     "template.one_secret", "{template!r} must name one secret", "Write {{ secret.NAME }}"
 )
-UNKNOWN_KEY = declare("template.unknown_key", "{template!r}: {name!r} has {known}, and no {key!r}")
+UNKNOWN_KEY = declare(
+    "template.unknown_key", "{template!r}: {name!r} has no {key!r}, only {known:and}"
+)
 
 
 def check_definition(
@@ -208,10 +212,11 @@ def check_definition(
     reads: Mapping[str, Set[str]] | None = None,
     ended: Set[tuple[str, str]] = frozenset(),
 ) -> list[Fault]:
-    """All faults; ``places`` are where nodes were written, by id, for faults about several.
+    """All faults of a definition.
 
-    ``reads`` are the inputs that node types look at by themselves, besides their templates, by
-    node. ``ended`` are ports, each with its node, that nothing is meant to follow.
+    ``places`` says where each node was defined, for faults about several nodes. ``reads`` are the
+    inputs that node types read in addition to templates, by node. ``ended`` are the (node, port)
+    pairs that intentionally have no successor.
     """
     faults = check_graph(definition, places, ended)
     if len(definition.nodes) > NODES_MAX:
@@ -232,7 +237,7 @@ def check_graph(
     places: Mapping[str, str] | None = None,
     ended: Set[tuple[str, str]] = frozenset(),
 ) -> list[Fault]:
-    """The faults of nodes and edges as such."""
+    """The faults of nodes and edges alone."""
     if not definition.nodes:
         return [EMPTY.fault()]
     if len(definition.nodes) > NODES_MAX:
@@ -248,14 +253,14 @@ def check_graph(
 
 
 class NearNodes:
-    """Suggestions for unknown nodes; of many faults only the first are worth the comparisons."""
+    """Suggestions for unknown nodes; limited to the first few, since each compares all names."""
 
     def __init__(self, known: Collection[str]) -> None:
         self._known = known
         self._compared = 0
 
     def unknown(self, name: str, asking: str, **args: Any) -> Fault:
-        """The fault, with what may have been meant other than the node that is asking."""
+        """The fault with suggestions other than the node ``asking``."""
         self._compared += 1
         if self._compared > _COMPARED_MAX:
             return UNKNOWN_NODE.fault(name=name, **args)
@@ -319,6 +324,8 @@ class _GraphCheck:
                 for key, count in Counter(node.ports).items():
                     if count > 1:
                         yield DUPLICATE_BRANCH.fault(where, key=key)
+                    if fault := check.control_fault(key, where, label="key"):
+                        yield fault
                 if node.on_error == CONTINUE:
                     yield ROUTE_CONTINUES.fault((*where, "on_error"))
 
@@ -326,6 +333,8 @@ class _GraphCheck:
         nodes = NearNodes(self._nodes)
         for edge in self._definition.edges:
             where = ("nodes", edge.target, "after")
+            if fault := check.control_fault(edge.name, where, label="name"):
+                yield fault
             if edge.target not in self._nodes:
                 yield nodes.unknown(edge.target, edge.source).under("nodes", edge.source)
             elif edge.source not in self._nodes:
@@ -343,14 +352,14 @@ class _GraphCheck:
                     yield UNUSED_PORT.fault(where, option=option, port=port, node=id)
 
     def reach_faults(self) -> Iterator[Fault]:
-        """Cycles, and what is only behind them."""
+        """Cycles, and nodes that are only reachable through them."""
         following: dict[str, list[str]] = {id: [] for id in self._nodes}
         for edge in self._sound:
             following[edge.source].append(edge.target)
         cycles = cycles_among(following)
         for cycle in cycles:
-            shown = [*cycle[:_LISTED_MAX], *(["…"] if len(cycle) > _LISTED_MAX else []), cycle[0]]
-            yield CYCLE.fault(cycle=" → ".join(shown), **self._named(cycle))
+            steps = [*cycle[:_LISTED_MAX], *(["…"] if len(cycle) > _LISTED_MAX else []), cycle[0]]
+            yield CYCLE.fault(cycle=" → ".join(steps), **self._named(cycle))
         on_cycles = {id for cycle in cycles for id in cycle}
         hidden = [id for id in self._unreached(following) if id not in on_cycles]
         if len(hidden) == 1:
@@ -361,7 +370,7 @@ class _GraphCheck:
 
     def _unreached(self, following: Mapping[str, Sequence[str]]) -> list[str]:
         soundly_fed = {edge.target for edge in self._sound}
-        # What follows something unknown is told of already, and counts as reached.
+        # Nodes that follow an unknown one have a fault already, and count as reached.
         reached = {id for id in self._nodes if id not in soundly_fed}
         reached |= {edge.target for edge in self._definition.edges if not self._is_sound(edge)}
         to_visit = list(reached)
@@ -376,7 +385,7 @@ class _GraphCheck:
         return edge.target in self._nodes and edge.port in self._ports.get(edge.source, ())
 
     def _named(self, ids: Sequence[str]) -> dict[str, Any]:
-        """Of a fault about several nodes: some of them, and where they were written."""
+        """Arguments of a fault about several nodes: some of them, and where they were defined."""
         some = ids[:_LISTED_MAX]
         labels = (
             f"node {id!r} ({self._places[id]})" if self._places.get(id) else f"node {id!r}"
@@ -389,7 +398,7 @@ class _GraphCheck:
 
 RUN_INPUT, RUN, NODE, SECRET = "input", "run", "node", "secret"
 VALUE = "value"
-"""What the edges of a node hand on, where it declares no inputs."""
+"""The previous output, for nodes without named inputs."""
 
 BUILT_IN: Mapping[str, Sequence[str]] = {
     RUN_INPUT: (),
@@ -397,14 +406,11 @@ BUILT_IN: Mapping[str, Sequence[str]] = {
     NODE: ("id",),
     SECRET: (),
 }
-"""What every template may name, with the keys where they are known."""
+"""Names that every template may use, with their keys where known."""
 
 
 def with_run_input(node: Node, reads: Set[str] = frozenset()) -> Node:
-    """The node with the run's input among its inputs, if the worker needs it.
-
-    That is for a template that names it, or for a node type that ``reads`` it.
-    """
+    """Add the run's input to the node's inputs if a template or the node type uses it."""
     if not isinstance(node, TaskNode) or any(each.name == RUN_INPUT for each in node.inputs):
         return node
     if RUN_INPUT not in reads and not any(use.name == RUN_INPUT for use in _uses(node.config)):
@@ -414,7 +420,7 @@ def with_run_input(node: Node, reads: Set[str] = frozenset()) -> Node:
 
 
 def _input_faults(definition: Definition, reads: Mapping[str, Set[str]]) -> Iterator[Fault]:
-    """Faults of all nodes; ``reads`` are the inputs that node types look at besides templates."""
+    """Faults of the inputs and templates of all nodes."""
     sources = {each.source for node in definition.nodes for each in inputs_of(node) if each.source}
     upstream = Upstream(definition, sources)
     known = {node.id: None for node in definition.nodes}
@@ -443,7 +449,7 @@ def _input_fault(node: Node, each: Input) -> Fault | None:
 
 
 def _use_faults(node: Node, reads: Set[str]) -> Iterator[Fault]:
-    """What templates name that is not there, and inputs that nothing names."""
+    """Names in templates that do not exist, and unused inputs."""
     names = tuple(each.name for each in inputs_of(node))
     for option, config in _templates(node):
         for malformed in template_faults(config):
@@ -490,7 +496,7 @@ def _undeclared(name: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _templates(node: Node) -> list[tuple[str, Any]]:
-    """The parts of a node that have templates, by the options that gave them."""
+    """The parts of a node that have templates, by option."""
     match node:
         case TaskNode():
             return [("config", node.config)]
@@ -517,11 +523,11 @@ def _used(node: Node, names: Sequence[str]) -> Set[str]:
             shown = node.shows or () if isinstance(node, ApprovalNode) else ()
             return {use.name for _, part in _templates(node) for use in _uses(part)} | set(shown)
         case _:
-            return set(names)  # handed to what it calls, all together
+            return set(names)  # passed to its call as one object
 
 
 def _keys(config: Any, depth: int = 0) -> Iterator[str]:
-    """All keys of objects; too deep ones are told of otherwise."""
+    """All keys of objects; excessive depth is a fault of its own."""
     if depth > DEPTH_MAX:
         return
     if isinstance(config, Mapping):
@@ -535,7 +541,7 @@ def _keys(config: Any, depth: int = 0) -> Iterator[str]:
 def _uses(config: Any) -> list[TemplateUse]:
     try:
         return template_names(config)
-    except InvalidInput:  # which template_faults tells
+    except InvalidInput:  # reported by template_faults
         return []
 
 
@@ -551,7 +557,7 @@ def _setting_faults(node: Node) -> Iterator[Fault]:
                 yield from _schema_faults(node.check.schema, "check", "schema")
                 yield from _condition_faults(node.check.condition, "check", "condition")
             for fault in _name_faults("ports", node.ports):
-                # Those of a node type come first, and are not written in `ports`.
+                # The ports of the node type come first, and are not in the option `ports`.
                 yield dataclasses.replace(fault, where=("ports",)) if node.type else fault
         case ApprovalNode():
             yield from _schema_faults(node.form, "form")
@@ -563,7 +569,7 @@ def _setting_faults(node: Node) -> Iterator[Fault]:
 
 
 def _name_faults(option: str, names: Sequence[str]) -> Iterator[Fault]:
-    """Of names that become ports."""
+    """Faults of names that become ports."""
     yield from _duplicates(option, names)
     for at, name in enumerate(names):
         if name in RESERVED_PORTS:
@@ -590,8 +596,6 @@ def _condition_faults(data: Any, *where: str, has_templates: bool = False) -> It
 
 # Approvals
 
-TITLE_MAX = 1_000
-
 
 def _approval_faults(node: ApprovalNode) -> Iterator[Fault]:
     if not node.title.strip():
@@ -617,7 +621,7 @@ def _decider_faults(node: ApprovalNode) -> Iterator[Fault]:
     for each in node.escalations:
         time = ms_text(each.after_ms)
         if not each.deciders:
-            yield NOBODY_NAMED.fault(("escalate",), time=time)
+            yield NO_DECIDER_NAMED.fault(("escalate",), time=time)
         elif not node.deciders:
             yield DECIDERS_NEEDED.fault(("escalate",), option="escalate")
         for name in each.deciders:
@@ -634,7 +638,7 @@ def _answer_faults(node: ApprovalNode) -> Iterator[Fault]:
         yield REJECT_UNUSED.fault(("on_reject",))
     for option in ("on_timeout", "on_reject"):
         port = getattr(node, option)
-        # What follows a rejection may be called like the answer that leads there.
+        # The port after a rejection may have the name of that answer.
         is_own = option == "on_reject" and port == REJECT
         if port in node.answers and port not in (FAIL, CONTINUE) and not is_own:
             decision = port if option == "on_timeout" else ""
@@ -664,7 +668,7 @@ def _default_answer_faults(node: ApprovalNode) -> Iterator[Fault]:
 
 
 def _without_required(form: JsonSchema) -> JsonSchema:
-    """The form for some of its fields: the data of the approval may have the others."""
+    """The form with all fields optional: the approval's data may supply the others."""
     if isinstance(form, bool):
         return form
     return {keyword: value for keyword, value in form.items() if keyword != "required"}

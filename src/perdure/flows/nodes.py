@@ -46,6 +46,7 @@ from perdure.model.graph import (
     ApprovalNode,
     Call,
     DefaultAnswer,
+    DefaultPayload,
     DelayNode,
     FlowNode,
     FlowRef,
@@ -60,31 +61,29 @@ from perdure.model.payload import to_json
 from perdure.nodes.config import config_faults
 from perdure.nodes.registry import STRUCTURAL, NodeTypes
 from perdure.tasks.node_type import NodeType
-from perdure.tasks.task import Task
+from perdure.tasks.task import LAMBDA, Task
 
 CONTAINS_ITSELF = declare(
     "flow.contains_itself", "a flow cannot be part of itself", "Repeat work with .loop(...)"
 )
 NESTED_TOO_DEEP = declare("flow.nested_too_deep", "flows are nested more than {most} deep")
 EMPTY_PART = declare(
-    "flow.empty_part", "this flow has no nodes", "Use None to hand the value on as it is"
+    "flow.empty_part", "this flow has no nodes", "Use None to pass the value on unchanged"
 )
 INLINED_OPTIONS = declare(
     "flow.inlined_options",
-    "a flow that is not built stands for its nodes, and takes no name or options",
+    "an unbuilt flow is inlined, and takes no name or options",
     "Build it to run it as a child flow",
 )
 INLINED_AFTER = declare(
     "flow.inlined_after",
     "`after` must be one node here",
-    "Begin with a task that gathers",
+    "Start with a task that gathers",
 )
 CHILD_GATHERS = declare(
     "flow.child_gathers", "a child flow cannot gather", "Put .join(task) before it"
 )
-LAMBDA_NAME = declare(
-    "flow.lambda_name", "a lambda has no name of its own", "Name the node with `name`"
-)
+LAMBDA_NAME = declare("flow.lambda_name", "a lambda has no name", "Name the node with `name`")
 FUNCTION_NAME = declare(
     "flow.function_name",
     "{function} is a plain function",
@@ -100,23 +99,25 @@ EMPTY_FORK = declare(
 )
 BRANCH_NAME = declare("flow.branch_name", "the name of a branch must be a string (got {name})")
 NOTHING_BEFORE = declare(
-    "flow.nothing_before", "nothing comes before the fork whose output this branch could hand on"
+    "flow.nothing_before", "no node precedes the fork, so this branch has no output to pass on"
 )
 CHILD_JOINS = declare(
     "flow.child_joins", "a child flow cannot join", "Join with a task, and then .flow(...)"
 )
 NO_FORK = declare("flow.no_fork", "joins nothing: a .join(...) follows a .fork(...)")
-BRANCH_FORKS = declare("flow.branch_forks", "branch {branch!r} ends in a fork ({fork}) of its own")
+BRANCH_FORKS = declare("flow.branch_forks", "branch {branch!r} ends with an unjoined fork ({fork})")
 BRANCH_KEY = declare(
     "flow.branch_key", "the key of a branch must be a string or an integer (got {key})"
 )
-TWO_DEFAULTS = declare("flow.two_defaults", "the branch 'default' and `default` are the same")
+TWO_DEFAULTS = declare(
+    "flow.two_defaults", "the branch 'default' and `default` are mutually exclusive"
+)
 MISSING_BRANCH = declare(
     "flow.missing_branch", "no branch for the declared key {key!r}, and no `default`"
 )
 UNDECLARED_BRANCH = declare(
     "flow.undeclared_branch",
-    "branch {key!r} is for no declared key[; did you mean {nearest:or}?]",
+    "branch {key!r} is not a declared key[; did you mean {nearest:or}?]",
 )
 NOT_A_BRANCH = declare(
     "flow.not_a_branch", "{value} is not a branch", "Give tasks, flows or a list of them"
@@ -125,7 +126,7 @@ NOT_A_PART = declare("flow.not_a_part", "{value} is neither a task nor a flow")
 STRUCTURAL_TYPE = declare(
     "flow.structural_type",
     "node type {type!r} cannot be added with .use()",
-    "It has a method of its own",
+    "Use its own method",
 )
 
 UNNAMED = "unnamed"
@@ -134,7 +135,7 @@ _PORT_OPTIONS = (("on_error",), ("on_timeout",), ("ports",))
 
 
 class BuilderStep(ABC):
-    """One call of the builder."""
+    """One builder call."""
 
     @abstractmethod
     def add(self, assembly: Assembly, cursor: FlowCursor, place: str) -> FlowCursor:
@@ -142,7 +143,7 @@ class BuilderStep(ABC):
 
 
 class BuilderSteps:
-    """The calls of a builder, in order."""
+    """The calls of one builder, in order."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[str, BuilderStep]] = []
@@ -242,28 +243,28 @@ class Draft(BuilderStep):
             return assembly.own_id(self.name, place)
         if self.name is not None:
             assembly.fault_at(place, *check.wrong_type(self.name, "name", "a string").faults)
-            return assembly.made_up_id(UNNAMED, place)
+            return assembly.generated_id(UNNAMED, place)
         if self.form is SIGNAL and isinstance(signal, str) and NODE_ID.fullmatch(signal):
-            return assembly.made_up_id(signal, place)
+            return assembly.generated_id(signal, place)
         if self.form in (SIGNAL, ROUTE, DELAY):
-            return assembly.made_up_id(self.form.type, place)
+            return assembly.generated_id(self.form.type, place)
         if self.form is APPROVAL:
-            return assembly.made_up_id("approve", place)
+            return assembly.generated_id("approve", place)
         if stem:
-            return assembly.made_up_id(stem, place)
+            return assembly.generated_id(stem, place)
         return _called_id(assembly, self.given["body"], place)
 
 
 def _called_id(assembly: Assembly, body: Any, place: str) -> str:
     if isinstance(body, Task | BuiltFlow):
         return assembly.own_id(body.name, place)
-    if getattr(body, "__name__", None) == "<lambda>":
+    if getattr(body, "__name__", None) == LAMBDA:
         assembly.fault_at(place, LAMBDA_NAME.fault())
     elif isinstance(body, BuilderSteps):
         assembly.fault_at(place, NOT_BUILT.fault(value=safe_repr(body)))
     elif callable(body):
         assembly.fault_at(place, FUNCTION_NAME.fault(function=safe_repr(body)))
-    return assembly.made_up_id(UNNAMED, place)
+    return assembly.generated_id(UNNAMED, place)
 
 
 def _type_of(assembly: Assembly, node_type: Any, place: str) -> NodeType:
@@ -367,7 +368,7 @@ def _undo(assembly: Assembly, id: str, values: _Values) -> Call | None:
 
 
 def _body(assembly: Assembly, id: str, values: _Values) -> Call | FlowRef:
-    """What a map or a loop calls."""
+    """The task or child flow of a map or loop."""
     body = values["body"]
     if isinstance(body, BuiltFlow):
         return assembly.child(body)
@@ -392,8 +393,7 @@ def _loop_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> 
     if is_data:
         until = assembly.attempt(where, lambda: json_value(until, "until"), None)
     ask, name = until, f"{id}.until"
-    # The name depends on the source, so that a worker with two versions of a flow has the
-    # function of each.
+    # The name depends on the source, so that a worker can serve two versions of a flow.
     if isinstance(until, str):
         ask, name = key_function(until), f"{name}:{until}"
     elif isinstance(until, dict | list):
@@ -401,7 +401,7 @@ def _loop_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> 
         is_sound = not condition_faults(until)  # faults are added by the check of the definition
         ask, name = condition_function(until if is_sound else []), f"{name}:{digest}"
     elif is_data:
-        ask = anything  # it could not be stored
+        ask = anything  # not serializable
     if callable(ask) and not isinstance(ask, Task):
         ask = truth_of(ask)
     return LoopNode(
@@ -427,13 +427,15 @@ def _signal_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -
     timeout_ms, on_timeout = values["timeout"], values["on_timeout"]
     if timeout_ms is None and on_timeout != FAIL:
         assembly.fault(NEEDS_TIMEOUT, ("nodes", id, "on_timeout"), timeout="timeout")
+    is_default = isinstance(on_timeout, DefaultPayload)
     return SignalNode(
         id=id,
         signal=values["signal"],
         timeout_ms=timeout_ms,
-        on_timeout=on_timeout,
+        on_timeout=FAIL if is_default else on_timeout,
         where=values["where"],
         on_missing=inputs.on_missing,
+        default_payload=on_timeout if is_default else None,
     )
 
 
@@ -567,7 +569,7 @@ class RouteStep(BuilderStep):
         assembly.faults += (fault.under("nodes", id) for fault in faults)
         key, name = values["key"], id
         if isinstance(key, str):
-            # So that a worker with two versions of a flow has the function of each.
+            # The name has the key, so that a worker can serve two versions of a flow.
             key, name = key_function(key), f"{id}:{key}"
         node = RouteNode(
             id=id,

@@ -1,8 +1,8 @@
-"""The one table of node options: what a node may be given, in Python and in YAML.
+"""The table of node options, for Python and YAML.
 
-A row says how a value is checked and what is stored of it, its JSON Schema, where it stands in a
-file, and what stands in for it while other faults are looked for. Builder, loader, dumper,
-published schema and the places of faults all follow from these rows.
+A row has the option's reader, which checks a value and returns its stored form, its JSON Schema,
+its path in a file, and a placeholder for invalid values, so that the search for faults can
+continue. Builder, loader, dumper, published schema and fault locations all use these rows.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from perdure.model.graph import (
     REJECT,
     Call,
     DefaultAnswer,
+    DefaultPayload,
     Escalation,
     JsonSchema,
     OnMissing,
@@ -37,11 +38,11 @@ AnyTask = Task[..., Any]
 Function = Callable[..., Any]
 
 Source = str | Mapping[str, Any]
-"""Where an input is from: ``"load.output.total"``, ``"input.customer"``, ``"secret.KEY"``; or
+"""The source of an input: ``"load.output.total"``, ``"input.customer"``, ``"secret.KEY"``, or
 ``{"from": ..., "default": ...}``."""
 
 Policy = str | int | Mapping[str, int]
-"""How many must agree: ``"any"``, ``"all"``, or a number, also as ``{"at_least": number}``."""
+"""How many must agree: ``"any"``, ``"all"``, a number, or ``{"at_least": number}``."""
 
 Fragment = Mapping[str, Any]
 """A part of a JSON Schema."""
@@ -51,14 +52,14 @@ ONE_OF = declare("flow.one_of", "needs either {names:or}[, not both: {given:and}
 TASK_OPTION = declare(
     "flow.task_option", "{option} is for tasks; a child flow has its own nodes and settings"
 )
-NEEDS_TIMEOUT = declare("flow.needs_timeout", "on_timeout needs {timeout}: how long it waits")
+NEEDS_TIMEOUT = declare("flow.needs_timeout", "on_timeout needs {timeout}")
 
 
-# Static types of what the methods of the builder take; the rows below decide.
+# Static types of the builder's options. At runtime, the table below decides.
 
 
 class CallSettings(TypedDict, total=False):
-    """What a node changes of the settings of the task that it calls; None leaves them."""
+    """Overrides of the task's settings; None keeps them."""
 
     retries: Retry | int | None
     timeout: Duration | None
@@ -69,54 +70,53 @@ class CallSettings(TypedDict, total=False):
 
 class InputOptions(TypedDict, total=False):
     inputs: Mapping[str, Source] | None
-    """What the node takes, by name; without, it takes what comes before it."""
+    """Named inputs; by default, the node takes the previous output."""
     on_missing: OnMissing
-    """``"error"``, ``"default"`` or ``"skip"``: where an input, or what a template names, is not
-    there."""
+    """``"error"``, ``"default"`` or ``"skip"``, if an input or a value in a template is missing."""
 
 
 class RouteOptions(CallSettings, total=False):
     on_error: str
-    """``"fail"``, or the port to go on from with the error."""
+    """``"fail"``, or a port to continue on with the error."""
 
 
 class NodeOptions(CallSettings, InputOptions, total=False):
     on_error: str
-    """``"fail"``, ``"continue"`` with null, or the port to go on from with the error."""
+    """``"fail"``, ``"continue"`` with null, or a port to continue on with the error."""
     undo: AnyTask | Function | None
-    """Called with the node's output when a run that failed or was cancelled is undone."""
+    """Called with the node's output to compensate a failed or cancelled run."""
 
 
 class NodeTypeOptions(NodeOptions, total=False):
     ports: Sequence[str]
-    """The ports that a result may choose, besides those of the node type and the ordinary one."""
+    """Ports that a result may choose, besides the ordinary one and those of the node type."""
     on_timeout: str
-    """What follows when a pause comes to its deadline: as ``on_error``."""
+    """Like ``on_error``, for an external wait that reaches its deadline."""
     input_schema: JsonSchema | None
     output_schema: JsonSchema | None
     check: Mapping[str, Any] | None
     """``{"schema": ...}`` or ``{"condition": ...}`` that the output must satisfy; with
-    ``"advisory": True`` it is only noted."""
+    ``"advisory": True``, a violation is only logged."""
 
 
 class TaskOptions(NodeTypeOptions, total=False):
     config: Mapping[str, Any] | None
-    """The arguments of the task by name: templates over the inputs."""
+    """The task's arguments by name, with templates over the inputs."""
 
 
 class ApprovalOptions(InputOptions, total=False):
     message: str
     form: JsonSchema | None
     show: Sequence[str] | None
-    """The inputs that deciders see; else all."""
+    """The inputs that deciders see; by default all."""
     data: Any
-    """A template of what an answer may change; else the node's input."""
+    """A template for the data that an answer may change; by default the node's input."""
     deciders: Sequence[str]
     policy: Policy
     answers: Sequence[str] | None
     deadline: Duration | None
     on_timeout: str | Mapping[str, Any]
-    """``"fail"``, ``"continue"``, a port, or the answer that counts then:
+    """``"fail"``, ``"continue"``, a port, or a default answer:
     ``{"decision": ..., "data": ...}``."""
     on_reject: str
     """``"fail"``, ``"continue"`` or a port."""
@@ -125,8 +125,7 @@ class ApprovalOptions(InputOptions, total=False):
     notify: AnyTask | Function | None
 
 
-# How values are read: each takes what was given and the name of its option, and returns what is
-# stored, or raises InvalidInput.
+# Readers take a value and the name of its option, and return the stored form or raise InvalidInput.
 
 Reader = Callable[[Any, str], Any]
 
@@ -136,7 +135,7 @@ def as_given(value: Any, name: str) -> Any:
 
 
 def json_value(value: Any, name: str) -> Any:
-    """The value as it will be read back from the stored definition."""
+    """The value after a round trip through JSON, as read back from a stored definition."""
     return from_json(to_json(value, name))
 
 
@@ -145,7 +144,7 @@ def _text(value: Any, name: str) -> str:
 
 
 def _names(value: Any, name: str) -> tuple[str, ...]:
-    """A list of names; that each is there once is for the check of the definition to say."""
+    """A list of names. Duplicates are left to the check of the definition."""
     return tuple(
         check.name(each, (name, at), label=f"{name}[{at}]")
         for at, each in enumerate(check.listed(value, name, "strings"))
@@ -171,7 +170,7 @@ def _config(value: Any, name: str) -> dict[str, Any]:
 
 
 def _schema(value: Any, name: str) -> JsonSchema:
-    """Whether it is a schema is for the check of the definition to say."""
+    """A JSON Schema. Its validity is left to the check of the definition."""
     if not isinstance(value, Mapping | bool):
         raise check.wrong_type(value, name, "a JSON Schema: an object")
     found: JsonSchema = json_value(value, name)
@@ -195,7 +194,7 @@ def _on_missing(value: Any, name: str) -> str:
 
 
 def _time(value: Any, name: str) -> str:
-    """A template, or a time as text."""
+    """A template, or a time in ISO format."""
     if isinstance(value, str) and "{{" in value:
         return value
     try:
@@ -229,13 +228,13 @@ _POLICIES = {"any": 1, "all": 0}
 
 
 def _quorum(value: Any, name: str) -> int:
-    """How many must agree; 0: all."""
+    """How many must agree; 0 means all."""
     if isinstance(value, Mapping) and list(value) == ["at_least"]:
         value = value["at_least"]
     if isinstance(value, str) and value in _POLICIES:
         return _POLICIES[value]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        expected = '"any", "all" or how many must agree: {"at_least": 2}'
+        expected = '"any", "all" or a number: {"at_least": 2}'
         raise check.wrong_type(value, name, expected)
     return value
 
@@ -255,33 +254,43 @@ def _on_timeout(value: Any, name: str) -> str | DefaultAnswer:
     )
 
 
+def _on_signal_timeout(value: Any, name: str) -> str | DefaultPayload:
+    if not isinstance(value, Mapping):
+        return check.name(value, name)
+    for field in value:
+        check.known(str(field), "field", ("default",))
+    if "default" not in value:
+        raise check.wrong_type(value, name, 'a port, or the output: {"default": 0}')
+    return DefaultPayload(value=json_value(value["default"], "default"))
+
+
 def _reminders(value: Any, name: str) -> tuple[int, ...]:
     listed = () if value is None else check.listed(value, name, "durations")
     return tuple(sorted(check.milliseconds(each, name) for each in listed))
 
 
 def _escalations(value: Any, name: str) -> tuple[Escalation, ...]:
-    """Pairs of when and to whom, in the order of their times."""
+    """Pairs of delay and deciders, sorted by delay."""
     if value is None:
         return ()
     pairs = value.items() if isinstance(value, Mapping) else check.listed(value, name, "pairs")
     found: list[Escalation] = []
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            expected = 'pairs of when and to whom: {"1d": ["cfo"]}'
+            expected = 'pairs of delay and deciders: {"1d": ["cfo"]}'
             raise check.wrong_type(pair, name, expected)
         after, deciders = pair
-        listed = check.listed(deciders, name, "names or roles")
+        listed = check.listed(deciders, name, "users or roles")
         found.append(
             Escalation(
                 after_ms=check.milliseconds(after, name),
-                deciders=tuple(check.name(each, name) for each in listed),
+                deciders=tuple(check.decider(each, name) for each in listed),
             )
         )
     return tuple(sorted(found, key=lambda each: each.after_ms))
 
 
-# From what YAML has to what the builder takes, and from what is stored back to YAML.
+# Conversions from YAML to the builder's parameters, and from stored values to YAML.
 
 
 def _task_name(call: Call) -> str:
@@ -317,7 +326,7 @@ def _escalate_in_yaml(value: Any) -> Any:
     return [(each["after"], each["to"]) for each in value]
 
 
-# What may stand in a file.
+# JSON Schemas of values in a file.
 
 TEXT: Final[Fragment] = {"type": "string"}
 NAME: Final[Fragment] = {"type": "string", "minLength": 1, "maxLength": 200}
@@ -349,7 +358,7 @@ _INPUT: Final[Fragment] = {
         an_object(
             {
                 "from": described(NAME, "input.PATH, NODE.output.PATH or secret.NAME."),
-                "default": {"description": "Where it is missing, and on_missing is default."},
+                "default": {"description": "Used if missing, with on_missing: default."},
             },
             required=("from",),
         ),
@@ -361,17 +370,17 @@ RETRY: Final[Fragment] = {
         an_object(
             {
                 "retries": {"type": "integer", "minimum": 0, "maximum": RETRIES_MAX},
-                "first": described(DURATION, "Before the first retry.", default="1s"),
+                "first": described(DURATION, "Delay before the first retry.", default="1s"),
                 "factor": {
-                    "description": "How much longer each further one waits.",
+                    "description": "Multiplies the delay after each retry.",
                     "type": "number",
                     "minimum": 1,
                     "default": 2,
                 },
                 "max": described(DURATION, "The longest delay.", default="5m"),
-                "jitter": described(FLAG, "Half the delay at random.", default=True),
-                "on": described(NAMES, "Only these types of exceptions."),
-                "never_on": described(NAMES, "All but these types of exceptions."),
+                "jitter": described(FLAG, "Randomize half of the delay.", default=True),
+                "on": described(NAMES, "Retry only these exception types."),
+                "never_on": described(NAMES, "Never retry these exception types."),
             },
             required=("retries",),
         ),
@@ -379,9 +388,9 @@ RETRY: Final[Fragment] = {
 }
 _CHECK: Final[Fragment] = an_object(
     {
-        "schema": described(SCHEMA, "JSON Schema that the output must fit."),
+        "schema": described(SCHEMA, "JSON Schema of the output."),
         "condition": CONDITION,
-        "advisory": described(FLAG, "Only note it in the log.", default=False),
+        "advisory": described(FLAG, "Only log violations.", default=False),
     }
 )
 
@@ -410,6 +419,13 @@ _PORT_OR_ANSWER: Final[Fragment] = {
     ],
     "default": FAIL,
 }
+_PORT_OR_DEFAULT: Final[Fragment] = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        an_object({"default": {}}, required=["default"]),
+    ],
+    "default": FAIL,
+}
 _ESCALATE: Final[Fragment] = {
     "type": "array",
     "items": an_object({"after": DURATION, "to": NAMES}, required=["after", "to"]),
@@ -419,37 +435,37 @@ _ESCALATE: Final[Fragment] = {
 # The table
 
 FOREVER_MS = 36_500 * 86_400_000
-"""Stands in for a time that could not be read: nothing comes after it."""
+"""Placeholder for an invalid time: later than any other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option:
     name: str
-    """As the builder calls it."""
+    """The name in the builder."""
     read: Reader
     schema: Fragment
     yaml: Path
-    """Where it stands within a node of a file."""
+    """The path within a node of a file."""
     about: str = ""
     default: Any = None
-    """What is stored where it is not given."""
-    stand_in: Any = None
-    """What is stored where it could not be read; the default, unless told."""
+    """Stored if the option is not given."""
+    placeholder: Any = None
+    """Replaces an invalid value; by default ``default``."""
     is_needed: bool = False
-    """Without it nothing is known about the ports of the node, or there is no node at all."""
+    """Whether the ports of the node, or the node itself, are unknown without it."""
     is_required: bool = False
     gives: str = ""
-    """The builder's parameter, where a file has several keys for it."""
+    """The builder's parameter, if several keys in a file set the same one."""
     names: Literal["", "task", "flow"] = ""
-    """A file has the name of a task or a flow here."""
+    """Set if the value in a file is the name of a task or flow."""
     suffix: str = ""
-    """Of the plain function that stands here, after the id of its node."""
+    """Added to the node's id to name a plain function given here."""
     from_yaml: Callable[[Any], Any] | None = None
-    """What the builder takes for what a file has, if that differs."""
+    """Converts a value in a file to the builder's parameter."""
     field: str = ""
-    """Of the stored node; its name, unless told."""
+    """The field of the stored node; by default ``name``."""
     to_yaml: Callable[[Any], Any] | None = None
-    """What a file has for what is stored, if that differs."""
+    """Converts a stored value to its form in a file."""
 
     @property
     def parameter(self) -> str:
@@ -457,7 +473,7 @@ class Option:
 
     @property
     def may_be_none(self) -> bool:
-        """Whether None is as if it was not given."""
+        """Whether None means "not given"."""
         return self.default is None and not self.is_required
 
     @property
@@ -466,7 +482,7 @@ class Option:
 
     @property
     def instead(self) -> Any:
-        return self.default if self.stand_in is None else self.stand_in
+        return self.default if self.placeholder is None else self.placeholder
 
 
 @dataclass(frozen=True, eq=False)
@@ -474,7 +490,7 @@ class NodeForm:
     """The options of one type of node."""
 
     type: str
-    """As a file calls it; empty: a registered node type, which has a name of its own."""
+    """The type in a file; empty for registered node types, which have their own names."""
     options: tuple[Option, ...]
     one_of: tuple[str, ...] = ()
     """Options of which exactly one must be given."""
@@ -490,18 +506,18 @@ class NodeForm:
 
     @cached_property
     def settings(self) -> Mapping[str, Option]:
-        """The options that stand in the config of a file, by their keys there."""
+        """The options in the node's config, by key."""
         found = (each for each in self.options if len(each.yaml) > 1)
         return {str(each.yaml[1]): each for each in found}
 
     @cached_property
     def keys(self) -> Mapping[str, Option]:
-        """The options that stand in a node of a file itself, by their keys."""
+        """The options outside the node's config, by key."""
         return {str(each.yaml[0]): each for each in self.options if len(each.yaml) == 1}
 
     @cached_property
     def config_schema(self) -> dict[str, Any] | None:
-        """Of the config in a file, where the options stand in it."""
+        """The JSON Schema of the node's config; None if no options are in it."""
         if not self.settings:
             return None
         required = [key for key, option in self.settings.items() if option.is_required]
@@ -510,60 +526,61 @@ class NodeForm:
 
 
 def _key(name: str, read: Reader, schema: Fragment, about: str, **more: Any) -> Option:
-    """A row whose place in a file is a key of the node."""
+    """An option that is a key of the node in a file."""
     return Option(name, read, schema, (more.pop("key", name),), about, **more)
 
 
 def _setting(name: str, read: Reader, schema: Fragment, about: str = "", **more: Any) -> Option:
-    """A row whose place in a file is a key of the node's config."""
+    """An option that is a key of the node's config in a file."""
     return Option(name, read, schema, ("config", more.pop("key", name)), about, **more)
 
 
-# A row may take several lines; one argument a line would hide the table.
+# Not formatted: with one argument per line, the table would be hard to read.
 # fmt: off
 _INPUTS = (
     _key("inputs", _object('{"order": "load.output"}'), _SOURCES,
-        "What it takes, by local name: input.PATH, NODE.output.PATH, secret.NAME.", is_needed=True),
+        "Inputs by name: input.PATH, NODE.output.PATH or secret.NAME.", is_needed=True),
     _key("on_missing", _on_missing, {"enum": ["error", "default", "skip"], "default": "error"},
-        "What follows where an input or the key of a template is missing.", default="error",
-        stand_in="default"),  # so that no default of an input is refused as unused
+        "Applies if an input or a value in a template is missing.", default="error",
+        placeholder="default"),  # so that defaults of inputs are not faults too
 )
 _CALL = (
-    _key("retries", _retries, RETRY, "How often a failed attempt is tried again.", key="retry",
+    _key("retries", _retries, RETRY, "Number of retries, or a retry policy.", key="retry",
         from_yaml=_retry_in_yaml),
-    _key("timeout", _timeout, DURATION, "How long one attempt may take."),
+    _key("timeout", _timeout, DURATION, "Time limit of one attempt."),
     _key("priority", check.priority, _PRIORITY, f"{PRIORITY_MIN} is the most urgent."),
-    _key("queue", check.name, NAME, "The queue that its job waits in."),
-    _key("tags", check.tags, NAMES, "What a worker must offer."),
+    _key("queue", check.name, NAME, "The queue of its jobs."),
+    _key("tags", check.tags, NAMES, "Tags that a worker must have."),
 )
 _ON_ERROR = _key("on_error", check.name, PORT, "fail, continue, or a port.", default=FAIL,
     is_needed=True)
-_UNDO = _key("undo", as_given, NAME, "The task that takes back what this node did.", names="task",
+_UNDO = _key("undo", as_given, NAME, "A task that compensates this node.", names="task",
     suffix=".undo", to_yaml=_task_name)
-_PORTS = _key("ports", _names, NAMES, "The ports that a result may choose; else the keys of next.",
+_PORTS = _key("ports", _names, NAMES, "Ports that a result may choose; else the keys of next.",
     default=())
-_GATHERS = _key("gathers", as_given, FLAG, "Takes the outputs before it in one object, by name.")
-_CONFIG = _key("config", _config, {}, "Config of the type, or arguments of the task. Templates.",
+_GATHERS = _key("gathers", as_given, FLAG, "Gather the previous outputs in one object, by name.")
+_CONFIG = _key("config", _config, {}, "Config of the type or arguments of the task; templates.",
     is_needed=True)
 _NODE_TYPE = (
     *_INPUTS,
     _GATHERS,
     *_CALL,
-    # Ports that anything follows are taken to be right where these could not be read.
+    # Not needed: with invalid options, any port with successors is assumed to exist.
     replace(_ON_ERROR, is_needed=False),
-    _key("on_timeout", check.name, PORT, "After a pause: fail, continue, or a port.", default=FAIL),
-    _key("input_schema", _schema, SCHEMA, "JSON Schema that the input must fit."),
-    _key("output_schema", _schema, SCHEMA, "JSON Schema that the output must fit."),
-    _key("check", _check, _CHECK, "What the output must be like, looked at after success.",
+    _key("on_timeout", check.name, PORT, "For external waits: fail, continue, or a port.",
+        default=FAIL),
+    _key("input_schema", _schema, SCHEMA, "JSON Schema of the input."),
+    _key("output_schema", _schema, SCHEMA, "JSON Schema of the output."),
+    _key("check", _check, _CHECK, "Checks the output after success.",
         to_yaml=_check_to_yaml),
     _UNDO,
     _PORTS,
 )
 _BODY = (
-    _setting("task", as_given, NAME, "The task that is called.", gives="body", names="task",
+    _setting("task", as_given, NAME, "The task to call.", gives="body", names="task",
         is_needed=True),
     _setting("flow", as_given, NAME,
-        "Or the flow that is run: its name, or a file beside this one.", gives="body",
+        "Or the flow to run: its name, or a file in the same folder.", gives="body",
         names="flow", is_needed=True),
 )
 
@@ -571,7 +588,7 @@ NODE_TYPE = NodeForm("", (_CONFIG, *_NODE_TYPE))
 TASK = NodeForm(
     "task",
     (
-        _key("task", as_given, NAME, "The task that is called; short for node type: task.",
+        _key("task", as_given, NAME, "The task to call; implies type: task.",
             gives="body", names="task", is_needed=True),
         replace(_CONFIG, schema={"type": "object"}),
         *_NODE_TYPE,
@@ -580,10 +597,10 @@ TASK = NodeForm(
 ROUTE = NodeForm(
     "route",
     (
-        _setting("key", as_given, NAME, "The key of the input whose value is the branch.",
+        _setting("key", as_given, NAME, "The property of the input that names the branch.",
             is_needed=True),
-        _setting("task", as_given, NAME, "Or the task that returns it.", gives="key", names="task",
-            is_needed=True),
+        _setting("task", as_given, NAME, "Or a task that returns the branch.", gives="key",
+            names="task", is_needed=True),
         *_CALL,
         _ON_ERROR,
         replace(_PORTS, gives="branches", is_needed=True),
@@ -594,7 +611,7 @@ MAP = NodeForm(
     "map",
     (
         *_BODY,
-        _setting("over", check.name, NAME, "The key of the input under which the list is."),
+        _setting("over", check.name, NAME, "The property of the input that has the list."),
         _setting("concurrency", _positive, {"type": "integer", "minimum": 1}),
         *_INPUTS,
         *_CALL,
@@ -608,8 +625,8 @@ LOOP = NodeForm(
     (
         *_BODY,
         _setting("until", as_given, _UNTIL,
-            "A key of the output, a condition on it, or {task: NAME}.", is_required=True,
-            stand_in="done", suffix=".until"),
+            "A property of the output, a condition on it, or {task: NAME}.", is_required=True,
+            placeholder="done", suffix=".until"),
         _setting("max_iterations", _positive, {"type": "integer", "minimum": 1, "default": 50},
             default=50, field="iterations_max"),
         _setting("on_max", check.name, PORT, "fail, continue, or a port.", default=FAIL,
@@ -624,9 +641,9 @@ LOOP = NodeForm(
 DELAY = NodeForm(
     "delay",
     (
-        _setting("delay", _delay_ms, DURATION, "How long it waits.", key="for", default=0,
+        _setting("delay", _delay_ms, DURATION, "How long to wait.", key="for", default=0,
             is_needed=True),
-        _setting("until", _time, TEXT, "Or the time that it waits for; a template.", default="",
+        _setting("until", _time, TEXT, "Or the time to wait for; a template.", default="",
             is_needed=True),
         *_INPUTS,
     ),
@@ -635,34 +652,37 @@ DELAY = NodeForm(
 SIGNAL = NodeForm(
     "signal",
     (
-        _setting("signal", check.name, NAME, "Of the signal; else the id of the node.", key="name",
-            default=""),
-        _setting("timeout", check.milliseconds, DURATION, "How long it waits.",
-            stand_in=FOREVER_MS, field="timeout_ms", to_yaml=ms_text),
-        _setting("on_timeout", check.name, PORT, "fail, continue, or a port.", default=FAIL,
+        _setting("signal", check.name, NAME, "The signal; by default the id of the node.",
+            key="name", default=""),
+        _setting("timeout", check.milliseconds, DURATION, "How long to wait.",
+            placeholder=FOREVER_MS, field="timeout_ms", to_yaml=ms_text),
+        _setting("on_timeout", _on_signal_timeout, _PORT_OR_DEFAULT,
+            "fail, continue, a port, or a default output.", default=FAIL,
             is_needed=True),
-        _setting("where", json_value, CONDITION, "What the payload must be like."),
+        _setting("where", json_value, CONDITION, "A condition on the payload."),
         *_INPUTS,
     ),
 )
 APPROVAL = NodeForm(
     "approval",
     (
-        _setting("title", _text, TEXT, "What is to decide, in a line; a template.",
-            is_required=True, stand_in="?"),
-        _setting("message", _text, TEXT, "What one needs to know; a template.", default=""),
+        _setting("title", _text, TEXT, "The question, in one line; a template.",
+            is_required=True, placeholder="?"),
+        _setting("message", _text, TEXT, "Details for the deciders; a template.", default=""),
         _setting("form", _schema, SCHEMA, "JSON Schema of the data of an answer."),
-        _setting("show", _names, NAMES, "The inputs that deciders see; else all.", field="shows"),
-        _setting("data", json_value, {}, "What an answer may change; a template."),
-        _setting("deciders", _names, NAMES, "Names or roles; none: whoever comes.", default=(),
-            stand_in=("?",)),
+        _setting("show", _names, NAMES, "The inputs that deciders see; by default all.",
+            field="shows"),
+        _setting("data", json_value, {}, "Data that an answer may change; a template."),
+        _setting("deciders", check.deciders, NAMES,
+            "Users, and roles as role:NAME; by default anyone may decide.",
+            default=(), placeholder=("?",)),
         _setting("policy", _quorum, _POLICY, default=1, field="quorum", to_yaml=_policy_to_yaml),
-        _setting("answers", _answers, NAMES, "What may be answered; else approve and reject.",
+        _setting("answers", _answers, NAMES, "Possible answers; by default approve and reject.",
             default=(APPROVE, REJECT), is_needed=True),
-        _setting("deadline", check.milliseconds, DURATION, "How long it stays open.",
-            stand_in=FOREVER_MS, field="timeout_ms", to_yaml=ms_text),
+        _setting("deadline", check.milliseconds, DURATION, "How long the approval stays open.",
+            placeholder=FOREVER_MS, field="timeout_ms", to_yaml=ms_text),
         _setting("on_timeout", _on_timeout, _PORT_OR_ANSWER,
-            "fail, continue, a port, or the answer that counts then.", default=FAIL,
+            "fail, continue, a port, or a default answer.", default=FAIL,
             is_needed=True),
         _setting("on_reject", check.name, PORT, "fail, continue, or a port.", default=FAIL,
             is_needed=True),
@@ -670,7 +690,7 @@ APPROVAL = NodeForm(
             field="reminders_ms", to_yaml=_reminders_to_yaml),
         _setting("escalate", _escalations, _ESCALATE, default=(), field="escalations",
             from_yaml=_escalate_in_yaml, to_yaml=_escalate_to_yaml),
-        _setting("notify", as_given, NAME, "The task that tells people.", names="task",
+        _setting("notify", as_given, NAME, "A task that notifies people.", names="task",
             suffix=".notify", to_yaml=_task_name),
         *_INPUTS,
     ),
@@ -678,7 +698,7 @@ APPROVAL = NodeForm(
 FLOW = NodeForm(
     "flow",
     (
-        _setting("flow", as_given, NAME, "Its name, or a file beside this one.", gives="body",
+        _setting("flow", as_given, NAME, "Its name, or a file in the same folder.", gives="body",
             names="flow", is_required=True, is_needed=True),
         *_INPUTS,
         _ON_ERROR,
@@ -702,10 +722,10 @@ def read_options(
     wrong: Collection[str] = (),
     is_yaml: bool = False,
 ) -> dict[str, Any]:
-    """The options of one node by the builder's parameters.
+    """The parsed options of one node, by the builder's parameters.
 
-    What cannot be read is added to ``faults``, with its path below the node, and has its stand-in.
-    ``wrong`` are parameters that were found to be so already.
+    Invalid options are added to ``faults``, with paths below the node, and get placeholders.
+    ``wrong`` are parameters whose faults are already added.
     """
     values: dict[str, Any] = {}
     faults += _unknown_options(form, given)
@@ -729,7 +749,7 @@ def read_options(
 
 
 def at_option(fault: Fault, parameter: str, name: str) -> Fault:
-    """The fault with its path below the node; checks of arguments begin it with the name."""
+    """The fault with its path below the node; argument checks prefix it with ``name``."""
     inside = fault.where[1:] if fault.where[:1] == (name,) else fault.where
     return replace(fault, where=(parameter, *inside))
 

@@ -1,8 +1,8 @@
-"""The types of flows in the making, for type checkers alone.
+"""Static types of the flow builder, for type checkers only.
 
-``Flow(...)`` is a ``NewFlow``, and calls that are chained on it make a ``Chain``, which knows what
-the flow takes and what its last node gives. ``fork``, ``node`` and ``then(after=...)`` may give the
-flow another end: they make a plain ``Flow``, of which only the input is known.
+``Flow(...)`` is a ``NewFlow``; chained calls return a ``Chain``, which knows the flow's input and
+the output of its last node. ``fork``, ``node`` and ``then(after=...)`` may change the last node:
+they return a plain ``Flow``, of which only the input is known.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -17,12 +17,12 @@ from perdure.flows.nodes import Body
 from perdure.flows.options import AnyTask, CallSettings, Function, Source, TaskOptions
 from perdure.model.graph import JsonSchema, OnMissing
 
-# With a bound, the parameter of a lambda can be used like anything.
+# With the bound, type checkers allow any use of a lambda's parameter.
 A = TypeVar("A", bound=Any, default=Any)
 X = TypeVar("X", default=Any)
 
 class PlainOptions(CallSettings, total=False):
-    """Those of ``then`` that change neither what the task gets nor what it gives."""
+    """Options of ``then`` that affect neither the input nor the output type."""
 
     undo: AnyTask | Function | None
     ports: Sequence[str]
@@ -44,9 +44,9 @@ class WithOnError(PlainOptions, total=False):
     on_missing: OnMissing
 
 class NewFlow(Flow[I, O]):
-    """A flow without nodes. What its first node takes is what the flow takes."""
+    """A flow without nodes. The input of its first node is the input of the flow."""
 
-    def __init__(self, *args: Any, **options: Any) -> None: ...  # which Flow.__new__ checks
+    def __init__(self, *args: Any, **options: Any) -> None: ...  # checked by Flow.__new__
     @overload  # type: ignore[override]
     def then(
         self,
@@ -126,7 +126,7 @@ class NewFlow(Flow[I, O]):
     ) -> Flow[Any, Any]: ...
 
 class Chain(NewFlow[I, O]):
-    """A flow whose last node gives ``O``."""
+    """A flow whose last node outputs ``O``."""
 
     @overload  # type: ignore[override]
     def then(

@@ -1,7 +1,6 @@
-"""The formats that forms check; any other ``format`` is only a remark for whoever shows the form.
+"""The formats that forms check; any other ``format`` is only an annotation.
 
-A ``date-time`` needs its offset from UTC, since without one it is no moment; a ``time`` may have
-one.
+A ``date-time`` needs a UTC offset; for a ``time``, it is optional.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def _guarded(fits: Callable[[str], bool]) -> Callable[[str], bool]:
-    """Parsers say no by raising; an endless text is not parsed at all."""
+    """Parsers raise for invalid strings; very long strings are not parsed at all."""
 
     def check(text: str) -> bool:
         try:

@@ -1,9 +1,9 @@
-"""JSON Schema forms: defaults filled in, every fault found, within a budget.
+"""JSON Schema forms: fill in defaults and find all faults, within a budget.
 
-jsonschema by itself would fetch what a schema refers to, match patterns that never end, and follow
-references that double at every turn. Here nothing is fetched, every keyword counts against a
-budget, and patterns, formats and uniqueness are checked by code that has a bound. jsonschema is
-imported when the first form is checked: it takes longer than all of Perdure.
+jsonschema alone would fetch remote references, and take exponential time on some patterns and
+nested references. Here nothing is fetched, every keyword counts against a budget, and patterns,
+formats and uniqueness are checked in bounded time. jsonschema is imported with the first form: it
+takes longer to load than all of Perdure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from perdure.expr.path import Path, path_text
 from perdure.expr.pattern import is_found, pattern_fault, search_cost
 from perdure.forms.formats import FORMATS
 from perdure.model.payload import from_json, to_json
-from perdure.model.text import cut, shown, type_name
+from perdure.model.text import json_preview, preview, type_name
 from perdure.model.value import Value
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ SCHEMA_MAX_BYTES = 65_536
 SCHEMA_DEPTH_MAX = 100
 SUBSCHEMAS_MAX = 1_000
 FAULTS_MAX = 100
-"""How many faults of one value are told."""
+"""Most faults reported for one value."""
 DEFAULTS_MAX = 10_000
-"""How many defaults are filled into one value."""
+"""Most defaults filled into one value."""
 CHECKS_MAX = 250_000
-"""How many checks one value may take, each element of a keyword and some text counting as one."""
+"""The budget for one value: each element of a keyword, and some characters, cost one check."""
 
 NESTING_MAX = 120
-"""How many keywords deep a check may go. Well before Python's own bound, on which the libraries
-below jsonschema do not raise an error but panic."""
+"""Nesting of keywords. Far below Python's recursion limit, at which the native libraries below
+jsonschema panic instead of raising an error."""
 
 # Faults of data
 
@@ -57,21 +57,19 @@ NOT_CONST = declare("form.const", "must be {expected}")
 WRONG_FORMAT = declare("form.format", "must be {expected}")
 EMPTY = declare("form.empty", "must not be empty")
 REQUIRED = declare("form.required", "is required")
-DEPENDENT_REQUIRED = declare("form.dependent_required", "is required where {field!r} is given")
+DEPENDENT_REQUIRED = declare("form.dependent_required", "is required if {field!r} is given")
 UNKNOWN_FIELD = declare("form.unknown_field", "is not a field of this form")
 PROPERTY_NAMES = declare("form.property_names", "has a field {field}, whose name {reason}")
-NO_ALTERNATIVE = declare("form.any_of", "fits none of the ways to give it: {ways}")
-SEVERAL_ALTERNATIVES = declare(
-    "form.one_of", "fits more than one of the ways to give it; exactly one is wanted"
-)
+NO_ALTERNATIVE = declare("form.any_of", "matches none of the alternatives: {ways}")
+SEVERAL_ALTERNATIVES = declare("form.one_of", "must match exactly one alternative")
 PATTERN = declare("form.pattern", "must match {pattern}")
 OTHER_KEYWORD = declare("form.keyword", "{message}")
 INVALID_FORM = declare(
-    "form.invalid", "cannot be checked, since the form itself is wrong: {reason}"
+    "form.invalid", "cannot be checked, since the form itself is invalid: {reason}"
 )
 TOO_MUCH_WORK = declare(
     "form.too_much_work",
-    "takes too much work to check: the form or the value is too large, or nested too deep",
+    "cannot be checked: the form or the value is too large or nested too deeply",
 )
 NOT_JSON_VALUE = declare("form.not_checkable", "cannot be checked: {reason}")
 TOO_MANY_DEFAULTS = declare(
@@ -80,24 +78,24 @@ TOO_MANY_DEFAULTS = declare(
 
 # Faults of schemas
 
-NOT_A_SCHEMA = declare("schema.not_an_object", "a schema is an object, not {found}")
+NOT_A_SCHEMA = declare("schema.not_an_object", "a schema must be an object, not {found}")
 TOO_DEEP = declare("schema.too_deep", "is nested deeper than {most} levels")
-TOO_MANY_SCHEMAS = declare("schema.too_many", "is made of more than {most} schemas")
+TOO_MANY_SCHEMAS = declare("schema.too_many", "consists of more than {most} schemas")
 REFUSED_KEYWORD = declare("schema.refused_keyword", "{keyword} cannot be used in a form; {instead}")
 BROKEN_REFERENCE = declare(
     "schema.broken_reference",
-    "$ref {reference!r} leads nowhere: it may be '#', or '#/$defs/NAME' with a NAME that is "
-    "defined under $defs in this schema",
+    "$ref {reference!r} not found: use '#', or '#/$defs/NAME' with a NAME under $defs in this "
+    "schema",
 )
-ONLY_AT_TOP = declare("schema.only_at_top", "{keyword} may stand only at the top")
+ONLY_AT_TOP = declare("schema.only_at_top", "{keyword} is only allowed at the top level")
 UNKNOWN_DIALECT = declare(
-    "schema.unknown_dialect", "$schema {dialect} is not known; leave it out, or use {known}"
+    "schema.unknown_dialect", "unknown $schema {dialect}", "Remove it, or use {known}"
 )
 UNUSABLE_PATTERN = declare("schema.pattern", "{pattern!r} {reason}")
 
 
 def check_schema(schema: Any) -> list[Fault]:
-    """What is wrong with the schema itself, each fault with its place in it."""
+    """All faults of the schema itself, with their paths."""
     try:
         data = _schema_json(schema)
     except InvalidInput as error:
@@ -106,17 +104,14 @@ def check_schema(schema: Any) -> list[Fault]:
 
 
 def faults_of(schema: Any, data: Any) -> list[Fault]:
-    """What is wrong with the data, each fault with the path of its field.
-
-    Empty if it fits. Nothing fits a schema that is wrong itself.
-    """
+    """All faults of the data, with the paths of its fields; one fault if the schema is invalid."""
     if own := check_schema(schema):
         return [INVALID_FORM.fault(reason=fault_text(own[0]))]
     return _without_repeats(_faults(_compiled(_schema_json(schema)).validator, data))
 
 
 def by_field(faults: Iterable[Fault]) -> dict[str, list[str]]:
-    """The reasons by the path of the field; "" stands for the whole."""
+    """The messages by field path; "" is the whole value."""
     found: dict[str, list[str]] = {}
     for fault in faults:
         found.setdefault(path_text(fault.where), []).append(render(fault))
@@ -124,12 +119,198 @@ def by_field(faults: Iterable[Fault]) -> dict[str, list[str]]:
 
 
 def with_defaults(schema: Any, data: Any) -> Any:
-    """The data with each property that is absent and has a ``default`` filled in.
+    """A copy of the data with the defaults of absent properties filled in, at all levels.
 
-    Also inside properties and elements that are there, or that a default has just put there.
-    Nothing else is created, nothing is changed in place, and the data is not checked.
+    No other values are created, and the data is not checked.
     """
     return _Defaults(schema).into(data, schema, 0)
+
+
+def merge_answer(
+    schema: Any, given: Mapping[str, Any], current: Any
+) -> tuple[Mapping[str, Any], list[Fault]]:
+    """The fields of an answer to a form, merged into the current data, and all faults.
+
+    JSON Schema allows every field that a schema does not name. An answer edits the current data,
+    so it may change only what the form names or explicitly allows (``additionalProperties``), and
+    only in alternatives and branches that apply. Repeating a current value changes nothing.
+
+    The same holds for nested objects that the form describes: omitted fields keep their values.
+    Elements of a list are matched by position, so that their unnamed fields keep their values too;
+    further elements have named fields only.
+    """
+    if own := check_schema(schema):
+        return given, [INVALID_FORM.fault(reason=fault_text(own[0]))]
+    answer = _Answer(_compiled(_schema_json(schema)).validator)
+    token = _budget.set(_Budget())
+    try:
+        properties = schema.get("properties", ()) if isinstance(schema, Mapping) else ()
+        former = current if isinstance(current, Mapping) else {}
+        base = {name: each for name, each in former.items() if name in properties or name in given}
+        # A form with `additionalProperties: false` must not refuse data that no decider may change.
+        filled = with_defaults(schema, answer.merged(answer.without_hidden(base), given))
+        faults = faults_of(schema, filled)
+        unknown = answer.unknown_fields(given, former, None if faults else filled)
+        faults = [*islice(unknown, FAULTS_MAX), *faults]
+        return answer.merged(base, filled), faults
+    except (RecursionError, TooMuchWork):
+        return given, [TOO_MUCH_WORK.fault()]
+    finally:
+        _budget.reset(token)
+
+
+_OBJECT_KEYWORDS = frozenset({"properties", "patternProperties", "additionalProperties"})
+_LIST_KEYWORDS = frozenset({"items", "prefixItems"})
+
+
+class _Answer:
+    """Walks an answer along its form."""
+
+    def __init__(self, validator: Any) -> None:
+        self._validator = validator
+        self._root: Any = validator.schema
+
+    def merged(self, base: Any, edits: Any) -> Any:
+        return self._merged([self._root], base, edits)
+
+    def _merged(self, schemas: list[Any], base: Any, edits: Any) -> Any:
+        applied = self._applied(schemas)
+        if isinstance(base, dict) and isinstance(edits, dict) and _describes_object(applied):
+            changed = {
+                name: self._merged(_of_field(applied, name), base[name], value)
+                if name in base
+                else value
+                for name, value in edits.items()
+            }
+            return base | changed
+        if isinstance(base, list) and isinstance(edits, list) and _describes_list(applied):
+            return [
+                self._merged(_of_element(applied, at), base[at], value) if at < len(base) else value
+                for at, value in enumerate(edits)
+            ]
+        return edits
+
+    def without_hidden(self, value: Any) -> Any:
+        return self._without_hidden([self._root], value)
+
+    def _without_hidden(self, schemas: list[Any], value: Any) -> Any:
+        """The value without the fields that ``additionalProperties: false`` refuses."""
+        applied = self._applied(schemas)
+        if isinstance(value, dict) and _describes_object(applied):
+            is_closed = any(each.get("additionalProperties") is False for each in applied)
+            return {
+                name: self._without_hidden(inside, each)
+                for name, each in value.items()
+                if (inside := _of_field(applied, name)) or not is_closed
+            }
+        if isinstance(value, list) and _describes_list(applied):
+            return [
+                self._without_hidden(_of_element(applied, at), each)
+                for at, each in enumerate(value)
+            ]
+        return value
+
+    def unknown_fields(self, given: Any, current: Any, filled: Any) -> Iterator[Fault]:
+        """A fault for each change that the form does not allow.
+
+        ``filled`` decides which branches apply; without it, if it is invalid, all do.
+        """
+        is_valid = filled is not None
+        waiting: list[tuple[Path, list[Any], Any, Any, Any]] = [
+            ((), [self._root], given, current, filled)
+        ]
+        while waiting:
+            where, schemas, value, former, whole = waiting.pop()
+            applied = self._applied(schemas, [whole] if is_valid else [])
+            if (expected := _lost_type(applied, value, former)) is not None:
+                yield WRONG_TYPE.fault(where, types=(expected,), expected=_TYPES[expected])
+            elif isinstance(value, dict) and (not where or _describes_object(applied)):
+                former = former if isinstance(former, dict) else {}
+                for name, each in value.items():
+                    if inside := _of_field(applied, name):
+                        part = whole[name] if is_valid else None
+                        waiting.append(((*where, name), inside, each, former.get(name), part))
+                    elif name not in former or not is_same(each, former[name]):
+                        yield UNKNOWN_FIELD.fault((*where, name), field=name)
+            elif isinstance(value, list) and _describes_list(applied):
+                former = former if isinstance(former, list) else []
+                for at, each in enumerate(value):
+                    element = former[at] if at < len(former) else None
+                    part = whole[at] if is_valid else None
+                    waiting.append(((*where, at), _of_element(applied, at), each, element, part))
+
+    def _applied(self, schemas: list[Any], values: Sequence[Any] = ()) -> list[Mapping[str, Any]]:
+        """The schemas, and all schemas in them that apply to the same value, if one is given."""
+        found: dict[int, Mapping[str, Any]] = {}
+        waiting = list(schemas)
+        while waiting:
+            _budget.get().spend(1)
+            each = waiting.pop()
+            if not isinstance(each, Mapping) or id(each) in found:
+                continue
+            found[id(each)] = each
+            waiting += each.get("allOf", ())
+            for branch in (*each.get("anyOf", ()), *each.get("oneOf", ())):
+                if all(self._is_met(branch, value) for value in values):
+                    waiting.append(branch)
+            if "if" in each:
+                is_met = [self._is_met(each["if"], value) for value in values]
+                waiting += [each.get("then")] * (False not in is_met)
+                waiting += [each.get("else")] * (True not in is_met)
+            for name, branch in each.get("dependentSchemas", {}).items():
+                if all(isinstance(value, Mapping) and name in value for value in values):
+                    waiting.append(branch)
+            if isinstance(each.get("$ref"), str):
+                waiting.append(_referred(each["$ref"], self._root))
+        return list(found.values())
+
+    def _is_met(self, schema: Any, value: Any) -> bool:
+        return next(iter(self._validator.descend(value, schema)), None) is None
+
+
+def _describes_object(schemas: list[Mapping[str, Any]]) -> bool:
+    return any(_OBJECT_KEYWORDS & each.keys() or "object" in _types(each) for each in schemas)
+
+
+def _describes_list(schemas: list[Mapping[str, Any]]) -> bool:
+    return any(_LIST_KEYWORDS & each.keys() for each in schemas)
+
+
+def _types(schema: Mapping[str, Any]) -> list[str]:
+    types = schema.get("type", [])
+    return types if isinstance(types, list) else [types]
+
+
+def _lost_type(schemas: list[Mapping[str, Any]], value: Any, former: Any) -> str | None:
+    """The type of the former value if only an omitted ``type`` lets another one replace it."""
+    if any(keyword in each for each in schemas for keyword in ("type", "enum", "const")):
+        return None
+    if isinstance(former, dict) and not isinstance(value, dict) and _describes_object(schemas):
+        return "object"
+    if isinstance(former, list) and not isinstance(value, list) and _describes_list(schemas):
+        return "array"
+    return None
+
+
+def _of_field(schemas: list[Mapping[str, Any]], name: str) -> list[Any]:
+    """The schemas that allow a field of an object and apply to it."""
+    found = []
+    for each in schemas:
+        named = [each["properties"][name]] if name in each.get("properties", ()) else []
+        patterns = each.get("patternProperties", {}).items()
+        named += [inside for pattern, inside in patterns if _matches(pattern, name)]
+        others = each.get("additionalProperties", False)
+        found += named or ([] if others is False else [others])
+    return found
+
+
+def _of_element(schemas: list[Mapping[str, Any]], at: int) -> list[Any]:
+    """The schemas that apply to an element of a list."""
+    found = []
+    for each in schemas:
+        first = each.get("prefixItems", ())
+        found.append(first[at] if at < len(first) else each.get("items", True))
+    return found
 
 
 class _Defaults:
@@ -165,10 +346,10 @@ class _Defaults:
         self._left -= 1
         if self._left < 0:
             raise InvalidInput(TOO_MANY_DEFAULTS.fault(most=DEFAULTS_MAX))
-        return from_json(to_json(default, "a default"))  # a copy: what is filled in may be changed
+        return from_json(to_json(default, "a default"))  # a copy, since callers may change it
 
     def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The schema with what it refers to; its own keywords count more."""
+        """The schema merged with its ``$ref``; its own keywords take precedence."""
         reference = schema.get("$ref")
         if not isinstance(reference, str):
             return schema
@@ -195,7 +376,7 @@ _REFUSED = {
 
 
 class _Form(Value, gc=True):
-    """A schema ready to check with, or what is wrong with it."""
+    """A compiled schema, or its faults."""
 
     validator: Any
     faults: tuple[Fault, ...]
@@ -209,11 +390,11 @@ def _schema_json(schema: Any) -> bytes:
 
 @lru_cache(maxsize=_COMPILED_MAX)
 def _compiled(schema_json: bytes) -> _Form:
-    """Kept by the JSON, since that is the same for equal schemas and nobody can change it."""
+    """Cached by JSON, which is immutable and the same for equal schemas."""
     schema = from_json(schema_json)
     faults = tuple(islice(_schema_faults(schema), FAULTS_MAX))
     if isinstance(schema, dict):
-        schema.pop("$schema", None)  # by which jsonschema would choose a validator without bounds
+        schema.pop("$schema", None)  # it makes jsonschema choose a validator without a budget
     return _Form(validator=None if faults else validator_of(schema), faults=faults)
 
 
@@ -233,7 +414,7 @@ def _schema_faults(schema: Any) -> Iterator[Fault]:
 
 
 def _subschemas(schema: Any) -> Iterator[tuple[Path, Any]]:
-    """The schema and all schemas in it, but not what belongs to keywords that nobody knows."""
+    """The schema and all schemas in it, except under unknown keywords."""
     waiting: list[tuple[Path, Any]] = [((), schema)]
     while waiting:
         where, schema = waiting.pop()
@@ -244,7 +425,7 @@ def _subschemas(schema: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
-    """The schemas that this one is made of."""
+    """The direct subschemas."""
     for keyword, inside in schema.items():
         if keyword in _SCHEMAS:
             yield (keyword,), inside
@@ -255,7 +436,7 @@ def _parts(schema: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
 
 
 def _alone(schema: Any) -> Any:
-    """The schema without those in it, which are checked by themselves: so no check goes deep."""
+    """The schema without its subschemas, which are checked separately to avoid deep recursion."""
     if not isinstance(schema, dict):
         return schema
     alone = dict(schema)
@@ -270,7 +451,7 @@ def _alone(schema: Any) -> Any:
 
 
 def _faults_at(subschema: Any, root: Any) -> Iterator[Fault]:
-    """What JSON Schema allows and a form may not have."""
+    """Faults of keywords that JSON Schema allows and forms do not."""
     if not isinstance(subschema, dict):
         return
     for keyword, instead in _REFUSED.items():
@@ -278,15 +459,15 @@ def _faults_at(subschema: Any, root: Any) -> Iterator[Fault]:
             yield REFUSED_KEYWORD.fault(keyword=keyword, instead=instead)
     reference = subschema.get("$ref")
     if isinstance(reference, str) and _referred(reference, root) is None:
-        yield BROKEN_REFERENCE.fault(reference=cut(reference))
+        yield BROKEN_REFERENCE.fault(reference=preview(reference))
     for keyword in ("$schema", "$id"):
         if keyword in subschema and subschema is not root:
             yield ONLY_AT_TOP.fault(keyword=keyword)
     if subschema.get("$schema", DIALECT) != DIALECT and subschema is root:
-        yield UNKNOWN_DIALECT.fault(dialect=shown(subschema["$schema"]), known=DIALECT)
+        yield UNKNOWN_DIALECT.fault(dialect=json_preview(subschema["$schema"]), known=DIALECT)
     for pattern in (subschema.get("pattern"), *_keys(subschema.get("patternProperties"))):
         if isinstance(pattern, str) and (fault := pattern_fault(pattern)):
-            yield UNUSABLE_PATTERN.fault(pattern=cut(pattern), reason=render(fault))
+            yield UNUSABLE_PATTERN.fault(pattern=preview(pattern), reason=render(fault))
 
 
 def _keys(value: Any) -> list[str]:
@@ -294,7 +475,7 @@ def _keys(value: Any) -> list[str]:
 
 
 def _referred(reference: str, root: Any) -> Any:
-    """The schema that a reference such as ``#/$defs/address`` names, or None."""
+    """The schema at a reference such as ``#/$defs/address``, or None."""
     if reference == "#":
         return root
     match reference.split("/"):
@@ -310,12 +491,12 @@ def _faults(validator: Validator, data: Any) -> list[Fault]:
         return [fault_of(error) for error in errors_of(validator, data, FAULTS_MAX)]
     except (RecursionError, TooMuchWork):
         return [TOO_MUCH_WORK.fault()]
-    except ValueError as error:  # what is no JSON: infinities, objects, integers without end
-        return [NOT_JSON_VALUE.fault(reason=cut(str(error)))]
+    except ValueError as error:  # not JSON: infinities, objects, very large integers
+        return [NOT_JSON_VALUE.fault(reason=preview(str(error)))]
 
 
 def _without_repeats(faults: list[Fault]) -> list[Fault]:
-    """Two keywords may find the same fault. Arguments cannot be hashed, so by what is told."""
+    """Two keywords may find the same fault. Compared by message, since arguments do not hash."""
     return list({(fault.where, render(fault)): fault for fault in faults}.values())
 
 
@@ -339,35 +520,35 @@ class _Budget:
         if self._left < 0:
             raise TooMuchWork(f"more than {CHECKS_MAX} checks")
 
-    def go_deeper(self) -> None:
+    def enter(self) -> None:
         self._nesting += 1
         if self._nesting > NESTING_MAX:
             raise TooMuchWork(f"nested deeper than {NESTING_MAX}")
 
-    def come_back(self) -> None:
+    def leave(self) -> None:
         self._nesting -= 1
 
 
-_budget: ContextVar[_Budget] = ContextVar("checks that are left")
+_budget: ContextVar[_Budget] = ContextVar("budget")
 
 
 def validator_of(schema: Any) -> Validator:
     from referencing import Registry
 
-    # An empty registry finds nothing outside the schema; the default one asks the network.
+    # An empty registry: the default one fetches references over the network.
     return _validator_class()(schema, registry=Registry())
 
 
 @cache
 def schema_validator() -> Validator:
-    """Checks schemas themselves, by the one that comes with jsonschema and can be trusted."""
+    """A validator for schemas themselves; the trusted metaschema needs no budget."""
     from jsonschema import Draft202012Validator
 
     return Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 
 def errors_of(validator: Validator, data: Any, errors_max: int) -> list[ValidationError]:
-    """What does not fit; ``TooMuchWork`` or ``RecursionError`` if that cannot be said."""
+    """The validation errors; raises ``TooMuchWork`` or ``RecursionError`` beyond the budget."""
     token = _budget.set(_Budget())
     try:
         return list(islice(validator.iter_errors(data), errors_max))
@@ -391,14 +572,14 @@ def _counted(keyword: Keyword, cost: int) -> Keyword:
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Errors:
         budget = _budget.get()
         budget.spend(cost + (len(value) if isinstance(value, list | dict) else 0))
-        budget.go_deeper()
+        budget.enter()
         try:
             for error in keyword(validator, value, instance, schema) or ():
-                # jsonschema writes the whole instance into its message.
+                # jsonschema includes the whole instance in its message.
                 budget.spend(len(error.message) // _CHARACTERS_PER_CHECK)
                 yield error
         finally:
-            budget.come_back()
+            budget.leave()
 
     return check
 
@@ -411,7 +592,7 @@ def _matches(pattern: str, text: Any) -> bool:
 
 
 def _error(*, field: str | None = None, context: Sequence[ValidationError] = ()) -> ValidationError:
-    """An error of a keyword of ours; ``fault_of`` knows it by the keyword, and needs no text."""
+    """An error of one of our keywords. ``fault_of`` only needs the keyword, not a message."""
     from jsonschema.exceptions import ValidationError
 
     return ValidationError("", path=() if field is None else (field,), context=context)
@@ -429,7 +610,7 @@ def _properties(validator: Any, properties: Any, instance: Any, schema: Any) -> 
 
 
 def _inside(validator: Any, instance: Any, key: Any, subschema: Any) -> Errors:
-    """jsonschema does not tell the field where nothing at all may be given."""
+    """jsonschema omits the field from errors of the schema ``false``."""
     if subschema is False:
         yield _error(field=str(key))
     else:
@@ -478,8 +659,14 @@ def _property_names(validator: Any, subschema: Any, instance: Any, schema: Any) 
 def _unique_items(validator: Any, is_wanted: Any, instance: Any, schema: Any) -> Errors:
     if not is_wanted or not isinstance(instance, list):
         return
-    # By their JSON, since comparing each with each other takes for ever on a long list.
-    if len({_canonical(element) for element in instance}) < len(instance):
+    # Compared by JSON: pairwise comparison would take too long for a long list.
+    budget = _budget.get()
+    seen: set[bytes] = set()
+    for element in instance:
+        canonical = _canonical(element)
+        budget.spend(1 + len(canonical) // _CHARACTERS_PER_CHECK)
+        seen.add(canonical)
+    if len(seen) < len(instance):
         yield _error()
 
 
@@ -488,7 +675,7 @@ def _canonical(value: Any) -> bytes:
 
 
 def _with_plain_numbers(value: Any) -> Any:
-    """1.0 as 1, since they are the same and their JSON is not."""
+    """Convert 1.0 to 1, which are equal but differ as JSON."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
@@ -499,7 +686,7 @@ def _with_plain_numbers(value: Any) -> Any:
 
 
 def _multiple_of(validator: Any, unit: Any, instance: Any, schema: Any) -> Errors:
-    # As decimals, the way they are written: 19.99 is a multiple of 0.01, as floats it is not.
+    # As decimals: 19.99 is a multiple of 0.01, but not as floats.
     if is_number(instance) and (_decimal(instance) / _decimal(unit)).denominator != 1:
         yield _error()
 
@@ -509,17 +696,18 @@ def _decimal(number: int | float) -> Fraction:
 
 
 def _enum(validator: Any, values: Any, instance: Any, schema: Any) -> Errors:
-    if not any(is_same(value, instance) for value in values):
+    spend = _budget.get().spend
+    if not any(is_same(value, instance, spend) for value in values):
         yield _error()
 
 
 def _const(validator: Any, value: Any, instance: Any, schema: Any) -> Errors:
-    if not is_same(value, instance):
+    if not is_same(value, instance, _budget.get().spend):
         yield _error()
 
 
 def _format(validator: Any, name: Any, instance: Any, schema: Any) -> Errors:
-    """Formats that are not known are only remarks, as JSON Schema has it."""
+    """Unknown formats are only annotations, as JSON Schema says."""
     fits = FORMATS.get(name)
     if fits is not None and isinstance(instance, str) and not fits(instance):
         yield _error()
@@ -541,14 +729,14 @@ _OWN_KEYWORDS: dict[str, Keyword] = {
 }
 
 
-# From an error of jsonschema to a fault
+# From jsonschema errors to faults
 
 _ALTERNATIVES_MAX = 3
 _VALUES_MAX = 10
 _TYPES = {
-    "string": "a text",
+    "string": "a string",
     "number": "a number",
-    "integer": "a whole number",
+    "integer": "an integer",
     "boolean": "true or false",
     "array": "a list",
     "object": "an object",
@@ -556,27 +744,27 @@ _TYPES = {
 }
 _FORMATS = {
     "date": "a date such as 2031-05-17",
-    "date-time": "a time with its zone, such as 2031-05-17T14:30:00+02:00",
+    "date-time": "a time with a UTC offset, such as 2031-05-17T14:30:00+02:00",
     "time": "a time of day such as 14:30",
     "email": "an email address",
     "hostname": "a host name",
-    "uri": "a web address such as https://example.org/",
+    "uri": "a URI such as https://example.org/",
     "uuid": "a UUID",
     "ipv4": "an IPv4 address",
     "ipv6": "an IPv6 address",
     "regex": "a pattern",
 }
 _PLAIN = {
-    "items": declare("form.items", "has more elements than it may"),
-    "uniqueItems": declare("form.unique_items", "must not have the same element twice"),
-    "contains": declare("form.contains", "has no element of the kind that is wanted"),
-    "not": declare("form.not", "must not be given like this"),
+    "items": declare("form.items", "has too many elements"),
+    "uniqueItems": declare("form.unique_items", "must not have duplicate elements"),
+    "contains": declare("form.contains", "has no element that matches the schema in 'contains'"),
+    "not": declare("form.not", "must not match the schema in 'not'"),
     "properties": FORBIDDEN,
     "patternProperties": FORBIDDEN,
     "required": REQUIRED,
     "additionalProperties": UNKNOWN_FIELD,
 }
-"""Keywords of which nothing needs to be told."""
+"""Keywords whose messages have no arguments."""
 
 _BOUNDS = {
     "minimum": declare("form.minimum", "must be at least {limit}"),
@@ -589,20 +777,20 @@ _BOUNDS = {
     "minItems": declare("form.min_items", "must have at least {limit:element|elements}"),
     "maxItems": declare("form.max_items", "must have at most {limit:element|elements}"),
     "minContains": declare(
-        "form.min_contains", "must have at least {limit} elements of the wanted kind"
+        "form.min_contains", "must have at least {limit} elements that match 'contains'"
     ),
     "maxContains": declare(
-        "form.max_contains", "must have at most {limit} elements of the wanted kind"
+        "form.max_contains", "must have at most {limit} elements that match 'contains'"
     ),
     "minProperties": declare("form.min_properties", "must have at least {limit:field|fields}"),
     "maxProperties": declare("form.max_properties", "must have at most {limit:field|fields}"),
 }
 _COUNTS = frozenset(keyword for keyword in _BOUNDS if keyword[3:4].isupper())
-"""Those whose limit is a whole number, though it may be written as 1.0."""
+"""Keywords with an integer limit, which may be written as 1.0."""
 
 
 def fault_of(error: ValidationError) -> Fault:
-    """The fault, with the path of the field that it is about."""
+    """The fault with the path of its field."""
     return _fault(error).under(*error.absolute_path)
 
 
@@ -615,8 +803,8 @@ def _fault(error: ValidationError) -> Fault:
     if keyword == "minLength" and wanted == 1:
         return EMPTY.fault()
     if keyword in _BOUNDS:
-        # As text, a number is shown the way that it is written in the schema.
-        limit = int(wanted) if keyword in _COUNTS else shown(wanted)
+        # As JSON, to render the number as written in the schema.
+        limit = int(wanted) if keyword in _COUNTS else json_preview(wanted)
         return _BOUNDS[keyword].fault(limit=limit)
     match keyword:
         case "type":
@@ -624,22 +812,24 @@ def _fault(error: ValidationError) -> Fault:
             expected = " or ".join(_TYPES.get(each, str(each)) for each in types)
             return WRONG_TYPE.fault(types=types, expected=expected)
         case "enum":
-            listed = ", ".join(shown(value) for value in wanted[:_VALUES_MAX])
+            listed = ", ".join(json_preview(value) for value in wanted[:_VALUES_MAX])
             more = ", …" if len(wanted) > _VALUES_MAX else ""
             return NOT_IN_ENUM.fault(values=wanted, listed=f"{listed}{more}")
         case "const":
-            return NOT_CONST.fault(value=wanted, expected=shown(wanted))
+            return NOT_CONST.fault(value=wanted, expected=json_preview(wanted))
         case "format":
             return WRONG_FORMAT.fault(format=wanted, expected=_FORMATS.get(wanted, wanted))
         case "pattern":
-            return PATTERN.fault(pattern=cut(wanted))
+            return PATTERN.fault(pattern=preview(wanted))
         case "dependentRequired":
             other, given = error.path[-1], _any(error.instance)
             field = next(name for name in wanted if other in wanted[name] and name in given)
-            return DEPENDENT_REQUIRED.fault(field=cut(field))
+            return DEPENDENT_REQUIRED.fault(field=preview(field))
         case "propertyNames":
             [inner, *_] = error.context or [error]
-            return PROPERTY_NAMES.fault(field=shown(inner.instance), reason=render(_fault(inner)))
+            return PROPERTY_NAMES.fault(
+                field=json_preview(inner.instance), reason=render(_fault(inner))
+            )
         case "oneOf" if not error.context:
             return SEVERAL_ALTERNATIVES.fault()
         case "anyOf" | "oneOf":
@@ -647,20 +837,20 @@ def _fault(error: ValidationError) -> Fault:
             more = ", or …" if len(ways) > _ALTERNATIVES_MAX else ""
             return NO_ALTERNATIVE.fault(ways=f"{', or '.join(ways[:_ALTERNATIVES_MAX])}{more}")
         case _:
-            return OTHER_KEYWORD.fault(keyword=keyword, message=cut(error.message))
+            return OTHER_KEYWORD.fault(keyword=keyword, message=preview(error.message))
 
 
 def _alternatives(error: ValidationError) -> list[str]:
-    """The first fault under each alternative, each told once."""
+    """The first fault of each alternative, without duplicates."""
     first: dict[Any, str] = {}
     for inner in error.context or ():
         [alternative, *_] = inner.relative_schema_path or [None]
-        if alternative is not None and alternative not in first:  # None: `false`, which is no way
+        if alternative is not None and alternative not in first:  # None for the schema `false`
             at = path_text(tuple(inner.relative_path))
-            first[alternative] = cut(f"{at} {render(_fault(inner))}".strip())
+            first[alternative] = preview(f"{at} {render(_fault(inner))}".strip())
     return list(dict.fromkeys(first.values()))
 
 
 def _any(value: Any) -> Any:
-    """What jsonschema holds, whose types say less than is known here."""
+    """Bypass the imprecise types of jsonschema's attributes."""
     return value

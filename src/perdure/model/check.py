@@ -1,7 +1,7 @@
-"""Argument checks: one function per shape of argument, one code per way to be wrong.
+"""Argument checks.
 
-Each takes what the caller passed and the name of the parameter, and returns the value to use. What
-cannot be used is refused with :class:`~perdure.errors.InvalidInput` before anything is written.
+Each function takes a value and the name of its parameter, and returns the value to use or raises
+:class:`~perdure.errors.InvalidInput`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from perdure.diagnostics import Path, declare, near, safe_repr, span_text
+from perdure.diagnostics import Fault, Path, declare, near, safe_repr, span_text
 from perdure.errors import InvalidInput
 from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN, NewJob
 from perdure.model.outcome import Retried
 from perdure.model.payload import storable_text
+from perdure.model.principal import RESERVED, ROLE, normal_name, unseen_in
+from perdure.model.text import control_in
 from perdure.model.times import (
     DURATION_MAX,
     EARLIEST,
@@ -42,6 +44,16 @@ INVALID_NAME = declare(
     "argument.name",
     "{name:parameter} must be a non-empty string[ of at most {most} characters] (got {value})"
     "[; it must not contain {unstorable}]",
+)
+UNSEEN_CHARACTER = declare(
+    "argument.unseen_character",
+    "{name:parameter} must not contain the invisible character {character!r} (got {value})",
+    "Remove it: names that look the same must be the same",
+)
+RESERVED_NAME = declare(
+    "argument.reserved_name",
+    "{name:parameter} must not be {value!r}, which is reserved",
+    "Choose another name; only deciders are written as role:NAME",
 )
 INVALID_DURATION = declare(
     "argument.duration",
@@ -69,7 +81,7 @@ UNKNOWN = declare(
     "unknown {noun} {name!r}[; did you mean {nearest:or}?][; known: {known}]",
 )
 
-# What no database can store: the zero character and halves of surrogate pairs.
+# Characters that databases cannot store: zero characters and lone surrogates.
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 T = TypeVar("T")
@@ -83,7 +95,7 @@ def optional(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T | None:
-    """None, or what ``shape`` makes of the value: ``check.optional(check.name, by, "by")``."""
+    """None, or the checked value: ``check.optional(check.name, by, "by")``."""
     return None if value is None else shape(value, parameter, *args, **kwargs)
 
 
@@ -94,10 +106,35 @@ def name(
     *,
     label: str = "",
 ) -> str:
-    """Names and ids: short, and storable in every database. ``most=None`` is any length.
+    """A name or id that may be new: short, storable in every database, and without control
+    characters, so that it is printed as it is. ``most=None`` allows any length.
 
-    ``label`` is what the message calls it, if not by its parameter.
+    ``label`` replaces the parameter in the message.
     """
+    found = stored_name(value, parameter, most, label=label)
+    if fault := control_fault(found, parameter, label=label):
+        raise InvalidInput(fault)
+    return found
+
+
+def control_fault(value: str, parameter: str | Path, *, label: str = "") -> Fault | None:
+    """Why a string cannot be a name, if it has a control character."""
+    place = (parameter,) if isinstance(parameter, str) else parameter
+    if not (found := control_in(value)):
+        return None
+    return UNSEEN_CHARACTER.fault(
+        place, name=label or parameter, value=safe_repr(value), character=found
+    )
+
+
+def stored_name(
+    value: Any,
+    parameter: str | Path,
+    most: int | None = NAME_MAX,
+    *,
+    label: str = "",
+) -> str:
+    """A name or id of something that is stored, possibly since before ``name`` was as strict."""
     unstorable = _UNSTORABLE.search(value) if isinstance(value, str) else None
     is_too_long = most is not None and isinstance(value, str) and len(value) > most
     if not isinstance(value, str) or not value or is_too_long or unstorable:
@@ -113,10 +150,44 @@ def name(
     return value
 
 
+def person(value: Any, parameter: str | Path, *, label: str = "") -> str:
+    """The name of a user or a role, normalized so that equal names are equal strings.
+
+    Refused are characters that cannot be seen, the prefix of roles, and reserved names.
+    """
+    found = stored_name(value, parameter, label=label)
+    place, called = (parameter,) if isinstance(parameter, str) else parameter, label or parameter
+    if unseen := unseen_in(found):
+        raise InvalidInput(
+            UNSEEN_CHARACTER.fault(place, name=called, value=safe_repr(value), character=unseen)
+        )
+    found = name(normal_name(found), parameter, label=label)
+    if found.casefold().startswith(ROLE) or found.casefold() in RESERVED:
+        raise InvalidInput(RESERVED_NAME.fault(place, name=called, value=found))
+    return found
+
+
+def decider(value: Any, parameter: str | Path, *, label: str = "") -> str:
+    """The name of a user, or of a role as ``role:NAME``."""
+    found = name(value, parameter, label=label)
+    normal = normal_name(found)
+    if normal.startswith(ROLE) and not unseen_in(found):
+        return ROLE + person(normal.removeprefix(ROLE), parameter, label=label)
+    return person(found, parameter, label=label)
+
+
+def deciders(values: Any, parameter: str) -> tuple[str, ...]:
+    """Several users and roles, in the order given."""
+    return tuple(
+        decider(each, (parameter, at), label=f"{parameter}[{at}]")
+        for at, each in enumerate(listed(values, parameter, "names"))
+    )
+
+
 def text(value: Any, parameter: str, most: int = TEXT_MAX) -> str:
     """Free text for people, such as a reason or an error; may be empty.
 
-    It may quote the output of a program: characters that no database can store are escaped.
+    Characters that databases cannot store are escaped, since it may quote program output.
     """
     if not isinstance(value, str):
         raise wrong_type(value, parameter, "a string")
@@ -177,7 +248,7 @@ def span(
     least: timedelta = timedelta(0),
     most: timedelta = DURATION_MAX,
 ) -> timedelta:
-    """A duration: seconds, a timedelta, or text such as ``"1h30m"``. Not negative, and bounded."""
+    """A bounded, non-negative duration: seconds, a timedelta, or a string such as ``"1h30m"``."""
     found = parse_duration(value)
     if found is None:
         raise InvalidInput(
@@ -220,14 +291,14 @@ def moment(value: Any, parameter: str) -> datetime:
 
 
 def iterable(values: Any, parameter: str, of: str) -> Iterable[Any]:
-    """Several values; a single string is refused, since it would be taken for its letters."""
+    """Several values; rejects a single string, which would be iterated by character."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise wrong_type(values, parameter, f"a list of {of}")
     return values
 
 
 def listed(values: Any, parameter: str, of: str, most: int | None = None) -> tuple[Any, ...]:
-    """As ``iterable``, but read at once, so that it can be iterated again."""
+    """Like ``iterable``, as a list."""
     found = tuple(iterable(values, parameter, of))
     if most is not None and len(found) > most:
         raise InvalidInput(
@@ -237,7 +308,7 @@ def listed(values: Any, parameter: str, of: str, most: int | None = None) -> tup
 
 
 def names(values: Any, parameter: str, most: int | None = None) -> tuple[str, ...]:
-    """Several names, each once, in the order given."""
+    """Several names without duplicates, in their order."""
     found = listed(values, parameter, "strings", most)
     return tuple(
         dict.fromkeys(
@@ -265,17 +336,14 @@ def instance(value: Any, parameter: str, found_type: type[T], expected: str) -> 
 
 
 def at_most_one(**given: Any) -> None:
-    """Refuse parameters that exclude each other."""
+    """Reject mutually exclusive parameters."""
     present = tuple(each for each, value in given.items() if value is not None)
     if len(present) > 1:
         raise InvalidInput(EXCLUSIVE.fault((present[1],), names=present))
 
 
 def known(value: str, noun: str, names: Collection[str], *place: str | int) -> str:
-    """Refuse a name that is not among those that exist, and suggest the nearest.
-
-    ``place`` is the path to what should have the name.
-    """
+    """Reject an unknown name, and suggest the nearest. ``place`` is the path to it."""
     if value not in names:
         nearest = near(value, names)
         listed = () if nearest else tuple(sorted(names))[:12]
@@ -300,7 +368,7 @@ def wrong_type(value: Any, parameter: str, expected: str) -> InvalidInput:
 
 
 def check_times(job: NewJob) -> None:
-    """Refuse a job whose times lie out of reach."""
+    """Reject a job with times that cannot be stored."""
     for name, span in (("delay", job.delay), ("deadline", job.deadline)):
         if span is not None and abs(span) > DURATION_MAX:
             raise out_of_range(span, name, f"at most {DURATION_MAX.days} days")
@@ -311,7 +379,7 @@ def check_times(job: NewJob) -> None:
 
 
 def reachable(outcome: Retried) -> Retried:
-    """The same outcome with its times in reach. Refused, it would leave its job without an end."""
+    """Clamp the times of an outcome; rejecting it would leave its job unfinished."""
     until = outcome.until
     return replace(
         outcome,

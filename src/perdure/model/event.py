@@ -153,6 +153,8 @@ class NodeReported(_Event, tag="NodeReported"):
     by: str | None = None
     has_progress: bool = False
     """The report carries progress that a later attempt can resume from."""
+    is_poll: bool = False
+    """A poll of the node itself returned it; older logs have ``by="poll"`` instead."""
     effects: Effects = NOTHING
 
 
@@ -192,12 +194,22 @@ class ApprovalAnswered(_Event, tag="ApprovalAnswered"):
 
 
 class ApprovalReminded(_Event, tag="ApprovalReminded"):
-    """A reminder or escalation; ``deciders`` may now decide as well."""
+    """A reminder was due. Older logs have escalations too, with the deciders they added."""
 
     node: str
     number: int
-    """The number of this reminder or escalation, from 1."""
+    """The number of this reminder, from 1; in older logs, escalations are counted too."""
     deciders: tuple[str, ...] = ()
+    effects: Effects = NOTHING
+
+
+class ApprovalEscalated(_Event, tag="ApprovalEscalated"):
+    """``deciders`` may now decide as well."""
+
+    node: str
+    number: int
+    """The number of this escalation, from 1."""
+    deciders: tuple[str, ...]
     effects: Effects = NOTHING
 
 
@@ -295,9 +307,11 @@ class RunMigrated(_Event, tag="RunMigrated"):
 
 
 class OutputChanged(_Event, tag="OutputChanged"):
-    """In a fork: the event's value replaces the output of a completed node."""
+    """In a fork: the event's value replaces the output of a completed node, or of an iteration."""
 
     node: str
+    iteration: int = 0
+    """The last iteration of an unfinished loop; 0 for a completed node."""
 
 
 Event = (
@@ -315,6 +329,7 @@ Event = (
     | ReportIgnored
     | ApprovalAnswered
     | ApprovalReminded
+    | ApprovalEscalated
     | NodeNotified
     | SignalReceived
     | RunPaused

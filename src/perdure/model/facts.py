@@ -1,4 +1,4 @@
-"""What operators ask a store now and then: how it is, which flows it has, what has ended."""
+"""Facts about a store for operators: storage, flows, ended work, explanations."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ ORPHANS_MAX = 100
 
 
 class OrphanedRun(Value):
-    """A run that goes nowhere: under way, with no job to do and nothing to wait for."""
+    """An unfinished run without jobs, timers or waits, which can never continue."""
 
     run: RunId
     namespace: str
 
 
 class StorageReport(Value):
-    """How the place itself is that a store keeps its contents in."""
+    """The condition of a store's database."""
 
     schema_version: int | None = None
-    """None: it has no tables."""
+    """None if it has no tables."""
     damages: tuple[str, ...] = ()
     missing_indexes: Mapping[str, str] = {}
-    """By name, the statement that would make it."""
+    """Names, with the statements that create them."""
     invalid_indexes: Mapping[str, str] = {}
-    """They are there, and not used: their making was interrupted. The same for making them anew."""
+    """Unused because their creation was interrupted; with the statements that recreate them."""
     log_bytes: int | None = None
-    """What is written and not yet moved into the database's file; None: it has no such log."""
+    """The size of the write-ahead log; None if the database has none."""
     orphaned_runs: tuple[OrphanedRun, ...] = ()
 
 
 class FlowRuns(Value):
-    """How many runs of one version of a flow there are."""
+    """The number of runs of one version of a flow."""
 
     namespace: str
     flow: str
@@ -47,29 +47,29 @@ class FlowRuns(Value):
     live: int
     ended: int
     last_submitted_at: datetime | None
-    """None: no run of it is left."""
+    """None if no run is left."""
 
 
 class EndedCounts(Value):
-    """How many jobs and runs have ended, by how."""
+    """The number of ended jobs and runs by status."""
 
     jobs: Mapping[Status, int]
     runs: Mapping[RunStatus, int]
-    """Without child runs, which go with their parents."""
+    """Without child runs, which are removed with their parents."""
 
 
 EXPLAINED_MAX = 100
-"""Jobs whose last failure, and events, that are read for one explanation."""
+"""The number of failures, and of events, loaded for one explanation."""
 
 
 class ExplainFacts(Value):
-    """What is known of a run or a job, and what may keep it from continuing; as of one moment."""
+    """A consistent view of a run or job, and of everything that may block it."""
 
     now: datetime
     loaded: LoadedRun | None
-    """The run, from its snapshot; None if it is about a job, or there is no such run."""
+    """The run from its snapshot; None for a job, or if the run does not exist."""
     jobs: tuple[Job, ...]
-    """Of the run, or the one job; without values."""
+    """The jobs of the run, or the one job; without values."""
     waits: tuple[Wait, ...]
     failures: Mapping[JobId, FailedAttempt]
     """The last failed attempt of each of the first ``EXPLAINED_MAX`` jobs that wait for another
@@ -77,13 +77,13 @@ class ExplainFacts(Value):
     events: tuple[StoredEvent, ...]
     """The last ``EXPLAINED_MAX`` events of the run, the latest first, without values."""
     children: Mapping[RunId, RunStatus]
-    """Of the child runs that the run waits for."""
+    """The child runs that the run waits for."""
     workers: tuple[WorkerState, ...]
-    """Of the namespace, dead ones too."""
+    """All workers of the namespace, including dead ones."""
     paused_queues: tuple[QueueInfo, ...]
 
 
 def may_have_failed(jobs: Iterable[Job]) -> list[JobId]:
-    """The jobs whose last failure an explanation tells."""
+    """The jobs whose last failure is part of an explanation."""
     failed = (job.id for job in jobs if job.status is Status.SCHEDULED or job.status in FINISHED)
     return list(islice(failed, EXPLAINED_MAX))

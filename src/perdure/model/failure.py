@@ -1,4 +1,4 @@
-"""What one failed attempt leaves behind: bounded, plain text, never a pickled exception."""
+"""The stored form of a failure: bounded plain strings, never a pickled exception."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perdure.model.value import Value
 
 
 def type_name(error_type: type[BaseException]) -> str:
-    """How an exception type is named in a stored failure."""
+    """The qualified name of an exception type, as stored in failures."""
     if error_type.__module__ == "builtins":
         return error_type.__qualname__
     return f"{error_type.__module__}.{error_type.__qualname__}"
@@ -27,24 +27,24 @@ _STORED_NAMES = {
     "perdure.errors.UnknownNodeType": "perdure.errors.UnknownKind",
     "perdure.errors.WorkerCrashed": "perdure.errors.WorkerDied",
 }
-"""Errors that policies are stored with under an earlier name, which flow versions hash."""
+"""Earlier names of errors, under which retry policies are stored: flow versions hash them."""
 
 
 _CURRENT_NAMES = {stored: name for name, stored in _STORED_NAMES.items()}
 
 
 def stored_name(name: str) -> str:
-    """The name of an error type as flows store and hand it on."""
+    """The name under which an error type is stored."""
     return _STORED_NAMES.get(name, name)
 
 
 def current_name(stored: str) -> str:
-    """The name that the type of a stored name has now."""
+    """The current name of a stored error type."""
     return _CURRENT_NAMES.get(stored, stored)
 
 
 class Cause(Value):
-    """One link of the chain below an error."""
+    """One exception in the chain of causes."""
 
     type: str
     message: str
@@ -58,9 +58,9 @@ class Failure(Value):
     traceback: str = ""
     causes: tuple[Cause, ...] = ()
     code: str | msgspec.UnsetType = msgspec.UNSET
-    """Of an error of Perdure's own, such as ``node.no_signal``. Stored only if there is one."""
+    """The code of a Perdure error, such as ``node.no_signal``. Only stored if set."""
 
 
 def failure_of(fault: Fault, error: type[PerdureError] = InvalidInput) -> Failure:
-    """What is recorded where there was no exception: an engine or a store decided it."""
+    """The failure for a decision of the engine or store, without an exception."""
     return Failure(type=type_name(error), message=render(fault, RECORD), code=fault.code)

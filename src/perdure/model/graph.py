@@ -1,6 +1,6 @@
-"""A flow as data: nodes, edges between them, and what each node calls. No code is in here.
+"""A flow as data: nodes, edges, and the calls of nodes, without code.
 
-Everything that decides what a run does is part of the version; descriptions are not.
+Everything that affects a run is part of the version; descriptions are not.
 """
 
 from __future__ import annotations
@@ -13,48 +13,49 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.diagnostics import declare
+from perdure.errors import DefinitionCorrupt
 from perdure.model.partition import Partition
 from perdure.model.value import Value
 
 FAIL, CONTINUE = "fail", "continue"
-"""What may follow an error or a timeout; any other text is a port to go on from."""
+"""What follows an error or timeout; any other string is a port to continue on."""
 DEFAULT_PORT = "default"
-"""The port of a route that takes every key without a branch of its own."""
+"""The port of a route for all keys without a branch."""
 ORDINARY = ""
-"""The port on which a node ends that has nothing to choose."""
+"""The default port of a node."""
 
 UNKNOWN_PORT = declare("node.unknown_port", "node {node!r} has no port {port!r}[; it has {known}]")
 
 APPROVE, REJECT = "approve", "reject"
-"""The answers to an approval that are there unless it names others."""
+"""The default answers of an approval."""
 
 OnFailure = Literal["stop", "finish"]
 OnMissing = Literal["error", "default", "skip"]
-"""What follows where an input or the key of a template is missing."""
+"""What a node does if an input or a value in a template is missing."""
 JsonSchema = dict[str, Any] | bool
 
 
 class Input(Value, omit_defaults=True):
-    """A value that a node takes by name, instead of what its edges hand on."""
+    """A named input, which replaces the outputs of preceding nodes."""
 
     name: str
     source: str = ""
-    """The node whose output it is from; empty: the run's input."""
+    """The node whose output is used; empty for the run's input."""
     path: tuple[str, ...] = ()
     default: Any = None
-    """Where it is missing, and the node says ``default``."""
+    """Used if the value is missing, with ``on_missing="default"``."""
     secret: str = ""
-    """A secret of this name instead, which only the worker that executes the node resolves."""
+    """The name of a secret, which the worker that executes the node resolves."""
 
 
 class OutputCheck(Value, omit_defaults=True):
-    """What an output must be like; looked at by the worker, after success."""
+    """A check of a node's output, made by the worker after success."""
 
     schema: JsonSchema | None = None
     condition: Any = None
-    """As ``expr.condition`` reads it; its properties are those of the output."""
+    """A condition (``expr.condition``) on the output."""
     is_advisory: bool = False
-    """Only noted in the log where it does not hold."""
+    """Violations are only logged."""
 
 
 class Edge(Value, omit_defaults=True):
@@ -64,11 +65,11 @@ class Edge(Value, omit_defaults=True):
     target: str
     port: str = ORDINARY
     name: str = ""
-    """What the target calls this input where it gathers several; the source's id if empty."""
+    """The key of this output at a target that gathers; empty for the source's id."""
 
 
 class Call(Value, omit_defaults=True, tag="task", cache_hash=True):
-    """A registered task as a node calls it."""
+    """A node's call of a registered task."""
 
     task: str
     queue: str
@@ -76,11 +77,11 @@ class Call(Value, omit_defaults=True, tag="task", cache_hash=True):
     tags: tuple[str, ...] = ()
     takes_input: bool = True
     policy: str | None = None
-    """Retries and timeout that override the task's own, as ``model.policy`` writes them."""
+    """Overrides of the task's retries and timeout, encoded by ``model.retry``."""
 
 
 class FlowRef(Value, tag="flow"):
-    """Another flow, in the version that was meant when this one was built."""
+    """A child flow, in the version at build time."""
 
     name: str
     version: str
@@ -94,47 +95,47 @@ class TaskNode(Value, omit_defaults=True, tag="task"):
     id: str
     call: Call
     gathers: bool = False
-    """Takes all its inputs in one object, by name; else the one that is there."""
+    """Takes all previous outputs in one object by name, instead of the one that is present."""
     on_error: str = FAIL
     undo: Call | None = None
     type: str = msgspec.field(default="", name="kind")
-    """The node type that ``call`` executes; empty: a task."""
+    """The node type that ``call`` executes; empty for a task."""
     config: Any = None
-    """Templates over the inputs. Of a kind, its settings; of a task, its arguments by name."""
+    """The settings of a node type or the arguments of a task, with templates over the inputs."""
     inputs: tuple[Input, ...] = ()
     on_missing: OnMissing = "error"
     ports: tuple[str, ...] = ()
-    """The ports that a result may choose, besides the ordinary one."""
+    """Ports that a result may choose, besides the ordinary one."""
     on_timeout: str = FAIL
-    """What follows when a pause comes to its deadline."""
+    """Applies if an external wait reaches its deadline."""
     input_schema: JsonSchema | None = None
     output_schema: JsonSchema | None = None
     check: OutputCheck | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Its task is called with the node's input, and that is all."""
+        """Whether the node only calls its task with the node's input."""
         return self.config is None and not self.inputs and not self.type
 
 
 class RouteNode(Value, omit_defaults=True, tag="route"):
-    """Calls a function for a key, and goes on from the port of that name with its own input."""
+    """Calls a function for a key, and continues on the port of that name with its own input."""
 
     id: str
     call: Call
     ports: tuple[str, ...]
     on_error: str = FAIL
     key: str = ""
-    """The key of the input that is returned, where the function does nothing else."""
+    """The property of the input, if the function only returns that."""
 
 
 class MapNode(Value, omit_defaults=True, tag="map"):
-    """Calls its body for every item; its output is the list of outputs, in the items' order."""
+    """Calls its body for each item; outputs a list in the order of the items."""
 
     id: str
     body: Call | FlowRef
     over: str | None = None
-    """The key of the input under which the list is; None: the input is the list."""
+    """The property of the input that has the list; None if the input is the list."""
     concurrency: int | None = None
     on_error: str = FAIL
     undo: Call | None = None
@@ -143,65 +144,73 @@ class MapNode(Value, omit_defaults=True, tag="map"):
 
 
 class LoopNode(Value, omit_defaults=True, tag="loop"):
-    """Calls its body again on its own output until the check says that it is done."""
+    """Calls its body repeatedly on its own output until ``check`` returns true."""
 
     id: str
     body: Call | FlowRef
     check: Call
-    """Asked about each output; made from ``until`` where that is given."""
+    """Called with each output; derived from ``until`` if that is set."""
     iterations_max: int
     on_max: str = FAIL
     on_error: str = FAIL
     undo: Call | None = None
     until: Any = None
-    """The key of the output that tells whether it is done, or a condition on the output."""
+    """A property of the output that is true when done, or a condition on the output."""
     inputs: tuple[Input, ...] = ()
     on_missing: OnMissing = "error"
 
 
 class DelayNode(Value, omit_defaults=True, tag="delay"):
-    """Waits, and hands its input on."""
+    """Waits, and passes its input on."""
 
     id: str
     delay_ms: int
     until: str = ""
-    """A template that gives the time to wait for, instead of a delay."""
+    """A time to wait for, instead of a delay; may be a template."""
     inputs: tuple[Input, ...] = ()
     on_missing: OnMissing = "error"
 
 
+class DefaultPayload(Value, omit_defaults=True):
+    """The output of a wait whose signal did not arrive in time."""
+
+    value: Any = None
+
+
 class SignalNode(Value, omit_defaults=True, tag="signal"):
-    """Waits for a signal; its output is what came with it."""
+    """Waits for a signal; outputs its payload."""
 
     id: str
     signal: str
     timeout_ms: int | None = None
     on_timeout: str = FAIL
     where: Any = None
-    """A condition on the payload, as ``expr.condition`` reads it; values may be templates."""
+    """A condition (``expr.condition``) on the payload; values may be templates."""
     inputs: tuple[Input, ...] = ()
     on_missing: OnMissing = "error"
+    default_payload: DefaultPayload | None = None
+    """If given, a timeout completes the node with it."""
 
 
 class Escalation(Value):
-    """Who may decide too, once an approval has been open for so long."""
+    """Additional deciders once an approval has been open for ``after_ms``."""
 
     after_ms: int
     deciders: tuple[str, ...]
 
 
 class DefaultAnswer(Value, omit_defaults=True):
-    """What counts as the answer when nobody gave one in time."""
+    """The answer that applies if none arrives in time."""
 
     decision: str
     data: Any = None
 
 
 class ApprovalNode(Value, omit_defaults=True, tag="approval"):
-    """Waits for people to decide; its output says who decided what, with the data as they left it.
+    """Waits for people to decide; outputs the decision, the deciders and the data.
 
-    ``approve`` goes on from the ordinary port, ``reject`` as ``on_reject`` says, any other answer
-    from the port of its name.
+    ``approve`` continues on the ordinary port, ``reject`` applies ``on_reject``, and any other
+    answer continues on the port of its name.
     """
 
     id: str
@@ -209,15 +218,15 @@ class ApprovalNode(Value, omit_defaults=True, tag="approval"):
     """Title and message are templates over the inputs."""
     message: str = ""
     form: JsonSchema | None = None
-    """What the data of an answer must be like."""
+    """The schema of an answer's data."""
     shows: tuple[str, ...] | None = None
-    """The inputs that deciders see; None: all of them."""
+    """The inputs that deciders see; None for all."""
     data: Any = None
-    """A template of what the answer may change; None: the node's input."""
+    """A template for the data that an answer may change; None for the node's input."""
     deciders: tuple[str, ...] = ()
-    """Names or roles; none: whoever comes."""
+    """Users, and roles as ``role:NAME``; if empty, anyone may decide."""
     quorum: int = 1
-    """How many must agree on an answer; 0: all deciders on approving, while one may reject."""
+    """How many must agree; 0: all deciders must approve, and one may reject."""
     answers: tuple[str, ...] = (APPROVE, REJECT)
     timeout_ms: int | None = None
     on_timeout: str = FAIL
@@ -226,13 +235,13 @@ class ApprovalNode(Value, omit_defaults=True, tag="approval"):
     reminders_ms: tuple[int, ...] = ()
     escalations: tuple[Escalation, ...] = ()
     notify: Call | None = None
-    """Called when it is opened, at each reminder and each escalation."""
+    """Called when the approval opens, and at each reminder and escalation."""
     inputs: tuple[Input, ...] = ()
     on_missing: OnMissing = "error"
 
 
 class FlowNode(Value, omit_defaults=True, tag="child"):
-    """Runs another flow as a run of its own."""
+    """Runs a child flow as a separate run."""
 
     id: str
     body: FlowRef
@@ -249,19 +258,19 @@ PORT_OPTIONS = ("on_error", "on_timeout", "on_max", "on_reject")
 
 
 def type_of(node: Node) -> str:
-    """What a node is called after what it does."""
+    """The type of a node for people."""
     if isinstance(node, TaskNode) and node.type:
         return node.type
     return str(type(node).__struct_config__.tag)
 
 
 def inputs_of(node: Node) -> tuple[Input, ...]:
-    """The inputs that a node names; none: it takes what its edges hand on."""
+    """The named inputs of a node; if empty, it takes the previous output."""
     return () if isinstance(node, RouteNode) else node.inputs
 
 
 def ports_of(node: Node) -> tuple[str, ...]:
-    """The ports that a node may end on, each once."""
+    """All ports of a node, without duplicates."""
     ports = list(node.ports) if isinstance(node, RouteNode) else [ORDINARY]
     if isinstance(node, TaskNode):
         ports.extend(node.ports)
@@ -275,21 +284,21 @@ def ports_of(node: Node) -> tuple[str, ...]:
 
 
 class Definition(Value, omit_defaults=True):
-    """What is stored of a flow."""
+    """The stored form of a flow."""
 
     name: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...] = ()
     gathers: bool = False
-    """Its output is an object of the outputs of its last nodes; else that of the one reached."""
+    """The result is an object of the outputs of its last nodes, instead of the one reached."""
     on_failure: OnFailure = "stop"
-    """Whether branches that have nothing to do with a failed node are finished first."""
+    """Whether branches that do not depend on a failed node finish before the run fails."""
     cooldown_ms: int = 0
-    """A run that is submitted within this time of the last one is skipped."""
+    """A run submitted within this time after the previous one is skipped."""
 
 
 _STORED_TYPES = {"external": "outside"}
-"""Node types that are stored under an earlier name: a version is a hash over what is stored."""
+"""Earlier names of node types, under which they are stored: versions hash the stored form."""
 FORMER_TYPES = frozenset(_STORED_TYPES.values())
 
 
@@ -314,8 +323,13 @@ def _with_types(definition: Definition, names: Mapping[str, str]) -> Definition:
     return msgspec.structs.replace(definition, nodes=renamed)
 
 
+def version_of(data: bytes) -> str:
+    """The version of a flow: a hash of its definition as it is stored."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
 class Graph:
-    """A definition, indexed. Does not change."""
+    """An immutable, indexed definition."""
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
@@ -334,19 +348,19 @@ class Graph:
 
     @cached_property
     def data(self) -> bytes:
-        """The definition as it is stored, the same for equal definitions."""
+        """The stored form, the same for equal definitions."""
         return msgspec.json.encode(_stored(self.definition), order="deterministic")
 
     @cached_property
     def version(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()[:16]
+        return version_of(self.data)
 
     @cached_property
     def text(self) -> str:
         return f"{self.name}@{self.version}"
 
     def partition_of(self, call: Call) -> Partition:
-        """Where jobs of a run go for one of its calls; each time the same object."""
+        """The partition for the jobs of a call; cached."""
         partition = self._partitions.get(call)
         if partition is None:
             partition = Partition(queue=call.queue, task=call.task, tags=call.tags, flow=self.text)
@@ -359,12 +373,12 @@ class Graph:
 
     @cached_property
     def starts(self) -> list[str]:
-        """The nodes that nothing comes before: they get the run's input."""
+        """The nodes without predecessors, which get the run's input."""
         return [id for id, edges in self.incoming.items() if not edges]
 
     @cached_property
     def ends(self) -> list[str]:
-        """The nodes that may end on a port that nothing follows: their outputs are the run's."""
+        """The nodes with a port that nothing follows; the run's result is their output."""
         return [id for id, node in self.nodes.items() if not self._is_followed(id, node)]
 
     def _is_followed(self, id: str, node: Node) -> bool:
@@ -382,10 +396,25 @@ class Graph:
 
     @cached_property
     def children(self) -> list[FlowRef]:
-        """The flows that its nodes start."""
+        """The child flows."""
         bodies = [getattr(node, "body", None) for node in self.nodes.values()]
         return list(dict.fromkeys(body for body in bodies if isinstance(body, FlowRef)))
 
     @staticmethod
     def parse(data: bytes) -> Graph:
         return Graph(_current(msgspec.json.decode(data, type=Definition)))
+
+    @staticmethod
+    def parse_stored(data: bytes, text: str) -> Graph:
+        """Parse the stored definition of ``name@version``.
+
+        Raises ``DefinitionCorrupt`` if the bytes do not have that version. A re-encoding is not
+        compared: it would hide changes that decoding ignores.
+        """
+        name, _, version = text.rpartition("@")
+        if version_of(data) != version:
+            raise DefinitionCorrupt(flow=text, found=version_of(data))
+        graph = Graph.parse(data)
+        if graph.name != name:
+            raise DefinitionCorrupt(flow=text, found=graph.text)
+        return graph

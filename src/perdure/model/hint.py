@@ -1,4 +1,4 @@
-"""Wake-ups: hints that something may have changed, never the truth of it."""
+"""Hints: wake-ups that something may have changed. They are never authoritative."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ class HintType(StrEnum):
     READY = "ready"
     """Jobs became waiting; ``names`` are their partitions."""
     SCHEDULED = "scheduled"
-    """Jobs were scheduled for later: look when the next is due."""
+    """Jobs were scheduled for later: check when the next one is due."""
     CHANGED = "changed"
     """Jobs changed state or made progress; ``names`` are their ids."""
     ABORTING = "aborting"
-    """Jobs were asked to stop, or taken away; ``names`` are their ids."""
+    """Jobs are aborting or were taken over; ``names`` are their ids."""
     RUN = "run"
     """Runs got new events or another status; ``names`` are their ids."""
     DUE = "due"
-    """Waits of runs were opened with a time, or became due: look when the next one is."""
+    """Waits with a time were opened or became due: check when the next one is due."""
 
 
 class Hint(Value):

@@ -1,4 +1,4 @@
-"""Ids and keys, as types of their own, so that one cannot stand in for another."""
+"""Ids and keys as distinct types, so that they cannot be confused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TEXT = re.compile(r"(undo:|check:|poll:|remind:|notify:)?([^#\[\]:]+)(?:#(\d+))
 
 
 class Key(Value):
-    """A node; of a loop, one iteration; of a map, one item. Is committed once."""
+    """A node, an iteration of a loop, or an item of a map. Committed once."""
 
     node: str
     iteration: int = 0
@@ -30,16 +30,16 @@ class Key(Value):
     item: int | None = None
     """From 0 in a map."""
     part: Part = ""
-    """What is done for the node besides its own work.
+    """Auxiliary work for the node; empty for its own work.
 
-    ``check`` asks whether a loop is done, ``undo`` takes back what the node did, ``poll`` asks
-    after what it paused for, ``remind`` waits for the next reminder of an approval, and
-    ``notify`` tells people of it.
+    ``check`` evaluates whether a loop is done, ``undo`` compensates the node, ``poll`` polls
+    external work, ``remind`` waits for the next reminder of an approval, and ``notify`` notifies
+    people of it.
     """
 
     @property
     def text(self) -> str:
-        """As it is stored."""
+        """The stored form."""
         if self.item is None and not self.iteration and not self.part:  # as nearly always
             return self.node
         return _encode(self)

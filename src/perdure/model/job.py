@@ -1,4 +1,4 @@
-"""Jobs: what is enqueued, what a worker holds, and what the record shows."""
+"""Jobs: as enqueued, as claimed by a worker, and as read back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
-from perdure.model.partition import Partition
+from perdure.model.partition import UNSUSPECTED, Partition, Suspicion
 from perdure.model.value import Value
 
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = 1, 3, 5
@@ -35,51 +35,51 @@ class Status(StrEnum):
 
 
 CLAIMED = frozenset({Status.ACTIVE, Status.ABORTING})
-"""A worker holds a claim on it."""
+"""A worker has a claim on it."""
 FINISHED = frozenset({Status.COMPLETED, Status.FAILED, Status.DEAD, Status.CANCELLED})
-"""Final: only an explicit retry starts it anew."""
+"""Final: only an explicit retry restarts it."""
 
 
 class NodeRef(Value):
-    """The part of a run that a job executes; ``key`` is the text of a ``model.key.Key``."""
+    """The part of a run that a job executes; ``key`` is a ``model.ids.Key`` as a string."""
 
     run: RunId
     key: str
 
 
 class NewJob(Value):
-    """One job to insert. Times are relative to the store's clock unless they are moments."""
+    """A job to insert. Durations are relative to the store's clock."""
 
     id: JobId
     namespace: str
     partition: Partition = msgspec.field(name="lane")
-    """Stored under its earlier name: a schedule has a job in it."""
+    """Stored under its earlier name, since schedules store jobs."""
     priority: int
     aging: timedelta
     input: bytes
     input_hash: int
-    """63 bits of the hash of task and input, by which ``jobs.find_result`` finds it."""
+    """63 bits of the hash of task and input, for ``jobs.find_result``."""
     delay: timedelta = timedelta(0)
     run_at: datetime | None = None
-    """Wins over ``delay``."""
+    """Takes precedence over ``delay``."""
     deadline: timedelta | None = None
     deadline_at: datetime | None = None
-    """Wins over ``deadline``."""
+    """Takes precedence over ``deadline``."""
     group: str | None = None
     fingerprint: str | None = None
     on_conflict: StoredOnConflict = "return"
     max_attempts: int | None = None
-    """Tries that may fail before the dead letter; None leaves it to the task's retries."""
+    """Failed attempts before the job is dead-lettered; None for the task's retries."""
     policy: bytes | None = None
-    """Per-call retry policy and timeout, encoded by ``model.policy``."""
+    """Retry policy and timeout of the call, encoded by ``model.retry``."""
     node: NodeRef | None = None
 
 
 class Inserted(Value):
-    """What became of one new job."""
+    """The result of inserting one job."""
 
     id: JobId
-    """Its own id, or that of the live job with the same fingerprint."""
+    """Its own id, or the id of the live job with the same fingerprint."""
     is_new: bool
 
 
@@ -91,18 +91,18 @@ class Claim(Value, cache_hash=True):
 
 
 class ClaimedJob(Value):
-    """What a worker needs to run one attempt."""
+    """The data that a worker needs to run one attempt."""
 
     claim: Claim
     namespace: str
     partition: Partition
     input: bytes
     attempt: int
-    """Counts every claim that was not given back, from 1."""
+    """Counts claims that were not requeued, from 1."""
     failures: int
-    """Failed tries that count against the budget."""
+    """Failed attempts that count against the retries."""
     snoozes: int
-    """Times it said RetryLater."""
+    """How often it raised RetryLater."""
     max_attempts: int | None
     policy: bytes | None
     group: str | None
@@ -110,20 +110,32 @@ class ClaimedJob(Value):
     created_at: datetime
     priority: int = PRIORITY_DEFAULT
     crashes: int = 0
-    """Workers that died with it."""
+    """Worker crashes on this job."""
+    suspicion: Suspicion = UNSUSPECTED
     node: NodeRef | None = None
+
+    @property
+    def attempt_id(self) -> str:
+        """Unique to one execution of a body: no two have the same claim and node.
+
+        Nodes that a job continues with in place share its claim.
+        """
+        node = "" if self.node is None else f":{self.node.key}"
+        return f"{self.claim.id}:{self.claim.epoch}{node}"
 
 
 class Claimed(Value):
-    """The answer to one claim: the jobs, most urgent first."""
+    """The result of one claim: the jobs, most urgent first."""
 
     jobs: list[ClaimedJob]
     now: datetime
-    """The store's time of the claim, against which deadlines are measured."""
+    """The store's time of the claim, for deadlines."""
     opens_at: datetime | None = None
-    """When a limit that held something back opens by itself, if one does."""
+    """When the next limit that blocked a job opens by itself, if any does."""
     is_repeated: bool = False
-    """The store lost the answer to an earlier try, which may have claimed jobs nobody knows of."""
+    """The result of an earlier claim was lost, so the worker may have unknown claims."""
+    has_skipped: bool = False
+    """Jobs that could be claimed were locked by another transaction: claim again soon."""
 
 
 class Progress(Value):
@@ -133,7 +145,7 @@ class Progress(Value):
 
 
 class Job(Value):
-    """A job as the record shows it. ``input`` and ``output`` are encoded payloads."""
+    """A job as stored. ``input`` and ``output`` are encoded payloads."""
 
     id: JobId
     namespace: str
@@ -158,16 +170,17 @@ class Job(Value):
     finished_at: datetime | None
     lease_until: datetime | None
     input: bytes | None = None
-    """None when the reader did not ask for values."""
+    """None if values were not requested."""
     output: bytes | None = None
-    """None unless it completed and the reader asked for values."""
+    """None unless the job is completed and values were requested."""
     node: NodeRef | None = None
     limit_keys: tuple[str, ...] = ()
-    """The keys of limits that were computed from its input."""
+    """The limit keys computed from its input."""
+    suspicion: Suspicion = UNSUSPECTED
 
 
 class JobState(Value):
-    """What a waiter needs: the status, the progress, and the outcome once there is one."""
+    """The status, progress and outcome of a job, for waiters."""
 
     id: JobId
     status: Status
@@ -175,7 +188,7 @@ class JobState(Value):
     progress: Progress
     output: bytes | None = None
     failure: Failure | None = None
-    """The last failure, when it ended badly."""
+    """The last failure, if the job was unsuccessful."""
 
 
 class FailedAttempt(Value):
@@ -188,7 +201,7 @@ class FailedAttempt(Value):
 
 
 class JobFilter(Value):
-    """Which jobs a list or a count is about. None means any."""
+    """Selects jobs for a list or a count. None means any."""
 
     namespace: str | None = None
     status: Status | None = None
@@ -196,11 +209,11 @@ class JobFilter(Value):
     task: str | None = None
     group: str | None = None
     before: JobId | None = None
-    """Only jobs made before this one: the next page."""
+    """For the next page: only jobs created before this one."""
 
 
 class StatusChange(Value):
-    """What an operator's act did to one job; ``before == after`` when it did not apply."""
+    """The effect of an operation on one job; ``before == after`` if it did not apply."""
 
     id: JobId
     before: Status
@@ -208,7 +221,7 @@ class StatusChange(Value):
 
 
 class TakenOver(Value):
-    """A job whose lease ran out, and what became of it."""
+    """A job whose lease expired, and its new status."""
 
     id: JobId
     namespace: str
@@ -220,7 +233,7 @@ class TakenOver(Value):
 
 
 class Expired(Value):
-    """A job that failed because its deadline passed while nobody held it."""
+    """An unclaimed job that failed because its deadline passed."""
 
     id: JobId
     namespace: str
@@ -230,7 +243,7 @@ class Expired(Value):
 
 
 class QueueDepth(Value):
-    """How many jobs of one queue are in one status."""
+    """The number of jobs of one queue in one status."""
 
     namespace: str
     queue: str
@@ -239,7 +252,7 @@ class QueueDepth(Value):
 
 
 class QueueInfo(Value):
-    """A paused queue, by whom and since when."""
+    """A paused queue."""
 
     namespace: str
     queue: str

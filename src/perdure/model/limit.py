@@ -1,4 +1,4 @@
-"""Limits as users declare them, and the flat rule that a store applies to one key."""
+"""Limits as declared by users, and the rules that a store applies to one key."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Key = str | Callable[..., str] | None
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What all limits share: which jobs they govern, and under which key these are counted.
+    """The base of all limits.
 
-    A limit governs the jobs of the task or worker that declares it; ``queue`` or ``task`` narrow
-    it. ``key`` names the counter, which all workers of a namespace share; a key equal to one of
-    the worker's queues or tasks narrows the limit to it. On a task the key may be a function of
-    the task's input, giving one counter for each value.
+    A limit applies to the jobs of the task or worker that declares it; ``queue`` or ``task``
+    narrow it. ``key`` names the counter, which all workers of a namespace share; a key equal to one
+    of the worker's queues or tasks narrows the limit to it. On a task, the key may be a function of
+    the task's input, with one counter per value.
     """
 
     key: Key = None
@@ -34,7 +34,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Concurrency(Limit):
-    """At most ``count`` at once, counted from live leases: a dead worker frees what it held."""
+    """At most ``count`` at once, counted by live leases, so crashed workers do not block others."""
 
     count: int = 1
 
@@ -46,7 +46,10 @@ class Concurrency(Limit):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rate(Limit):
-    """At most ``count`` starts in any window of length ``per``; ``evenly`` also spaces them out."""
+    """At most ``count`` starts in any window of length ``per``; ``evenly`` also spaces them.
+
+    The window is counted with a margin of 100 ms, so that it holds for the starts of bodies.
+    """
 
     count: int = 1
     per: timedelta = timedelta(seconds=1)
@@ -69,7 +72,7 @@ class Rate(Limit):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Spacing(Limit):
-    """At least ``every`` between one start and the next."""
+    """At least ``every`` between one start and the next, counted with a margin of 100 ms."""
 
     every: timedelta = timedelta(0)
 
@@ -88,7 +91,7 @@ INVALID_KEY = declare(
 
 
 def computed_keys(limits: Sequence[Limit], values: Sequence[object]) -> tuple[str, ...]:
-    """Check what the key functions of a task's limits returned for one input."""
+    """Check the results of a task's limit key functions for one input."""
     for limit, value in zip(limits, values, strict=True):
         if not isinstance(value, str) or not value:
             raise InvalidInput(INVALID_KEY.fault(limit=type(limit).__name__, value=value))
@@ -96,9 +99,9 @@ def computed_keys(limits: Sequence[Limit], values: Sequence[object]) -> tuple[st
 
 
 class LimitRule(Value):
-    """What governs one key, as a store applies it inside its transaction.
+    """A rule for one key, which a store applies in its transaction.
 
-    A key may have several, for rates in different windows; the tightest holds at each moment.
+    A key may have several, for rates in different windows; the strictest applies.
     """
 
     key: str
@@ -109,31 +112,31 @@ class LimitRule(Value):
 
 
 class LimitUsage(Value):
-    """What a store finds under one key while it holds that key."""
+    """The usage of one key, read under its lock."""
 
     live: int = 0
     starts: int = 0
     """Starts within the window."""
     oldest_start_at: datetime | None = None
-    """The first of those, which is the first to leave the window."""
+    """The first of those, which leaves the window next."""
     last_start_at: datetime | None = None
     closed_until: datetime | None = None
-    """Pushed by a ``RetryLater``."""
+    """Set by ``RetryLater``."""
 
 
 class LimitUse(Value):
-    """What a store finds under one rule just now, and the jobs that count as live there."""
+    """The current usage of one rule, and the jobs that count as live."""
 
     usage: LimitUsage
     held_by: tuple[JobId, ...] = ()
-    """The longest held ones, ``HOLDERS_MAX`` at most."""
+    """The oldest ones, at most ``HOLDERS_MAX``."""
 
 
 HOLDERS_MAX = 5
 
 
 class LimitInfo(Value, omit_defaults=True):
-    """A limit as its worker makes it known: plain data, so without a function for its key."""
+    """A limit as published by its worker: plain data, without a key function."""
 
     live_max: int | None = None
     starts_max: int | None = None
@@ -163,9 +166,9 @@ def info_of(limit: Limit) -> LimitInfo:
 
 
 def limit_of(info: LimitInfo) -> Limit | None:
-    """The limit again; None if it is of a kind that only newer code knows.
+    """The limit; None if its type is only known to newer versions.
 
-    A key that is computed is known from the jobs, not from here.
+    Computed keys are stored with the jobs.
     """
     key: Key = _computed_elsewhere if info.is_computed else info.key
     if info.live_max is not None:
@@ -185,9 +188,11 @@ def limit_of(info: LimitInfo) -> Limit | None:
 
 
 def _computed_elsewhere(*_: object) -> str:
-    raise AssertionError("the key of a limit that was made known is in the partition of each job")
+    raise AssertionError("computed limit keys are in the partition of each job")
 
 
 def _set(limit: Limit, **values: Any) -> None:
     for name, value in values.items():
+        if isinstance(value, str):  # a key, queue or task
+            check.name(value, name)
         object.__setattr__(limit, name, value)

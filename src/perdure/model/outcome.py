@@ -1,4 +1,4 @@
-"""How an attempt ends: a closed union that the store writes under the claim's fence."""
+"""Outcomes of an attempt: a closed union that the store writes, fenced by the claim."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from perdure.model.value import Value
 class Completed(Value, omit_defaults=True, tag=True):
     output: bytes
     port: str = ""
-    """Of a node's job: the port that the result chose."""
+    """For a node's job: the port that the result chose."""
     warnings: tuple[str, ...] = ()
-    """Of a node's job: what advisory checks found."""
+    """For a node's job: findings of advisory checks."""
 
 
 class Retried(Value, tag=True):
@@ -23,13 +23,13 @@ class Retried(Value, tag=True):
     failure: Failure
     delay: timedelta = timedelta(0)
     until: datetime | None = None
-    """Wins over ``delay``."""
+    """Takes precedence over ``delay``."""
     is_snoozed: bool = False
-    """Counts against the budget of RetryLater instead of the task's retries."""
+    """Counts as a ``RetryLater`` instead of against the task's retries."""
     hold_off: timedelta = timedelta(0)
-    """How long after it is ready again the worker that failed it leaves it to others."""
+    """How long, once it is ready, the worker that failed it leaves it to others."""
     closes_limit: str | None = None
-    """A limit key whose next start moves to the same time for every worker."""
+    """A limit key to close until the same time, for every worker."""
 
 
 class Failed(Value, tag=True):
@@ -37,7 +37,7 @@ class Failed(Value, tag=True):
 
 
 class DeadLettered(Value, tag=True):
-    """To the dead letter."""
+    """The job is dead-lettered."""
 
     failure: Failure
 
@@ -49,7 +49,7 @@ class Cancelled(Value, tag=True):
 
 
 class Requeued(Value, tag=True):
-    """Unfinished, through no fault of its own: keeps its place and does not count as an attempt."""
+    """Back to the queue unfinished; keeps its place and does not count as an attempt."""
 
 
 class Parked(Value, tag=True):
@@ -57,7 +57,7 @@ class Parked(Value, tag=True):
 
 
 class Paused(Value, omit_defaults=True, tag=True):
-    """Of a node's job: it waits for a report. ``checkpoint`` is JSON as the codec encodes it."""
+    """For a node's job: it waits for a report. ``checkpoint`` is encoded by the codec."""
 
     checkpoint: bytes
     name: str = ""
@@ -66,24 +66,24 @@ class Paused(Value, omit_defaults=True, tag=True):
 
 
 class Skipped(Value, omit_defaults=True, tag=True):
-    """Of a node's job: the node does not count."""
+    """For a node's job: the node is skipped."""
 
     reason: str = ""
 
 
 Outcome = Completed | Retried | Failed | DeadLettered | Cancelled | Requeued | Parked
 
-"""What a store writes for any job."""
+"""Outcomes that a store writes for any job."""
 NodeOutcome = Outcome | Paused | Skipped
-"""What the body of a node's job may come to; its run decides what is written."""
+"""Outcomes of a node's job; its run decides what is written."""
 
 
 class Settlement(Value):
-    """One outcome under one claim. An aborting job ends cancelled whatever its outcome says."""
+    """One outcome under one claim. An aborting job is cancelled regardless of its outcome."""
 
     claim: Claim
     outcome: Outcome
     progress: Progress | None = None
-    """The last progress reported and not yet written."""
+    """The last progress, if not yet written."""
     is_hidden: bool = False
-    """Hide the finished job from readers at once; its waiters still get the result."""
+    """Hide the finished job from readers immediately; its waiters still get the result."""

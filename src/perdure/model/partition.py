@@ -1,10 +1,13 @@
-"""A partition: jobs that any worker able to run one of them is able to run all of.
+"""Partitions: groups of jobs that can be executed by the same workers.
 
-Waiting jobs are indexed by (partition, rank), so a claim never reads past jobs that it cannot take.
+Waiting jobs are indexed by (partition, rank), so a claim only reads jobs that it can take.
+For the same reason a job that is suspected of crashing its workers waits in a partition of its own:
+the stored key is that of its partition, followed by its suspicion: ``["mail","send",[],[]]~2.0``.
 """
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import msgspec
@@ -20,16 +23,63 @@ class Partition(Value, cache_hash=True):
     tags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     flow: str = ""
-    """Of a job of a run: the version of its flow, as ``name@version``."""
+    """For a job of a run: its flow, as ``name@version``."""
 
     @property
     def text(self) -> str:
-        """The partition as it is stored."""
+        """The stored form."""
         return _encode(self)
 
     @staticmethod
     def parse(text: str) -> Partition:
+        """The partition of a stored key, with or without a suspicion."""
         return _parse(text)
+
+
+class Suspicion(Value):
+    """How likely a job is to crash its worker, by the crashes since it last made progress.
+
+    A crash is charged to every job of the worker, so it proves nothing unless the job was alone.
+    """
+
+    crashes: int = 0
+    """It runs beside at most ``concurrency >> crashes`` other jobs."""
+    alone: int = 0
+    """Crashes while its worker had no other job; these count toward ``max_crashes``."""
+
+    def after_crash(self, *, was_alone: bool) -> Suspicion:
+        """After another crash. The first one never counts as alone: the job was not isolated."""
+        counts = was_alone and self.crashes > 0
+        return Suspicion(crashes=min(self.crashes + 1, CRASHES_MAX), alone=self.alone + counts)
+
+    def slots(self, concurrency: int) -> int:
+        """How many jobs a worker may have at once while it has this one."""
+        return 1 + (concurrency >> self.crashes)
+
+
+CRASHES_MAX = 30
+"""Bounds the number of partitions; no worker runs so many jobs that a higher number matters."""
+
+_SUSPECTED = re.compile(r"(.*\])~([1-9][0-9]{0,2})\.([0-9]{1,9})", re.DOTALL)
+
+
+@lru_cache(maxsize=4096)
+def suspicion_in(text: str) -> Suspicion:
+    """The suspicion in a stored key."""
+    found = _SUSPECTED.fullmatch(text)
+    return UNSUSPECTED if found is None else Suspicion(crashes=int(found[2]), alone=int(found[3]))
+
+
+def with_suspicion(text: str, suspicion: Suspicion) -> str:
+    """The stored key with another suspicion. A key that does not parse stays as it is."""
+    if _parse(text) == UNREADABLE:
+        return text
+    found = _SUSPECTED.fullmatch(text)
+    base = text if found is None else found[1]
+    return f"{base}~{suspicion.crashes}.{suspicion.alone}" if suspicion.crashes else base
+
+
+UNSUSPECTED = Suspicion()
 
 
 @lru_cache(maxsize=4096)
@@ -41,7 +91,8 @@ def _encode(partition: Partition) -> str:
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Partition:
     try:
-        queue, task, tags, keys, *flow = msgspec.json.decode(text)
+        found = _SUSPECTED.fullmatch(text)
+        queue, task, tags, keys, *flow = msgspec.json.decode(text if found is None else found[1])
         return Partition(
             queue=queue, task=task, tags=tuple(tags), keys=tuple(keys), flow=flow[0] if flow else ""
         )
@@ -50,5 +101,5 @@ def _parse(text: str) -> Partition:
 
 
 UNREADABLE = Partition(queue="", task="")
-"""Stands for a key that does not parse: no worker has code for it, so its jobs stay queued and do
-not stop others."""
+"""Placeholder for a partition that cannot be parsed: no worker serves it, so its jobs stay queued
+without blocking others."""

@@ -1,14 +1,16 @@
-"""Payloads: JSON in, JSON out, checked against the types a task declares. Never pickle.
+"""Payloads as JSON, checked against type annotations. Never pickled.
 
-What goes in as JSON comes back the same. Dataclasses, pydantic models, datetimes, UUIDs, bytes,
-enums and the like are written as JSON and come back as themselves where a type says so.
+Dataclasses, pydantic models, datetimes, UUIDs, bytes, enums and similar values are encoded as JSON
+and converted back where an annotation says so.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
 from typing import Any, Protocol
 
 import msgspec
@@ -17,8 +19,10 @@ from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge
 
 PAYLOAD_MAX_BYTES = 1024 * 1024
+NESTING_MAX = 250
+"""Levels of lists and objects: decoding and walking over more could exceed the stack."""
 _NULL = b"null"
-_KEYS_WANTED = "the keys of a dict must be texts, numbers, or values that JSON writes as texts"
+_KEYS_WANTED = "the keys of a dict must be strings, numbers, or values that JSON writes as strings"
 
 INVALID_ARGUMENT = declare("task.invalid_argument", "argument {name!r} of task {task!r}: {reason}")
 
@@ -26,7 +30,7 @@ Converter = Callable[[Any], Any]
 
 
 class Codec(Protocol):
-    """Turns the JSON of a payload into what is stored and back: to compress it, or encrypt it."""
+    """Encodes the JSON of payloads for storage, for example to compress or encrypt it."""
 
     def encode(self, data: bytes) -> bytes: ...
 
@@ -34,7 +38,7 @@ class Codec(Protocol):
 
 
 class PlainCodec:
-    """Stores JSON as it is."""
+    """Stores JSON unchanged."""
 
     def encode(self, data: bytes) -> bytes:
         return data
@@ -44,7 +48,7 @@ class PlainCodec:
 
 
 def _plain(value: Any) -> Any:
-    """For what msgspec does not know: pydantic models, recognised by what they offer."""
+    """Encode types unknown to msgspec: pydantic models, recognized by their methods."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return dump(mode="json")
@@ -62,7 +66,7 @@ def _typed(wanted: type, value: Any) -> Any:
     raise TypeError(f"a {wanted.__qualname__} cannot be made from JSON")
 
 
-# Deterministic, so that equal inputs are equal bytes and result_of finds them.
+# Deterministic, so that equal inputs have equal bytes, for `jobs.find_result`.
 _input_encoder = msgspec.json.Encoder(enc_hook=_plain, order="deterministic")
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
 _decoder = msgspec.json.Decoder()
@@ -71,18 +75,23 @@ _decoder = msgspec.json.Decoder()
 def to_json(
     value: Any, what: str, max_bytes: int = PAYLOAD_MAX_BYTES, *, is_input: bool = False
 ) -> bytes:
-    """Write a value as JSON; ``what`` is what the error calls it.
+    """Encode a value as JSON; ``what`` names it in errors.
 
-    Objects keep their order, except in inputs, where equal ones must be the same bytes.
+    Objects keep their order, except in inputs, where equal ones must have equal bytes.
     """
     try:
         data = _input_json(value) if is_input else _encoder.encode(value)
+        if not is_input and b'":' in data:
+            _refuse_equal_keys(value)
     except (TypeError, NotImplementedError, ValueError, RecursionError, OverflowError) as error:
         reason = _KEYS_WANTED if "dicts with str" in str(error) else str(error)
         raise PayloadNotSerializable(what=what, reason=reason) from error
+    if _is_nested_deeper(data, NESTING_MAX):
+        reason = f"it is nested deeper than {NESTING_MAX} levels"
+        raise PayloadNotSerializable(what=what, reason=reason)
     if _NULL in data and _has_lost_float(value):
         raise PayloadNotSerializable(
-            what=what, reason="it contains NaN or an infinity, which JSON has not"
+            what=what, reason="it contains NaN or an infinity, which JSON does not have"
         )
     if len(data) > max_bytes:
         raise PayloadTooLarge(what=what, size_bytes=len(data), limit_bytes=max_bytes)
@@ -93,12 +102,39 @@ def _input_json(value: Any) -> bytes:
     try:
         return _input_encoder.encode(value)
     except TypeError:
-        # It orders texts only. Numbers, dates and the like are keys too, once they are texts.
+        # The encoder only sorts string keys, so convert numbers, dates and others to strings.
         plain = msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_plain)
     data = _input_encoder.encode(plain)
     if len(data) != len(_encoder.encode(value)):
-        raise ValueError("two keys of one dict are the same as texts")
+        raise ValueError("two keys of a dict are equal as strings")
     return data
+
+
+def _refuse_equal_keys(value: Any) -> None:
+    try:
+        _input_encoder.encode(value)  # fast; it refuses keys that are not strings
+    except TypeError:
+        _input_json(value)
+
+
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def _is_nested_deeper(data: bytes, most: int) -> bool:
+    if data.count(b"[") + data.count(b"{") <= most:
+        return False
+    # Each pass removes one or two levels, so few passes tell that a long list is flat.
+    brackets = data.translate(None, _NOT_BRACKETS)
+    for _ in range(most // 2):
+        left = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if not left:
+            return False
+        if len(left) == len(brackets):
+            break  # there are brackets in strings
+        brackets = left
+    brackets = _STRINGS.sub(b"", data).translate(None, _NOT_BRACKETS)
+    return max(accumulate(1 if each in b"[{" else -1 for each in brackets), default=0) > most
 
 
 def from_json(data: bytes) -> Any:
@@ -106,12 +142,12 @@ def from_json(data: bytes) -> Any:
 
 
 def storable_text(text: str) -> str:
-    """Without what no database keeps: the zero character, and halves of surrogate pairs."""
+    """Escape characters that databases cannot store: zero characters and lone surrogates."""
     return text.encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
 
 
 def as_type(value: Any, wanted: Any) -> Any:
-    """Read plain JSON values as a declared type; ``ValueError`` says where they do not fit."""
+    """Convert plain JSON values to a type; raises ``ValueError``."""
     return msgspec.convert(value, wanted, dec_hook=_typed, str_keys=True)
 
 
@@ -122,19 +158,19 @@ def input_hash(task: str, data: bytes) -> int:
 
 
 def converter(wanted: Any) -> Converter | None:
-    """How to read JSON as ``wanted``; None where its annotation cannot be checked."""
+    """A function that converts JSON to ``wanted``; None if the annotation cannot be checked."""
     if wanted is Any or wanted is object:
         return None
     try:
         msgspec.json.Decoder(wanted, dec_hook=_typed)
     except (TypeError, ValueError, NotImplementedError):
         return None
-    # Most JSON values have the wanted type already and need no reading.
+    # Most JSON values already have the wanted type.
     return lambda value: value if type(value) is wanted else as_type(value, wanted)
 
 
 def convert_argument(convert: Converter, value: Any, name: str, task: str) -> Any:
-    """Read one argument as its parameter's type."""
+    """Convert one argument to its parameter's type."""
     try:
         return convert(value)
     except (ValueError, TypeError) as error:  # msgspec and pydantic: both ValueErrors
@@ -143,13 +179,19 @@ def convert_argument(convert: Converter, value: Any, name: str, task: str) -> An
 
 
 def _has_lost_float(value: Any) -> bool:
-    """JSON has no NaN, and a None that was one would come back as something else."""
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, Mapping):
-        return any(_has_lost_float(item) for item in value.values())
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(_has_lost_float(item) for item in value)
-    fields: Iterable[str] = getattr(value, "__dataclass_fields__", ())
-    fields = getattr(value, "__struct_fields__", fields)
-    return any(_has_lost_float(getattr(value, name, None)) for name in fields)
+    """Whether the value has NaN or infinities, which msgspec encodes as null."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                return True
+        elif isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, list | tuple | set | frozenset):
+            waiting += value
+        else:
+            fields: Iterable[str] = getattr(value, "__dataclass_fields__", ())
+            fields = getattr(value, "__struct_fields__", fields)
+            waiting += (getattr(value, name, None) for name in fields)
+    return False

@@ -1,4 +1,4 @@
-"""Retry policies: how often and how soon, as tasks declare them and as jobs store them.
+"""Retry policies, as declared by tasks and as stored with jobs.
 
 Delays are computed, and policies applied, in ``engine.retry``.
 """
@@ -22,11 +22,10 @@ ErrorTypes = type[BaseException] | str | tuple[type[BaseException] | str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """``Retry(5, first="1s", factor=2, max="5m")``: five retries after the first try.
+    """``Retry(5, first="1s", factor=2, max="5m")``: five retries after the first attempt.
 
     The n-th retry waits ``first * factor**(n-1)``, at most ``max``; with ``jitter`` it waits a
-    random time between half of that and all of it, so that failures do not come back in step.
-    The delay is computed by ``engine.retry.backoff``.
+    random time between half of that and all of it, so that retries do not coincide.
 
     ``on`` retries only these exception types (and their subclasses), ``never_on`` all but these.
     """
@@ -79,14 +78,14 @@ def _names(types: ErrorTypes, name: str) -> tuple[str, ...]:
 
 
 def retry_of(retries: Retry | int | None) -> Retry | None:
-    """The policy that is meant: a number of retries has the usual delays."""
+    """The policy for a number of retries, with default delays, or the policy itself."""
     if retries is None or isinstance(retries, Retry):
         return retries
     return Retry(check.integer(retries, "retries", 0, RETRIES_MAX))
 
 
 class CallPolicy(Value):
-    """What overrides the task's own settings for one job; None leaves them."""
+    """Overrides of the task's settings for one job; None keeps them."""
 
     retries: int | None = None
     first_ms: float = 0

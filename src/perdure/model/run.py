@@ -100,7 +100,7 @@ class ApprovalState(Value):
 
     answers: tuple[AnswerState, ...] = ()
     reminders: int = 0
-    """The number of reminders and escalations so far."""
+    """How many reminders and escalations so far."""
     deciders: tuple[str, ...] = ()
     """Additional deciders, added by escalation."""
 
@@ -221,7 +221,8 @@ class NewWait(Value):
     key: str
     type: WaitType
     name: str = ""
-    """The signal, the child run's id, the name of a pause, the title of an approval."""
+    """The signal, the child run's id, the name of a pause. Not the title of an approval: it may
+    contain anything, so it is in the detail."""
     delay: timedelta | None = None
     """When it becomes due, from the store's current time; None: not by time."""
     due_at: datetime | None = None

@@ -1,7 +1,6 @@
-"""Schedules: what is started at which times, and what became of the ticks so far.
+"""Schedules and the results of their ticks.
 
-A tick is one time of a timetable. It starts one run of a flow or one job of a task, or it is
-recorded why it did not.
+A tick is one time of a timetable. It starts one run or one job, or the reason why not is recorded.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from perdure.model.run import NewRun, Submitted
 from perdure.model.value import Value
 
 Overlap = Literal["skip", "queue", "cancel"]
-"""What becomes of a tick while what the schedule started last has not ended."""
+"""What to do with a tick while the previous run or job has not ended."""
 CatchUp = Literal["one", "all", "none"]
-"""What becomes of ticks whose time passed while no worker was there."""
+"""What to do with ticks that were due while no worker was running."""
 
 HISTORY_MAX = 20
-"""Ticks of which a schedule remembers what became of each."""
+"""Number of ticks in a schedule's history."""
 
 
 class Timetable(Value, omit_defaults=True, forbid_unknown_fields=True):
-    """The times of a schedule: by ``cron`` in a time zone, or every so many milliseconds."""
+    """The times of a schedule: ``cron`` in a time zone, or a fixed interval."""
 
     cron: str = ""
     every_ms: int = 0
@@ -40,23 +39,23 @@ class Timetable(Value, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class FlowCall(Value, tag="flow", forbid_unknown_fields=True):
-    """A run to begin, of a definition that is stored."""
+    """A run to start, of a stored definition."""
 
     flow: str
     version: str
     input: bytes
-    """As the codec encodes it."""
+    """Encoded by the codec."""
     aging_ms: int
 
 
 class TaskCall(Value, tag="task", forbid_unknown_fields=True):
-    """A job to insert, complete but for its id."""
+    """A job to insert, complete except for its id."""
 
     job: NewJob
 
 
 class ScheduleDefinition(Value, omit_defaults=True, forbid_unknown_fields=True):
-    """What its maker asked for. What only a newer version knows is not read, so never dropped."""
+    """The schedule as created. Fields of newer versions are rejected, so none is ever dropped."""
 
     timetable: Timetable
     call: FlowCall | TaskCall
@@ -67,21 +66,21 @@ class ScheduleDefinition(Value, omit_defaults=True, forbid_unknown_fields=True):
 class TickResult(StrEnum):
     STARTED = "started"
     SKIPPED = "skipped"
-    """Something was still running, or the flow was cooling down."""
+    """The previous run or job had not ended, or the flow was cooling down."""
     MISSED = "missed"
-    """Nobody was there when it was due, and it was not to be caught up with."""
+    """No worker was running when it was due, and ``catch_up`` dropped it."""
     FAILED = "failed"
-    """What it should have started could not be."""
+    """Its run or job could not be started."""
 
 
 class TickRecord(Value, omit_defaults=True):
-    """What became of one tick."""
+    """The result of one tick."""
 
     at: datetime
-    """The time of the timetable, or when somebody triggered it."""
+    """The time in the timetable, or the time of a manual trigger."""
     result: TickResult
     run: RunId | None = None
-    """That it started, or that a cooldown skipped."""
+    """The run that was started, or skipped by a cooldown."""
     job: JobId | None = None
     reason: str = ""
 
@@ -90,84 +89,84 @@ class Started(Value, omit_defaults=True, forbid_unknown_fields=True):
     """A run or a job that a schedule started."""
 
     at: datetime | None = None
-    """The time of the tick, or when somebody triggered it."""
+    """The time of the tick or of the manual trigger."""
     run: RunId | None = None
     job: JobId | None = None
 
 
 class ScheduleState(Value, omit_defaults=True, forbid_unknown_fields=True):
-    """How far a schedule is."""
+    """The progress of a schedule."""
 
     created_at: datetime
     changed_at: datetime
-    """When its maker last changed it."""
+    """When its definition last changed."""
     anchor: datetime
-    """Where ``every`` counts from."""
+    """The start of the ``every`` interval."""
     next_at: datetime | None = None
-    """The next tick of the timetable; None while it is paused, and once it is over."""
+    """The next tick of the timetable; None while paused and after the last one."""
     due_at: datetime | None = None
-    """When a worker has to look: for the next tick, for one that waits, for what to cancel."""
+    """When a worker must process it: for the next tick, a queued tick or a pending cancellation."""
     queued: tuple[datetime, ...] = ()
-    """Ticks whose time has come, and which are still to be started, oldest first."""
+    """Due ticks that are not started yet, oldest first."""
     looks: int = 0
-    """How often in a row it was found that what they wait for goes on."""
+    """How often in a row the work that they wait for was still unfinished."""
     paused_at: datetime | None = None
     paused_by: str | None = None
     last_at: datetime | None = None
-    """The last tick of the timetable that started something. ``overlap`` goes by what that was."""
+    """The last tick that started a run or job, to which ``overlap`` applies."""
     last_run: RunId | None = None
     last_job: JobId | None = None
     triggered: Started | None = None
-    """What somebody asked for since then, beside the timetable."""
+    """The last manual trigger since then."""
     replaced: Started | None = None
-    """What the last tick took the place of, and which is still to be cancelled."""
+    """The run or job that the last tick replaced, while it still has to be cancelled."""
     started: int = 0
     skipped: int = 0
     missed: int = 0
     failed: int = 0
     history: tuple[TickRecord, ...] = ()
-    """The last ticks, newest last."""
+    """The latest ticks, newest last."""
 
 
 class Schedule(Value):
     namespace: str
     name: str
     revision: int
-    """Random, another one with each write: who writes says which one it decided upon."""
+    """Random and new with each write, for optimistic locking."""
     definition: ScheduleDefinition
     state: ScheduleState
 
 
 class UnreadableSchedule(Value):
-    """One that a newer version wrote, in a way that this one does not know."""
+    """A schedule that a newer version wrote, and this version cannot decode."""
 
     namespace: str
     name: str
     revision: int
     due_at: datetime | None
-    """When it is time to look at it, for workers that can read it."""
+    """When it is due, for workers that can decode it."""
     reason: str
 
 
 class ScheduleCommit(Value):
-    """One atomic write of a schedule, with what it starts."""
+    """One atomic write of a schedule, with the run or job that it starts."""
 
     schedule: Schedule
-    """As it is from now on, with a revision of its own."""
+    """The new state, with a new revision."""
     expected: int | None
-    """The revision that was decided upon; None: there must be no schedule of this name."""
+    """The revision that the decision is based on; None if the schedule must not exist."""
     run: NewRun | None = None
     job: NewJob | None = None
     if_skipped: Schedule | None = None
-    """As it is instead, if the run is skipped because its flow is cooling down."""
+    """The new state if the run is skipped because its flow is cooling down."""
 
 
 class ScheduleCommitState(StrEnum):
     DONE = "done"
     CONFLICT = "conflict"
-    """The schedule has changed, or is there, or is gone: read it, and decide again."""
+    """The schedule was changed, created or deleted: read it and decide again."""
     TAKEN = "taken"
-    """The id of the run is taken by another one."""
+    """Another run has this id."""
 
 
 class ScheduleAnswer(Value):
@@ -187,7 +186,7 @@ def encode_state(state: ScheduleState) -> bytes:
 def decode_schedule(
     namespace: str, name: str, revision: int, definition: bytes, state: bytes
 ) -> Schedule:
-    """Raises ``ScheduleUnreadable`` rather than guess at what a newer version meant."""
+    """Decode a schedule; raises ``ScheduleUnreadable`` if a newer version wrote it."""
     try:
         return Schedule(
             namespace=namespace,

@@ -1,4 +1,4 @@
-"""How values and stored texts appear to people: bounded, and without characters that act."""
+"""Bounded previews of values and strings, with control characters escaped."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 from perdure.errors import InvalidInput
 
-SHOWN_MAX = 80
+PREVIEW_MAX = 80
 _BETWEEN_WORDS = re.compile(r"[\s\"']")
 
 
-def shown(value: Any) -> str:
-    """The value as JSON, shortened; what JSON cannot carry is told by its type."""
-    from perdure.model.payload import to_json  # the command line starts without msgspec
+def json_preview(value: Any) -> str:
+    """The value as JSON, truncated, or the name of its type if it is not JSON."""
+    from perdure.model.payload import to_json  # ``perdure --help`` must not load msgspec
 
     try:
         text = to_json(value, "value", max_bytes=2**63).decode()
     except InvalidInput:
         return f"a {type(value).__name__}"
-    return cut(text)
+    return preview(text)
 
 
-def cut(text: str) -> str:
-    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"
+def preview(text: str) -> str:
+    return text if len(text) <= PREVIEW_MAX else f"{text[: PREVIEW_MAX - 1]}…"
 
 
 def first_words(text: str, length_max: int) -> str:
-    """The beginning of a text, cut between words.
+    """The start of a string, truncated between words.
 
-    A secret is masked as a whole: one that was cut in two would not be recognized.
+    Half a secret would not be recognized and masked.
     """
     if len(text) <= length_max:
         return text
@@ -39,7 +39,7 @@ def first_words(text: str, length_max: int) -> str:
 
 
 def last_words(text: str, length_max: int) -> str:
-    """The end of a text, cut between words."""
+    """The end of a string, truncated between words."""
     if len(text) <= length_max:
         return text
     found = _BETWEEN_WORDS.search(text, len(text) - length_max)
@@ -47,7 +47,7 @@ def last_words(text: str, length_max: int) -> str:
 
 
 def type_name(value: Any) -> str:
-    """What people call a value of this type."""
+    """The JSON type of a value, with its article."""
     match value:
         case None:
             return "null"
@@ -56,7 +56,7 @@ def type_name(value: Any) -> str:
         case int() | float():
             return "a number"
         case str():
-            return "a text"
+            return "a string"
         case list() | tuple():
             return "a list"
         case dict():
@@ -65,8 +65,8 @@ def type_name(value: Any) -> str:
             return f"a {type(value).__name__}"
 
 
-# C0, DEL and C1 move cursors, erase lines and reach the clipboard of a terminal; the others break a
-# line or reorder it, so that a reader sees another text than a program.
+# C0, DEL and C1 can move the cursor, erase lines and write to the clipboard of a terminal; the
+# others break or reorder lines, so that people see something else than programs.
 _BEYOND_ASCII = (
     r"\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f"
 )
@@ -76,18 +76,24 @@ _UNESCAPED_IN_JSON = re.compile(f"[{_BEYOND_ASCII}]")
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
+def control_in(text: str) -> str:
+    """The first control character, or an empty string."""
+    found = None if text.isascii() and text.isprintable() else _CONTROL.search(text)
+    return "" if found is None else found[0]
+
+
 def visible(text: str) -> str:
-    """One line with its control characters escaped: ``\\x1b``, ``\\u202e``, ``\\n``."""
+    """Escape all control characters: ``\\x1b``, ``\\u202e``, ``\\n``."""
     return _CONTROL.sub(_escape, text)
 
 
 def visible_lines(text: str) -> str:
-    """The same of a text that may have several lines: newlines and tabs stay."""
+    """Escape control characters except newlines and tabs."""
     return _CONTROL_IN_LINES.sub(_escape, text)
 
 
 def visible_json(text: str) -> str:
-    """JSON of the same value, in which all control characters are escaped."""
+    """Escape all control characters in JSON, without changing its value."""
     return _UNESCAPED_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 

@@ -1,4 +1,4 @@
-"""Moments, and durations as people write them: ``"30s"``, ``"1h30m"``, seconds, a timedelta."""
+"""Times and durations: ``"30s"``, ``"1h30m"``, seconds, a timedelta."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 Duration = str | int | float | timedelta
 
 DURATION_MAX = timedelta(days=36_500)
-"""Longer is a mistake in the unit, and soon more than a calendar has years for."""
+"""Longer durations are probably a wrong unit, and could overflow datetimes."""
 
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
@@ -17,7 +17,7 @@ _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_duration(value: Any) -> timedelta | None:
-    """Read a duration; None for what is not one. ``perdure.model.check.span`` says why."""
+    """Parse a duration; None if invalid (see ``perdure.model.check.span``)."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, str):
@@ -34,12 +34,12 @@ def parse_duration(value: Any) -> timedelta | None:
 
 
 def nearest_duration(duration: timedelta) -> timedelta:
-    """The duration, or the longest one, which any time may be moved by."""
+    """The duration, clamped to the maximum."""
     return min(max(duration, -DURATION_MAX), DURATION_MAX)
 
 
 def brief(span: timedelta) -> str:
-    """A span in a few characters, with the digits that matter: ``350ms``, ``2.5s``, ``1h05m``."""
+    """A duration with the significant digits: ``350ms``, ``2.5s``, ``1h05m``."""
     seconds = span.total_seconds()
     if seconds < 0.0005:
         return "0s"
@@ -58,7 +58,7 @@ def brief(span: timedelta) -> str:
 
 
 def rough(span: timedelta) -> str:
-    """A span in one unit, rounded down: ``59s``, ``3h``, ``2d``."""
+    """A duration in one unit, rounded down: ``59s``, ``3h``, ``2d``."""
     seconds = span.total_seconds()
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= size:
@@ -67,12 +67,12 @@ def rough(span: timedelta) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """How long ago in one unit; a moment ahead counts as now."""
+    """How long ago, in one unit; future times count as now."""
     return rough(max(timedelta(0), now - moment))
 
 
 def ahead(moment: datetime, now: datetime) -> str:
-    """How far ahead, as near as one unit can say it: three days less a moment are three days."""
+    """How far in the future, rounded to one unit."""
     seconds = max(timedelta(0), moment - now).total_seconds()
     for size, unit, most in ((1, "s", 60), (60, "m", 60), (3_600, "h", 24)):
         if (count := round(seconds / size)) < most:
@@ -81,7 +81,7 @@ def ahead(moment: datetime, now: datetime) -> str:
 
 
 def duration_text(duration: timedelta) -> str:
-    """Exactly, as people write it and ``parse_duration`` reads it: ``1h30m``."""
+    """The exact duration as a string for ``parse_duration``: ``1h30m``."""
     rest = duration // timedelta(microseconds=1)
     text = ""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
@@ -91,7 +91,7 @@ def duration_text(duration: timedelta) -> str:
 
 
 def ms_text(milliseconds: int) -> str:
-    """The same of a time in milliseconds, as definitions of flows hold it."""
+    """Like ``duration_text``, for milliseconds."""
     return duration_text(timedelta(milliseconds=milliseconds))
 
 

@@ -1,4 +1,4 @@
-"""Triggers: what makes a run decide. Ends of jobs, waits and children, and commands of people."""
+"""Triggers of a run's decisions: ends of jobs, waits and child runs, and commands."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class JobEnded(Value):
     attempt: int
     outcome: Completed | Skipped | Paused | Retried | Failed | DeadLettered | Cancelled
     is_done: bool | None = None
-    """Of a loop's body: whether the loop is done, if the worker evaluated that along with it."""
+    """For a loop's body: whether the loop is done, if the worker evaluated it already."""
 
 
 class WaitDue(Value):
-    """A timer fired, or a signal, a decision or a report did not come in time."""
+    """A timer fired, or a signal, decision or report did not arrive in time."""
 
     key: Key
     late_ms: int = 0
-    """How long ago that was."""
+    """How long ago."""
 
 
 class ChildEnded(Value):
@@ -46,7 +46,7 @@ class ChildEnded(Value):
 
 
 class ReportReceived(Value):
-    """The external party that a node waits for reported. ``report`` is a ``model.wait.Report``."""
+    """A callback reported on external work. ``report`` is a ``model.wait.Report``."""
 
     key: Key
     status: ReportStatus
@@ -55,6 +55,8 @@ class ReportReceived(Value):
     by: str | None = None
     port: str = ORDINARY
     has_progress: bool = False
+    is_poll: bool = False
+    """A poll of the node itself returned it."""
 
 
 class DecideApproval(Value):
@@ -64,14 +66,21 @@ class DecideApproval(Value):
     by: str | None = None
     roles: tuple[str, ...] = ()
     note: str | None = None
+    revision: int | None = None
+    """The revision of the data that was decided on; None: as it was when the approval opened."""
     is_late: bool = False
-    """The time for a decision is over, though no worker has ended the wait yet."""
+    """The deadline has passed, but no worker has ended the wait yet."""
+    is_recorded: bool = False
+    """Taken from a log: it was checked by the rules of its time, and ``roles`` are those it
+    counted for."""
 
 
 class SendSignal(Value):
     name: str
     payload: bytes
     by: str | None = None
+    unread_max: int | None = None
+    """Refused if the run would then keep more unread signals of this name."""
 
 
 class PauseRun(Value):
@@ -111,4 +120,3 @@ Trigger = (
     | RetryRun
     | MigrateRun
 )
-"""A closed union."""

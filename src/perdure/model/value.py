@@ -1,4 +1,4 @@
-"""The base of every model value: frozen, keyword-only, compared by content, cheap to make."""
+"""The base of all model values: frozen, keyword-only, compared by content, cheap to create."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class _ValueMeta(msgspec.StructMeta):
-    """Gives every subclass the options of :class:`Value`, and tells type checkers so."""
+    """Gives every subclass the options of :class:`Value`, also for type checkers."""
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
     ) -> _ValueMeta:
         options.setdefault("frozen", True)
         options.setdefault("kw_only", True)
-        # Frozen values cannot come to contain themselves, so the collector need not look at them.
+        # Frozen values cannot form reference cycles, so the garbage collector can ignore them.
         options.setdefault("gc", False)
         made: _ValueMeta = super().__new__(mcs, name, bases, namespace, **options)
         return made
 
 
 class Value(msgspec.Struct, metaclass=_ValueMeta):
-    """An immutable value. A msgspec struct, because making a frozen dataclass costs far more."""
+    """An immutable value. A msgspec struct: frozen dataclasses are much slower to create."""

@@ -1,4 +1,4 @@
-"""Waits for people and for external parties: approvals, answers, reports."""
+"""External waits: approvals, answers and reports."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from perdure.model.graph import JsonSchema
 from perdure.model.ids import RunId
 from perdure.model.value import Value
 
-CANNOT_PAUSE = declare(
-    "node.cannot_pause", "{key!r} cannot pause: only the work of a node itself can"
-)
+CANNOT_PAUSE = declare("node.cannot_pause", "{key!r} cannot pause: only the node's own work can")
+
+
+TITLE_MAX = 1_000
+"""Characters of a title, as a template and once it is filled in."""
+MESSAGE_MAX = 20_000
+
+
+def bounded(text: str, most: int) -> str:
+    """The title or message of an approval, truncated."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class ApprovalRequest(Value, omit_defaults=True):
-    """What deciders see; kept with the wait. All texts are filled in."""
+    """The rendered data of an approval for its deciders, stored with the wait."""
 
     node: str
     flow: str
@@ -25,14 +33,14 @@ class ApprovalRequest(Value, omit_defaults=True):
     form: JsonSchema | None = None
     show: Any = None
     data: Any = None
-    """What the answer may change."""
+    """Data that an answer may change."""
     answers: tuple[str, ...] = ()
     quorum: int = 1
-    """How many must agree; 0: all deciders."""
+    """How many must agree; 0 means all deciders."""
 
 
 class Notice(Value, omit_defaults=True):
-    """What the ``notify`` task of an approval is called with."""
+    """The argument of the ``notify`` task of an approval."""
 
     approval: str
     why: str
@@ -41,46 +49,46 @@ class Notice(Value, omit_defaults=True):
     message: str
     deciders: tuple[str, ...]
     number: int = 0
-    """Of the reminder or escalation."""
+    """The number of the reminder or escalation."""
 
 
 def approval_id(run: RunId, node: str) -> str:
-    """How an approval is called from outside. Ids of nodes have no colon, those of runs may."""
+    """The id of an approval. Node ids have no colon, but run ids may."""
     return f"{run}:{node}"
 
 
 def parse_approval_id(id: str) -> tuple[RunId, str]:
-    """The run and the node; an empty node if it is no such id."""
+    """The run and the node; an empty node if the id is invalid."""
     run, colon, node = id.rpartition(":")
     return (RunId(run), node) if colon else (RunId(id), "")
 
 
 class ReportStatus(StrEnum):
     PROGRESS = "progress"
-    """There is more to come."""
+    """Not final."""
     COMPLETED = "completed"
     FAILED = "failed"
 
 
 LAST = frozenset({ReportStatus.COMPLETED, ReportStatus.FAILED})
-"""After one of these no other counts."""
+"""Final statuses: later reports are ignored."""
 
 
 class Report(Value, omit_defaults=True):
-    """As it is kept, and as a body that goes on receives it."""
+    """A report on external work, as stored and as passed to the resumed body."""
 
     status: ReportStatus
     result: Any = None
     error: str | None = None
-    """Why it failed."""
+    """The reason of a failure."""
     progress: Any = None
-    """How far it came; kept, so that another try can go on from there."""
+    """Stored, so that a later attempt can resume from it."""
     port: str = ""
-    """From which the run goes on, if the body leaves it at that."""
+    """The port to continue on, unless the body chooses another."""
 
 
 class PastPause(Value, omit_defaults=True):
-    """A pause that is over, as a body that is executed again finds it."""
+    """A finished pause, for the body that is executed again."""
 
     name: str
     checkpoint: Any
@@ -88,10 +96,10 @@ class PastPause(Value, omit_defaults=True):
 
 
 class Resumption(Value, omit_defaults=True):
-    """What a job carries for a body that paused before, besides the node's input."""
+    """The state of a body that paused before, passed with its job."""
 
     pauses: tuple[PastPause, ...] = ()
     progress: Any = None
-    """The last that was reported, also of an earlier try that failed."""
+    """The last reported progress, also of an earlier, failed attempt."""
     failures: int = 0
-    """How many attempts failed before, in jobs that are over."""
+    """Failed attempts in earlier jobs."""

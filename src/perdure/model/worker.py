@@ -1,4 +1,4 @@
-"""Workers: their settings, their stored rows, what a poll tells them, and which work they serve."""
+"""Workers: settings, stored rows, results of polls, and the work they serve."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdure.model.value import Value
 
 
 class WorkerSettings(Value):
-    """What a worker runs, how much at once, and how long it waits for what. All of it checked."""
+    """The checked settings of a worker."""
 
     namespace: str
     queues: tuple[str, ...]
@@ -20,37 +20,37 @@ class WorkerSettings(Value):
     limits: tuple[Limit, ...]
     concurrency: int
     lease: timedelta
-    """How long a claim outlives its worker's last sign of life."""
+    """How long a claim lasts after the worker's last heartbeat."""
     poll: timedelta
     """How often to poll without a hint."""
     grace: timedelta
-    """How long a stop lets running bodies finish."""
+    """How long running bodies may finish after a shutdown request."""
     abort_grace: timedelta
-    """How long an aborted body may take to end by itself before it is cancelled."""
+    """How long an aborted body may take to end before it is cancelled."""
     hold_off: timedelta
     """How long a retry is left to other workers."""
     max_crashes: int
-    """Crashes of workers after which a job is dead-lettered."""
+    """Worker crashes after which a job is dead-lettered."""
     keep_completed: timedelta | None
     keep_failed: timedelta | None
     keep_dead: timedelta | None
-    """None keeps for ever, zero removes at once."""
+    """None keeps jobs forever, zero removes them immediately."""
     payload_max_bytes: int
     allows_scripts: bool
-    """Whether commands that come with a flow are executed."""
+    """Whether ``script`` nodes are executed."""
 
 
 class TaskLimits(Value, omit_defaults=True):
-    """The limits of one task that a worker has code for."""
+    """The limits of one task of a worker."""
 
     task: str
     limits: tuple[LimitInfo, ...]
     flow: str = ""
-    """Of a task of a flow: which, as ``name@version``."""
+    """For a task of a flow: the flow, as ``name@version``."""
 
 
 class WorkerInfo(Value):
-    """A live worker: who it is and what it can run."""
+    """A worker's identity and capabilities."""
 
     id: WorkerId
     namespace: str
@@ -61,13 +61,13 @@ class WorkerInfo(Value):
     tags: tuple[str, ...] | None
     concurrency: int
     lease: timedelta
-    """It gives a sign of life several times in this span."""
+    """It sends several heartbeats in this time."""
     flows: tuple[str, ...] = ()
-    """The versions of flows that it has code for, as ``name@version``."""
+    """The flows it serves, as ``name@version``."""
     limits: tuple[LimitInfo, ...] = ()
-    """Those of its own."""
+    """The worker's own limits."""
     task_limits: tuple[TaskLimits, ...] = ()
-    """Those of its tasks, where there are some."""
+    """The limits of its tasks."""
 
 
 class WorkerState(Value):
@@ -80,49 +80,49 @@ class WorkerState(Value):
 
 
 class Renewal(Value):
-    """What became of a worker's claims when it renewed their leases."""
+    """The result of renewing the leases of a worker's claims."""
 
     lost: frozenset[JobId]
-    """No longer held: stop working on them."""
+    """Claims lost: stop working on these jobs."""
     aborting: frozenset[JobId]
-    """Still held, and asked to stop."""
+    """Claims kept, but the jobs should stop."""
 
 
 class PollResult(Value):
-    """One look that tells a worker everything that is due, so that idle costs one statement."""
+    """Everything that is due for a worker, in one query, so that idle workers are cheap."""
 
     now: datetime
     partitions: tuple[str, ...]
-    """Partitions that have a waiting job, as stored texts."""
+    """Partitions with waiting jobs, as stored."""
     next_due_at: datetime | None
     """When the next scheduled job becomes ready."""
     next_lease_end_at: datetime | None
-    """When the first lease runs out unless it is renewed."""
+    """When the first lease expires unless it is renewed."""
     next_deadline_at: datetime | None
-    """The first deadline of a job that no worker holds."""
+    """The first deadline of an unclaimed job."""
     next_wait_at: datetime | None = None
     """When the next wait of a run is due."""
     next_tick_at: datetime | None = None
-    """When the next schedule is to be looked at."""
+    """When the next schedule is due."""
     paused: tuple[str, ...] = ()
-    """Queues that are paused: jobs of runs do not go on into them in place."""
+    """Paused queues: jobs of runs do not continue in place into them."""
 
 
 def is_live(worker: WorkerState, now: datetime, *, leases: float = 1) -> bool:
-    """Whether it has given a sign of life within its lease, or within so many of them.
+    """Whether its last heartbeat is within its lease, or a multiple of it.
 
-    ``now`` is the store's time, as the sign of life is.
+    ``now`` is the store's time, as for heartbeats.
     """
     return now - worker.seen_at <= leases * worker.info.lease
 
 
 def has_code(worker: WorkerInfo, *, task: str, flow: str) -> bool:
-    """Whether it has the version of the flow; without a flow, as of plain jobs, the task."""
+    """Whether the worker serves this version of the flow, or the task if there is no flow."""
     return flow in worker.flows if flow else task in worker.tasks
 
 
 def has_tags(own: Collection[str] | None, wanted: Collection[str]) -> bool:
-    """Whether a worker with these tags takes such jobs; without tags it takes any."""
+    """Whether a worker with these tags takes jobs with those; a worker without tags takes any."""
     return own is None or all(tag in own for tag in wanted)
 
 

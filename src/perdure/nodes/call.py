@@ -24,7 +24,7 @@ POLL_PART = "poll"
 
 RETURNED_COROUTINE = declare(
     "node_type.returned_coroutine",
-    "node type {type!r}: {method}() returned a coroutine, but is not async itself",
+    "node type {type!r}: {method}() returned a coroutine, but is not async",
     "Write 'async def'",
 )
 NO_PAUSE_TO_POLL = declare(
@@ -95,4 +95,6 @@ def node_type_task(node_type: NodeType, name: str) -> Task[..., Any]:
     function: Callable[..., Any] = on_the_loop if is_async else in_a_thread
     function.__name__ = function.__qualname__ = node_type.name
     function.__doc__ = node_type.__doc__
-    return Task(function, name=name)
+    made: Task[..., Any] = Task(function, name=name)
+    made.destinations = node_type.destinations_of
+    return made

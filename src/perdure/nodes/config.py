@@ -16,7 +16,7 @@ from perdure.errors import InvalidInput, Permanent
 from perdure.expr.path import Path, path_text
 from perdure.model import check
 from perdure.model.payload import as_type
-from perdure.model.text import cut, type_name
+from perdure.model.text import preview, type_name
 from perdure.model.times import DURATION_MAX
 from perdure.tasks.node_type import NodeType
 
@@ -33,7 +33,7 @@ _PART = re.compile(r"\[(\d+)\]|\[\.\.\.\]|\.([^.\[\]]+)")
 DOES_NOT_FIT = declare(
     "config.does_not_fit", "config[ {setting!r}] of node type {type!r}: {reason}"
 )
-NOT_SERIALIZABLE = declare("config.not_serializable", "cannot be written as JSON: {reason}")
+NOT_SERIALIZABLE = declare("config.not_serializable", "cannot be serialized to JSON: {reason}")
 WRONG_TYPE = declare("config.type", "{reason}")
 NOT_AN_OBJECT = declare("config.not_an_object", "must be an object, not {found}")
 UNKNOWN_SETTING = declare(
@@ -43,11 +43,11 @@ UNKNOWN_SETTING = declare(
 MISSING_SETTING = declare("config.missing_setting", "needs {setting!r}")
 INVALID_SETTING = declare("config.invalid", "{message}")
 TEMPLATE_IN_KEY = declare(
-    "config.template_in_key", "{key!r} is a key, which is never a template: only a value is"
+    "config.template_in_key", "{key!r} is a key; only values can be templates"
 )
 TEMPLATE_IN_PORT = declare(
     "config.template_in_port",
-    "has a template in it, but ports are known before templates are filled in",
+    "must not contain a template: ports must be known before rendering",
 )
 
 
@@ -71,7 +71,7 @@ def as_config(node_type: NodeType, config: Any) -> Any:
 def config_faults(node_type: NodeType, config: Any) -> list[Fault]:
     """All faults of a config whose templates are not rendered yet.
 
-    What a template stands for is not known, so a value that has one in it is left alone.
+    Values with templates are not checked, because their rendered values are unknown.
     """
     try:
         plain = {} if config is None else msgspec.to_builtins(config, str_keys=True)
@@ -82,7 +82,7 @@ def config_faults(node_type: NodeType, config: Any) -> list[Fault]:
     faults = list(_faults(node_type.Config, plain, ()))
     faults += _own_faults(node_type, plain, {fault.where[:1] for fault in faults})
     return [
-        TEMPLATE_IN_KEY.fault(fault.where, key=cut(str(fault.where[-1])))
+        TEMPLATE_IN_KEY.fault(fault.where, key=preview(str(fault.where[-1])))
         if fault.where and has_template(fault.where[-1])
         else fault
         for fault in faults
@@ -184,14 +184,14 @@ def _struct_faults(wanted: type[msgspec.Struct], value: Any, where: Path) -> Ite
     fields = {field.encode_name: field for field in msgspec.structs.fields(wanted)}
     for key in value:
         if key not in fields:
-            name = cut(str(key))
+            name = preview(str(key))
             nearest = near(name, fields, 1)
             yield UNKNOWN_SETTING.fault(
                 (*where, key),
                 setting=name,
                 nearest=nearest,
                 known="" if nearest else ", ".join(fields),
-                no_settings="" if fields else "there is nothing to set",
+                no_settings="" if fields else "it has no settings",
             )
     for name, field in fields.items():
         if name in value:

@@ -21,14 +21,16 @@ from msgspec.structs import replace
 
 from perdure.diagnostics import Code, Fault, declare, render
 from perdure.errors import InvalidInput, PerdureError, Permanent, RetryLater
+from perdure.model import check
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json, to_json
-from perdure.model.text import cut, first_words, shown, type_name
+from perdure.model.text import first_words, json_preview, preview, type_name
 from perdure.model.value import Value
 from perdure.nodes.config import Span, duration_faults, has_template, port_faults, seconds_of
-from perdure.tasks.context import Context
+from perdure.tasks.context import BaseContext, Context
 from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Complete, complete
+from perdure.tasks.secret import UNQUOTED_IN_URLS
 
 if TYPE_CHECKING:
     import ssl
@@ -53,7 +55,8 @@ INVALID_STATUS = declare(
 )
 RESPONSE_TOO_LARGE = declare(
     "http.response_too_large",
-    "the answer of {url} has more than {most} bytes; raise max_bytes if that is meant",
+    "the response of {url} has more than {most} bytes",
+    "Increase max_bytes if that is intended",
 )
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -111,7 +114,7 @@ class Http(NodeType):
             body=body,
         )
         connection = CheckedConnection(
-            to.shown,
+            to.origin,
             seconds_of(config.timeout, "timeout", TIMEOUT_MAX),
             self._allowed(),
             ctx.abort_signal,
@@ -125,7 +128,7 @@ class Http(NodeType):
         finally:
             connection.close()
         ctx.check()
-        return result_of(answer, config.status, f"{config.method} {to.shown}")
+        return result_of(answer, config.status, f"{config.method} {to.origin}", ctx)
 
     def ports_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         status = config.get("status")
@@ -153,6 +156,10 @@ class Http(NodeType):
             except InvalidInput as error:
                 faults += error.faults
         return faults
+
+    def destinations_of(self, config: Any) -> tuple[str, ...]:
+        config = check.instance(config, "config", dict, "an object")
+        return (destination(check.instance(config.get("url"), "url", str, "a string")).origin,)
 
     def _allowed(self) -> Allowed:
         from perdure.nodes.network import Allowed
@@ -198,7 +205,7 @@ def _exchange(
     # next request.
     connection = httpcore.HTTPConnection(url.origin, ssl_context=tls, network_backend=network)
     headers = [(name.encode(), value.encode("latin-1")) for name, value in request.headers]
-    too_large = Permanent(RESPONSE_TOO_LARGE.fault(url=to.shown, most=body_max))
+    too_large = Permanent(RESPONSE_TOO_LARGE.fault(url=to.origin, most=body_max))
     body = bytearray()
     try:
         with connection.stream(
@@ -219,7 +226,7 @@ def _exchange(
                     raise too_large
     except httpcore.ProtocolError as error:
         what = "ended too early (IncompleteRead)" if network.has_ended else "is not valid HTTP"
-        raise ConnectionError(f"the answer of {to.shown} {what}: {error}") from error
+        raise ConnectionError(f"the response of {to.origin} {what}: {error}") from error
     return replace(answer, body=bytes(body))
 
 
@@ -230,23 +237,23 @@ _PORTS = {"http": 80, "https": 443}
 # Control characters, spaces and backslashes: some URL parsers drop them or read them as "/".
 _MISLEADING = re.compile(r"[\x00-\x20\x7f\\]")
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|[0-9a-f:.]+", re.IGNORECASE)
-_UNQUOTED = "%/:=&?~+!$,;'@()*[]"
 
 URL_TOO_LONG = declare("http.url_too_long", "url has more than {most} characters")
 URL_CHARACTERS = declare(
-    "http.url_characters", "url has a space, a backslash or a control character in it"
+    "http.url_characters", "url must not contain spaces, backslashes or control characters"
 )
-URL_SCHEME = declare("http.url_scheme", "url must begin with http:// or https://")
+URL_SCHEME = declare("http.url_scheme", "url must start with http:// or https://")
 URL_CREDENTIALS = declare(
     "http.url_credentials", "url has a user or password before the host; use a header for them"
 )
-URL_UNREADABLE = declare("http.url_unreadable", "url cannot be read: its host is not one")
-URL_HOST = declare("http.url_host", "url has no usable host")
-URL_PORT = declare("http.url_port", "url has a port that is not one of 1 to 65535")
-TARGET_TOO_LONG = declare(
-    "http.target_too_long", "url and query come to more than {most} characters"
+URL_UNREADABLE = declare("http.url_unreadable", "url cannot be parsed: its host is invalid")
+URL_HOST = declare("http.url_host", "url has no valid host")
+URL_PORT = declare("http.url_port", "the port in url must be from 1 to 65535")
+TARGET_TOO_LONG = declare("http.target_too_long", "url and query have more than {most} characters")
+QUERY_TYPE = declare(
+    "http.query_type",
+    "query {parameter!r} must be a string, a number or a list of them, not {found}",
 )
-QUERY_TYPE = declare("http.query_type", "query {parameter!r} is {found}; use texts and numbers")
 
 
 class Destination(Value):
@@ -264,7 +271,7 @@ class Destination(Value):
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
-    def shown(self) -> str:
+    def origin(self) -> str:
         """The URL for messages: the rest may contain keys."""
         return f"{self.scheme}://{self.host_header}"
 
@@ -310,12 +317,12 @@ def destination(url: str, query: Mapping[str, Any] | None = None) -> Destination
         for each in value if isinstance(value, list) else [] if value is None else [value]:
             if not isinstance(each, str | int | float):
                 fault = QUERY_TYPE.fault(
-                    ("query", name), name=name, parameter=cut(name), found=type_name(each)
+                    ("query", name), name=name, parameter=preview(name), found=type_name(each)
                 )
                 raise InvalidInput(fault)
-            pairs.append((name, each if isinstance(each, str) else shown(each)))
-    asked = "&".join(filter(None, [quote(parts.query, safe=_UNQUOTED), urlencode(pairs)]))
-    path = quote(parts.path or "/", safe=_UNQUOTED)
+            pairs.append((name, each if isinstance(each, str) else json_preview(each)))
+    asked = "&".join(filter(None, [quote(parts.query, safe=UNQUOTED_IN_URLS), urlencode(pairs)]))
+    path = quote(parts.path or "/", safe=UNQUOTED_IN_URLS)
     target = f"{path}?{asked}" if asked else path
     if len(target) > URL_MAX:
         raise refused(TARGET_TOO_LONG, most=URL_MAX)
@@ -353,26 +360,26 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _KEPT_IN_KEYS = ":/[]~@+,=;!*'()"
 
-HEADER_NAME = declare("http.header_name", "{header!r} is not the name of a header")
+HEADER_NAME = declare("http.header_name", "{header!r} is not a valid header name")
 HEADER_RESERVED = declare(
-    "http.header_reserved", "{header!r} cannot be set: it follows from the request"
+    "http.header_reserved", "{header!r} cannot be set: it is derived from the request"
 )
 HEADER_CONTROL_CHARACTER = declare(
     "http.header_control_character",
-    "{header!r} has a line break or another control character in it",
+    "{header!r} must not contain line breaks or other control characters",
 )
 HEADER_TOO_LONG = declare("http.header_too_long", "{header!r} has more than {most} characters")
 HEADER_CHARACTERS = declare(
-    "http.header_characters", "{header!r} has characters that headers cannot carry"
+    "http.header_characters", "{header!r} has characters that are not allowed in headers"
 )
-TOO_MANY_HEADERS = declare("http.too_many_headers", "there are more than {most} headers")
+TOO_MANY_HEADERS = declare("http.too_many_headers", "more than {most} headers")
 
 
 def header_fault(name: str, value: HeaderValue) -> Fault | None:
     """Why this header cannot be sent, if so. Does not quote the value: it may be a key."""
     where = ("headers", name)
     if not _NAME.fullmatch(name):
-        return HEADER_NAME.fault(where, header=cut(name))
+        return HEADER_NAME.fault(where, header=preview(name))
     if name.lower() in _OURS:
         return HEADER_RESERVED.fault(where, header=name)
     text = header_text(value)
@@ -430,24 +437,25 @@ _TOLD_MAX = 200
 """Characters of a response in an error message."""
 
 
-REQUEST_FAILED = declare(
-    "http.request_failed", "{request} was answered with {status}[: {beginning}]"
-)
+REQUEST_FAILED = declare("http.request_failed", "{request} returned status {status}[: {beginning}]")
 
 
 class HttpFailed(PerdureError):
     """The request failed. The node's retries apply."""
 
 
-def result_of(answer: HttpResponse, ports: Mapping[str, str], what: str) -> Complete:
+def result_of(
+    answer: HttpResponse, ports: Mapping[str, str], what: str, ctx: BaseContext
+) -> Complete:
     """The node's result. ``what`` describes the request in errors."""
-    body, encoding = _body(answer)
+    body, encoding = _body(answer, ctx)
     port = ports.get(str(answer.status), ports.get(f"{answer.status // 100}xx"))
     if port is None and answer.status >= 400:
         text = ""
         if answer.body and encoding != "base64":
             text = body if isinstance(body, str) else answer.body.decode(errors="replace")
-        beginning = first_words(text, _TOLD_MAX)
+        # Masked before truncation, which could leave an unmasked part of a secret.
+        beginning = first_words(ctx.mask(text), _TOLD_MAX)
         fault = REQUEST_FAILED.fault(request=what, status=answer.status, beginning=beginning)
         if answer.status in _BUSY and (delay := _retry_after(answer)) is not None:
             raise RetryLater(render(fault), after=min(delay, RETRY_AFTER_MAX))
@@ -465,7 +473,7 @@ def result_of(answer: HttpResponse, ports: Mapping[str, str], what: str) -> Comp
     return complete(output, ORDINARY if port in (None, DEFAULT_PORT) else port)
 
 
-def _body(answer: HttpResponse) -> tuple[Any, str]:
+def _body(answer: HttpResponse, ctx: BaseContext) -> tuple[Any, str]:
     """The body as JSON, text or base64, and the name of that encoding."""
     content_type = answer.header("content-type")
     if _JSON.match(content_type):
@@ -480,7 +488,8 @@ def _body(answer: HttpResponse) -> tuple[Any, str]:
     except UnicodeDecodeError:
         text = "\x00"
     if "\x00" in text:
-        return b64encode(answer.body).decode(), "base64"
+        # Masked before it is encoded: in base64 of a longer text, a secret is not recognized.
+        return b64encode(ctx.mask(answer.body)).decode(), "base64"
     return text, "text"
 
 

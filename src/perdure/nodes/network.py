@@ -37,6 +37,7 @@ _NOT_PUBLIC_4 = [
         "10.0.0.0/8",
         "100.64.0.0/10",  # shared by the customers of a provider
         "127.0.0.0/8",
+        "168.63.129.16/32",  # Azure: metadata and health probes of its machines
         "169.254.0.0/16",  # link-local: metadata of cloud machines
         "172.16.0.0/12",
         "192.0.0.0/24",
@@ -70,8 +71,8 @@ NOT_ALLOWABLE = declare(
 )
 NOT_PUBLIC = declare(
     "http.not_public",
-    "{url} leads to {address}, which is not a public address",
-    "Allow it on the worker if it is meant: PERDURE_HTTP_ALLOW, or Http(allow=...)",
+    "{url} resolves to {address}, which is not a public address",
+    "Allow it on the worker if intended: PERDURE_HTTP_ALLOW, or Http(allow=...)",
 )
 
 
@@ -101,11 +102,14 @@ class Allowed:
 
 def is_public(address: Address) -> bool:
     """Whether the address is public, including an IPv4 address embedded in it."""
-    inside = embedded(address)
-    if inside is not None:
-        return is_public(inside)
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_4)
+    inside = embedded(address)
+    if inside is not None and not is_public(inside):
+        return False
+    if address.ipv4_mapped is not None or address in _NAT64:
+        return True
+    # An ISATAP address is reached by its own prefix, which may be private as well.
     if address.scope_id is not None or address not in _PUBLIC_6:
         return False
     return not any(address in network for network in _NOT_PUBLIC_6)
@@ -126,11 +130,11 @@ def embedded(address: Address) -> ipaddress.IPv4Address | None:
 
 
 class CheckedConnection(httpcore.NetworkBackend, httpcore.NetworkStream):
-    """The network as httpcore sees it during one exchange: a single connection.
+    """The network for httpcore during one exchange: a single connection.
 
-    ``service`` is what errors call the other side. All waits together take ``seconds`` at most,
-    however slowly bytes arrive: each wait is bounded by the time that is left, so httpcore's own
-    timeouts, which start again with each wait, are not used. An abort ends it from any thread.
+    ``service`` names the peer in errors. All waits together take at most ``seconds``, however
+    slowly bytes arrive; httpcore's timeouts would restart with each wait, so they are not used. An
+    abort from any thread closes the connection.
     """
 
     def __init__(self, service: str, seconds: float, allowed: Allowed, abort: AbortSignal) -> None:
@@ -142,7 +146,7 @@ class CheckedConnection(httpcore.NetworkBackend, httpcore.NetworkStream):
         self._sock: socket.socket | None = None
         self.has_ended = False
         """Whether the peer has finished sending."""
-        abort.on_fire(lambda _reason: self._cut())
+        abort.on_fire(lambda _reason: self._shut_down())
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> CheckedConnection:
         """Resolve the host, check all its addresses, and connect to the first that answers."""
@@ -226,9 +230,9 @@ class CheckedConnection(httpcore.NetworkBackend, httpcore.NetworkStream):
         return left
 
     def _exceeded(self) -> TimeoutError:
-        return TimeoutError(f"{self._service} did not answer in full within {self._seconds:g} s")
+        return TimeoutError(f"{self._service} did not respond in full within {self._seconds:g} s")
 
-    def _cut(self) -> None:
+    def _shut_down(self) -> None:
         if self._sock is not None:
             with suppress(OSError):
                 # Not through TLS, which would change its state while another thread uses it.

@@ -24,7 +24,7 @@ NAME_MAX = 100
 _NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{NAME_MAX - 1}}}")
 
 DUPLICATE = declare(
-    "node_type.duplicate", "there is a node type {type!r} already", "Choose another name"
+    "node_type.duplicate", "node type {type!r} already exists", "Choose another name"
 )
 INVALID_NAME = declare(
     "node_type.invalid_name",
@@ -37,7 +37,7 @@ RESERVED_NAME = declare(
 )
 INVALID_SETTINGS = declare(
     "node_type.invalid_settings",
-    "Config of node type {type!r} must be a class made from NodeConfig",
+    "Config of node type {type!r} must be a subclass of NodeConfig",
 )
 UNUSABLE_SETTINGS = declare(
     "node_type.unusable_settings", "Config of node type {type!r} cannot be used: {reason}"
@@ -49,7 +49,7 @@ NEEDS_INSTANCE = declare(
 NOT_A_NODE_TYPE = declare(
     "node_type.invalid",
     "{found} is not a node type",
-    "Make a class from perdure.tasks.node_type.NodeType",
+    "Pass a subclass of perdure.NodeType, or an instance",
 )
 
 
@@ -166,7 +166,7 @@ _REFERENCE = "#/$defs/"
 def schema_of(config: type[Any]) -> dict[str, Any]:
     """The schema of a config as authors write it: any value may be a template instead.
 
-    Without references, so that it can stand anywhere in a larger schema.
+    Without references, so that it can be embedded in a larger schema.
     """
     [top], parts = msgspec.json.schema_components([config], ref_template=_REFERENCE + "{name}")
 

@@ -25,7 +25,7 @@ from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput, PerdureError, Permanent
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json, to_json
-from perdure.model.text import cut, first_words, last_words
+from perdure.model.text import first_words, last_words, preview
 from perdure.model.value import Value
 from perdure.nodes.config import Span, duration_faults, port_faults, seconds_of
 from perdure.tasks.context import AbortSignal, Context
@@ -41,11 +41,11 @@ Word = str | int | float
 
 NOT_ALLOWED = declare(
     "script.not_allowed",
-    "this worker does not execute commands; allow it if you trust every flow that it is given: "
-    "Worker(..., allow_scripts=True)",
+    "this worker does not execute commands",
+    "Allow it if you trust all flows: Worker(..., allow_scripts=True)",
 )
 KILLED = declare("script.killed", "{command} was killed by signal {signal}[: {stderr}]")
-COMMAND_FAILED = declare("script.failed", "{command} ended with exit code {exit_code}[: {stderr}]")
+COMMAND_FAILED = declare("script.failed", "{command} exited with code {exit_code}[: {stderr}]")
 INVALID_EXIT_CODE = declare(
     "script.invalid_exit_code", "{exit_code!r} is not an exit code from 0 to 255"
 )
@@ -101,18 +101,18 @@ class Script(NodeType):
         ctx.check()
         code, stdout, stderr = ending.exit_code, ending.stdout, ending.stderr.text
         if ending.is_timed_out:
-            raise TimeoutError(f"{command.shown} was killed after {command.seconds:g} s")
+            raise TimeoutError(f"{command.label} was killed after {command.seconds:g} s")
         port = config.exit.get(str(code))
         if port is None and code != 0:
             tail = last_words(stderr.strip(), _STDERR_MAX)
             if code < 0:
-                fault = KILLED.fault(command=command.shown, signal=-code, stderr=tail)
+                fault = KILLED.fault(command=command.label, signal=-code, stderr=tail)
             else:
-                fault = COMMAND_FAILED.fault(command=command.shown, exit_code=code, stderr=tail)
+                fault = COMMAND_FAILED.fault(command=command.label, exit_code=code, stderr=tail)
             raise CommandFailed(fault)
 
         parsed = None
-        if not stdout.is_cut:
+        if not stdout.is_truncated:
             with suppress(ValueError, RecursionError):
                 parsed = from_json(stdout.text.encode())
         output = {
@@ -158,11 +158,11 @@ _REST_CHUNKS_MAX = 32
 _WAIT_MAX_SECONDS = 3_600.0
 
 INVALID_VARIABLE = declare(
-    "script.invalid_variable", "env {variable!r} is not a variable that a command can be given"
+    "script.invalid_variable", "env {variable!r} is not a valid environment variable"
 )
-NOT_POSIX = declare("script.not_posix", "commands are executed on POSIX systems only")
+NOT_POSIX = declare("script.not_posix", "commands can only be executed on POSIX systems")
 ZERO_CHARACTER = declare(
-    "script.zero_character", "{command} cannot be started: there is a zero character in it"
+    "script.zero_character", "{command} cannot be started: it contains a zero character"
 )
 NOT_STARTED = declare("script.not_started", "{command} cannot be started: {reason}")
 
@@ -176,14 +176,14 @@ class ScriptCommand(Value):
     output_max: int
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The program alone: its arguments may be long or private."""
-        return f"command {cut(self.argv[0])!r}"
+        return f"command {preview(self.argv[0])!r}"
 
 
 class ScriptOutput(Value):
     text: str
-    is_cut: bool
+    is_truncated: bool
 
 
 class ScriptExit(Value):
@@ -198,7 +198,9 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     for name, value in own.items():
         if not name or "=" in name or "\0" in name + value:
-            raise InvalidInput(INVALID_VARIABLE.fault(("env", name), name=name, variable=cut(name)))
+            raise InvalidInput(
+                INVALID_VARIABLE.fault(("env", name), name=name, variable=preview(name))
+            )
     return {**inherited, **own}
 
 
@@ -233,7 +235,7 @@ class _Running:
         if os.name != "posix":
             raise Permanent(NOT_POSIX.fault())
         if "\0" in "".join([*command.argv, command.cwd or ""]):
-            raise Permanent(ZERO_CHARACTER.fault(command=command.shown))
+            raise Permanent(ZERO_CHARACTER.fault(command=command.label))
         try:
             self._process = subprocess.Popen(
                 command.argv,
@@ -248,7 +250,7 @@ class _Running:
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in _TRANSIENT:
                 raise
-            fault = NOT_STARTED.fault(command=command.shown, reason=str(error))
+            fault = NOT_STARTED.fault(command=command.label, reason=str(error))
             raise Permanent(fault) from error
 
     def ending(self) -> ScriptExit:
@@ -385,14 +387,14 @@ class _Capture:
             self._captured += data[: self._max - len(self._captured)]
 
     def output(self) -> ScriptOutput:
-        is_cut = self._total > self._max
+        is_truncated = self._total > self._max
         captured = self._captured[-self._max :] if self._keeps_end else self._captured
         text = captured.decode(errors="replace")
-        if is_cut:
-            mark = f"… (cut: {self._total} bytes in all) …"
+        if is_truncated:
+            mark = f"… (truncated: {self._total} bytes in all) …"
             # Drop one character, which truncation may have split.
             if self._keeps_end:
                 text = f"{mark}\n{last_words(text, len(text) - 1)}"
             else:
                 text = f"{first_words(text, len(text) - 1)}\n{mark}"
-        return ScriptOutput(text=text, is_cut=is_cut)
+        return ScriptOutput(text=text, is_truncated=is_truncated)

@@ -10,7 +10,7 @@ from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
-from perdure.model.text import shown, type_name
+from perdure.model.text import json_preview, type_name
 from perdure.nodes.config import TEMPLATE_IN_PORT, has_template
 from perdure.tasks.context import Context
 from perdure.tasks.node_type import NodeConfig, NodeType
@@ -19,7 +19,7 @@ from perdure.tasks.result import Complete, Fail, complete, failed
 _LISTED_MAX = 20
 """Cases listed in a message."""
 
-NOT_A_CASE = declare("switch.invalid_case", "{found} cannot be a case, only a text or a number")
+NOT_A_CASE = declare("switch.invalid_case", "{found} cannot be a case, only a string or a number")
 
 
 class Switch(NodeType):
@@ -30,9 +30,9 @@ class Switch(NodeType):
     class Config(NodeConfig):
         value: Any
         cases: list[str | int | float | bool | None] | None = None
-        """The values that have ports; ``default`` among them takes all others.
+        """The values with ports; ``default`` stands for all others.
 
-        Unless told, they are the ports that ``next`` names.
+        By default, they are the ports in ``next``.
         """
 
     def execute(self, config: Config, ctx: Context) -> Complete | Fail:
@@ -47,7 +47,9 @@ class Switch(NodeType):
             return complete(config.value, port)
         if DEFAULT_PORT in ports:
             return complete(config.value, ORDINARY)
-        return failed(f"the value is {shown(config.value)}, but the cases are {_listed(ports)}")
+        return failed(
+            f"the value is {json_preview(config.value)}, but the cases are {_listed(ports)}"
+        )
 
     def ports_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         cases = config.get("cases")

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from perdure.model.event import (
     NOTHING,
     ApprovalAnswered,
+    ApprovalEscalated,
     ApprovalReminded,
     CompensationStarted,
     Event,
@@ -105,8 +106,8 @@ async def _history(
     if not tail or not _opens(tail[-1][1], place.node):
         return ApprovalHistory()
     [(opening, _), *since] = reversed(tail)
-    told = [stored.number for stored, event in since if _is_told(event, place.node)]
-    values = await store.runs.event_values(place.namespace, place.run, told) if told else {}
+    numbers = [stored.number for stored, event in since if _has_value(event, place.node)]
+    values = await store.runs.event_values(place.namespace, place.run, numbers) if numbers else {}
     history = ApprovalHistory(status=ApprovalStatus.OPEN, opened_at=opening.at)
     for stored, event in since:
         whole = replace(stored, value=values.get(stored.number))
@@ -118,7 +119,7 @@ def _opens(event: Event, node: str) -> bool:
     return node in getattr(event, "effects", NOTHING).waiting and not _is_of(event, node)
 
 
-def _is_told(event: Event, node: str) -> bool:
+def _has_value(event: Event, node: str) -> bool:
     """Whether the history includes the event's value."""
     return isinstance(event, ApprovalAnswered | NodeCompleted) and event.node == node
 
@@ -133,8 +134,13 @@ def after_event(
         case ApprovalAnswered(node=of) if of == node:
             answer = _answer(event, stored, codec)
             return replace(history, answers=(*history.answers, answer))
-        case ApprovalReminded(node=of) if of == node:
-            reminder = Reminder(number=event.number, at=stored.at, deciders=event.deciders)
+        case ApprovalReminded(node=of) | ApprovalEscalated(node=of) if of == node:
+            reminder = Reminder(
+                number=event.number,
+                at=stored.at,
+                deciders=event.deciders,
+                is_escalation=bool(event.deciders),
+            )
             return replace(history, reminders=(*history.reminders, reminder))
         case NodeCompleted(node=of) if of == node:
             return _ended(history, event, stored, codec)
@@ -185,4 +191,4 @@ def _failed(history: ApprovalHistory, event: NodeFailed, at: datetime) -> Approv
 
 def _is_of(event: Event, node: str) -> bool:
     """Whether the event is about this node, and the node keeps waiting."""
-    return isinstance(event, ApprovalReminded) and event.node == node
+    return isinstance(event, ApprovalReminded | ApprovalEscalated) and event.node == node

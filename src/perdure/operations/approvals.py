@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.diagnostics import Fault, declare, near, safe_repr
+from perdure.engine.approvals import edited
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.run_view import RunView
 from perdure.errors import (
@@ -24,6 +25,7 @@ from perdure.model import check
 from perdure.model.event import StoredEvent, decode_event
 from perdure.model.graph import ApprovalNode, Graph
 from perdure.model.ids import RunId
+from perdure.model.principal import normal_name, role_of
 from perdure.model.run import Wait, WaitFilter, WaitType
 from perdure.model.trigger import DecideApproval
 from perdure.model.value import Value
@@ -78,26 +80,32 @@ class Approvals(Group):
         *,
         flow: AnyFlow | None = None,
         run: str | None = None,
+        include_answered: bool = False,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ApprovalRecord]:
         """List open approvals, oldest first.
 
-        For these names or roles, or all. Approvals without deciders are in every list.
+        For these users and roles (``role:NAME``), or all. Approvals without deciders are in every
+        list. What all the named users have answered is left out, though others must still answer,
+        unless ``include_answered`` is set.
         """
+        check.flag(include_answered, "include_answered")
         size, of = page_size(limit), flow_name(flow)
         names = [deciders] if isinstance(deciders, str) else deciders
         wanted = WaitFilter(
             namespace=self._backend.visible,
             run=None if run is None else run_id(run),
             type=WaitType.APPROVAL,
-            deciders=check.optional(check.names, names, "deciders"),
+            deciders=check.optional(check.deciders, names, "deciders"),
             after=None
             if cursor is None
             else decode_cursor("approvals.list", cursor, tuple[datetime, RunId, str]),
         )
+        users = {each for each in wanted.deciders or () if role_of(each) is None}
         store = await self._backend.store()
         found: dict[ApprovalPlace, tuple[Wait, Asked]] = {}
+        histories: dict[ApprovalPlace, ApprovalHistory | Fault] = {}
         async for page in pages_of(store, wanted, size + 1):
             asked = {_place_of(wait): (wait, self._asked(wait)) for wait in page}
             hidden = [place for place, (_, each) in asked.items() if each.fault is not None]
@@ -106,18 +114,22 @@ class Approvals(Group):
             for place, of_place in zip(hidden, runs, strict=True):
                 wait, each = asked[place]
                 asked[place] = wait, each.within("" if of_place is None else of_place.flow)
-            found |= {
+            asked = {
                 place: (wait, each)
                 for place, (wait, each) in asked.items()
                 if of in (None, each.request.flow)
             }
+            # If the first answer decides, an open approval has no answers.
+            several = [place for place, (_, each) in asked.items() if each.request.quorum != 1]
+            for first in range(0, len(several), RUNS_AT_ONCE):
+                histories |= await self._histories(several[first : first + RUNS_AT_ONCE])
+            found |= {
+                place: pair
+                for place, pair in asked.items()
+                if include_answered or not _is_answered(users, pair[0], histories.get(place))
+            }
             if len(found) > size:
                 break
-        # If the first answer decides, an open approval has no answers.
-        several = [place for place, (_, each) in found.items() if each.request.quorum != 1]
-        histories: dict[ApprovalPlace, ApprovalHistory | Fault] = {}
-        for first in range(0, len(several), RUNS_AT_ONCE):
-            histories |= await self._histories(several[first : first + RUNS_AT_ONCE])
         records = []
         for place, (wait, each) in found.items():
             history = histories.get(place, ApprovalHistory())
@@ -157,22 +169,30 @@ class Approvals(Group):
         by: str | None = None,
         roles: Sequence[str] = (),
         note: str | None = None,
+        revision: int | None = None,
     ) -> Coroutine[Any, Any, ApprovalRecord]:
         """Answer an approval.
 
         The returned record says whether that decided it. ``data`` is what its form asks for. ``by``
-        is who answers and ``roles`` what that person may answer as: nothing here proves either,
-        that is up to the caller. Raises ``InvalidAnswer`` with what is wrong by field,
-        ``NotDecider``, ``AlreadyAnswered``, ``ApprovalDecided`` or ``ApprovalNotFound``; then
-        nothing was written.
+        is the person who answers and ``roles`` are that person's roles; the caller must have
+        authenticated both. ``revision`` is that of the record which the person was shown; it is
+        required once an earlier answer has changed the data. Raises ``InvalidAnswer`` with the
+        faults by field, ``ApprovalChanged``, ``NotDecider``, ``AlreadyAnswered``,
+        ``ApprovalDecided`` or ``ApprovalNotFound``; then nothing was written.
         """
         answer = DecideApproval(
             node="",
-            decision=check.name(decision, "decision"),
+            decision=check.stored_name(decision, "decision"),
             data=self._backend.json(data, "the data of the answer"),
-            by=check.optional(check.name, by, "by"),
-            roles=check.names(roles, "roles"),
+            by=check.optional(check.person, by, "by"),
+            roles=tuple(
+                dict.fromkeys(
+                    check.person(each, ("roles", at), label=f"roles[{at}]")
+                    for at, each in enumerate(check.listed(roles, "roles", "strings"))
+                )
+            ),
             note=check.optional(check.text, note, "note", NOTE_MAX),
+            revision=check.optional(check.integer, revision, "revision", 0),
         )
         return self._decide(id, answer)
 
@@ -281,6 +301,18 @@ class Approvals(Group):
         return Asked(request=request, fault=fault)
 
 
+def _is_answered(users: set[str], wait: Wait, history: ApprovalHistory | Fault | None) -> bool:
+    """Whether those of the users whom it asks have answered; False if no user is named.
+
+    A user may also be asked by a role, then all of them are meant.
+    """
+    if not users or not isinstance(history, ApprovalHistory):
+        return False
+    answered = {normal_name(each.by) for each in history.answers if each.by is not None}
+    asked = users.intersection(map(normal_name, wait.deciders))
+    return answered.issuperset(asked or users)
+
+
 def _wait_at(waits: Iterable[Wait], node: str) -> Wait | None:
     for each in waits:
         if each.type is WaitType.APPROVAL and each.key == node:
@@ -339,6 +371,7 @@ def _record(
     if wait is not None and history.status is ApprovalStatus.OPEN:
         return _open_record(wait, asked, history)
     request = asked.request
+    data, revision = edited(request, (each.data for each in history.answers))
     assert history.status is not None
     assert history.opened_at is not None
     more = [name for each in history.reminders for name in each.deciders]
@@ -353,7 +386,8 @@ def _record(
         message=request.message,
         form=request.form,
         show=request.show,
-        data=request.data,
+        data=data,
+        revision=revision,
         deciders=tuple(dict.fromkeys([*node.deciders, *more])),
         choices=request.answers,
         quorum=request.quorum,
@@ -369,6 +403,7 @@ def _record(
 
 def _open_record(wait: Wait, asked: Asked, history: ApprovalHistory) -> ApprovalRecord:
     request = asked.request
+    data, revision = edited(request, (each.data for each in history.answers))
     return ApprovalRecord(
         id=approval_id(wait.run, wait.key),
         run=wait.run,
@@ -380,7 +415,8 @@ def _open_record(wait: Wait, asked: Asked, history: ApprovalHistory) -> Approval
         message=request.message,
         form=request.form,
         show=request.show,
-        data=request.data,
+        data=data,
+        revision=revision,
         deciders=wait.deciders,
         choices=request.answers,
         quorum=request.quorum,

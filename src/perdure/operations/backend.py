@@ -32,6 +32,8 @@ AnyFlow = BuiltFlow | str
 
 INSERT_BATCH_MAX = 1_000
 """Maximum number of single enqueues per insert."""
+UNREAD_SIGNALS_MAX = 1_000
+"""Signals of one name that a run keeps until a node takes them."""
 NAMED_MAX = 20
 """Namespaces listed in the error if several have a run with the same id."""
 
@@ -60,12 +62,14 @@ class Backend:
         on_conflict: OnExisting = "fail",
         aging: timedelta = AGING_DEFAULT,
         payload_max_bytes: int = PAYLOAD_MAX_BYTES,
+        unread_signals_max: int = UNREAD_SIGNALS_MAX,
         codec: Codec | None = None,
     ) -> None:
         self.namespace = check.name(namespace, "namespace")
         self.codec = codec or PlainCodec()
         self.payload_max_bytes = check.integer(payload_max_bytes, "payload_max_bytes", 1)
         self.storing = Storing(codec=self.codec, payload_max_bytes=self.payload_max_bytes)
+        self.unread_signals_max = check.integer(unread_signals_max, "unread_signals_max", 1)
         self.aging = aging
         self.on_conflict = checked_policy(on_conflict)
         self.tasks = TaskRegistry(tasks)
@@ -165,7 +169,7 @@ def checked_policy(on_conflict: Any) -> OnExisting:
 def flow_name(flow: AnyFlow | None) -> str | None:
     """The flow name by which to filter a list."""
     name = flow.name if isinstance(flow, BuiltFlow) else flow
-    return check.optional(check.name, name, "flow")
+    return check.optional(check.stored_name, name, "flow")
 
 
 def _flows_by_name(flows: Iterable[BuiltFlow]) -> dict[str, BuiltFlow]:

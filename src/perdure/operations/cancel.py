@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from perdure.engine.cached_run import CachedRun
-from perdure.errors import RunEnded, RunNotFound
-from perdure.model.ids import RunId
-from perdure.model.run import ENDED
+from perdure.engine.runs import UnusableRun
+from perdure.errors import RunNotFound
+from perdure.model.run import RunStatus
 from perdure.model.trigger import CancelRun
 from perdure.operations.backend import Backend
 
-CHILDREN_AT_ONCE = 50
+CHILDREN_AT_ONCE = 200
+"""Child runs that are loaded together, and cancelled in one batch."""
 
 
 async def cancel_run(backend: Backend, run: CachedRun, command: CancelRun) -> None:
@@ -20,23 +19,47 @@ async def cancel_run(backend: Backend, run: CachedRun, command: CancelRun) -> No
 
 
 async def cancel_children(backend: Backend, run: CachedRun, command: CancelRun) -> None:
-    """Cancel the unfinished descendants of a run."""
-    if not run.state.children:
+    """Cancel the unfinished descendants of a run, one generation after the other."""
+    parents = [run] if run.state.children else []
+    if not parents:
         return
     store, engine = await backend.store(), await backend.engine()
-    reason = command.reason or f"its parent, run {run.id!r}, was cancelled"
-    of_child = CancelRun(reason=reason, by=command.by, compensates=command.compensates)
+    unreadable: list[UnusableRun] = []
+    while parents:
+        parent_of = {
+            (parent.namespace, id): parent
+            for parent in parents
+            for id in parent.state.children.values()
+        }
+        parents = []
+        keys = list(parent_of)
+        for first in range(0, len(keys), CHILDREN_AT_ONCE):
+            found = await store.queries.get_runs(keys[first : first + CHILDREN_AT_ONCE])
+            # A child that a worker cancelled just now may have unfinished children; one that
+            # completed has none.
+            left = [
+                (child.namespace, child.id)
+                for child in found
+                if child is not None
+                and child.status not in (RunStatus.COMPLETED, RunStatus.SKIPPED)
+            ]
+            children = []
+            for child in await engine.load_many(left):
+                if isinstance(child, CachedRun):
+                    children.append(child)
+                elif not isinstance(child, RunNotFound):  # removed meanwhile
+                    unreadable.append(child)
+            await engine.apply_all(
+                [
+                    (child, _cancellation(parent_of[child.namespace, child.id], command))
+                    for child in children
+                ]
+            )
+            parents += [child for child in children if child.state.children]
+    if unreadable:  # the others are cancelled all the same
+        raise unreadable[0]
 
-    async def cancel(id: RunId) -> None:
-        try:
-            child = (await engine.apply(run.namespace, id, of_child)).run
-        except (RunEnded, RunNotFound):
-            return  # it ended first
-        await cancel_children(backend, child, command)
 
-    found = await store.queries.get_runs(
-        [(run.namespace, id) for id in run.state.children.values()]
-    )
-    live = [each.id for each in found if each is not None and each.status not in ENDED]
-    for first in range(0, len(live), CHILDREN_AT_ONCE):
-        await asyncio.gather(*map(cancel, live[first : first + CHILDREN_AT_ONCE]))
+def _cancellation(parent: CachedRun, command: CancelRun) -> CancelRun:
+    reason = command.reason or f"its parent, run {parent.id!r}, was cancelled"
+    return CancelRun(reason=reason, by=command.by, compensates=command.compensates)

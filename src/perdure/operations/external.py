@@ -16,7 +16,8 @@ from perdure.diagnostics import declare
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.plan import Plan
 from perdure.engine.runs import RunEngine
-from perdure.errors import InvalidInput, NodeNotFound, PerdureError, RunEnded
+from perdure.errors import InvalidInput, MailboxFull, NodeNotFound, PerdureError, RunEnded
+from perdure.expr.budget import on_event_loop
 from perdure.expr.condition import holds, parse_condition
 from perdure.model import check
 from perdure.model.event import NodeCompleted, NodeReported, ReportIgnored
@@ -71,7 +72,7 @@ class Waits(Group):
             namespace=self._backend.visible,
             run=None if run is None else run_id(run),
             type=check.optional(check.choice, type, "type", WaitType),
-            name=check.optional(check.name, name, "name"),
+            name=check.optional(check.stored_name, name, "name"),
             after=None
             if cursor is None
             else decode_cursor("waits.list", cursor, tuple[datetime, RunId, str]),
@@ -137,7 +138,7 @@ def report(
         status=status,
         report=backend.json(content, "the report"),
         token="" if key is None else check.name(key, "key"),
-        by=check.optional(check.name, by, "by"),
+        by=check.optional(check.person, by, "by"),
         port=port,
         has_progress=progress is not None,
     )
@@ -164,7 +165,7 @@ async def _report(
 
 def _part(run: CachedRun, node: Any) -> Key:
     """The key that the report is for; for a loop without a number, the last iteration."""
-    name = check.name(node, "node")
+    name = check.stored_name(node, "node")
     try:
         key = Key.parse(name)
     except ValueError:
@@ -245,9 +246,10 @@ async def broadcast(backend: Backend, signal: SendSignal, flow: str | None) -> B
             runs = await store.queries.get_runs([(namespace, wait.run) for wait in waiting])
             flows = [None if run is None else run.flow for run in runs]
             waiting = [wait for wait, of in zip(waiting, flows, strict=True) if of == flow]
-        matching = [wait.run for wait in waiting if _accepts(backend, wait, payload)]
+        with on_event_loop():
+            matching = [wait.run for wait in waiting if _accepts(backend, wait, payload)]
         new = [id for id in dict.fromkeys(matching) if id not in reached]
-        sent = await _send(engine, [(namespace, id) for id in new], signal)
+        sent = await _send(engine, [(namespace, id) for id in new], signal, refused)
         reached |= dict.fromkeys(id for id in new if id in sent)
         refused.update(wait.run for wait in waiting if wait.run not in matching)
     unmatched = len(refused - reached.keys())
@@ -260,25 +262,32 @@ def _accepts(backend: Backend, wait: Wait, payload: Any) -> bool:
         return True
     try:
         condition = parse_condition(decoded(wait.detail, backend.codec)["where"])
+        return holds(condition, payload if isinstance(payload, dict) else {})
     except (PerdureError, LookupError, TypeError):
-        return True  # cannot be decided here
-    return holds(condition, payload if isinstance(payload, dict) else {})
+        return True  # cannot be decided here, or takes too long
 
 
 async def _send(
-    engine: RunEngine, ids: Sequence[tuple[str, RunId]], signal: SendSignal
+    engine: RunEngine, ids: Sequence[tuple[str, RunId]], signal: SendSignal, refused: set[RunId]
 ) -> set[RunId]:
-    """Send the signal to these runs in one write; return those that received it or will."""
+    """Send the signal to these runs in one write; return those that received it or will.
+
+    Runs that cannot take it, such as a paused one with a full mailbox, are added to ``refused``.
+    """
     loaded = await engine.load_many(ids)
     left = [run for run in loaded if isinstance(run, CachedRun)]
     sent: set[RunId] = set()
     while left:
-        plans = [
-            plan
-            for run in left
-            if _waits_for(run, signal.name)
-            and _is_taken(plan := await engine.plan(run, lambda plan: plan.apply(signal)))
-        ]
+        plans: list[Plan] = []
+        for run in left:
+            if not _waits_for(run, signal.name):
+                continue
+            try:
+                plan = await engine.plan(run, lambda plan: plan.apply(signal))
+            except (InvalidInput, MailboxFull):
+                refused.add(run.id)
+            else:
+                plans += [plan] if _is_taken(plan) else []
         written = await engine.commit(plans)
         sent |= {plan.run.id for plan in written}
         others = [plan.run for plan in plans if plan not in written]

@@ -39,8 +39,9 @@ class Flows(Group):
     async def unserved(self, flows: Iterable[AnyFlow]) -> Sequence[UnservedVersion]:
         """List unfinished runs that your flows cannot continue.
 
-        By version. ``flows`` are built flows, or names of the client's ``flows``. Each version has
-        the nearest one among them, and each run the faults that keep it from being migrated there.
+        By version. ``flows`` are built flows, or names of the client's ``flows``. Each version
+        comes with the most similar of your flows, and each run with the faults that prevent its
+        migration to it.
         """
         known = {
             text: each.graph

@@ -15,8 +15,15 @@ from perdure.engine.cached_run import RunValues, folded
 from perdure.engine.fold import fold_stored
 from perdure.engine.plan import PlanContext, new_run
 from perdure.errors import InvalidInput
-from perdure.model.event import NewEvent, Origin, StoredEvent, decode_event
-from perdure.model.ids import RunId
+from perdure.model.event import (
+    IterationCompleted,
+    NewEvent,
+    NodeCompleted,
+    Origin,
+    StoredEvent,
+    decode_event,
+)
+from perdure.model.ids import Key, RunId
 from perdure.model.run import LoadedRun, NodeStatus, RunState, Submitted
 from perdure.operations.backend import Backend
 
@@ -70,12 +77,24 @@ def _number_of(run: RunId, after: int | str | None, events: Sequence[StoredEvent
 
 
 def _completion_of(run: RunId, node: str, events: Sequence[StoredEvent]) -> int:
-    state = RunState()
-    for event in events:
-        state = fold_stored(run, state, decode_event(run, event.number, event.data))
+    """The event that completed a node, or an iteration of a loop (the last, if it ran again)."""
+    state, number = RunState(), 0
+    for stored in events:
+        event = decode_event(run, stored.number, stored.data)
+        state = fold_stored(run, state, event)
         found = state.nodes.get(node)
         if found is not None and found.status is NodeStatus.COMPLETED:
-            return event.number
+            return stored.number
+        if isinstance(event, IterationCompleted) and event.key == node:
+            number = stored.number
+        elif (
+            isinstance(event, NodeCompleted)
+            and event.iteration
+            and Key(node=event.node, iteration=event.iteration).text == node
+        ):
+            number = event.ref or stored.number
+    if number:
+        return number
     raise InvalidInput(
         NOT_COMPLETED.fault(("after",), node=node, run_id=run, completed=_completed(state))
     )
@@ -83,8 +102,7 @@ def _completion_of(run: RunId, node: str, events: Sequence[StoredEvent]) -> int:
 
 def _check_patch(run: RunId, state: RunState, number: int, patch: Mapping[str, bytes]) -> None:
     for node in patch:
-        found = state.nodes.get(node)
-        if found is None or found.status is not NodeStatus.COMPLETED:
+        if decide.changeable(state, node) is None:
             raise InvalidInput(
                 NOT_COMPLETED.fault(
                     ("patch", node),

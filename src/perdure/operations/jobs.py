@@ -159,9 +159,11 @@ class Jobs(Group):
         return JobFilter(
             namespace=self._backend.visible,
             status=check.optional(check.choice, status, "status", Status),
-            queue=check.optional(check.name, queue, "queue"),
-            task=task.name if isinstance(task, Task) else check.optional(check.name, task, "task"),
-            group=check.optional(check.name, group, "group"),
+            queue=check.optional(check.stored_name, queue, "queue"),
+            task=task.name
+            if isinstance(task, Task)
+            else check.optional(check.stored_name, task, "task"),
+            group=check.optional(check.stored_name, group, "group"),
             before=before,
         )
 
@@ -215,7 +217,7 @@ class Jobs(Group):
     async def explain(self, id: str) -> Explanation:
         """Explain why a job is where it is.
 
-        The findings come with what would help.
+        The findings include suggested actions.
         """
         return await explain_job(self._backend, job_id(id))
 
@@ -243,14 +245,14 @@ class Jobs(Group):
     async def cancel(self, id: str) -> JobChange:
         """Cancel a waiting job, or stop a running one.
 
-        Cancelling a finished job changes nothing; ``was_finished`` of the answer says so.
+        Cancelling a finished job changes nothing, and ``was_finished`` of the result is true.
         """
         return await self._change(Transition.ABORT, id)
 
     @operation("jobs.cancel_group", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def cancel_group(self, group: str) -> GroupChange:
         """Cancel every unfinished job of a group."""
-        check.name(group, "group")
+        check.stored_name(group, "group")
         store = await self._backend.store()
         changes = await store.admin.change_jobs(
             Transition.ABORT, self._backend.namespace, group=group
@@ -265,7 +267,7 @@ class Jobs(Group):
     async def retry(self, id: str) -> JobChange:
         """Retry a failed, dead or cancelled job.
 
-        It has a fresh budget of attempts.
+        Its attempts are counted from zero again.
         """
         return await self._change(Transition.RETRY, id)
 
@@ -293,7 +295,7 @@ class Jobs(Group):
 
 
 def job_id(id: Any) -> JobId:
-    return JobId(check.name(id, "id", label="job id"))
+    return JobId(check.stored_name(id, "id", label="job id"))
 
 
 async def change_job(

@@ -92,7 +92,7 @@ def decode_cursor(list: str, cursor: Any, key: type[K]) -> K:
             raise ValueError
         for part in content[1]:
             if isinstance(part, str):
-                check.name(part, "cursor", most=None)
+                check.stored_name(part, "cursor", most=None)
             elif isinstance(part, datetime) and (part.tzinfo is None or not is_storable(part)):
                 raise ValueError
     except (ValueError, binascii.Error, msgspec.DecodeError, RecursionError, InvalidInput):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from perdure.model import check
 from perdure.model.job import QueueDepth, QueueInfo, Status
-from perdure.model.worker import WorkerState
+from perdure.model.worker import WorkerState, is_live
 from perdure.operations.operation import Group, Role, operation
 from perdure.operations.page import Page, page_of_all
-from perdure.operations.records import QueueStats
+from perdure.operations.records import QueueStats, WorkerRecord
 
 
 class Queues(Group):
@@ -17,7 +17,7 @@ class Queues(Group):
     async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[QueueStats]:
         """List queues with their jobs by status.
 
-        Those that have jobs or are paused.
+        Only queues that have jobs or are paused.
         """
         store, visible = await self._backend.store(), self._backend.visible
         counts = await store.admin.queue_stats(visible)
@@ -37,14 +37,14 @@ class Queues(Group):
         None of its jobs starts until it is resumed.
         """
         check.name(name, "queue")
-        who = check.optional(check.name, by, "by")
+        who = check.optional(check.person, by, "by")
         store = await self._backend.store()
         await store.admin.pause_queue(self._backend.namespace, name, who)
 
     @operation("queues.resume", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def resume(self, name: str) -> None:
         """Resume a paused queue."""
-        check.name(name, "queue")
+        check.stored_name(name, "queue")
         store = await self._backend.store()
         await store.admin.resume_queue(self._backend.namespace, name)
 
@@ -53,16 +53,26 @@ class Workers(Group):
     """Registered workers."""
 
     @operation("workers.list", role=Role.VIEWER)
-    async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[WorkerState]:
+    async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[WorkerRecord]:
         """List workers and what they run.
 
-        With where and since when they run, and when they were last seen. A killed worker is listed
-        until maintenance removes it, within minutes.
+        Includes their host, start time and last heartbeat. A killed worker is ``silent``
+        once its lease has passed, and listed until maintenance removes it, within minutes.
         """
         store = await self._backend.store()
+        # Heartbeats first: one that arrives in between must not have a negative age.
+        found = await store.queries.workers(self._backend.visible)
+        now = await store.now()
         return page_of_all(
             "workers.list",
-            await store.queries.workers(self._backend.visible),
+            [
+                WorkerRecord(
+                    **{name: getattr(each, name) for name in WorkerState.__struct_fields__},
+                    status="live" if is_live(each, now) else "silent",
+                    silent_for=now - each.seen_at,
+                )
+                for each in found
+            ],
             limit,
             cursor,
             lambda worker: (worker.started_at.isoformat(), worker.info.id),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from perdure.diagnostics import Action, Fault, declare
 from perdure.errors import NoResult, PerdureError
@@ -169,6 +169,15 @@ class RunChange(Value):
     id: RunId
     before: RunStatus
     after: RunStatus
+
+
+class WorkerRecord(WorkerState):
+    """A registered worker, and whether it is alive."""
+
+    status: Literal["live", "silent"]
+    """Silent: no heartbeat within its lease. It was killed, or cannot reach the store."""
+    silent_for: timedelta
+    """The time since its last heartbeat."""
 
 
 class RunRecord(Run):
@@ -354,8 +363,19 @@ class WaitRecord(Value):
     """Why the detail cannot be decoded here."""
 
 
+def with_title(wait: Wait, codec: Codec) -> Wait:
+    """The wait of an approval with its title as the name, if it can be decoded here."""
+    if wait.type is not WaitType.APPROVAL or wait.name:
+        return wait
+    try:
+        title = decoded(wait.detail, codec)["title"]
+    except (PerdureError, LookupError, TypeError):
+        return wait
+    return replace(wait, name=title) if isinstance(title, str) else wait
+
+
 def wait_record(wait: Wait, codec: Codec) -> WaitRecord:
-    detail, fault = None, None
+    wait, detail, fault = with_title(wait, codec), None, None
     try:
         detail = decoded(wait.detail, codec) if wait.detail else None
     except PerdureError as error:  # one wait of another codec must not hide the others
@@ -433,15 +453,17 @@ class Answer(Value):
     data: Any = None
     """The data for the approval's form."""
     stands_for: tuple[str, ...] = ()
-    """The deciders that it counts for: a name, or roles."""
+    """The deciders that it counts for: the user, and roles as ``role:NAME``."""
 
 
 class Reminder(Value):
-    """A reminder; from then on ``deciders`` may decide too."""
+    """A reminder, or an escalation: from then on ``deciders`` may decide too."""
 
     number: int
+    """Reminders and escalations are each counted from 1."""
     at: datetime
     deciders: tuple[str, ...] = ()
+    is_escalation: bool = False
 
 
 class ApprovalRecord(Value):
@@ -461,9 +483,9 @@ class ApprovalRecord(Value):
     show: Any
     """Data for deciders to review."""
     data: Any
-    """The data that an answer may change, before any change."""
+    """The data that an answer may change, as changed by the answers so far."""
     deciders: tuple[str, ...]
-    """Names or roles; empty if anyone may decide."""
+    """Users, and roles as ``role:NAME``; empty if anyone may decide."""
     choices: tuple[str, ...]
     """The possible decisions."""
     quorum: int
@@ -471,10 +493,13 @@ class ApprovalRecord(Value):
     answers: tuple[Answer, ...]
     """So far, in order."""
     opened_at: datetime
+    revision: int = 0
+    """How many answers have changed the data; pass it to ``decide`` with the answer to this data.
+    """
     due_at: datetime | None = None
     """When it times out; None if it never does, or is not open."""
     reminders: tuple[Reminder, ...] = ()
-    """So far; omitted in lists."""
+    """Reminders and escalations so far; omitted in lists."""
     decision: str | None = None
     """The outcome, once it is decided."""
     port: str | None = None

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from perdure.engine import snapshot
-from perdure.engine.fold import check_contiguous, fold_stored
+from perdure.engine.fold import check_complete, check_contiguous, fold_stored
 from perdure.errors import RunNotFound
 from perdure.model.event import Event, StoredEvent, decode_event
 from perdure.model.graph import Node, type_of
@@ -65,6 +65,7 @@ class RunLog:
             for stored, event in zip(latest, events, strict=True)
         }
         self.values |= await store.runs.event_values(namespace, self._run, sorted(numbers))
+        check_complete(self._run, last, latest[0].number)
         return self.take(reversed(latest))
 
     def _record(self, stored: StoredEvent) -> EventRecord:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from perdure.diagnostics import Fault, declare, near, safe_repr
+from perdure.engine.fold import check_complete
 from perdure.engine.migration import differences
 from perdure.errors import EventLogCorrupt, InvalidInput, MigrationRefused, RunNotFound
 from perdure.model import check
@@ -63,6 +64,7 @@ from perdure.operations.records import (
     RunSnapshot,
     RunStarted,
     run_record,
+    with_title,
 )
 from perdure.operations.run_log import RunLog, node_record, pack_state, state_at, unpack_state
 from perdure.operations.submit import (
@@ -215,6 +217,9 @@ class Runs(Group):
             events = await log.read(store, run.namespace, last)
         except EventLogCorrupt:
             # A cursor may have been edited: only a state that was folded here proves the log wrong.
+            [now] = await store.queries.get_runs([(run.namespace, run.id)])
+            if now is None or _digest(now) != _digest(run):  # replaced meanwhile
+                raise RunNotFound(run_id=run.id) from None
             log = RunLog(run.id, self._backend.codec, await state_at(store, run, after))
             events = await log.read(store, run.namespace, last)
         key = EventsPosition(last, pack_state(log.state), _digest(run))
@@ -264,7 +269,7 @@ class Runs(Group):
     async def explain(self, id: str) -> Explanation:
         """Explain why a run is where it is.
 
-        The findings come with what would help.
+        The findings include suggested actions.
         """
         return await explain_run(self._backend, run_id(id))
 
@@ -288,8 +293,9 @@ class Runs(Group):
     async def observe(self, id: str) -> AsyncGenerator[RunSnapshot, None]:
         """Stream snapshots of a run until it finishes.
 
-        Each says who works on it and what it waits for. One comes at once, others after events, and
-        some in between, for the progress of task bodies. Each has the events since the one before.
+        A snapshot shows the workers of the run and what it waits for. The first comes immediately,
+        others after events, and some in between with the progress of task bodies. Each has the
+        events since the previous one.
         """
         run = run_id(id)
         namespace = await self._backend.namespace_of(run)
@@ -315,7 +321,7 @@ class Runs(Group):
         """Send a signal to a run.
 
         The run keeps it until a node takes it. A name that no node of its flow waits for is
-        refused, and so is a run that has ended.
+        refused, and so is a run that has ended, or that keeps ``unread_signals_max`` of them.
         """
         return self._send(run_id(id), self._signal(name, payload, by))
 
@@ -354,7 +360,10 @@ class Runs(Group):
 
     def _signal(self, name: str, payload: Any, by: str | None) -> SendSignal:
         data = self._backend.json(payload, f"the payload of signal {safe_repr(name)}")
-        return SendSignal(name=check.name(name, "signal"), payload=data, by=_by(by))
+        most = self._backend.unread_signals_max
+        return SendSignal(
+            name=check.name(name, "signal"), payload=data, by=_by(by), unread_max=most
+        )
 
     @operation("runs.report", role=Role.SUBMITTER, writes=True)
     def report(
@@ -373,10 +382,10 @@ class Runs(Group):
         """Report on external work that a node waits for.
 
         ``status`` is ``"progress"``, as often as you like, then ``"completed"`` with a ``result``
-        and maybe a ``port``, or ``"failed"`` with an ``error``; the first of these two counts.
-        ``progress`` is kept, so that another attempt can continue from it. ``key`` is your own
-        for this report: repeated with the same one, it counts once. Of a loop or a map, ``node``
-        may name the part: ``poll#2``, ``pack[7]``.
+        and optionally a ``port``, or ``"failed"`` with an ``error``; the first final report counts.
+        ``progress`` is stored, so that another attempt can continue from it. ``key`` is an
+        idempotency key: reports with the same key count once. For a loop or a map, ``node`` may
+        name the iteration or item: ``poll#2``, ``pack[7]``.
         """
         return report(
             self._backend,
@@ -397,9 +406,8 @@ class Runs(Group):
     ) -> RunChange:
         """Pause a run until it is resumed.
 
-        Nothing more of it starts until then. Running jobs are taken from their workers and start
-        again afterwards. Signals that come meanwhile are kept. Pausing a paused run changes
-        nothing.
+        None of its nodes starts until then. Running jobs are taken from their workers and start
+        again when it is resumed. Signals sent to a paused run are kept.
         """
         return await self._command(id, PauseRun(reason=_reason(reason), by=_by(by)))
 
@@ -457,10 +465,10 @@ class Runs(Group):
     ) -> Coroutine[Any, Any, RunStarted]:
         """Start a new run from the history of another.
 
-        That one stays as it is. ``after`` is a node, after whose completion the two part, or the
-        number of the last event they share; without it they share all. ``patch`` has new outputs of
-        nodes that completed by then, for the nodes that come after. The log records where the fork
-        came from.
+        The original run does not change. ``after`` is the node after whose completion the fork
+        starts, or the number of the last event that both runs share; by default they share all.
+        ``patch`` replaces outputs of nodes that completed by then, or of a loop's last iteration
+        (``turn#2``). The log records the origin of the fork.
         """
         if after is not None and (isinstance(after, bool) or not isinstance(after, int | str)):
             raise check.wrong_type(after, "after", "the id of a node or the number of an event")
@@ -488,8 +496,8 @@ class Runs(Group):
     async def migrate(self, id: str, *, to: AnyFlow, by: str | None = None) -> RunChange:
         """Continue a run in another version of its flow.
 
-        Raises ``MigrationRefused`` with every reason against it: a node that the run has reached
-        and that is missing or different, or a job that a worker is executing.
+        Raises ``MigrationRefused`` with all reasons: nodes that the run has reached and that are
+        missing or different, or a job that a worker is executing.
         """
         flow, who = self._backend.flow(to), _by(by)
         store, engine = await self._backend.store(), await self._backend.engine()
@@ -530,6 +538,7 @@ class Runs(Group):
         [loaded] = await store.runs.load([EventsAfter(namespace=namespace, id=run, number=0)])
         if loaded is None:
             raise RunNotFound(run_id=run)
+        check_complete(run, loaded.run.number, loaded.events[-1].number if loaded.events else 0)
         return loaded
 
 
@@ -551,7 +560,9 @@ class _Following:
         if loaded is None or (self._first and self._first.created_at != loaded.run.created_at):
             raise RunNotFound(run_id=self._id)
         self._first = self._first or loaded.run
-        return loaded.run, self.log.take(loaded.events)
+        events = self.log.take(loaded.events)
+        check_complete(self._id, loaded.run.number, self.log.state.number)
+        return loaded.run, events
 
     async def snapshot(self) -> RunSnapshot:
         store = await self._backend.store()
@@ -572,7 +583,7 @@ class _Following:
             events=tuple(events),
             failures=dict(self._failures),
             jobs=tuple(jobs),
-            waits=tuple(waits),
+            waits=tuple(with_title(wait, self._backend.codec) for wait in waits),
             workers=tuple(await store.queries.workers(self._namespace)),
             now=await store.now(),
         )
@@ -588,7 +599,7 @@ class EventsPosition(NamedTuple):
 
 
 def _digest(run: Run) -> str:
-    """Tells a run from all others, also from one that it replaced under its id."""
+    """Distinguishes a run from all others, including one that it replaced under its id."""
     text = f"{run.namespace} {run.created_at.isoformat()} {run.id}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -604,7 +615,7 @@ def _child_run(key: str, id: RunId, run: Run | None) -> ChildRun:
 
 
 def _by(by: str | None) -> str | None:
-    return check.optional(check.name, by, "by")
+    return check.optional(check.person, by, "by")
 
 
 def _reason(reason: str | None) -> str | None:

@@ -112,15 +112,15 @@ class Schedules(Group):
     ) -> Coroutine[Any, Any, ScheduleRecord]:
         """Start a flow or a task on a schedule.
 
-        By ``cron`` in a time zone, or ``every`` so often. A flow gets ``input``, a task ``args``,
-        ``kwargs`` and ``options``, which are ``queue``, ``priority``, ``retries``, ``timeout`` and
-        ``tags``. ``overlap`` says what happens to a tick while the last one is
-        still running: it is skipped, it waits ("queue"), or it takes its place ("cancel").
-        ``catch_up`` says what happens to ticks that no worker was there for: the latest starts
-        ("one"), each does, or none.
+        By ``cron`` in a time zone, or at the interval ``every``. A flow gets ``input``, a task
+        ``args``, ``kwargs`` and ``options``, which are ``queue``, ``priority``, ``retries``,
+        ``timeout`` and ``tags``. ``overlap`` controls a tick that comes due while the previous
+        one is still running: it is skipped, it waits ("queue"), or it replaces the other
+        ("cancel"). ``catch_up`` controls ticks missed while no worker was running: the latest
+        one starts ("one"), all of them, or none.
 
-        A schedule of this name is changed to this one. It keeps its history, its next time if its
-        times are the same, and its pause, which ``schedules.resume`` ends.
+        An existing schedule of this name is updated. It keeps its history, its next tick if its
+        times are unchanged, and its pause, which ``schedules.resume`` ends.
         """
         checked = check.name(name, "schedule")
         new_run_id(tick_run_id(checked, LATEST + timedelta(microseconds=1)))
@@ -200,7 +200,7 @@ class Schedules(Group):
     ) -> Page[ScheduleRecord | UnreadableSchedule]:
         """List schedules by name.
 
-        Those that only a newer version can read say so.
+        Schedules that only a newer version can read are marked as unreadable.
         """
         store = await self._backend.store()
         found = [
@@ -222,14 +222,14 @@ class Schedules(Group):
 
         Pausing it again keeps the first pause.
         """
-        who = check.optional(check.name, by, "by")
+        who = check.optional(check.person, by, "by")
         return await self._change(name, lambda before, now: paused(before.state, now, who))
 
     @operation("schedules.resume", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def resume(self, name: str) -> ScheduleRecord:
         """Resume a paused schedule with its next tick.
 
-        Ticks in the pause are left out.
+        Ticks during the pause are not caught up.
         """
         return await self._change(
             name, lambda before, now: resumed(before.definition, before.state, now)
@@ -237,12 +237,11 @@ class Schedules(Group):
 
     @operation("schedules.trigger", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def trigger(self, name: str, *, by: str | None = None) -> ScheduleStarted:
-        """Start what a schedule starts, now.
+        """Start the run or job of a schedule now.
 
-        Whatever its times, and even if it is paused. Nothing that is still running is waited for or
-        cancelled.
+        Ignores its times, its overlap policy and a pause.
         """
-        who = check.optional(check.name, by, "by")
+        who = check.optional(check.person, by, "by")
         reason = "triggered" if who is None else f"triggered by {who}"
         store = await self._backend.store()
         ticking = ScheduleTicker(await self._backend.engine())
@@ -262,11 +261,11 @@ class Schedules(Group):
     async def delete(self, name: str) -> None:
         """Delete a schedule.
 
-        What it started continues.
+        Runs and jobs that it started continue.
         """
         store = await self._backend.store()
         namespace = self._backend.namespace
-        if not await store.schedules.delete(namespace, check.name(name, "schedule")):
+        if not await store.schedules.delete(namespace, check.stored_name(name, "schedule")):
             raise await _not_found(store, namespace, name)
 
     async def _change(
@@ -286,7 +285,7 @@ class Schedules(Group):
 
     async def _named(self, name: str) -> Schedule:
         store, namespace = await self._backend.store(), self._backend.namespace
-        found = await _find(store, namespace, check.name(name, "schedule"))
+        found = await _find(store, namespace, check.stored_name(name, "schedule"))
         if found is None:
             raise await _not_found(store, namespace, name)
         return found

@@ -30,7 +30,7 @@ class StoreOperations(Group):
     async def health(self) -> Health:
         """Check the health of a store and its work.
 
-        The findings come with what would help; nothing is changed.
+        The findings include suggested actions; nothing is changed.
         """
         store = await self._backend.store()
         return Health(url=store.url, findings=judge(await _vitals(store, self._backend.visible)))
@@ -39,7 +39,7 @@ class StoreOperations(Group):
     async def now(self) -> datetime:
         """Get the store's time.
 
-        Leases and schedules are judged by it.
+        Leases and schedules use this time.
         """
         return await (await self._backend.store()).now()
 
@@ -61,7 +61,7 @@ class StoreOperations(Group):
     async def prune(self, *, older_than: Duration, status: str | None = None) -> int:
         """Delete jobs and runs that finished long ago.
 
-        Returns how many. Workers do the same by their ``keep_…`` settings. A run is removed with
+        Returns how many. Workers also prune, by their ``keep_…`` settings. A run is removed with
         its child runs, once all of them have finished.
         """
         namespace = self._backend.namespace

@@ -13,6 +13,7 @@ from perdure import clock
 from perdure.diagnostics import declare, truncate
 from perdure.engine.plan import PlanContext, start_run
 from perdure.errors import (
+    DefinitionCorrupt,
     EventLogCorrupt,
     InvalidInput,
     RunEnded,
@@ -81,14 +82,14 @@ class Submission(Value):
 
 def run_id(id: Any) -> RunId:
     """Check the id of an existing run, which may be a child run."""
-    return RunId(check.name(id, "id", most=None, label="run id"))
+    return RunId(check.stored_name(id, "id", most=None, label="run id"))
 
 
 def new_run_id(id: Any) -> RunId:
     """Check the caller's id for a new run, or make one."""
     if id is None:
         return RunId(clock.new_id())
-    checked = run_id(id)
+    checked = RunId(check.name(id, "id", most=None, label="run id"))
     if (size := len(checked.encode())) > RUN_ID_MAX_BYTES:
         shown = truncate(checked, 60)
         raise InvalidInput(ID_TOO_LONG.fault(id=shown, size_bytes=size, most=RUN_ID_MAX_BYTES))
@@ -177,7 +178,7 @@ async def _replace(backend: Backend, submission: Submission) -> Submitted:
             await cancel_run(backend, run, CancelRun(reason="replaced by a new run of this id"))
         except (RunEnded, RunNotFound):
             pass  # nothing left to cancel
-        except (EventLogCorrupt, UnknownFlow) as error:
+        except (DefinitionCorrupt, EventLogCorrupt, UnknownFlow) as error:
             # Its log is unusable, so nothing can be decided; the store removes it nevertheless.
             _log.warning("run %r is replaced without being cancelled: %s", id, error)
         new = _new_run(backend, submission.flow, id, submission.input, replaced=True)

@@ -1,4 +1,4 @@
-"""What a diagram of a flow or of a run shows, whatever it is drawn with."""
+"""The contents of a diagram of a flow or a run, independent of its format."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from perdure.model.value import Value
 
 
 class NodeMark(StrEnum):
-    """How far a run is with a node."""
+    """The progress of a run at a node."""
 
     COMPLETED = "completed"
     LIVE = "live"
     """A job is queued or runs."""
     WAITING = "waiting"
-    """For a time, a signal, a person, somebody outside, or a child run."""
+    """For a time, a signal, a person, an external callback, or a child run."""
     PAUSED = "paused"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -55,9 +55,9 @@ class DiagramNode(Value, omit_defaults=True):
     """``task``, ``route``, ``map``, ``loop``, ``delay``, ``signal``, ``approval`` or ``child``."""
     notes: tuple[str, ...] = ()
     mark: NodeMark | None = None
-    """None in a diagram of a flow, which no run is in."""
+    """None in a diagram of a flow without a run."""
     progress: str = ""
-    """How far it is: ``12/100 items``."""
+    """For example ``12/100 items``."""
 
 
 class DiagramEdge(Value, omit_defaults=True):
@@ -65,9 +65,9 @@ class DiagramEdge(Value, omit_defaults=True):
     target: str
     label: str = ""
     is_unusual: bool = False
-    """An error, a timeout, a rejection or a loop's bound leads this way."""
+    """An error, timeout, rejection or loop bound leads this way."""
     is_taken: bool | None = None
-    """None while that is not decided."""
+    """None while undecided."""
 
 
 class Diagram(Value, omit_defaults=True):
@@ -75,23 +75,23 @@ class Diagram(Value, omit_defaults=True):
     nodes: tuple[DiagramNode, ...]
     edges: tuple[DiagramEdge, ...]
     status: str = ""
-    """Of the run; empty in a diagram of a flow."""
+    """The status of the run; empty in a diagram of a flow."""
 
     def mermaid(self) -> str:
-        """In the language of Mermaid, which GitHub and many editors draw."""
-        from perdure.render.mermaid import mermaid  # loaded by those who draw it
+        """The diagram in Mermaid, which GitHub and many editors draw."""
+        from perdure.render.mermaid import mermaid  # imported only when used
 
         return mermaid(self)
 
     def svg(self) -> str:
-        """As every browser shows it; it needs nothing else."""
+        """The diagram as a self-contained SVG."""
         from perdure.render.svg import svg
 
         return svg(self)
 
 
 def diagram_of(graph: Graph) -> Diagram:
-    """A flow as it is built."""
+    """The diagram of a flow."""
     return Diagram(
         title=graph.text,
         nodes=tuple(_node(node) for node in graph.nodes.values()),
@@ -100,7 +100,7 @@ def diagram_of(graph: Graph) -> Diagram:
 
 
 def diagram_of_run(run: RunId, graph: Graph, state: RunState) -> Diagram:
-    """The same, with how far a run of it is."""
+    """The diagram of a flow, with the progress of a run."""
     live: dict[str, list[LiveType]] = {}
     for text, live_type in state.live.items():
         live.setdefault(Key.parse(text).node, []).append(live_type)
@@ -138,7 +138,7 @@ def _node(
 
 
 def mark_of(state: RunState, id: str, live: list[LiveType]) -> NodeMark:
-    """How far a run is with a node, of which these keys are live."""
+    """The progress at a node with these live keys."""
     node = state.nodes.get(id)
     if node is None:
         return NodeMark.NOT_REACHED
@@ -167,7 +167,7 @@ def _edge(graph: Graph, edge: Edge, state: RunState | None = None) -> DiagramEdg
 
 
 def notes_of(node: Node) -> tuple[str, ...]:
-    """What there is to say of a node besides its name, a line each."""
+    """Details of a node besides its name, one per line."""
 
     def calls(body: Call | FlowRef) -> str:
         if isinstance(body, FlowRef):
@@ -205,7 +205,7 @@ def delay_text(node: DelayNode) -> str:
 
 
 def deciders_text(node: ApprovalNode) -> str:
-    """Who decides, and how many of them."""
+    """The deciders, and how many must agree."""
     who = ", ".join(node.deciders) or "anyone"
     match node.quorum:
         case 0:

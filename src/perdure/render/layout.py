@@ -1,9 +1,8 @@
-"""Where the boxes and lines of a diagram go.
+"""Positions of the boxes and lines of a diagram.
 
-As Sugiyama does it: a box lies below all boxes that lead to it; a line that passes a row has a
-place there, so that it need not cross boxes; places are ordered by where their neighbors are.
-Lines to one box share their places, so that they come together before it. Boxes are numbers, and
-no line may lead back.
+A Sugiyama layout: a box lies below all boxes that lead to it; a line that passes a row has a place
+in it, so that it need not cross boxes; places are ordered by their neighbors. Lines to one box
+share their places, so that they merge before it. Boxes are numbers, and the graph must be acyclic.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from perdure.model.value import Value
 Line = tuple[int, int]
 
 SWEEPS = 8
-"""How often rows are put in order, from the top and from the bottom in turn."""
+"""Ordering passes, alternately from the top and from the bottom."""
 
 
 class Layers(Value):
-    """Boxes come first in the numbering; what follows are places of lines that pass a row."""
+    """Boxes come first in the numbering, then the places of lines that pass a row."""
 
     rows: tuple[tuple[int, ...], ...]
     heads: tuple[int, ...]
-    """Where each line goes first: to its end, or to a place in the next row."""
+    """The first target of each line: its end, or a place in the next row."""
     onward: dict[int, int]
-    """Where it goes on from a place."""
+    """The next target after each place."""
     above: tuple[tuple[int, ...], ...]
     below: tuple[tuple[int, ...], ...]
-    """The neighbours of each place, in the rows next to its own."""
+    """The neighbors of each place in the adjacent rows."""
 
 
 def layered(count: int, lines: Sequence[Line]) -> Layers:
@@ -53,7 +52,7 @@ def layered(count: int, lines: Sequence[Line]) -> Layers:
 
 
 def ranks_of(count: int, lines: Sequence[Line]) -> list[int]:
-    """The row of each box: below all that lead to it, and close to what it leads to."""
+    """The row of each box: below its predecessors, and close to its successors."""
     targets: list[list[int]] = [[] for _ in range(count)]
     left = [0] * count
     for source, target in lines:
@@ -62,7 +61,7 @@ def ranks_of(count: int, lines: Sequence[Line]) -> list[int]:
     is_start = [not each for each in left]
     ranks = [0] * count
     ready = [box for box in range(count) if is_start[box]]
-    for box in ready:  # grows while it is read
+    for box in ready:  # grows during the iteration
         for target in targets[box]:
             ranks[target] = max(ranks[target], ranks[box] + 1)
             left[target] -= 1
@@ -75,7 +74,7 @@ def ranks_of(count: int, lines: Sequence[Line]) -> list[int]:
 
 
 def _routed(ranks: list[int], lines: Sequence[Line]) -> tuple[list[int], dict[int, int]]:
-    """Where lines go first, and from there; adds the places that they pass to ``ranks``."""
+    """First and next targets of lines; appends the rows of their places to ``ranks``."""
     highest: dict[int, int] = {}
     for source, target in lines:
         highest[target] = min(ranks[source], highest.get(target, ranks[source]))
@@ -92,7 +91,7 @@ def _routed(ranks: list[int], lines: Sequence[Line]) -> tuple[list[int], dict[in
 
 
 def _first_order(ranks: Sequence[int], below: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Each place near the one from which it is reached first."""
+    """Each place near the first one that leads to it."""
     rows: list[list[int]] = [[] for _ in range(max(ranks, default=-1) + 1)]
     seen = [False] * len(ranks)
     for start in sorted(range(len(ranks)), key=lambda place: ranks[place]):
@@ -109,7 +108,7 @@ def _first_order(ranks: Sequence[int], below: Sequence[Sequence[int]]) -> list[l
 def _ordered(
     rows: list[list[int]], above: Sequence[Sequence[int]], below: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """The order with the fewest crossings that the sweeps come across."""
+    """The order with the fewest crossings among the sweeps."""
     best, least = rows, crossings(rows, below)
     for sweep in range(SWEEPS):
         if not least:
@@ -121,15 +120,15 @@ def _ordered(
     return best
 
 
-def _swept(rows: list[list[int]], neighbours: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Each row by the middle of its neighbours in the row before."""
+def _swept(rows: list[list[int]], neighbors: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Sort each row by the mean position of its neighbors in the previous row."""
     swept: list[list[int]] = []
     at: dict[int, float] = {}
     for row in rows:
         keys = {}
         for number, place in enumerate(row):
-            known = [at[each] for each in neighbours[place] if each in at]
-            # One without neighbours stays about where it is.
+            known = [at[each] for each in neighbors[place] if each in at]
+            # A place without neighbors stays about where it is.
             keys[place] = sum(known) / len(known) if known else number / max(1, len(row))
         ordered = sorted(row, key=keys.__getitem__)
         swept.append(ordered)
@@ -138,7 +137,7 @@ def _swept(rows: list[list[int]], neighbours: Sequence[Sequence[int]]) -> list[l
 
 
 def crossings(rows: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> int:
-    """How many pairs of lines between neighbouring rows cross."""
+    """How many pairs of lines between adjacent rows cross."""
     count = 0
     for upper, lower in itertools.pairwise(rows):
         at = {place: number for number, place in enumerate(lower)}
@@ -154,24 +153,24 @@ def crossings(rows: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> 
 GAP = 30.0
 """Between two boxes of a row."""
 GAP_AT_LINE = 18.0
-"""Between two places of which one is that of a line."""
+"""Between two places if one belongs to a line."""
 STRAIGHT = 4.0
-"""How much more a place of a line pulls, and is pulled, than a box."""
+"""The weight of a line's place relative to a box."""
 SWEEPS_MIN, SWEEPS_MAX = 3, 18
-"""How often all rows are gone through, from the top and back again."""
+"""Passes over all rows, down and up."""
 VISITS_MAX = 100_000
-"""How often places are looked at in all, before fewer sweeps have to do."""
+"""Maximum visits of places in total; larger diagrams get fewer passes."""
 
 
 class Extent(Value):
-    """How far a place reaches to the left and to the right of where its lines meet it."""
+    """How far a place extends to the left and right of its center line."""
 
     left: float
     right: float
 
 
 def placed(layers: Layers, extents: Sequence[Extent], box_count: int) -> list[float]:
-    """The middle of each place; places of one row do not overlap."""
+    """The center of each place; places of one row do not overlap."""
     at = [0.0] * len(layers.above)
     weights = [1.0 if place < box_count else STRAIGHT for place in range(len(at))]
     rows = [(row, _offsets(row, extents, box_count)) for row in layers.rows]
@@ -180,7 +179,7 @@ def placed(layers: Layers, extents: Sequence[Extent], box_count: int) -> list[fl
     both = [(*up, *down) for up, down in zip(layers.above, layers.below, strict=True)]
     sweeps = max(SWEEPS_MIN, min(SWEEPS_MAX, VISITS_MAX // (2 * len(at) + 1)))
     for sweep in range(sweeps):
-        # At first each row goes by the one before it alone: what is far away is heard of sooner.
+        # The first passes use only the previous row, so that positions propagate quickly.
         downward, upward = (layers.above, layers.below) if sweep < SWEEPS_MIN - 1 else (both, both)
         for row, least in rows:
             _spread(row, at, least, [_pull(place, downward[place], at, weights) for place in row])
@@ -191,18 +190,18 @@ def placed(layers: Layers, extents: Sequence[Extent], box_count: int) -> list[fl
 
 
 def _pull(
-    place: int, neighbours: Sequence[int], at: Sequence[float], weights: Sequence[float]
+    place: int, neighbors: Sequence[int], at: Sequence[float], weights: Sequence[float]
 ) -> tuple[float, float]:
-    """Where its neighbours want it, and how much. Long lines want most to be straight."""
-    total = sum([weights[each] for each in neighbours])
+    """The position that neighbors pull a place to, and the weight. Long lines pull most."""
+    total = sum([weights[each] for each in neighbors])
     if not total:
         return at[place], 0.5
-    where = sum([at[each] * weights[each] for each in neighbours]) / total
+    where = sum([at[each] * weights[each] for each in neighbors]) / total
     return where, total * weights[place]
 
 
 def _offsets(row: Sequence[int], extents: Sequence[Extent], box_count: int) -> list[float]:
-    """How far right of the first one each must stand at least."""
+    """The minimum distance of each place from the first."""
     offsets = [0.0] * len(row)
     for number, (left, right) in enumerate(itertools.pairwise(row), 1):
         gap = GAP if left < box_count and right < box_count else GAP_AT_LINE
@@ -216,13 +215,12 @@ def _spread(
     offsets: Sequence[float],
     wanted: Sequence[tuple[float, float]],
 ) -> None:
-    """Place a row: the least sum of squares of what each is off, with all distances kept.
+    """Place a row: least squares of the deviations, with all distances kept.
 
-    ``wanted`` is where each wants to be, and how much. With the offsets taken away this is
-    isotonic regression: neighbours in the wrong order are merged into blocks that stand at their
-    mean.
+    ``wanted`` has the desired position and weight of each. With the offsets subtracted this is
+    isotonic regression: adjacent places in the wrong order are merged into blocks at their mean.
     """
-    blocks: list[tuple[float, float, int]] = []  # mean, weight, how many
+    blocks: list[tuple[float, float, int]] = []  # mean, weight, size
     for (where, weight), offset in zip(wanted, offsets, strict=True):
         mean, count = where - offset, 1
         while blocks and blocks[-1][0] >= mean:
@@ -239,20 +237,20 @@ def _spread(
 MARGIN = 16.0
 ROW_GAP = 46.0
 LABEL_ROOM = 20.0
-"""How much more there is between rows where lines have labels."""
+"""Extra space between rows whose lines have labels."""
 EXIT_GAP = 26.0
 """Between the points at which lines leave a box."""
 ARROW = 8.0
 LINE_EXTENT = Extent(left=1.0, right=1.0)
 _CANDIDATES = (0.5, 0.4, 0.6, 0.3, 0.7, 0.22, 0.78)
-"""Where on its line a label may stand, the best place first."""
+"""Positions of a label along its line, best first."""
 
 
 class Size(Value):
     width: float
     height: float
     aside: float = 0.0
-    """What stands out to the right of the box, and is not to be stood on."""
+    """Reserved space to the right of the box."""
 
 
 class Rectangle(Value):
@@ -271,7 +269,7 @@ class Rectangle(Value):
 
 
 class Link(Value):
-    """A line to draw: the numbers of its ends, and how large its label is."""
+    """A line to draw: the numbers of its ends, and the size of its label."""
 
     source: int
     target: int
@@ -312,16 +310,17 @@ class Stretch(Value):
 class Layout(Value):
     boxes: tuple[Rectangle, ...]
     lines: tuple[Stretch, ...]
-    """The first stretch of each link: to its target, or to where it joins others that go there."""
+    """The first stretch of each link: to its target, or to where it joins others with that target.
+    """
     trunks: tuple[Stretch, ...]
-    """Those stretches that links to one target share, from top to bottom."""
+    """Stretches that links with one target share, top to bottom."""
     labels: tuple[Rectangle | None, ...]
     width: float
     height: float
 
 
 def laid_out(sizes: Sequence[Size], links: Sequence[Link]) -> Layout:
-    """Top to bottom. Links that share both ends are to be merged by the caller."""
+    """Lay out boxes top to bottom. The caller merges links that share both ends."""
     layers = layered(len(sizes), [(link.source, link.target) for link in links])
     extents = [Extent(left=each.width / 2, right=each.width / 2 + each.aside) for each in sizes]
     extents += [LINE_EXTENT] * (len(layers.above) - len(sizes))
@@ -345,9 +344,9 @@ def laid_out(sizes: Sequence[Size], links: Sequence[Link]) -> Layout:
 def _bands(
     layers: Layers, sizes: Sequence[Size], links: Sequence[Link], across: Sequence[float]
 ) -> list[tuple[float, float]]:
-    """From where to where each row reaches; far-reaching lines get more room to turn."""
+    """The vertical extent of each row; wide lines get more room to turn."""
     row_of = {place: number for number, row in enumerate(layers.rows) for place in row}
-    labelled = {row_of[link.source] for link in links if link.label is not None}
+    labeled = {row_of[link.source] for link in links if link.label is not None}
     bands = []
     top = MARGIN
     for number, row in enumerate(layers.rows):
@@ -358,7 +357,7 @@ def _bands(
             default=0,
         )
         top += height + ROW_GAP + min(60.0, reach * 0.05)
-        top += LABEL_ROOM if number in labelled else 0.0
+        top += LABEL_ROOM if number in labeled else 0.0
     return bands
 
 
@@ -415,7 +414,7 @@ def _stretches(
 def _exits(
     layers: Layers, links: Sequence[Link], boxes: Sequence[Rectangle], across: Sequence[float]
 ) -> list[float]:
-    """Where each line leaves its box: side by side, in the order of where they lead."""
+    """Where each line leaves its box: side by side, ordered by target."""
     leaving: dict[int, list[int]] = {}
     for number, link in enumerate(links):
         leaving.setdefault(link.source, []).append(number)
@@ -430,14 +429,14 @@ def _exits(
 
 
 def _labels(links: Sequence[Link], lines: Sequence[Stretch]) -> list[Rectangle | None]:
-    """Labels on the first part of their lines, where they cover no other label if that can be."""
+    """Labels on the first stretch of their lines, without overlaps if possible."""
     taken: dict[float, list[Rectangle]] = {}
     labels: list[Rectangle | None] = []
     for link, line in zip(links, lines, strict=True):
         if link.label is None:
             labels.append(None)
             continue
-        near = taken.setdefault(line.segment.turn_y, [])  # those between the same rows
+        near = taken.setdefault(line.segment.turn_y, [])  # labels between the same rows
         places = [_label_at(link.label, line.segment, share) for share in _CANDIDATES]
         free = [place for place in places if not any(place.overlaps(each) for each in near)]
         near.append(free[0] if free else places[0])

@@ -1,4 +1,4 @@
-"""A diagram in the language of Mermaid, which GitHub and many editors draw."""
+"""Diagrams in Mermaid, which GitHub and many editors draw."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perdure.model.text import visible_lines
 from perdure.render.diagram import Diagram
 from perdure.render.svg import SIGNS, STYLES
 
-# What Mermaid would read as markup, or as the end of a label.
+# Characters that Mermaid reads as markup or as the end of a label.
 _MARKUP = re.compile(r'[#"<>&;`|\\\n\r\t]')
 
 _SHAPES = {
@@ -24,9 +24,9 @@ _SHAPES = {
 
 
 def mermaid(diagram: Diagram) -> str:
-    """A ``flowchart TD``: one shape for each kind of node, ports and names on the edges.
+    """A ``flowchart TD``: one shape per node type, ports and names on the edges.
 
-    The same for equal diagrams.
+    Deterministic: equal diagrams yield equal output.
     """
     places = {node.id: f"n{number}" for number, node in enumerate(diagram.nodes, 1)}
     lines = ["flowchart TD"]
@@ -46,8 +46,8 @@ def mermaid(diagram: Diagram) -> str:
         nodes = [places[node.id] for node in diagram.nodes if node.mark is mark]
         if nodes:
             name = mark.replace(" ", "_")
-            colours = f"fill:{style.fill},stroke:{style.stroke},color:{style.text}"
-            lines += [f"    classDef {name} {colours}", f"    class {','.join(nodes)} {name}"]
+            colors = f"fill:{style.fill},stroke:{style.stroke},color:{style.text}"
+            lines += [f"    classDef {name} {colors}", f"    class {','.join(nodes)} {name}"]
     return "\n".join(lines) + "\n"
 
 

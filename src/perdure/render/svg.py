@@ -18,7 +18,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 _NARROW = frozenset("iljtfrI.,:;'|!()[]{}/ ")
 _WIDE = frozenset("mwMW@%&—")
 
-# What XML cannot hold even escaped.
+# Characters that XML does not allow, even escaped.
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -43,7 +43,7 @@ def escaped(text: str) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """One line of at most so many characters. What ids differ in is often their end: it stays."""
+    """Truncate to one line of ``length`` characters, keeping the end, where ids often differ."""
     line = visible(" ".join(text.split()))
     if len(line) <= length:
         return line
@@ -52,7 +52,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def width_of(text: str, lettering: Lettering) -> float:
-    """About how wide a text is; rather more than less, in whatever font there is."""
+    """The approximate width of a string; an overestimate in most fonts."""
     em = 0.0
     for character in text:
         if character in _NARROW:
@@ -67,7 +67,7 @@ def width_of(text: str, lettering: Lettering) -> float:
 
 
 PAPER, INK, LINE, UNTAKEN, FAINT = "#ffffff", "#1f2328", "#57606a", "#818b98", "#d0d7de"
-"""A diagram brings its own background, so that it can be read on any page."""
+"""A diagram has its own background, so that it is readable on any page."""
 
 
 class Style(Value):
@@ -114,7 +114,7 @@ _SIGN_PATHS = {
     NodeMark.BLOCKED: "M-3.2 3.2L3.2 -3.2M0 -4.4A4.4 4.4 0 1 1 0 4.4A4.4 4.4 0 1 1 0 -4.4",
     NodeMark.CANCELLED: "M-2.6 -2.6H2.6V2.6H-2.6Z",
 }
-"""The same signs, drawn around the origin: fonts may lack them."""
+"""The symbols as paths around the origin, because fonts may lack them."""
 
 SLANT = 12.0
 STACK = 4.0
@@ -123,7 +123,7 @@ SIGN_RADIUS = 8.0
 
 
 def outline(shape: str, box: Rectangle) -> str:
-    """The path that goes round a box."""
+    """The outline of a box as a path."""
     left, top, right, bottom = box.x, box.y, box.x + box.width, box.y + box.height
     middle = (top + bottom) / 2
     match shape:
@@ -149,7 +149,7 @@ def outline(shape: str, box: Rectangle) -> str:
 
 
 def behind(shape: str, box: Rectangle) -> list[str]:
-    """What is drawn before the box: a map is a stack of boxes."""
+    """Elements behind the box: a map is a stack of boxes."""
     if shape != "map":
         return []
     shifts = (2 * STACK, STACK)
@@ -160,7 +160,7 @@ def behind(shape: str, box: Rectangle) -> list[str]:
 
 
 def inside(shape: str, box: Rectangle) -> list[str]:
-    """What is drawn upon the box: the bars of a child, the way back of a loop."""
+    """Elements on top of the box: the bars of a child, the arrow of a loop."""
     right, bottom = box.x + box.width, box.y + box.height
     if shape == "child":
         return [f"M{n(x)} {n(box.y)}V{n(bottom)}" for x in (box.x + 6, right - 6)]
@@ -175,12 +175,12 @@ def inside(shape: str, box: Rectangle) -> list[str]:
 
 
 def aside_of(shape: str) -> float:
-    """What a shape needs to the right of its box."""
+    """The space that a shape needs to the right of its box."""
     return {"loop": LOOP_ASIDE, "map": 2 * STACK}.get(shape, 0.0)
 
 
 def badge(mark: NodeMark, x: float, y: float) -> Iterator[str]:
-    """A mark as a sign in a circle."""
+    """A mark as a symbol in a circle."""
     style = STYLES[mark]
     yield (
         f'<circle cx="{n(x)}" cy="{n(y)}" r="{n(SIGN_RADIUS)}" fill="{PAPER}" '
@@ -196,7 +196,7 @@ def badge(mark: NodeMark, x: float, y: float) -> Iterator[str]:
 
 
 def n(number: float) -> str:
-    """A number as short as a diagram needs it."""
+    """A number, rounded for a diagram."""
     return f"{number:.1f}".removesuffix(".0")
 
 
@@ -218,7 +218,7 @@ TITLE_MAX = 80
 
 
 def frame(title: str, description: str, width: float, height: float) -> Iterator[str]:
-    """The opening of a diagram that can be read on any page, and be read aloud."""
+    """The opening of a self-contained, accessible diagram."""
     size = f'width="{n(width)}" height="{n(height)}" viewBox="0 0 {n(width)} {n(height)}"'
     label = escaped(title)
     yield (
@@ -235,17 +235,17 @@ def frame(title: str, description: str, width: float, height: float) -> Iterator
 
 
 def text(
-    x: float, y: float, shown: str, lettering: Lettering, colour: str, anchor: str = "start"
+    x: float, y: float, shown: str, lettering: Lettering, color: str, anchor: str = "start"
 ) -> str:
     weight = ' font-weight="600"' if lettering.is_bold else ""
     return (
-        f'<text x="{n(x)}" y="{n(y)}" font-size="{n(lettering.size)}"{weight} fill="{colour}" '
+        f'<text x="{n(x)}" y="{n(y)}" font-size="{n(lettering.size)}"{weight} fill="{color}" '
         f'text-anchor="{anchor}">{escaped(shown)}</text>'
     )
 
 
 NAME_MAX, NOTE_MAX, LABEL_MAX = 28, 34, 22
-"""Characters that are shown; the whole text comes up when one points at it."""
+"""Maximum characters; a tooltip has the full string."""
 TITLE_HEIGHT, LEGEND_HEIGHT = 28.0, 26.0
 LEGEND_GAP = 14.0
 _PADDING_X, _PADDING_Y = 14.0, 9.0
@@ -259,7 +259,7 @@ class _Text(Value):
 
 
 def svg(diagram: Diagram) -> str:
-    """The same for equal diagrams. Accessible: what it shows is said in its description too."""
+    """A diagram as SVG, deterministic and accessible: its description has the same content."""
     edges = _merged(diagram.edges)
     numbers = {node.id: number for number, node in enumerate(diagram.nodes)}
     links = []
@@ -349,10 +349,10 @@ def _drawn_node(node: DiagramNode, box: Rectangle) -> Iterator[str]:
     y = box.y + _PADDING_Y
     for line in _lines(node):
         y += line.lettering.height
-        colour = LINE if line.is_faint else style.text
+        color = LINE if line.is_faint else style.text
         middle = box.x + box.width / 2
         yield text(
-            middle, y - line.lettering.size * 0.32, line.text, line.lettering, colour, "middle"
+            middle, y - line.lettering.size * 0.32, line.text, line.lettering, color, "middle"
         )
     if node.mark is not None:
         yield from badge(node.mark, box.x + box.width - 3, box.y + 2)
@@ -360,7 +360,7 @@ def _drawn_node(node: DiagramNode, box: Rectangle) -> Iterator[str]:
 
 
 def _merged(edges: tuple[DiagramEdge, ...]) -> list[DiagramEdge]:
-    """Edges between the same two nodes as one, with all their ports."""
+    """Merge edges between the same two nodes into one, with all their ports."""
     between: dict[tuple[str, str], list[DiagramEdge]] = {}
     for edge in edges:
         between.setdefault((edge.source, edge.target), []).append(edge)
@@ -383,7 +383,7 @@ def _merged(edges: tuple[DiagramEdge, ...]) -> list[DiagramEdge]:
 
 
 class _Stroke(Value):
-    """How a line looks; of several that run together, as the one that says most."""
+    """The style of a line; lines that run together take the most informative one."""
 
     is_taken: bool | None
     is_unusual: bool
@@ -394,7 +394,7 @@ class _Stroke(Value):
 
 
 def _drawn_edges(edges: list[DiagramEdge], layout: Layout) -> Iterator[str]:
-    """Those that were taken last, so that they lie on top."""
+    """The edges, taken ones last, so that they are on top."""
     drawn: list[tuple[_Stroke, Stretch]] = []
     joined: dict[int, _Stroke] = {}
     for edge, line in zip(edges, layout.lines, strict=True):
@@ -415,7 +415,7 @@ def _together(one: _Stroke, other: _Stroke) -> _Stroke:
 
 
 def _drawn_stretch(stroke: _Stroke, stretch: Stretch, *, leads_to_box: bool) -> str:
-    colour = (UNTAKEN, LINE, INK)[stroke.strength]
+    color = (UNTAKEN, LINE, INK)[stroke.strength]
     width = 2.2 if stroke.is_taken else 1.4
     dashes = ' stroke-dasharray="6 4"' if stroke.is_unusual else ""
     if stroke.is_taken is False:
@@ -425,11 +425,11 @@ def _drawn_stretch(stroke: _Stroke, stretch: Stretch, *, leads_to_box: bool) -> 
     middle = n((segment.turn_y + end) / 2)
     path = f"M{n(segment.x1)} {n(segment.y1)}V{n(segment.turn_y)}"
     path += f"C{n(segment.x1)} {middle} {n(segment.x2)} {middle} {n(segment.x2)} {n(end)}"
-    line = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dashes}/>'
+    line = f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{width}"{dashes}/>'
     if not leads_to_box:
         return line
     tip = f"M{n(segment.x2)} {n(segment.y2)}l-4.5 -{n(ARROW)}h9Z"
-    return f'{line}<path d="{tip}" fill="{colour}"/>'
+    return f'{line}<path d="{tip}" fill="{color}"/>'
 
 
 def _drawn_label(label: str, box: Rectangle) -> str:

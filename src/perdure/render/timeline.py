@@ -1,4 +1,4 @@
-"""What a timeline of a run shows, and how its time is divided, whatever it is drawn with."""
+"""The contents of a timeline of a run, and its time slots, independent of its format."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from perdure.render.diagram import NodeMark
 class Doing(StrEnum):
     WORK = "work"
     WAIT = "wait"
-    """For a time, a signal, a person, somebody outside."""
+    """For a time, a signal, a person, or an external callback."""
     CHILD = "child"
     UNDO = "undo"
 
     @property
     def label(self) -> str:
-        """In words for people: a log does not know when a worker took a job."""
-        return "queued or at work" if self is Doing.WORK else self.value
+        """The label for people: a log does not record when a worker claimed a job."""
+        return "queued or running" if self is Doing.WORK else self.value
 
 
 class BarEnd(StrEnum):
     OPEN = ""
-    """It goes on."""
+    """It has not ended."""
     COMPLETED = "completed"
     RETRIED = "retried"
     """The attempt failed; another one follows."""
     FAILED = "failed"
     PAUSED = "paused"
-    """The run was paused, or the body was, to wait for somebody outside."""
+    """The run was paused, or the task, to wait for an external callback."""
     CANCELLED = "cancelled"
 
 
 class Bar(Value, omit_defaults=True):
-    """One stretch of time in a row."""
+    """A period of time in a row."""
 
     doing: Doing
     started_at: datetime
     key: str
     ended_at: datetime | None = None
-    """None: it goes on."""
+    """None: it has not ended."""
     ending: BarEnd = BarEnd.OPEN
     attempt: int = 1
     error: str = ""
 
 
 class TimelineRow(Value, omit_defaults=True):
-    """What one node of a run did."""
+    """The bars of one node of a run."""
 
     node: str
     mark: NodeMark
     bars: tuple[Bar, ...] = ()
     items: int | None = None
-    """Of a map: how many there are."""
+    """The number of items of a map."""
     items_completed: int = 0
 
 
@@ -67,13 +67,13 @@ class Timeline(Value, omit_defaults=True):
     status: RunStatus
     started_at: datetime
     until: datetime
-    """When the run ended; of one that goes on, when it was looked at."""
+    """When the run ended, or the time of the snapshot if it has not."""
     rows: tuple[TimelineRow, ...] = ()
-    """In the order in which the run came to the nodes."""
+    """In the order in which the run reached the nodes."""
 
     def svg(self) -> str:
-        """As every browser shows it; it needs nothing else."""
-        from perdure.render.timeline_svg import timeline_svg  # loaded by those who draw it
+        """The timeline as a self-contained SVG."""
+        from perdure.render.timeline_svg import timeline_svg  # imported only when used
 
         return timeline_svg(self)
 
@@ -81,18 +81,18 @@ class Timeline(Value, omit_defaults=True):
 class Slot(Value):
     doing: Doing | None = None
     ending: BarEnd = BarEnd.OPEN
-    """How a bar ended in this slot, if that was not well."""
+    """How a bar ended in this slot, unless it succeeded."""
     share: float = 0.0
-    """Of a map: how many of its items were at it, compared with the fullest slot of the row."""
+    """For a map: its active items relative to the fullest slot of the row."""
 
 
 _BAD = (BarEnd.RETRIED, BarEnd.FAILED, BarEnd.CANCELLED)
-_TELLING = (None, Doing.WAIT, Doing.CHILD, Doing.WORK, Doing.UNDO)
-"""What a slot shows if there is more than one thing in it: the last of these."""
+_PRIORITY = (None, Doing.WAIT, Doing.CHILD, Doing.WORK, Doing.UNDO)
+"""Priority among several activities in a slot: the last of these wins."""
 
 
 def slots_of(timeline: Timeline, row: TimelineRow, count: int) -> list[Slot]:
-    """The row in so many slots, from the beginning of the run to its end, or to now."""
+    """The row in ``count`` slots, from the start of the run to its end, or to now."""
     span = (timeline.until - timeline.started_at).total_seconds() or 1.0
     doings: list[Doing | None] = [None] * count
     endings = [BarEnd.OPEN] * count
@@ -103,11 +103,11 @@ def slots_of(timeline: Timeline, row: TimelineRow, count: int) -> list[Slot]:
             for at in (bar.started_at, bar.ended_at or timeline.until)
         )
         first = max(0, min(count - 1, int(begin)))
-        # A bar that ends where a slot begins has nothing in it.
+        # A bar that ends where a slot starts is not in that slot.
         last = int(end) - 1 if end == int(end) and end > begin else int(end)
         last = max(first, min(count - 1, last))
         for at in range(first, last + 1):
-            doings[at] = max(doings[at], bar.doing, key=_TELLING.index)
+            doings[at] = max(doings[at], bar.doing, key=_PRIORITY.index)
         changes[first] += 1
         changes[last + 1] -= 1
         if bar.ending in _BAD and endings[last] is not BarEnd.FAILED:
@@ -121,7 +121,7 @@ def slots_of(timeline: Timeline, row: TimelineRow, count: int) -> list[Slot]:
 
 
 def total_of(timeline: Timeline, row: TimelineRow) -> tuple[datetime, datetime] | None:
-    """From when to when something was in a row; None if nothing ever was."""
+    """The first start and last end in a row; None if it is empty."""
     if not row.bars:
         return None
     ends = [bar.ended_at or timeline.until for bar in row.bars]
@@ -138,7 +138,7 @@ _DAY = 86_400.0
 
 
 def ticks(span: timedelta, most: int) -> list[timedelta]:
-    """Round times from the beginning on, at most so many."""
+    """Up to ``most`` round times since the start."""
     seconds = span.total_seconds()
     step = next((each for each in _STEPS if seconds / each < most), None)
     if step is None:

@@ -1,4 +1,4 @@
-"""A timeline as SVG that needs nothing else: a row for each node, a bar for each stretch."""
+"""Timelines as self-contained SVG: a row for each node, a bar for each period."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MARGIN = 16.0
 TOP = 58.0
 LABEL_MAX = 32
 MAP_SLOTS = 160
-"""Into how many columns the items of a map are gathered."""
+"""Columns into which the items of a map are grouped."""
 _MARKS = {
     BarEnd.FAILED: NodeMark.FAILED,
     BarEnd.RETRIED: NodeMark.FAILED,
@@ -54,7 +54,7 @@ _MARKS = {
 
 
 def timeline_svg(timeline: Timeline) -> str:
-    """The same for equal timelines."""
+    """A timeline as SVG. Deterministic."""
     labels = [shortened(row.node, LABEL_MAX) for row in timeline.rows]
     left = MARGIN + 24 + max((width_of(each, NOTE) for each in labels), default=0.0) + 10
     rights = []
@@ -116,7 +116,7 @@ def _row(
         )
         yield _bar(bar, x1, max(2.0, x2 - x1), y + (ROW - BAR) / 2, hatch)
         ends.append((bar, x2))
-    for bar, x in ends:  # upon all bars, for the next one begins where this one ends
+    for bar, x in ends:  # on top of all bars, because the next one starts where this one ends
         if bar.ending in (BarEnd.FAILED, BarEnd.RETRIED, BarEnd.CANCELLED):
             yield from badge(_MARKS[bar.ending], x, y + ROW / 2)
         elif bar.ended_at is None:
@@ -138,7 +138,7 @@ def _bar(bar: Bar, x: float, width: float, y: float, hatch: str) -> str:
 
 
 def _map_row(timeline: Timeline, row: TimelineRow, corner: tuple[float, float]) -> Iterator[str]:
-    """How many items were at it, over time: the higher, the more."""
+    """The number of active items over time, as height."""
     left, y = corner
     style = STYLES[row.mark]
     wide = CHART / MAP_SLOTS

@@ -1,4 +1,4 @@
-"""Timelines as text: rows cut into equal slots, each showing the most telling thing in it."""
+"""Timelines as text: rows of equal slots, each showing its most important activity."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ERRORS_MAX = 10
 
 
 class Glyphs(Value):
-    """What bars are made of."""
+    """The characters of bars."""
 
     doings: dict[Doing, str]
     endings: dict[BarEnd, str]
     levels: str
-    """For maps: the more at once, the higher."""
+    """For maps: higher for more active items."""
     signs: dict[NodeMark, str]
     ellipsis: str
 
@@ -64,7 +64,7 @@ ASCII = Glyphs(
 
 
 class Piece(Value):
-    """Text, and what it stands for."""
+    """A string with its meaning."""
 
     text: str
     mark: NodeMark | None = None
@@ -74,7 +74,7 @@ Line = list[Piece]
 
 
 def timeline_lines(timeline: Timeline, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    """An axis, a row for each node, the signs that were used, and what went wrong."""
+    """An axis, a row for each node, a legend, and the failures."""
     width = max(width, WIDTH_MIN)
     labels = [f"{glyphs.signs[row.mark] or ' '} {row.node}" for row in timeline.rows]
     rights = []
@@ -102,7 +102,7 @@ def timeline_lines(timeline: Timeline, width: int, glyphs: Glyphs) -> Iterator[L
 
 
 def _axis(timeline: Timeline, label_width: int, chart: int) -> Line:
-    """Round times since the beginning, each where it belongs."""
+    """Round times since the start, at their positions."""
     span = timeline.until - timeline.started_at
     text = ""
     for tick in ticks(span, max(2, chart // _TICK_ROOM)):
@@ -114,7 +114,7 @@ def _axis(timeline: Timeline, label_width: int, chart: int) -> Line:
 
 
 def _bar(row: TimelineRow, slots: list[Slot], glyphs: Glyphs) -> Line:
-    """One piece for all slots in a row that mean the same."""
+    """One piece for adjacent slots with the same meaning."""
     pieces: Line = []
     for mark, together in groupby(slots, lambda slot: _mark(row, slot)):
         pieces.append(

@@ -1,10 +1,10 @@
-"""Which jobs and runs may start, and in which order: rank, limits and cooldowns. Pure.
+"""Admission rules: which jobs and runs may start, and in which order. Pure.
 
-Stores evaluate these rules inside their transactions. Each backend's claim leaves out paused queues
+Stores evaluate these rules inside their transactions. Each backend's claim excludes paused queues
 before these rules apply.
 
-Aging asks for ``priority - waited / aging``, lowest first. At any one moment all jobs share the
-same "now", so that order is the order of the constant ``ready_at + priority * aging``, which is
+Aging orders jobs by ``priority - waited / aging``, lowest first. At any moment all jobs share the
+same "now", so that order equals the order of the constant ``ready_at + priority * aging``, which is
 stored once and indexed.
 """
 
@@ -36,10 +36,13 @@ from perdure.model.times import nearest_duration
 from perdure.model.value import Value
 
 AGING_DEFAULT = timedelta(minutes=5)
+START_MARGIN = timedelta(milliseconds=100)
+"""A body may start this much later than its claim, which is what a store counts. Windows and
+spacings are longer by it, so that they hold for the bodies too."""
 
 
 def rank_of(ready_at: datetime, priority: int, aging: timedelta) -> float:
-    """Lower is claimed first."""
+    """The rank of a job; the lowest is claimed first."""
     return ready_at.timestamp() + priority * aging.total_seconds()
 
 
@@ -59,14 +62,14 @@ NOTHING_LIMITED = declare(
 
 
 class Room(Value):
-    """How many more may start under one key; ``opens_at`` when time alone will make room."""
+    """How many more may start under one key, and when more will by themselves (``opens_at``)."""
 
     count: int
     opens_at: datetime | None = None
 
 
 def room_under(rule: LimitRule, usage: LimitUsage, now: datetime) -> Room:
-    """The tightest of everything the rule asks for."""
+    """The tightest of the rule's limits."""
     if usage.closed_until is not None and usage.closed_until > now:
         return Room(count=0, opens_at=usage.closed_until)
     rooms = []
@@ -90,7 +93,7 @@ def room_under(rule: LimitRule, usage: LimitUsage, now: datetime) -> Room:
 
 
 def rooms(usages: Mapping[LimitRule, LimitUsage], now: datetime) -> dict[str, Room]:
-    """How much room each key leaves; where several rules share a key, the least."""
+    """The room of each key; the least where several rules share a key."""
     found: dict[str, Room] = {}
     for rule, usage in usages.items():
         room = room_under(rule, usage, now)
@@ -100,18 +103,28 @@ def rooms(usages: Mapping[LimitRule, LimitUsage], now: datetime) -> dict[str, Ro
 
 
 def opens_at(rooms: Mapping[str, Room]) -> datetime | None:
-    """When the first key that is closed opens by itself, if one does."""
+    """When the first closed key opens by itself, if one does."""
     moments = [room.opens_at for room in rooms.values() if not room.count and room.opens_at]
     return min(moments, default=None)
 
 
 def windows(rules: Iterable[LimitRule]) -> dict[str, timedelta]:
-    """For how long starts under each key that has a rate are counted."""
+    """For how long starts are counted, for each key with a rate or a spacing."""
     longest: dict[str, timedelta] = {}
     for rule in rules:
-        if rule.window is not None:
-            longest[rule.key] = max(rule.window, longest.get(rule.key, rule.window))
+        for span in (rule.window, rule.spacing):
+            if span is not None:
+                longest[rule.key] = max(span, longest.get(rule.key, span))
     return longest
+
+
+def holds_place(rules: Iterable[LimitRule]) -> timedelta:
+    """For how long after a start no other job can have taken its place under the rules.
+
+    Shorter spacings than the margin come from ``evenly``, which spaces claims only.
+    """
+    spans = (span for rule in rules for span in (rule.window, rule.spacing) if span is not None)
+    return min((span for span in spans if span > START_MARGIN), default=timedelta(0))
 
 
 def memory_of(rules: Iterable[LimitRule], key: str) -> timedelta:
@@ -159,7 +172,7 @@ def governing_rules(
 def check_worker_limits(
     limits: Sequence[Limit], queues: Sequence[str], tasks: Iterable[str]
 ) -> tuple[Limit, ...]:
-    """Refuse limits a worker cannot apply, and narrow those whose key is a queue or task of it."""
+    """Refuse limits a worker cannot apply; narrow those whose key is one of its queues or tasks."""
     tasks = set(tasks)
     checked = []
     for limit in limits:
@@ -215,21 +228,26 @@ def _own_key(limit: Limit, otherwise: str | None) -> str:
 
 
 def _rules(key: str, limits: Sequence[Limit]) -> list[LimitRule]:
-    """Everything that governs one key; the tighter one of a kind wins, and of rates in each window.
+    """All rules of one key: the tightest of each type, and of rates the tightest in each window.
 
-    Rates in different windows do not replace each other: ten a second and a hundred a minute is a
-    burst and a total.
+    Rates in different windows do not replace each other: ten a second and a hundred a minute limit
+    bursts and totals. Every window and spacing includes the margin.
     """
     live_max = min((each.count for each in limits if isinstance(each, Concurrency)), default=None)
     spacing = max(
-        [each.every for each in limits if isinstance(each, Spacing)]
-        + [each.per / each.count for each in limits if isinstance(each, Rate) and each.evenly],
+        [each.every + START_MARGIN for each in limits if isinstance(each, Spacing)]
+        + [
+            (each.per + START_MARGIN) / each.count
+            for each in limits
+            if isinstance(each, Rate) and each.evenly
+        ],
         default=None,
     )
     rates: dict[timedelta, int] = {}
     for each in limits:
         if isinstance(each, Rate):
-            rates[each.per] = min(each.count, rates.get(each.per, each.count))
+            window = each.per + START_MARGIN
+            rates[window] = min(each.count, rates.get(window, each.count))
     first, *further = [
         LimitRule(key=key, starts_max=rates[window], window=window) for window in sorted(rates)
     ] or [LimitRule(key=key)]
@@ -237,7 +255,7 @@ def _rules(key: str, limits: Sequence[Limit]) -> list[LimitRule]:
 
 
 class LastRun(Value):
-    """The run of a flow that began last, or that was completed last, and when."""
+    """The latest run of a flow to start, or to complete, and when."""
 
     id: RunId
     at: datetime
@@ -245,13 +263,13 @@ class LastRun(Value):
 
 
 def with_cooldown(run: NewRun, graph: Graph) -> NewRun:
-    """A run that is submitted by itself, which its flow's cooldown is about."""
+    """A run that is subject to its flow's cooldown."""
     cooldown_ms = graph.definition.cooldown_ms
     return replace(run, cooldown=timedelta(milliseconds=cooldown_ms)) if cooldown_ms else run
 
 
 def cooled(run: NewRun, now: datetime, last: Iterable[LastRun]) -> NewRun:
-    """The run as it is to be added: as it is, or skipped because it comes too soon."""
+    """The run to add: unchanged, or skipped because it comes too soon."""
     if run.cooldown is None:
         return run
     too_soon = [each for each in last if each.at + run.cooldown > now]
@@ -261,7 +279,7 @@ def cooled(run: NewRun, now: datetime, last: Iterable[LastRun]) -> NewRun:
 
 
 def _skipped(run: NewRun, last: LastRun, cooldown: timedelta) -> NewRun:
-    """It keeps its input, and nothing follows."""
+    """The run, skipped: it keeps its input and starts nothing."""
     submitted = decode_event(run.id, 1, run.events[0].data)
     assert isinstance(submitted, RunSubmitted)
     until = last.at + cooldown

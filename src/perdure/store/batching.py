@@ -80,7 +80,7 @@ class Batches(Generic[Item]):
 
     def _start(self) -> None:
         if not self._waiting or self._is_held or self._is_starting:
-            return  # the writer that starts takes the new items
+            return  # the next writer takes the new items
         if len(self._writers) < self._writers_max:
             self._is_starting = True
             self._writers.add(asyncio.create_task(self._run_started()))
@@ -142,7 +142,7 @@ class Batcher(Generic[Item, Answer]):
         await self._batches.flush()
 
     async def _write_first(self, item: Item) -> Answer:
-        """When idle, an item is written immediately, by itself."""
+        """Write an item immediately and alone, because nothing else is pending."""
         self._first = asyncio.get_running_loop().create_future()
         self._batches.hold()
         try:

@@ -42,7 +42,7 @@ class WriteHints:
     def moved(
         self, id: str, status: str, partition: str | None, *, frees_limit: bool = False
     ) -> None:
-        """A job got another status; ``frees_limit`` when it made room for others."""
+        """A job's status changed; ``frees_limit`` if it made room for others."""
         self._add(HintType.CHANGED, id)
         if frees_limit:
             self.frees_limit()
@@ -54,7 +54,7 @@ class WriteHints:
             self._add(HintType.CHANGED, id)
 
     def stopped(self, id: str) -> None:
-        """The job's worker must know: it is asked to stop, or its claim is lost."""
+        """The job's worker must stop, or its claim is lost."""
         self._add(HintType.ABORTING, id)
 
     def frees_limit(self) -> None:
@@ -70,7 +70,7 @@ class WriteHints:
                 self.frees_limit()
 
     def stepped(self, run: str, *, is_moved: bool) -> None:
-        """A run got events; ``is_moved`` when it got another status too."""
+        """A run got events; ``is_moved`` if its status changed too."""
         if is_moved:
             self._add(HintType.RUN, run)
         else:

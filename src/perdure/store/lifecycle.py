@@ -1,7 +1,7 @@
-"""The transition table: every way a job may change its status, and no other.
+"""The transition table: every way in which the status of a job may change.
 
 ``docs/concepts/lifecycle.md`` draws it. Stores guard each write with the ``before`` side of a row;
-whatever is not in the table is refused and changes nothing.
+any other transition is refused and changes nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from perdure.model.outcome import (
     Requeued,
     Retried,
 )
+from perdure.model.partition import suspicion_in, with_suspicion
 
 S = Status
 
@@ -64,8 +65,8 @@ TRANSITIONS: Mapping[Transition, Mapping[Status, frozenset[Status]]] = MappingPr
         Transition.REQUEUE: {S.ACTIVE: frozenset({S.WAITING}), **_ABORTED},
         Transition.PARK: {S.ACTIVE: frozenset({S.PAUSED}), **_ABORTED},
         Transition.RESUME: {S.PAUSED: frozenset({S.WAITING})},
-        # The lease expired: requeue, or dead-letter as a poison pill.
-        Transition.TAKE_OVER: {S.ACTIVE: frozenset({S.WAITING, S.DEAD}), **_ABORTED},
+        # The lease expired. Who crashed the worker is unknown, so a takeover condemns no job.
+        Transition.TAKE_OVER: {S.ACTIVE: frozenset({S.WAITING}), **_ABORTED},
         Transition.EXPIRE: {
             S.WAITING: frozenset({S.FAILED}),
             S.SCHEDULED: frozenset({S.FAILED}),
@@ -113,9 +114,9 @@ def starts_from(operation: Transition) -> frozenset[Status]:
 
 
 def after_settling(before: Status, outcome: Outcome, *, is_due: bool) -> Status | None:
-    """The status an outcome leads to, or None when a job in ``before`` takes no outcome.
+    """The status an outcome leads to, or None if a job in ``before`` takes no outcome.
 
-    ``is_due`` tells whether a retried job is ready at once.
+    ``is_due``: whether a retried job is ready immediately.
     """
     if before is S.ABORTING:
         return S.CANCELLED
@@ -140,8 +141,12 @@ def after_settling(before: Status, outcome: Outcome, *, is_due: bool) -> Status 
             assert_never(outcome)
 
 
-def after_take_over(before: Status, crashes: int, max_crashes: int) -> Status:
-    """The status of a claimed job after its lease expired; ``crashes`` includes this one."""
+def after_take_over(before: Status, partition_key: str, *, was_alone: bool) -> tuple[Status, str]:
+    """Status and stored partition key of a claimed job after its lease expired.
+
+    ``was_alone``: whether its worker had no other job.
+    """
     if before is S.ABORTING:
-        return S.CANCELLED
-    return S.DEAD if crashes >= max_crashes else S.WAITING
+        return S.CANCELLED, partition_key
+    suspicion = suspicion_in(partition_key).after_crash(was_alone=was_alone)
+    return S.WAITING, with_suspicion(partition_key, suspicion)

@@ -17,7 +17,7 @@ _SCHEMES = {
 
 
 def store_at(url: str | Store, *, clock: Clock | None = None) -> Store:
-    """The store a URL means, not opened yet. ``clock`` replaces the store's own, in tests."""
+    """The store of a URL, not opened yet. ``clock`` replaces the store's own, in tests."""
     if not isinstance(url, str):
         return url
     match _backend_of(url):
@@ -59,7 +59,7 @@ async def require_store(url: str) -> None:
 def _backend_of(url: str) -> str:
     try:
         scheme = urlsplit(url).scheme
-    except ValueError:  # whose message may quote the password
+    except ValueError:  # its message may quote the password
         reason = (
             "it is not a valid URL; percent-encode special characters in user name and password"
         )

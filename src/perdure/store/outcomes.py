@@ -20,10 +20,10 @@ from perdure.model.outcome import (
 
 
 class Written(NamedTuple):
-    """For an active job. An aborting one ends cancelled, and only its failure is stored."""
+    """Columns for an active job; an aborting one ends cancelled and stores only its failure."""
 
     status: Status | None
-    """None: waiting or scheduled, by the time it is ready again."""
+    """None: waiting or scheduled, depending on when it is ready."""
     output: bytes | None = None
     failure: Failure | None = None
     failures: int = 0

@@ -1,5 +1,4 @@
-"""Wake-ups within one process: every handle on a database gets the hints that any of them
-publishes.
+"""Wake-ups within one process: every handle on a database gets the hints of all others.
 
 Hints from other processes arrive through the backend (NOTIFY, ``data_version``) and end up here
 too. Listeners run on the event loop they subscribed from, whichever thread publishes.
@@ -36,8 +35,8 @@ class Hub:
         return lambda: self._drop(token)
 
     @property
-    def is_heard(self) -> bool:
-        """Whether anybody listens at the moment."""
+    def has_listeners(self) -> bool:
+        """Whether there are listeners."""
         return bool(self._listeners)
 
     def publish(self, hint: Hint) -> None:
@@ -47,7 +46,7 @@ class Hub:
         for token, (loop, listener, types) in listeners:
             if types is not None and hint.type not in types:
                 continue
-            if loop is ours:  # no need to wake a loop that runs this very line
+            if loop is ours:  # the running loop needs no waking
                 loop.call_soon(_call, listener, hint)
                 continue
             try:

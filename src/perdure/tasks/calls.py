@@ -1,4 +1,4 @@
-"""From a call of a task to a job that can be inserted."""
+"""Create jobs from task calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OPTION_AS_ARGUMENT = declare(
     "Pass {task}.options({name}=...) instead of the task",
 )
 CONTEXT_GIVEN = declare(
-    "task.context_given", "{name!r} of task {task!r} is filled in by the worker", "Leave it out"
+    "task.context_given", "{name!r} of task {task!r} is filled in by the worker", "Remove it"
 )
 FUNCTION_FAILED = declare(
     "job.function_failed",
@@ -47,7 +47,7 @@ FUNCTION_FAILED = declare(
 
 
 class JobDefaults(Value):
-    """What holds for a job where its options say nothing."""
+    """Defaults for options of a job."""
 
     namespace: str
     aging: timedelta
@@ -66,7 +66,7 @@ class Storing(Value):
 
 
 class JobMaker:
-    """Makes the jobs of one task that share their options, each from its own call."""
+    """Creates jobs of one task with the same options, from different calls."""
 
     def __init__(self, task: Task[..., Any], template: NewJob) -> None:
         self._task = task.base
@@ -77,7 +77,7 @@ class JobMaker:
 
     @property
     def shares_fingerprint(self) -> bool:
-        """Whether all its jobs have the same one."""
+        """Whether all its jobs have the same fingerprint."""
         return isinstance(self._fingerprint, str)
 
     def job(
@@ -122,7 +122,7 @@ def defaults_of(task: Task[..., Any], namespace: str, aging: timedelta) -> JobDe
 
 
 def job_template(defaults: JobDefaults, settings: JobSettings) -> NewJob:
-    """Everything that jobs with these settings share; the id and the input are still to come."""
+    """A job with these settings, without id and input."""
     given, fingerprint = settings, settings.fingerprint
     return NewJob(
         id=JobId(""),
@@ -151,7 +151,7 @@ def job_template(defaults: JobDefaults, settings: JobSettings) -> NewJob:
 def payload_job(
     id: JobId, defaults: JobDefaults, payload: Any, options: JobOptions, storing: Storing
 ) -> NewJob:
-    """A job of a kind that needs no task here: its payload is the one argument."""
+    """A job whose task need not be registered here; the payload is its only argument."""
     if callable(options.get("fingerprint")):
         raise check.wrong_type(options["fingerprint"], "fingerprint", "a string")
     template = job_template(defaults, job_settings(options, JobOptions))
@@ -162,7 +162,7 @@ def payload_job(
 
 
 def may_be_refused(job: NewJob) -> bool:
-    """Whether the store may refuse this job for reasons that its neighbours do not share."""
+    """Whether the store may reject this job alone out of a batch."""
     return (
         (job.fingerprint is not None and job.on_conflict == "raise")
         or job.deadline is not None
@@ -173,7 +173,7 @@ def may_be_refused(job: NewJob) -> bool:
 def call_input(
     task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any], storing: Storing
 ) -> bytes:
-    """A canonical call as it is stored. Refuses what the worker could not read back as typed."""
+    """Encode a canonical call; raises if the worker could not convert it to the declared types."""
     what = f"the input of task {task.name!r}"
     data = to_json((args, kwargs), what, storing.payload_max_bytes, is_input=True)
     plain_args, plain_kwargs = from_json(data)
@@ -184,9 +184,9 @@ def call_input(
 def canonical_call(
     task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The call with its arguments by position; a name that nobody knows is refused."""
+    """The call with its arguments by position; raises for unknown names."""
     if kwargs:
-        if task.context_parameter in kwargs:  # which `**kwargs` would take
+        if task.context_parameter in kwargs:  # `**kwargs` would accept it
             raise InvalidInput(
                 CONTEXT_GIVEN.fault(
                     (task.context_parameter,), name=task.context_parameter, task=task.name

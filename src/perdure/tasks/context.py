@@ -109,6 +109,7 @@ class BaseContext:
     __slots__ = (
         "_inputs",
         "_job",
+        "_mask",
         "_pause_attempt",
         "_pauses_used",
         "_report",
@@ -131,6 +132,7 @@ class BaseContext:
         steps: StepKeeper,
         *,
         secret: Callable[[str], str],
+        mask: Callable[[str | bytes], str | bytes],
         pause: Callable[[Pause], None],
         inputs: Mapping[str, Any],
         resumption: Resumption,
@@ -140,6 +142,7 @@ class BaseContext:
         self._report = report
         self._steps = steps
         self._secret = secret
+        self._mask = mask
         self._pause_attempt = pause
         self._inputs = inputs
         self._resumption = resumption
@@ -175,6 +178,11 @@ class BaseContext:
     def attempt(self) -> int:
         """1 for the first execution."""
         return self._job.attempt
+
+    @property
+    def attempt_id(self) -> str:
+        """Unique to this execution, unlike the job id, which nodes of a run may share."""
+        return self._job.attempt_id
 
     @property
     def run_id(self) -> str | None:
@@ -226,6 +234,18 @@ class BaseContext:
         From then on, its value is masked in everything this attempt stores.
         """
         return self._secret(name)
+
+    @overload
+    def mask(self, data: str) -> str: ...
+    @overload
+    def mask(self, data: bytes) -> bytes: ...
+    def mask(self, data: str | bytes) -> str | bytes:
+        """Mask the secrets that this attempt has resolved.
+
+        What is stored is masked anyway. Use this before the body truncates, compresses or encodes
+        data that may contain a secret, because the secret is not recognized in the result.
+        """
+        return self._mask(data)
 
     @property
     def idempotency_key(self) -> str:

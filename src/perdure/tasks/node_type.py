@@ -1,12 +1,12 @@
 """Node types, and the registries of tasks and node types.
 
-Yours are made like the built-in ones::
+Define your own like the built-in ones::
 
-    class Translate(Kind):
+    class Translate(NodeType):
         name = "translate"
         ports = ("unsure",)
 
-        class Config(Settings):
+        class Config(NodeConfig):
             text: str
             to: str = "en"
 
@@ -17,7 +17,7 @@ Yours are made like the built-in ones::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -32,52 +32,56 @@ from perdure.tasks.result import complete
 from perdure.tasks.task import Task
 
 POLL_DEFAULT = timedelta(minutes=5)
-"""How long an outside party may be silent before it is asked."""
+"""How often external work is polled while no report arrives."""
 
 
 class NodeConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The base for the ``Config`` of a node type: refuses what it does not know."""
+    """The base for the ``Config`` of a node type: rejects unknown settings."""
 
 
 class NoConfig(NodeConfig):
-    """Of a node type that has nothing to set."""
+    """The config of a node type without settings."""
 
 
 class NodeType:
-    """Subclass it, give it a name, and say what it does in ``execute``.
+    """The base of node types: set ``name`` and implement ``execute``.
 
-    A method may be async, and is given an ``AsyncContext``, or plain: then it runs in a thread and
-    is given a ``Context``. What it returns is the node's
-    output, or one of ``complete(...)``, ``paused(...)``, ``skipped()``, ``failed(...)``.
+    Async methods get an ``AsyncContext``; sync methods run in a thread and get a ``Context``. They
+    return the node's output, or ``complete(...)``, ``paused(...)``, ``skipped()`` or
+    ``failed(...)``.
     """
 
     name: ClassVar[str]
     Config: ClassVar[type[Any]] = NoConfig
-    """What ``config`` must be once templates are filled in: a msgspec Struct."""
+    """The type of ``config`` after rendering: a msgspec Struct."""
     ports: ClassVar[tuple[str, ...]] = ()
-    """The ports that a result may choose, besides the ordinary one."""
+    """Ports that a result may choose, besides the ordinary one."""
     takes_ports: ClassVar[bool] = False
-    """Whether ports that ``next`` of a node names are ports of it, as they are of a task."""
+    """Whether a node has the ports that its ``next`` names, like a task."""
     poll_every: ClassVar[timedelta] = POLL_DEFAULT
+    destinations_of: Callable[[Any], Sequence[str]] | None = None
+    """A method that returns the origins a node sends its rendered config to, such as
+    ``https://api.example.com``. Grants of secrets then name these hosts instead of the node type.
+    """
 
     def execute(self, config: Any, ctx: Any) -> Any:
-        """Do the work, or begin it and return ``paused(...)``."""
+        """Do the work, or start it and return ``paused(...)``."""
         raise NotImplementedError(f"node type {self.name!r} has no execute()")
 
     def resume(self, checkpoint: Any, report: Report, ctx: Any) -> Any:
-        """Go on after a pause; unless overridden, the report's result is the output."""
+        """Continue after a pause; by default, the report's result is the output."""
         return resumed(report)
 
     def poll(self, checkpoint: Any, ctx: Any) -> Any:
-        """Ask how it is going: a ``Report``, or None for nothing new. Overridden, it is called."""
+        """Ask for news: return a ``Report``, or None. Only called if overridden."""
         raise NotImplementedError(f"node type {self.name!r} has no poll()")
 
     def ports_of(self, config: Any) -> tuple[str, ...]:
-        """The ports of a node with this config, in which templates are not filled in yet."""
+        """The ports of a node with this config, whose templates are not rendered yet."""
         return self.ports
 
     def followed_by(self, config: Any, ports: Sequence[str]) -> Any:
-        """The config of a node whose ``next`` names these ports, if that says more about it."""
+        """The config completed from the ports that the node's ``next`` names."""
         return config
 
     def faults_of(self, config: Any) -> Sequence[str | tuple[Path, str] | Fault]:
@@ -89,7 +93,7 @@ class NodeType:
         return []
 
     def reads_of(self, config: Any) -> Sequence[tuple[str, ...]]:
-        """The paths into ``ctx.inputs`` it looks at besides templates; ``()`` is all of it."""
+        """The paths in ``ctx.inputs`` that it reads besides templates; ``()`` means all inputs."""
         return []
 
     @property
@@ -98,9 +102,9 @@ class NodeType:
 
 
 def resumed(report: Report) -> Any:
-    """What a report means for a node that leaves it at that."""
+    """The result of a node for a report, by default."""
     if report.status is ReportStatus.FAILED:
-        raise ExternalFailed(report.error or "the outside party reported a failure")
+        raise ExternalFailed(report.error or "the external service reported a failure")
     return complete(report.result, report.port)
 
 
@@ -113,7 +117,7 @@ HAS_OPTIONS = declare(
 
 
 class TaskRegistry(Mapping[str, Task[..., Any]]):
-    """Refuses two different tasks of one name, and names what is known when one is not."""
+    """Tasks by name; rejects different tasks with the same name."""
 
     def __init__(self, tasks: Iterable[Task[..., Any]] = ()) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
@@ -147,7 +151,7 @@ def as_task(value: Any) -> Task[..., Any]:
 
 
 def without_options(task: Task[..., Any]) -> Task[..., Any]:
-    """Refuse a task that ``options`` made, where no job is made of it."""
+    """Reject a task with ``options`` where no job is enqueued."""
     if task.base is not task:
         raise InvalidInput(HAS_OPTIONS.fault(task=task.name, options=tuple(task.given)))
     return task

@@ -1,4 +1,4 @@
-"""What a call of a task may say about its job: ``fetch.options(delay="5m", priority=2)``."""
+"""Options of jobs: ``fetch.options(delay="5m", priority=2)``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ DUE_AFTER_DEADLINE = declare(
 
 
 OnConflict = Literal["use_existing", "fail", "replace"]
-"""What happens if a live job has the fingerprint; the words of ``submit``."""
-# Jobs are stored with schedules, so the model keeps the words that it has stored.
+"""What to do if a live job has the fingerprint; same names as in ``submit``."""
+# Schedules store jobs, so the stored form keeps its earlier names.
 _STORED: Mapping[OnConflict, model.StoredOnConflict] = {
     "use_existing": "return",
     "fail": "raise",
@@ -30,7 +30,7 @@ _STORED: Mapping[OnConflict, model.StoredOnConflict] = {
 
 
 class JobOptions(TypedDict, total=False):
-    """How a job is queued."""
+    """Options of a job."""
 
     fingerprint: str | Callable[..., str] | None
     on_conflict: OnConflict
@@ -45,14 +45,14 @@ class JobOptions(TypedDict, total=False):
 
 
 class CallOptions(JobOptions, total=False):
-    """How a call of a task is queued, and what it changes of the task's own settings."""
+    """Options of a task call: those of its job, and overrides of the task's settings."""
 
     retries: Retry | int | None
     timeout: Duration | None
 
 
-class JobSettings(Value, gc=True):  # a fingerprint function may refer to what holds it
-    """Options that were checked. None leaves it to the task."""
+class JobSettings(Value, gc=True):  # a fingerprint function may form a reference cycle
+    """Checked options. None means the task's setting."""
 
     queue: str | None = None
     priority: int | None = None
@@ -72,7 +72,7 @@ NO_SETTINGS = JobSettings()
 
 
 def job_settings(options: Mapping[str, Any], known: Any = CallOptions) -> JobSettings:
-    """Check options, all but what depends on the arguments of a call."""
+    """Check all options that do not depend on the arguments of a call."""
     check_option_names(options, known)
     tags = options.get("tags")
     timeout = check.optional(check.span, options.get("timeout"), "timeout", is_positive=True)
@@ -81,7 +81,7 @@ def job_settings(options: Mapping[str, Any], known: Any = CallOptions) -> JobSet
     check.at_most_one(delay=delay, run_at=run_at)
     deadline, deadline_at = options.get("deadline"), None
     if isinstance(deadline, datetime):
-        # Whether it has passed is for the store's clock to say, which is the one that counts.
+        # Whether it has passed is decided by the store's clock.
         deadline, deadline_at = None, check.moment(deadline, "deadline")
     deadline = check.optional(check.span, deadline, "deadline", is_positive=True)
     if deadline is not None and delay is not None and delay >= deadline:
@@ -114,6 +114,6 @@ def job_settings(options: Mapping[str, Any], known: Any = CallOptions) -> JobSet
 
 
 def check_option_names(options: Mapping[str, Any], known: Any) -> None:
-    """Refuse a name that the TypedDict ``known`` does not have."""
+    """Raise ``InvalidInput`` for a name that is not in the TypedDict ``known``."""
     for name in options:
         check.known(name, "option", known.__optional_keys__)

@@ -1,7 +1,4 @@
-"""What a body may return instead of a plain output: it says what follows.
-
-A plain return value is ``complete(value)``.
-"""
+"""Results of a task body that control the node. A plain return value is ``complete(value)``."""
 
 from __future__ import annotations
 
@@ -14,30 +11,30 @@ from perdure.model.value import Value
 
 
 class Complete(Value):
-    """The node is done, and the run goes on from ``port``."""
+    """The node is completed, and the run continues on ``port``."""
 
     output: Any = None
     port: str = ""
 
 
 class Pause(Value):
-    """Wait for external work, holding nothing; it is reported with ``client.runs.report``."""
+    """Wait for ``client.runs.report`` without occupying a worker."""
 
     checkpoint: Any = None
     name: str = ""
     deadline: timedelta | None = None
     poll: timedelta | None = None
-    """How often to ask, if nobody reports."""
+    """How often to poll while no report arrives."""
 
 
 class Skip(Value):
-    """As if no edge had led to the node."""
+    """Treat the node as if no edge led to it."""
 
     reason: str = ""
 
 
 class Fail(Value):
-    """The node failed for good, whatever its retries."""
+    """Fail the node without retries."""
 
     error: str
 
@@ -46,7 +43,7 @@ BodyResult = Complete | Pause | Skip | Fail
 
 
 def complete(output: Any = None, port: str = "") -> Complete:
-    """End a node with this output; ``port`` chooses which edges the run takes from here."""
+    """Complete the node with this output; ``port`` chooses the edges that the run takes."""
     return Complete(output=output, port=check.name(port, "port") if port else "")
 
 
@@ -57,9 +54,9 @@ def paused(
     deadline: Duration | None = None,
     poll: Duration | None = None,
 ) -> Pause:
-    """Wait for a report. ``checkpoint`` is what is needed to go on from there, kept as JSON.
+    """Wait for a report. ``checkpoint`` is stored as JSON and passed to ``resume``.
 
-    ``deadline`` is how long to wait at most; then the node goes on as its ``on_timeout`` says.
+    ``deadline`` is the maximum wait; then the node's ``on_timeout`` applies.
     """
     return Pause(
         checkpoint=checkpoint,
@@ -70,12 +67,12 @@ def paused(
 
 
 def skipped(reason: str = "") -> Skip:
-    """Do not count this node: what follows only it is skipped too."""
+    """Skip the node, and all nodes that only follow it."""
     return Skip(reason=str(reason))
 
 
 def failed(error: str | BaseException) -> Fail:
-    """Fail the node for good, without further tries."""
+    """Fail the node without retries."""
     return Fail(error=str(error) or type(error).__name__)
 
 

@@ -1,4 +1,4 @@
-"""``@task``: a Python function under a name, with everything that decides how its jobs run."""
+"""``@task``: a Python function with a name and the settings of its jobs."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 Isolation = Literal["thread", "process"]
 CONTEXT_NAME = "ctx"
+LAMBDA = "<lambda>"
 
 
 INVALID_CALL = declare("task.invalid_call", "invalid arguments for task {task!r}: {reason}")
@@ -50,7 +51,7 @@ OTHER_CONTEXT = declare(
 
 
 class Task(Generic[P, R_co]):
-    """What ``@task`` makes. Calling it calls the function, as if it were not there."""
+    """A function decorated with ``@task``. Calling it calls the function directly."""
 
     def __init__(
         self,
@@ -76,12 +77,14 @@ class Task(Generic[P, R_co]):
         self.isolation: Isolation = isolation
         self.is_async = inspect.iscoroutinefunction(function)
         self.base: Task[P, R_co] = self
-        """The task without options: itself, unless ``options`` made it."""
+        """The task without options."""
         self.given: CallOptions = {}
-        """What ``options`` was told."""
+        """The arguments of ``options``."""
         self.settings = NO_SETTINGS
-        """The same, checked."""
+        """The checked ``given``."""
         update_wrapper(self, function)
+        self.destinations: Callable[[Any], Sequence[str]] | None = None
+        """For a node type that sends its config to hosts: their origins."""
         refuse_other_context(function, f"task {name!r}")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -91,11 +94,11 @@ class Task(Generic[P, R_co]):
         return f"<task {self.name!r}{' with options' if self.given else ''}>"
 
     def options(self, **options: Unpack[CallOptions]) -> Self:
-        """The same task with options for the jobs it is enqueued as; the task stays as it is.
+        """Return a copy of the task with options for its jobs.
 
         ``fingerprint`` is unique among the live jobs of the queue; a function is called with the
-        arguments of each call. ``delay`` or ``run_at`` say when the job is due, ``deadline`` when
-        it is too late. Options go to ``enqueue``, ``enqueue_many`` and schedules, and nowhere else.
+        arguments of each call. The job is due at ``run_at`` or after ``delay``, and fails after
+        ``deadline``. Only ``enqueue``, ``enqueue_many`` and schedules accept a task with options.
         """
         if not options:
             return self
@@ -110,7 +113,7 @@ class Task(Generic[P, R_co]):
 
     @cached_property
     def context_parameter(self) -> str | None:
-        """The parameter that receives the context, wherever it stands."""
+        """The parameter that receives the context, in any position."""
         for name, parameter in self.signature.parameters.items():
             if (
                 parameter.default is CONTEXT
@@ -126,7 +129,7 @@ class Task(Generic[P, R_co]):
 
     @cached_property
     def input_signature(self) -> inspect.Signature:
-        """The signature as a caller of ``enqueue`` sees it: without the context."""
+        """The signature for callers of ``enqueue``: without the context."""
         parameters = [
             parameter
             for name, parameter in self.signature.parameters.items()
@@ -167,19 +170,19 @@ class Task(Generic[P, R_co]):
     def canonical(
         self, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
-        """The same call with every argument by position that can be, so equal calls look equal."""
+        """The call with arguments by position where possible, so that equal calls look equal."""
         if self._is_by_position(args, kwargs):
             return args, kwargs
         bound = self.bind(args, kwargs)
         return bound.args, bound.kwargs
 
     def _is_by_position(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """A valid call whose arguments are all by position, told without the cost of binding."""
+        """Whether this is a valid call by position, checked without the cost of binding."""
         return not kwargs and len(args) in self._position_counts
 
     @cached_property
     def _position_counts(self) -> range:
-        """How many arguments a call by position alone may have."""
+        """The possible numbers of arguments of a call by position alone."""
         parameters = list(self.input_signature.parameters.values())
         required = [each for each in parameters if each.default is each.empty]
         if any(each.kind is each.KEYWORD_ONLY for each in required):
@@ -190,13 +193,13 @@ class Task(Generic[P, R_co]):
         return range(least, most + 1)
 
     def check_types(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Refuse plain JSON values that do not fit the types the function declares."""
+        """Raise if plain JSON values do not match the function's annotations."""
         self._typed(list(args), dict(kwargs))
 
     def arguments(
         self, args: list[Any], kwargs: dict[str, Any], context: Any
     ) -> tuple[list[Any], dict[str, Any]]:
-        """What to call the function with: typed arguments, and the context where it wants it."""
+        """The arguments to call the function with: typed, and with the context if declared."""
         if not self._is_by_position(args, kwargs):
             self.bind(args, kwargs)
         if self._converters:
@@ -209,7 +212,7 @@ class Task(Generic[P, R_co]):
         return args, kwargs
 
     def _typed(self, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Read the values in place as the types their parameters declare."""
+        """Convert the values in place to the annotated types."""
         for index, (name, convert) in enumerate(self._positional[: len(args)]):
             if convert is not None:
                 args[index] = convert_argument(convert, args[index], name, self.name)
@@ -227,7 +230,7 @@ class Task(Generic[P, R_co]):
 
     @cached_property
     def _context_index(self) -> int | None:
-        """Where the context stands among the positional parameters, if it does."""
+        """The index of the context among the positional parameters, if any."""
         for index, parameter in enumerate(self.signature.parameters.values()):
             if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 return None
@@ -237,7 +240,7 @@ class Task(Generic[P, R_co]):
 
 
 def declared_context(annotation: Any) -> type[Context | AsyncContext] | None:
-    """The context that an annotation means; as text it is known by its name."""
+    """The context class of an annotation; string annotations are matched by name."""
     for each in (Context, AsyncContext):
         if isinstance(annotation, str):
             if annotation.rpartition(".")[2] == each.__name__:
@@ -248,7 +251,7 @@ def declared_context(annotation: Any) -> type[Context | AsyncContext] | None:
 
 
 def refuse_other_context(function: Callable[..., Any], what: str) -> None:
-    """Refuse a sync body that declares the context of an async one, or the reverse."""
+    """Reject a sync body that declares an ``AsyncContext``, or the reverse."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # a builtin may have none
@@ -271,23 +274,26 @@ def refuse_other_context(function: Callable[..., Any], what: str) -> None:
 
 
 class AsyncTask(Task[P, R_co]):
-    """What ``@task`` makes of an async function. ``R`` is what it returns once it is awaited."""
+    """An async function decorated with ``@task``. ``R`` is the awaited result."""
 
-    def __call__(  # type: ignore[override]  # a call gives R_co later
+    def __call__(  # type: ignore[override]  # returns an awaitable of R_co
         self, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R_co]:
         return cast("Coroutine[Any, Any, R_co]", self.function(*args, **kwargs))
 
 
 class PlainFunction(Task[P, R_co]):
-    """A function that a flow calls as it is. It has no settings, and runs where its node does."""
+    """A plain function in a flow, without settings; it runs where its node does."""
 
 
+UNNAMED = declare(
+    "task.unnamed", "{value} has no name that a task could have", "Give the task one: name=..."
+)
 NOT_A_FUNCTION = declare("task.not_a_function", "@task decorates a function (got {value})")
 
 
 class TaskDecorator(Protocol):
-    """What ``@task(...)`` is with settings."""
+    """The decorator that ``@task(...)`` returns."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
@@ -332,12 +338,12 @@ def task(
     limits: Sequence[Limit] = (),
     isolation: Isolation = "thread",
 ) -> Any:
-    """Make a function, sync or async, into a task that can be enqueued.
+    """Turn a sync or async function into a task that can be enqueued.
 
-    ``retries`` counts retries after the first try; an int means exponential delays from 1 s.
-    Without it an exception fails the job. ``timeout`` bounds each attempt. ``tags`` say what a
-    worker must offer. ``isolation="process"`` runs the body in a child process that a timeout or
-    an abort really kills; ``"thread"`` runs a sync body in a thread.
+    ``retries`` is the number of retries, with exponential delays from 1 s, or a ``Retry``; by
+    default an exception fails the job. ``timeout`` bounds each attempt. Only workers with all
+    ``tags`` execute it. ``isolation="process"`` runs the body in a child process that a timeout or
+    an abort kills; ``"thread"`` runs a sync body in a thread.
     """
     if isinstance(function, str):
         name, function = function, None
@@ -349,10 +355,14 @@ def task(
     def decorate(decorated: Callable[P, R]) -> Task[P, R]:
         if not callable(decorated):
             raise InvalidInput(NOT_A_FUNCTION.fault(value=safe_repr(decorated)))
+        given = name or getattr(decorated, "__name__", "")
+        # A lambda, a functools.partial or an object that is callable: others would have the same.
+        if not given or given == LAMBDA:
+            raise InvalidInput(UNNAMED.fault(("name",), value=safe_repr(decorated)))
         found_type = AsyncTask if inspect.iscoroutinefunction(decorated) else Task
         return found_type(
             decorated,
-            name=name or getattr(decorated, "__name__", None),  # type: ignore[arg-type]  # checked
+            name=given,
             queue=queue,
             priority=priority,
             retry=retry_of(retries),

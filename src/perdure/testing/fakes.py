@@ -177,7 +177,7 @@ class CallRecorder:
         }
         self._tasks.update(flow.tasks)
         children = {text: self.flow(child) for text, child in flow.flows.items()}
-        wrapped = BuiltFlow(flow.graph.definition, tasks, children)
+        wrapped = BuiltFlow(flow.graph.definition, tasks, children, is_loaded=flow.is_loaded)
         self._flows[flow.graph.text] = wrapped
         return wrapped
 
@@ -226,6 +226,7 @@ class RecordedTask(Task[..., Any]):
             limits=original.limits,
         )
         self.original = original
+        self.destinations = original.destinations
         self.is_outward = is_outward
         """Whether it may have effects outside its run, so that ``fakes_only`` requires a fake."""
         self._recorder = recorder

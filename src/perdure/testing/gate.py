@@ -8,6 +8,7 @@ advances the clock.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from dataclasses import replace as with_changes
@@ -36,6 +37,7 @@ from perdure.store.memory.transaction import Session
 from perdure.tasks.task import Task
 from perdure.testing.fakes import CallRecorder
 from perdure.worker.due_work import DueSchedules, DueWaits, DueWork
+from perdure.worker.grants import Grant
 from perdure.worker.janitor import BATCH, promote_jobs
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import Worker
@@ -163,6 +165,7 @@ class KitWorkerSettings:
     concurrency: int
     timeout: timedelta
     secrets: Provider | None
+    grants: Sequence[Grant]
     allow_scripts: bool
 
 
@@ -340,6 +343,7 @@ class KitWorker:
             keep_completed=None,
             keep_failed=None,
             secrets=self._settings.secrets,
+            grants=self._settings.grants,
             allow_scripts=self._settings.allow_scripts,
         )
         self._queues |= set(worker.settings.queues)

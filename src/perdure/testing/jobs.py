@@ -54,7 +54,7 @@ class AsyncKitJob:
             raise AssertionError(await self._told(f"gave {found!r}, not {result!r}"))
 
     async def assert_failed(self, message: str = "") -> None:
-        """Assert that it failed for good, with this text in its error if given."""
+        """Assert that it failed permanently, with this text in its error if given."""
         record = await self.record()
         if record.status not in _FAILED:
             raise AssertionError(await self._told("has not failed for good"))

@@ -4,7 +4,7 @@ control."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -28,6 +28,7 @@ from perdure.testing.fakes import CallRecorder, MadeCall, Target
 from perdure.testing.gate import KitStore, KitWorker, KitWorkerSettings
 from perdure.testing.jobs import AsyncKitJob
 from perdure.testing.runs import AsyncKitRun
+from perdure.worker.grants import Grant
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import checked_concurrency
 
@@ -62,6 +63,7 @@ class AsyncKit:
         concurrency: int = 1,
         timeout: Duration = "30s",
         secrets: Provider | None = None,
+        grants: Sequence[Grant] = (),
         allow_scripts: bool = False,
     ) -> None:
         self._stores = KitStore(None if now is None else check.moment(now, "now"))
@@ -70,6 +72,7 @@ class AsyncKit:
             concurrency=checked_concurrency(concurrency),
             timeout=check.span(timeout, "timeout", is_positive=True),
             secrets=secrets,
+            grants=grants,
             allow_scripts=allow_scripts,
         )
         self._worker = KitWorker(self._stores, self._recorder, settings)

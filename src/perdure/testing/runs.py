@@ -142,9 +142,14 @@ class AsyncKitRun:
         wait = await self._wait(WaitType.APPROVAL, lambda each: each.node == node)
         run = self.id if wait is None else wait.run
         approval = await self._client.approvals.get(f"{run}:{node}")
-        who = next_decider(approval) if by is None else by
+        who = next_decider(approval) if by is None else {"by": by}
         answering = self._client.approvals.decide(
-            approval.id, decision, data=data, by=who, roles=roles, note=note
+            approval.id,
+            decision,
+            data=data,
+            note=note,
+            revision=approval.revision,
+            **{**who, **({"roles": roles} if roles else {})},
         )
         await self._acted(answering)
 

@@ -1,4 +1,4 @@
-"""A whole store in one file, and from the file into another store, where its work continues."""
+"""Export a whole store to a file, and import it into another store, where its work continues."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, StoreInUse
 from perdure.model import worker
+from perdure.model.run import WaitType
 from perdure.model.value import Value
 from perdure.store.contract import Store
-from perdure.store.contract.transfer import Contents, TransferRow, TransferStore
+from perdure.store.contract.transfer import Contents, TransferRow, TransferStore, WaitRow
 from perdure.store.opening import store_at
 from perdure.transfer.file import ExportFile, written
 from perdure.transfer.format import FORMAT, SCHEMA, Header, name_of
@@ -26,24 +29,27 @@ NOT_MOVABLE = declare(
 )
 
 
+TITLES_ENCODED = 6
+"""The first schema whose waits do not have the titles of approvals as their names."""
+
 Progress = Callable[[int, int], None]
-"""Told how many rows are done, of how many."""
+"""Called with the number of finished rows and the total."""
 
 
 class Transferred(Value):
-    """What was moved."""
+    """The result of an export or import."""
 
     counts: dict[str, int]
-    """Rows by kind."""
+    """Rows by type."""
     exported_at: datetime
 
 
 async def export_store(
     place: str | Store, path: Path, *, is_live: bool = False, tell: Progress = lambda done, of: None
 ) -> Transferred:
-    """Write all that a store keeps into a new file, as of one moment.
+    """Write the whole contents of a store, as of one moment, to a new file.
 
-    Raises ``StoreInUse`` while workers are at work there, unless ``is_live``.
+    Raises ``StoreInUse`` while workers are running on it, unless ``is_live``.
     """
     store = store_at(place)
     transfer = _transfer_of(store)
@@ -76,10 +82,10 @@ async def export_store(
 async def import_store(
     place: str | Store, path: Path, *, tell: Progress = lambda done, of: None
 ) -> Transferred:
-    """Write all of an export into an empty store, in one transaction.
+    """Import an export into an empty store, in one transaction.
 
-    The file is read to its end first: one that is not whole is refused before the store is opened.
-    Raises ``InvalidExport`` and ``StoreNotEmpty``, with nothing written.
+    The whole file is read first: an incomplete one is refused before the store is opened. Raises
+    ``InvalidExport`` and ``StoreNotEmpty``, with nothing written.
     """
     file = ExportFile(path)
     header = await asyncio.to_thread(file.verified)
@@ -89,7 +95,7 @@ async def import_store(
         done = 0
         found = file.batches()
         while batch := await asyncio.to_thread(next, found, None):
-            yield batch
+            yield _current(batch) if header.schema < TITLES_ENCODED else batch
             done += len(batch)
             tell(done, total)
 
@@ -101,6 +107,14 @@ async def import_store(
     finally:
         await store.close()
     return Transferred(counts=dict(header.counts), exported_at=header.exported_at)
+
+
+def _current(batch: Sequence[TransferRow]) -> Sequence[TransferRow]:
+    """Rows of an earlier schema without the titles of approvals, which details have encoded."""
+    return [
+        replace(row, name="") if isinstance(row, WaitRow) and row.type == WaitType.APPROVAL else row
+        for row in batch
+    ]
 
 
 def _transfer_of(store: Store) -> TransferStore:
@@ -118,8 +132,8 @@ async def _check_idle(store: Store, contents: Contents) -> None:
     if workers:
         live = f"and {len(workers) - 1} more are live" if len(workers) > 1 else "is live"
         raise StoreInUse(url=store.url, reason=f"worker {workers[0]!r} {live}")
-    if contents.held_until is not None and contents.held_until > contents.at:
-        seconds = (contents.held_until - contents.at).total_seconds()
+    if contents.leases_until is not None and contents.leases_until > contents.at:
+        seconds = (contents.leases_until - contents.at).total_seconds()
         raise StoreInUse(
             url=store.url, reason=f"jobs are held under leases for another {seconds:.0f} s"
         )

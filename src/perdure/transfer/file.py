@@ -1,4 +1,4 @@
-"""Write an export, read one back, and refuse one that is not whole."""
+"""Writes and reads export files; refuses incomplete ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import BinaryIO, cast
 
 import msgspec
+from msgspec.structs import astuple
 
 from perdure.errors import InvalidExport, InvalidInput
 from perdure.store.contract.transfer import TransferRow
@@ -39,20 +41,20 @@ _decode_header = msgspec.json.Decoder(Header).decode
 
 
 class ExportFile:
-    """An export by its path, which is read from its beginning each time."""
+    """An export file; every read starts at its beginning."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def verified(self) -> Header:
-        """Read it all, and raise ``InvalidExport`` unless every line is as it was written."""
+        """Read the whole file; raises ``InvalidExport`` unless every line is intact."""
         for _ in self.batches():
             pass
         with self._opened() as file:
             return self._header(file.readline())
 
     def batches(self) -> Iterator[Sequence[TransferRow]]:
-        """The rows, batches of one kind each. Raises at the end too, if that is not as it was."""
+        """The rows, in batches of one type. Raises if the checksum at the end does not match."""
         with self._opened() as file:
             try:
                 yield from self._batches(file)
@@ -106,6 +108,9 @@ class ExportFile:
             row: TransferRow | Trailer = decode_row(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._invalid(f"line {number} is cut off or damaged: {error}") from error
+        for value in astuple(row):
+            if type(value) is int and not -(2**63) <= value < 2**63:
+                raise self._invalid(f"line {number} has an integer that no column can store")
         return row
 
     def _check_end(
@@ -133,11 +138,11 @@ class ExportFile:
 
 
 _COMPRESSION = 6
-_PART_SUFFIX = ".part"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
 class ExportWriter:
-    """Adds rows to an open file, and the last line at its end."""
+    """Appends rows to an open file, and the last line at the end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -162,14 +167,15 @@ class ExportWriter:
 
 @contextmanager
 def written(path: Path) -> Iterator[ExportWriter]:
-    """A new file, there only once the block is done; nobody else may read what is in it."""
+    """Write a new file, which appears only when the block completes; readable only by its owner."""
     if path.is_dir():
         raise InvalidInput(IS_DIRECTORY.fault(path=str(path), example="work.jsonl.gz"))
     if path.exists():
         raise InvalidInput(EXISTS.fault(path=str(path)))
-    part = path.with_name(path.name + _PART_SUFFIX)
+    # An unpredictable name, and never an existing file or link.
+    part = path.with_name(f".{path.name}.{token_hex(8)}.part")
     try:
-        with open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as raw:
+        with os.fdopen(os.open(part, _NEW_FILE, 0o600), "wb") as raw:
             with _compressed(raw, path) as file:
                 writer = ExportWriter(file)
                 yield writer
@@ -191,7 +197,7 @@ def _compressed(raw: BinaryIO, path: Path) -> Iterator[BinaryIO]:
     if path.suffix != COMPRESSED_SUFFIX:
         yield raw
         return
-    # Without a time in it, so that the same contents are the same file.
+    # Without a timestamp, so that the same contents yield the same file.
     with gzip.GzipFile(
         filename="", mode="wb", compresslevel=_COMPRESSION, fileobj=raw, mtime=0
     ) as file:

@@ -1,7 +1,7 @@
-"""What an export looks like: lines of JSON, gzipped if the name of the file ends in ``.gz``.
+"""The export format: lines of JSON, gzipped if the file name ends in ``.gz``.
 
-The first line says what it is and how much is in it; then follows one line for each row, with its
-kind in ``row``; the last line has the counts again and the checksum of all lines before it.
+The first line is the header with the counts; then follows one line for each row, with its type in
+``row``; the last line repeats the counts and has the checksum of all lines before it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ EXISTS = declare("file.exists", "{path} exists already", "Name another file, or 
 
 
 FORMAT = 2
-"""Raised when a file of today could not be read as it is meant by the code of yesterday."""
-SCHEMA = 5
-"""The version of the tables that the rows are of: that of the latest migration."""
+"""Increased when older code could misread new files."""
+SCHEMA = 6
+"""The schema version of the rows: that of the latest migration."""
 COMPRESSED_SUFFIX = ".gz"
 
 
@@ -37,12 +37,12 @@ class Header(Value, tag_field="row", tag="perdure-export"):
     format: int
     schema: int
     perdure: str
-    """The version that wrote it."""
+    """The version of Perdure that wrote it."""
     store: str
-    """The kind of store that it was."""
+    """The type of store it came from."""
     exported_at: datetime
     counts: Mapping[str, int]
-    """Rows by kind."""
+    """Rows by type."""
 
 
 class Trailer(Value, tag_field="row", tag="end", forbid_unknown_fields=True):
@@ -51,7 +51,7 @@ class Trailer(Value, tag_field="row", tag="end", forbid_unknown_fields=True):
 
 
 def name_of(row_type: type[TransferRow]) -> str:
-    """What a kind of row is called in the file."""
+    """The name of a row type in the file."""
     tag = row_type.__struct_config__.tag
     assert isinstance(tag, str)
     return tag

@@ -1,9 +1,9 @@
-"""The history checker: whether a store keeps what Perdure promises.
+"""The verifier: checks whether a store keeps Perdure's promises.
 
     findings = await verify_store(store)
 
-It reads a store page by page, replays and redecides each run's log, and reports whatever
-contradicts the invariants I1 to I12. It writes nothing. ``perdure verify`` is its command.
+It reads a store page by page, replays and redecides each run's log, and reports every contradiction
+of the invariants I1 to I12. It writes nothing. ``perdure verify`` is its command.
 """
 
 from __future__ import annotations

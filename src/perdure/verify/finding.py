@@ -11,7 +11,7 @@ from perdure.model.payload import Codec, PlainCodec
 from perdure.model.value import Value
 
 GRACE = timedelta(seconds=60)
-"""The default for how late a live worker may process what is due."""
+"""The default for how late a live worker may process due work."""
 
 
 class VerifySettings(Value):
@@ -67,7 +67,7 @@ def finding_text(finding: Finding) -> str:
 
 
 class Counts(Value):
-    """What was checked, so that verifying nothing does not pass for success."""
+    """The number of checked items, so that verifying nothing does not pass for success."""
 
     runs: int = 0
     ended_runs: int = 0

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perdure.diagnostics import Code, Finding, declare
-from perdure.errors import StoreError
+from perdure.errors import DefinitionCorrupt, StoreError
 from perdure.model.event import StoredEvent
 from perdure.model.graph import Graph
 from perdure.model.ids import JobId
@@ -58,14 +58,14 @@ class AuditedRun:
         """By version: why its definition is unusable."""
         self.now = run.updated_at
         self.grace: timedelta | None = None
-        """How late things may be; None if no worker is alive."""
+        """How late due work may be; None if no worker is alive."""
         self.jobs: list[Job] | None = None
         """None if the run has ended, kept changing while it was read, or cannot be folded."""
         self.waits: list[Wait] = []
         self.details: Mapping[JobId, AuditedJob] | None = None
         """Stored columns of its jobs; None if the store cannot be audited."""
         self.suspended: frozenset[str] | None = None
-        """Keys of waits that are held back; None if the store cannot be audited."""
+        """Keys of suspended waits; None if the store cannot be audited."""
         self.children: dict[str, Run | None] = {}
         """Child runs that it waits for."""
         self.parent: Run | None = None
@@ -124,19 +124,19 @@ class Loader:
         self._store = store
         self._settings = settings
         self._graphs: dict[tuple[str, str, str], Graph | str] = {}
-        self._manned: dict[str, bool] = {}
+        self._has_workers: dict[str, bool] = {}
 
     async def grace_in(self, namespace: str) -> timedelta | None:
-        """How late things may be; None if no worker is alive."""
+        """How late due work may be; None if no worker is alive."""
         if self._settings.grace is not None:
             return self._settings.grace
-        if namespace not in self._manned:
+        if namespace not in self._has_workers:
             now = await self._store.now()
             workers = await self._store.queries.workers(namespace)
-            self._manned[namespace] = any(
+            self._has_workers[namespace] = any(
                 is_live(each, now, leases=LEASES_UNSEEN) for each in workers
             )
-        return GRACE if self._manned[namespace] else None
+        return GRACE if self._has_workers[namespace] else None
 
     async def views(self, runs: Sequence[Run]) -> tuple[list[AuditedRun], list[Finding]]:
         """These runs, except those pruned meanwhile."""
@@ -275,10 +275,11 @@ class Loader:
 def _parsed(data: bytes, text: str) -> Graph | str:
     """Check a definition against its version, which is the hash of its content."""
     try:
-        graph = Graph.parse(data)
+        return Graph.parse_stored(data, text)
+    except DefinitionCorrupt as error:
+        return f"is that of {error.found}"
     except Exception as error:
         return f"cannot be read: {type(error).__name__}: {error}"
-    return graph if graph.text == text else f"is that of {graph.text}"
 
 
 RUN_LOADABLE = declare("verify.run_loadable", "cannot be loaded: {reason}")

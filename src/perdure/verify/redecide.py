@@ -1,8 +1,7 @@
 """Decides a run's log again, to check its events and to find the waits and jobs it should have.
 
 Each trigger is decided again with the state and values of that time. The result must equal the
-logged events. The decisions also show which waits and jobs were requested, and so what must be
-stored now.
+logged events. The decisions also give the requested waits and jobs, which must be stored now.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from perdure.model import event as events
 from perdure.model.event import Effects, Event, StoredEvent
 from perdure.model.failure import Failure
 from perdure.model.graph import Graph
-from perdure.model.ids import RunId
+from perdure.model.ids import Key, RunId
 from perdure.model.payload import Codec
+from perdure.model.principal import RESERVED
 from perdure.model.run import NewWait
 from perdure.model.value import Value
 from perdure.verify.replay import Replay, ReplayStep, origins
@@ -167,7 +167,8 @@ class Redeciding:
         patch: dict[str, bytes] = {}
         for step in self._steps[place:]:
             if isinstance(step.event, events.OutputChanged):
-                patch[step.event.node] = self._values.json(step.number)
+                key = Key(node=step.event.node, iteration=step.event.iteration)
+                patch[key.text] = self._values.json(step.number)
             elif isinstance(step.event, events.RunForked):
                 self._values.lists.clear()
                 self._found.opened.clear()
@@ -192,9 +193,9 @@ class Redeciding:
                 break
             step = self._steps[place] if place < len(self._steps) else None
             if step is None or not _is_same(step.event, event):
-                stored = "nothing" if step is None else _told(step.event)
+                stored = "nothing" if step is None else _summary_of(step.event)
                 number = len(self._steps) if step is None else step.number
-                args = {"decided": _told(event), "stored": stored}
+                args = {"decided": _summary_of(event), "stored": stored}
                 self._found.fault = Difference(OTHER_EVENT, number, args)
                 return place
             if not self._has_value(step, value):
@@ -220,7 +221,7 @@ class Redeciding:
 
     def _take(self, first: ReplayStep, decision: Decision) -> None:
         sooner = timedelta(0)
-        if isinstance(first.event, events.ApprovalReminded):
+        if isinstance(first.event, events.ApprovalReminded | events.ApprovalEscalated):
             sooner = self._lateness(f"remind:{first.event.node}", first.stored.at)
         for wait in decision.waits:
             opened = Opened(wait=wait, at=first.stored.at, sooner=sooner)
@@ -236,7 +237,9 @@ class Redeciding:
         return max(timedelta(0), now - (before.at + before.wait.delay - before.sooner))
 
     def _part(self, code: Code, step: ReplayStep, **args: Any) -> None:
-        self._found.fault = Difference(code, step.number, {"event": _told(step.event), **args})
+        self._found.fault = Difference(
+            code, step.number, {"event": _summary_of(step.event), **args}
+        )
 
 
 def _is_same(stored: Event, decided: Event) -> bool:
@@ -244,8 +247,14 @@ def _is_same(stored: Event, decided: Event) -> bool:
 
 
 def _plain(event: Event) -> Event:
-    """Normalize for comparison: drop wording that differs by version, and sort."""
+    """Normalize for comparison: drop what differs by version, and sort."""
     changes: dict[str, Any] = {}
+    if isinstance(event, events.ApprovalReminded | events.ApprovalEscalated):
+        event = events.ApprovalReminded(
+            node=event.node, number=0, deciders=event.deciders, effects=event.effects
+        )
+    elif isinstance(event, events.NodeReported):
+        changes["is_poll"] = event.is_poll or event.by in RESERVED
     for name in event.__struct_fields__:
         value = getattr(event, name)
         if isinstance(value, Effects):
@@ -262,7 +271,7 @@ def _in_order(effects: Effects) -> Effects:
     return Effects(**{name: tuple(sorted(each, key=repr)) for name, each in parts.items()})
 
 
-def _told(event: Event) -> str:
+def _summary_of(event: Event) -> str:
     """A short description of an event."""
     place = getattr(event, "key", "") or getattr(event, "node", "")
     effects = getattr(event, "effects", events.NOTHING)

@@ -17,6 +17,7 @@ from perdure.model.failure import Failure
 from perdure.model.graph import ORDINARY, FlowRef, Graph, RouteNode
 from perdure.model.ids import Key
 from perdure.model.outcome import Completed, Failed, Paused, Retried, Skipped
+from perdure.model.principal import RESERVED
 from perdure.model.run import LiveType, RunState, RunStatus
 from perdure.model.trigger import (
     CancelRun,
@@ -79,7 +80,7 @@ def trigger_of(context: EventInContext) -> Trigger | None:
             poll = None if event.poll_ms is None else timedelta(milliseconds=event.poll_ms)
             return _ended(event.key, Paused(checkpoint=value, name=event.name, poll=poll))
         case events.NodeRetried():
-            # Whether it was postponed changes nothing but this.
+            # Only this depends on whether it was snoozed.
             outcome = Retried(failure=event.failure, is_snoozed=not event.restarts)
             return JobEnded(key=Key.parse(event.key), attempt=event.attempt, outcome=outcome)
         case events.NodePolled():
@@ -92,7 +93,7 @@ def trigger_of(context: EventInContext) -> Trigger | None:
             return _ended_aside(f"undo:{event.node}", event.failure)
         case events.NodePollStarted():
             return WaitDue(key=Key.parse(f"poll:{event.key}"))
-        case events.ApprovalReminded():
+        case events.ApprovalReminded() | events.ApprovalEscalated():
             return WaitDue(key=Key(node=event.node, part="remind"))
         case events.NodeReported():
             return ReportReceived(
@@ -102,6 +103,7 @@ def trigger_of(context: EventInContext) -> Trigger | None:
                 token=event.token,
                 by=event.by,
                 has_progress=event.has_progress,
+                is_poll=event.is_poll or event.by in RESERVED,
             )
         case events.ReportIgnored():
             key, status = Key.parse(event.key), ReportStatus(event.status)
@@ -114,6 +116,7 @@ def trigger_of(context: EventInContext) -> Trigger | None:
                 by=event.by,
                 roles=event.stands_for,
                 note=event.note,
+                is_recorded=True,
             )
         case events.SignalReceived():
             return SendSignal(name=event.name, payload=value, by=event.by)
@@ -170,7 +173,7 @@ def _failed(context: EventInContext, event: events.NodeFailed) -> Trigger | None
         return ChildEnded(key=key, run=child, status=RunStatus.FAILED, failure=event.failure)
     if event.cause:
         return None
-    if key.part in ASIDE:  # one that cannot pause did
+    if key.part in ASIDE:  # it paused although it cannot
         return _ended(event.key, Paused(checkpoint=NULL))
     return _ended(event.key, Failed(failure=event.failure))
 

@@ -259,7 +259,9 @@ class Verifier:
         audit, namespace = self._store.audit, self._settings.namespace
         if audit is None:
             return
-        for orphan in await audit.orphans() if namespace is None else ():  # they are of none
+        for orphan in (
+            await audit.orphans() if namespace is None else ()
+        ):  # orphans have no namespace
             yield contradiction("I8", ORPHANS, table=orphan.table, owner=orphan.owner)
         for shared in await audit.shared_fingerprints(namespace):
             yield contradiction("I2", SHARED_FINGERPRINTS, **asdict(shared))
@@ -281,9 +283,6 @@ async def verify_store(store: Store, settings: VerifySettings | None = None) -> 
     Workers may keep running.
     """
     return [finding async for finding in Verifier(store, settings).findings()]
-
-
-# Applying rules
 
 
 class View(Protocol):
@@ -324,9 +323,6 @@ def _unmoved(job: Job, details: AuditedJob | None) -> AuditedJob | None:
     return details
 
 
-# Pages: all runs, jobs and waits of a store, however many there are
-
-
 class Unlisted(Value):
     """A job that the store cannot list; without an id, it and all older jobs."""
 
@@ -335,9 +331,9 @@ class Unlisted(Value):
 
 
 async def pages_of_runs(store: Store, namespace: str | None = None) -> AsyncIterator[list[Run]]:
-    """Newest first. A page ends between two moments and ids, or takes in what shares its last.
+    """All runs, newest first. A page includes every run that shares its last time and id.
 
-    The next page begins after a moment and an id, which runs of several namespaces may share.
+    The next page starts after that time and id, which runs of several namespaces may share.
     """
     before = None
     while page := await store.queries.list_runs(
@@ -359,7 +355,7 @@ async def pages_of_runs(store: Store, namespace: str | None = None) -> AsyncIter
 
 
 async def pages_of_waits(store: Store, namespace: str | None = None) -> AsyncIterator[list[Wait]]:
-    """The longest open first; a page takes in what shares its last place."""
+    """All waits, longest open first. A page includes every wait that shares its last position."""
     after = None
     while page := await store.queries.list_waits(
         WaitFilter(namespace=namespace, after=after), WAITS

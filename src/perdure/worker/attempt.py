@@ -8,6 +8,8 @@ claim's fence (its epoch) keeps it out of the store.
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -30,7 +32,9 @@ from perdure.model.outcome import (
     Requeued,
     Skipped,
 )
+from perdure.store.admission import START_MARGIN
 from perdure.tasks.context import AbortSignal
+from perdure.worker.executors import StartsLate
 from perdure.worker.outcome import failed_outcome, stored_policy
 from perdure.worker.secrets import Masker
 from perdure.worker.steps import AttemptSteps
@@ -39,10 +43,17 @@ if TYPE_CHECKING:
     from perdure.worker.call import CallScope
     from perdure.worker.runner import JobRunner
 
-START_SECONDS_MAX = 60.0
+PROCESS_SECONDS_MAX = 60.0
 """How long a process may take to start a body, on top of the body's timeout."""
+START_SECONDS_MAX = 0.8 * START_MARGIN.total_seconds()
+"""How long after its claim a body may start under a rate or spacing; the rest of the margin is for
+the time between this check and the body's first statement."""
+MOVES_MAX = 5
+"""How often the start of a late body is counted again, before it starts as soon as it can."""
 CANCEL_GRACE_SECONDS = 5.0
 """How long a cancelled coroutine may take to unwind before its slot is freed."""
+
+_log = logging.getLogger("perdure.worker")
 
 
 class StopReason(StrEnum):
@@ -71,6 +82,7 @@ class Attempt:
     __slots__ = (
         "_body",
         "_claimed_at",
+        "_moves",
         "_timeout",
         "_timers",
         "abort",
@@ -84,6 +96,7 @@ class Attempt:
         "runner",
         "scope",
         "seconds",
+        "start_by",
         "started_at",
         "stopped_by",
         "task",
@@ -109,7 +122,10 @@ class Attempt:
         self.progress: Progress | None = None
         self.started_at = clock.monotonic()
         self.seconds = 0.0
+        self.start_by: float | None = None
+        """Under a limit that counts starts: until when the body may start."""
         self._claimed_at = claimed_at
+        self._moves = 0
         self._body: Body | None = None
         self._timeout: timedelta | None = None
         self._timers: list[asyncio.TimerHandle] | None = None
@@ -172,14 +188,40 @@ class Attempt:
         if not self._body.starts_later:
             self.body_started()
         elif timeout is not None:
-            limit = timeout.total_seconds() + START_SECONDS_MAX
+            limit = timeout.total_seconds() + PROCESS_SECONDS_MAX
             self._later(limit, self.stop, StopReason.TIMED_OUT)
 
     def body_started(self) -> None:
-        """Start the timeout: it excludes the time it took to start a process."""
+        """Start the timeout, which excludes the time it took to start a process."""
         self.started_at = clock.monotonic()
         if self._timeout is not None and not self.is_over:
             self._later(self._timeout.total_seconds(), self.stop, StopReason.TIMED_OUT)
+
+    @property
+    def seconds_to_start(self) -> float:
+        """How soon the body has to start; negative if it is late. In any thread."""
+        return math.inf if self.start_by is None else self.start_by - clock.monotonic()
+
+    async def count_start_again(self) -> None:
+        """Count the start of a late body now instead of when it was claimed.
+
+        Raises ``StartsLate`` if another job may have taken its place meanwhile: then it no longer
+        counts, and must not start.
+        """
+        held = self.runner.partitions.place_held(self.job.partition)
+        now = clock.monotonic()
+        try:
+            is_moved = await self.runner.store.jobs.move_start(self.claim, held)
+        except Exception as error:  # the store may be down: not the body's fault
+            raise StartsLate from error
+        if not is_moved:
+            raise StartsLate
+        self._moves += 1
+        if self._moves < MOVES_MAX:
+            self.start_by = now + START_SECONDS_MAX
+        else:  # it would be late forever
+            self.start_by = None
+            _log.warning("store too slow for a rate limit", extra={"job": self.claim.id})
 
     def report(self, progress: Progress) -> None:
         """Record progress, from any thread. The outcome carries the last one."""
@@ -204,7 +246,7 @@ class Attempt:
                 outcome = replace(result, checkpoint=encode(result.checkpoint))
             else:
                 outcome = result
-        except Exception as error:  # a codec may raise anything
+        except BaseException as error:  # a codec may raise anything
             self.raised(error)
         else:
             self._ended(outcome)
@@ -219,6 +261,8 @@ class Attempt:
             # pause cannot be encoded, that is a failure like any other.
             outcome, scope.requested_outcome = scope.requested_outcome, None
             self.returned(outcome if scope.masker is None else scope.masker.outcome(outcome))
+        elif type(error) is StartsLate:
+            self._ended(Requeued())
         elif type(error) is TemplateSkips:
             self._ended(Skipped(reason=str(error)))
         # By type: isinstance() may run the exception's own code.

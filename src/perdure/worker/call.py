@@ -36,7 +36,7 @@ INVALID_STORED_INPUT = declare("job.invalid_input", "the stored input cannot be 
 
 
 class CallScope:
-    """The secrets, inputs and pauses of one call, and how the body requested_outcome to end."""
+    """The secrets, inputs and pauses of one call, and the outcome that the body requested."""
 
     __slots__ = (
         "_allows_scripts",
@@ -57,11 +57,12 @@ class CallScope:
         *,
         allows_scripts: bool,
         resumption: Resumption = NOTHING_BEFORE,
+        given_secrets: tuple[str, ...] = (),
     ) -> None:
         self._job = job
         self._secrets = secrets
         self._payload_max_bytes = payload_max_bytes
-        self._resolved: ResolvedSecrets | None = None
+        self._resolved = ResolvedSecrets(secrets, given_secrets) if given_secrets else None
         self._allows_scripts = allows_scripts
         self.resumption = resumption
         self.inputs: Mapping[str, Any] = {}
@@ -100,6 +101,7 @@ class CallScope:
             abort,
             steps,
             secret=self.secret,
+            mask=self.mask,
             pause=self.pause,
             inputs=self.inputs,
             resumption=self.resumption,
@@ -111,8 +113,15 @@ class CallScope:
             self._resolved = ResolvedSecrets(self._secrets)
         return self._resolved.find(name)
 
+    def mask(self, data: str | bytes) -> str | bytes:
+        masker = self.masker
+        if masker is None:
+            return data
+        # As bytes, a secret in Latin-1 may match half a character of a string.
+        return masker.text(data) if isinstance(data, str) else masker.raw(data)
+
     def pause(self, pause: Pause) -> None:
-        if self.is_poll:  # a poll that reaches the pause has no news
+        if self.is_poll:  # a poll that reaches the pause found nothing new
             self.requested_outcome = Completed(output=b"null")
             return
         outcome = paused_outcome(pause, self._payload_max_bytes)
@@ -139,7 +148,7 @@ def stored_arguments(attempt: Attempt) -> Arguments:
     job, runner = attempt.job, attempt.runner
     args, kwargs, before = stored_call(job, runner.codec)
     if attempt.task.context_parameter is None and attempt.rules is None:
-        return args, kwargs  # the usual case
+        return args, kwargs  # the common case
     if attempt.may_be_resumed:
         steps = attempt.steps()
         before = steps.wait(steps.past_pauses())
@@ -152,7 +161,9 @@ def stored_arguments(attempt: Attempt) -> Arguments:
         allows_scripts=runner.settings.allows_scripts,
         resumption=before,
     )
-    return (args, kwargs) if attempt.rules is None else attempt.rules.arguments(args, kwargs, scope)
+    if attempt.rules is None:
+        return args, kwargs
+    return attempt.rules.arguments(args, kwargs, scope, runner.code.grants)
 
 
 def typed_arguments(

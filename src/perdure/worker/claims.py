@@ -9,12 +9,18 @@ import asyncio
 import logging
 import math
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
+from zlib import crc32
+
+from msgspec.structs import replace
 
 from perdure import clock
-from perdure.model.partition import Partition
+from perdure.model.ids import WorkerId
+from perdure.model.job import Claimed
+from perdure.model.partition import Partition, suspicion_in
 from perdure.model.worker import WorkerSettings, can_run
-from perdure.store.admission import governing_rules
+from perdure.store.admission import governing_rules, holds_place
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.worker.code import TaskCode
 
@@ -24,18 +30,34 @@ if TYPE_CHECKING:
 REQUEST_PARTITIONS_MAX = 200
 """Partitions per claim; with more than this, claims rotate through them."""
 JUDGED_MAX = 4096
-"""Partitions for which the answer whether this worker can run their jobs is cached."""
+"""Partitions for which it is cached whether this worker can run their jobs."""
 
 T = TypeVar("T")
 
 
+class Suspects:
+    """A partition of jobs that are suspected of crashing their workers."""
+
+    def __init__(self, request: PartitionClaim) -> None:
+        self.request = request
+        self.suspicion = suspicion_in(request.partition)
+        self.since = clock.monotonic()
+        """Since when they wait, as far as this worker knows."""
+        self.retry_at = 0.0
+        """When to claim again, after a claim got fewer than it could take."""
+
+
 class KnownPartitions:
-    """The partitions that have work for this worker, with their claim requests."""
+    """The partitions that have work for this worker, with their claim requests.
+
+    Suspects are apart: they are claimed only while the worker has few other jobs.
+    """
 
     def __init__(self, code: TaskCode, settings: WorkerSettings) -> None:
         self._code = code
         self._settings = settings
         self._requests: dict[str, PartitionClaim] = {}
+        self._suspects: dict[str, Suspects] = {}
         self._judged: dict[Partition, PartitionClaim | None] = {}
         self.paused: frozenset[str] = frozenset()
         """Queues that were paused at the last poll."""
@@ -45,6 +67,9 @@ class KnownPartitions:
 
     def __len__(self) -> int:
         return len(self._requests)
+
+    def __bool__(self) -> bool:
+        return bool(self._requests or self._suspects)
 
     @property
     def are_limited(self) -> bool:
@@ -63,11 +88,20 @@ class KnownPartitions:
         """Drop partitions that were not noted since the poll started: they have no work."""
         for text in self._requests.keys() - self._fresh:
             del self._requests[text]
+        for text in self._suspects.keys() - self._fresh:
+            del self._suspects[text]
 
     def requests(self) -> list[PartitionClaim]:
         """The partitions to claim from now."""
         self._turn += REQUEST_PARTITIONS_MAX
         return _in_turn(list(self._requests.values()), self._turn)
+
+    def suspects(self) -> list[Suspects]:
+        """The partitions of suspects, those that wait for longest first."""
+        if not self._suspects:
+            return []
+        known = sorted(self._suspects.values(), key=lambda each: each.since)
+        return [each for each in known if each.request.queue not in self.paused]
 
     def texts(self) -> list[str]:
         """The partitions that have work, or a rotating part of them if there are very many."""
@@ -84,13 +118,34 @@ class KnownPartitions:
         request = self._request_for(partition)
         return request is not None and not request.rules
 
+    def place_held(self, partition: Partition) -> timedelta:
+        """For how long a job that was claimed under limits keeps its place before it starts.
+
+        The rules of all partitions with the same keys count.
+        """
+        request = self._request_for(partition)
+        keys = {rule.key for rule in request.rules} if request is not None else set()
+        return holds_place(
+            rule
+            for each in self._judged.values()
+            if each is not None
+            for rule in each.rules
+            if rule.key in keys
+        )
+
     def _add(self, text: str) -> bool:
         if text in self._requests:
+            return True
+        if text in self._suspects:
+            self._suspects[text].retry_at = 0.0
             return True
         request = self._request_for(Partition.parse(text))
         if request is None:
             return False
-        self._requests[text] = request
+        if suspicion_in(text).crashes:
+            self._suspects[text] = Suspects(replace(request, partition=text))
+        else:
+            self._requests[text] = request
         return True
 
     def _request_for(self, partition: Partition) -> PartitionClaim | None:
@@ -120,7 +175,13 @@ def _in_turn(known: list[T], turn: int) -> list[T]:
 
 
 RETRY_SECONDS = 1.0
+SKIPPED_SECONDS_FIRST, SKIPPED_SECONDS_MAX = 0.002, 1.0
+"""When to claim again after jobs were skipped because another transaction had locked them. It
+usually ends at once; the delay doubles while it does not."""
 BATCH_MAX = 500
+DRAIN_SECONDS_MIN, DRAIN_SECONDS_SPREAD = 10.0, 50.0
+"""How long suspects wait before a busy worker claims nothing else until it has room for them. The
+time differs by worker, so that usually only one of them makes room."""
 TIMER_STEP_SECONDS = 0.001
 _log = logging.getLogger("perdure.worker")
 
@@ -136,9 +197,11 @@ class Claims:
         """Partitions not yet tried since a claim last returned jobs."""
         self._may_hold_unknown = False
         """Whether a claim whose answer was lost may have taken jobs."""
+        self._skipped_seconds = SKIPPED_SECONDS_FIRST
         self._timers: set[int] = set()
         self._changed = asyncio.Event()
         self._is_stopping = False
+        self._drain_seconds = drain_seconds(runner.worker_id)
 
     def look(self) -> None:
         """Claim soon: there may be work."""
@@ -166,12 +229,39 @@ class Claims:
         self._is_stopping = True
         self._changed.set()
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether a suspect has waited for so long that nothing else is claimed before it."""
+        runner, now = self._runner, clock.monotonic()
+        return any(
+            now - each.since >= self._drain_seconds and not runner.is_condemned(each.suspicion)
+            for each in runner.partitions.suspects()
+        )
+
+    def _claimable_suspects(self) -> list[tuple[Suspects, int, int | None]]:
+        """Suspects with how many to claim, and how many jobs the worker may have beside them."""
+        runner, now = self._runner, clock.monotonic()
+        found: list[tuple[Suspects, int, int | None]] = []
+        for each in runner.partitions.suspects():
+            if each.retry_at > now:
+                continue
+            if runner.is_condemned(each.suspicion):
+                found.append((each, BATCH_MAX, None))  # to be dead-lettered, not run
+            elif (room := runner.room_beside(each.suspicion)) > 0:
+                found.append((each, room, runner.slots_beside(each.suspicion)))
+        return found
+
     async def run(self) -> None:
         runner = self._runner
         while not self._is_stopping:
-            room = min(runner.room(), BATCH_MAX)
-            can_claim = room > 0 and bool(runner.partitions)
-            if not self._may_have_work or not (can_claim or self._may_hold_unknown):
+            room = 0 if self.is_draining else min(runner.room(), BATCH_MAX)
+            can_claim = self._may_have_work and room > 0 and len(runner.partitions) > 0
+            suspects = self._claimable_suspects()
+            if (
+                not can_claim
+                and not suspects
+                and not (self._may_have_work and self._may_hold_unknown)
+            ):
                 self._changed.clear()
                 await self._changed.wait()
                 continue
@@ -180,24 +270,49 @@ class Claims:
                 if can_claim:
                     # Cleared before the claim, so that a hint during it is not lost.
                     self._may_have_work = False
-                    await self._claim(room)
+                    await self._claim_unsuspected(room)
+                # Those that have waited for longest; the others when there is still room then.
+                for each, limit, slots in self._claimable_suspects()[:1]:
+                    await self._claim_suspects(each, limit, slots)
             except Exception:
-                _log.exception("claim failed; trying again")
+                _log.exception("claim failed; retrying")
                 self._may_have_work = False
+                for each in runner.partitions.suspects():
+                    each.retry_at = clock.monotonic() + RETRY_SECONDS
                 self.look_in(RETRY_SECONDS)
 
-    async def _claim(self, room: int) -> None:
-        runner = self._runner
-        partitions, settings = runner.partitions, runner.settings
+    async def _claim_unsuspected(self, room: int) -> None:
+        partitions = self._runner.partitions
         requests = partitions.requests()
         if self._unasked <= 0:
             self._unasked = len(partitions)
+        claimed = await self._claim(requests, room)
+        if claimed.jobs:
+            self._unasked = len(partitions)
+        self._unasked -= len(requests)
+        if len(claimed.jobs) == room or self._unasked > 0:
+            self._may_have_work = True
+
+    async def _claim_suspects(self, suspects: Suspects, limit: int, slots: int | None) -> None:
+        claimed = await self._claim([suspects.request], limit, slots)
+        now = clock.monotonic()
+        if len(claimed.jobs) < limit:
+            suspects.since = now  # do not make room for jobs that cannot be claimed
+            suspects.retry_at = now + RETRY_SECONDS
+            self.look_in(RETRY_SECONDS)
+
+    async def _claim(
+        self, requests: list[PartitionClaim], limit: int, slots: int | None = None
+    ) -> Claimed:
+        """Claim up to ``limit`` jobs, beside which the worker has at most ``slots`` at once."""
+        runner, settings = self._runner, self._runner.settings
         request = ClaimRequest(
             namespace=settings.namespace,
             worker=runner.worker_id,
             partitions=requests,
-            limit=room,
+            limit=limit,
             lease=settings.lease,
+            is_alone=slots == 1,
         )
         sent_at = clock.monotonic()
         self._may_hold_unknown = True
@@ -205,18 +320,21 @@ class Claims:
         # While the event loop was busy, the leases may have expired without a renewal.
         is_fresh = clock.monotonic() - sent_at < settings.lease.total_seconds()
         self._may_hold_unknown = claimed.is_repeated
-        runner.take(claimed, is_fresh=is_fresh)
+        timed = frozenset(Partition.parse(each.partition) for each in requests if _is_timed(each))
+        runner.take(claimed, is_fresh=is_fresh, slots=slots, claimed_after=sent_at, timed=timed)
         await self._requeue_unknown()
-        if claimed.jobs:
-            self._unasked = len(partitions)
-        self._unasked -= len(requests)
-        if len(claimed.jobs) == room or self._unasked > 0:
-            self._may_have_work = True
-        if claimed.jobs and any(_is_timed(request) for request in requests):
+        if claimed.jobs and timed:
             # A rate limit may be exhausted now: only the next answer says until when.
             self._may_have_work = True
+        if claimed.has_skipped:
+            # The transaction that locked them may leave them unchanged, and then publishes no hint.
+            self.look_in(self._skipped_seconds)
+            self._skipped_seconds = min(2 * self._skipped_seconds, SKIPPED_SECONDS_MAX)
+        else:
+            self._skipped_seconds = SKIPPED_SECONDS_FIRST
         if claimed.opens_at is not None:
             self.look_in((claimed.opens_at - claimed.now).total_seconds())
+        return claimed
 
     async def _requeue_unknown(self) -> None:
         """Requeue jobs of an unanswered claim; otherwise they wait until their leases expire.
@@ -228,6 +346,11 @@ class Claims:
                 self._runner.worker_id, list(self._runner.claimed)
             )
             self._may_hold_unknown = False
+
+
+def drain_seconds(worker: WorkerId) -> float:
+    """How long suspects wait before this worker makes room for them."""
+    return DRAIN_SECONDS_MIN + crc32(worker.encode()) % 1000 / 1000 * DRAIN_SECONDS_SPREAD
 
 
 def _is_timed(request: PartitionClaim) -> bool:

@@ -1,12 +1,12 @@
-"""The tasks and flows that this worker has code for, and what each node asks for around a call.
+"""The tasks and flows that this worker has code for, and the inputs and checks of their nodes.
 
-Templates are filled in here, once and on the worker, so that data is never read as a template and
-secrets never leave it.
+Templates are rendered here, once and on the worker, so that data is never read as a template and
+secrets never leave the worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from perdure.errors import (
     UnknownTask,
     fault_text,
 )
-from perdure.expr.condition import explain_failure, holds, parse_condition
+from perdure.expr.condition import explain_failure, parse_condition
 from perdure.expr.template import TemplateUse, render, template_names
 from perdure.flows.built import NOT_BUILT, BuiltFlow
 from perdure.forms.schema import faults_of
@@ -31,21 +31,21 @@ from perdure.model.payload import from_json
 from perdure.tasks.node_type import TaskRegistry
 from perdure.tasks.task import PlainFunction, Task
 from perdure.worker.call import Arguments, CallScope
+from perdure.worker.grants import Grant, SecretUse
 from perdure.worker.secrets import Secrets
 
 SECRET = "secret"
 
 CONDITION_NOT_MET = declare("node.condition_not_met", "{reason}")
 INPUT_DOES_NOT_FIT = declare(
-    "node.invalid_input", "node {node!r}: its input does not fit: {reasons}"
+    "node.invalid_input", "node {node!r}: its input does not match input_schema: {reasons}"
 )
 INPUTS_NOT_AN_OBJECT = declare(
-    "node.inputs_not_an_object", "node {node!r}: its stored inputs are no object"
+    "node.inputs_not_an_object", "node {node!r}: its stored inputs are not an object"
 )
 CONFIG_NOT_AN_OBJECT = declare(
     "node.config_not_an_object",
-    "node {node!r}: its config must be an object, the arguments of its task by name, and is a "
-    "{found}",
+    "node {node!r}: its config must be an object with the arguments of its task (got a {found})",
 )
 SECRET_WITHOUT_NAME = declare(
     "node.secret_without_name",
@@ -54,12 +54,15 @@ SECRET_WITHOUT_NAME = declare(
 
 
 class TaskCode:
-    """Everything that a worker has code for, and the secrets of that code."""
+    """The tasks, flows and secrets of a worker."""
 
-    def __init__(self, tasks: TaskRegistry, flows: FlowCode, secrets: Secrets) -> None:
+    def __init__(
+        self, tasks: TaskRegistry, flows: FlowCode, secrets: Secrets, grants: Sequence[Grant] = ()
+    ) -> None:
         self.tasks = tasks
         self.flows = flows
         self.secrets = secrets
+        self.grants = grants
 
     def task_of(self, partition: Partition) -> Task[..., Any]:
         task = self.find(partition)
@@ -76,19 +79,22 @@ class TaskCode:
 
 
 class FlowCode(dict[str, BuiltFlow]):
-    """The flows that a worker has, with those that they start, by ``name@version``."""
+    """The flows of a worker and their child flows, by ``name@version``."""
 
     def __init__(self, flows: Iterable[BuiltFlow]) -> None:
         super().__init__()
         for flow in flows:
             if not isinstance(flow, BuiltFlow):
                 raise InvalidInput(NOT_BUILT.fault(("flows",), value=safe_repr(flow)))
-            self.update(flow.with_children())
+            for text, each in flow.with_children().items():
+                # Of equal flows, one from Python: its author wrote the same uses of secrets.
+                if text not in self or self[text].is_loaded:
+                    self[text] = each
         rules = {text: _rules_of_nodes(flow) for text, flow in self.items()}
         self._rules = {text: of_nodes for text, of_nodes in rules.items() if of_nodes}
 
     def rules_of(self, job: ClaimedJob) -> NodeRules | None:
-        """What the job's node asks for around the call of its body, if anything."""
+        """The rules of the job's node, if it has any."""
         if not self._rules or job.node is None:
             return None
         of_nodes = self._rules.get(job.partition.flow)
@@ -98,9 +104,9 @@ class FlowCode(dict[str, BuiltFlow]):
         return of_nodes.get(key.node) if key.part in ("", "poll") else None
 
     def inline_check(self, graph: Graph, key: Key) -> Task[..., Any] | None:
-        """The function that tells whether a loop is done, if it may be called at once.
+        """The function that checks whether a loop is done, if it can be called inline.
 
-        A plain function may. A task has its own settings and may take long, so it gets a job.
+        A plain function can. A task has its own settings and may take long, so it gets a job.
         """
         node = graph.nodes.get(key.node)
         if not isinstance(node, LoopNode) or not isinstance(node.body, Call) or key.part:
@@ -127,13 +133,14 @@ class FlowCode(dict[str, BuiltFlow]):
 class NodeRules:
     """Inputs, config, schemas, check and ports of one task node in one version of a flow."""
 
-    def __init__(self, node: TaskNode, graph: Graph) -> None:
+    def __init__(self, node: TaskNode, flow: BuiltFlow) -> None:
         self.node = node
-        self._graph = graph
+        self._flow = flow
+        self._graph = flow.graph
 
     @cached_property
     def prepares_in_thread(self) -> bool:
-        """Whether the arguments take too long to be made on the event loop."""
+        """Whether preparing the arguments would block the event loop for too long."""
         uses_secrets = any(input.secret for input in self.node.inputs) or any(
             use.name == SECRET for use in self._templates
         )
@@ -141,37 +148,40 @@ class NodeRules:
 
     @property
     def checks_output(self) -> bool:
-        """Whether the output takes too long to be checked on the event loop."""
+        """Whether the output is checked, which would block the event loop for too long."""
         return self.node.output_schema is not None or self.node.check is not None
 
     @cached_property
     def _templates(self) -> list[TemplateUse]:
         try:
             return template_names(self.node.config)
-        except InvalidInput:  # rendering raises it, within an attempt
+        except InvalidInput:  # rendering raises it again, within an attempt
             return []
 
-    def arguments(self, args: list[Any], kwargs: dict[str, Any], scope: CallScope) -> Arguments:
+    def arguments(
+        self, args: list[Any], kwargs: dict[str, Any], scope: CallScope, grants: Sequence[Grant]
+    ) -> Arguments:
         """The arguments of the body as plain values, from the stored call.
 
-        Raises ``Permanent`` for what no retry would change, and ``TemplateSkips`` if the node is
-        to be skipped.
+        Raises ``Permanent`` for errors that no retry would fix, and ``TemplateSkips`` if the
+        node is to be skipped.
         """
         node = self.node
-        given = args[0] if args else None
+        stored = args[0] if args else None
+        named = _NamedSecrets(scope, self._use(grants))
         if node.inputs:
-            if not isinstance(given, dict):
+            if not isinstance(stored, dict):
                 raise Permanent(INPUTS_NOT_AN_OBJECT.fault(node=node.id))
-            secrets = {each.name: scope.secret(each.secret) for each in node.inputs if each.secret}
-            given = scope.inputs = {**given, **secrets} if secrets else given
-        if node.input_schema is not None and (faults := faults_of(node.input_schema, given)):
+            secrets = {each.name: named[each.secret] for each in node.inputs if each.secret}
+            stored = scope.inputs = {**stored, **secrets} if secrets else stored
+        if node.input_schema is not None and (faults := faults_of(node.input_schema, stored)):
             listed = "; ".join(map(fault_text, faults))
             raise Permanent(INPUT_DOES_NOT_FIT.fault(node=node.id, reasons=listed))
         if node.config is None:
             if node.type:
                 return [{}], {}
             return ([], dict(scope.inputs)) if node.inputs else (args, kwargs)
-        config = self._rendered_config(scope)
+        config = self._rendered_config(scope, named)
         if node.type:
             return [config], {}
         if not isinstance(config, dict):
@@ -179,7 +189,7 @@ class NodeRules:
             raise Permanent(CONFIG_NOT_AN_OBJECT.fault(node=node.id, found=found))
         return [], config
 
-    def _rendered_config(self, scope: CallScope) -> Any:
+    def _rendered_config(self, scope: CallScope, named: _NamedSecrets) -> Any:
         node, graph = self.node, self._graph
         nameless = next((use for use in self._templates if use.whole_path == (SECRET,)), None)
         if nameless is not None:
@@ -188,19 +198,34 @@ class NodeRules:
             **scope.inputs,
             "run": {"id": scope.run_id, "flow": graph.name, "version": graph.version},
             "node": {"id": node.id},
-            SECRET: _SecretsByName(scope),
+            SECRET: named,
         }
         try:
             # A paused node was not skipped; a poll of it can no longer change that.
             on_missing = "error" if scope.is_poll else node.on_missing
-            return render(node.config, names, on_missing)
+            config = render(node.config, names, on_missing)
+            named.check_destinations(config)
+            return config
         except TemplateMissing as error:
             raise Permanent(*error.of_node(node.id).faults) from error
         except InvalidInput as error:
             raise Permanent(*(fault.under("nodes", node.id) for fault in error.faults)) from error
 
+    def _use(self, grants: Sequence[Grant]) -> SecretUse | None:
+        """The use of secrets that grants decide about; None for a flow built in Python."""
+        if not self._flow.is_loaded:
+            return None
+        return SecretUse(
+            flow=self._graph.name,
+            version=self._graph.text,
+            node=self.node.id,
+            task=self.node.type or self.node.call.task,
+            destinations=self._flow.tasks[self.node.call.task].destinations,
+            grants=grants,
+        )
+
     def warnings(self, output: bytes) -> tuple[str, ...]:
-        """What advisory checks find in an output; ``CheckFailed`` if it cannot be accepted."""
+        """The findings of advisory checks; raises ``CheckFailed`` if the output is not accepted."""
         node = self.node
         if not self.checks_output:
             return ()
@@ -219,33 +244,47 @@ class NodeRules:
 
 
 def _rules_of_nodes(flow: BuiltFlow) -> dict[str, NodeRules]:
-    """By node id, for those nodes that are more than a call with one value."""
+    """Rules by node id; none for a plain call with a single input."""
     rules = {}
     for node in flow.graph.nodes.values():
         if isinstance(node, TaskNode):
             checks = (node.input_schema, node.output_schema, node.check)
             if not node.is_plain or node.ports or any(each is not None for each in checks):
-                rules[node.id] = NodeRules(node, flow.graph)
+                rules[node.id] = NodeRules(node, flow)
     return rules
 
 
 def _check_faults(check: OutputCheck, output: Any) -> list[Fault]:
     faults = [] if check.schema is None else faults_of(check.schema, output)
     if check.condition is not None:
-        condition = parse_condition(check.condition)
-        if not holds(condition, output):
-            faults.append(CONDITION_NOT_MET.fault(reason=explain_failure(condition, output)))
+        try:
+            if unmet := explain_failure(parse_condition(check.condition), output):
+                faults.append(CONDITION_NOT_MET.fault(reason=unmet))
+        except InvalidInput as error:  # it costs too much
+            faults += error.faults
     return faults
 
 
-class _SecretsByName(Mapping[str, str]):
-    """Resolves each secret when a template comes to it. A missing one fails in any case."""
+class _NamedSecrets(Mapping[str, str]):
+    """Resolves the secrets that a node names, if it may use them. A missing one always raises."""
 
-    def __init__(self, scope: CallScope) -> None:
+    def __init__(self, scope: CallScope, use: SecretUse | None) -> None:
         self._scope = scope
+        self._use = use
+        self._names: set[str] = set()
 
     def __getitem__(self, name: str) -> str:
+        if self._use is not None:
+            self._use.check(name)
+        self._names.add(name)
         return self._scope.secret(name)
+
+    def check_destinations(self, config: Any) -> None:
+        """Raise unless all secrets in use may be sent where the rendered config says."""
+        if self._use is not None and self._use.destinations is not None and self._names:
+            for destination in self._use.destinations(config):
+                for name in sorted(self._names):
+                    self._use.check(name, destination)
 
     def __iter__(self) -> Iterator[str]:
         return iter(())

@@ -4,8 +4,8 @@ Outcomes that arrive while a write is under way travel together in the next one.
 the runs that it works on, so a step costs one commit and no read. When another worker wrote to a
 run in the meantime, its events are read and the outcome is decided again.
 
-A store that is down is asked again until it answers; a repeated commit counts once, by its token.
-An outcome that the store refuses is written alone, so that it cannot take others with it.
+While the store is down, commits are retried; a repeated commit counts once, by its token. An
+outcome that the store refuses is written alone, so that the others are not lost with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from perdure.engine.decider import NodeJob
 from perdure.engine.failures import describe
 from perdure.engine.plan import Plan
 from perdure.engine.runs import Graphs, RunCache, RunEngine, RunKey
-from perdure.errors import ClaimLost, StoreError, UnknownEvent
+from perdure.errors import ClaimLost, LongEvaluation, StoreError, UnknownEvent
 from perdure.model.graph import Graph
 from perdure.model.ids import Key
 from perdure.model.job import NewJob, Status
@@ -60,7 +60,7 @@ WRITERS = 2
 next is decided. Of one run there is never more than one commit under way: it would conflict."""
 RETRY_SECONDS = 1.0
 LEAVE_FOR = timedelta(seconds=10)
-"""How long a worker leaves jobs of a run that it is too old for to newer workers."""
+"""How long a worker leaves jobs to newer workers when it is too old to read their run."""
 STATUS_AFTER = {
     Completed: Status.COMPLETED,
     Skipped: Status.COMPLETED,
@@ -69,7 +69,7 @@ STATUS_AFTER = {
     Failed: Status.FAILED,
     DeadLettered: Status.DEAD,
 }
-"""How the outcome of a node's job counts. The store has no status of it: its row does not stay."""
+"""The status under which outcomes of node jobs count; their rows are not kept."""
 _log = logging.getLogger("perdure.worker")
 
 Item = tuple[Attempt, NodeOutcome]
@@ -128,12 +128,10 @@ class Commits:
             await self._run_commits.write(items)
         except Exception as error:
             if left := [item for item in items if not item[0].is_settled]:
-                await self._write_alone(left, error)
+                await self._write_each_alone(left, error)
             else:
-                jobs = [attempt.claim.id for attempt, _ in items]
-                _log.error(
-                    "commit failed after its outcomes were settled: %s", jobs, exc_info=error
-                )
+                attempts = [attempt.job.attempt_id for attempt, _ in items]
+                _log.error("processing a commit failed: attempts=%s", attempts, exc_info=error)
 
     async def _write_jobs(self, items: list[Item]) -> None:
         try:
@@ -142,12 +140,12 @@ class Commits:
                     # Before the job is parked: from then on it may be resumed.
                     codec = self._runner.codec
                     save = partial(save_checkpoint, self._store, attempt.job, codec, outcome)
-                    with suppress(ClaimLost):  # as its settlement will tell
-                        await until_answered(save, "checkpoint not written")
+                    with suppress(ClaimLost):  # the settlement reports it
+                        await until_answered(save, "writing a checkpoint failed")
             settle = partial(self._store.jobs.settle, [self._settlement(*item) for item in items])
-            statuses = await until_answered(settle, "outcomes of jobs not written")
+            statuses = await until_answered(settle, "writing outcomes failed")
         except Exception as error:
-            await self._write_alone(items, error)
+            await self._write_each_alone(items, error)
         else:
             for (attempt, outcome), status in zip(items, statuses, strict=True):
                 self._runner.settled(Settled(attempt, outcome, status))
@@ -161,14 +159,14 @@ class Commits:
             is_hidden=isinstance(outcome, self._hidden_at_once),
         )
 
-    async def _write_alone(self, items: list[Item], error: Exception) -> None:
-        """One outcome that the store refuses must not take the others with it."""
+    async def _write_each_alone(self, items: list[Item], error: Exception) -> None:
+        """Write each outcome alone, so that a refused one does not block the others."""
         if len(items) != 1:
             for item in items:
                 await self._write(item)
             return
         [(attempt, outcome)] = items
-        _log.error("the outcome of job %s was refused", attempt.claim.id, exc_info=error)
+        _log.error("outcome refused: attempt=%s", attempt.job.attempt_id, exc_info=error)
         if attempt.progress is not None:  # it may be what was refused
             attempt.progress = None
             await self._write((attempt, outcome))
@@ -190,10 +188,7 @@ class RunCommits:
         self._runner = runner
 
     async def write(self, items: Sequence[Item]) -> None:
-        """Commit these outcomes, however often other writers get in between.
-
-        ``runner.settled`` hears of each once.
-        """
+        """Commit these outcomes, retrying conflicts; calls ``runner.settled`` once for each."""
         runner = self._runner
         pending = list(items)
         while pending:
@@ -212,23 +207,23 @@ class RunCommits:
                     plan = await until_answered(partial(self._runs.plan, run, decide), LOADING)
                     planned.append((plan, groups[key]))
                 else:
-                    await self._leave(groups[key], run)
+                    await self._set_aside(groups[key], run)
             if not planned:
                 return
-            # With a free slot nothing waits for this worker that a chain would have to yield to.
+            # With a free slot, no job waits that this chain would have to yield to.
             has_free_slot = runner.running < runner.concurrency
             rivals = [] if has_free_slot else runner.partitions.texts()
             commits = [plan.commit for plan, _ in planned]
             answer = await until_answered(
                 partial(self._runs.store.runs.commit, commits, rivals),
-                "outcomes of runs not written",
+                "writing outcomes of runs failed",
             )
             pending, conflicts = [], []
             for (plan, group), result in zip(planned, answer.results, strict=True):
                 if result.state is CommitState.DONE:
                     self._cache.committed(plan, answer.now)
                     for attempt, outcome in group:
-                        is_written = plan.settles(attempt.claim)  # else it came too late
+                        is_written = plan.settles(attempt.claim)  # otherwise it came too late
                         status = STATUS_AFTER.get(type(outcome)) if is_written else None
                         next_job = plan.next_jobs.get(attempt.claim)
                         runner.settled(Settled(attempt, outcome, status, next_job, answer))
@@ -246,7 +241,7 @@ class RunCommits:
                 await until_answered(partial(self._cache.catch_up, conflicts), LOADING)
 
     def _settle(self, items: list[Item], plan: Plan) -> None:
-        """Decide about all outcomes of one run."""
+        """Plan the outcomes of one run."""
         graph = plan.run.graph
         for attempt, outcome in items:
             ended = self._job_ended(attempt, outcome, graph)
@@ -257,7 +252,7 @@ class RunCommits:
         return self._runner.may_continue(attempt, call.priority, graph.partition_of(call))
 
     def _job_ended(self, attempt: Attempt, outcome: NodeOutcome, graph: Graph) -> JobEnded:
-        """The end of a node's job as its run decides about it: payloads decoded, a loop checked."""
+        """The trigger for the end of a node's job: payloads decoded, a loop checked."""
         assert attempt.job.node is not None
         key, number = Key.parse(attempt.job.node.key), attempt.job.attempt
         decode, is_done = self._runner.codec.decode, None
@@ -271,6 +266,8 @@ class RunCommits:
                     try:
                         args, kwargs = check.arguments([from_json(output)], {}, None)
                         is_done = bool(check.function(*args, **kwargs))
+                    except LongEvaluation:
+                        is_done = None  # a job of its own checks it, in a thread
                     except BaseException as error:  # the user's code must not end the worker
                         outcome = Failed(failure=describe(error))
             case Paused():
@@ -279,12 +276,13 @@ class RunCommits:
                 raise AssertionError(f"{outcome!r} leaves the node as it is")
         return JobEnded(key=key, attempt=number, outcome=outcome, is_done=is_done)
 
-    async def _leave(self, items: list[Item], error: Exception) -> None:
-        """Keep jobs of a run whose log cannot be used from being executed over and over.
+    async def _set_aside(self, items: list[Item], error: Exception) -> None:
+        """Take jobs of a run with an unusable log out of the queue, so that they do not loop.
 
-        If a newer version wrote the log, they are left to workers of that version; else parked.
+        If a newer version wrote the log, workers of that version get them; otherwise they are
+        parked.
         """
-        _log.error("outcomes are not written, and their jobs left: %s", error)
+        _log.error("run unusable, its jobs are set aside: error=%s", error)
         left: Parked | Retried = Parked()
         if isinstance(error, UnknownEvent):
             left = Retried(
@@ -292,26 +290,26 @@ class RunCommits:
             )
         settlements = [Settlement(claim=attempt.claim, outcome=left) for attempt, _ in items]
         settle = partial(self._runs.store.jobs.settle, settlements)
-        await until_answered(settle, "jobs of an unreadable run not left")
+        await until_answered(settle, "setting jobs aside failed")
         for item in items:
             self._runner.settled(Settled(*item))
 
 
-LOADING = "runs not loaded"
+LOADING = "loading runs failed"
 
 
 async def until_answered(ask: Callable[[], Awaitable[T]], failure: str) -> T:
-    """Ask the store until it answers. Repeated, a commit counts once."""
+    """Call the store until it responds. A repeated commit counts once."""
     while True:
         try:
             return await ask()
         except StoreError:
-            _log.exception("%s; trying again", failure)
+            _log.exception("%s; retrying", failure)
             await asyncio.sleep(RETRY_SECONDS)
 
 
 def moves_run(attempt: Attempt, outcome: NodeOutcome) -> bool:
-    """Whether an outcome is a matter of its run, rather than of the job alone."""
+    """Whether an outcome is decided by its run, rather than for the job alone."""
     return attempt.job.node is not None and not isinstance(outcome, Requeued | Parked)
 
 

@@ -1,6 +1,6 @@
 """Due work that any worker may do: end waits (timers, deadlines, children) and tick schedules.
 
-Each piece is one commit, and the first worker to write it wins. An item that raises backs off, so
+Each item is one commit, and the first worker to write it wins. An item that raises backs off, so
 that it neither blocks the rest nor is retried in a tight loop.
 """
 
@@ -16,7 +16,7 @@ from perdure import clock
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.runs import RunEngine
 from perdure.engine.ticks import ScheduleTicker
-from perdure.errors import RunEnded, RunNotFound, StoreError
+from perdure.errors import RunNotFound, StoreError
 from perdure.model.ids import Key, RunId
 from perdure.model.run import LiveType, RunStatus, Wait, WaitType
 from perdure.model.schedule import Schedule, UnreadableSchedule
@@ -28,8 +28,6 @@ from perdure.worker.janitor import BATCH
 BACK_OFF_SECONDS = 1.0
 RUNS_AT_ONCE = 100
 """Runs whose waits are ended in one commit."""
-CHILDREN_AT_ONCE = 16
-"""Children that are cancelled concurrently, so that their commits share a batch."""
 SCHEDULES_MAX = 100
 """Schedules per read."""
 SCHEDULES_AT_ONCE = 8
@@ -79,7 +77,7 @@ class DueWork(ABC):
         try:
             is_progress = await self.process_due() or not self._backing_off
         except Exception:
-            _log.exception("failed to process due %s; trying again", self.name)
+            _log.exception("processing due %s failed; retrying", self.name)
             await asyncio.sleep(BACK_OFF_SECONDS)
         finally:
             self._processing = None
@@ -199,7 +197,7 @@ class DueWaits(DueWork):
 
     def _back_off(self, waits: Sequence[Wait], error: Exception | None = None) -> None:
         if error is not None:
-            _log.error("failed to end waits of run %s: %s", waits[0].run, error, exc_info=error)
+            _log.error("ending waits failed: run=%s", waits[0].run, exc_info=error)
         for wait in waits:
             self.back_off((wait.run, wait.key))
 
@@ -214,48 +212,53 @@ Waited = tuple[CachedRun, Wait]
 
 
 async def ends_of_children(runs: RunEngine, waits: Sequence[Waited]) -> list[ChildEnded | None]:
-    """How each child ended; None if there is nothing to report yet."""
+    """How each child ended; None if there is nothing to report yet. Cancels abandoned children."""
     ids = [(wait.namespace, RunId(wait.name)) for _, wait in waits]
     children = await runs.load_many(ids)
-    room = asyncio.Semaphore(CHILDREN_AT_ONCE)
+    abandoned = {
+        child: _cancellation(parent)
+        for (parent, wait), child in zip(waits, children, strict=True)
+        if isinstance(child, CachedRun) and _is_abandoned(parent, wait, child)
+    }
+    existing = set(await runs.apply_all(list(abandoned.items())))
+    ends: list[ChildEnded | None] = []
+    for (_, wait), child in zip(waits, children, strict=True):
+        if isinstance(child, RunNotFound):
+            ends.append(_cancelled(wait))
+        elif not isinstance(child, CachedRun):
+            _log.error("cannot read how child run %s ended: %s", wait.name, child)
+            ends.append(None)
+        elif child in abandoned:
+            is_over = child.state.is_ended or child not in existing
+            ends.append(_cancelled(wait) if is_over else None)
+        else:
+            ends.append(await _end_of_child(runs, wait, child))
+    return ends
 
-    async def end(waited: Waited, child: CachedRun | Exception) -> ChildEnded | None:
-        async with room:
-            return await _end_of_child(runs, *waited, child)
 
-    return await asyncio.gather(*map(end, waits, children))
-
-
-async def _end_of_child(
-    runs: RunEngine, parent: CachedRun, wait: Wait, child: CachedRun | Exception
-) -> ChildEnded | None:
-    if isinstance(child, RunNotFound):
-        return _cancelled(wait)
-    if not isinstance(child, CachedRun):
-        _log.error("cannot read how child run %s ended: %s", wait.name, child)
-        return None
-    if child.state.is_ended:
-        state, output = child.state, b"null"
-        if state.status is RunStatus.COMPLETED:
-            await runs.read_values(child, [state.result_ref])
-            output = child.values.json(state.result_ref)
-        return ChildEnded(
-            key=Key.parse(wait.key),
-            run=child.id,
-            status=state.status,
-            output=output,
-            failure=state.failure,
-        )
+def _is_abandoned(parent: CachedRun, wait: Wait, child: CachedRun) -> bool:
+    """Whether the parent no longer needs the child, which is not cancelled yet."""
+    if child.state.is_ended or child.state.ends_as is not None:
+        return False  # ended, or ends once it is compensated
     live, children = parent.state.live, parent.state.children
-    if live.get(wait.key) is LiveType.CHILD and children.get(wait.key) == wait.name:
-        return None  # it was restarted before its parent learned of its end
-    if child.state.ends_as is not None:
-        return None  # it ends once it is compensated
-    try:
-        after = (await runs.apply(wait.namespace, child.id, _cancellation(parent))).run
-    except (RunEnded, RunNotFound):
-        return _cancelled(wait)
-    return _cancelled(wait) if after.state.is_ended else None
+    # If the parent does need it, it was retried before the parent saw that it had ended.
+    return live.get(wait.key) is not LiveType.CHILD or children.get(wait.key) != wait.name
+
+
+async def _end_of_child(runs: RunEngine, wait: Wait, child: CachedRun) -> ChildEnded | None:
+    state, output = child.state, b"null"
+    if not state.is_ended:
+        return None
+    if state.status is RunStatus.COMPLETED:
+        await runs.read_values(child, [state.result_ref])
+        output = child.values.json(state.result_ref)
+    return ChildEnded(
+        key=Key.parse(wait.key),
+        run=child.id,
+        status=state.status,
+        output=output,
+        failure=state.failure,
+    )
 
 
 def _cancelled(wait: Wait) -> ChildEnded:
@@ -310,7 +313,7 @@ class DueSchedules(DueWork):
             if each.due_at is not None and each.due_at <= now:
                 self.back_off(each.name)
             if each.name not in self._logged:
-                _log.error("schedule %r cannot be read here: %s", each.name, each.reason)
+                _log.error("schedule unreadable: name=%r reason=%s", each.name, each.reason)
         self._logged = {each.name for each in unreadable}
 
     async def _advance(self, schedule: Schedule, now: datetime) -> None:
@@ -322,5 +325,5 @@ class DueSchedules(DueWork):
                     return
                 left = await self._ticker.advance(left, now)
         except Exception:
-            _log.exception("schedule %r failed; trying again", schedule.name)
+            _log.exception("ticking a schedule failed; retrying: name=%r", schedule.name)
             self.back_off(schedule.name)

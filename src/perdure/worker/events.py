@@ -1,4 +1,4 @@
-"""Worker events, their listeners, counters. A failing listener is logged and changes nothing."""
+"""Worker events, listeners and counters. A failing listener is logged and otherwise ignored."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from perdure.model.failure import Failure
 from perdure.model.job import ClaimedJob, Expired, Progress, Status, TakenOver
 from perdure.model.outcome import DeadLettered, Failed, NodeOutcome, Retried
 from perdure.model.value import Value
+from perdure.worker.isolation import ctrl_c_raises
 
 if TYPE_CHECKING:
     from perdure.worker.attempt import Attempt
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 UNKNOWN_EVENT = declare(
     "worker.unknown_event",
     "{value!r} is not a worker event",
-    "They are in perdure.worker.events",
+    "Use a class from perdure.worker.events",
 )
 ASYNC_LISTENER = declare(
     "worker.async_listener",
@@ -45,7 +46,7 @@ class WorkerStarted(WorkerEvent):
 
 
 class WorkerStopping(WorkerEvent):
-    """It starts nothing more, and lets what runs finish within the grace."""
+    """The worker starts no more jobs; running ones may finish within the grace period."""
 
     running: int
     grace: timedelta
@@ -61,9 +62,11 @@ class JobEvent(WorkerEvent):
     queue: str
     attempt: int
     run_id: str | None
-    """Of a node's job: the run it belongs to."""
+    """The run, for the job of a node."""
     node: str | None
-    """Of a node's job: the node, with its iteration or item."""
+    """The node with its iteration or item, for the job of a node."""
+    attempt_id: str | None
+    """Unique to one execution, as ``ctx.attempt_id``; None if no attempt was under way here."""
 
 
 class AttemptStarted(JobEvent):
@@ -77,7 +80,7 @@ class AttemptCompleted(JobEvent):
 
 
 class AttemptFailed(JobEvent):
-    """The job failed for good."""
+    """The job failed and is not retried."""
 
     failure: Failure
 
@@ -89,7 +92,7 @@ class AttemptRetried(JobEvent):
 
 
 class AttemptDeadLettered(JobEvent):
-    """The job is a dead letter now."""
+    """The job is out of retries and was dead-lettered."""
 
     failure: Failure
 
@@ -101,7 +104,7 @@ class AttemptProgressed(JobEvent):
 
 
 class AttemptAborting(JobEvent):
-    """The job was aborted, and the body's signal fired."""
+    """The job was aborted, and the abort signal of its body fired."""
 
 
 class AttemptCancelled(JobEvent):
@@ -113,9 +116,9 @@ class AttemptRequeued(JobEvent):
 
 
 class JobTakenOver(JobEvent):
-    """The lease of its worker, ``holder``, had run out, and this one saw to the job.
+    """The lease of the worker ``holder`` expired, and this worker took the job over.
 
-    It waits again, unless another event tells of its end.
+    The job is requeued, unless another event reports that it ended.
     """
 
     holder: str | None
@@ -123,7 +126,7 @@ class JobTakenOver(JobEvent):
 
 
 class AttemptLost(JobEvent):
-    """Another worker has it, or it was taken away; this worker wrote nothing."""
+    """The claim was lost to another worker or an operator; this worker wrote no outcome."""
 
 
 E = TypeVar("E", bound=WorkerEvent)
@@ -131,7 +134,7 @@ Listener = Callable[[Any], object]
 
 
 class WorkerStats(Value):
-    """Counts of one worker. ``running`` and ``concurrency`` are of this moment."""
+    """Counters of one worker since it started; ``running`` and ``concurrency`` are current."""
 
     started: int = 0
     completed: int = 0
@@ -157,7 +160,7 @@ class WorkerEvents:
         self.worker = worker
         self._listeners: list[tuple[type[WorkerEvent], Listener]] = []
         self._counts: Counter[str] = Counter()
-        """By the names that they have in :class:`WorkerStats`."""
+        """By field of :class:`WorkerStats`."""
         self._seconds_completed = 0.0
         self._updated_at: datetime | None = None
 
@@ -176,7 +179,7 @@ class WorkerEvents:
     # Listeners
 
     def listen(self, event_type: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
-        """Call ``listener`` for each event of ``event_type``; returns how to stop it."""
+        """Call ``listener`` for each event of ``event_type``; returns a function that stops it."""
         given: object = event_type
         if not (isinstance(given, type) and issubclass(given, WorkerEvent)):
             raise InvalidInput(UNKNOWN_EVENT.fault(("event_type",), value=event_type))
@@ -193,17 +196,17 @@ class WorkerEvents:
             if isinstance(event, wanted):
                 try:
                     listener(event)
-                except KeyboardInterrupt:
-                    raise  # of the user at the terminal
-                # Called within the worker's own tasks, which must not take a listener's exit or
-                # cancellation for their own.
-                except BaseException:
-                    _log.exception("a listener for worker events failed")
+                # Called within the worker's own tasks, which must not be ended by a listener's
+                # SystemExit or cancellation.
+                except BaseException as error:
+                    if issubclass(type(error), KeyboardInterrupt) and ctrl_c_raises():
+                        raise
+                    _log.exception("event listener failed")
 
     def emit_job(
         self, event_type: type[JobEvent], job: ClaimedJob | TakenOver | Expired, **details: Any
     ) -> None:
-        if not self._listeners:  # as nearly always: saves making events that nobody hears
+        if not self._listeners:  # the common case: create no event without listeners
             return
         if not any(issubclass(event_type, wanted) for wanted, _ in self._listeners):
             return
@@ -216,11 +219,12 @@ class WorkerEvents:
             attempt=job.attempt,
             run_id=None if node is None else node.run,
             node=None if node is None else node.key,
+            attempt_id=job.attempt_id if isinstance(job, ClaimedJob) else None,
             **details,
         )
         self.emit(event)
 
-    # What happens
+    # Transitions
 
     def started(self, attempt: Attempt) -> None:
         self._counts["started"] += 1
@@ -231,7 +235,7 @@ class WorkerEvents:
         self.emit_job(AttemptLost, attempt.job)
 
     def settled(self, attempt: Attempt, outcome: NodeOutcome, status: Status | None) -> None:
-        """The store answered; without a status, the claim was lost and nothing was written."""
+        """The store answered; without a status the claim was lost and nothing was written."""
         job = attempt.job
         if status is None:
             self.claim_lost(attempt)
@@ -257,13 +261,10 @@ class WorkerEvents:
             self.emit_job(AttemptRequeued, job)
 
     def taken_over(self, job: TakenOver) -> None:
-        """A job whose worker was gone was requeued, or ended."""
+        """A job of a crashed worker was requeued, or ended."""
         self._count("taken_over")
         self.emit_job(JobTakenOver, job, holder=job.worker, failure=job.failure)
-        if job.after is Status.DEAD:
-            self._count("dead")
-            self.emit_job(AttemptDeadLettered, job, failure=job.failure)
-        elif job.after is Status.CANCELLED:
+        if job.after is Status.CANCELLED:
             self._count("cancelled")
             self.emit_job(AttemptCancelled, job)
 

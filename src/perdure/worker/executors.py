@@ -1,7 +1,7 @@
-"""Where task bodies run: on the event loop, in threads that are reused when idle, in processes.
+"""Where task bodies run: on the event loop, in reusable threads, or in child processes.
 
-A stock executor counts a hung thread against its size for ever; here a thread that never comes
-back costs only itself, because the runner counts the slots.
+A stock executor counts a hung thread against its size forever. Here the runner counts the slots,
+so a thread that never returns does not occupy one.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perdure.worker.call import prepare
+from perdure.worker.isolation import ctrl_c_raises, exit_if_forked
 from perdure.worker.outcome import from_result
 
 if TYPE_CHECKING:
     from perdure.worker.attempt import Attempt, Body
     from perdure.worker.processes import Processes
+    from perdure.worker.runner import JobRunner
 
 Work = Callable[[], None]
 
 
 class Executors:
-    """Starts bodies, each where its task wants to run."""
+    """Starts each body where its task asks to run."""
 
     def __init__(self, processes: Processes, threads: Threads) -> None:
         self._loop = asyncio.get_running_loop()
@@ -37,9 +39,9 @@ class Executors:
         if attempt.task.isolation == "process":
             return self._processes.start(attempt)
         if attempt.task.is_async:
-            # One task and one copy of the context for each body: a body may set variables, or
-            # leave a timer behind that cancels its task, and neither may reach the next node,
-            # which the task of this one may start.
+            # One task and one copy of the context per body: a body may set context variables, or
+            # leave a timer behind that cancels its task, and neither may affect the next node,
+            # which may be started from this task.
             return CoroutineBody(attempt, self._loop, self._context.copy())
         self._threads.run(partial(_run_in_thread, attempt, self._loop))
         return THREAD_BODY
@@ -72,20 +74,24 @@ class CoroutineBody:
                 args, kwargs = await asyncio.to_thread(prepare, attempt)
             else:
                 args, kwargs = prepare(attempt)
+            while attempt.seconds_to_start < 0:
+                await attempt.count_start_again()
             value = await attempt.task.function(*args, **kwargs)
             if attempt.rules is not None and attempt.rules.checks_output:
                 result = await asyncio.to_thread(from_result, attempt, value)
             else:
                 result = from_result(attempt, value)
-        except (GeneratorExit, KeyboardInterrupt):
-            raise  # the loop itself ends
-        # All others, SystemExit too: a body must neither end its worker nor leak its slot.
+        # Including SystemExit: a body must neither end its worker nor leak its slot.
         except BaseException as error:
+            exit_if_forked(attempt.runner.pid, error)
+            if _ends_loop(error, attempt.runner):
+                raise
             attempt.raised(error)
         else:
+            exit_if_forked(attempt.runner.pid)
             # With no other body running, no outcome could share the commit: write it within this
-            # task, which spares a writer task and a turn of the event loop. Not if the body
-            # cancelled its own task, too late: that would cancel the commit.
+            # task, which saves a writer task and a turn of the event loop. Not if the body
+            # cancelled its own task just before it returned: that would cancel the commit.
             runner = attempt.runner
             attempt.writes_itself = (
                 runner.running == 1 and attempt.stopped_by is None and not self._task.cancelling()
@@ -95,11 +101,19 @@ class CoroutineBody:
                 await runner.commits.write_here()
 
 
+def _ends_loop(error: BaseException, runner: JobRunner) -> bool:
+    """Whether the event loop itself ends: the exception comes from it, not from the body."""
+    # By type: isinstance() may run the exception's own code.
+    if issubclass(type(error), GeneratorExit):
+        return not runner.loop.is_running()
+    return issubclass(type(error), KeyboardInterrupt) and (runner.is_ending or ctrl_c_raises())
+
+
 class BodyTask(asyncio.Task[None]):
     """The task of an async body, which may commit its outcome, and those of others with it.
 
-    By then only a worker that ends may cancel it: not a timer, or whatever else the body left
-    behind.
+    While it commits, only the shutdown of the worker may cancel it: not a timer or anything else
+    that the body left behind.
     """
 
     def __init__(
@@ -119,7 +133,7 @@ class BodyTask(asyncio.Task[None]):
 
 
 class ThreadBody:
-    """A sync body. It cannot be made to end: it is flagged, and its outcome no longer counts."""
+    """A sync body. A thread cannot be killed: its signal fires, and its outcome is ignored."""
 
     starts_later: ClassVar[bool] = False
 
@@ -133,15 +147,30 @@ THREAD_BODY = ThreadBody()
 def _run_in_thread(attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
     try:
         args, kwargs = prepare(attempt)
+        seconds_to_start(attempt)
         result = from_result(attempt, attempt.task.function(*args, **kwargs))
     except BaseException as error:
-        tell(loop, attempt.raised, error)
+        exit_if_forked(attempt.runner.pid, error)
+        call_on_loop(loop, attempt.raised, error)
     else:
-        tell(loop, attempt.returned, result)
+        exit_if_forked(attempt.runner.pid)
+        call_on_loop(loop, attempt.returned, result)
+
+
+class StartsLate(Exception):
+    """The body must not start any more under its claim: its job is requeued."""
+
+
+def seconds_to_start(attempt: Attempt) -> float:
+    """How soon the body has to start, after it was counted again if it is late. In a thread."""
+    while (left := attempt.seconds_to_start) < 0:
+        again = attempt.count_start_again()
+        asyncio.run_coroutine_threadsafe(again, attempt.runner.loop).result()
+    return left
 
 
 class Threads:
-    """Runs each piece of work in a thread of its own, starting one when none is idle."""
+    """Runs each call in a thread of its own, starting one when none is idle."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -179,8 +208,8 @@ class Threads:
                 self._idle.append(inbox)
 
 
-def tell(loop: asyncio.AbstractEventLoop, act: Any, *args: Any) -> None:
-    """Call on the worker's loop, unless the worker is gone: then nothing waits for it."""
+def call_on_loop(loop: asyncio.AbstractEventLoop, act: Any, *args: Any) -> None:
+    """Call on the worker's event loop; ignored if the loop is closed."""
     try:
         loop.call_soon_threadsafe(act, *args)
     except RuntimeError:

@@ -1,8 +1,8 @@
 """Maintenance, by one leading worker per namespace: take over expired leases, expire, prune.
 
-What becomes of a job that is taken over is decided in the store: ``store.lifecycle`` has the
-transitions, ``take_over_expired`` of each backend the statement. Promoting due jobs is here too,
-because it is the same loop, but every worker does it.
+The store decides how a job that is taken over continues: ``store.lifecycle`` has the transitions,
+``take_over_expired`` of each backend the statement. Promoting due jobs is here too, because it is
+the same loop, but every worker does it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from perdure.store.contract import Store
 from perdure.worker.events import WorkerEvents
 
 BATCH = 1000
-"""Rows that one statement may touch."""
+"""Rows per statement."""
 LEAD_LEASE_MAX = timedelta(seconds=10)
 PRUNE_SECONDS = 60.0
 PRUNE_BATCHES = 10
-"""So many in a row, and then a poll, in case something is more urgent."""
+"""Batches in a row before the next poll, in case something is more urgent."""
 PRUNE_PAUSE_SECONDS = 0.01
 WAITER_GRACE = timedelta(seconds=10)
 """Even without retention, rows stay this long, hidden, so that waiting callers get the result."""
 WORKER_IDLE = timedelta(minutes=5)
 LIMIT_IDLE = timedelta(days=1)
-"""Longer than any rule needs it, so that workers whose rules differ do not prune for others."""
+"""Longer than any worker needs them, so that workers with other settings keep theirs."""
 _log = logging.getLogger("perdure.worker")
 
 S = TypeVar("S", Status, RunStatus)
@@ -49,6 +49,7 @@ class Janitor:
         self._settings = settings
         self._worker = worker
         self._events = events
+        self._prune_seconds = prune_seconds(settings)
         self._prune_at = clock.monotonic()
 
     async def process(self, poll: PollResult) -> bool:
@@ -63,29 +64,29 @@ class Janitor:
             return True
         try:
             if not await self._lead():
-                if is_prune_due:  # another worker does it
-                    self._prune_at = clock.monotonic() + PRUNE_SECONDS
+                if is_prune_due:  # another worker leads
+                    self._prune_at = clock.monotonic() + self._prune_seconds
                 return True
             if has_expired_lease:
                 await take_over_jobs(self._store, self._settings, self._events)
             if has_expired_deadline:
                 await expire_jobs(self._store, self._settings.namespace, self._events)
             is_pruned = await self._prune() if is_prune_due else True
-            # Done: should this worker crash, no other has to wait until the lease expires.
+            # Release the lease: if this worker crashes, no other has to wait until it expires.
             await self._lead(timedelta(0))
             return is_pruned
         except Exception:
-            _log.exception("maintenance failed; trying again")
+            _log.exception("maintenance failed; retrying")
             return True
 
     async def _prune(self) -> bool:
-        """Prune some batches; whether nothing is left to prune."""
-        # Set before: a prune that fails is not repeated with every poll.
-        self._prune_at = clock.monotonic() + PRUNE_SECONDS
+        """Prune some batches; True if nothing is left to prune."""
+        # Set first, so that a prune that fails is not repeated with every poll.
+        self._prune_at = clock.monotonic() + self._prune_seconds
         for _ in range(PRUNE_BATCHES):
             if await prune(self._store, self._settings):
                 return True
-            # Let the workers' own statements in between: nothing waits for this one.
+            # Pause, so that statements of workers come first: pruning is not urgent.
             await asyncio.sleep(PRUNE_PAUSE_SECONDS)
             if not await self._lead():
                 return True
@@ -93,23 +94,21 @@ class Janitor:
         return False
 
     async def _lead(self, lease: timedelta = LEAD_LEASE_MAX) -> bool:
-        # No longer than a job's lease: jobs of a dead leader are taken over as soon as others.
+        # No longer than a job's lease, so that jobs of a dead leader are taken over just as soon.
         span = min(lease, self._settings.lease)
         name = leader_row(self._settings.namespace)
         return await self._store.maintenance.acquire_lease(name, self._worker, span)
 
 
 def leader_row(namespace: str) -> str:
-    """The name of the lease that the leader of a namespace holds; stored, so it stays as it is."""
+    """The name of a namespace's leader lease. Stored: do not change it."""
     return f"housekeeping:{namespace}"
 
 
 async def take_over_jobs(store: Store, settings: WorkerSettings, events: WorkerEvents) -> None:
-    """Requeue the jobs of dead workers; a job that crashed too many of them is dead-lettered."""
+    """Requeue the jobs of dead workers."""
     take_over = store.maintenance.take_over_expired
-    await _in_batches(
-        lambda: take_over(settings.namespace, BATCH, settings.max_crashes), events.taken_over
-    )
+    await _in_batches(lambda: take_over(settings.namespace, BATCH), events.taken_over)
 
 
 async def expire_jobs(store: Store, namespace: str, events: WorkerEvents) -> None:
@@ -127,7 +126,7 @@ async def _in_batches(
 
 
 async def promote_jobs(store: Store, namespace: str) -> bool:
-    """Make due jobs claimable; whether there were any."""
+    """Make due jobs claimable; True if there were any."""
     is_any = False
     while promoted := await store.maintenance.promote_due(namespace, BATCH):
         is_any = True
@@ -163,6 +162,16 @@ async def prune(store: Store, settings: WorkerSettings) -> bool:
         return False
     await store.maintenance.prune_workers(namespace, WORKER_IDLE)
     return True
+
+
+def prune_seconds(settings: WorkerSettings) -> float:
+    """How long to wait between two prunes: not much longer than the shortest retention.
+
+    A job without retention is hidden when it ends, but a run stays visible until it is pruned.
+    """
+    keeps = (settings.keep_completed, settings.keep_failed, settings.keep_dead)
+    spans = [max(keep, WAITER_GRACE).total_seconds() for keep in keeps if keep is not None]
+    return min([PRUNE_SECONDS, *spans])
 
 
 def _retention(keep: Mapping[S, timedelta | None]) -> dict[S, timedelta]:

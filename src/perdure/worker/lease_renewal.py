@@ -1,10 +1,10 @@
 """Renew leases and check claims.
 
 One statement renews the leases of all jobs, from a thread with its own event loop and its own
-handle on the store, so neither a busy event loop nor a blocking task can make a live worker look
-dead. It also keeps the worker's own row alive.
+store connection, so neither a busy event loop nor a blocking task can make a live worker look
+dead. It also renews the worker's own row.
 
-A lease that expires is taken over by the leading worker: see ``worker.janitor``.
+The leading worker takes over jobs whose leases expire: see ``worker.janitor``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perdure import clock
 from perdure.model.job import Claim
 from perdure.model.worker import Renewal, WorkerInfo
 from perdure.store.contract import Store
-from perdure.worker.executors import tell
+from perdure.worker.executors import call_on_loop
 
 if TYPE_CHECKING:
     from perdure.worker.runner import JobRunner
@@ -30,7 +30,7 @@ RENEWALS_PER_LEASE = 3
 STOP_SECONDS = 2.0
 RETRY_SECONDS = 1.0
 ANSWER_SECONDS_MIN = 1.0
-"""How long a store may take to answer at least, however short leases are."""
+"""The least time that a store gets to respond, however short leases are."""
 _log = logging.getLogger("perdure.worker")
 
 
@@ -60,12 +60,12 @@ class LeaseRenewer:
 
     async def stop(self) -> None:
         """End the thread, without blocking the caller's loop."""
-        tell(self._loop, self._stopping.set)
+        call_on_loop(self._loop, self._stopping.set)
         join = asyncio.get_running_loop().run_in_executor
         await join(None, self._thread.join, STOP_SECONDS)
         if self._thread.is_alive():
-            # A store that does not answer must not hold up the stop.
-            tell(self._loop, self._renewing.cancel)
+            # An unresponsive store must not delay the stop.
+            call_on_loop(self._loop, self._renewing.cancel)
             await join(None, self._thread.join)
 
     def _main(self) -> None:
@@ -87,8 +87,8 @@ class LeaseRenewer:
                         is_open = True
                     await self._renew_within(limit)
                 except Exception:
-                    # Nothing may end this thread: without it a live worker looks dead.
-                    _log.exception("lease renewal failed; trying again")
+                    # No error may end this thread: without it a live worker looks dead.
+                    _log.exception("lease renewal failed; retrying")
                     await set_within(self._stopping, RETRY_SECONDS)
                 else:
                     await set_within(self._stopping, interval)
@@ -97,7 +97,7 @@ class LeaseRenewer:
                 await self._store.close()
 
     async def _renew_within(self, seconds: float) -> None:
-        """Try again while there is time, rather than wait on a connection that stays silent."""
+        """Retry within the time left, rather than wait on an unresponsive connection."""
         while not self._stopping.is_set():
             limit = asyncio.timeout(seconds)
             try:
@@ -119,7 +119,7 @@ class LeaseRenewer:
 
 INTERVAL_SECONDS = 1.0
 YOUNG_SECONDS = 0.5
-"""Most jobs are over before a check without a hint would pay."""
+"""Most jobs end before a check without a hint would be worth its cost."""
 
 
 class ClaimMonitor:
@@ -148,7 +148,7 @@ class ClaimMonitor:
             try:
                 await self._check()
             except Exception:
-                _log.exception("claim check failed; trying again")
+                _log.exception("claim check failed; retrying")
 
     async def _check(self) -> None:
         is_hinted = self._hinted.is_set()
@@ -164,7 +164,7 @@ class ClaimMonitor:
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Wait until the event is set; False when the time is over first."""
+    """Wait until the event is set; False on timeout."""
     try:
         # Not wait_for: on Python 3.11 it swallows a cancellation that comes with the event.
         async with asyncio.timeout(max(0.0, seconds)):

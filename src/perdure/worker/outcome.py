@@ -54,11 +54,11 @@ def from_result(attempt: Attempt, value: Any) -> bytes | NodeOutcome:
     """The body's output as JSON, or an outcome; raises if it cannot be stored. In any thread."""
     scope, name = attempt.scope, attempt.task.name
     if scope is not None and scope.requested_outcome is not None:
-        return judged(attempt, scope.requested_outcome)
+        return checked_outcome(attempt, scope.requested_outcome)
     limit, masker = attempt.runner.settings.payload_max_bytes, attempt.masker
     if type(value) in RESULTS or attempt.rules is not None or masker is not None:
-        return judged(attempt, outcome_of(value, name, limit, masker))
-    return encoded_result(value, name, limit)  # the usual case
+        return checked_outcome(attempt, outcome_of(value, name, limit, masker))
+    return encoded_result(value, name, limit)  # the common case
 
 
 def outcome_of(
@@ -83,7 +83,7 @@ def outcome_of(
             return Completed(output=encoded_result(value, task, payload_max_bytes))
 
 
-def judged(attempt: Attempt, outcome: NodeOutcome) -> NodeOutcome:
+def checked_outcome(attempt: Attempt, outcome: NodeOutcome) -> NodeOutcome:
     """Mask and check an outcome; raises if the job or node does not allow it. In any thread."""
     job, masker = attempt.job, attempt.masker
     if masker is not None:
@@ -164,5 +164,5 @@ def failed_outcome(
         # The decision reads the exception, whose class is user code. The attempt must end, or it
         # would keep its slot and its lease forever.
         reason = describe(second_error, mask).message
-        _log.error("job %s failed permanently: unreadable error: %s", job.claim.id, reason)
+        _log.error("applying the retry policy failed: attempt=%s reason=%s", job.attempt_id, reason)
         return Failed(failure=failure)

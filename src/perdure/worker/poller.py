@@ -28,7 +28,7 @@ MAINTENANCE_SECONDS = 1.0
 OUTAGE_SECONDS = 1.0
 """An answer, or a wake-up, that is later than this is a sign of an outage."""
 RECONNECT_SECONDS = 5.0
-"""How long after an outage the last worker may take to try again."""
+"""How long after an outage it may take until the last worker has retried."""
 _log = logging.getLogger("perdure.worker")
 
 
@@ -72,7 +72,7 @@ class Poller:
                 try:
                     wait = await self._poll()
                 except Exception:
-                    _log.exception("poll failed; trying again")
+                    _log.exception("poll failed; retrying")
                     wait = self._settings.poll.total_seconds()
                 slept_at = clock.monotonic()
                 await set_within(self._hinted, wait)
@@ -107,7 +107,7 @@ class Poller:
         self._page = poll.partitions[-1] if len(poll.partitions) >= POLL_PARTITIONS_MAX else ""
         if not self._page:
             self._partitions.end_poll()
-        if len(self._partitions):
+        if self._partitions:
             self._found()
         takeover_at, wait = poll.next_lease_end_at, self._settings.poll.total_seconds()
         if takeover_at is not None and (grace := self._grace.seconds_left) > 0:
@@ -120,7 +120,7 @@ class Poller:
 
     async def _maintain(self, poll: PollResult) -> None:
         if not await self._janitor.process(poll):
-            self.wake()  # there is more to do
+            self.wake()  # more to prune
 
     def _until_next(self, poll: PollResult, wait: float) -> float:
         """The seconds until something is due, and ``wait`` at most."""
@@ -137,7 +137,7 @@ class Poller:
 
 
 class TakeoverGrace:
-    """Whether it is too early to take jobs over."""
+    """Whether it is too soon after an outage to take jobs over."""
 
     def __init__(self, lease: timedelta, now: Callable[[], float] = clock.monotonic) -> None:
         self._seconds = lease.total_seconds() / RENEWALS_PER_LEASE + RECONNECT_SECONDS
@@ -145,11 +145,11 @@ class TakeoverGrace:
         self._until = float("-inf")
 
     def note_delay(self, seconds: float) -> None:
-        """Something took so much longer than it should have.
+        """An answer or a wake-up was this late: possibly an outage.
 
-        The grace does not start again before as much time passed without it: a body that keeps
-        blocking the event loop looks like one outage after the other, and the jobs of dead
-        workers must not wait for its end.
+        A new grace period starts only after as much time without one: a body that keeps blocking
+        the event loop looks like one outage after the other, and must not delay takeovers
+        indefinitely.
         """
         if seconds > OUTAGE_SECONDS and self._now() >= self._until + self._seconds:
             self._until = self._now() + self._seconds

@@ -20,10 +20,11 @@ from typing import Any
 
 import msgspec
 
+from perdure import clock
 from perdure.diagnostics import declare
 from perdure.errors import MissingSecret, PerdureError, StoreError
 from perdure.model.job import Progress
-from perdure.model.outcome import NodeOutcome
+from perdure.model.outcome import NodeOutcome, Requeued
 from perdure.model.payload import from_json, to_json
 from perdure.model.value import Value
 from perdure.tasks.context import AbortSignal
@@ -38,22 +39,27 @@ from perdure.worker.processes import (
     RunBody,
     SecretReply,
     SecretRequest,
+    StartReply,
+    StartRequest,
     StepReply,
     StepRequest,
     StopBody,
 )
-from perdure.worker.secrets import Masker, Secrets
+from perdure.worker.secrets import Secrets
 
 STEP_FAILED = declare("worker.step_failed", "step {step!r}: {reason}")
 SECRET_UNAVAILABLE = declare("worker.secret_unavailable", "{reason}")
 
-Reply = StepReply | SecretReply
+Reply = StepReply | SecretReply | StartReply
 
 
 def main(pipe: Connection) -> None:
-    """Serve one request after the other until the parent is gone."""
-    # Ctrl-C goes to the whole group; when to stop is the parent's decision.
+    """Serve requests until the parent is gone."""
+    # Ctrl-C reaches the whole process group; the parent decides when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Should this process crash, the parent learns of it by the end of the pipe, which a process
+    # that a body forked must not keep open.
+    os.register_at_fork(after_in_child=pipe.close)
     _Server(pipe).serve()
 
 
@@ -67,8 +73,8 @@ class _Server:
         self._replies: SimpleQueue[Reply] = SimpleQueue()
         self._asking = threading.Lock()
 
-    def ask(self, message: StepRequest | SecretRequest) -> Any:
-        """Ask the parent for a step or a secret; one question at a time."""
+    def ask(self, message: StepRequest | SecretRequest | StartRequest) -> Any:
+        """Ask the parent for a step, a secret or permission to start; one question at a time."""
         with self._asking:
             with self._sending:
                 self._send(message)
@@ -91,7 +97,7 @@ class _Server:
                 if isinstance(message, RunBody):
                     self._abort = AbortSignal()
                     self._requests.put(message)
-                elif isinstance(message, StepReply | SecretReply):
+                elif isinstance(message, Reply):
                     self._replies.put(message)
                 else:
                     self._abort.fire(message.reason)
@@ -99,7 +105,7 @@ class _Server:
             # The parent is gone and cannot record the outcome, so stop immediately.
             os._exit(0)
         except BaseException:
-            # A message that cannot be read: the parent must not wait for an outcome.
+            # An unreadable message: the parent must not wait for an outcome.
             os._exit(1)
 
     def _run(self, request: RunBody) -> NodeOutcome:
@@ -111,6 +117,7 @@ class _Server:
             limit,
             allows_scripts=request.allows_scripts,
             resumption=request.resumption,
+            given_secrets=request.masked,
         )
         scope.inputs = request.inputs
         try:
@@ -120,21 +127,32 @@ class _Server:
             steps = _ParentSteps(self, limit)
             context = scope.context(task, request.worker_id, report, self._abort, steps)
             args, kwargs = typed_arguments(task, list(request.args), request.kwargs, context)
+            if request.asks_to_start and not self._may_start():
+                return Requeued()
             with self._sending:
                 self._send(BodyStarted())
             value = task.function(*args, **kwargs)
             if task.is_async:
                 value = asyncio.run(value)
-            return scope.requested_outcome or outcome_of(
-                value, task.name, limit, _masker(request, scope)
-            )
+            # Masked here too: the parent only gets truncated texts.
+            return scope.requested_outcome or outcome_of(value, task.name, limit, scope.masker)
         except BaseException as error:
             if scope.requested_outcome is not None:
                 return scope.requested_outcome
             if task is None:  # it could not be imported
                 task = Task(_nothing, name=request.job.partition.task)
             hold_off = timedelta(milliseconds=request.hold_off_ms)
-            return failed_outcome(request.job, task, error, hold_off, _masker(request, scope))
+            return failed_outcome(request.job, task, error, hold_off, scope.masker)
+
+    def _may_start(self) -> bool:
+        """Whether the body may start now, under a limit that counts starts."""
+        while True:
+            asked_at = clock.monotonic()
+            reply: StartReply = self.ask(StartRequest())
+            if reply.seconds is None:
+                return False
+            if clock.monotonic() - asked_at <= reply.seconds:
+                return True
 
     def _report(self, request: RunBody, progress: Progress) -> None:
         with self._sending:
@@ -155,7 +173,7 @@ class _Server:
 
 
 class _ParentSteps:
-    """Steps, which the parent finds and stores: it has the store."""
+    """Steps, looked up and stored by the parent, which has the store."""
 
     def __init__(self, server: _Server, payload_max_bytes: int) -> None:
         self._server = server
@@ -179,12 +197,6 @@ class _ParentSteps:
         if reply.error is not None:
             raise StoreError(STEP_FAILED.fault(step=message.name, reason=reply.error))
         return reply
-
-
-def _masker(request: RunBody, scope: CallScope) -> Masker | None:
-    """Masks every secret this process received: the parent only gets truncated texts."""
-    known = (*request.masked, *scope.secret_values)
-    return Masker(known) if known else None
 
 
 def _nothing() -> None:

@@ -1,7 +1,7 @@
-"""Child processes for tasks with ``isolation="process"``: a stop really kills them.
+"""Child processes for tasks with ``isolation="process"``, which a stop can kill.
 
-Parent and child speak JSON over a pipe; nothing is unpickled from it. A child runs one body at a
-time and is reused. It ends when its parent does, because its pipe does.
+Parent and child exchange JSON over a pipe; nothing is unpickled. A child runs one body at a time
+and is reused. It ends with its parent, because its pipe closes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from perdure.model.wait import Resumption
 from perdure.tasks.context import AbortSignal, StepKeeper
 from perdure.tasks.task import Task
 from perdure.worker.call import NOTHING_BEFORE, stored_arguments
-from perdure.worker.executors import Threads, tell
-from perdure.worker.outcome import judged
+from perdure.worker.executors import StartsLate, Threads, call_on_loop, seconds_to_start
+from perdure.worker.outcome import checked_outcome
 
 if TYPE_CHECKING:
     from perdure.worker.attempt import Attempt
@@ -53,7 +53,7 @@ IN_MAIN_MODULE = declare(
 IDLE_MAX = 32
 """Idle child processes kept for reuse."""
 SIGNAL_SPREAD_SECONDS = 0.5
-"""How long a signal to a whole group of processes may take to reach all of them."""
+"""How long a signal to a process group may take to reach all of its processes."""
 
 
 class RunBody(Value, tag=True):
@@ -71,7 +71,9 @@ class RunBody(Value, tag=True):
     resumption: Resumption
     inputs: dict[str, object]
     masked: tuple[str, ...]
-    """Secrets that are among the arguments."""
+    """Secrets in the arguments."""
+    asks_to_start: bool
+    """Whether a limit counts its start."""
 
 
 class StopBody(Value, tag=True):
@@ -119,13 +121,36 @@ class SecretReply(Value, tag=True):
     error: str = ""
 
 
+class StartRequest(Value, tag=True):
+    """Child to parent: the body is ready to start, under a limit that counts starts."""
+
+
+class StartReply(Value, tag=True):
+    """Parent to child: how soon after the request the body has to start; None: not any more."""
+
+    seconds: float | None = None
+
+
 class BodyEnded(Value, tag=True):
     """Child to parent: how the body ended. Payloads are plain JSON: the parent has the codec."""
 
     outcome: NodeOutcome
 
 
-FromChild = BodyStarted | ProgressReported | StepRequest | SecretRequest | BodyEnded
+FromChild = BodyStarted | ProgressReported | StepRequest | SecretRequest | StartRequest | BodyEnded
+
+
+_pipes: set[Connection] = set()
+
+
+def _close_pipes() -> None:
+    """Leave the pipes to this process alone: a child ends when its pipe does."""
+    for pipe in _pipes:
+        pipe.close()
+    _pipes.clear()
+
+
+os.register_at_fork(after_in_child=_close_pipes)
 
 
 class _TaskProcess:
@@ -140,6 +165,7 @@ class _TaskProcess:
         )
         self.process.start()
         theirs.close()
+        _pipes.add(self.pipe)
         self._sending = threading.Lock()
 
     def send(self, message: Value) -> None:
@@ -154,6 +180,7 @@ class _TaskProcess:
     def end(self) -> None:
         self.process.kill()
         self.process.join()
+        _pipes.discard(self.pipe)
         self.pipe.close()
 
 
@@ -183,11 +210,11 @@ class Processes:
         loop = attempt.runner.loop
         try:
             outcome = self._converse(attempt, body)
-            result = judged(attempt, outcome)
+            result = checked_outcome(attempt, outcome)
         except BaseException as error:
-            tell(loop, attempt.raised, error)
+            call_on_loop(loop, attempt.raised, error)
         else:
-            tell(loop, attempt.returned, result)
+            call_on_loop(loop, attempt.returned, result)
 
     def _converse(self, attempt: Attempt, body: ProcessBody) -> NodeOutcome:
         request = _request_of(attempt)
@@ -205,11 +232,13 @@ class Processes:
                         child.send(_step_reply(message, steps))
                     case SecretRequest():
                         child.send(_secret_reply(message, attempt))
+                    case StartRequest():
+                        child.send(_start_reply(attempt))
                     case BodyStarted():
-                        tell(attempt.runner.loop, attempt.body_started)
+                        call_on_loop(attempt.runner.loop, attempt.body_started)
         except BaseException as error:
             body.detach()
-            child.end()  # whatever was raised here, the body may still run
+            child.end()  # after an error here, the body may still be running
             if not isinstance(error, EOFError | OSError):
                 raise
             if child.process.exitcode == -signal.SIGTERM:
@@ -251,21 +280,21 @@ class ProcessBody:
         abort.on_fire(self._send_stop)
 
     def attach(self, child: _TaskProcess) -> None:
-        """From now on a stop kills the child."""
+        """Let a stop kill the child."""
         with self._lock:
             self._child = child
             if self._is_stopped:
                 child.process.kill()
 
     def open(self) -> None:
-        """The child has the body: from now on the abort signal may follow it."""
+        """The child has received the body: let the abort signal follow."""
         with self._lock:
             self._is_open = True
         if self._abort.reason is not None:
             self._send_stop(self._abort.reason)
 
     def detach(self) -> bool:
-        """The child is no longer this body's. True if it was killed."""
+        """Detach the child from this body; True if it was killed."""
         with self._lock:
             self._child = None
             return self._is_stopped
@@ -302,6 +331,7 @@ def _request_of(attempt: Attempt) -> RunBody:
         resumption=NOTHING_BEFORE if scope is None else scope.resumption,
         inputs={} if scope is None else dict(scope.inputs),
         masked=() if scope is None else scope.secret_values,
+        asks_to_start=attempt.start_by is not None,
     )
 
 
@@ -316,8 +346,15 @@ def _secret_reply(request: SecretRequest, attempt: Attempt) -> SecretReply:
         return SecretReply(error=f"secret {request.name!r}: {type(error).__name__}: {error}")
 
 
+def _start_reply(attempt: Attempt) -> StartReply:
+    try:
+        return StartReply(seconds=min(seconds_to_start(attempt), 60.0))  # JSON has no infinity
+    except StartsLate:
+        return StartReply()
+
+
 def _step_reply(request: StepRequest, steps: StepKeeper) -> StepReply:
-    """Look a step up, or store it, for a child that has no store."""
+    """Look up or store a step for a child, which has no store."""
     try:
         if request.json is None:
             found = steps.wait(steps.find(request.name))
@@ -333,7 +370,7 @@ def check_importable(tasks: Iterable[Task[..., Any]]) -> None:
     for task in tasks:
         if task.isolation != "process":
             continue
-        # A function within another, or one without a name.
+        # A nested function or a lambda.
         if "<" in getattr(task.function, "__qualname__", "<"):
             raise InvalidInput(NOT_IMPORTABLE.fault(("tasks",), task=task.name))
         if task.function.__module__ == "__main__" and not _is_main_importable():

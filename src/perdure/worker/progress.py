@@ -1,7 +1,7 @@
-"""Progress: written a few times a second however often it is reported.
+"""Progress: written a few times a second, however often it is reported.
 
-The first report of a quiet worker is written at once. The last one always is, because the outcome
-of an attempt carries it.
+The first report of an idle worker is written immediately. The last one is never lost: the outcome
+of the attempt carries it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from perdure.model.job import Progress
 from perdure.store.contract import Store
 from perdure.worker.events import AttemptProgressed, WorkerEvents
-from perdure.worker.executors import tell
+from perdure.worker.executors import call_on_loop
 
 if TYPE_CHECKING:
     from perdure.worker.attempt import Attempt
@@ -24,7 +24,7 @@ _log = logging.getLogger("perdure.worker")
 
 
 class ProgressWriter:
-    """Gathers the latest progress of all attempts and writes it in one statement."""
+    """Collects the latest progress of all attempts and writes it in one statement."""
 
     def __init__(self, store: Store, events: WorkerEvents) -> None:
         self._store = store
@@ -36,13 +36,13 @@ class ProgressWriter:
         self._writer: asyncio.Task[None] | None = None
 
     def report(self, attempt: Attempt, progress: Progress) -> None:
-        """Called from any thread."""
+        """Record progress, from any thread."""
         with self._lock:
             self._unwritten[attempt] = progress
             if self._is_awake:
                 return
             self._is_awake = True
-        tell(self._loop, self._wake)
+        call_on_loop(self._loop, self._wake)
 
     def close(self) -> None:
         if self._writer is not None:
@@ -58,17 +58,17 @@ class ProgressWriter:
                     [(attempt.claim, progress) for attempt, progress in batch.items()]
                 )
             except Exception:
-                # Progress is informative only: its loss must not cost the job.
-                _log.exception("progress of %d jobs not written", len(batch))
+                # Progress is informational: losing it must not fail the job.
+                _log.exception("writing progress failed: jobs=%d", len(batch))
             for attempt, progress in batch.items():
-                if not attempt.is_over:  # no event of it after that of its end
+                if not attempt.is_over:  # no progress event after the attempt ended
                     self._events.emit_job(AttemptProgressed, attempt.job, progress=progress)
             await asyncio.sleep(INTERVAL_SECONDS)
 
     def _take(self) -> dict[Attempt, Progress]:
         with self._lock:
             reported, self._unwritten = self._unwritten, {}
-            # What is over is written with its outcome.
+            # Ended attempts write their progress with the outcome.
             batch = {attempt: latest for attempt, latest in reported.items() if not attempt.is_over}
             self._is_awake = bool(batch)
         return batch

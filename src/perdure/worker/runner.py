@@ -12,24 +12,23 @@ store, so while jobs end fast it prefetches one batch. A job that waits here for
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from perdure import clock
-from perdure.engine.failures import describe
-from perdure.errors import WorkerCrashed
-from perdure.model.failure import Failure
+from perdure.engine.failures import too_many_crashes
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, ClaimedJob, NewJob
 from perdure.model.outcome import DeadLettered, NodeOutcome, Requeued, Retried
-from perdure.model.partition import Partition
+from perdure.model.partition import UNSUSPECTED, Partition, Suspicion
 from perdure.model.payload import Codec
 from perdure.model.run import CommitAnswer
 from perdure.model.worker import Renewal, WorkerSettings
 from perdure.store.contract import Store
-from perdure.worker.attempt import Attempt, StopReason
+from perdure.worker.attempt import START_SECONDS_MAX, Attempt, StopReason
 from perdure.worker.claims import Claims, KnownPartitions
 from perdure.worker.code import TaskCode
 from perdure.worker.commits import Commits, Settled, moves_run
@@ -68,6 +67,7 @@ class JobRunner:
         self.codec = codec
         self.events = events
         self.loop = asyncio.get_running_loop()
+        self.pid = os.getpid()
         self.serving: asyncio.Task[None] | None = None
         """The asyncio task that the worker runs in; cancelling it stops the worker abruptly."""
         self.claimed: dict[JobId, Attempt] = {}
@@ -84,6 +84,9 @@ class JobRunner:
         self._pace = _Pace()
         self._suspect: set[JobId] = set()
         """Claimed jobs that a hint reported as possibly lost or aborted."""
+        self._slots_beside: dict[JobId, int] = {}
+        """For each job here that is suspected of crashing its workers: how many jobs this worker
+        may have at once."""
         threads = Threads("perdure task")
         self.executors = Executors(Processes(threads), threads)
         self.progress = ProgressWriter(store, events)
@@ -106,22 +109,58 @@ class JobRunner:
         # A prefetched job would use up a limit while it waits here.
         prefetches = self._pace.is_fast(self.concurrency) and not self.partitions.are_limited
         slots = self.concurrency * 2 if prefetches else self.concurrency
-        return slots - self.running - len(self._queued)
+        room = slots - self.running - len(self._queued)
+        return min(room, self._slots_left(slots)) if self._slots_beside else room
 
-    def take(self, claimed: Claimed, *, is_fresh: bool) -> None:
-        """Take over claimed jobs.
+    def is_condemned(self, suspicion: Suspicion) -> bool:
+        """Whether a job crashed so many workers alone that it is dead-lettered, not run."""
+        return suspicion.alone >= self.settings.max_crashes
+
+    def slots_beside(self, suspicion: Suspicion) -> int:
+        """How many jobs this worker may have at once while it has a suspect."""
+        return min([suspicion.slots(self.concurrency), *self._slots_beside.values()])
+
+    def room_beside(self, suspicion: Suspicion) -> int:
+        """How many suspects to claim now."""
+        return self._slots_left(suspicion.slots(self.concurrency))
+
+    def _slots_left(self, slots: int) -> int:
+        """How many more jobs make ``slots``, or fewer if suspects here demand that.
+
+        A body whose claim is lost may still run, and a job whose outcome is not yet stored would be
+        charged with a crash.
+        """
+        held = max(len(self.claimed), self.running + len(self._queued))
+        return min([slots, *self._slots_beside.values()]) - held
+
+    def take(
+        self,
+        claimed: Claimed,
+        *,
+        is_fresh: bool,
+        slots: int | None = None,
+        claimed_after: float = 0.0,
+        timed: Collection[Partition] = (),
+    ) -> None:
+        """Take over claimed jobs. Until each of them ends, have at most ``slots`` jobs at once.
 
         Without ``is_fresh`` they are requeued: their leases may have expired before the store
-        answered.
+        answered. Jobs of ``timed`` partitions are under a limit that counts starts: their bodies
+        start soon after ``claimed_after``.
         """
         for job in claimed.jobs:
             if (former := self.claimed.get(job.claim.id)) is not None:
                 former.stop(StopReason.CLAIM_LOST)  # lost and reclaimed before we learned of it
             attempt = self.claimed[job.claim.id] = Attempt(job, self, claimed.now)
+            if timed and job.partition in timed:
+                attempt.start_by = claimed_after + START_SECONDS_MAX
+            self._slots_beside.pop(job.claim.id, None)
+            if slots is not None:
+                self._slots_beside[job.claim.id] = slots
             if self.is_stopping or not is_fresh:
                 attempt.finish(Requeued())
-            elif job.node is not None and job.crashes >= self.settings.max_crashes:
-                attempt.finish(DeadLettered(failure=too_many_crashes(job.crashes)))
+            elif self.is_condemned(job.suspicion):
+                attempt.finish(DeadLettered(failure=too_many_crashes(job)))
             else:
                 self.is_idle.clear()
                 self._queued.append(attempt)
@@ -144,9 +183,10 @@ class JobRunner:
     def may_continue(self, attempt: Attempt, priority: int, partition: Partition) -> bool:
         """Whether the job may continue in place with a node of this partition, without a claim.
 
-        Not with a less urgent node: jobs in the queue may come first.
+        Not with a less urgent node: jobs in the queue may come first. Not while suspects wait for
+        this worker to have fewer jobs.
         """
-        if self.is_stopping or priority > attempt.job.priority:
+        if self.is_stopping or priority > attempt.job.priority or self.claims.is_draining:
             return False
         return self.partitions.serves(partition)
 
@@ -159,7 +199,7 @@ class JobRunner:
             self.claims.wake()
             self.events.settled(attempt, outcome, result.status)
             if isinstance(outcome, Retried) and outcome.until is None:
-                # No hint announces the end of our own hold-off.
+                # No hint announces that our own hold-off ends.
                 seconds = (outcome.delay + outcome.hold_off).total_seconds()
                 self.claims.look_in(seconds + LOOK_MARGIN_SECONDS)
         else:
@@ -177,6 +217,7 @@ class JobRunner:
         job = continued(attempt.job, next_job)
         following = Attempt(job, self, answer.now or job.created_at)
         self.claimed[job.claim.id] = following  # before it starts, so that its lease has no gap
+        self._slots_beside.pop(job.claim.id, None)  # the store removed the suspicion, too
         if job.claim.id in self._suspect:
             self.claim_monitor.wake()  # the hint came while there was no body to stop
         can_continue = attempt.has_slot and self.running <= self.concurrency
@@ -190,7 +231,7 @@ class JobRunner:
             self._pace.ended += 1
             self._start(following)
 
-    # Claims that are lost or aborted
+    # Lost claims and aborted jobs
 
     def current_claims(self) -> list[Claim]:
         """The claims whose leases are renewed; called from the lease thread."""
@@ -287,6 +328,7 @@ class JobRunner:
         """Stop renewing the lease of the job."""
         if self.claimed.get(attempt.claim.id) is attempt:
             del self.claimed[attempt.claim.id]
+            self._slots_beside.pop(attempt.claim.id, None)
             self._suspect.discard(attempt.claim.id)
 
     def _requeue_up_to(self, last: Attempt) -> None:
@@ -318,6 +360,7 @@ def continued(job: ClaimedJob, following: NewJob) -> ClaimedJob:
         failures=0,
         snoozes=0,
         crashes=0,
+        suspicion=UNSUSPECTED,
         max_attempts=None,
         policy=following.policy,
         priority=following.priority,
@@ -335,10 +378,6 @@ def yields(following: NewJob, answer: CommitAnswer) -> bool:
         return False
     rank = answer.now.timestamp() + (following.priority - 0.5) * following.aging.total_seconds()
     return answer.most_urgent_rank < rank
-
-
-def too_many_crashes(crashes: int) -> Failure:
-    return describe(WorkerCrashed(f"{crashes} workers died while they executed it"))
 
 
 PACE_SECONDS = 0.05

@@ -1,7 +1,7 @@
 """Secrets for task bodies: resolved by a provider, and masked in everything that is stored.
 
-A value is recognized as it is, and as JSON, URLs, ``repr`` and base64 write it; a long line of a
-value of several lines also alone. What a body computes from it is not.
+A secret is recognized verbatim and in JSON, URL, ``repr`` and base64 encoding; long lines of a
+multiline secret are recognized separately. Values that a body derives from a secret are not masked.
 """
 
 from __future__ import annotations
@@ -26,28 +26,30 @@ from perdure.model.failure import Failure
 from perdure.model.job import Progress
 from perdure.model.outcome import Completed, NodeOutcome, Paused, Skipped
 from perdure.model.payload import from_json, storable_text
-from perdure.tasks.secret import SECRET_LENGTH_MIN, variable_of
+from perdure.tasks.secret import SECRET_LENGTH_MIN, UNQUOTED_IN_URLS, variable_of
 
 SECRET_IN_NAME = declare(
     "worker.secret_in_name",
-    "the name of a {what} is stored as it is, and this one contains a secret",
+    "the name of a {what} is stored unmasked and must not contain a secret",
 )
 
 
 MASK = "***"
 LINE_LENGTH_MIN = 8
-"""A shorter line of a secret may well be a line of something else."""
+"""Shorter lines of a secret are too common in other text to be masked."""
 
 
 class Masker:
     """Masks a fixed set of secret values. Immutable."""
 
-    __slots__ = ("_in_json", "_pattern")
+    __slots__ = ("_in_bytes", "_in_json", "_pattern")
 
     def __init__(self, values: Iterable[str]) -> None:
-        # The longest first, so that of a value within another one nothing is left standing.
+        # Longest first, so that a secret that contains another one is masked as a whole.
         forms = sorted({form for value in values for form in _forms(value)}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, forms)))
+        raw = sorted({each for form in forms for each in _raw_forms(form)}, key=len, reverse=True)
+        self._in_bytes = re.compile(b"|".join(map(re.escape, raw)))
         self._in_json = tuple(_escaped(form).encode() for form in forms)
 
     def is_in(self, text: str) -> bool:
@@ -56,17 +58,21 @@ class Masker:
     def text(self, text: str) -> str:
         return self._pattern.sub(MASK, text)
 
+    def raw(self, data: bytes) -> bytes:
+        """Mask in data of any kind, before it is encoded."""
+        return self._in_bytes.sub(MASK.encode(), data)
+
     def json(self, data: bytes) -> bytes:
-        """The same JSON, but for texts and numbers that have a secret in them."""
+        """The JSON with secrets in strings and numbers masked."""
         if not any(form in data for form in self._in_json):
             return data
         try:
             return msgspec.json.encode(self.value(from_json(data)))
-        except RecursionError:  # too deep to look through
+        except RecursionError:  # nested too deeply to search
             return msgspec.json.encode(MASK)
 
     def value(self, value: Any) -> Any:
-        """The same for plain JSON values."""
+        """The JSON value with secrets masked."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -96,7 +102,7 @@ class Masker:
         )
 
     def outcome(self, outcome: NodeOutcome) -> NodeOutcome:
-        """The same outcome, whose payload is plain JSON yet."""
+        """The outcome with secrets masked; its payload is not encoded by the codec yet."""
         match outcome:
             case Completed():
                 return replace(outcome, output=self.json(outcome.output))
@@ -119,12 +125,22 @@ def _forms(value: str) -> Iterator[str]:
         as_bytes = part.encode(errors="surrogatepass")
         yield quote(as_bytes)
         yield quote(as_bytes, safe="")
+        yield quote(as_bytes, safe=UNQUOTED_IN_URLS)
         yield quote_plus(as_bytes)
+        # As read from a response that declares another charset, or from its headers.
+        yield as_bytes.decode("latin-1")
+        yield as_bytes.decode("cp1252", errors="replace")
         yield base64.b64encode(as_bytes).decode()
 
 
+def _raw_forms(form: str) -> Iterator[bytes]:
+    for encoding in ("utf-8", "utf-16-le", "utf-16-be"):
+        yield form.encode(encoding, errors="surrogatepass")
+    yield form.encode("latin-1", errors="backslashreplace")
+
+
 def _escaped(text: str) -> str:
-    """As it stands in the JSON that is stored."""
+    """The string as it is escaped in stored JSON."""
     return msgspec.json.encode(text.encode(errors="backslashreplace").decode())[1:-1].decode()
 
 
@@ -137,20 +153,19 @@ INVALID_SECRETS = declare(
 
 Provider = Mapping[str, str] | Callable[[str], str | None]
 
-SECRET_TYPE = declare("worker.secret_type", "secret {secret!r} is not a text, but a {found}")
+SECRET_TYPE = declare("worker.secret_type", "secret {secret!r} must be a string (got a {found})")
 SECRET_TOO_SHORT = declare(
     "worker.secret_too_short",
-    "secret {secret!r} is shorter than {least} characters; it could not be masked without masking "
-    "nearly everything",
+    "secret {secret!r} is shorter than {least} characters, too short to be masked",
 )
 
 
 class Secrets:
-    """Where a worker's secrets come from: a mapping, a function, or else its environment."""
+    """Looks up secrets in a mapping, with a function, or by default in the environment."""
 
     def __init__(self, provider: Provider | None) -> None:
         self._ask: Callable[[str], Any]
-        given: object = provider  # from code without types it may be anything
+        given: object = provider  # untyped callers may pass anything
         if isinstance(provider, Mapping):
             self._ask = provider.get
         elif provider is None:
@@ -158,7 +173,7 @@ class Secrets:
         elif callable(given) and not iscoroutinefunction(given):
             self._ask = given
         else:
-            # Only its type: the value may be a secret.
+            # Report only the type: the value may be a secret.
             found_type = type(provider).__name__
             raise InvalidInput(INVALID_SECRETS.fault(("secrets",), type=found_type))
         self.is_own = provider is not None
@@ -183,21 +198,23 @@ class Secrets:
 class ResolvedSecrets:
     """The secrets of one attempt: each is resolved once. Thread-safe."""
 
-    __slots__ = ("_lock", "_secrets", "_values", "masker")
+    __slots__ = ("_given", "_lock", "_secrets", "_values", "masker")
 
-    def __init__(self, secrets: Secrets) -> None:
+    def __init__(self, secrets: Secrets, given: tuple[str, ...] = ()) -> None:
         self._secrets = secrets
+        self._given = given
+        """Values that were resolved elsewhere and are to be masked too."""
         self._lock = threading.Lock()
         self._values: dict[str, str] = {}
-        self.masker: Masker | None = None
+        self.masker = Masker(given) if given else None
 
     def find(self, name: str) -> str:
         with self._lock:
             if name not in self._values:
                 self._values[name] = self._secrets.find(name)
-                self.masker = Masker(self._values.values())
+                self.masker = Masker(self.values)
             return self._values[name]
 
     @property
     def values(self) -> tuple[str, ...]:
-        return tuple(self._values.values())
+        return (*self._given, *self._values.values())

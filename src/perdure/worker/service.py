@@ -18,7 +18,7 @@ from perdure.store.contract import Store
 from perdure.worker.code import TaskCode
 from perdure.worker.due_work import DueSchedules, DueWaits
 from perdure.worker.events import WorkerEvents, WorkerStarted, WorkerStopped, WorkerStopping
-from perdure.worker.executors import tell
+from perdure.worker.executors import call_on_loop
 from perdure.worker.janitor import Janitor
 from perdure.worker.lease_renewal import LeaseRenewer
 from perdure.worker.poller import Poller
@@ -65,7 +65,7 @@ class Service:
             runner.current_claims,
             settings.lease,
             # Called from the lease thread.
-            lambda claims, renewal: tell(runner.loop, runner.renewed, claims, renewal),
+            lambda claims, renewal: call_on_loop(runner.loop, runner.renewed, claims, renewal),
         )
 
     async def run(self, started: Callable[[], None] | None = None) -> None:
@@ -96,7 +96,7 @@ class Service:
 
     def call(self, act: Callable[..., None], *args: Any) -> None:
         """Call a method of this service or its runner from any thread."""
-        tell(self.runner.loop, act, *args)
+        call_on_loop(self.runner.loop, act, *args)
 
     def request_stop(self, grace: timedelta | None = None) -> None:
         """Start no more jobs and stop after the grace period. The earliest of several ends wins."""
@@ -126,14 +126,14 @@ class Service:
                 await asyncio.wait(loops)
                 await runner.commits.flush()
         except TimeoutError:
-            _log.error("store not responding: jobs with unwritten outcomes will run again")
+            _log.error("store not responding; jobs with unwritten outcomes will run again")
 
     async def _sign_off(self) -> None:
         try:
             async with asyncio.timeout(SIGN_OFF_SECONDS):
                 await self._store.maintenance.remove_worker(self._info.id)
         except Exception:
-            _log.warning("failed to remove the worker's row; it will be pruned later")
+            _log.warning("removing the worker row failed; it will be pruned later")
         self._events.emit(WorkerStopped(worker=self._info.id))
 
     def _on_hint(self, hint: Hint) -> None:

@@ -44,12 +44,12 @@ async def save_checkpoint(store: Store, job: ClaimedJob, codec: Codec, paused: P
     """Store the state that a parked job needs to resume; raises ``ClaimLost``."""
     checkpoint = from_json(codec.decode(paused.checkpoint))
     parked = _Parked(name=paused.name, checkpoint=checkpoint, crashes=job.crashes)
-    # Of one claim there is one pause at most, so a repeated write changes nothing.
+    # A claim has one pause at most, so a repeated write changes nothing.
     await _save(store, job, codec, f"{_PAUSE}{job.claim.epoch}", parked)
 
 
 async def past_pauses(store: Store, job: ClaimedJob, codec: Codec) -> Resumption:
-    """The pauses that the job was resumed from, in their order."""
+    """The pauses that the job was resumed from, in order."""
     steps = {step.name: step.value for step in await store.runs.load_steps(owner_of(job))}
     pauses = []
     for name, value in steps.items():
@@ -110,7 +110,7 @@ class AttemptSteps:
         return self._read(step.value)
 
     async def past_pauses(self) -> Resumption:
-        """Of a plain job: the pauses that it was resumed from."""
+        """The pauses that a plain job was resumed from."""
         return await past_pauses(self._store, self._job, self._codec)
 
     def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
@@ -132,5 +132,5 @@ def owner_of(job: ClaimedJob) -> str:
     """The owner of the steps: the same for every attempt at a job, or at a node."""
     if job.node is None:
         return job.claim.id
-    # As JSON, because any of them may contain whatever character were to stand between them.
+    # As JSON, because each part may contain any separator.
     return msgspec.json.encode((job.namespace, job.node.run, job.node.key)).decode()

@@ -18,25 +18,25 @@ from perdure.worker.worker import Worker
 FIRST_DELAY = timedelta(seconds=0.5)
 DELAY_MAX = timedelta(seconds=30)
 STEADY_AFTER = timedelta(seconds=60)
-"""A process that was up this long is healthy: its death counts as the first."""
+"""After this much uptime, a crash counts as the first again."""
 
 
 def crashes_in_a_row(before: int, up_for: timedelta) -> int:
-    """Count one more death, after ``before`` earlier ones and this time up."""
+    """The number of crashes in a row after one more, with ``before`` earlier ones."""
     return 1 if up_for >= STEADY_AFTER else before + 1
 
 
 def restart_delay(crashes: int) -> timedelta:
-    """How long to wait after that many crashes in a row."""
+    """How long to wait after this many crashes in a row."""
     if crashes < 1:
         raise ValueError(f"crashes={crashes} must be at least 1")
-    # Long before this many doublings the cap holds, and nothing can overflow.
+    # The cap applies long before this many doublings; the limit prevents an overflow.
     doublings = min(crashes - 1, 32)
     return min(DELAY_MAX, FIRST_DELAY * (1 << doublings))
 
 
 KILL_MARGIN = timedelta(seconds=15)
-"""How long after its grace period a child may still write, before it is taken for hung."""
+"""How long after its grace period a child may still write before it is considered hung."""
 _STOP = b"s"
 _STOP_NOW = b"n"
 _LETTERS_MAX = 64
@@ -53,7 +53,7 @@ class StopRequested(SupervisorEvent):
 
 
 class ProcessEvent(SupervisorEvent):
-    """Something about one child; ``number`` counts its place from 1."""
+    """An event of one child; ``number`` is its position, from 1."""
 
     number: int
 
@@ -63,7 +63,7 @@ class ProcessStarted(ProcessEvent):
 
 
 class ProcessNotStarted(ProcessEvent):
-    """The system refused to start it."""
+    """The system refused to start the process."""
 
     reason: str
     restart_in: timedelta
@@ -79,7 +79,7 @@ class ProcessEnded(ProcessEvent):
 
 
 class ProcessKilled(ProcessEvent):
-    """It did not stop in time, so it was killed. Its jobs are taken over when its leases end."""
+    """The process was killed because it did not stop in time; its jobs are taken over later."""
 
     pid: int
 
@@ -96,13 +96,13 @@ class Supervisor:
         command: Callable[[int, int], Sequence[str]],
         count: int,
         grace: timedelta,
-        tell: Callable[[SupervisorEvent], None],
+        emit: Callable[[SupervisorEvent], None],
         kill_margin: timedelta = KILL_MARGIN,
     ) -> None:
         self._command = command
         self._count = count
         self._grace = grace
-        self._tell = tell
+        self._emit = emit
         self._kill_margin = kill_margin
         self._children: dict[int, _WorkerProcess] = {}
         self._letter: bytes | None = None
@@ -121,7 +121,7 @@ class Supervisor:
         await self.keep_running()
 
     async def keep_running(self) -> None:
-        """The same on a running event loop, until ``stop`` is called; signals are the caller's."""
+        """Run on a running event loop until ``stop`` is called; the caller handles signals."""
         await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
 
     async def _keep(self, number: int) -> None:
@@ -131,23 +131,23 @@ class Supervisor:
             try:
                 child = await _WorkerProcess.start(number, self._command)
             except OSError as error:
-                # Short of memory or processes: the other children must not suffer for it.
+                # Out of memory or processes: keep the other children running.
                 crashes += 1
                 delay = restart_delay(crashes)
-                self._tell(ProcessNotStarted(number=number, reason=str(error), restart_in=delay))
+                self._emit(ProcessNotStarted(number=number, reason=str(error), restart_in=delay))
             else:
                 exit_code = await self._ended(child)
                 if self._stopping.is_set():
-                    self._tell(_ended(child, exit_code, None))
+                    self._emit(_ended(child, exit_code, None))
                     return
                 crashes = crashes_in_a_row(crashes, timedelta(seconds=clock.monotonic() - began))
                 delay = restart_delay(crashes)
-                self._tell(_ended(child, exit_code, delay))
+                self._emit(_ended(child, exit_code, delay))
             await set_within(self._stopping, delay.total_seconds())
 
     async def _ended(self, child: _WorkerProcess) -> int:
         self._children[child.number] = child
-        self._tell(ProcessStarted(number=child.number, pid=child.pid))
+        self._emit(ProcessStarted(number=child.number, pid=child.pid))
         if self._letter is not None:
             child.send(self._letter)  # stopped while this process was starting
         try:
@@ -160,7 +160,7 @@ class Supervisor:
         grace = timedelta(0) if self._letter else self._grace
         self._letter = _STOP_NOW if self._letter else _STOP
         self._stopping.set()
-        self._tell(StopRequested(grace=grace))
+        self._emit(StopRequested(grace=grace))
         for child in self._children.values():
             child.send(self._letter)
         seconds = (grace + self._kill_margin).total_seconds()
@@ -170,7 +170,7 @@ class Supervisor:
         for child in self._children.values():
             child.kill()
             self._killed += 1
-            self._tell(ProcessKilled(number=child.number, pid=child.pid))
+            self._emit(ProcessKilled(number=child.number, pid=child.pid))
 
 
 def _ended(child: _WorkerProcess, exit_code: int, restart_in: timedelta | None) -> ProcessEnded:
@@ -223,7 +223,7 @@ class _WorkerProcess:
 
 
 def follow_supervisor(worker: Worker, pipe: int) -> None:
-    """Let the supervisor at the other end of the pipe stop this worker, and its death too."""
+    """Stop this worker when the supervisor says so over the pipe, or dies."""
 
     def listen(_started: WorkerStarted) -> None:
         asyncio.get_running_loop().add_reader(pipe, hear)

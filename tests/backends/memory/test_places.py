@@ -9,7 +9,7 @@ import pytest
 from perdure.errors import InvalidInput, InvalidStoreUrl
 from perdure.model.job import JobFilter
 from perdure.store.memory.store import MemoryStore
-from tests.conformance.builders import insert, new_job
+from perdure.testing.contract.builders import insert, new_job
 
 
 async def count(store: MemoryStore) -> int:
@@ -19,24 +19,18 @@ async def count(store: MemoryStore) -> int:
 class TestPlaces:
     async def test_are_shared_by_all_handles_of_one_name(self, memory_url):
         first, second = MemoryStore(memory_url), MemoryStore(memory_url)
-
         await insert(first)
-
         assert await count(second) == 1
 
     async def test_are_kept_apart_by_name(self, memory_url):
         first, other = MemoryStore(memory_url), MemoryStore(memory_url + "-other")
-
         await insert(first)
-
         assert await count(other) == 0
 
     async def test_without_a_name_belong_to_one_store_and_its_twins(self):
         mine, other = MemoryStore("memory://"), MemoryStore("memory://")
         target = mine.clone()
-
         await insert(mine)
-
         assert await count(target) == 1
         assert await count(other) == 0
 
@@ -64,10 +58,8 @@ class TestPlaces:
 class TestInsertInTransaction:
     async def test_is_refused_because_memory_takes_part_in_no_transaction(self, memory_url):
         store = MemoryStore(memory_url)
-
         with pytest.raises(InvalidInput, match="no transaction"):
             await store.insert_in_transaction(object(), [new_job()])
         with pytest.raises(InvalidInput, match="no transaction"):
             store.insert_in_blocking_transaction(object(), [new_job()])
-
         assert await count(store) == 0

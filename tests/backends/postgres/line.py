@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Self
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 
@@ -24,6 +26,7 @@ class Line:
         self._holds_back_from = b""
         self._let_through = asyncio.Event()
         self._server: asyncio.Server | None = None
+        self._starting = 0
         self.accepted = 0
         self.went_silent = asyncio.Event()
 
@@ -60,6 +63,10 @@ class Line:
         """
         self._loses_answer_to = text.encode()
 
+    def start_after(self, connections: int) -> None:
+        """Refuse that many connections the way a server does that is starting."""
+        self._starting = connections
+
     def silence(self) -> None:
         """Let nothing through any more on the connections there are now."""
         self._silenced = self.accepted
@@ -82,6 +89,15 @@ class Line:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         number = self.accepted
+        if number <= self._starting:
+            fields = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0"
+            await reader.read(8)  # asks for TLS
+            writer.write(b"N")
+            await reader.read(65536)
+            writer.write(b"E" + (len(fields) + 4).to_bytes(4, "big") + fields)
+            await writer.drain()
+            writer.close()
+            return
         assert self._parts.hostname is not None
         far_reader, far_writer = await asyncio.open_connection(
             self._parts.hostname, self._parts.port or 5432
@@ -125,3 +141,49 @@ class Line:
                 sink.write(data)
                 await sink.drain()
         sink.transport.abort()
+
+
+# Forcing an interleaving: hold a row, see somebody wait for it, let go.
+
+
+WAITING_FOR_A_LOCK = """
+SELECT count(*)
+FROM pg_locks
+JOIN pg_stat_activity USING (pid)
+WHERE NOT granted
+  AND query LIKE '%' || $1 || '%'
+"""
+BY_NAME = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1"
+LOOKS_MAX = 500
+
+
+@asynccontextmanager
+async def row_held(connection: Any, schema: str, id: str) -> AsyncIterator[None]:
+    """Keep everybody else from changing one job."""
+    async with connection.transaction():
+        await connection.execute(f"SELECT FROM {schema}.jobs WHERE id = $1 FOR UPDATE", id)
+        yield
+
+
+async def until_somebody_waits(connection: Any, schema: str, least: int = 1) -> None:
+    """Look until statements about this schema, so many at least, wait for a lock."""
+    await _until(connection, WAITING_FOR_A_LOCK, schema, lambda count: count >= least)
+
+
+async def until_nobody_waits(connection: Any, schema: str) -> None:
+    await _until(connection, WAITING_FOR_A_LOCK, schema, lambda count: count == 0)
+
+
+async def until_gone(connection: Any, name: str) -> None:
+    """Look until the server has let go of all connections of that name."""
+    await _until(connection, BY_NAME, name, lambda count: count == 0)
+
+
+async def _until(connection: Any, query: str, argument: str, is_reached: Any) -> None:
+    for _ in range(LOOKS_MAX):
+        # Within a transaction the server shows one picture of its connections until told otherwise.
+        await connection.execute("SELECT pg_stat_clear_snapshot()")
+        if is_reached(await connection.fetchval(query, argument)):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to that")

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
 import pytest
 
+from perdure import AsyncClient, Status, StoreError, Worker, task
 from perdure.errors import InvalidStoreUrl
+from perdure.model.outcome import Completed
 from perdure.store.postgres.address import parse_address, place_of
+from perdure.store.postgres.store import PostgresStore
+from perdure.testing.contract.builders import claim_new, insert, settle, status_of
+from perdure.worker.events import AttemptLost
+from tests.backends.postgres.line import row_held, until_nobody_waits, until_somebody_waits
+from tests.postgres_schemas import with_query
+from tests.worker.harness import Gate, Running
 
 
 class TestParseAddress:
@@ -13,13 +26,11 @@ class TestParseAddress:
         address = parse_address(
             "postgresql://ann@db:6543/work?schema=jobs&pool=9&listen=off&sslmode=require"
         )
-
         assert address.dsn == "postgresql://ann@db:6543/work?sslmode=require"
         assert (address.schema, address.pool_max, address.is_listening) == ("jobs", 9, False)
 
     def test_has_defaults_for_our_options(self):
         address = parse_address("postgres://db/work")
-
         assert (address.schema, address.pool_max, address.is_listening) == ("perdure", 5, True)
 
     @pytest.mark.parametrize(
@@ -32,7 +43,6 @@ class TestParseAddress:
     )
     def test_shows_no_password(self, url):
         address = parse_address(url)
-
         assert "3cret" not in address.url
         assert "3cret" in address.dsn
 
@@ -55,7 +65,6 @@ class TestParseAddress:
     )
     def test_refuses_options_that_cannot_be_used(self, options):
         name = options.partition("=")[0]
-
         with pytest.raises(InvalidStoreUrl, match=name):
             parse_address(f"postgresql://db/work?{options}")
 
@@ -67,7 +76,6 @@ class TestParseAddress:
     def test_shows_no_password_in_a_refusal(self):
         with pytest.raises(InvalidStoreUrl) as refusal:
             parse_address("postgresql://ann:s3cret@db/work?shema=typo")
-
         assert "s3cret" not in str(refusal.value)
 
     def test_shows_no_password_that_looks_like_a_port(self):
@@ -77,7 +85,6 @@ class TestParseAddress:
 
     def test_takes_several_hosts(self):
         address = parse_address("postgresql://one:1,two:2/work?target_session_attrs=primary")
-
         assert address.dsn.startswith("postgresql://one:1,two:2/work")
 
 
@@ -85,7 +92,6 @@ class TestPlaceOf:
     def test_is_the_same_for_all_who_connect_to_the_same_tables(self):
         first = parse_address("postgres://ann:a@db/work?pool=3")
         second = parse_address("postgresql://ben:b@db/work?schema=perdure&listen=off")
-
         assert place_of(first) == place_of(second)
 
     def test_differs_between_schemas_databases_and_servers(self):
@@ -98,3 +104,127 @@ class TestPlaceOf:
         ]
 
         assert len({place_of(parse_address(url)) for url in urls}) == len(urls)
+
+
+# What the server refuses: tried again if it was busy, told as ours, and no job's fault.
+
+
+REFUSE = """
+CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'not so' USING ERRCODE = 'check_violation'; END $$;
+CREATE TRIGGER refuse BEFORE UPDATE ON {schema}.jobs FOR EACH ROW
+WHEN (NEW.status = '{status}') EXECUTE FUNCTION {schema}.refuse()
+"""
+
+
+@pytest.fixture
+def hasty_url(postgres_url: str) -> str:
+    """Where no statement may take long, as an administrator can set it for a role."""
+    return with_query(postgres_url, options="-c statement_timeout=300ms")
+
+
+@pytest.fixture
+async def hasty(hasty_url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(hasty_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def watcher(postgres_server_url: str) -> AsyncIterator[Any]:
+    """A connection that looks on: within its own transaction the holder sees only its start."""
+    connection = await asyncpg.connect(postgres_server_url)
+    yield connection
+    await connection.close()
+
+
+class TestAStatementThatTimesOut:
+    async def test_is_tried_again(self, hasty, admin, watcher, schema):
+        held = await claim_new(hasty)
+        async with row_held(admin, schema, held.id):
+            settling = asyncio.create_task(settle(hasty, held, Completed(output=b"1")))
+            await until_somebody_waits(watcher, schema)
+            await until_nobody_waits(watcher, schema)
+        assert await settling is Status.COMPLETED
+
+    async def test_is_told_as_an_error_of_the_store_in_the_end(self, hasty, admin, schema):
+        held = await claim_new(hasty)
+        async with row_held(admin, schema, held.id):
+            with pytest.raises(StoreError, match="nothing was written") as refused:
+                await settle(hasty, held, Completed(output=b"1"))
+        assert isinstance(refused.value.__cause__, asyncpg.QueryCanceledError)
+        assert await status_of(hasty, held.id) is Status.ACTIVE
+
+
+async def test_any_other_refusal_is_told_as_an_error_of_the_store(store, admin, schema):
+    await admin.execute(f"ALTER TABLE {schema}.jobs RENAME TO elsewhere")
+    with pytest.raises(StoreError) as refused:
+        await insert(store)
+    assert isinstance(refused.value.__cause__, asyncpg.UndefinedTableError)
+
+
+class TestAWorker:
+    @pytest.mark.parametrize("end", ["returns", "is given back"])
+    async def test_fails_no_job_because_the_store_was_busy(
+        self, hasty_url, admin, watcher, schema, end
+    ):
+        gate = Gate()
+
+        @task
+        async def work() -> str:
+            await gate.pass_through()
+            return "done"
+
+        async with AsyncClient(hasty_url) as client:
+            running = await Running(Worker(hasty_url, tasks=[work])).start()
+            job = await client.enqueue(work)
+            await gate.reached()
+            async with row_held(admin, schema, job.id):
+                if end == "returns":
+                    gate.open()
+                else:
+                    running.worker.shutdown(0)
+                await until_somebody_waits(watcher, schema)
+                await until_nobody_waits(watcher, schema)
+            await running.stop(grace=10)
+
+            expected = Status.COMPLETED if end == "returns" else Status.WAITING
+            assert await job.status() is expected
+            assert await job.attempts() == []
+
+    async def test_leaves_a_job_that_cannot_be_given_back_to_its_lease(
+        self, store, postgres_url, admin, schema
+    ):
+        gate = Gate()
+
+        @task
+        async def work() -> None:
+            await gate.pass_through()
+
+        await admin.execute(REFUSE.format(schema=schema, status="waiting"))
+        async with AsyncClient(postgres_url) as client:
+            running = await Running(Worker(postgres_url, tasks=[work])).start()
+            job = await client.enqueue(work)
+            await gate.reached()
+            await running.stop()
+
+            assert running.all(AttemptLost, job.id)
+            assert await job.status() is Status.ACTIVE
+
+    async def test_fails_a_job_whose_result_is_refused_for_good(
+        self, store, postgres_url, admin, schema
+    ):
+        @task
+        async def work() -> int:
+            return 1
+
+        await admin.execute(REFUSE.format(schema=schema, status="completed"))
+        async with AsyncClient(postgres_url) as client:
+            running = await Running(Worker(postgres_url, tasks=[work])).start()
+            job = await client.enqueue(work)
+            with pytest.raises(Exception, match="not so"):
+                await job.result(10)
+            await running.stop()
+
+            assert await job.status() is Status.FAILED

@@ -7,27 +7,30 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from perdure import AsyncClient, EventLogCorrupt, Flow
 from perdure.errors import RunExists
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, ClaimedJob
 from perdure.model.outcome import Retried
 from perdure.model.run import NodeSettlement, RunStatus
 from perdure.store.postgres.store import PostgresStore
-from tests.backends.postgres.waiting import until_somebody_waits
-from tests.conformance.builders import LEASE, MINUTE, WORKER, failure
-from tests.conformance.run_builders import (
+from perdure.testing.contract.builders import (
     CHILD,
     CONFLICT,
     DONE,
+    LEASE,
+    MINUTE,
     RUN,
     STALE,
+    WORKER,
     child_wait,
+    claim_new_node,
     claim_nodes,
     commit,
     continues,
-    ends,
     event,
-    held_node,
+    failure,
+    finishes,
     jobs_by_key,
     load,
     new_child,
@@ -35,12 +38,13 @@ from tests.conformance.run_builders import (
     node_job,
     node_partition,
     read_run,
-    repeats,
+    retries,
     step,
     submit,
     timer,
     waits_by_key,
 )
+from tests.backends.postgres.line import row_held, until_somebody_waits
 from tests.postgres_schemas import with_query
 
 OTHER_RUN = RunId("order-43")
@@ -53,13 +57,26 @@ RENEWS = "UPDATE {schema}.jobs SET lease_until = lease_until + interval '1 minut
 
 def settlement(held: Claim, fate: str) -> NodeSettlement:
     if fate == "ends":
-        return ends(held)
+        return finishes(held)
     if fate == "continues":
         return continues(held, node_job("label", partition=node_partition("print_label")))
-    return repeats(held, Retried(failure=failure()))
+    return retries(held, Retried(failure=failure()))
 
 
 FATES = ["ends", "continues", "repeats"]
+
+
+class TestALogThatLostItsEnd:
+    async def test_is_refused_by_readers_and_commands(self, store, admin, schema):
+        """Finding 20: the run's row says where its log ends."""
+        async with AsyncClient(store) as client:
+            run = await client.submit(Flow("waits").wait_for_signal("go").build(), 1, id="a")
+            last = f"(SELECT max(number) FROM {schema}.events)"
+            await admin.execute(f"DELETE FROM {schema}.events WHERE number = {last}")
+
+            for call in (run.events, run.nodes, run.pause):
+                with pytest.raises(EventLogCorrupt):
+                    await call()
 
 
 class TestCommit:
@@ -67,7 +84,7 @@ class TestCommit:
 
     @pytest.mark.parametrize("fate", FATES)
     async def test_is_a_conflict_if_the_run_went_on_meanwhile(self, store, admin, schema, fate):
-        held = await held_node(store)
+        held = await claim_new_node(store)
         before = await jobs_by_key(store)
 
         async with admin.transaction():
@@ -82,7 +99,7 @@ class TestCommit:
 
     @pytest.mark.parametrize("fate", FATES)
     async def test_is_stale_if_the_claim_was_taken_away_meanwhile(self, store, admin, schema, fate):
-        held = await held_node(store)
+        held = await claim_new_node(store)
         run = await read_run(store)
 
         async with admin.transaction():
@@ -98,13 +115,11 @@ class TestCommit:
         assert list(await jobs_by_key(store)) == ["pack"]
 
     async def test_is_stale_if_the_job_was_removed_meanwhile(self, store, admin, schema):
-        held = await held_node(store)
-
+        held = await claim_new_node(store)
         async with admin.transaction():
             await admin.execute(f"DELETE FROM {schema}.jobs")
-            committing = asyncio.create_task(commit(store, settlements=(ends(held),)))
+            committing = asyncio.create_task(commit(store, settlements=(finishes(held),)))
             await until_somebody_waits(admin, schema)
-
         assert (await committing).stale == (held,)
         assert (await read_run(store)).number == 1
 
@@ -112,7 +127,7 @@ class TestCommit:
     async def test_is_done_to_rows_that_changed_in_nothing_that_matters(
         self, store, admin, schema, fate, left
     ):
-        held = await held_node(store)
+        held = await claim_new_node(store)
 
         async with admin.transaction():
             await admin.execute(RENEWS.format(schema=schema))
@@ -157,6 +172,85 @@ class TestCommit:
         assert due_at is not None
 
 
+class TestJobsOfTheRun:
+    """Which jobs a commit locks: a claim skips them, so no more than it takes from the run."""
+
+    async def test_are_not_locked_by_a_commit_that_is_too_late(self, store, admin, schema):
+        """Finding 15: the loser of a race locked the jobs that the winner had just queued."""
+        held = await claim_new_node(store)
+        await commit(store, jobs=(node_job("label"),))
+
+        async with row_held(admin, schema, (await jobs_by_key(store))["label"].id):
+            late = step(settlements=(finishes(held),), cancel_all=True)
+            async with asyncio.timeout(10):
+                [result] = (await store.runs.commit([late])).results
+
+        assert result.state is CONFLICT
+
+    async def test_are_not_locked_by_a_commit_that_is_repeated(self, store, admin, schema):
+        """Finding 15: its first try was written, and others have queued jobs since."""
+        await submit(store)
+        clearing = step(cancel_all=True, jobs=(node_job("label"),))
+        await store.runs.commit([clearing])
+
+        async with row_held(admin, schema, (await jobs_by_key(store))["label"].id):
+            async with asyncio.timeout(10):
+                [result] = (await store.runs.commit([clearing])).results
+
+        assert result.state is DONE
+
+    async def test_are_locked_only_if_their_keys_are_cancelled(self, store, admin, schema):
+        """Finding 15: cancelling one key locked all jobs, and claims skipped the others."""
+        await submit(store, jobs=(node_job("pack"), node_job("label")))
+        async with row_held(admin, schema, (await jobs_by_key(store))["label"].id):
+            async with asyncio.timeout(10):
+                result = await commit(store, cancel_keys=("pack",))
+        assert result.state is DONE
+        assert list(await jobs_by_key(store)) == ["label"]
+
+    async def test_are_not_locked_if_the_run_was_replaced_meanwhile(
+        self, store, target, admin, schema
+    ):
+        """Finding 37: jobs of the new run were locked before the run itself: a deadlock."""
+        await submit(store, jobs=(node_job("pack"),))
+        replacing = new_run(on_existing="replace", jobs=(node_job("label"),))
+
+        async with admin.transaction():
+            await admin.execute(HOLDS_RUN.format(schema=schema), RUN)
+            submitting = asyncio.create_task(target.runs.submit(replacing))
+            await until_somebody_waits(admin, schema)
+            steps = [step(cancel_all=True), step(run=OTHER_RUN, cancel_all=True)]
+            committing = asyncio.create_task(store.runs.commit(steps))
+            await until_somebody_waits(admin, schema, least=2)
+        async with asyncio.timeout(10):
+            await submitting
+            answer = await committing
+
+        assert [result.state for result in answer.results] == [CONFLICT, CONFLICT]
+        assert list(await jobs_by_key(store)) == ["label"]
+
+
+class TestReplacing:
+    async def test_the_same_ids_at_once_deadlocks_nowhere(self, postgres_url, admin):
+        """Finding 37: replacing and cancelling runs of the same ids."""
+        deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        before = await admin.fetchval(deadlocks)
+
+        async def replace_in_turn(number: int) -> None:
+            store = PostgresStore(postgres_url)
+            await store.open()
+            for at in range(60):
+                run = RunId(f"order-{at % 3}")
+                jobs = tuple(node_job(f"{number}#{each}", run=run) for each in range(3))
+                await store.runs.submit(new_run(id=run, jobs=jobs, on_existing="replace"))
+                await store.runs.commit([step(run=run, cancel_all=True)])
+            await store.close()  # a connection adds its count to the server's when it ends
+
+        await asyncio.gather(*(replace_in_turn(number) for number in range(6)))
+
+        assert await admin.fetchval(deadlocks) == before
+
+
 class TestBatches:
     """Whoever holds one row and waits for the next must not be waited for by who has that.
 
@@ -193,7 +287,7 @@ class TestBatches:
         for run in reversed(runs):  # so that ids of jobs and of runs are in opposite orders
             await submit(store, id=run, jobs=(node_job(run=run),))
         held = await claim_nodes(store)
-        steps = [step(run=node_of(job), settlements=(ends(job.claim),)) for job in held]
+        steps = [step(run=node_of(job), settlements=(finishes(job.claim),)) for job in held]
         claims = [job.claim for job in held]
 
         async with admin.transaction():
@@ -218,7 +312,7 @@ class TestBatches:
             await admin.execute(HOLDS_JOB.format(schema=schema), claims[2].id)
             renewing = asyncio.create_task(target.jobs.renew(WORKER, claims, LEASE))
             await until_somebody_waits(admin, schema)
-            settled = (ends(claims[-1]),)
+            settled = (finishes(claims[-1]),)
             clearing = asyncio.create_task(commit(store, settlements=settled, cancel_all=True))
             await until_somebody_waits(admin, schema, least=2)
         async with asyncio.timeout(10):
@@ -230,9 +324,7 @@ class TestBatches:
 
     async def test_of_one_run_come_one_after_the_other(self, store):
         await submit(store)
-
         answer = await store.runs.commit([step(1), step(2), step(2)])
-
         assert [result.state for result in answer.results] == [DONE, DONE, CONFLICT]
         assert (await read_run(store)).number == 3
 
@@ -257,13 +349,9 @@ class TestSubmit:
             assert (await submitting).is_new
 
     async def test_replaces_a_run_that_is_being_replaced(self, store, target, admin, schema):
-        held = await held_node(store)
+        held = await claim_new_node(store)
         mine, theirs = (
-            new_run(
-                on_existing="replace",
-                events=(event(name),),
-                jobs=(node_job(name),),
-            )
+            new_run(on_existing="replace", events=(event(name),), jobs=(node_job(name),))
             for name in ("mine", "theirs")
         )
 
@@ -286,7 +374,7 @@ class TestSubmit:
 
 class TestLostAnswers:
     async def test_a_commit_whose_answer_was_lost_counts_once(self, store, wired, line):
-        held = await held_node(store)
+        held = await claim_new_node(store)
         settled = (continues(held, node_job("label")),)
 
         line.lose_answer_to("lost on the way back")
@@ -303,11 +391,11 @@ class TestLostAnswers:
         assert sorted(await jobs_by_key(store)) == ["label", "stamp"]
 
     async def test_a_commit_that_opens_waits_counts_once(self, store, wired, line):
-        held = await held_node(store)
+        held = await claim_new_node(store)
         waits, children = (child_wait(), timer(delay=MINUTE)), (new_child(),)
 
         line.lose_answer_to("COMMIT")
-        result = await commit(wired, settlements=(ends(held),), waits=waits, children=children)
+        result = await commit(wired, settlements=(finishes(held),), waits=waits, children=children)
 
         assert result.state is DONE
         assert line.accepted == 2
@@ -332,9 +420,7 @@ class TestLostAnswers:
         first = step()
         await store.runs.commit([first])
         await commit(store, 2)
-
         answer = await store.runs.commit([first, step(3, run=OTHER_RUN)])
-
         assert [result.state for result in answer.results] == [DONE, CONFLICT]
         assert (await read_run(store)).number == 3
 

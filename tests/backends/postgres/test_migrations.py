@@ -12,23 +12,34 @@ import asyncpg
 import pytest
 
 from perdure.errors import SchemaMismatch, StoreUnreachable
-from perdure.model.ids import JobId
+from perdure.model.ids import JobId, RunId
 from perdure.model.job import JobFilter, Status
-from perdure.model.run import WaitType
+from perdure.model.run import CommitState, RunStatus, WaitType
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.connection import connect
 from perdure.store.postgres.migrations import migrate
 from perdure.store.postgres.session import PACKAGE, place_in_sql
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.sql.migrations import load_migrations
-from tests.conformance.builders import PARTITION, claim_ids, insert, read
-from tests.conformance.run_builders import (
+from perdure.testing.contract.builders import (
+    PARTITION,
     approval,
+    claim_ids,
+    claim_node,
     claim_nodes,
+    commit,
+    commit_next,
+    cooling_run,
     due_keys,
-    go_on,
+    finishes,
+    insert,
     listed_keys,
+    load,
     node_job,
+    read_job,
+    read_run,
+    read_schedule,
+    save_schedule,
     submit,
     waits_by_key,
 )
@@ -95,37 +106,27 @@ async def fails_to_open(url: str) -> str:
 class TestOpen:
     async def test_creates_the_tables_in_an_empty_database(self, postgres_url):
         store = PostgresStore(postgres_url)
-
         await store.open()
-
         await insert(store)
         await store.close()
 
     async def test_uses_a_schema_that_is_there_already(self, postgres_url, schema, admin):
         await admin.execute(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.users (id integer)")
         store = PostgresStore(postgres_url)
-
         await store.open()
-
         await insert(store)
         await store.close()
 
     async def test_works_for_several_tasks_at_the_same_moment(self, postgres_url):
         stores = [PostgresStore(postgres_url) for _ in range(8)]
-
         await asyncio.gather(*(store.open() for store in stores))
-
         assert [await store.queries.count_jobs(JobFilter()) for store in stores] == [0] * 8
         await asyncio.gather(*(store.close() for store in stores))
 
     async def test_works_for_several_processes_at_the_same_moment(self, postgres_url):
         processes = [
             await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-c",
-                OPEN_AND_COUNT,
-                postgres_url,
-                stderr=asyncio.subprocess.PIPE,
+                sys.executable, "-c", OPEN_AND_COUNT, postgres_url, stderr=asyncio.subprocess.PIPE
             )
             for _ in range(PROCESSES)
         ]
@@ -138,18 +139,14 @@ class TestOpen:
         asked: list[str] = []
         connection = await connect(parse_address(postgres_url))
         connection.add_query_logger(lambda record: asked.append(record.query))
-
         await migrate(connection, parse_address(postgres_url))
         await connection.close()  # the logger is called a little later
-
         assert len(asked) == 1
         assert "migrations" in asked[0]
 
     async def test_refuses_tables_of_a_newer_version(self, store, postgres_url, schema, admin):
         await admin.execute(f"INSERT INTO {schema}.migrations VALUES (7000, 'from the future')")
-
         message = await fails_to_open(postgres_url)
-
         assert "version 7000" in message
         assert f"up to {len(load_migrations(PACKAGE, {}))}." in message
 
@@ -165,9 +162,7 @@ class TestOpen:
     )
     async def test_refuses_tables_of_others(self, postgres_url, schema, admin, tables):
         await admin.execute(f"CREATE SCHEMA {schema};" + tables.format(schema=schema))
-
         message = await fails_to_open(postgres_url)
-
         assert schema in message
         assert "?schema=" in message
 
@@ -176,10 +171,8 @@ class TestOpen:
         await admin.execute(
             f"CREATE SCHEMA {schema}; CREATE VIEW {schema}.maintenance_leases AS SELECT 1"
         )
-
         with pytest.raises(StoreUnreachable):
             await PostgresStore(postgres_url).open()
-
         tables = "SELECT count(*) FROM pg_tables WHERE schemaname = $1"
         assert await admin.fetchval(tables, schema) == 0
 
@@ -189,9 +182,7 @@ class TestOpen:
         other_schema = f"{schema}_b"
         other = PostgresStore(postgres_url.replace(schema, other_schema))
         await other.open()
-
         id = await insert(store)
-
         assert await other.queries.get_job(None, id) is None
         await other.close()
         await admin.execute(f"DROP SCHEMA {other_schema} CASCADE")
@@ -201,9 +192,7 @@ class TestOpen:
     ):
         store = PostgresStore(f"{postgres_server_url}?schema=User")
         await store.open()
-
         await insert(store)
-
         await store.close()
         await admin.execute('DROP SCHEMA "User" CASCADE')
 
@@ -227,18 +216,20 @@ class TestUpgrade:
         store = PostgresStore(postgres_url)
         await store.open()
 
-        waiting, failed = await read(store, JobId("job-1")), await read(store, JobId("job-2"))
+        waiting, failed = (
+            await read_job(store, JobId("job-1")),
+            await read_job(store, JobId("job-2")),
+        )
         [attempt] = await store.queries.failed_attempts(failed.id)
 
         assert (waiting.status, waiting.node) == (Status.WAITING, None)
         assert (failed.status, attempt.failure.message) == (Status.FAILED, "no route to host")
-        assert await claim_ids(store) == ["job-1"]
+        assert await claim_ids(store, namespace="default") == ["job-1"]
         await store.close()
 
     async def test_still_enforces_deadlines_that_were_set_before(self, first_version, postgres_url):
         store = PostgresStore(postgres_url)
         await store.open()
-
         assert (await store.maintenance.poll("default")).next_deadline_at is not None
         assert [
             expired.id for expired in await store.maintenance.expire_deadlines("default", 10)
@@ -248,9 +239,7 @@ class TestUpgrade:
     async def test_lets_runs_begin(self, first_version, postgres_url):
         stores = [PostgresStore(postgres_url) for _ in range(4)]
         await asyncio.gather(*(store.open() for store in stores))
-
         await submit(stores[0], jobs=(node_job(),))
-
         assert len(await claim_nodes(stores[1])) == 1
         await asyncio.gather(*(store.close() for store in stores))
 
@@ -289,17 +278,14 @@ class TestUpgradeOfWaits:
 
     async def test_keeps_those_held_that_were(self, upgraded):
         assert await due_keys(upgraded) == ["delay"]
-
-        await go_on(upgraded, suspend=False)
-
+        await commit_next(upgraded, suspend=False)
         assert sorted(await due_keys(upgraded)) == ["ask", "delay"]
 
     async def test_lists_them(self, upgraded):
         assert await listed_keys(upgraded, type=WaitType.SIGNAL, name="paid") == ["ask"]
 
     async def test_takes_the_new_kinds(self, upgraded):
-        await go_on(upgraded, waits=(approval("ask", deciders=("ann",)),))
-
+        await commit_next(upgraded, waits=(approval("ask", deciders=("ann",)),))
         wait = (await waits_by_key(upgraded))["ask"]
         assert (wait.type, wait.opened_at) == (WaitType.APPROVAL, LONG_AGO)
         assert await listed_keys(upgraded, type=WaitType.APPROVAL, deciders=("ann",)) == ["ask"]
@@ -311,3 +297,77 @@ class TestUpgradeOfWaits:
 
 async def communicate_all(processes: list[Any]) -> list[Any]:
     return await asyncio.gather(*(process.communicate() for process in processes))
+
+
+# A database that was made before there were schedules: its runs stay, and go on.
+
+
+BEFORE_SCHEDULES = 2
+RUNS = """
+INSERT INTO {schema}.runs (
+    number, token, created_at, updated_at, finished_at, namespace, id, flow, version, status,
+    parent_run, parent_key, summary
+) VALUES
+    (1, 9, now(), now(), now(), 'team-a', 'order-41', 'orders', 'v1', 'completed', NULL, NULL,
+     '{{"by":"ann"}}'),
+    (1, NULL, now(), now(), NULL, 'team-a', 'order-42', 'orders', 'v1', 'running', NULL, NULL,
+     '{{}}');
+INSERT INTO {schema}.events (run_serial, number, at, data, value)
+SELECT serial, 1, now(), '{{"type":"submitted"}}', '"input"'
+FROM {schema}.runs;
+INSERT INTO {schema}.jobs (
+    id, namespace, queue, task, lane, status, priority, rank, input, input_hash, created_at,
+    ready_at, run_id, node_key
+) VALUES (
+    'job-1', 'team-a', 'packing', 'pack_item', '["packing","pack_item",[],[],"orders@v1"]',
+    'waiting', 3, 1, '[1]', 1, now(), now(), 'order-42', 'pack'
+);
+"""
+
+
+@pytest.fixture
+async def upgraded(postgres_url: str, schema: str, admin: Any) -> AsyncIterator[PostgresStore]:
+    """A store on a database as the second migration left it, with runs."""
+    await admin.execute(f"CREATE SCHEMA {schema}")
+    for step in load_migrations(PACKAGE, place_in_sql(schema))[:BEFORE_SCHEDULES]:
+        await admin.execute(step.text)
+        await admin.execute(
+            f"INSERT INTO {schema}.migrations VALUES ($1, $2)", step.version, step.name
+        )
+    await admin.execute(RUNS.format(schema=schema))
+    store = PostgresStore(postgres_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+class TestADatabaseWithRuns:
+    async def test_lets_a_run_go_on_with_its_log(self, upgraded):
+        held = await claim_node(upgraded)
+        done = await commit(upgraded, settlements=(finishes(held),), status=RunStatus.COMPLETED)
+        assert done.state is CommitState.DONE
+        loaded = await load(upgraded)
+        assert [event.number for event in loaded.events] == [1, 2]
+        assert loaded.events[0].value == b'"input"'
+        assert (await read_run(upgraded, RunId("order-41"))).summary == b'{"by":"ann"}'
+
+    async def test_takes_schedules_and_flows_that_cool_down(self, upgraded):
+        made = await save_schedule(upgraded)
+        first, second = [await upgraded.runs.submit(cooling_run()) for _ in range(2)]
+        assert await read_schedule(upgraded) == made
+        assert first.run.status is RunStatus.RUNNING
+        assert second.run.status is RunStatus.SKIPPED
+
+    async def test_has_the_constraints_of_a_new_one(self, upgraded, schema, admin):
+        checks = await admin.fetch(
+            "SELECT conname FROM pg_constraint WHERE connamespace = $1::regnamespace "
+            "AND conrelid = $2::regclass AND contype = 'c' ORDER BY conname",
+            schema,
+            f"{schema}.runs",
+        )
+
+        assert [row[0] for row in checks] == [
+            "runs_ended_has_time",
+            "runs_parent_has_key",
+            "runs_status_is_known",
+        ]

@@ -113,13 +113,7 @@ CHANGES = [
     Transition.RESUME,
 ]
 PAGE = (datetime(2030, 1, 1, tzinfo=UTC), RunId("a"), "check")
-COMMANDS = {
-    "create_schema",
-    "mark_start",
-    "undo_to_start",
-    "forget_start",
-    "lock_tables",
-}
+COMMANDS = {"create_schema", "mark_start", "undo_to_start", "forget_start", "lock_tables"}
 FILLED_IN = {
     "change_jobs",
     "list_jobs",
@@ -215,7 +209,6 @@ class TestStatements:
             for name, statement in planner.statements.items()
             if name not in COMMANDS | FILLED_IN and await planner.reads_all(statement)
         }
-
         assert reading == set(READ_ALL_ON_PURPOSE)  # equality: stale excuses fail too
 
     @pytest.mark.parametrize(
@@ -238,7 +231,6 @@ class TestStatements:
     )
     async def test_look_held_jobs_up_by_id(self, planner, name):
         nodes = await planner.nodes(planner.statements[name])
-
         looked_up = [node for node in nodes if node.get("Relation Name") == "jobs"]
         assert {node.get("Index Name") for node in looked_up} <= {"jobs_pkey", None}
         assert any("id = " in node.get("Index Cond", "") for node in looked_up)
@@ -251,7 +243,7 @@ class TestStatements:
             ("poll", "jobs_claimed"),
             ("poll", "jobs_deadline"),
             ("promote_due", "jobs_scheduled"),
-            ("take_over_expired", "jobs_claimed"),
+            ("expired_leases", "jobs_claimed"),
             ("expire_deadlines", "jobs_deadline"),
             ("prune_jobs", "jobs_completed"),
             ("prune_jobs", "jobs_ended"),
@@ -283,16 +275,13 @@ class TestStatements:
     )
     async def test_use_the_index_made_for_them(self, planner, name, index):
         nodes = await planner.nodes(planner.statements[name])
-
         assert index in {node.get("Index Name") for node in nodes}
 
     @pytest.mark.parametrize("operation", CHANGES)
     @pytest.mark.parametrize("scope,index", [("ids", "jobs_pkey"), ("group", "jobs_group")])
     async def test_change_jobs_by_the_index_of_their_scope(self, planner, operation, scope, index):
         statement = change_statement(planner.statements["change_jobs"], operation, scope)
-
         nodes = await planner.nodes(statement)
-
         looked_up = {node.get("Index Name") for node in nodes if "jobs" in node.values()}
         assert index in looked_up <= {index, "jobs_pkey", None}
 
@@ -300,7 +289,7 @@ class TestStatements:
         "name,index,time",
         [
             ("promote_due", "jobs_scheduled", "ready_at"),
-            ("take_over_expired", "jobs_claimed", "lease_until"),
+            ("expired_leases", "jobs_claimed", "lease_until"),
             ("expire_deadlines", "jobs_deadline", "deadline_at"),
             ("prune_jobs", "jobs_completed", "finished_at"),
             ("prune_jobs", "jobs_ended", "finished_at"),
@@ -312,7 +301,6 @@ class TestStatements:
         self, planner, name, index, time
     ):
         nodes = await planner.nodes(planner.statements[name])
-
         [read] = [node for node in nodes if node.get("Index Name") == index]
         assert re.search(rf"namespace = .*{time} <= ", read["Index Cond"])
         sorts = [node for node in nodes if node["Node Type"] == "Sort"]
@@ -325,9 +313,7 @@ class TestLists:
         statement, _ = filtered_jobs(
             planner.statements["list_jobs"], JobFilter(status=status), after=1
         )
-
         nodes = await planner.nodes(statement)
-
         assert "jobs_noted" in {node.get("Index Name") for node in nodes}
         assert "Sort" not in {node["Node Type"] for node in nodes}
 
@@ -358,9 +344,7 @@ class TestLists:
     async def test_of_a_group_are_in_order_in_an_index(self, planner):
         wanted = JobFilter(namespace="default", group="run-1")
         statement, _ = filtered_jobs(planner.statements["list_jobs"], wanted, after=1)
-
         nodes = await planner.nodes(statement)
-
         assert "jobs_group" in {node.get("Index Name") for node in nodes}
 
 
@@ -408,18 +392,14 @@ class TestListsOfRuns:
     )
     async def test_are_in_order_in_an_index(self, planner, wanted, index):
         statement, _ = filtered_runs(planner.statements["list_runs"], wanted, after=1)
-
         nodes = await planner.nodes(statement)
-
         assert index in {node.get("Index Name") for node in nodes}
         assert "Sort" not in {node["Node Type"] for node in nodes}
 
     async def test_of_one_id_are_found_by_it(self, planner):
         wanted = RunFilter(id=RunId("run-1"))
         statement, _ = filtered_runs(planner.statements["list_runs_of_id"], wanted, after=1)
-
         nodes = await planner.nodes(statement)
-
         assert {node.get("Index Name") for node in nodes} - {None} == {"runs_id"}
 
 
@@ -454,9 +434,7 @@ class TestListsOfWaits:
     async def test_are_in_order_in_an_index(self, planner, wanted, index, found_by):
         wanted = replace(wanted, namespace="default")
         statement, _ = filtered_waits(planner.statements["list_waits"], wanted, after=1)
-
         nodes = await planner.nodes(statement)
-
         [read] = [node for node in nodes if "Relation Name" in node]
         assert read["Index Name"] == index
         assert re.search(found_by, read["Index Cond"])
@@ -471,9 +449,7 @@ class TestListsOfWaits:
     )
     async def test_of_all_namespaces_look_only_at_what_they_are_about(self, planner, wanted, index):
         statement, _ = filtered_waits(planner.statements["list_waits"], wanted, after=1)
-
         nodes = await planner.nodes(statement)
-
         [read] = [node for node in nodes if "Relation Name" in node]
         assert (read["Index Name"], "Index Cond" in read) == (index, True)
 
@@ -488,9 +464,7 @@ class TestListsOfWaits:
     )
     async def test_of_a_run_are_found_by_it(self, planner, wanted):
         statement, _ = filtered_waits(planner.statements["list_waits"], wanted, after=1)
-
         nodes = await planner.nodes(statement)
-
         [read] = [node for node in nodes if node.get("Relation Name") == "waits"]
         assert "run_id = " in read["Index Cond"]
         assert read["Index Name"] == "waits_pkey"

@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from perdure.model.hint import Hint, HintType
-from perdure.model.job import Status
+from perdure import AsyncClient, Worker, task
+from perdure.model.ids import RunId
+from perdure.model.job import JobFilter, Status
+from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed, Failed
 from perdure.model.partition import Partition
+from perdure.model.run import NewWait, RunFilter, RunStatus, WaitType
+from perdure.model.schedule import ScheduleCommit, ScheduleCommitState
 from perdure.store.lifecycle import Transition
-from tests.backends.postgres.waiting import row_held, until_somebody_waits
-from tests.conformance.builders import (
+from perdure.testing.contract.builders import (
+    NAMESPACE,
     OTHER_WORKER,
     PARTITION,
+    RUN,
+    TICK,
+    advanced,
+    claim,
     claim_ids,
+    claim_new,
+    commit_tick,
+    cooling_run,
     failure,
-    hold,
     insert,
+    insert_in_status,
     insert_many,
     new_job,
-    put_in,
+    new_run,
+    new_schedule,
+    read_schedule,
+    save_schedule,
     settle,
     status_of,
 )
+from tests.backends.postgres.line import row_held, until_somebody_waits
+from tests.worker.watched_store import StoreWatch
 
 OTHER_PARTITION = Partition(queue="mail", task="receive")
+
+
+@task
+async def note() -> None: ...
 
 
 MOVES = {
@@ -66,16 +87,9 @@ RACES = [
 class TestOperators:
     @pytest.mark.parametrize("act,before,meanwhile,after", RACES)
     async def test_act_on_what_the_row_has_become(
-        self,
-        store,
-        admin,
-        schema,
-        act,
-        before,
-        meanwhile,
-        after,
+        self, store, admin, schema, act, before, meanwhile, after
     ):
-        id = (await put_in(store, before)).id
+        id = (await insert_in_status(store, before)).id
 
         async with admin.transaction():
             await move(admin, schema, id, meanwhile)
@@ -89,30 +103,17 @@ class TestOperators:
 
 class TestHolders:
     @pytest.mark.parametrize(
-        "meanwhile,after",
-        [
-            (S.ABORTING, S.CANCELLED),
-            (S.DISABLED, None),
-            (S.CANCELLED, None),
-        ],
+        "meanwhile,after", [(S.ABORTING, S.CANCELLED), (S.DISABLED, None), (S.CANCELLED, None)]
     )
     @pytest.mark.parametrize("outcome", [Completed(output=b"1"), Failed(failure=failure())])
     async def test_settle_what_the_row_has_become(
-        self,
-        store,
-        admin,
-        schema,
-        meanwhile,
-        after,
-        outcome,
+        self, store, admin, schema, meanwhile, after, outcome
     ):
-        held = await hold(store)
-
+        held = await claim_new(store)
         async with admin.transaction():
             await move(admin, schema, held.id, meanwhile)
             settling = asyncio.create_task(settle(store, held, outcome))
             await until_somebody_waits(admin, schema)
-
         assert await settling is after
         assert await status_of(store, held.id) is (after or meanwhile)
 
@@ -120,10 +121,8 @@ class TestHolders:
 class TestClaims:
     async def test_pass_by_a_job_that_somebody_has_in_hand(self, store, admin, schema):
         first, second = await insert_many(store, 2)
-
         async with row_held(admin, schema, first):
             assert await claim_ids(store) == [second]
-
         assert await claim_ids(store) == [first]
 
     async def test_from_several_partitions_look_behind_what_others_have_in_hand(
@@ -142,27 +141,58 @@ class TestClaims:
         assert taken == [second]
         assert await claim_ids(store, limit=1) == [first]
 
+    @pytest.mark.parametrize("count", [1, 3])
+    @pytest.mark.parametrize("partitions", [[PARTITION], [PARTITION, OTHER_PARTITION]])
+    @pytest.mark.parametrize("rules", [(), (LimitRule(key="mail", live_max=5),)])
+    async def test_tell_of_jobs_that_they_skipped(
+        self, store, admin, schema, count, partitions, rules
+    ):
+        """Finding 15: a claim that skipped a locked job left it to the next poll."""
+        first, *others = await insert_many(store, count)
+
+        async with row_held(admin, schema, first):
+            claimed = await claim(store, *partitions, rules=rules)
+        after = await claim(store, *partitions, rules=rules)
+        empty = await claim(store, *partitions, rules=rules)
+
+        assert [job.claim.id for job in claimed.jobs] == others
+        assert claimed.has_skipped
+        assert [job.claim.id for job in after.jobs] == [first]
+        assert not after.has_skipped
+        assert not empty.has_skipped
+
+    async def test_of_a_paused_queue_skip_nothing(self, store, admin, schema):
+        id = await insert(store)
+        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, by=None)
+        async with row_held(admin, schema, id):
+            assert not (await claim(store, PARTITION)).has_skipped
+
+    async def test_of_a_worker_are_repeated_for_skipped_jobs(self, postgres_url, admin, schema):
+        """Finding 15: nobody woke the worker when the lock was gone; only the poll did."""
+        watch = StoreWatch(postgres_url)
+        claimed = asyncio.Event()
+
+        async def note_claim() -> None:
+            claimed.set()
+
+        watch.after["jobs.claim"] = note_claim
+        worker = Worker(watch.store, tasks=[note], poll="10m")
+        async with AsyncClient(postgres_url) as client, asyncio.timeout(20):
+            job = await client.enqueue(note)
+            async with row_held(admin, schema, job.id):
+                serving = asyncio.create_task(worker.serve())
+                await claimed.wait()
+            await job.result()
+            worker.shutdown(grace=0)
+            await serving
+
     async def test_from_many_partitions_keep_the_order_of_the_queue(self, store):
         partitions = [Partition(queue="mail", task=f"task-{number}") for number in range(20)]
         dense = await insert_many(store, 30, partition=partitions[7], priority=1)
         for partition in partitions:
             await insert_many(store, 3, partition=partition, priority=5)
-
         assert await claim_ids(store, *partitions, limit=20) == dense[:20]
         assert await claim_ids(store, *partitions, limit=10) == dense[20:]
-
-    async def test_tell_others_to_look_again_when_they_locked_more_than_they_took(self, store):
-        heard: asyncio.Queue[Hint] = asyncio.Queue()
-        await insert_many(store, 20, priority=1)
-        await insert_many(store, 20, priority=5, partition=OTHER_PARTITION)
-        store.subscribe(heard.put_nowait)
-
-        assert len(await claim_ids(store, PARTITION, OTHER_PARTITION, limit=10)) == 10
-
-        partitions = frozenset({PARTITION.text, OTHER_PARTITION.text})
-        async with asyncio.timeout(5):
-            while await heard.get() != Hint(type=HintType.READY, names=partitions):
-                pass
 
     async def test_from_many_partitions_lock_little_more_than_they_take(self, store, admin, schema):
         partitions = [Partition(queue="mail", task=f"task-{number}") for number in range(20)]
@@ -183,13 +213,11 @@ class TestFingerprints:
         self, store, target, admin, schema
     ):
         theirs = new_job(fingerprint="once")
-
         async with admin.transaction():
             await store.insert_in_transaction(admin, [theirs])
             inserting = asyncio.create_task(target.jobs.insert([new_job(fingerprint="once")]))
             await until_somebody_waits(admin, schema)
         [inserted] = await inserting
-
         assert (inserted.id, inserted.is_new) == (theirs.id, False)
 
 
@@ -198,3 +226,152 @@ async def move(admin: Any, schema: str, id: str, status: Status) -> None:
     await admin.execute(
         f"UPDATE {schema}.jobs SET status = $1, {MOVES[status]} WHERE id = $2", status.value, id
     )
+
+
+# What was sent is committed although its sender was cut off, and only while the next try waits.
+
+
+WAITS = (NewWait(key="ask", type=WaitType.SIGNAL, name="go"),)
+
+
+@pytest.mark.parametrize("policy", ["fail", "use_existing", "replace"])
+async def test_a_submitted_run_is_neither_refused_nor_replaced_by_its_own_next_try(
+    wired, line, admin, schema, policy
+):
+    run = new_run(waits=WAITS, on_existing=policy)
+    line.hold_back_from("COMMIT")
+
+    submitting = asyncio.create_task(wired.runs.submit(run))
+    await until_somebody_waits(admin, schema)
+    waiting_at: datetime = await admin.fetchval("SELECT clock_timestamp()")
+    line.let_through()
+    submitted = await submitting
+
+    assert submitted.is_new
+    assert submitted.run.created_at < waiting_at
+    assert [kept.created_at for kept in await wired.queries.list_runs(RunFilter(), 10)] == [
+        submitted.run.created_at
+    ]
+
+
+async def test_a_run_takes_the_place_of_another_once(wired, line, admin, schema):
+    first = await wired.runs.submit(new_run(waits=WAITS))
+    line.hold_back_from("COMMIT")
+
+    again = new_run(waits=WAITS, on_existing="replace", summary=b'{"by":"bob"}')
+    submitting = asyncio.create_task(wired.runs.submit(again))
+    await until_somebody_waits(admin, schema)
+    waiting_at: datetime = await admin.fetchval("SELECT clock_timestamp()")
+    line.let_through()
+    submitted = await submitting
+
+    assert first.run.created_at < submitted.run.created_at < waiting_at
+    [kept] = await wired.queries.list_runs(RunFilter(), 10)
+    assert (kept.id, kept.summary) == (RUN, b'{"by":"bob"}')
+
+
+@pytest.mark.parametrize("policy", ["return", "raise", "replace"])
+async def test_a_job_does_not_conflict_with_itself(wired, line, admin, schema, policy):
+    line.hold_back_from("COMMIT")
+
+    job = new_job(fingerprint="once", on_conflict=policy)
+    inserting = asyncio.create_task(wired.jobs.insert([job]))
+    await until_somebody_waits(admin, schema)
+    line.let_through()
+    [inserted] = await inserting
+
+    assert (inserted.id, inserted.is_new) == (job.id, True)
+    assert await wired.queries.count_jobs(JobFilter()) == 1
+
+
+async def test_a_tick_starts_one_run_and_its_next_try_says_which(wired, line, admin, schema):
+    before = await save_schedule(wired)
+    line.hold_back_from("COMMIT")
+
+    starting = asyncio.create_task(commit_tick(wired, before))
+    await until_somebody_waits(admin, schema)
+    line.let_through()
+    answer = await starting
+
+    assert answer.state is ScheduleCommitState.DONE
+    assert answer.submitted is not None
+    assert (answer.submitted.is_new, answer.submitted.run.id) == (True, TICK)
+
+
+# Ticks on a server that is shared: lost answers, and locks that are waited for.
+
+
+DONE, CONFLICT = ScheduleCommitState.DONE, ScheduleCommitState.CONFLICT
+
+
+class TestLostAnswers:
+    async def test_a_tick_counts_once(self, store, wired, line):
+        before = await save_schedule(store)
+
+        line.lose_answer_to("COMMIT")
+        answer = await commit_tick(wired, before)
+
+        assert answer.state is DONE
+        assert answer.submitted is not None
+        assert (answer.submitted.is_new, answer.submitted.run.id) == (True, TICK)
+        assert line.accepted == 2
+        assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 1
+        assert (await commit_tick(wired, before)).state is CONFLICT
+
+    async def test_a_tick_of_a_task_counts_once(self, store, wired, line):
+        before, job = await save_schedule(store), new_job(namespace=NAMESPACE)
+        line.lose_answer_to("COMMIT")
+        answer = await commit_tick(wired, before, run=None, job=job)
+        assert answer.state is DONE
+        assert answer.inserted is not None
+        assert (answer.inserted.id, line.accepted) == (job.id, 2)
+        assert await store.queries.count_jobs(JobFilter(namespace=NAMESPACE)) == 1
+
+    async def test_a_tick_that_was_not_written_is_written_then(self, store, wired, line):
+        before = await save_schedule(store)
+
+        line.lose_answer_to("lost on the way back")
+        after = advanced(before, paused_by="lost on the way back")
+        answer = await commit_tick(wired, before, schedule=after)
+
+        assert answer.state is DONE
+        assert line.accepted == 2
+        assert await read_schedule(store) == after
+        assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 1
+
+    async def test_a_new_schedule_is_no_conflict_with_itself(self, store, wired, line):
+        new = new_schedule()
+        line.lose_answer_to("COMMIT")
+        answer = await wired.schedules.commit(ScheduleCommit(schedule=new, expected=None))
+        assert answer.state is DONE
+        assert line.accepted == 2
+        assert await read_schedule(store) == new
+
+    async def test_a_run_of_a_cooling_flow_is_not_skipped_for_itself(self, store, wired, line):
+        line.lose_answer_to("COMMIT")
+        submitted = await wired.runs.submit(cooling_run())
+        assert line.accepted == 2
+        assert (submitted.is_new, submitted.run.status) == (True, RunStatus.RUNNING)
+        assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 1
+
+
+class TestLocks:
+    async def test_who_comes_second_waits_and_starts_nothing(self, store, schema, admin):
+        before = await save_schedule(store)
+        async with admin.transaction():
+            await admin.execute(f"SELECT FROM {schema}.schedules FOR UPDATE")
+            second = asyncio.create_task(commit_tick(store, before, run=new_run(id=RunId("late"))))
+            await until_somebody_waits(admin, schema)
+            await admin.execute(f"UPDATE {schema}.schedules SET revision = 1")
+
+        assert (await second).state is CONFLICT
+        assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 0
+
+    async def test_flows_that_do_not_cool_down_wait_for_nobody(self, store, schema, admin):
+        async with admin.transaction():
+            place = f'perdure cooldown "{schema}" {NAMESPACE} orders'
+            await admin.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", place)
+            await asyncio.wait_for(store.runs.submit(new_run(id=RunId("free"))), 5)
+            cooled = asyncio.create_task(store.runs.submit(cooling_run()))
+            await until_somebody_waits(admin, schema)
+        assert (await cooled).run.status is RunStatus.RUNNING

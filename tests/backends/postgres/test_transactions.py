@@ -26,8 +26,20 @@ from perdure.model.job import Inserted, JobFilter, NewJob, Status
 from perdure.model.run import NewRun, RunFilter, Submitted
 from perdure.store.contract import EventsAfter
 from perdure.store.postgres.store import PostgresStore
-from tests.conformance.builders import MINUTE, PARTITION, hold, insert, new_job, read, status_of
-from tests.conformance.run_builders import new_child, new_run, node_job, signal, timer
+from perdure.testing.contract.builders import (
+    MINUTE,
+    PARTITION,
+    claim_new,
+    insert,
+    new_child,
+    new_job,
+    new_run,
+    node_job,
+    read_job,
+    signal,
+    status_of,
+    timer,
+)
 
 
 @dataclass
@@ -155,14 +167,12 @@ class TestInsertInTransaction:
 
         assert [each.id for each in inserted] == [job.id for job in jobs]
         assert all(each.is_new for each in inserted)
-        assert (await read(store, jobs[2].id)).input == bytes([0, 255, 2])
+        assert (await read_job(store, jobs[2].id)).input == bytes([0, 255, 2])
 
     async def test_enqueues_nothing_on_rollback(self, store, caller):
         insert_with, end = caller
-
         await insert_with([new_job(), new_job(fingerprint="once")])
         await end.rollback()
-
         assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_keeps_everything_that_jobs_differ_in(self, store, caller):
@@ -184,21 +194,19 @@ class TestInsertInTransaction:
         await insert_with([plain, full, delayed])
         await end.commit()
 
-        assert (await read(store, plain.id)).status is Status.WAITING
-        job = await read(store, full.id)
+        assert (await read_job(store, plain.id)).status is Status.WAITING
+        job = await read_job(store, full.id)
         assert (job.status, job.group, job.ready_at) == (Status.SCHEDULED, "run-1", run_at)
         assert (job.deadline_at, job.max_attempts) == (run_at + MINUTE, 4)
-        later = await read(store, delayed.id)
+        later = await read_job(store, delayed.id)
         assert later.ready_at == later.created_at + MINUTE
         assert later.deadline_at == later.created_at + timedelta(hours=1)
 
     async def test_answers_the_live_job_of_a_fingerprint(self, store, caller):
         insert_with, end = caller
         live = await insert(store, fingerprint="once")
-
         [inserted] = await insert_with([new_job(fingerprint="once")])
         await end.commit()
-
         assert (inserted.id, inserted.is_new) == (live, False)
 
     async def test_writes_nothing_when_a_fingerprint_is_taken(self, store, caller):
@@ -217,7 +225,7 @@ class TestInsertInTransaction:
 
     async def test_replaces_the_live_job_of_a_fingerprint_on_commit(self, store, caller):
         insert_with, end = caller
-        held = await hold(store, fingerprint="once")
+        held = await claim_new(store, fingerprint="once")
         job = new_job(fingerprint="once", on_conflict="replace")
 
         await insert_with([job])
@@ -229,11 +237,9 @@ class TestInsertInTransaction:
 
     async def test_refuses_a_deadline_that_has_passed(self, store, caller):
         insert_with, end = caller
-
         with pytest.raises(InvalidInput, match="deadline"):
             await insert_with([new_job(deadline_at=datetime(2020, 1, 1, tzinfo=UTC))])
         await end.commit()
-
         assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_wakes_listeners_on_commit(self, store, caller):
@@ -348,7 +354,6 @@ class TestRefusals:
                 store.insert_in_blocking_transaction(connection, [new_job()])
             with connection.transaction():
                 store.insert_in_blocking_transaction(connection, [new_job()])
-
         assert await store.queries.count_jobs(JobFilter()) == 1
 
     @pytest.mark.parametrize("where", ["engine", "connection"])
@@ -366,16 +371,12 @@ class TestRefusals:
 
     async def test_name_a_connection_to_another_kind_of_database(self, store):
         engine = create_engine("sqlite://")
-        with (
-            engine.connect() as connection,
-            pytest.raises(InvalidInput, match="PostgreSQL"),
-        ):
+        with engine.connect() as connection, pytest.raises(InvalidInput, match="PostgreSQL"):
             store.insert_in_blocking_transaction(connection, [new_job()])
         engine.dispose()
 
     async def test_name_a_database_without_our_tables(self, caller_without_tables):
         insert_with, end = caller_without_tables
-
         with pytest.raises(InvalidInput, match="same database"):
             await insert_with([new_job()])
         await end.rollback()

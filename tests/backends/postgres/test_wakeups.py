@@ -22,8 +22,14 @@ from perdure.store.postgres.wakeups import (
     signature,
     write_message,
 )
-from tests.conformance.builders import PARTITION, insert, insert_many
-from tests.conformance.run_builders import RUN, go_on, submit
+from perdure.testing.contract.builders import (
+    PARTITION,
+    RUN,
+    commit_next,
+    insert,
+    insert_many,
+    submit,
+)
 from tests.postgres_schemas import with_query
 
 CUT_ALL = (
@@ -33,7 +39,7 @@ ANYTHING = {Hint(type=found_type) for found_type in HintType}
 INSERT_ELSEWHERE = """
 import asyncio, sys
 from perdure.store.postgres.store import PostgresStore
-from tests.conformance.builders import insert
+from perdure.testing.contract.builders import insert
 
 async def main():
     store = PostgresStore(sys.argv[1])
@@ -114,8 +120,8 @@ class TestRuns:
         ]
 
         for _ in range(5):
-            await go_on(store)
-        await go_on(store, status=RunStatus.WAITING)
+            await commit_next(store)
+        await commit_next(store, status=RunStatus.WAITING)
 
         assert heard_by_others(await tap.next()) == [
             Hint(type=HintType.RUN, names=frozenset({RUN}))
@@ -126,9 +132,7 @@ class TestRuns:
         await submit(store)
         ear = Ear(store)
         await ear.hears_anything()
-
-        await go_on(store)
-
+        await commit_next(store)
         assert await ear.next() == Hint(type=HintType.RUN, names=frozenset({RUN}))
 
 
@@ -136,21 +140,17 @@ class TestListening:
     async def test_hears_of_jobs_inserted_by_another_process(self, store, postgres_url):
         ear = Ear(store)
         await ear.hears_anything()
-
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", INSERT_ELSEWHERE, postgres_url
         )
-
         assert await ear.next() == Hint(type=HintType.READY, names=frozenset({PARTITION.text}))
         assert await process.wait() == 0
 
     async def test_hears_each_hint_of_its_own_process_once(self, store, tap):
         ear = Ear(store)
         await ear.hears_anything()
-
         await insert(store)
         await tap.next()
-
         assert (await ear.next()).type is HintType.READY
         assert ear.is_silent
 
@@ -159,31 +159,25 @@ class TestListening:
         await ear.hears_anything()
         other = PostgresStore(postgres_url.replace("127.0.0.1", "localhost"))
         await other.open()
-
         await insert(other)
-
         assert (await ear.next()).type is HintType.READY
         await other.close()
 
     async def test_ignores_what_others_say_on_its_channel(self, store, admin, schema):
         ear = Ear(store)
         await ear.hears_anything()
-
         for payload in ("", "not json", "{}", '{"sender": 1, "hints": []}'):
             await admin.execute("SELECT pg_notify($1, $2)", channel_of(schema), payload)
         await insert(store)
-
         assert (await ear.next()).type is HintType.READY
 
     async def test_comes_back_after_the_server_ended_its_connection(self, named, admin, schema):
         ear = Ear(named)
         await ear.hears_anything()
-
         assert await admin.fetchval(CUT_ALL, schema) > 0
         await ear.hears_anything()
         ready = write_message({HintType.READY: {"partition"}}, "somebody else")
         await admin.execute("SELECT pg_notify($1, $2)", channel_of(schema), ready)
-
         assert await ear.next() == Hint(type=HintType.READY, names=frozenset({"partition"}))
 
     async def test_can_be_turned_off(self, postgres_url, admin, schema):
@@ -232,9 +226,7 @@ class TestSending:
         await insert(named)
         await tap.next()
         await admin.fetchval(CUT_ALL, schema)
-
         await insert(named)
-
         assert await tap.next()
 
     async def test_is_not_waited_for_by_who_writes(self, store, admin, schema):
@@ -247,9 +239,7 @@ class TestSending:
         store = PostgresStore(postgres_url)
         await store.open()
         await insert(store)
-
         await store.close()
-
         assert await tap.next()
 
 
@@ -259,32 +249,25 @@ class TestMessages:
             Hint(type=HintType.READY, names=frozenset({"a", "b"})),
             Hint(type=HintType.CHANGED),
         ]
-
         assert read_message(write_message(merge({}, hints), "them"), "us") == hints
 
     def test_of_this_process_are_ignored(self):
         message = write_message(merge({}, [Hint(type=HintType.READY)]), signature("here"))
-
         assert read_message(message, signature("here")) == []
 
     def test_name_nothing_when_there_is_too_much_to_name(self):
         names = frozenset(str(number) for number in range(NAMES_MAX + 1))
         merged = merge({}, [Hint(type=HintType.CHANGED, names=names)])
-
         assert read_message(write_message(merged, ""), "us") == [Hint(type=HintType.CHANGED)]
 
     def test_stay_nameless_once_they_are(self):
         some = Hint(type=HintType.READY, names=frozenset({"partition"}))
-
         merged = merge({}, [some, Hint(type=HintType.READY), some])
-
         assert merged == {HintType.READY: None}
 
     def test_fit_into_a_notification(self):
         names = frozenset(f"{number:03}" + "é" * 200 for number in range(NAMES_MAX))
         merged = merge({}, [Hint(type=HintType.READY, names=names)])
-
         message = write_message(merged, "")
-
         assert len(message.encode()) <= PAYLOAD_MAX_BYTES
         assert read_message(message, "us") == [Hint(type=HintType.READY)]

@@ -12,15 +12,22 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
 from perdure.errors import RunExists, StoreError
-from perdure.model.hint import HintType
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Status
 from perdure.model.outcome import Completed, Settlement
 from perdure.model.run import CommitState
 from perdure.store.lifecycle import Transition
 from perdure.store.sqlite.store import SqliteStore
-from tests.conformance.builders import insert, insert_many, new_job, request
-from tests.conformance.run_builders import commit, new_run, node_job, read_run
+from perdure.testing.contract.builders import (
+    commit,
+    insert,
+    insert_many,
+    new_job,
+    new_run,
+    node_job,
+    read_run,
+    request,
+)
 
 T = TypeVar("T")
 
@@ -162,14 +169,3 @@ async def _use(store: SqliteStore, url: str) -> str:
         await own.close()
         return str(error)
     return "it was used as if nothing had happened"
-
-
-def wait_for_hint(url: str, found_type: HintType) -> None:
-    """Return when another process gave a hint of this kind."""
-
-    async def work(store: SqliteStore) -> None:
-        heard = asyncio.Event()
-        store.subscribe(lambda hint: heard.set() if hint.type is found_type else None)
-        await heard.wait()
-
-    on_a_store(url, work)

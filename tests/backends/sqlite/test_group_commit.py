@@ -13,10 +13,13 @@ import pytest
 from perdure.errors import FingerprintTaken
 from perdure.model.hint import Hint, HintType
 from perdure.model.job import Inserted, JobFilter
+from perdure.store.opening import store_at
 from perdure.store.sqlite import connection
+from perdure.store.sqlite.connection import BYTES
 from perdure.store.sqlite.store import SqliteStore
+from perdure.store.sqlite.writer import PAGES, ROWS_PER_PAGE
+from perdure.testing.contract.builders import PARTITION, insert, insert_many, new_job
 from tests.backends.sqlite.files import Rival, connected
-from tests.conformance.builders import insert, new_job
 
 TOGETHER = 50
 WRITES_MAX = 300
@@ -70,7 +73,6 @@ class TestGroupCommit:
 
     async def test_answers_when_it_is_written(self, store, path):
         id = await insert(store)
-
         with connected(path) as other:
             found = other.execute("SELECT id FROM perdure_jobs").fetchall()
         assert found == [(id,)]
@@ -94,22 +96,14 @@ class TestGroupCommit:
         await insert(store)
         rival.lock()
         waiting = asyncio.ensure_future(insert(store))
-
         assert await store.queries.count_jobs(JobFilter()) == 1
-
         assert not waiting.done()
         rival.unlock()
         await waiting
 
 
 class TestWaitingForTheLock:
-    async def test_says_in_the_log_what_it_waits_for(
-        self,
-        store,
-        rival,
-        monkeypatch,
-        caplog,
-    ):
+    async def test_says_in_the_log_what_it_waits_for(self, store, rival, monkeypatch, caplog):
         monkeypatch.setattr(connection, "COMPLAIN_EVERY_SECONDS", 0.0)
         rival.lock()
         waiting = asyncio.ensure_future(insert(store))
@@ -126,10 +120,8 @@ class TestSharing:
     async def test_handles_of_one_process_share_one_writer(self, store, path):
         target = store.clone()
         await target.open()
-
         await insert(target)
         await insert(store)
-
         assert len(threads_on(path, "writes")) == 1
         await target.close()
 
@@ -177,3 +169,43 @@ class TestSmallWrites:
                 break
 
         assert has_run.is_set()
+
+
+# The WAL stays small, whatever its rows are like.
+
+
+LARGE = b"x" * 1_000_000
+
+
+def wal_bytes(path: Path) -> int:
+    return Path(f"{path}-wal").stat().st_size
+
+
+async def test_large_rows_do_not_make_the_wal_grow_for_ever(tmp_path):
+    path = tmp_path / "work.db"
+    store = store_at(f"sqlite:///{path}")
+    await store.open()
+    try:
+        largest = 0
+        for _ in range(8 * BYTES // len(LARGE)):
+            await insert(store, partition=PARTITION, input=LARGE)
+            largest = max(largest, wal_bytes(path))
+
+        assert path.stat().st_size > 4 * BYTES
+        assert largest < 3 * BYTES
+    finally:
+        await store.close()
+
+
+async def test_many_small_rows_are_moved_into_the_file(tmp_path):
+    path = tmp_path / "work.db"
+    store = store_at(f"sqlite:///{path}")
+    await store.open()
+    try:
+        before = path.stat().st_size
+        for _ in range(3):
+            await insert_many(store, PAGES * ROWS_PER_PAGE // 2, partition=PARTITION)
+
+        assert path.stat().st_size > before
+    finally:
+        await store.close()

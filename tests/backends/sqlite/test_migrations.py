@@ -9,24 +9,32 @@ import pytest
 
 from perdure.errors import SchemaMismatch
 from perdure.model.job import JobFilter
-from perdure.model.run import CommitState, WaitType
+from perdure.model.run import CommitState, RunFilter, RunStatus, WaitType
 from perdure.store.sql.migrations import load_migrations
 from perdure.store.sqlite.rows import moment
 from perdure.store.sqlite.store import SqliteStore
 from perdure.store.sqlite.transaction import PACKAGE
-from tests.backends.sqlite.files import connected, run_script, schema_of
-from tests.conformance.builders import insert, request
-from tests.conformance.run_builders import (
+from perdure.testing.contract.builders import (
+    NAMESPACE,
     approval,
+    claim_new_node,
+    claim_node,
     commit,
+    commit_next,
+    cooling_run,
     due_keys,
-    ends,
-    go_on,
-    held_node,
+    finishes,
+    insert,
     listed_keys,
+    load,
+    read_run,
+    read_schedule,
+    request,
+    save_schedule,
     submit,
     waits_by_key,
 )
+from tests.backends.sqlite.files import connected, run_script, schema_of
 from tests.support.refusal import refused
 
 OLD_JOB = """
@@ -73,15 +81,12 @@ class TestOpeningAnEmptyFile:
 
     async def test_writes_ahead_so_that_readers_never_wait(self, url, path):
         await open_and_close(url)
-
         with connected(path) as connection:
             assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
 
     async def test_leaves_the_tables_of_an_application_alone(self, url, path):
         run_script(path, "CREATE TABLE jobs (x); INSERT INTO jobs VALUES (1);")
-
         await open_and_close(url)
-
         with connected(path) as connection:
             assert connection.execute("SELECT x FROM jobs").fetchall() == [(1,)]
 
@@ -89,7 +94,6 @@ class TestOpeningAnEmptyFile:
         await open_and_close(url)
         with connected(path, isolation_level=None) as writer:
             writer.execute("BEGIN IMMEDIATE")
-
             await open_and_close(url)
 
 
@@ -106,26 +110,21 @@ class TestAFileOfAnEarlierVersion:
     async def test_gets_the_same_tables_as_a_new_one(self, jobs_only, tmp_path):
         await open_and_close(f"sqlite:///{jobs_only}")
         await open_and_close(f"sqlite:///{tmp_path}/fresh.db")
-
         assert schema_of(jobs_only) == schema_of(tmp_path / "fresh.db")
 
     async def test_keeps_its_jobs(self, jobs_only, store):
-        [claimed] = (await store.jobs.claim(request())).jobs
-
+        [claimed] = (await store.jobs.claim(request(namespace="default"))).jobs
         assert (claimed.claim.id, claimed.input, claimed.node) == ("old", b"[1]", None)
 
     async def test_takes_runs(self, jobs_only, store):
-        held = await held_node(store)
-
-        assert (await commit(store, settlements=(ends(held),))).state is CommitState.DONE
+        held = await claim_new_node(store)
+        assert (await commit(store, settlements=(finishes(held),))).state is CommitState.DONE
 
     async def test_is_refused_if_somebody_else_has_such_a_table(self, jobs_only):
         run_script(jobs_only, "CREATE TABLE perdure_runs (x)")
         before = schema_of(jobs_only)
-
         with refused("store.foreign_tables", SchemaMismatch):
             await open_and_close(f"sqlite:///{jobs_only}")
-
         assert schema_of(jobs_only) == before
 
 
@@ -143,15 +142,12 @@ class TestAFileWithWaitsOfAnEarlierVersion:
 
     async def test_is_upgraded_although_a_view_of_the_user_reads_it(self, two_steps):
         run_script(two_steps, "CREATE VIEW mine AS SELECT run_id, kind FROM perdure_waits")
-
         await open_and_close(f"sqlite:///{two_steps}")
-
         run_script(two_steps, "SELECT type FROM perdure_waits")
 
     async def test_gets_the_same_tables_as_a_new_one(self, two_steps, tmp_path):
         await open_and_close(f"sqlite:///{two_steps}")
         await open_and_close(f"sqlite:///{tmp_path}/fresh.db")
-
         assert schema_of(two_steps) == schema_of(tmp_path / "fresh.db")
 
     async def test_keeps_them(self, two_steps, store):
@@ -168,17 +164,14 @@ class TestAFileWithWaitsOfAnEarlierVersion:
 
     async def test_keeps_those_held_that_were(self, two_steps, store):
         assert await due_keys(store) == ["delay"]
-
-        await go_on(store, suspend=False)
-
+        await commit_next(store, suspend=False)
         assert await due_keys(store) == ["ask", "delay"]
 
     async def test_lists_them(self, two_steps, store):
         assert await listed_keys(store, type=WaitType.SIGNAL, name="paid") == ["ask"]
 
     async def test_takes_the_new_kinds(self, two_steps, store):
-        await go_on(store, waits=(approval("ask", deciders=("ann",)),))
-
+        await commit_next(store, waits=(approval("ask", deciders=("ann",)),))
         wait = (await waits_by_key(store))["ask"]
         assert (wait.type, wait.opened_at) == (WaitType.APPROVAL, moment(1))
         assert await listed_keys(store, type=WaitType.APPROVAL, deciders=("ann",)) == ["ask"]
@@ -186,10 +179,8 @@ class TestAFileWithWaitsOfAnEarlierVersion:
     async def test_is_refused_if_somebody_else_has_such_a_table(self, two_steps):
         run_script(two_steps, "CREATE TABLE perdure_waits_anew (x)")
         before = schema_of(two_steps)
-
         with refused("store.foreign_tables", SchemaMismatch):
             await open_and_close(f"sqlite:///{two_steps}")
-
         assert schema_of(two_steps) == before
 
 
@@ -211,31 +202,25 @@ class TestSchemaMismatch:
     async def test_for_tables_that_are_not_ours(self, url, path):
         run_script(path, "CREATE TABLE perdure_jobs (id TEXT)")
         before = schema_of(path)
-
         with pytest.raises(SchemaMismatch, match="prefix="):
             await open_and_close(url)
-
         assert schema_of(path) == before
 
     async def test_for_a_foreign_table_of_migrations(self, url, path):
         run_script(path, "CREATE TABLE perdure_migrations (id TEXT)")
-
         with refused("store.foreign_tables", SchemaMismatch):
             await open_and_close(url)
 
     async def test_for_tables_of_a_newer_version(self, url, path):
         await open_and_close(url)
         run_script(path, "INSERT INTO perdure_migrations VALUES (7000, 'later', 0)")
-
         with pytest.raises(SchemaMismatch, match="Upgrade Perdure"):
             await open_and_close(url)
 
     async def test_for_a_file_that_is_not_a_database(self, url, path):
         path.write_bytes(b"nothing of the kind" * 100)
-
         with refused("store.not_a_database", SchemaMismatch):
             await open_and_close(url)
-
         assert path.read_bytes().startswith(b"nothing")
 
     async def test_lets_the_store_be_opened_once_it_is_repaired(self, url, path):
@@ -269,11 +254,7 @@ class TestInvariants:
     )
     async def test_hold_in_the_table(self, store, path, change):
         await insert(store)
-
-        with (
-            connected(path) as connection,
-            pytest.raises(sqlite3.IntegrityError, match="CHECK"),
-        ):
+        with connected(path) as connection, pytest.raises(sqlite3.IntegrityError, match="CHECK"):
             connection.execute(f"UPDATE perdure_jobs SET {change}")
 
     @pytest.mark.parametrize(
@@ -287,18 +268,99 @@ class TestInvariants:
     )
     async def test_hold_for_runs(self, store, path, change):
         await submit(store)
-
-        with (
-            connected(path) as connection,
-            pytest.raises(sqlite3.IntegrityError, match="CHECK"),
-        ):
+        with connected(path) as connection, pytest.raises(sqlite3.IntegrityError, match="CHECK"):
             connection.execute(f"UPDATE perdure_runs SET {change}")
 
     async def test_hold_for_waits(self, store, path):
         await submit(store, waits=(approval(),))
-
-        with (
-            connected(path) as connection,
-            pytest.raises(sqlite3.IntegrityError, match="CHECK"),
-        ):
+        with connected(path) as connection, pytest.raises(sqlite3.IntegrityError, match="CHECK"):
             connection.execute("UPDATE perdure_waits SET type = 'hope'")
+
+
+# A file that was made before there were schedules: its runs stay, and go on.
+
+
+BEFORE_SCHEDULES = 2
+RUNS = """
+INSERT INTO perdure_runs (
+    serial, id, namespace, flow, version, status, parent_run, parent_key, created_at, finished_at,
+    token, updated_at, summary
+) VALUES
+    (7, 'order-41', 'team-a', 'orders', 'v1', 'completed', NULL, NULL, 1000, 2000, 9, 3000,
+     CAST('{"by":"ann"}' AS BLOB)),
+    (9, 'order-42', 'team-a', 'orders', 'v1', 'running', NULL, NULL, 4000, NULL, NULL, 4000,
+     CAST('{}' AS BLOB)),
+    (12, 'order-42/ship', 'team-a', 'shipping', 'v7', 'cancelled', 'order-42', 'ship', 5000, 6000,
+     NULL, 5000, CAST('{}' AS BLOB));
+INSERT INTO perdure_events (run_serial, number, at, token, data, value) VALUES
+    (7, 1, 1000, NULL, CAST('{"type":"first"}' AS BLOB), NULL),
+    (9, 1, 4000, NULL, CAST('{"type":"submitted"}' AS BLOB), CAST('"input"' AS BLOB));
+INSERT INTO perdure_jobs (
+    id, namespace, queue, task, lane, status, priority, rank, created_at, ready_at, input_hash,
+    input, run_id, node_key
+) VALUES (
+    'job-1', 'team-a', 'packing', 'pack_item', '["packing","pack_item",[],[],"orders@v1"]',
+    'waiting', 3, 0, 0, 0, 1, x'5b315d', 'order-42', 'pack'
+);
+"""
+
+
+@pytest.fixture
+def earlier(path: Path) -> Path:
+    """A file as the second migration left it, with runs."""
+    for step in load_migrations(PACKAGE, {"prefix": "perdure_"})[:BEFORE_SCHEDULES]:
+        run_script(path, step.text)
+        run_script(
+            path, f"INSERT INTO perdure_migrations VALUES ({step.version}, '{step.name}', 0)"
+        )
+    run_script(path, RUNS)
+    return path
+
+
+class TestAFileWithRuns:
+    async def test_keeps_every_column_of_them(self, earlier, store):
+        with connected(earlier) as connection:
+            rows = connection.execute(
+                "SELECT serial, id, status, parent_run, parent_key, created_at, finished_at, token,"
+                " updated_at, summary, has_cooldown FROM perdure_runs ORDER BY serial"
+            ).fetchall()
+
+        assert rows == [
+            (7, "order-41", "completed", None, None, 1000, 2000, 9, 3000, b'{"by":"ann"}', 0),
+            (9, "order-42", "running", None, None, 4000, None, None, 4000, b"{}", 0),
+            (
+                12,
+                "order-42/ship",
+                "cancelled",
+                "order-42",
+                "ship",
+                5000,
+                6000,
+                None,
+                5000,
+                b"{}",
+                0,
+            ),
+        ]
+
+    async def test_gets_the_same_tables_as_a_new_one(self, earlier, store, tmp_path):
+        fresh = SqliteStore(f"sqlite:///{tmp_path}/fresh.db")
+        await fresh.open()
+        await fresh.close()
+        assert schema_of(earlier) == schema_of(tmp_path / "fresh.db")
+
+    async def test_lets_a_run_go_on_with_its_log(self, earlier, store):
+        held = await claim_node(store)
+        done = await commit(store, settlements=(finishes(held),), status=RunStatus.COMPLETED)
+        assert done.state is CommitState.DONE
+        loaded = await load(store)
+        assert [event.number for event in loaded.events] == [1, 2]
+        assert loaded.events[0].value == b'"input"'
+
+    async def test_takes_schedules_and_flows_that_cool_down(self, earlier, store):
+        made = await save_schedule(store)
+        first, second = [await store.runs.submit(cooling_run()) for _ in range(2)]
+        assert await read_schedule(store) == made
+        assert (await read_run(store, first.run.id)).status is RunStatus.RUNNING
+        assert (await read_run(store, second.run.id)).status is RunStatus.SKIPPED
+        assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 5

@@ -66,7 +66,6 @@ def test_no_statement_scans_a_table(connection):
         if name not in LISTS | LISTS_OF_RUNS | LISTS_OF_WAITS
         and any(map(SCAN_OF_TABLE.match, plan(connection, text)))
     }
-
     assert scanning == set(SCANS_ON_PURPOSE)  # equality: stale excuses fail too
 
 
@@ -92,10 +91,7 @@ def test_no_statement_scans_a_table(connection):
                 "(status=? AND namespace=? AND finished_at<?)"
             ],
         ),
-        (
-            "due_waits",
-            ["SEARCH wait USING INDEX perdure_waits_due (namespace=? AND due_at<?)"],
-        ),
+        ("due_waits", ["SEARCH wait USING INDEX perdure_waits_due (namespace=? AND due_at<?)"]),
     ],
 )
 def test_what_is_due_is_found_in_order(connection, name, steps):
@@ -122,7 +118,6 @@ def test_a_survey_looks_at_the_first_entry_of_each_index(connection):
 @pytest.mark.parametrize("name", ["claim_jobs", "front_of_partitions"])
 def test_a_claim_reads_the_front_of_its_partitions(connection, name):
     steps = plan(connection, statements_of(PREFIX)[name])
-
     assert (
         "SEARCH perdure_jobs USING INDEX perdure_jobs_waiting (namespace=? AND partition_key=?)"
         in steps
@@ -136,12 +131,9 @@ def test_counting_looks_at_indexes_alone(connection):
         assert "COVERING INDEX" in step, name
 
 
-def test_the_depth_looks_at_the_rows_only_of_what_is_held_or_parked(
-    connection,
-):
+def test_the_depth_looks_at_the_rows_only_of_what_is_held_or_parked(connection):
     steps = plan(connection, statements_of(PREFIX)["depth"])
     looking = [step for step in steps if "perdure_jobs" in step and "COVERING" not in step]
-
     assert [re.findall(r"perdure_jobs_\w+", step) for step in looking] == [
         ["perdure_jobs_claimed"],
         ["perdure_jobs_status"],
@@ -151,7 +143,6 @@ def test_the_depth_looks_at_the_rows_only_of_what_is_held_or_parked(
 @pytest.mark.parametrize("name", sorted(LISTS))
 def test_jobs_of_a_status_are_found_in_order(connection, name):
     text = listing_of_jobs(PREFIX, name, JobFilter(status=Status.WAITING))
-
     assert plan(connection, text) == [
         "SEARCH job USING INDEX perdure_jobs_status (status=? AND id<?)"
     ]
@@ -159,13 +150,11 @@ def test_jobs_of_a_status_are_found_in_order(connection, name):
 
 def test_the_newest_jobs_are_found_in_order(connection):
     [step] = plan(connection, listing_of_jobs(PREFIX, "list_jobs", JobFilter()))
-
     assert step.startswith("SEARCH job USING INDEX sqlite_autoindex_perdure_jobs_1")
 
 
 def test_jobs_of_a_group_are_found_by_its_index(connection):
     text = listing_of_jobs(PREFIX, "list_jobs", JobFilter(group="run-1"))
-
     assert "perdure_jobs_group" in plan(connection, text)[0]
 
 
@@ -199,7 +188,6 @@ def test_jobs_of_a_run_are_found_by_its_index(connection, name):
 
 def test_outdated_runs_are_found_in_order(connection):
     steps = plan(connection, statements_of(PREFIX)["outdated_runs"])
-
     assert steps[0] == (
         "SEARCH run USING INDEX perdure_runs_ended (status=? AND namespace=? AND finished_at<?)"
     )
@@ -227,7 +215,6 @@ def test_outdated_runs_are_found_in_order(connection):
 )
 def test_runs_are_listed_in_order_by_an_index(connection, filter, found_by):
     steps = plan(connection, listing_of_runs(PREFIX, "list_runs", filter))
-
     assert steps[0].endswith(f" {found_by}")
     assert not any("ORDER BY" in step for step in steps)
 
@@ -276,7 +263,6 @@ ROW_OF_LISTED = "SEARCH wait USING PRIMARY KEY (run_id=? AND namespace=? AND key
 def test_waits_are_listed_in_order_by_an_index_alone(connection, filter, found_by):
     """But for the rows of the page, whose order is then made sure of."""
     steps = plan(connection, listing_of_waits(PREFIX, filter))
-
     assert f"SEARCH wait USING COVERING INDEX perdure_waits_{found_by}" in steps
     assert ROW_OF_LISTED in steps
     assert not any("ORDER BY" in step for step in steps[: steps.index("SCAN listed")])
@@ -296,7 +282,6 @@ def test_waits_are_listed_in_order_by_an_index_alone(connection, filter, found_b
 )
 def test_waits_of_a_run_or_of_all_namespaces_are_found_by_an_index(connection, filter, found_by):
     steps = plan(connection, listing_of_waits(PREFIX, filter))
-
     assert f"SEARCH wait USING {found_by}" in steps
 
 

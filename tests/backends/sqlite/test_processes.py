@@ -10,9 +10,9 @@ from perdure.model.hint import Hint, HintType
 from perdure.model.ids import JobId
 from perdure.model.job import JobFilter, Status
 from perdure.store.sqlite.store import SqliteStore
+from perdure.testing.contract.builders import claim_new, new_job
 from tests.backends.sqlite import processes
 from tests.backends.sqlite.files import connected
-from tests.conformance.builders import hold, new_job
 
 PROCESSES = 3
 JOBS_EACH = 150
@@ -24,7 +24,6 @@ class TestTwoProcesses:
         with processes.processes(PROCESSES) as pool:
             opened = [pool.submit(processes.insert_one, url) for _ in range(PROCESSES * 2)]
             ids = {future.result() for future in opened}
-
         with connected(path) as connection:
             found = connection.execute("SELECT id FROM perdure_jobs").fetchall()
         assert {id for (id,) in found} == ids
@@ -61,14 +60,12 @@ class TestWakeUps:
         ear = Ear(store)
         with processes.processes(1) as pool:
             inserting = pool.submit(processes.insert_one, url)
-
             await ear.hears(HintType.READY)
             await ear.hears(HintType.SCHEDULED)
-
             inserting.result()
 
     async def test_tell_of_a_job_that_another_process_aborted(self, url, store):
-        held = await hold(store)
+        held = await claim_new(store)
         with processes.processes(1) as pool:
             pool.submit(processes.insert_one, url).result()
             ear = Ear(store)
@@ -85,7 +82,6 @@ class TestWakeUps:
         with connected(path) as connection:
             store.insert_in_blocking_transaction(connection, [new_job()])
             connection.commit()
-
         await ear.hears(HintType.READY)
 
 
@@ -93,7 +89,6 @@ class TestFork:
     def test_a_store_opened_before_a_fork_says_so_and_a_new_one_works(self, url):
         with processes.processes(1) as pool:
             said = pool.submit(processes.use_a_store_across_a_fork, url).result()
-
         assert "before this process was forked" in said
 
 
@@ -101,7 +96,6 @@ class TestAFullDisk:
     async def test_fails_that_operation_alone(self, url, store):
         with processes.processes(1) as pool:
             message, ids = pool.submit(processes.hit_a_full_disk, url).result()
-
         assert "nothing was written" in message
         found = await store.queries.list_jobs(JobFilter(), 10)
         assert [job.id for job in found] == ids[::-1]

@@ -9,28 +9,32 @@ from contextlib import closing
 
 import pytest
 
+from perdure import AsyncClient, Client, EventLogCorrupt, Flow, Worker, task
 from perdure.clock import ManualClock
+from perdure.diagnostics import Action
 from perdure.errors import InvalidInput
 from perdure.model.ids import RunId
+from perdure.model.partition import Suspicion
 from perdure.model.run import CommitAnswer, CommitState, RunFilter
 from perdure.store.sqlite.store import SqliteStore
-from tests.backends.sqlite import processes
-from tests.conformance.builders import MINUTE
-from tests.conformance.run_builders import (
+from perdure.testing.contract.builders import (
+    MINUTE,
     RUN,
+    claim_new_node,
     claim_node,
     commit,
+    commit_next,
     continues,
-    ends,
-    go_on,
-    held_node,
-    is_suspended,
+    finishes,
+    is_still_claimed,
     load,
     node_job,
     read_run,
     step,
     submit,
 )
+from tests.backends.sqlite import processes
+from tests.backends.sqlite.files import connected
 
 DONE, CONFLICT, STALE = CommitState.DONE, CommitState.CONFLICT, CommitState.STALE
 PROCESSES = 3
@@ -47,36 +51,56 @@ async def other(url: str, store: SqliteStore, clock: ManualClock) -> AsyncIterat
     await other.close()
 
 
+class TestALogThatLostItsEnd:
+    """Finding 20: at rest, a run's row says where its log ends."""
+
+    @pytest.mark.parametrize("is_ended", [True, False, None])
+    async def test_is_refused_by_readers_and_commands(self, url, store, is_ended):
+        where = {"property": "order", "op": "eq", "value": 7}
+        flow = Flow("waits").wait_for_signal("go", where=where).build()
+        async with AsyncClient(store) as client:
+            run = await client.submit(flow, 1, id="a")
+            if is_ended:
+                await run.cancel()
+            elif is_ended is None:  # the status stays
+                await run.signal("go", {"order": 8})
+            with connected(url.removeprefix("sqlite:///"), isolation_level=None) as connection:
+                last = "(SELECT max(number) FROM perdure_events)"
+                connection.execute(f"DELETE FROM perdure_events WHERE number = {last}")
+
+            for call in (run.events, run.nodes, run.pause):
+                with pytest.raises(EventLogCorrupt):
+                    await call()
+
+
 class TestTheFence:
     async def test_is_that_of_every_other_claim(self, url, store):
         """Nothing aborts a job of a run; if one were aborting, its claim would be current."""
-        held = await held_node(store)
+        held = await claim_new_node(store)
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
             changed = connection.execute("UPDATE perdure_jobs SET status = 'aborting'")
             assert changed.rowcount == 1
             connection.commit()
 
-        assert await is_suspended(store, held)
-        assert (await commit(store, settlements=(ends(held),))).state is DONE
+        assert await is_still_claimed(store, held)
+        assert (await commit(store, settlements=(finishes(held),))).state is DONE
 
 
 class TestTwoConnections:
     async def test_that_commit_the_same_run_at_once_one_wins_and_one_conflicts(self, store, other):
         await submit(store)
-
         results = await asyncio.gather(commit(store, 1), commit(other, 1))
-
         assert sorted(result.state for result in results) == [CONFLICT, DONE]
         assert (await read_run(other)).number == 2
 
     async def test_that_settle_the_same_job_leave_one_of_them_stale(self, store, other, clock):
-        lost = await held_node(store)
+        lost = await claim_new_node(store)
         clock.advance(MINUTE)
-        await other.maintenance.take_over_expired("team-a", 10, 3)
-        held = await claim_node(other)
+        await other.maintenance.take_over_expired("team-a", 10)
+        held = await claim_node(other, suspicion=Suspicion(crashes=1))
 
-        late = await commit(store, settlements=(ends(lost),))
-        result = await commit(other, settlements=(ends(held),))
+        late = await commit(store, settlements=(finishes(lost),))
+        result = await commit(other, settlements=(finishes(held),))
 
         assert (late.state, late.stale) == (STALE, (lost,))
         assert result.state is DONE
@@ -87,7 +111,6 @@ class TestTwoProcesses:
         with processes.processes(PROCESSES) as pool:
             submitting = [pool.submit(processes.submit_one, url) for _ in range(PROCESSES * 2)]
             are_new = [future.result() for future in submitting]
-
         assert sorted(are_new) == [False] * (PROCESSES * 2 - 1) + [True]
         assert await store.queries.count_runs(RunFilter()) == 1
         assert len(await store.queries.run_jobs("team-a", RUN)) == 1
@@ -97,7 +120,6 @@ class TestTwoProcesses:
         with processes.processes(PROCESSES) as pool:
             running = [pool.submit(processes.commit_until, url, EVENTS) for _ in range(PROCESSES)]
             done = sum(future.result() for future in running)
-
         loaded = await load(store)
         assert [event.number for event in loaded.events] == list(range(1, loaded.run.number + 1))
         assert loaded.run.number == done + 1 >= EVENTS
@@ -130,12 +152,85 @@ class TestGroupCommit:
 
 class TestCost:
     async def test_a_step_in_place_changes_two_pages(self, store, path):
-        held = await held_node(store)
+        held = await claim_new_node(store)
         log = path.with_name(f"{path.name}-wal")
-        await go_on(store, settlements=(continues(held, node_job("first")),))
+        await commit_next(store, settlements=(continues(held, node_job("first")),))
         before = log.stat().st_size
-
-        await go_on(store, settlements=(continues(held, node_job("second")),))
-
+        await commit_next(store, settlements=(continues(held, node_job("second")),))
         # One for the event, one for the job: the run's row is left alone.
         assert (log.stat().st_size - before) / FRAME_BYTES == 2
+
+
+# What an examination finds in a file that something happened to.
+
+
+async def test_finds_an_index_that_was_dropped_and_how_to_make_it(store, path):
+    with connected(path) as connection:
+        connection.execute("DROP INDEX perdure_jobs_claimed")
+        connection.commit()
+
+    found = (await store.admin.inspect_storage()).missing_indexes
+    assert found.keys() == {"perdure_jobs_claimed"}
+
+    with connected(path) as connection:
+        connection.execute(found["perdure_jobs_claimed"])
+        connection.commit()
+    assert (await store.admin.inspect_storage()).missing_indexes == {}
+
+
+async def test_an_index_that_a_later_version_made_anew_is_the_later_one(store, path):
+    with connected(path) as connection:
+        connection.execute("DROP INDEX perdure_jobs_deadline")
+        connection.commit()
+    [statement] = (await store.admin.inspect_storage()).missing_indexes.values()
+    assert "run_id IS NULL" in statement
+
+
+async def test_finds_pages_that_were_overwritten(store, url, path):
+    await store.close()
+    with path.open("r+b") as file:
+        file.seek(8 * 4096)
+        file.write(b"\x00" * 4096)
+    damaged = SqliteStore(url)
+    await damaged.open()
+    try:
+        assert (await damaged.admin.inspect_storage()).damages
+    finally:
+        await damaged.close()
+
+
+async def test_tells_the_size_of_the_log(store):
+    await store.runs.save_definition("default", "orders", "v1", b"x" * 100_000)
+    size = (await store.admin.inspect_storage()).log_bytes
+    assert size is not None
+    assert size > 100_000
+
+
+@task
+def pack(value: int) -> int:
+    return value + 1
+
+
+packing = Flow("packing").then(pack).build()
+
+
+def test_a_stray_goes_on_once_it_was_cancelled_and_retried(url, path):
+    """As the doctor advises; nothing that the library does makes one."""
+    with Client(url) as client:
+        run = client.submit(packing, 7, id="lost")
+        with connected(path) as connection:
+            connection.execute("DELETE FROM perdure_jobs")
+            connection.commit()
+        [found] = [each for each in client.store.health().findings if each.about == "runs"]
+        assert found.code == "health.run_orphaned"
+        steps = Action("runs.cancel", {"id": "lost"}), Action("runs.retry", {"id": "lost"})
+        assert found.actions == steps
+
+        client.runs.cancel("lost")
+        client.runs.retry("lost")
+        worker = Worker(url, flows=[packing]).start()
+        try:
+            assert run.result(timeout=30) == 8
+        finally:
+            worker.shutdown()
+            worker.join()

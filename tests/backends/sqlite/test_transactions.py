@@ -16,9 +16,19 @@ from perdure.errors import FingerprintTaken, InvalidInput, RunExists
 from perdure.model.job import Inserted, JobFilter, Status
 from perdure.model.run import RunFilter
 from perdure.store.sqlite.store import SqliteStore
+from perdure.testing.contract.builders import (
+    claim_new,
+    claim_one,
+    insert,
+    new_child,
+    new_job,
+    new_run,
+    node_job,
+    read_job,
+    signal,
+    status_of,
+)
 from tests.backends.sqlite.files import connected
-from tests.conformance.builders import claim_one, hold, insert, new_job, read, status_of
-from tests.conformance.run_builders import new_child, new_run, node_job, signal
 from tests.support.refusal import refused
 
 FLOW_GRAPH = Flow("orders").delay("1h").build().graph
@@ -56,48 +66,39 @@ class TestOnASqlite3Connection:
 
         assert inserted == Inserted(id=job.id, is_new=True)
         assert before == 0
-        assert (await read(store, job.id)).input == job.input
+        assert (await read_job(store, job.id)).input == job.input
         assert connection.execute("SELECT number FROM orders").fetchall() == [(1,)]
 
     async def test_rollback_does_not(self, store, connection):
         store.insert_in_blocking_transaction(connection, [new_job(), new_job(fingerprint="x")])
-
         connection.rollback()
-
         assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_begins_the_transaction_where_the_module_would(self, store, connection):
         before = connection.in_transaction
-
         store.insert_in_blocking_transaction(connection, [new_job()])
-
         assert (before, connection.in_transaction) == (False, True)
         connection.rollback()
 
     async def test_works_from_an_event_loop_as_well(self, store, connection):
         await store.insert_in_transaction(connection, [new_job()])
         connection.commit()
-
         assert await store.queries.count_jobs(JobFilter()) == 1
 
     async def test_does_not_mind_how_the_caller_likes_his_rows(self, store, connection):
         connection.row_factory = lambda cursor, row: {"row": row}
         first, second = new_job(fingerprint="x"), new_job(fingerprint="x")
-
         answers = store.insert_in_blocking_transaction(connection, [first, second])
         connection.commit()
-
         assert answers == [Inserted(id=first.id, is_new=True), Inserted(id=first.id, is_new=False)]
 
     async def test_refuses_one_that_commits_each_statement_by_itself(self, store, path):
         with connected(path, isolation_level=None) as connection:
             with refused("store.no_transaction", InvalidInput):
                 store.insert_in_blocking_transaction(connection, [new_job()])
-
             connection.execute("BEGIN")
             store.insert_in_blocking_transaction(connection, [new_job()])
             connection.execute("COMMIT")
-
         assert await store.queries.count_jobs(JobFilter()) == 1
 
     async def test_refuses_one_to_another_file(self, store, tmp_path):
@@ -117,7 +118,6 @@ class TestOnASqlite3Connection:
     async def test_refuses_one_that_is_closed(self, store, path):
         with connected(path) as connection:
             pass
-
         with pytest.raises(InvalidInput, match="closed"):
             store.insert_in_blocking_transaction(connection, [new_job()])
 
@@ -125,23 +125,19 @@ class TestOnASqlite3Connection:
 class TestFingerprints:
     async def test_return_the_live_job(self, store, connection):
         live = await insert(store, fingerprint="x")
-
         [answer] = store.insert_in_blocking_transaction(connection, [new_job(fingerprint="x")])
-
         assert answer == Inserted(id=live, is_new=False)
 
     async def test_raise_with_nothing_written(self, store, connection):
         await insert(store, fingerprint="x")
         taken = new_job(fingerprint="x", on_conflict="raise")
-
         with pytest.raises(FingerprintTaken):
             store.insert_in_blocking_transaction(connection, [new_job(), taken])
         connection.commit()
-
         assert await store.queries.count_jobs(JobFilter()) == 1
 
     async def test_replace_the_live_job_on_commit(self, store, connection):
-        old = await hold(store, fingerprint="x")
+        old = await claim_new(store, fingerprint="x")
         new = new_job(fingerprint="x", on_conflict="replace")
 
         store.insert_in_blocking_transaction(connection, [new])
@@ -155,10 +151,8 @@ class TestFingerprints:
 
     async def test_are_looked_at_under_the_write_lock(self, store, connection, path):
         store.insert_in_blocking_transaction(connection, [new_job(fingerprint="x")])
-
         with connected(path, timeout=0) as other, pytest.raises(sqlite3.OperationalError) as caught:
             store.insert_in_blocking_transaction(other, [new_job(fingerprint="x")])
-
         assert caught.value.sqlite_errorname == "SQLITE_BUSY"
         connection.rollback()
 
@@ -166,13 +160,11 @@ class TestFingerprints:
 class TestThroughSqlalchemy:
     async def test_commit_enqueues_and_rollback_does_not_on_a_connection(self, store, engine):
         kept, lost = new_job(fingerprint="x"), new_job(fingerprint="x")
-
         with engine.connect() as connection:
             store.insert_in_blocking_transaction(connection, [lost])
             connection.rollback()
             store.insert_in_blocking_transaction(connection, [kept])
             connection.commit()
-
         assert [job.id for job in await store.queries.list_jobs(JobFilter(), 10)] == [kept.id]
 
     async def test_commit_enqueues_and_rollback_does_not_on_a_session(self, store, engine):
@@ -189,24 +181,20 @@ class TestThroughSqlalchemy:
 
     async def test_works_on_an_async_connection(self, store, async_engine):
         kept, lost = new_job(fingerprint="x"), new_job(fingerprint="x")
-
         async with async_engine.connect() as connection:
             await store.insert_in_transaction(connection, [lost])
             await connection.rollback()
             await store.insert_in_transaction(connection, [kept])
             await connection.commit()
-
         assert [job.id for job in await store.queries.list_jobs(JobFilter(), 10)] == [kept.id]
 
     async def test_works_on_an_async_session(self, store, async_engine):
         kept, lost = new_job(), new_job()
-
         async with AsyncSession(async_engine) as session:
             await store.insert_in_transaction(session, [lost])
             await session.rollback()
             await store.insert_in_transaction(session, [kept])
             await session.commit()
-
         assert [job.id for job in await store.queries.list_jobs(JobFilter(), 10)] == [kept.id]
 
     async def test_refuses_an_async_connection_where_calls_block(self, store, async_engine):
@@ -220,15 +208,12 @@ class TestThroughSqlalchemy:
             refused("store.no_transaction", InvalidInput),
         ):
             store.insert_in_blocking_transaction(connection, [new_job()])
-
         assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_refuses_another_database(self, store):
         engine = create_engine("sqlite://")
-
         with engine.connect() as connection, pytest.raises(InvalidInput, match="in memory"):
             store.insert_in_blocking_transaction(connection, [new_job()])
-
         engine.dispose()
 
 
@@ -249,9 +234,7 @@ class TestSubmit:
 
     async def test_rollback_leaves_nothing_behind(self, store, connection):
         store.submit_in_blocking_transaction(connection, new_run(), [FLOW_GRAPH])
-
         connection.rollback()
-
         assert await store.queries.count_runs(RunFilter()) == 0
         assert await kept_definition(store) is None
 
@@ -272,7 +255,6 @@ class TestSubmit:
             store.submit_in_blocking_transaction(session, new_run(), [FLOW_GRAPH])
         async with async_engine.begin() as connection:
             await store.submit_in_transaction(connection, new_run(id="other"), [FLOW_GRAPH])
-
         assert await store.queries.count_runs(RunFilter()) == 2
 
 

@@ -86,10 +86,7 @@ def _migrations(package: str, place: dict[str, str]) -> list[str]:
 
 
 def _insert(
-    table: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    literal: Callable[[Any], str],
+    table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], literal: Callable[[Any], str]
 ) -> str:
     lines = [f"({', '.join(literal(value) for value in row)})" for row in rows]
     if not lines:

@@ -20,6 +20,7 @@ from perdure.cli.views.forms import FormAsking, given_fields, understood
 from perdure.diagnostics import declare
 from perdure.errors import InvalidAnswer, InvalidInput, NotDecider
 from perdure.model.graph import REJECT
+from perdure.model.principal import stands_for
 
 if TYPE_CHECKING:
     from perdure.client.sync import Client
@@ -43,12 +44,14 @@ class AnswerOptions:
         by: str | None,
         roles: tuple[str, ...],
         note: str | None,
+        revision: int | None,
     ) -> None:
         self.decision = decision
         self.data = data
         self.by = by
         self.roles = roles
         self.note = note
+        self.revision = revision
 
 
 def _decide(
@@ -62,11 +65,12 @@ def _decide(
     by: str | None,
     roles: tuple[str, ...],
     note: str | None,
+    revision: int | None,
 ) -> ApprovalRecord:
     record = client.approvals.get(id)
     if record.fault is not None and decision is None:  # the question cannot be shown
         raise InvalidInput(record.fault)
-    answer = AnswerOptions(decision, _data(record, data, field), by, roles, note)
+    answer = AnswerOptions(decision, _data(record, data, field), by, roles, note, revision)
     if record.is_open and _is_to_be_asked(record, answer, out):
         return _asked(client, record, answer, out)
     return _answered(client, record, answer)
@@ -99,6 +103,7 @@ def _answered(client: Client, record: ApprovalRecord, answer: AnswerOptions) -> 
         by=answer.by,
         roles=answer.roles,
         note=answer.note,
+        revision=answer.revision,
     )
 
 
@@ -106,6 +111,8 @@ def _asked(
     client: Client, record: ApprovalRecord, answer: AnswerOptions, out: CommandOutput
 ) -> ApprovalRecord:
     _refuse_others(record, answer)
+    if answer.revision is None:
+        answer.revision = record.revision  # what is shown now
     print_approval(record, out)
     out.console.print()
     try:
@@ -124,7 +131,7 @@ def _asked(
 
 def _refuse_others(record: ApprovalRecord, answer: AnswerOptions) -> None:
     """Refuse other users before prompting, so that no input is wasted."""
-    if record.deciders and {answer.by, *answer.roles}.isdisjoint(record.deciders):
+    if record.deciders and not stands_for(record.deciders, answer.by, answer.roles):
         raise NotDecider(approval_id=record.id, by=answer.by, deciders=record.deciders)
 
 

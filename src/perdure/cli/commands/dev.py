@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypedDict
 import click
 
 from perdure import clock
-from perdure.cli.command import LOCAL_STORE, STORE, STORE_VARIABLE, command, in_memory
-from perdure.cli.commands.worker import ALLOW_SCRIPTS, WORKER_TARGET, child_command
+from perdure.cli.command import LOCAL_STORE, STORE, SUPERVISED_STORE_VARIABLE, command, in_memory
+from perdure.cli.commands.worker import ALLOW_SCRIPTS, GRANT, WORKER_TARGET, child_command
 from perdure.cli.output import ExitCode, echo, tell_error
 from perdure.cli.renderer import CliRenderer, cli_command, one_line
 from perdure.cli.views.console import json_line
@@ -29,6 +29,7 @@ from perdure.model import check
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.run import RunStatus
 from perdure.operations.records import RunRecord
+from perdure.worker.grants import Grant
 from perdure.worker.lease_renewal import set_within
 from perdure.worker.supervisor import (
     ProcessEnded,
@@ -283,6 +284,7 @@ class Development:
     click.Option(
         ["--grace"], metavar="2s", default="2s", help="How long a restart lets running jobs finish"
     ),
+    GRANT,
     ALLOW_SCRIPTS,
     click.Option(["--json", "as_json"], is_flag=True, help="Print a JSON line for each event"),
     click.Option(["--look"], is_flag=True, hidden=True),
@@ -292,6 +294,7 @@ def dev(
     store: str | None,
     processes: int,
     grace: str,
+    grants: tuple[str, ...],
     allow_scripts: bool,
     as_json: bool,
     look: bool,
@@ -308,10 +311,12 @@ def dev(
     url = store or LOCAL_STORE
     if url.startswith("memory:"):
         raise in_memory(url, "perdure dev")
-    # Not an argument: any user of the machine could read its password there.
-    os.environ[STORE_VARIABLE] = url
+    os.environ[SUPERVISED_STORE_VARIABLE] = url
     flags = ["--json"] if as_json else []
     flags += ["--allow-scripts"] if allow_scripts else []
+    for each in grants:
+        Grant.parse(each)  # an invalid one is reported once, not by each process
+        flags.append(f"--grant={each}")
     code = DevTarget(
         look=lambda: _looked(target),
         command=child_command(["--quiet", f"--grace={grace}", *flags, "--", target]),

@@ -39,7 +39,6 @@ from perdure.cli.views.flows import (
 from perdure.errors import InvalidInput
 from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.run import ENDED, RunStatus
-from perdure.model.worker import is_live
 
 if TYPE_CHECKING:
     from perdure.client.sync import Client
@@ -155,8 +154,7 @@ def validate(
             while page.next:
                 page = client.workers.list(cursor=page.next)
                 workers += page
-            now = client.store.now()
-            live = [each.info for each in workers if is_live(each, now)]
+            live = [each.info for each in workers if each.status == "live"]
         expected = Expectations(
             environment=os.environ,
             registered={task for worker in live for task in worker.tasks},

@@ -88,7 +88,7 @@ def _get(client: Client, out: CommandOutput, *, id: str) -> tuple[JobRecord, lis
 
 
 def _print_group(change: GroupChange, out: CommandOutput) -> None:
-    echo(f"group {change.group}: {change.cancelled} cancelled, {change.aborting} told to stop")
+    echo(f"group {change.group}: {change.cancelled} cancelled, {change.aborting} stopping")
 
 
 def _watch(client: Client, out: CommandOutput, *, id: str) -> ExitCode:

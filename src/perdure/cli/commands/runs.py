@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -29,6 +29,7 @@ from perdure.cli.command import (
     output_for,
 )
 from perdure.cli.commands.jobs import print_count
+from perdure.cli.commands.worker import ALLOW_SCRIPTS, GRANT
 from perdure.cli.output import ExitCode, echo, echo_lines, write_text
 from perdure.cli.views.console import json_line, json_text
 from perdure.cli.views.diagnostics import explanation_fields, print_explanation
@@ -107,7 +108,8 @@ INPUT_HELP = "Input of the flow, as JSON"
         default=True,
         help="Execute it here, or leave it to other workers",
     ),
-    click.Option(["--allow-scripts"], is_flag=True, help="Execute commands of script nodes"),
+    GRANT,
+    ALLOW_SCRIPTS,
     STORE,
     ONE_NAMESPACE,
     JSON,
@@ -119,6 +121,7 @@ def run(
     on_conflict: OnExisting | None,
     app: str | None,
     worker: bool,
+    grants: tuple[str, ...],
     allow_scripts: bool,
     store: str | None,
     namespace: str,
@@ -135,19 +138,29 @@ def run(
     built = flow_at(flow, app)  # before the store, which it would create needlessly
     with connected(url, namespace, is_new=True) as client:
         # Regardless of other workers: their records do not show whether they claim all jobs.
-        own = _worker(built, url, namespace, allow_scripts) if worker else None
+        own = _worker(built, url, namespace, grants, allow_scripts) if worker else None
         started = client.runs.submit(built, input, id=id, on_conflict=on_conflict)
         with _working(own):
             return _follow(client, output_for(url, namespace, as_json=as_json), id=started.id)
 
 
-def _worker(flow: BuiltFlow, url: str, namespace: str, allow_scripts: bool) -> Worker:
+def _worker(
+    flow: BuiltFlow, url: str, namespace: str, grants: Sequence[str], allow_scripts: bool
+) -> Worker:
     """A worker for this flow only; built first, so that no run is submitted that it cannot run."""
     from perdure.cli.logs import format_warnings
+    from perdure.worker.grants import Grant
     from perdure.worker.worker import Worker
 
     format_warnings()
-    return Worker(url, flows=[flow], namespace=namespace, grace=GRACE, allow_scripts=allow_scripts)
+    return Worker(
+        url,
+        flows=[flow],
+        namespace=namespace,
+        grace=GRACE,
+        grants=[Grant.parse(each) for each in grants],
+        allow_scripts=allow_scripts,
+    )
 
 
 @contextmanager

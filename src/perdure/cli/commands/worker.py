@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from perdure.cli.command import (
     STORE,
     STORE_VARIABLE,
+    SUPERVISED_STORE_VARIABLE,
     Argument,
     as_names,
     command,
@@ -21,12 +23,13 @@ from perdure.cli.command import (
     required,
 )
 from perdure.cli.output import ExitCode, error_line, exit_code_of
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, without_password
 from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from perdure.worker.worker import Worker
 
+_log = logging.getLogger("perdure.cli")
 
 WORKER_TARGET = Argument(
     ["target"],
@@ -35,6 +38,13 @@ WORKER_TARGET = Argument(
 )
 ALLOW_SCRIPTS = click.Option(
     ["--allow-scripts"], is_flag=True, help="Execute commands of script nodes"
+)
+
+GRANT = click.Option(
+    ["--grant", "grants"],
+    multiple=True,
+    metavar="GRANT",
+    help="Let loaded flows use a secret: SECRET,flow=FLOW,host=HOST",
 )
 
 
@@ -55,6 +65,7 @@ ALLOW_SCRIPTS = click.Option(
         help="Worker processes to keep running",
     ),
     click.Option(["--grace"], metavar="30s", help="How long a stop lets running jobs finish"),
+    GRANT,
     ALLOW_SCRIPTS,
     click.Option(["--json", "as_json"], is_flag=True, help="Log JSON lines"),
     click.Option(["--quiet", "-q"], is_flag=True, help="Log only warnings and errors"),
@@ -71,6 +82,7 @@ def worker(
     tags: str | None,
     processes: int,
     grace: str | None,
+    grants: tuple[str, ...],
     allow_scripts: bool,
     as_json: bool,
     quiet: bool,
@@ -86,18 +98,20 @@ def worker(
     Settings of a Worker in your module apply where no option is given.
     """
     from perdure.cli.logs import log_worker, set_up_logs
+    from perdure.worker.grants import Grant
     from perdure.worker.supervisor import follow_supervisor
 
     set_up_logs(as_json=as_json, level=_level(quiet=quiet, verbose=verbose))
-    log = logging.getLogger("perdure.cli")
     try:
-        made = _made(target, store)
+        flag = _store_flag(is_supervised=supervisor is not None)
+        made = _made(target, flag, store)
         made.adjust(
             queues=as_names(queues),
             concurrency=concurrency,
             namespace=namespace,
             tags=as_names(tags),
             grace=grace,
+            grants=[Grant.parse(each) for each in grants] or None,
             allow_scripts=allow_scripts or None,
             id=None if process is None else f"{made.id}-{process}",
         )
@@ -106,7 +120,8 @@ def worker(
             values = {"--queues": queues, "--concurrency": concurrency, "--namespace": namespace}
             flags["--allow-scripts"] = allow_scripts
             values |= {"--tags": tags, "--grace": grace}
-            return _supervise(made, processes, store, [*_options(flags, values), "--", target])
+            options = [*_options(flags, values), *(f"--grant={each}" for each in grants)]
+            return _supervise(made, processes, flag, [*options, "--", target])
         if supervisor is not None:
             follow_supervisor(made, supervisor)
         log_worker(made, store=made.store_url, queues=made.settings.queues)
@@ -114,7 +129,7 @@ def worker(
     except PerdureError as error:
         if not as_json:
             raise
-        log.error(error_line(error, renderer_for(store, namespace or DEFAULT_NAMESPACE)))
+        _log.error(error_line(error, renderer_for(store, namespace or DEFAULT_NAMESPACE)))
         return exit_code_of(error)
     return None
 
@@ -123,14 +138,25 @@ def _level(*, quiet: bool, verbose: bool) -> int:
     return logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
 
 
-def _made(target: str, store: str | None) -> Worker:
+def _store_flag(*, is_supervised: bool) -> str | None:
+    """The store given with ``--store``, to this process or to its supervisor."""
+    context = click.get_current_context()
+    if context.get_parameter_source("store") is ParameterSource.COMMANDLINE:
+        return context.params["store"] or None
+    return os.environ.pop(SUPERVISED_STORE_VARIABLE, None) if is_supervised else None
+
+
+def _made(target: str, flag: str | None, store: str | None) -> Worker:
+    """The worker of ``target``; its store is the flag's, the code's or the environment's."""
     from perdure.cli.target import load
     from perdure.worker.worker import Worker
 
     found = load(target)
     if not isinstance(found, Worker):
-        return Worker(required(store), tasks=found.tasks, flows=found.flows)
-    found.adjust(store=store or None)
+        return Worker(required(flag or store), tasks=found.tasks, flows=found.flows)
+    if flag is None and store and without_password(store) != found.store_url:
+        _log.warning("%s ignored: the code names a store", STORE_VARIABLE)
+    found.adjust(store=flag)
     return found
 
 
@@ -146,8 +172,7 @@ def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequenc
     if worker.store_url.startswith("memory:"):
         raise in_memory(worker.store_url, "--processes")
     if store:
-        # Not an argument: any user of the machine could read its password there.
-        os.environ[STORE_VARIABLE] = store
+        os.environ[SUPERVISED_STORE_VARIABLE] = store
 
     started = child_command(arguments)
     is_well = Supervisor(started, count, worker.settings.grace, log_supervisor).run()

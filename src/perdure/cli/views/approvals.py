@@ -69,6 +69,7 @@ def print_approval(record: ApprovalRecord, out: CommandOutput) -> None:
         ("choices", ", ".join(record.choices)),
         ("opened", moment(record.opened_at, now)),
         ("due", moment(record.due_at, now)),
+        ("revision", str(record.revision or "")),
         ("decision", record.decision or ""),
         ("decided", moment(record.decided_at, now)),
     ]
@@ -129,7 +130,11 @@ def _shown(value: Any) -> str:
 def _print_said(console: Console, record: ApprovalRecord, now: datetime) -> None:
     said = [(each.by or "someone", _answer(each, now)) for each in record.answers]
     said += [
-        ("reminder", f"{moment(each.at, now)}{_joined(each.deciders)}") for each in record.reminders
+        (
+            "escalation" if each.is_escalation else "reminder",
+            f"{moment(each.at, now)}{_joined(each.deciders)}",
+        )
+        for each in record.reminders
     ]
     if said:
         console.print()

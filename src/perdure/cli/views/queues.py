@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from perdure.cli.views.console import Column, least_width, print_table
 from perdure.model.job import Status
 from perdure.model.times import ago
-from perdure.model.worker import WorkerState, is_live
 
 if TYPE_CHECKING:
     from perdure.cli.command import CommandOutput
     from perdure.operations.page import Page
-    from perdure.operations.records import QueueStats
+    from perdure.operations.records import QueueStats, WorkerRecord
 
 
 def queue_table(queues: Page[QueueStats], out: CommandOutput) -> None:
@@ -62,36 +58,26 @@ def _status_rows(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -
     ]
 
 
-def worker_table(workers: Page[WorkerState], out: CommandOutput) -> None:
-    print_table(out.console, worker_columns(workers, out.now, is_across=out.is_across))
+def worker_table(workers: Page[WorkerRecord], out: CommandOutput) -> None:
+    print_table(out.console, worker_columns(workers, is_across=out.is_across))
 
 
-def worker_fields(worker: WorkerState, out: CommandOutput) -> dict[str, Any]:
-    """A worker as JSON."""
-    return {"state": worker_state(worker, out.now), **msgspec.structs.asdict(worker)}
-
-
-def worker_state(worker: WorkerState, now: datetime) -> str:
-    return "live" if is_live(worker, now) else "silent"
-
-
-def worker_columns(
-    workers: Sequence[WorkerState], now: datetime, *, is_across: bool
-) -> list[Column]:
+def worker_columns(workers: Sequence[WorkerRecord], *, is_across: bool) -> list[Column]:
     infos = [worker.info for worker in workers]
     running = [f"{len(worker.running)}/{worker.info.concurrency}" for worker in workers]
     namespaces = [info.namespace if is_across else "" for info in infos]
+    now = [worker.seen_at + worker.silent_for for worker in workers]
+    up = [ago(each.started_at, at) for each, at in zip(workers, now, strict=True)]
+    seen = [ago(each.seen_at, at) for each, at in zip(workers, now, strict=True)]
     return [
         Column(title="WORKER", cells=[info.id for info in infos], room_min=16),
         Column(title="NAMESPACE", cells=namespaces, rank=1, room_min=9),
         Column(title="HOST", cells=[info.host for info in infos], rank=5, room_min=8),
         Column(title="PID", cells=[str(info.pid) for info in infos], rank=3, is_number=True),
-        Column(title="STATE", cells=[worker_state(worker, now) for worker in workers]),
+        Column(title="STATE", cells=[worker.status for worker in workers]),
         Column(title="RUNS", cells=running, is_number=True),
-        Column(title="UP", cells=[ago(each.started_at, now) for each in workers], is_number=True),
-        Column(
-            title="SEEN", cells=[ago(each.seen_at, now) for each in workers], is_number=True, rank=2
-        ),
+        Column(title="UP", cells=up, is_number=True),
+        Column(title="SEEN", cells=seen, is_number=True, rank=2),
         Column(title="QUEUES", cells=[",".join(each.queues) for each in infos], rank=4, room_min=8),
         Column(title="TAGS", cells=[",".join(each.tags or ()) for each in infos], rank=6),
     ]

@@ -225,6 +225,7 @@ _EVENT_STYLES = {
     "node_retried": "yellow",
     "report_ignored": "yellow",
     "approval_reminded": "yellow",
+    "approval_escalated": "yellow",
     "node_skipped": "dim",
     "compensation_started": "yellow",
     "run_paused": "magenta",

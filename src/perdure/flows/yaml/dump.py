@@ -1,4 +1,4 @@
-"""From a built flow to YAML: only what differs from the defaults of tasks and node types."""
+"""Dump a built flow as YAML, without options that have their default values."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _Calls:
         return written
 
     def _own_place(self, node: Node, call: Call) -> Place:
-        """Priority and queue of a node that is not given any."""
+        """Priority and queue of the node by default."""
         task = self._tasks[call.task]
         is_typed = isinstance(node, TaskNode) and bool(node.type)
         if is_typed or isinstance(task, PlainFunction):
@@ -114,7 +114,7 @@ def _retry(retry: Retry) -> int | dict[str, Any]:
 
 
 class _Edges:
-    """``with_inputs`` are the nodes that take their inputs by name."""
+    """``with_inputs`` are the nodes with named inputs."""
 
     def __init__(self, graph: Graph, with_inputs: Collection[str]) -> None:
         self._graph = graph
@@ -124,44 +124,42 @@ class _Edges:
         self._next = {id: self._followers(id) for id in graph.nodes}
 
     @property
-    def gathers_unasked(self) -> bool:
-        """Whether the flow's result would be an object by node if nothing said so."""
+    def gathers_by_default(self) -> bool:
+        """Whether the flow's result is an object by node by default."""
         return not Exclusion(self._graph).are_exclusive(open_exits(self._graph))
 
     def of(self, node: Node) -> _Data:
-        """``next``, ``after`` and ``gathers`` of a node, as far as they are needed."""
+        """The ``next``, ``after`` and ``gathers`` of a node that are needed."""
         written: _Data = {}
         is_typed = isinstance(node, TaskNode) and bool(node.type)
         if any(self._next[node.id].values()) or (self._next[node.id] and not is_typed):
             written["next"] = _shortest(node, self._next[node.id])
         if node.id in self._by_after:
             written["after"] = self._sources(node)
-        if isinstance(node, TaskNode) and node.gathers != self._gathers_unasked(node):
+        if isinstance(node, TaskNode) and node.gathers != self._gathers_by_default(node):
             written["gathers"] = node.gathers
         return written
 
     def ports_of(self, node: Node) -> list[str] | None:
-        """``ports`` where ``next`` does not tell them all."""
+        """``ports``, unless ``next`` implies them."""
         if not isinstance(node, TaskNode | RouteNode):
             return None
         if isinstance(node, TaskNode) and node.type:
-            node_types = (
-                NodeTypes()
-            )  # of others it is not known here which ports they have by themselves
+            node_types = NodeTypes()  # the ports of other node types are unknown here
             own = node_types[node.type].ports_of(node.config) if node.type in node_types else ()
-            is_told = set(node.ports) == set(own)
+            is_implied = set(node.ports) == set(own)
         else:
-            is_told = all(key_of_port(node, port) in self._next[node.id] for port in node.ports)
-        return None if is_told else list(node.ports)
+            is_implied = all(key_of_port(node, port) in self._next[node.id] for port in node.ports)
+        return None if is_implied else list(node.ports)
 
-    def said_by_next(self, node: ApprovalNode) -> dict[str, str]:
+    def implied_by_next(self, node: ApprovalNode) -> dict[str, str]:
         """Options of an approval that follow from the keys of its ``next``."""
         followed = self._next[node.id]
-        said = {"on_reject": REJECT} if REJECT in followed else {}
-        return {**said, "on_timeout": TIMEOUT} if TIMEOUT in followed else said
+        implied = {"on_reject": REJECT} if REJECT in followed else {}
+        return {**implied, "on_timeout": TIMEOUT} if TIMEOUT in followed else implied
 
     def _needs_after(self, id: str) -> bool:
-        """Names of inputs, and ports that are called like the key of another, need ``after``."""
+        """Whether ``next`` cannot express an edge: it has a name, or its port a reserved key."""
         return any(
             edge.name or _is_hidden(self._graph.nodes[edge.source], edge.port)
             for edge in self._graph.incoming[id]
@@ -192,7 +190,7 @@ class _Edges:
             by_name.setdefault(edge.name or edge.source, []).append(_edge_source(edge))
         return {name: _one_or_all(sources) for name, sources in by_name.items()}
 
-    def _gathers_unasked(self, node: TaskNode) -> bool:
+    def _gathers_by_default(self, node: TaskNode) -> bool:
         if node.id in self._with_inputs:
             return False
         if node.id in self._by_after:
@@ -201,7 +199,7 @@ class _Edges:
 
 
 def _is_hidden(node: Node, port: str) -> bool:
-    """Whether the key of this port in ``next`` would mean the ordinary one."""
+    """Whether the key of this port in ``next`` means the ordinary port."""
     if isinstance(node, RouteNode):
         return False
     return port == DEFAULT_PORT or (isinstance(node, ApprovalNode) and port == APPROVE)
@@ -227,11 +225,11 @@ _ORDER = (
     "priority", "queue", "tags", "on_error", "on_missing", "on_timeout", "input_schema",
     "output_schema", "check", "undo", "ports",
 )  # fmt: skip
-"""Of the keys of a node."""
+"""The order of the keys of a node."""
 
 
 def flow_data(flow: BuiltFlow) -> _Data:
-    """The flow as ``Flow.from_dict`` takes it: its version comes out the same."""
+    """The flow as data for ``Flow.from_dict``, which builds the same version."""
     definition = flow.graph.definition
     dumping = _Dumping(flow)
     written: _Data = {"flow": flow.name}
@@ -239,10 +237,10 @@ def flow_data(flow: BuiltFlow) -> _Data:
         written["on_failure"] = definition.on_failure
     if definition.cooldown_ms:
         written["cooldown"] = ms_text(definition.cooldown_ms)
-    if dumping.edges.gathers_unasked != definition.gathers:
+    if dumping.edges.gathers_by_default != definition.gathers:
         written["gathers"] = definition.gathers
     written["nodes"] = [dumping.node(node) for node in definition.nodes]
-    return deepcopy(written)  # what a caller does with it must not reach the flow
+    return deepcopy(written)  # so that callers cannot change the flow
 
 
 class _Dumping:
@@ -252,7 +250,7 @@ class _Dumping:
         self.edges = _Edges(flow.graph, {n.id for n in flow.graph.nodes.values() if _inputs(n)})
 
     def node(self, node: Node) -> _Data:
-        """Each option of the table, unless it is as it would be anyway."""
+        """All options of a node that differ from their defaults."""
         form = NODE_TYPE if isinstance(node, TaskNode) and node.type else _FORMS_OF[type(node)]
         config: _Data = {}
         written: _Data = {"id": node.id, **self.edges.of(node)}
@@ -271,7 +269,7 @@ class _Dumping:
         return {key: written[key] for key in _ORDER if key in written}
 
     def _own(self, node: Node) -> _Data:
-        """Options that are not simply a field of the node, by their names; None: left out."""
+        """Options that are not plain fields of the node; None if omitted."""
         inputs = {each.name: _input_source(each) for each in _inputs(node)} or None
         own: _Data = {"inputs": inputs, "gathers": self.edges.of(node).get("gathers")}
         own |= dict.fromkeys(CALL_SETTINGS) | self._calls.settings_of(node)
@@ -290,9 +288,11 @@ class _Dumping:
                 own["delay"] = None if node.until else ms_text(node.delay_ms)
             case SignalNode():
                 own["signal"] = None if node.signal == node.id else node.signal
+                if node.default_payload is not None:
+                    own["on_timeout"] = {"default": node.default_payload.value}
                 del own["timeout"]
             case ApprovalNode():
-                own |= self._unsaid(node)
+                own |= self._approval_ports(node)
         if isinstance(node, MapNode | LoopNode | FlowNode):
             is_flow = isinstance(node.body, FlowRef)
             own["task"] = None if is_flow else node.body.task  # type: ignore[union-attr]
@@ -303,9 +303,9 @@ class _Dumping:
         named = [each for each in self._flow.graph.children if each.name == body.name]
         return body.name if len(named) == 1 else body.text
 
-    def _unsaid(self, node: ApprovalNode) -> _Data:
-        """What follows a timeout and a rejection, unless ``next`` says it."""
-        said = self.edges.said_by_next(node)
+    def _approval_ports(self, node: ApprovalNode) -> _Data:
+        """``on_timeout`` and ``on_reject``, unless ``next`` implies them."""
+        implied = self.edges.implied_by_next(node)
         on_timeout: Any = node.on_timeout
         if node.default_answer is not None:
             answer = node.default_answer
@@ -313,7 +313,8 @@ class _Dumping:
             on_timeout = {"decision": answer.decision, **data}
         given = {"on_timeout": on_timeout, "on_reject": node.on_reject}
         return {
-            name: None if value == said.get(name, FAIL) else value for name, value in given.items()
+            name: None if value == implied.get(name, FAIL) else value
+            for name, value in given.items()
         }
 
 
@@ -330,7 +331,7 @@ _FORMS_OF = {
 
 
 def _value(node: Node, option: Option) -> Any:
-    """What a file has for an option; None: nothing."""
+    """The value of an option in a file; None if omitted."""
     stored = getattr(node, option.field or option.name)
     if stored == option.default:
         return None
@@ -340,12 +341,12 @@ def _value(node: Node, option: Option) -> Any:
 
 
 def _inputs(node: Node) -> tuple[Input, ...]:
-    """The inputs that were told; the run's input is added where a template names it."""
+    """The explicit inputs, without the run's input if a template added it."""
     if isinstance(node, RouteNode):
         return ()
-    told = tuple(each for each in node.inputs if each != Input(name="input"))
-    is_added = with_run_input(replace(node, inputs=told)) == node
-    return told if is_added else node.inputs
+    explicit = tuple(each for each in node.inputs if each != Input(name="input"))
+    is_added = with_run_input(replace(node, inputs=explicit)) == node
+    return explicit if is_added else node.inputs
 
 
 def _input_source(input: Input) -> Any:
@@ -359,7 +360,7 @@ WIDTH = 100
 _UNPRINTABLE = re.compile(
     "[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
-"""What some reader takes for the end of a line, or for nothing, unless it is escaped."""
+"""Characters that some parsers take for line breaks or drop, unless escaped."""
 _NO_TEXT = "tag:yaml.org,2002:other"
 
 
@@ -382,12 +383,12 @@ def _dumper() -> type[Any]:
 
     class Dumper(yaml.SafeDumper):
         def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-            super().increase_indent(flow, False)  # items stand further in than their key
+            super().increase_indent(flow, False)  # indent list items below their key
 
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
-    # Texts that YAML 1.1 takes for something else are quoted anyway; these are of YAML 1.2.
+    # PyYAML quotes strings that are ambiguous in YAML 1.1; add those of YAML 1.2.
     for pattern in (NULLS, BOOLEANS, INTEGERS, FLOATS):
         whole = re.compile(rf"(?:{pattern.pattern})\Z")
         Dumper.add_implicit_resolver(_NO_TEXT, whole, None)

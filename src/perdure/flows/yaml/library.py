@@ -1,4 +1,4 @@
-"""What a flow as data is read from and may name: files beside each other, tasks, types, flows."""
+"""Files of flows, and the tasks, node types and child flows that they may name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FILE_ENDINGS = (".yaml", ".yml", ".json")
 _BYTES_MAX = 4 * TEXT_MAX
 _FILES_DEEP_MAX = 50
 _KNOWN_MAX = 12
-"""How many names a message lists."""
+"""Most names listed in a message."""
 
 NEITHER_TASK_NOR_FLOW = declare(
     "flow.neither_task_nor_flow", "tasks has {value}, which is neither a task nor a built flow"
@@ -49,23 +49,21 @@ UNKNOWN_CHILD = declare(
 WHICH_VERSION = declare(
     "flow.which_version", "flow {name!r} has several versions", "Name one: {versions:or}"
 )
-NO_FILE = declare(
-    "flow.no_file", "{name!r} is a file, but this flow does not come from a file itself"
+NO_FILE = declare("flow.no_file", "{name!r} is a file, but this flow was not loaded from a file")
+OUTSIDE_FOLDER = declare("flow.outside_folder", "file {name!r} is outside the folder of this flow")
+FILE_CIRCLE = declare("flow.file_circle", "child flows form a cycle: {chain}")
+FILES_TOO_DEEP = declare(
+    "flow.files_too_deep", "child flows are nested more than {most} files deep"
 )
-OUTSIDE_FOLDER = declare(
-    "flow.outside_folder", "file {name!r} is outside of the folder of this flow"
-)
-FILE_CIRCLE = declare("flow.file_circle", "flows cannot run each other in a circle: {chain}")
-FILES_TOO_DEEP = declare("flow.files_too_deep", "files name each other more than {most} deep")
 UNREADABLE = declare("flow.unreadable", "cannot be read: {reason}")
 ENCODING = declare("yaml.encoding", "is not UTF-8: {reason} at byte {at}")
 
 
 class Library:
-    """The code that a flow as data may name: tasks, node types and other flows, each by its name.
+    """The tasks, node types and flows that a flow in YAML or as data may name.
 
-    ``tasks`` may have flows among them: those give all tasks and flows that they use.
-    ``is_open``: a task or flow that is not there is made up, and noted, instead of refused.
+    A flow in ``tasks`` adds its tasks and child flows. With ``is_open``, unknown tasks and flows
+    get placeholders instead of being faults.
     """
 
     def __init__(
@@ -77,11 +75,11 @@ class Library:
         is_open: bool = False,
     ) -> None:
         self.node_types = node_types if isinstance(node_types, NodeTypes) else NodeTypes(node_types)
-        self.made_up: dict[str, AnyTask] = {}
-        """Tasks that are not there, by name."""
-        self.made_up_flows: set[str] = set()
+        self.placeholders: dict[str, AnyTask] = {}
+        """Placeholders for unknown tasks, by name."""
+        self.placeholder_flows: set[str] = set()
         self.missing: set[str] = set()
-        """What was asked for by name, is not there, and was refused."""
+        """Unknown names that were faults."""
         self._is_open = is_open
         self._tasks: dict[str, AnyTask] = {}
         self._flows: dict[str, BuiltFlow] = {}
@@ -106,7 +104,7 @@ class Library:
             self._ambiguous.add(given.name)
 
     def body(self, name: str, own_name: str) -> Any:
-        """What a node calls: a task, or the plain function that ``own_name`` stands for."""
+        """The task of this name, or the function itself if it is the node's own plain function."""
         if name in self._ambiguous:
             raise DuplicateTask(name=name)
         if name in self._tasks:
@@ -116,10 +114,10 @@ class Library:
         if not self._is_open:
             self.missing.add(name)
             raise InvalidInput(UNKNOWN_TASK.fault(name=name, **_known(name, self._tasks)))
-        return self.made_up.setdefault(name, task(name=name)(_any_call))
+        return self.placeholders.setdefault(name, task(name=name)(_any_call))
 
     def flow(self, name: str, load: LoadFile | None) -> BuiltFlow:
-        """The flow of a name, ``name@version`` or file name."""
+        """The flow with this name, ``name@version`` or file name."""
         found = self._flows.get(name)
         if found is not None:
             return found
@@ -133,7 +131,7 @@ class Library:
                 raise InvalidInput(NO_FILE.fault(name=name))
             return load(name)
         if self._is_open:
-            self.made_up_flows.add(name)
+            self.placeholder_flows.add(name)
             plain = name.partition("@")[0] or "flow"
             return Flow(plain).then(task(name="any")(_any_call)).build()
         self.missing.add(name)
@@ -147,11 +145,11 @@ def _known(name: str, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _any_call(*args: Any, **kwargs: Any) -> None:
-    """Stands in for a task that is not at hand."""
+    """Placeholder for an unknown task."""
 
 
 def node_types_among(values: Iterable[object], module: str) -> list[NodeType | type[NodeType]]:
-    """The node types that a module offers: instances, and classes of its own that have none."""
+    """The node types of a module: instances, and its own classes without an instance."""
     instances = {each.name: each for each in values if isinstance(each, NodeType)}
     classes = {
         each.name: each
@@ -165,7 +163,7 @@ def node_types_among(values: Iterable[object], module: str) -> list[NodeType | t
 
 
 class Files:
-    """A file and those that it names, each read once."""
+    """A file and the files of its child flows, each read once."""
 
     def __init__(self, file: Path, library: Library, compile: Compile) -> None:
         self._folder = _resolved(file).parent
@@ -197,7 +195,7 @@ class Files:
 def _resolved(file: Path) -> Path:
     try:
         return file.resolve()
-    except (OSError, ValueError, RuntimeError) as error:  # a circle of links is a RuntimeError
+    except (OSError, ValueError, RuntimeError) as error:  # a symlink loop is a RuntimeError
         raise _refused(file, _unreadable(error)) from None
 
 

@@ -1,4 +1,4 @@
-"""From a document to the drafts that the builder makes too, and to a built flow."""
+"""Load flows from YAML, JSON or plain data, with the same drafts as the builder."""
 
 from __future__ import annotations
 
@@ -84,29 +84,29 @@ from perdure.nodes.config import config_faults
 from perdure.tasks.node_type import NodeType
 
 TIMEOUT = "timeout"
-"""The port of an approval that nobody answered in time, where ``next`` names it."""
+"""The key of ``next`` for an approval that times out."""
 
 _PORT_OPTIONS = ("on_error", "on_timeout", "ports")
 
-NO_ID = declare("flow.no_id", "a node needs an id[; there is {nearest!r}]")
-TWO_IDS = declare("flow.two_ids", "the id is already {id!r}", "Leave this one out")
-NO_TYPE = declare("flow.no_type", "a node needs a task or a node type[; there is {nearest!r}]")
+NO_ID = declare("flow.no_id", "a node needs an id[; it has {nearest!r}]")
+TWO_IDS = declare("flow.two_ids", "the id is already {id!r}", "Remove this one")
+NO_TYPE = declare("flow.no_type", "a node needs a task or a node type[; it has {nearest!r}]")
 NO_CONFIG = declare("flow.no_config", "needs a config with {settings}")
 INVALID_CHILD = declare("flow.invalid_child", "flow {flow!r} cannot be built")
 PORT_UNMENTIONED = declare(
     "flow.port_unmentioned",
-    "next says nothing of port {port!r}",
+    "next does not mention port {port!r}",
     "Write {port}: null to end the branch there",
 )
 INPUTS_GATHER = declare(
     "flow.inputs_gather",
-    "takes its inputs by name, so it gathers nothing",
-    "Leave out `gathers`",
+    "has named inputs, so it cannot gather",
+    "Remove `gathers`",
 )
 MUST_GATHER = declare(
     "flow.must_gather",
-    "gathers is false, but the last nodes may end together",
-    "Leave out `gathers`",
+    "gathers is false, but several last nodes may have an output",
+    "Remove `gathers`",
 )
 
 
@@ -117,11 +117,11 @@ def load_flow(
     node_types: AnyNodeTypes = (),
     flows: Iterable[BuiltFlow] = (),
 ) -> BuiltFlow:
-    """The flow that a YAML or JSON file has.
+    """Load a flow from a YAML or JSON file.
 
-    ``tasks`` are those that it may name, or flows whose tasks it may; ``node_types`` adds yours to
-    those that come with it; ``flows`` are those that it may run as children. ``InvalidFlow`` has
-    everything that is wrong, each fault with its line.
+    ``tasks`` are the tasks it may name, or flows whose tasks it may name; ``node_types`` are yours,
+    in addition to the built-in ones; ``flows`` may be used as child flows. Raises ``InvalidFlow``
+    with all faults, each with its line.
     """
     return load_with(path, Library(tasks, node_types, flows))
 
@@ -129,7 +129,7 @@ def load_flow(
 def flow_from_text(
     text: str, *, tasks: Tasks = (), node_types: AnyNodeTypes = (), flows: Iterable[BuiltFlow] = ()
 ) -> BuiltFlow:
-    """The flow in YAML or JSON; otherwise as :func:`load_flow`."""
+    """Load a flow from a YAML or JSON string; otherwise like :func:`load_flow`."""
     document = read_yaml(check.instance(text, "text", str, "a string"))
     return compiled(document, Library(tasks, node_types, flows))
 
@@ -137,7 +137,7 @@ def flow_from_text(
 def flow_from_dict(
     data: Any, *, tasks: Tasks = (), node_types: AnyNodeTypes = (), flows: Iterable[BuiltFlow] = ()
 ) -> BuiltFlow:
-    """The flow in plain data; otherwise as :func:`load_flow`."""
+    """Load a flow from plain data; otherwise like :func:`load_flow`."""
     return compiled(plain_document(data), Library(tasks, node_types, flows))
 
 
@@ -150,7 +150,7 @@ def load_with(path: str | os.PathLike[str], library: Library) -> BuiltFlow:
 
 
 def compiled(document: Document, library: Library, load: LoadFile | None = None) -> BuiltFlow:
-    """The flow that a document has; ``load`` reads the files that it names."""
+    """Build the flow in a document; ``load`` reads the files it refers to."""
     if not isinstance(document.data, Mapping):
         expected = "an object with flow: NAME and nodes: [...]"
         fault = WRONG_TYPE.fault(expected=expected, found=type_name(document.data))
@@ -163,7 +163,7 @@ def compiled(document: Document, library: Library, load: LoadFile | None = None)
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
-    """One edge, and the place in the file that has it."""
+    """An edge, with its path in the file."""
 
     source: str
     port: str
@@ -173,7 +173,7 @@ class _Edge:
 
 
 def port_of_key(type: str, key: str) -> str:
-    """The port that a key of ``next`` means at a node of this type."""
+    """The port for a key of ``next``, at a node of this type."""
     if type == ROUTE.type:
         return key
     is_ordinary = key == DEFAULT_PORT or (type == APPROVAL.type and key == APPROVE)
@@ -181,7 +181,7 @@ def port_of_key(type: str, key: str) -> str:
 
 
 def key_of_port(node: Node, port: str) -> str:
-    """The key of ``next`` that means a port."""
+    """The key of ``next`` for a port."""
     if port == ORDINARY:
         return APPROVE if isinstance(node, ApprovalNode) else DEFAULT_PORT
     return port
@@ -192,7 +192,7 @@ def _keys_of_next(given: Any) -> list[str]:
 
 
 def _names_in(given: Any, path: Path) -> Iterator[tuple[str, Path]]:
-    """A name, or a list of names, each with its place."""
+    """A name or a list of names, each with its path."""
     if isinstance(given, str):
         yield given, path
     elif isinstance(given, list):
@@ -208,16 +208,16 @@ def _names_in(given: Any, path: Path) -> Iterator[tuple[str, Path]]:
 class _Node:
     id: str
     type: str
-    """Empty where it is not given."""
+    """Empty if missing or invalid."""
     data: Mapping[str, Any]
-    """Without keys that have the wrong shape."""
+    """Without keys of the wrong shape."""
     path: Path
     wrong: Collection[str]
-    """Parameters of the builder that have the wrong shape."""
+    """Parameters of the builder with the wrong shape."""
     is_usable: bool
-    """Whether there is enough of it to make a node of."""
+    """Whether its valid options suffice for a node."""
     is_whole: bool
-    """Whether its ports and its use of inputs can be judged."""
+    """Whether its ports and inputs are known."""
 
     @property
     def form(self) -> NodeForm:
@@ -239,10 +239,8 @@ class _Node:
                 yield _Edge(source, port, self.id, where, name)
 
     def path_of(self, where: Path) -> Path:
-        """The place in the node of what the builder calls by its parameters, as far as it is there.
-
-        ``where`` begins with a parameter.
-        """
+        """The path in the file of ``where``, which starts with a builder parameter; its existing
+        part if the rest is missing."""
         if not where:
             return ()
         places = [each.yaml for each in self.form.options if each.parameter == where[0]]
@@ -276,13 +274,15 @@ class _Loading:
         self._assembly = Assembly(self._name, is_yaml=True)
         self._nodes: dict[str, _Node] = {}
         self._ids: dict[Path, str] = {}
-        """Of nodes, by their places."""
+        """Ids of nodes by path."""
         self._edges: list[_Edge] = []
         self._used_ports: dict[str, list[str]] = {}
 
     def flow(self) -> BuiltFlow:
         for fault in flow_faults(self._data):
             self._fault(fault, fault.where)
+        if control := check.control_fault(self._name, "flow", label="flow name"):
+            self._fault(control, ("flow",))
         if "@" in self._name:
             self._fault(NAME_RESERVED.fault(flow=self._name), ("flow",))
         for node in self._read():
@@ -307,7 +307,7 @@ class _Loading:
         return self._built()
 
     def _fault(self, fault: Fault, path: Path, node: str = "") -> None:
-        """Note what is wrong at a path; of a node, by its id."""
+        """Add a fault at a path; ``node`` is the id of the node it is about."""
         where = ("nodes", node, *path[2:]) if node else path
         self._faults.add(self._document.located(with_changes(fault, where=where), path))
 
@@ -367,7 +367,7 @@ class _Loading:
         shape = node_faults({key: each for key, each in data.items() if key != "id"}, form, type)
         for fault in shape:
             self._fault(fault, (*path, *fault.where), id)
-        # A single input that is wrong stays declared, so that what names it is not refused too.
+        # An invalid input stays declared, so that templates naming it are not faults too.
         inputs = {str(each.where[1]) for each in shape if _is_one_input(each)}
         others = [each for each in shape if not _is_one_input(each)]
         options = {option for each in others for option in _options_at(form, data, each)}
@@ -395,7 +395,7 @@ class _Loading:
             is_usable=not missing
             and not is_config_lost
             and all(each.where for each in others)
-            # Any function does for a task, while other faults are looked for.
+            # A placeholder can replace a task in the search for further faults.
             and not any(option.is_needed and option.names != "task" for option in options),
             is_whole=not inside and not any(option.name in _PORT_OPTIONS for option in options),
         )
@@ -416,15 +416,13 @@ class _Loading:
     def _add(self, node: _Node) -> None:
         step = self._step(node) if node.type else None
         place = self._document.line_of(node.path)
-        (step or self._stand_in(node)).add(self._assembly, FlowCursor(), place)
+        (step or self._placeholder(node)).add(self._assembly, FlowCursor(), place)
         if step is None or not node.is_whole:
             self._assembly.unread(node.id, node.data.get("inputs", ()))
 
     def _step(self, node: _Node) -> BuilderStep | None:
-        """The step for the builder; None if it cannot be derived.
-
-        Then all that is wrong with its options is noted, for nothing else reads them.
-        """
+        """The builder step for a node. None if it is unusable; its option faults are then added
+        here, because nothing else reads them."""
         form, is_usable = node.form, node.is_usable
         wrong = set(node.wrong)
         given: dict[str, Any] = {}
@@ -456,7 +454,7 @@ class _Loading:
                 self._note(fault.under("nodes", node.id))
             return None
         for option in form.options:
-            if option.is_needed and option.parameter in wrong:  # a task, of any other shape
+            if option.is_needed and option.parameter in wrong:  # can only be a task
                 given[option.parameter] = anything
                 wrong.discard(option.parameter)
         followed = _keys_of_next(node.data.get("next"))
@@ -515,7 +513,7 @@ class _Loading:
         return self._library.body(name, f"{self._name}.{node.id}{suffix}")
 
     def _refuse(self, node: _Node, place: Path, error: InvalidInput) -> None:
-        if isinstance(error, InvalidFlow):  # of a child in a file of its own
+        if isinstance(error, InvalidFlow):  # of a child flow in another file
             self._fault(INVALID_CHILD.fault(flow=error.flow), (*node.path, *place), node.id)
             self._faults.add(*error.faults)
             return
@@ -523,12 +521,12 @@ class _Loading:
             path = (*node.path, *place, *at_option(fault, "", str(place[-1])).where[1:])
             self._fault(fault, path, node.id)
 
-    def _stand_in(self, node: _Node) -> BuilderStep:
-        """Something with all ports that anybody speaks of."""
+    def _placeholder(self, node: _Node) -> BuilderStep:
+        """A step with all ports that edges refer to."""
         used = dict.fromkeys(self._used_ports.get(node.id, ()))
         if node.type == ROUTE.type:
             draft = Draft(ROUTE, {"key": "key"}, node.id)
-            return RouteStep(draft, {**used, "stand-in": None})
+            return RouteStep(draft, {**used, "placeholder": None})
         ports = [port for port in used if port not in RESERVED_PORTS]
         given: dict[str, Any] = {"body": anything, "ports": ports}
         if "inputs" in node.data and "inputs" in node.form.parameters:
@@ -538,26 +536,26 @@ class _Loading:
     # Edges
 
     def _ends(self) -> dict[str, list[End]]:
-        """What each node follows, where that is there."""
+        """The existing ports that each node follows."""
         found: dict[str, list[End]] = {id: [] for id in self._nodes}
         first: dict[tuple[str, str, str], _Edge] = {}
         ports = {id: set(ports_of(node)) for id, node in self._assembly.nodes.items()}
         nodes = NearNodes(self._nodes)
         for edge in self._edges:
-            teller = self._ids[edge.path[:2]]
+            owner = self._ids[edge.path[:2]]
             unknown = [end for end in (edge.source, edge.target) if end not in self._nodes]
             if unknown:
-                self._fault(nodes.unknown(unknown[0], ""), edge.path, teller)
+                self._fault(nodes.unknown(unknown[0], ""), edge.path, owner)
             elif edge.port not in ports[edge.source]:
                 if self._nodes[edge.source].is_usable:
                     fault = port_fault(self._assembly.nodes[edge.source], edge.port)
-                    self._fault(fault, edge.path, teller)
+                    self._fault(fault, edge.path, owner)
             elif (same := first.setdefault((edge.source, edge.port, edge.target), edge)) is edge:
                 found[edge.target].append(End(edge.source, edge.port, edge.name))
             else:
                 there = self._document.line_of(same.path)
                 fault = DUPLICATE_EDGE.fault(source=edge.source, there=there)
-                self._fault(fault, edge.path, teller)
+                self._fault(fault, edge.path, owner)
         return found
 
     def _check_unmentioned_ports(self) -> None:
@@ -579,7 +577,7 @@ class _Loading:
                     self._fault(PORT_UNMENTIONED.fault(port=port), path, node.id)
 
     def _ended(self) -> Iterator[tuple[str, str]]:
-        """Ports that ``next`` leads to nothing."""
+        """Ports that are null in ``next``."""
         for node in self._nodes.values():
             given = node.data.get("next")
             if isinstance(given, Mapping):
@@ -590,7 +588,7 @@ class _Loading:
     def _gathering(
         self, ends: Mapping[str, list[End]], ended: set[tuple[str, str]]
     ) -> Collection[str]:
-        """The nodes that gather though nothing says so."""
+        """The nodes that gather by default."""
         candidates = [
             node.id
             for node in self._nodes.values()
@@ -645,11 +643,11 @@ class _Loading:
         return flow
 
     def _note(self, fault: Fault) -> None:
-        """A fault of the builder, whose path has parameters, at its place in the file."""
+        """Add a fault of the builder at its place in the file."""
         node = self._nodes.get(node_of(fault))
         if node is not None:
             self._fault(fault, (*node.path, *node.path_of(fault.where[2:])), node.id)
-        else:  # about several, of which the first is shown
+        else:  # about several nodes; use the place of the first
             several: Sequence[str] = fault.args.get("ids", ())
             path = self._nodes[several[0]].path if several else fault.where
             self._faults.add(self._document.located(fault, path))
@@ -671,14 +669,14 @@ def _is_one_input(fault: Fault) -> bool:
 
 
 def _options_at(form: NodeForm, data: Mapping[str, Any], fault: Fault) -> Iterator[Option]:
-    """The options that are not there as they were meant."""
+    """The options that a fault makes unusable."""
     config = data.get("config")
     match fault.where:
         case ("config",) if fault.code == MISSING_KEY.name:
             yield form.settings[fault.args["key"]]
         case ("config", str(key)) if fault.code == UNKNOWN_KEY.name and form.settings:
             free = [each for each in form.settings if each not in (config or {})]
-            for meant in get_close_matches(key, free, n=1):  # a misspelled one may be missing
+            for meant in get_close_matches(key, free, n=1):  # probably misspelled
                 yield form.settings[meant]
         case ("config", str(key), *_) if form.settings:
             yield form.settings[key]
@@ -687,7 +685,7 @@ def _options_at(form: NodeForm, data: Mapping[str, Any], fault: Fault) -> Iterat
 
 
 def _missing(form: NodeForm, data: Mapping[str, Any], wrong: Collection[Option]) -> Fault | None:
-    """What a node of this type cannot be without, beyond what its schema says."""
+    """The fault for a missing option that the JSON Schema does not require."""
     if form is TASK:
         return None if "task" in data else MISSING_KEY.fault(key="task")
     choices = [str(form.by_name[each].yaml[-1]) for each in form.one_of]
@@ -704,7 +702,7 @@ def _missing(form: NodeForm, data: Mapping[str, Any], wrong: Collection[Option])
 
 
 def _meant_key(data: Mapping[str, Any]) -> str:
-    """A key that may have been meant for one that is missing."""
+    """An unknown key that may be a misspelled one."""
     unknown = [key for key in data if key not in NODE_KEYS]
     for wanted in ("task", "type", "id"):
         if wanted not in data and (nearest := near(wanted, unknown, 1)):
@@ -713,7 +711,7 @@ def _meant_key(data: Mapping[str, Any]) -> str:
 
 
 def _given_ports(node: _Node, given: Mapping[str, Any]) -> list[str]:
-    """Those of ``ports``, else the keys of ``next`` that no option names."""
+    """``ports`` if given, else the keys of ``next`` that no option names."""
     if "ports" in given:
         return list(given["ports"])
     named = {given.get("on_error"), given.get("on_timeout")} - {FAIL, CONTINUE}
@@ -722,5 +720,5 @@ def _given_ports(node: _Node, given: Mapping[str, Any]) -> list[str]:
 
 
 def _is_several(after: Any) -> bool:
-    """Whether ``after`` names several, so that a task gathers them, as in Python."""
+    """Whether ``after`` names several nodes, so that a task gathers them."""
     return isinstance(after, Mapping | list)

@@ -1,6 +1,6 @@
-"""From YAML, JSON or plain data to a document that knows the line and column of every key.
+"""Parse YAML, JSON or plain data into a document with the line and column of every key.
 
-YAML is read from parser events: scalars are those of YAML 1.2, and aliases count as written out.
+YAML is read from parser events, with the scalars of YAML 1.2. Limits count aliases expanded.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.text import type_name
 
 FAULTS_MAX = 200
-"""How many faults of one flow are told."""
+"""Most faults reported for one flow."""
 
 MORE_FAULTS = declare("flow.more_faults", "there may be more faults")
 SYNTAX = declare("yaml.syntax", "not valid YAML: {reason}")
 TOO_LONG = declare("yaml.too_long", "has more than {most} characters")
-TOO_MANY_VALUES = declare("yaml.too_many_values", "comes to more than {most} values")
+TOO_MANY_VALUES = declare("yaml.too_many_values", "has more than {most} values")
 TOO_DEEP = declare("yaml.too_deep", "is nested deeper than {most} levels")
-EMPTY = declare("yaml.empty", "the file is empty", "A flow begins with 'flow: NAME'")
+EMPTY = declare("yaml.empty", "the file is empty", "A flow starts with 'flow: NAME'")
 SECOND_DOCUMENT = declare(
-    "yaml.second_document", "a second document begins here", "Put one flow in a file"
+    "yaml.second_document", "a second document starts here", "Put each flow in its own file"
 )
-TAG = declare("yaml.tag", "{tag!r} is a tag, and a flow has none", "Leave it out")
-NO_ANCHOR = declare("yaml.no_anchor", "there is no &{anchor} before this that is complete")
-UNSTORABLE = declare("yaml.unstorable", "[key {key}: ]a character cannot be stored")
+TAG = declare("yaml.tag", "tags are not supported (got {tag!r})", "Remove it")
+NO_ANCHOR = declare("yaml.no_anchor", "unknown anchor &{anchor}", "Define it before this line")
+UNSTORABLE = declare("yaml.unstorable", "[key {key}: ]contains a character that cannot be stored")
 NOT_A_KEY = declare("yaml.not_a_key", "a key must be a string, not {found}")
 DECORATED_KEY = declare("yaml.decorated_key", "key {key!r} must have no tag and no anchor")
-MERGE_KEY = declare("yaml.merge_key", "'<<' does not merge here", "Write the keys out")
+MERGE_KEY = declare("yaml.merge_key", "merge keys ('<<') are not supported", "Repeat the keys")
 EMPTY_KEY = declare("yaml.empty_key", "a key is missing before this colon")
-DUPLICATE_KEY = declare("yaml.duplicate_key", "key {key!r} is already there, in line {line}")
+DUPLICATE_KEY = declare("yaml.duplicate_key", "duplicate key {key!r}; first used in line {line}")
 NUMBER = declare(
     "yaml.number", "{number} is not a number that can be stored", "Write it as a string"
 )
@@ -42,7 +42,7 @@ NOT_JSON = declare("yaml.not_json", "{found} is not JSON data")
 
 
 class Mark(NamedTuple):
-    """Counted from 1, as editors do."""
+    """A position; lines and columns start at 1."""
 
     line: int
     column: int
@@ -50,14 +50,14 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Plain data, and where its parts are in ``file``, as far as there is one."""
+    """Plain data, with the positions of its parts if it comes from a file."""
 
     data: Any
     file: str = ""
     marks: Mapping[Path, Mark] = field(default_factory=dict)
 
     def mark_of(self, path: Path) -> Mark | None:
-        """The place of what the path leads to, or of what is around it."""
+        """The position of the value at the path, or of the nearest value around it."""
         if not self.marks:
             return None
         while path and path not in self.marks:
@@ -69,7 +69,7 @@ class Document:
         return f"line {mark.line}" if mark else ""
 
     def located(self, fault: Fault, path: Path) -> Fault:
-        """The fault with the place of what the path leads to."""
+        """The fault with the position of the value at the path."""
         return located(fault, self.file, self.mark_of(path))
 
 
@@ -79,7 +79,7 @@ def located(fault: Fault, file: str, mark: Mark | None = None) -> Fault:
 
 
 class Faults:
-    """What is wrong with a flow, up to a bound: with more the search ends, and this is raised."""
+    """Collects faults; beyond the limit, ``add`` raises them and so ends the search."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
@@ -98,7 +98,7 @@ class Faults:
 
 
 def invalid(flow: str, faults: Iterable[Fault]) -> InvalidFlow:
-    """All faults, each once: by file, and by line in it."""
+    """The error with all faults, without duplicates, sorted by file and line."""
     once: dict[Any, tuple[Source, Fault]] = {}
     for fault in faults:
         source = fault.source or Source()
@@ -107,10 +107,10 @@ def invalid(flow: str, faults: Iterable[Fault]) -> InvalidFlow:
     found = sorted(
         once.values(), key=lambda each: (files.index(each[0].file), each[0].line, each[0].column)
     )
-    told = [fault for _, fault in found[:FAULTS_MAX]]
+    reported = [fault for _, fault in found[:FAULTS_MAX]]
     if len(found) > FAULTS_MAX:
-        told.append(located(MORE_FAULTS.fault(), ""))
-    return InvalidFlow(*told, flow=flow)
+        reported.append(located(MORE_FAULTS.fault(), ""))
+    return InvalidFlow(*reported, flow=flow)
 
 
 NULLS = re.compile(r"null|Null|NULL|~|")
@@ -121,7 +121,7 @@ FLOATS = re.compile(
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
-"""What is stored as a whole number."""
+"""Larger integers cannot be stored exactly."""
 
 _DIGITS_MAX = 100
 _BASES = {"0o": 8, "0x": 16}
@@ -142,7 +142,7 @@ def plain_scalar(text: str) -> Any:
 
 
 def checked_number(number: int | float) -> int | float:
-    """A number that JSON has and that is stored as it is."""
+    """Return the number; raise ``InvalidInput`` if JSON cannot store it exactly."""
     is_large = isinstance(number, int) and not INTEGER_MIN <= number <= INTEGER_MAX
     if is_large or not math.isfinite(number):
         raise InvalidInput(NUMBER.fault(number=str(number)[:40]))
@@ -150,19 +150,21 @@ def checked_number(number: int | float) -> int | float:
 
 
 TEXT_MAX = 5_000_000
-"""How many characters a file may have."""
-VALUES_MAX = 500_000
-"""How many values there may be once every alias is written out."""
+"""In characters."""
+VALUES_MAX = 100_000
+"""Each takes about a kilobyte, with its position."""
+EXPANDED_MAX = 500_000
+"""Values with all aliases expanded."""
 DEPTH_MAX = 100
 
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
-"""What no database keeps in a text."""
+"""Characters that databases cannot store in a string."""
 
 _ESCAPES = re.compile(r"\\u([dD][89abAB]..)\\u([dD][c-fC-F]..)|\\.", re.DOTALL)
 
 
 def read_yaml(text: str, file: str = "") -> Document:
-    """The data of a file; ``InvalidFlow`` with all lines that cannot be read."""
+    """Parse YAML; raise ``InvalidFlow`` with all faults."""
     reading = _YamlReader(file)
     if len(text) > TEXT_MAX:
         raise reading.refusal(None, TOO_LONG.fault(most=TEXT_MAX))
@@ -174,7 +176,7 @@ def read_yaml(text: str, file: str = "") -> Document:
 
 
 def read_json(text: str, file: str = "") -> Document:
-    """JSON as the YAML that it is, but for tabs and characters that are written in two halves."""
+    """Parse JSON as YAML, after replacing tabs and escaped surrogate pairs, which YAML rejects."""
     return read_yaml(_ESCAPES.sub(_joined, text.replace("\t", " ")), file)
 
 
@@ -203,7 +205,7 @@ def _events(text: str, reading: _YamlReader) -> Iterator[Any]:
 
 
 def _place(error: Any, text: str) -> Mark | None:
-    """The mark of the fault; for an unclosed construct, where that starts."""
+    """The position of the error; for an unclosed construct, of its start."""
     last = max(1, len(text.splitlines()))
     found = error.problem_mark or error.context_mark
     if found and found.line >= last:
@@ -214,9 +216,9 @@ def _place(error: Any, text: str) -> Mark | None:
 class _Anchored(NamedTuple):
     value: Any
     size: int
-    """How many values are in it."""
+    """The number of values in it."""
     height: int
-    """How deep it is nested."""
+    """The depth of its nesting."""
 
 
 class _YamlReader:
@@ -226,6 +228,7 @@ class _YamlReader:
         self.faults = Faults(file)
         self._file = file
         self._values = 0
+        self._parsed = 0
         self._deepest = 0
         self._anchors: dict[str, _Anchored] = {}
 
@@ -246,7 +249,7 @@ class _YamlReader:
         return data
 
     def refusal(self, mark: Mark | None, fault: Fault) -> InvalidFlow:
-        """Of what leaves nothing to go on with."""
+        """The error for a fault after which parsing cannot continue."""
         self.faults.add(located(fault, self._file, mark))
         return self.faults.error()
 
@@ -257,6 +260,9 @@ class _YamlReader:
         from yaml import AliasEvent, MappingStartEvent, ScalarEvent
 
         self._count(event, 1, len(path))
+        self._parsed += 1
+        if self._parsed > VALUES_MAX:
+            raise self.refusal(_mark(event.start_mark), TOO_MANY_VALUES.fault(most=VALUES_MAX))
         self.marks.setdefault(path, _mark(event.start_mark))
         if isinstance(event, AliasEvent):
             return self._aliased(event, len(path))
@@ -280,8 +286,8 @@ class _YamlReader:
         self._values += values
         self._deepest = max(self._deepest, depth)
         mark = _mark(event.start_mark)
-        if self._values > VALUES_MAX:
-            raise self.refusal(mark, TOO_MANY_VALUES.fault(most=VALUES_MAX))
+        if self._values > EXPANDED_MAX:
+            raise self.refusal(mark, TOO_MANY_VALUES.fault(most=EXPANDED_MAX))
         if depth > DEPTH_MAX:
             raise self.refusal(mark, TOO_DEEP.fault(most=DEPTH_MAX))
 
@@ -352,7 +358,7 @@ def _mark(mark: Any) -> Mark:
 
 
 def plain_document(data: Any) -> Document:
-    """A copy of the data in which there are only objects, lists, texts, numbers, booleans, null."""
+    """A copy of the data as JSON types; raise ``InvalidFlow`` if it has others."""
     checking = _Checking()
     copy = checking.copied(data, ())
     if checking.faults:

@@ -1,7 +1,7 @@
-"""The JSON Schema of flows as data, made from the table of options.
+"""The JSON Schema of flows in YAML, generated from the table of options.
 
-Editors complete and check files by the published one, and the loader checks each node by the part
-for its type. ``python -m perdure.flows.yaml.schema`` writes ``flow.schema.json``.
+Editors use the published schema; the loader validates each node with the part for its type.
+``python -m perdure.flows.yaml.schema`` writes ``flow.schema.json``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from perdure.flows.options import (
     described,
 )
 from perdure.forms.schema import DIALECT, TooMuchWork, errors_of, fault_of, validator_of
-from perdure.model.text import cut, type_name
+from perdure.model.text import preview, type_name
 from perdure.nodes.registry import NodeTypeDescription, NodeTypes
 
 if TYPE_CHECKING:
@@ -44,17 +44,17 @@ UNKNOWN_KEY = declare(
 MISPLACED_KEY = declare(
     "yaml.misplaced_key",
     "a node of type {type!r} has no {key!r}",
-    "[Write it into config, as {instead!r}]",
+    "[Put it in config, as {instead!r}]",
 )
 MISSING_KEY = declare("yaml.missing_key", "needs {key!r}")
 WRONG_TYPE = declare("yaml.type", "must be {expected}, not {found}")
 NOT_A_CHOICE = declare("yaml.choice", "must be one of {choices}[; did you mean {nearest:or}?]")
 TOO_MUCH_WORK = declare(
-    "yaml.too_much_work", "takes too much work to check: it is too large, or nested too deep"
+    "yaml.too_much_work", "cannot be checked: it is too large or nested too deeply"
 )
 
 _CONDITION_DEFINITION: Final[Fragment] = {
-    "description": "A condition on properties; a list means all of them.",
+    "description": "A condition on properties; in a list, all must hold.",
     "anyOf": [
         {"type": "array", "items": CONDITION},
         {
@@ -87,32 +87,32 @@ _AFTER: Final[Fragment] = {
 }
 
 FLOW_KEYS: Final[Mapping[str, Fragment]] = {
-    "$schema": described(TEXT, "For editors of JSON."),
+    "$schema": described(TEXT, "For editors."),
     "flow": described(NAME, "The name of the flow."),
-    "description": described(TEXT, "For people; no part of the version."),
+    "description": described(TEXT, "For people; not part of the version."),
     "on_failure": {
-        "description": "Whether branches that have nothing to do with a failed node are finished.",
+        "description": "Whether branches that do not depend on a failed node finish.",
         "enum": ["stop", "finish"],
         "default": "stop",
     },
-    "cooldown": described(DURATION, "A run that comes sooner after the last one is skipped."),
-    "gathers": described(FLAG, "The result is an object by last nodes, also if there is one."),
+    "cooldown": described(DURATION, "Skip a run submitted sooner after the previous one."),
+    "gathers": described(FLAG, "The result is an object by last node, even if there is only one."),
 }
 _COMMON_KEYS: Final[Mapping[str, Fragment]] = {
-    "id": described(NAME, "The name of the node; once in a flow."),
-    "type": described(NAME, "What the node is; see the list of node types."),
-    "description": described(TEXT, "For people; no part of the version."),
-    "next": described(_NEXT, "What follows: a node, several, or by port. PORT: null ends there."),
-    "after": described(_AFTER, "What it follows: a, a:port, several, or {name: a} to gather."),
+    "id": described(NAME, "The name of the node, unique in the flow."),
+    "type": described(NAME, "The node type."),
+    "description": described(TEXT, "For people; not part of the version."),
+    "next": described(_NEXT, "The next nodes: one, a list, or by port. PORT: null ends there."),
+    "after": described(_AFTER, "The nodes it follows: a, a:port, a list, or {name: a} to gather."),
 }
 NODE_KEYS: Final[Mapping[str, Fragment]] = {
     **_COMMON_KEYS,
     **{key: option.fragment for key, option in {**TASK.keys, **NODE_TYPE.keys}.items()},
 }
-"""All keys that a node may have, whatever its type."""
+"""All keys of nodes of any type."""
 
 _OTHERWISE: Final = {"timeout": "deadline", "task": "notify"}
-"""Keys of nodes, and what the config of some types calls the like."""
+"""Keys of nodes whose counterpart in the config of some types has another name."""
 
 
 def keys_of(form: NodeForm) -> list[str]:
@@ -130,19 +130,19 @@ def config_schema(form: NodeForm) -> dict[str, Any]:
 
 
 def published_schema() -> str:
-    """The schema as it is in the package."""
+    """The schema file in the package."""
     return resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")
 
 
 def made_schema(node_types: NodeTypes | None = None) -> dict[str, Any]:
-    """The schema with these node types, else with those that come with it."""
+    """The schema with these node types; by default the built-in ones."""
     listed = (NodeTypes() if node_types is None else node_types).describe()
     names = [*FORMS, *(node_type.name for node_type in listed)]
     node_type = {**NODE_KEYS["type"], "anyOf": [{"enum": names}, {"type": "string"}]}
     del node_type["type"]
     return {
         "$schema": DIALECT,
-        "title": "A flow of Perdure",
+        "title": "Perdure flow",
         "type": "object",
         "properties": {**FLOW_KEYS, "nodes": _NODES},
         "required": ["flow", "nodes"],
@@ -196,8 +196,8 @@ def _when(node_type: str, then: dict[str, Any], needed: list[str]) -> dict[str, 
     return {"if": named, "then": {**then, "required": needed} if needed else then}
 
 
-# Faults of the shape: jsonschema decides, one node at a time and by the part for its type alone, so
-# that a fault is told once and about what was meant.
+# Each node is validated only with the part for its type, so that each fault is reported once and
+# about the intended type.
 
 _FAULTS_MAX = 100
 _JSON_TYPES: Final[Mapping[str, tuple[str, Any]]] = {
@@ -212,12 +212,12 @@ _JSON_TYPES: Final[Mapping[str, tuple[str, Any]]] = {
 
 
 def flow_faults(data: Mapping[str, Any]) -> list[Fault]:
-    """Of everything but the nodes."""
+    """Faults of everything but the nodes."""
     return list(_faults(_flow_validator(), {**data, "nodes": []}))
 
 
 def node_faults(node: Mapping[str, Any], form: NodeForm, node_type: str) -> list[Fault]:
-    """Of one node; what is in the config of a registered type is its own."""
+    """Faults of one node, except in the config of a registered node type."""
     return [
         _unknown_key(fault, form, node_type) if fault.code == UNKNOWN_KEY.name else fault
         for fault in _faults(_node_validator(form), node)
@@ -256,7 +256,7 @@ def _faults(validator: Validator, data: Any) -> Iterator[Fault]:
 
 
 def _meant(error: ValidationError) -> Iterator[ValidationError]:
-    """The faults under the one alternative that the value was meant to be, where there is one."""
+    """The faults of the only alternative with the type of the value, if there is exactly one."""
     if error.validator != "anyOf":
         yield error
         return
@@ -273,7 +273,7 @@ def _meant(error: ValidationError) -> Iterator[ValidationError]:
 
 
 def _fits(schema: Mapping[str, Any], value: Any) -> bool:
-    """Whether the value has the type that the schema is for."""
+    """Whether the schema allows the type of the value."""
     types = schema.get("type")
     if types is None:
         return isinstance(value, str) and "enum" in schema
@@ -289,7 +289,7 @@ def _fault(error: ValidationError) -> Fault:
     match error.validator:
         case "additionalProperties":
             known = list(error.schema.get("properties", ()))  # type: ignore[union-attr]
-            key = cut(str(fault.where[-1]))
+            key = preview(str(fault.where[-1]))
             nearest = near(key, known)
             others = () if nearest else tuple(known)
             return UNKNOWN_KEY.fault(fault.where, key=key, nearest=nearest, known=others)
@@ -297,7 +297,7 @@ def _fault(error: ValidationError) -> Fault:
             return MISSING_KEY.fault(fault.where[:-1], key=fault.where[-1])
         case "enum" if isinstance(error.instance, str):
             choices = tuple(each for each in wanted if isinstance(each, str))
-            nearest = near(cut(error.instance), choices)
+            nearest = near(preview(error.instance), choices)
             return NOT_A_CHOICE.fault(fault.where, choices=choices, nearest=nearest)
         case "anyOf" | "type":
             ways = wanted if error.validator == "anyOf" else [{"type": wanted}]

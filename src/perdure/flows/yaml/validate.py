@@ -1,4 +1,4 @@
-"""Validate a file, and list what its flow needs of workers: tasks by name, and secrets."""
+"""Validate a file, and list the tasks and secrets that its flow needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perdure.tasks.task import PlainFunction
 
 VERSION_UNCHECKED = declare(
     "flow.version_unchecked",
-    "workers have flow {flow!r}, but the code that it names is not at hand to compare versions",
+    "workers serve flow {flow!r}, but its version cannot be compared without the code it names",
 )
 NOT_REGISTERED = declare("flow.not_registered", "no live worker registers task {task!r}")
 NO_SECRET = declare("flow.no_secret", "secret {secret!r} is not in this environment: {variable}")
@@ -29,10 +29,7 @@ _CALLS = ("call", "body", "check", "undo", "notify")
 
 
 def tasks_of(flow: BuiltFlow) -> list[str]:
-    """The registered tasks that its nodes call; what comes with the flow itself is not among them.
-
-    Those of its children are.
-    """
+    """The registered tasks of the flow and its child flows, without plain functions."""
     found = {
         call.task
         for each in flow.with_children().values()
@@ -44,7 +41,7 @@ def tasks_of(flow: BuiltFlow) -> list[str]:
 
 
 def secrets_of(flow: BuiltFlow) -> list[str]:
-    """The secrets that its nodes ask for, and those of its children."""
+    """The secrets of the flow and its child flows."""
     graphs = [each.graph for each in flow.with_children().values()]
     return sorted(
         {name for graph in graphs for node in graph.nodes.values() for name in _secrets(node)}
@@ -70,43 +67,43 @@ def _secrets(node: Node) -> Iterator[str]:
 
 
 class FileReport(Value, gc=True):
-    """What was found in one file. Without faults it has the flow's name, and what it needs."""
+    """The result for one file. Without faults, it describes the flow and its requirements."""
 
     file: str
     faults: tuple[Fault, ...] = ()
     warnings: tuple[Fault, ...] = ()
     flow: str = ""
     version: str | None = None
-    """None where tasks or flows that it names are not at hand: their settings are part of it."""
+    """None if tasks or flows are unknown, since the version depends on their settings."""
     nodes: int = 0
     tasks: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
-    """Tasks and flows that are named, and taken to be there."""
+    """Unknown tasks and flows, assumed to exist."""
     secrets: tuple[str, ...] = ()
 
 
 class Expectations(Value, gc=True):
-    """What is known of the world in which the flow is to run."""
+    """The environment and workers to validate against."""
 
     environment: Mapping[str, str]
     registered: Collection[str] | None = None
-    """The tasks that live workers have; None: nobody was asked."""
+    """The tasks of live workers; None if unknown."""
     versions: Collection[str] = ()
-    """The versions of flows that live workers have, as ``name@version``."""
+    """The flows of live workers, as ``name@version``."""
     is_strict: bool = False
 
 
 def validate_file(
     path: Path, make_library: Callable[[], Library], expected: Expectations
 ) -> FileReport:
-    """Read one file, and say what is wrong with it."""
+    """Validate one file."""
     library = make_library()
     try:
         flow = load_with(path, library)
     except InvalidFlow as error:
         return FileReport(file=str(path), faults=error.faults)
     tasks, secrets = tasks_of(flow), secrets_of(flow)
-    unchecked = sorted({*library.made_up, *library.made_up_flows})
+    unchecked = sorted({*library.placeholders, *library.placeholder_flows})
     faults: list[Fault] = []
     warnings: list[Fault] = []
     if unchecked and any(text.startswith(f"{flow.name}@") for text in expected.versions):

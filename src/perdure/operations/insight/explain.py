@@ -16,7 +16,8 @@ from perdure.model.ids import JobId, Key, RunId
 from perdure.model.job import FINISHED, FailedAttempt, Job, QueueInfo, Status
 from perdure.model.limit import Limit, LimitInfo, LimitRule, LimitUse, limit_of
 from perdure.model.partition import Partition
-from perdure.model.run import RunState, RunStatus, Wait, WaitType
+from perdure.model.principal import role_of
+from perdure.model.run import AnswerState, RunState, RunStatus, Wait, WaitType
 from perdure.model.value import Value
 from perdure.model.wait import approval_id
 from perdure.model.worker import WorkerState, has_code, has_tags, is_live
@@ -70,6 +71,8 @@ class Surroundings(Value):
 FINDINGS_MAX = 100
 """Maximum findings of one explanation; the last one counts the rest."""
 HOLDERS_MAX = 3
+WORKERS_MAX = 20
+"""Maximum workers that a finding names with their last heartbeat."""
 
 # A run, or an ended job.
 
@@ -142,7 +145,12 @@ RETRY = declare(
 QUEUED = declare(
     "explain.queued",
     "task {task!r}[ ({purpose})] has been waiting in queue {queue!r} since {since}; "
-    "{workers:live worker|live workers} can take it[, {busy} busy]",
+    "{workers:live worker|live workers} can take it[, {busy} busy], last seen {seen} ago at most",
+)
+SUSPECTED = declare(
+    "explain.suspected",
+    "task {task!r}[ ({purpose})] is suspected of crashing its worker ({crashes:crash|crashes}, "
+    "{alone} alone): a worker runs it beside at most {others:other job|other jobs}",
 )
 
 # A job that no worker claims.
@@ -486,6 +494,15 @@ def _unclaimed(
         yield NO_TAGS.finding(key, start, tags=job.tags, **ready)
     elif full := _full_limits(job, key, flow, able, around, now):
         yield from full
+    elif job.suspicion.crashes:
+        yield SUSPECTED.finding(
+            key,
+            severity=Severity.OK,
+            crashes=job.suspicion.crashes,
+            alone=job.suspicion.alone,
+            others=max(job.suspicion.slots(each.info.concurrency) for each in able) - 1,
+            **_task(job),
+        )
     else:
         busy = sum(len(each.running) >= each.info.concurrency for each in able)
         yield QUEUED.finding(
@@ -495,6 +512,8 @@ def _unclaimed(
             since=job.ready_at,
             workers=len(able),
             busy=busy or None,
+            seen=max(now - each.seen_at for each in able),
+            seen_at={each.info.id: each.seen_at for each in able[:WORKERS_MAX]},
             **_task(job),
         )
 
@@ -602,8 +621,10 @@ def _limited(
 # Waits
 
 
-def wait_actions(wait: Wait, detail: Any = None) -> tuple[Action, ...]:
-    """What ends a wait; ``detail`` is its decoded detail, if known."""
+def wait_actions(
+    wait: Wait, detail: Any = None, answers: Sequence[AnswerState] = ()
+) -> tuple[Action, ...]:
+    """What ends a wait; ``detail`` is its decoded detail, and ``answers`` are those so far."""
     match wait.type:
         case WaitType.SIGNAL:
             signal = {"id": wait.run, "name": wait.name}
@@ -617,10 +638,19 @@ def wait_actions(wait: Wait, detail: Any = None) -> tuple[Action, ...]:
             if isinstance(detail, dict):
                 choices = detail.get("answers") or (APPROVE,)
                 args["decision"] = APPROVE if APPROVE in choices else choices[0]
-            if wait.deciders:
-                args["roles"] = wait.deciders[:1]
-            asks = ("by",) if "decision" in args else ("decision", "by")
-            return (Action("approvals.decide", args, asks),)
+            asks = [] if "decision" in args else ["decision"]
+            # A role may answer again through another person, a user may not.
+            answered = {name for each in answers for name in (each.by, *each.stands_for)}
+            left = [each for each in wait.deciders if each not in answered]
+            roles = [each for each in wait.deciders if role_of(each) is not None]
+            for decider in (left or roles)[:1]:
+                role = role_of(decider)
+                args |= {"by": decider} if role is None else {"roles": (role,)}
+            if "by" not in args:
+                asks.append("by")
+            if answers and isinstance(detail, dict) and "form" in detail:  # it may be edited
+                asks.append("revision")
+            return (Action("approvals.decide", args, tuple(asks)),)
         case WaitType.TIMER:
             return ()
 
@@ -634,7 +664,9 @@ def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[
     is_served = any(is_live(each, now) for each in around.workers)
     for wait in around.waits:
         detail = around.details.get(wait.key)
-        actions = wait_actions(wait, detail)
+        approval = state.approvals.get(wait.key)
+        given = () if approval is None else approval.answers
+        actions = wait_actions(wait, detail, given)
         args: dict[str, Any] = {"since": wait.opened_at}
         if wait.due_at is not None:
             args |= {"until": wait.due_at, "overdue": _overdue(wait.due_at, now)}
@@ -668,13 +700,9 @@ def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[
                 args |= {"step": wait.name, "poll_at": poll_at}
                 yield REPORT.finding(wait.key, *actions, severity=Severity.OK, **args)
             case WaitType.APPROVAL:
-                approval = state.approvals.get(wait.key)
-                answers = (
-                    {}
-                    if approval is None
-                    else {each.by or "anonymous": each.decision for each in approval.answers}
-                )
-                args |= {"title": wait.name, "deciders": wait.deciders, "answers": answers}
+                answers = {each.by or "anonymous": each.decision for each in given}
+                title = detail["title"] if isinstance(detail, dict) and "title" in detail else ""
+                args |= {"title": wait.name or title, "deciders": wait.deciders, "answers": answers}
                 yield APPROVAL.finding(wait.key, *actions, severity=Severity.OK, **args)
 
 

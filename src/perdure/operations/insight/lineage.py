@@ -19,6 +19,7 @@ from perdure.model.event import (
     NodeCompleted,
     NodeFailed,
     NodeReported,
+    OutputChanged,
     SignalReceived,
 )
 from perdure.model.graph import (
@@ -197,6 +198,11 @@ class _Log:
         effects = getattr(event, "effects", NOTHING)
         for key in effects.waiting:
             self.answers.pop(key, None)  # it opened again: earlier answers do not count
+        for key in (*effects.started, *(key for key, _ in effects.children)):
+            self._forget_after(Key.parse(key))
+        for id, _ in effects.mapped:  # it starts from the beginning
+            for item in range(self.mapped.get(id, 0)):
+                self._forget(Key(node=id, item=item))
         self.mapped.update(effects.mapped)
         match event:
             case SignalReceived():
@@ -214,6 +220,22 @@ class _Log:
             case NodeCompleted(iteration=iteration) if iteration:
                 key = Key(node=event.node, iteration=iteration).text
                 self.ended.setdefault(key, event.ref or number)
+            case OutputChanged(iteration=iteration) if iteration:
+                self.ended[Key(node=event.node, iteration=iteration).text] = number
+
+    def _forget_after(self, key: Key) -> None:
+        """A loop starts an iteration: a fork or retry discarded those that ended after it."""
+        if not key.iteration or key.part not in ("", "check"):
+            return
+        if not key.part:
+            self.ended.pop(key.text, None)  # its reports stay: it may resume after a pause
+        iteration = key.iteration + 1
+        while self._forget(Key(node=key.node, iteration=iteration)):
+            iteration += 1
+
+    def _forget(self, key: Key) -> bool:
+        reports, ended = self.reports.pop(key.text, None), self.ended.pop(key.text, None)
+        return reports is not None or ended is not None
 
 
 class _Tracing:

@@ -1,9 +1,9 @@
 """The contract that every backend implements. One file per part of a store.
 
-Each bullet is a promise with a conformance test. Every write is one transaction. Times that decide
-ownership come from the store's clock, which tests control. A store publishes its own wake-ups after
-the write. Every method is safe to repeat after a lost connection: backends that can lose one retry
-with growing, jittered, capped delays, and no write counts twice.
+Each bullet is a promise with a test in ``perdure.testing.contract``. Every write is one
+transaction. Times that decide ownership come from the store's clock, which tests control. A store
+publishes its own wake-ups after the write. Every method is safe to repeat after a lost connection:
+backends that can lose one retry with growing, jittered, capped delays, and no write counts twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What operators do to jobs and queues, and what they ask now and then."""
+"""Operations on jobs and queues, and reports for operators."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from perdure.store.lifecycle import Transition
 
 
 class AdminStore(Protocol):
-    """What operators do to jobs and queues, and what they ask now and then.
+    """Operations on jobs and queues, and reports for operators.
 
     Jobs that are not found are left out of the answer. Changing a job of a run raises
-    ``JobBelongsToRun``, and nothing is written. Counting and inspecting may cost in proportion to
-    what is stored.
+    ``JobBelongsToRun``, and nothing is written. Counts and reports may cost in proportion to the
+    number of stored rows.
     """
 
     @abstractmethod
@@ -31,14 +31,13 @@ class AdminStore(Protocol):
         *,
         group: str | None = None,
     ) -> list[StatusChange]:
-        """Abort, disable, enable, retry or resume jobs: these, or all unfinished ones of a group.
+        """Abort, disable, enable, retry or resume jobs by id, or all unfinished ones of a group.
 
         - Moves the jobs that the operation applies to by the transition table; others stay as they
           are.
-        - A group is one of the given namespace, and of no other.
+        - A group is one of the given namespace only.
         - ABORT cancels unclaimed jobs and makes active ones aborting; a hint names their ids, so
-        that
-          workers stop immediately.
+          that workers stop immediately.
         - DISABLE keeps jobs from running until they are enabled; an active one loses its claim.
         - ENABLE makes a job waiting, or scheduled if its time is in the future.
         - RETRY requeues failed, dead and cancelled jobs with a fresh budget (failures, snoozes and
@@ -71,13 +70,13 @@ class AdminStore(Protocol):
 
     @abstractmethod
     async def flow_stats(self, namespace: str | None) -> list[FlowRuns]:
-        """Every stored version of every flow, with its runs counted; sorted by their names."""
+        """Every stored version of every flow, with its runs counted; sorted by name."""
 
     @abstractmethod
     async def count_ended(self, namespace: str, keep: timedelta) -> EndedCounts:
-        """Count what ended longer ago than this.
+        """Count jobs and runs that ended longer ago than ``keep``.
 
-        - Pruning removes all of it, except runs with unfinished descendants.
+        - Pruning removes all of them, except runs with unfinished descendants.
         """
 
     @abstractmethod

@@ -41,7 +41,7 @@ class AuditedLimit(Value):
     closed_until: datetime | None
     last_start_at: datetime | None
     latest_start_at: datetime | None
-    """Of the starts counted in a window."""
+    """The latest start counted in a window."""
 
 
 class SharedFingerprint(Value):
@@ -64,7 +64,7 @@ class Orphan(Value):
 class AuditStore(Protocol):
     @abstractmethod
     async def jobs(self, ids: Sequence[JobId]) -> Mapping[JobId, AuditedJob]:
-        """Those that exist."""
+        """The existing ones of these jobs."""
 
     @abstractmethod
     async def jobs_of_run(self, namespace: str, run: RunId) -> Mapping[JobId, AuditedJob]: ...
@@ -81,7 +81,7 @@ class AuditStore(Protocol):
 
     @abstractmethod
     async def suspended_waits(self, namespace: str, run: RunId) -> frozenset[str]:
-        """Keys of a run's waits that are held back from becoming due."""
+        """Keys of a run's suspended waits, which do not become due."""
 
     @abstractmethod
     async def shared_fingerprints(self, namespace: str | None) -> Sequence[SharedFingerprint]: ...

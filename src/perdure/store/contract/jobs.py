@@ -1,4 +1,4 @@
-"""Jobs: how they are inserted, claimed and settled."""
+"""Inserting, claiming and settling jobs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ class ClaimRequest(Value):
     partitions: Sequence[PartitionClaim]
     limit: int
     lease: timedelta
+    is_alone: bool = False
+    """Whether the worker has no other job, and will have none while it has these."""
 
 
 class JobStore(Protocol):
-    """Jobs: how they are inserted, claimed and settled."""
+    """Inserting, claiming and settling jobs."""
 
     @abstractmethod
     async def insert(self, jobs: Iterable[NewJob]) -> list[Inserted]:
@@ -99,3 +101,12 @@ class JobStore(Protocol):
     @abstractmethod
     async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
         """Requeue jobs that this worker claimed without knowing: claims whose response was lost."""
+
+    @abstractmethod
+    async def move_start(self, claim: Claim, within: timedelta) -> bool:
+        """Count the start of a claimed job now instead of when it was counted last.
+
+        - Takes less than ``within`` since then: later, another job may have the place. If it is
+          too late, the answer is False, and the job no longer counts under its limits.
+        - Answers False and changes nothing if the claim is not current or under no limit.
+        """

@@ -25,9 +25,9 @@ class MaintenanceStore(Protocol):
 
     @abstractmethod
     async def poll(self, namespace: str, after_partition: str = "") -> PollResult:
-        """What is waiting and what is due next, at a cost independent of the number of jobs.
+        """Waiting partitions and the next due times, at a cost independent of the number of jobs.
 
-        - Names the partitions of this namespace with waiting jobs, in text order, those after
+        - Names the partitions of this namespace with waiting jobs, in string order, those after
           ``after_partition``, at most ``POLL_PARTITIONS_MAX`` of them.
         - The times due are those of this namespace; a wait's counts as ``next_wait_at``, a
           schedule's as ``next_tick_at``.
@@ -43,13 +43,13 @@ class MaintenanceStore(Protocol):
         """Make scheduled jobs whose time has come waiting, earliest first."""
 
     @abstractmethod
-    async def take_over_expired(
-        self, namespace: str, limit: int, max_crashes: int
-    ) -> list[TakenOver]:
+    async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
         """Take over jobs whose lease expired.
 
-        - Back to waiting with their rank; counts a crash, not a failure.
-        - The ``max_crashes``-th crash dead-letters the job as a poison pill.
+        - Back to waiting with their rank; counts a crash, not a failure, and raises the suspicion.
+        - A suspect waits in a partition of its own, which names its suspicion.
+        - A crash counts as one alone if the claim was made with ``is_alone``, unless a step was
+          stored since; a stored step also removes the earlier suspicion.
         - An aborting one ends cancelled. The old claim is stale from then on.
         """
 
@@ -99,4 +99,4 @@ class MaintenanceStore(Protocol):
 
     @abstractmethod
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
-        """Delete rows of workers not seen for that long, nor for two of their leases."""
+        """Delete workers not seen for ``idle`` and for two of their leases."""

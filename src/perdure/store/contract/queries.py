@@ -1,4 +1,4 @@
-"""What clients and operators read."""
+"""Reads for clients and operators."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ class QueryStore(Protocol):
 
     @abstractmethod
     async def get_runs(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
-        """These runs, in the order asked."""
+        """These runs, in the order requested."""
 
     @abstractmethod
     async def run_jobs(self, namespace: str, run: RunId) -> list[Job]:
-        """The run's jobs, with their failures left to ``failed_attempts``; oldest first."""
+        """The run's jobs, oldest first, without their failures (see ``failed_attempts``)."""
 
     @abstractmethod
     async def run_waits(self, namespace: str, run: RunId) -> list[Wait]: ...
 
     @abstractmethod
     async def list_waits(self, filter: WaitFilter, limit: int) -> list[Wait]:
-        """Matching waits, the longest open first (then by run and key); held ones too.
+        """Matching waits, suspended ones too, the longest open first (then by run and key).
 
         - With deciders: waits that name one of them, and waits without deciders.
         """

@@ -38,7 +38,7 @@ NO_TRANSACTION = declare(
 
 
 def deadline_passed(job: str, deadline: Any, now: datetime | None = None) -> InvalidInput:
-    """``now`` is the time by the clock of the store, which is the one that counts."""
+    """Refuse a deadline that has passed by the store's clock (``now``), which decides."""
     return InvalidInput(DEADLINE_PASSED.fault(job_id=job, deadline=deadline, now=now))
 
 

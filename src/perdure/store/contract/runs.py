@@ -1,4 +1,4 @@
-"""Runs: how they are submitted, and the one way in which they advance."""
+"""Submitting runs, and committing the steps by which they advance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EventsAfter(Value):
 
 
 class EventsBefore(Value):
-    """A run whose log is read from its end: the events before ``number``; None: all of them."""
+    """A run whose log is read backward: the events before ``number``; None: all of them."""
 
     namespace: str
     id: RunId
@@ -45,9 +45,9 @@ class RunStore(Protocol):
           writes nothing ("use_existing"), or replaces that run with all its rows, taking its jobs
           from their workers ("replace").
         - Of concurrent submissions of one id, exactly one is new.
-        - A run with a ``cooldown`` is added as skipped, without anything that it would start,
-          if a run of its flow with one started, or completed, less than that ago. Child runs and
-          skipped runs do not count. Of concurrent submissions, exactly one starts.
+        - A run with a ``cooldown`` is added as skipped, without starting anything, if a run of its
+          flow with one started, or completed, less than that ago. Child runs and skipped runs do
+          not count. Of concurrent submissions, exactly one starts.
         - A submission retried after a lost response counts once: it neither conflicts with nor
           replaces itself.
         """
@@ -56,22 +56,22 @@ class RunStore(Protocol):
     async def commit(
         self, commits: Sequence[RunCommit], partitions: Sequence[str] = ()
     ) -> CommitAnswer:
-        """Write one step of each run, each all or none; one does not stop the others.
+        """Write one step of each run, each all or none; a refused one does not stop the others.
 
         - CONFLICT, and nothing written, when the run's last event is not the expected one or the
           run is unknown; STALE, and nothing written, when a settled claim is not current; the
           answer names those claims.
-        - Events are numbered on from the expected one. The run takes the status, and an ended one
-          its time; one that is retried is no longer ended.
+        - Events are numbered after the expected one. The run gets the status and, if ended, its end
+          time; a retried run is no longer ended.
         - Ends: the job leaves the queue. Continues: the same row takes the new job's partition,
           priority, input, policy and key under the same claim and lease, as if just started:
           attempt 1, no failures, no progress. Repeats: as a retried job.
-        - New jobs and children are inserted, waits opened and closed. A wait that is opened
-          where one is open takes its place, but keeps the time when it was first opened.
+        - New jobs and children are inserted, waits opened and closed. Opening a wait whose key is
+          open replaces it, but keeps the time when it was first opened.
         - Drops and clears delete jobs, claimed ones too (a hint names their ids), and end waits,
           except that the wait for a child becomes due. Jobs and waits that the same commit settles,
           inserts or opens are not affected.
-        - Holds parks jobs as paused, revoking claims and giving the attempt back, and keeps waits
+        - Holds parks jobs as paused, revoking claims and refunding the attempt, and keeps waits
           from becoming due, until False restores them.
         - A new version goes into the partitions of the run's jobs.
         - The end of a child makes its parent's wait due immediately.

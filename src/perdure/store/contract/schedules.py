@@ -1,4 +1,4 @@
-"""Schedules: what is started by time alone."""
+"""Schedules: jobs and runs that start by time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from perdure.model.schedule import Schedule, ScheduleAnswer, ScheduleCommit, Unr
 
 
 class ScheduleStore(Protocol):
-    """Schedules, each of whose ticks starts something exactly once."""
+    """Schedules, each of whose ticks starts its job or run exactly once."""
 
     @abstractmethod
     async def commit(self, commit: ScheduleCommit) -> ScheduleAnswer:
-        """Write a schedule as a whole, and start what comes with it, all or none.
+        """Write a schedule, and the job or run that it starts, all or none.
 
-        - CONFLICT, and nothing written, when its revision is not the expected one, or when it is
-          there or gone and was not expected to be.
+        - CONFLICT, and nothing written, when the schedule's revision, existence or absence is not
+          the expected one.
         - Of concurrent commits on one revision, exactly one succeeds.
         - A run is added as ``runs.submit`` adds it, a job as ``jobs.insert`` does.
         - TAKEN, and nothing written, if the id of the run exists already.
@@ -28,7 +28,7 @@ class ScheduleStore(Protocol):
 
     @abstractmethod
     async def delete(self, namespace: str, name: str) -> bool:
-        """Delete a schedule, if it exists. What it started continues."""
+        """Delete a schedule, if it exists. Jobs and runs that it started continue."""
 
     @abstractmethod
     async def list(
@@ -36,5 +36,5 @@ class ScheduleStore(Protocol):
     ) -> Sequence[Schedule | UnreadableSchedule]:
         """All schedules, or those of one name; by namespace and name.
 
-        - One that only a newer version can read is marked as such.
+        - Schedules that only a newer version can read are returned as ``UnreadableSchedule``.
         """

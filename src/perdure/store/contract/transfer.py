@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from perdure.model.job import Status
 from perdure.model.value import Value
+from perdure.store.lifecycle import after_take_over
 
 
 class TransferRow(Value, tag_field="row", forbid_unknown_fields=True, omit_defaults=True):
@@ -38,7 +39,7 @@ class RunRow(TransferRow, tag="run"):
     version: str
     status: str
     number: int
-    """That of its last event."""
+    """The number of its last event."""
     created_at: datetime
     updated_at: datetime
     summary: bytes
@@ -76,7 +77,7 @@ class WaitRow(TransferRow, tag="wait"):
 
 
 class JobRow(TransferRow, tag="job"):
-    """It is unclaimed: see :func:`release_lease`."""
+    """A job, always unclaimed: see :func:`release_lease`."""
 
     id: str
     namespace: str
@@ -115,7 +116,7 @@ class JobRow(TransferRow, tag="job"):
 
 
 class FailureRow(TransferRow, tag="failure"):
-    """In the order in which they happened."""
+    """A failed attempt; rows are in the order in which they happened."""
 
     job_id: str
     attempt: int
@@ -125,7 +126,7 @@ class FailureRow(TransferRow, tag="failure"):
 
 
 class StepRow(TransferRow, tag="step"):
-    """In the order in which they were stored. Of a run, or of a plain job."""
+    """A step of a run or of a standalone job; rows are in the order in which they were stored."""
 
     owner: str
     name: str
@@ -150,7 +151,7 @@ class LimitStartRow(TransferRow, tag="limit_start"):
 
 
 class QueueRow(TransferRow, tag="queue"):
-    """A queue that is paused."""
+    """A paused queue."""
 
     namespace: str
     name: str
@@ -189,7 +190,7 @@ class Contents(Value):
 
     at: datetime
     counts: Mapping[type[TransferRow], int]
-    held_until: datetime | None
+    leases_until: datetime | None
     """When the last lease on a job expires; None if no job is claimed."""
 
 
@@ -219,31 +220,31 @@ class TransferStore(Protocol):
     async def import_rows(self, batches: AsyncIterable[Sequence[TransferRow]]) -> None:
         """Write all rows, all or none, into an empty store.
 
-        - Raises ``StoreNotEmpty``, and writes nothing, where there is anything but definitions.
+        - Raises ``StoreNotEmpty``, and writes nothing, if the store has rows other than
+          definitions.
         - An exception from reading the batches propagates, and nothing is written.
-        - Rows keep their order, and what is added later comes after them.
+        - Rows keep their order, and rows added later come after them.
         """
 
 
-def release_lease(job: JobRow, lease_until: datetime | None, now: datetime) -> JobRow:
+def release_lease(
+    job: JobRow, lease_until: datetime | None, was_alone: bool, now: datetime
+) -> JobRow:
     """Return the job unclaimed, with a higher epoch: its worker cannot write to the new store.
 
-    A claimed job is requeued with its attempt given back, as by a stopping worker; an expired lease
+    A claimed job is requeued with its attempt refunded, as by a stopping worker; an expired lease
     counts as a crash, as in a takeover.
     """
     if lease_until is None:
         return job
     is_dead = lease_until <= now
-    epoch, crashes = job.epoch + 1, job.crashes + is_dead
-    if job.status == Status.ABORTING:
-        return replace(
-            job, status=Status.CANCELLED.value, epoch=epoch, crashes=crashes, finished_at=now
-        )
+    after, key = after_take_over(Status(job.status), job.partition_key, was_alone=was_alone)
+    released = replace(job, status=after.value, epoch=job.epoch + 1, crashes=job.crashes + is_dead)
+    if after is Status.CANCELLED:
+        return replace(released, finished_at=now)
     return replace(
-        job,
-        status=Status.WAITING.value,
-        epoch=epoch,
-        crashes=crashes,
+        released,
+        partition_key=key if is_dead else job.partition_key,
         attempt=job.attempt - (not is_dead),
         worker=None,
     )

@@ -1,4 +1,4 @@
-"""What operators do to jobs and queues, and what they ask now and then."""
+"""Operations on jobs and queues, and reports for operators."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from perdure.model.job import (
     Status,
     StatusChange,
 )
+from perdure.model.partition import UNSUSPECTED
 from perdure.model.run import ENDED, FlowCount, RunStatus
 from perdure.model.times import nearest_duration
 from perdure.store.admission import moved_rank
@@ -168,6 +169,7 @@ def _retry(transaction: Transaction, job: StoredJob) -> StoredJob:
         failures=0,
         snoozes=0,
         crashes=0,
+        suspicion=UNSUSPECTED,
         deadline_at=None,
         avoid_worker=None,
         avoid_until=None,

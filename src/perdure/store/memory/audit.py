@@ -1,4 +1,4 @@
-"""What only the verifier reads."""
+"""Reads for the verifier only."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _columns(job: StoredJob) -> AuditedJob:
         epoch=job.epoch,
         queue=job.partition.queue,
         task=job.partition.task,
-        partition=job.partition.text,
+        partition=job.partition_key,
         rank=job.rank,
         limit_keys=job.limit_keys,
         policy=job.policy,

@@ -1,4 +1,4 @@
-"""How runs advance: each step is checked, fenced, and written with all that it ends and starts."""
+"""Commits of runs: each step is checked, fenced, and written with all its effects."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from perdure.model.ids import JobId
 from perdure.model.job import CLAIMED, NewJob, Status
 from perdure.model.outcome import Settlement
+from perdure.model.partition import UNSUSPECTED
 from perdure.model.run import (
     ENDED,
     CommitAnswer,
@@ -23,7 +24,7 @@ from perdure.model.run import (
 )
 from perdure.store.memory.jobs import fresh, settle
 from perdure.store.memory.records import StoredJob, StoredRun
-from perdure.store.memory.submit import add_events, begin, make_due, take_away, tell_parent
+from perdure.store.memory.submit import add_events, begin, make_due, remove_job, wake_parent
 from perdure.store.memory.transaction import Transaction
 
 _DONE = CommitResult(state=CommitState.DONE)
@@ -50,14 +51,14 @@ def commit_runs(
 
 
 def _finished_at(run: StoredRun, commit: RunCommit, now: datetime) -> datetime | None:
-    """A retry may end the run again in one commit; one without events leaves the end as it is."""
+    """The run's end time; a commit may both retry and end a run."""
     if commit.status not in ENDED:
         return None
     return now if commit.events else run.finished_at or now
 
 
 def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
-    """Check what a step was decided upon and that its claims are current, and write it."""
+    """Check the step's expected number and claims, and write it."""
     run = transaction.state.records.runs.get((commit.namespace, commit.run))
     if run is None:
         return _CONFLICT
@@ -74,7 +75,7 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
 
 
 def _is_repeated(transaction: Transaction, run: StoredRun, commit: RunCommit) -> bool:
-    """Whether this very step was written before, whatever followed it."""
+    """Whether this step is already written, even if others follow it."""
     if not commit.events:
         return run.token == commit.token
     log = transaction.state.records.events[run.place]
@@ -97,7 +98,7 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
     add_events(transaction, run.place, commit.events, commit.token)
     transaction.put(records.put_run, run.place, run, after)
     if after.is_ended and not run.is_ended:
-        tell_parent(transaction, after)
+        wake_parent(transaction, after)
 
     # Ends before starts: both may have the same keys.
     settled = {settlement.claim.id for settlement in commit.settlements}
@@ -126,9 +127,6 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
     transaction.hints.stepped(run.id, is_moved=True)
 
 
-# What becomes of the jobs of the run
-
-
 def _continue(transaction: Transaction, job: StoredJob, following: NewJob) -> None:
     """Turn the row into the next job under the same claim, as if just started."""
     started = replace(
@@ -155,7 +153,7 @@ def _give_up_jobs(
         ids = [id for key in commit.cancel_keys for id in state.of_node.ids((*run.place, key))]
     for id in dict.fromkeys(ids):
         if id not in settled:
-            take_away(transaction, state.jobs[id])
+            remove_job(transaction, state.jobs[id])
 
 
 def _suspend_jobs(
@@ -195,12 +193,10 @@ def _change_partitions(transaction: Transaction, run: StoredRun, version: str) -
     state = transaction.state
     for id in state.of_run.ids(run.place):
         job = state.jobs[id]
-        moved = replace(job, partition=replace(job.partition, flow=f"{run.flow}@{version}"))
+        partition = replace(job.partition, flow=f"{run.flow}@{version}")
+        moved = replace(job, partition=partition, suspicion=UNSUSPECTED)
         transaction.save(moved)
         transaction.hint_if_queued(moved)
-
-
-# What becomes of its waits
 
 
 def _end_waits(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:

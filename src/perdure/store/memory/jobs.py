@@ -1,4 +1,4 @@
-"""Jobs: how they are inserted, claimed and settled."""
+"""Inserting, claiming and settling jobs."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from perdure.store.outcomes import Written, written_by
 
 
 def insert(transaction: Transaction, new: NewJob) -> Inserted:
-    """Add one job; what its fingerprint or its times forbid is raised."""
+    """Add one job. Raises for a taken fingerprint or an impossible time."""
     if new.id in transaction.state.jobs:
-        return Inserted(id=new.id, is_new=True)  # repeated after an unclear commit
+        return Inserted(id=new.id, is_new=True)  # retried after a lost response
     job = fresh(transaction, new)
     rival = live_rival(transaction, job)
     if rival is not None:
@@ -61,7 +61,7 @@ def insert(transaction: Transaction, new: NewJob) -> Inserted:
 
 
 def fresh(transaction: Transaction, new: NewJob) -> StoredJob:
-    """The job as it is when nobody has held it yet."""
+    """The stored form of a new job."""
     check_times(new)
     now = transaction.now
     ready_at = new.run_at or now + new.delay
@@ -91,7 +91,7 @@ def fresh(transaction: Transaction, new: NewJob) -> StoredJob:
 
 
 def live_rival(transaction: Transaction, job: StoredJob) -> StoredJob | None:
-    """The live job that has this job's fingerprint, if one has."""
+    """The live job with this job's fingerprint, if any."""
     place = (job.namespace, job.partition.queue, job.fingerprint)
     for id in transaction.state.fingerprints.ids(place):
         return transaction.state.jobs[id]
@@ -113,14 +113,14 @@ def _replace(transaction: Transaction, job: StoredJob, by: JobId) -> None:
 def limit_use(transaction: Transaction, namespace: str, rule: LimitRule) -> LimitUse:
     group = (namespace, rule.key)
     holders = transaction.state.under_limit.after(transaction.now, group)
-    jobs = sorted(map(transaction.state.jobs.__getitem__, holders), key=_held_longest)
+    jobs = sorted(map(transaction.state.jobs.__getitem__, holders), key=_longest_claimed)
     return LimitUse(
         usage=_usage(transaction, namespace, rule),
         held_by=tuple(job.id for job in jobs[:HOLDERS_MAX]),
     )
 
 
-def _held_longest(job: StoredJob) -> tuple[datetime, JobId]:
+def _longest_claimed(job: StoredJob) -> tuple[datetime, JobId]:
     assert job.started_at is not None
     return job.started_at, job.id
 
@@ -131,15 +131,43 @@ def record_starts(
     started: Sequence[StoredJob],
     rules: Sequence[LimitRule],
 ) -> None:
-    """Count jobs that just started under each of their keys, and forget what left the window."""
+    """Count started jobs under each of their keys, and drop starts outside the window."""
     for key, count in Counter(key for job in started for key in job.limit_keys).items():
         record = transaction.limit(namespace, key)
         record.last_start_at = transaction.now
         record.count_until(transaction.now + admission.memory_of(rules, key))
-        windows = [rule.window for rule in rules if rule.key == key and rule.window is not None]
-        if windows:
+        window = admission.windows(rule for rule in rules if rule.key == key).get(key)
+        if window is not None:
             record.starts.append((transaction.now, count))
-            record.forget_starts(transaction.now - max(windows))
+            record.forget_starts(transaction.now - window)
+
+
+def move_start(transaction: Transaction, claim: Claim, within: timedelta) -> bool:
+    """Count the start of a claimed job now, or no longer if that is too late."""
+    job = transaction.claimed(claim)
+    if job is None or not job.limit_keys:
+        return False
+    assert job.started_at is not None
+    is_moved = transaction.now - job.started_at < within
+    for key in job.limit_keys:
+        if (job.namespace, key) not in transaction.state.limits:
+            continue  # pruned
+        record = transaction.limit(job.namespace, key)
+        is_alone = record.uncount_start(job.started_at)
+        if is_moved:
+            if is_alone is not None:
+                record.starts.append((transaction.now, 1))
+            record.last_start_at = transaction.now
+            if record.counts_until is not None:
+                record.counts_until += transaction.now - job.started_at
+        elif is_alone and record.last_start_at == job.started_at:
+            record.last_start_at = None
+    if is_moved:
+        transaction.save(replace(job, started_at=transaction.now))
+    else:
+        transaction.save(replace(job, limit_keys=()))
+        transaction.hint_at_room(job)
+    return is_moved
 
 
 def _usage(transaction: Transaction, namespace: str, rule: LimitRule) -> LimitUsage:
@@ -215,11 +243,12 @@ def _start(
         started_at=transaction.now,
         lease_until=transaction.now + nearest_duration(request.lease),
         limit_keys=_keys(job, partitions),
+        was_claimed_alone=request.is_alone,
     )
 
 
 def _keys(job: StoredJob, partitions: PartitionRules) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(rule.key for rule in partitions[job.partition.text]))
+    return tuple(dict.fromkeys(rule.key for rule in partitions[job.partition_key]))
 
 
 _OPERATIONS: dict[type[Outcome], Transition] = {
@@ -249,7 +278,7 @@ def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
     }
     if written.failure is not None:
         changes["history"] = transaction.failed(job, written.failure)
-    if job.status is Status.ACTIVE:  # an aborting job ends cancelled whatever its outcome says
+    if job.status is Status.ACTIVE:  # an aborting job ends cancelled whatever its outcome
         changes |= _effects(job, written, changes["progress"], ready_at)
     if written.retried is not None and written.retried.closes_limit is not None:
         transaction.limit(job.namespace, written.retried.closes_limit).close(ready_at)
@@ -260,7 +289,7 @@ def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
 def _effects(
     job: StoredJob, written: Written, progress: Progress, ready_at: datetime
 ) -> dict[str, Any]:
-    """What an outcome changes besides the status."""
+    """The columns that an outcome changes besides the status."""
     changes: dict[str, Any] = {
         "failures": job.failures + written.failures,
         "snoozes": job.snoozes + written.snoozes,
@@ -320,6 +349,10 @@ class MemoryJobs(JobStore):
                 if (job := transaction.claimed(claim)) is not None:
                     transaction.save(replace(job, progress=latest))
                     transaction.hints.changed([job.id])
+
+    async def move_start(self, claim: Claim, within: timedelta) -> bool:
+        with self._session.transaction() as transaction:
+            return move_start(transaction, claim, within)
 
     async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
         with self._session.transaction() as transaction:

@@ -1,4 +1,4 @@
-"""What workers poll, and the maintenance that any of them may do."""
+"""Polling, and the maintenance that any worker may do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import islice
 
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
+from perdure.model.partition import suspicion_in
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
 from perdure.model.times import nearest_duration
@@ -17,7 +18,7 @@ from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.lifecycle import Transition, after_take_over
 from perdure.store.memory.records import Place, StoredJob
-from perdure.store.memory.state import MaintenanceLease, WorkerRecord
+from perdure.store.memory.state import MaintenanceLease, StoredWorker
 from perdure.store.memory.submit import forget_steps, remove_tree
 from perdure.store.memory.transaction import Session, Transaction
 
@@ -62,14 +63,10 @@ class MemoryMaintenance(MaintenanceStore):
                 transaction.move(job, Transition.PROMOTE, Status.WAITING)
             return len(due)
 
-    async def take_over_expired(
-        self, namespace: str, limit: int, max_crashes: int
-    ) -> list[TakenOver]:
+    async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
         with self._session.transaction() as transaction:
             expired = transaction.state.claimed.up_to(transaction.now, limit, namespace)
-            return [
-                _take_over(transaction, transaction.state.jobs[id], max_crashes) for id in expired
-            ]
+            return [_take_over(transaction, transaction.state.jobs[id]) for id in expired]
 
     async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
         with self._session.transaction() as transaction:
@@ -107,7 +104,7 @@ class MemoryMaintenance(MaintenanceStore):
             workers, now = transaction.state.workers, transaction.now
             known = workers.get(info.id)
             started_at = now if known is None else known.started_at
-            workers[info.id] = WorkerRecord(info, started_at, seen_at=now)
+            workers[info.id] = StoredWorker(info, started_at, seen_at=now)
 
     async def remove_worker(self, id: WorkerId) -> None:
         with self._session.transaction() as transaction:
@@ -153,18 +150,15 @@ class MemoryMaintenance(MaintenanceStore):
             return [schedules.by_place[place] for place in due]
 
 
-def _take_over(transaction: Transaction, job: StoredJob, max_crashes: int) -> TakenOver:
-    crashes = job.crashes + 1
-    if job.node is None:
-        after = after_take_over(job.status, crashes, max_crashes)
-    else:
-        after = Status.WAITING  # its run decides when enough is enough
+def _take_over(transaction: Transaction, job: StoredJob) -> TakenOver:
+    after, key = after_take_over(job.status, job.partition_key, was_alone=job.was_claimed_alone)
     failure = lease_expired(job.worker)
     transaction.move(
         job,
         Transition.TAKE_OVER,
         after,
-        crashes=crashes,
+        crashes=job.crashes + 1,
+        suspicion=suspicion_in(key),
         epoch=job.epoch + 1,
         history=transaction.failed(job, failure),
     )
@@ -197,7 +191,7 @@ def _expire(transaction: Transaction, job: StoredJob) -> Expired:
 def _over(
     transaction: Transaction, group: tuple[str, RunStatus], until: datetime
 ) -> Iterator[Place]:
-    """Runs that ended by ``until``, earliest first, but for those with a child that goes on."""
+    """Runs that ended by ``until``, earliest first, without those with unfinished children."""
     records = transaction.state.records
     for ended_at, root in records.ended.entries(group):
         if ended_at > until:

@@ -1,4 +1,4 @@
-"""What clients and operators read."""
+"""Reads for clients and operators."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _run_matches(run: StoredRun, filter: RunFilter) -> bool:
 
 
 def _oldest_waits(records: RunRecords, filter: WaitFilter) -> Iterator[StoredWait]:
-    """Waits in the order of a list, as few as a view of them allows."""
+    """Waits in listed order, from the narrowest index that covers the filter."""
     if filter.run is None and filter.type in (WaitType.EXTERNAL, WaitType.APPROVAL):
         places = records.listed.after(filter.after, filter.type)
     elif filter.run is None and filter.type is WaitType.SIGNAL and filter.name is not None:
@@ -239,5 +239,5 @@ def _wait_matches(wait: StoredWait, filter: WaitFilter) -> bool:
 
 
 def _is_for(wait: StoredWait, deciders: tuple[str, ...]) -> bool:
-    """Whether it is in an inbox: one that names nobody is in all."""
+    """Whether the wait is in the inbox of these deciders; one without deciders is in all."""
     return not wait.deciders or not set(deciders).isdisjoint(wait.deciders)

@@ -1,4 +1,4 @@
-"""Rows in memory: immutable, so that one can be compared by identity with what it was."""
+"""Rows in memory: immutable, so that a change is detected by identity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perdure.model.job import (
     Progress,
     Status,
 )
-from perdure.model.partition import Partition
+from perdure.model.partition import UNSUSPECTED, Partition, Suspicion, with_suspicion
 from perdure.model.run import ENDED, Run, RunStatus, Snapshot, Wait, WaitType
 from perdure.model.value import Value
 
@@ -48,10 +48,13 @@ class StoredJob(Value):
     failures: int = 0
     snoozes: int = 0
     crashes: int = 0
+    suspicion: Suspicion = UNSUSPECTED
+    was_claimed_alone: bool = False
+    """Of the last claim: whether its worker had no other job."""
     worker: WorkerId | None = None
     lease_until: datetime | None = None
     limit_keys: tuple[str, ...] = ()
-    """The limits it counts under while it is held."""
+    """The limits it counts under while claimed."""
     avoid_worker: WorkerId | None = None
     avoid_until: datetime | None = None
     started_at: datetime | None = None
@@ -62,13 +65,17 @@ class StoredJob(Value):
     history: tuple[FailedAttempt, ...] = ()
 
     @property
+    def partition_key(self) -> str:
+        return with_suspicion(self.partition.text, self.suspicion)
+
+    @property
     def failure(self) -> Failure | None:
-        """The last failure, when it ended badly."""
+        """The last failure, if the job failed or is dead."""
         ended_badly = self.status in ENDED_BADLY and self.history
         return self.history[-1].failure if ended_badly else None
 
     def is_held_off(self, worker: WorkerId, now: datetime) -> bool:
-        """Whether ``worker`` failed it so recently that others come first."""
+        """Whether ``worker`` failed it so recently that others are preferred."""
         return (
             self.avoid_worker == worker and self.avoid_until is not None and self.avoid_until > now
         )
@@ -89,6 +96,7 @@ class StoredJob(Value):
             created_at=self.created_at,
             priority=self.priority,
             crashes=self.crashes,
+            suspicion=self.suspicion,
             node=self.node,
         )
 
@@ -107,6 +115,7 @@ class StoredJob(Value):
             attempt=self.attempt,
             failures=self.failures,
             crashes=self.crashes,
+            suspicion=self.suspicion,
             max_attempts=self.max_attempts,
             worker=self.worker,
             epoch=self.epoch,
@@ -134,13 +143,13 @@ class StoredJob(Value):
 
 
 Place = tuple[str, RunId]
-"""Where a run is: its namespace and its id."""
+"""The namespace and id of a run."""
 
 WaitPlace = tuple[str, RunId, str]
-"""Where a wait is: that of its run, and its key."""
+"""The namespace and id of its run, and the key of the wait."""
 
 WaitAge = tuple[datetime, RunId, str]
-"""What waits are listed by."""
+"""The order in which waits are listed."""
 
 
 class StoredRun(Value):
@@ -156,7 +165,7 @@ class StoredRun(Value):
     finished_at: datetime | None
     summary: bytes
     token: int | None = None
-    """That of the last commit."""
+    """The token of the last commit."""
     snapshot: Snapshot | None = None
     has_cooldown: bool = False
 
@@ -184,10 +193,10 @@ class StoredRun(Value):
         )
 
 
-class KeptEvent(Value):
+class StoredRunEvent(Value):
     event: StoredEvent
     token: int | None = None
-    """That of the commit it came with."""
+    """The token of its commit."""
 
 
 class StoredWait(Value):
@@ -201,7 +210,7 @@ class StoredWait(Value):
     deciders: tuple[str, ...]
     detail: bytes
     is_suspended: bool = False
-    """It does not become due before its run goes on."""
+    """Whether it is kept from becoming due until its run resumes."""
 
     @property
     def place(self) -> WaitPlace:

@@ -1,4 +1,4 @@
-"""Runs: how they begin, go on, are read, and go."""
+"""Submitting, committing, loading and removing runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from perdure.errors import ClaimLost
 from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.job import Claim
+from perdure.model.partition import UNSUSPECTED
 from perdure.model.run import CommitAnswer, LoadedRun, NewRun, RunCommit, StoredStep, Submitted
 from perdure.store.contract import EventsAfter, EventsBefore, RunStore
 from perdure.store.memory.commit import commit_runs
@@ -68,6 +69,9 @@ class MemoryRuns(RunStore):
                 holder = job.id if job.node is None else (job.namespace, job.node.run)
                 transaction.put(records.put_steps, owner, None, StepRecords(holder))
             records.steps[owner].by_name.setdefault(step.name, step)
+            if job.suspicion != UNSUSPECTED:
+                progressed = replace(job, suspicion=UNSUSPECTED, was_claimed_alone=False)
+                transaction.save(progressed)
 
     async def load_steps(self, owner: str) -> list[StoredStep]:
         with self._session.transaction() as transaction:

@@ -1,4 +1,4 @@
-"""Schedules: written as a whole, together with what they start."""
+"""Schedules, committed together with the jobs and runs that they start."""
 
 from __future__ import annotations
 

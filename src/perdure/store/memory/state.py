@@ -19,10 +19,10 @@ from perdure.model.run import RunStatus, StoredStep, WaitType
 from perdure.model.schedule import Schedule
 from perdure.model.worker import WorkerInfo
 from perdure.store.memory.records import (
-    KeptEvent,
     Place,
     StoredJob,
     StoredRun,
+    StoredRunEvent,
     StoredWait,
     WaitPlace,
 )
@@ -35,13 +35,14 @@ Id = TypeVar("Id")
 Groups = tuple[Hashable, ...]
 
 ALL = ""
-"""The group of an index that needs no more than one."""
+"""The group of an index that has only one."""
 
 
 class Index(Generic[Item, Id]):
     """Items by group, each group sorted by ``order`` and then by id.
 
-    ``groups`` says in which groups an item belongs; none keeps it out, as a partial index does.
+    ``groups`` returns the groups of an item; an item without any is left out, as in a partial
+    index.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class RunRecords:
     def __init__(self) -> None:
         self.definitions: dict[tuple[str, str, str], bytes] = {}
         self.runs: dict[Place, StoredRun] = {}
-        self.events: dict[Place, list[KeptEvent]] = {}
+        self.events: dict[Place, list[StoredRunEvent]] = {}
         self.waits: dict[Place, dict[str, StoredWait]] = {}
         self.steps: dict[str, StepRecords] = {}
         self.step_owners: dict[StepOwner, set[str]] = {}
@@ -162,7 +163,7 @@ class RunRecords:
             self.completed,
         )
 
-    # Each writes one thing as a whole; None removes it.
+    # Each ``put`` writes a whole row; None removes it.
 
     def put_run(self, place: Place, run: StoredRun | None) -> None:
         before = self.runs.pop(place, None)
@@ -173,14 +174,14 @@ class RunRecords:
         for index in self._of_runs:
             index.move(before, run)
 
-    def put_events(self, place: Place, events: list[KeptEvent] | None) -> None:
+    def put_events(self, place: Place, events: list[StoredRunEvent] | None) -> None:
         if events is None:
             self.events.pop(place, None)
         else:
             self.events[place] = events
 
-    def cut_events(self, place: Place, count: int) -> None:
-        """Leave the first ``count`` events, which undoes adding more."""
+    def truncate_events(self, place: Place, count: int) -> None:
+        """Keep only the first ``count`` events: the undo of adding more."""
         del self.events[place][count:]
 
     def put_wait(self, place: WaitPlace, wait: StoredWait | None) -> None:
@@ -205,8 +206,6 @@ class RunRecords:
             self.steps[owner] = steps
             self.step_owners.setdefault(steps.holder, set()).add(owner)
 
-    # What is found through the views
-
     def wait(self, namespace: str, run: RunId, key: str) -> StoredWait | None:
         return self.waits.get((namespace, run), {}).get(key)
 
@@ -214,7 +213,7 @@ class RunRecords:
         return list(self.waits.get(place, {}).values())
 
     def tree(self, root: Place) -> list[Place]:
-        """A run, its children and all theirs."""
+        """A run and all its descendants."""
         found = [root]
         for place in found:
             found += self.children.ids(place)
@@ -222,7 +221,7 @@ class RunRecords:
 
 
 def _is_found_alike(before: StoredRun | None, after: StoredRun | None) -> bool:
-    """Whether a run changed in nothing that an index covers."""
+    """Whether a change affects no index."""
     return (
         before is not None
         and after is not None
@@ -247,7 +246,7 @@ def _live_as(run: StoredRun) -> Groups:
 
 
 def _started_as(run: StoredRun) -> Groups:
-    """By what flows cool down: runs of their own that were not skipped."""
+    """Runs that count for a cooldown: not children, and not skipped."""
     counts = run.has_cooldown and run.parent is None and run.status is not RunStatus.SKIPPED
     return ((run.namespace, run.flow),) if counts else ()
 
@@ -285,7 +284,7 @@ class ScheduleRecords:
         )
 
     def put(self, place: SchedulePlace, schedule: Schedule | None) -> None:
-        """Write a schedule as a whole; None removes it."""
+        """Write a whole schedule; None removes it."""
         before = self.by_place.pop(place, None)
         if schedule is not None:
             self.by_place[place] = schedule
@@ -324,13 +323,24 @@ class LimitRecord:
         ends = (self.closed_until, self.counts_until)
         return any(end is not None and end > moment for end in ends)
 
+    def uncount_start(self, at: datetime) -> bool | None:
+        """Count one start less at this time: whether it was the only one; None without any."""
+        for number, (started_at, count) in enumerate(self.starts):
+            if started_at == at:
+                if count > 1:
+                    self.starts[number] = at, count - 1
+                else:
+                    del self.starts[number]
+                return all(started_at != at for started_at, _ in self.starts)
+        return None
+
     def forget_starts(self, until: datetime) -> None:
         while self.starts and self.starts[0][0] <= until:
             self.starts.popleft()
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerRecord:
+class StoredWorker:
     info: WorkerInfo
     started_at: datetime
     seen_at: datetime
@@ -351,7 +361,7 @@ class MemoryState:
         self.jobs: dict[JobId, StoredJob] = {}
         self.paused: dict[tuple[str, str], QueueInfo] = {}
         self.limits: dict[tuple[str, str], LimitRecord] = {}
-        self.workers: dict[WorkerId, WorkerRecord] = {}
+        self.workers: dict[WorkerId, StoredWorker] = {}
         self.maintenance_leases: dict[str, MaintenanceLease] = {}
         self.records = RunRecords()
         self.schedules = ScheduleRecords()
@@ -383,7 +393,7 @@ class MemoryState:
         self._concerned: dict[tuple[Status | None, Status | None], tuple[JobIndex, ...]] = {}
 
     def put(self, id: JobId, job: StoredJob | None) -> None:
-        """Write a job as a whole; None removes it."""
+        """Write a whole job; None removes it."""
         before = self.jobs.pop(id, None)
         if job is not None:
             self.jobs[id] = job
@@ -396,9 +406,9 @@ class MemoryState:
             index.move(before, job)
 
     def _indexes_for(self, statuses: tuple[Status | None, Status | None]) -> tuple[JobIndex, ...]:
-        """The indexes that a job can be in, before or after; most leave most writes alone."""
+        """The indexes that a job with either status can be in; most writes touch few."""
         found = [index for index, only_in in self._only_in if not only_in.isdisjoint(statuses)]
-        if None in statuses:  # added or removed: nothing else changes its id
+        if None in statuses:  # added or removed: only this changes the index of ids
             found.append(self.by_id)
         concerned = self._concerned[statuses] = (*self._everywhere, *found)
         return concerned
@@ -434,11 +444,11 @@ def _when(*statuses: Status) -> Callable[[StoredJob], Groups]:
 
 
 def _waiting_in(job: StoredJob) -> Groups:
-    return ((job.namespace, job.partition.text),) if job.status is Status.WAITING else _NONE
+    return ((job.namespace, job.partition_key),) if job.status is Status.WAITING else _NONE
 
 
 def _expiring(job: StoredJob) -> Groups:
-    # Whether the job of a run has failed is for its run to decide.
+    # A run decides itself whether its job has failed.
     is_expiring = job.deadline_at is not None and job.node is None and job.status in _EXPIRING
     return (job.namespace,) if is_expiring else _NONE
 

@@ -29,7 +29,7 @@ _SCHEME = "memory://"
 
 
 class MemoryStore(Store):
-    """A handle on a place in memory; ``memory://`` without a name is a place of its own."""
+    """A handle on a named state in memory; ``memory://`` without a name is private to it."""
 
     def __init__(
         self, url: str, clock: Clock | None = None, *, session: Session | None = None
@@ -56,7 +56,7 @@ class MemoryStore(Store):
         pass
 
     def clone(self) -> MemoryStore:
-        # A nameless place is found by no other way than its session.
+        # A nameless state can be reached only through its session.
         return MemoryStore(self._url, session=self._session)
 
     async def now(self) -> datetime:

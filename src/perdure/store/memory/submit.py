@@ -1,4 +1,4 @@
-"""How runs are added with all that they start with, and removed with all that is kept of them."""
+"""Adding runs with all their first effects, and removing them with all their rows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from perdure.model.run import ENDED, NewRun, NewWait, Submitted, WaitType
 from perdure.model.times import nearest_duration, nearest_storable
 from perdure.store.admission import LastRun, cooled
 from perdure.store.memory.jobs import insert
-from perdure.store.memory.records import KeptEvent, Place, StoredJob, StoredRun, StoredWait
+from perdure.store.memory.records import Place, StoredJob, StoredRun, StoredRunEvent, StoredWait
 from perdure.store.memory.state import StepOwner
 from perdure.store.memory.transaction import Transaction
 
 
-def take_away(transaction: Transaction, job: StoredJob) -> None:
-    """Remove a job, from its holder too."""
+def remove_job(transaction: Transaction, job: StoredJob) -> None:
+    """Remove a job; its worker, if any, loses the claim."""
     transaction.remove(job.id)
     transaction.hint_at_room(job)
     if job.status in CLAIMED:
@@ -42,7 +42,7 @@ def forget_steps(transaction: Transaction, holder: StepOwner) -> None:
 def _remove(transaction: Transaction, place: Place) -> None:
     state, records = transaction.state, transaction.state.records
     for id in state.of_run.ids(place):
-        take_away(transaction, state.jobs[id])
+        remove_job(transaction, state.jobs[id])
     for wait in records.waits_of(place):
         transaction.put(records.put_wait, wait.place, wait, None)
     forget_steps(transaction, place)
@@ -52,7 +52,7 @@ def _remove(transaction: Transaction, place: Place) -> None:
 
 
 def submit(transaction: Transaction, new: NewRun) -> Submitted:
-    """Add a run, or do with the one that has its id what ``on_existing`` says."""
+    """Add a run, or resolve an existing id by ``on_existing``."""
     existing = transaction.state.records.runs.get((new.namespace, new.id))
     if existing is not None:
         if new.on_existing == "use_existing":
@@ -64,7 +64,7 @@ def submit(transaction: Transaction, new: NewRun) -> Submitted:
 
 
 def _cooled(transaction: Transaction, new: NewRun) -> NewRun:
-    """The run, or what is added instead while its flow is cooling down."""
+    """The run, or its skipped form while its flow is cooling down."""
     if new.cooldown is None:
         return new
     records, flow = transaction.state.records, (new.namespace, new.flow)
@@ -83,7 +83,7 @@ def begin(
     waits: Iterable[NewWait],
     children: Iterable[NewRun],
 ) -> None:
-    """Insert what a run starts: jobs, waits and runs of its own."""
+    """Insert the jobs, waits and children of a run."""
     for job in jobs:
         insert(transaction, job)
     for wait in waits:
@@ -99,7 +99,7 @@ def add_events(
     events: Iterable[NewEvent],
     token: int | None = None,
 ) -> None:
-    """Number events on from the last one."""
+    """Append events, numbered after the last one."""
     records, now = transaction.state.records, transaction.now
     log = records.events.get(place)
     if log is None:
@@ -107,17 +107,17 @@ def add_events(
         transaction.put(records.put_events, place, None, log)
     before = len(log)
     log += [
-        KeptEvent(
+        StoredRunEvent(
             event=StoredEvent(number=number, at=now, data=event.data, value=event.value),
             token=token,
         )
         for number, event in enumerate(events, before + 1)
     ]
-    transaction.on_undo(records.cut_events, place, before)
+    transaction.on_undo(records.truncate_events, place, before)
 
 
-def tell_parent(transaction: Transaction, child: StoredRun) -> None:
-    """Make the wait for a child that ended due at once."""
+def wake_parent(transaction: Transaction, child: StoredRun) -> None:
+    """Make the parent's wait for an ended child due immediately."""
     if child.parent is None:
         return
     wait = transaction.state.records.wait(child.namespace, child.parent.run, child.parent.key)
@@ -153,12 +153,12 @@ def _add(transaction: Transaction, new: NewRun) -> StoredRun:
     begin(transaction, run.place, new.jobs, new.waits, new.children)
     transaction.hints.stepped(run.id, is_moved=True)
     if run.is_ended:
-        tell_parent(transaction, run)
+        wake_parent(transaction, run)
     return run
 
 
 def _open(transaction: Transaction, place: Place, new: NewWait) -> None:
-    """Open a wait; one of the same key that is open makes way, but for when it was opened."""
+    """Open a wait, replacing an open one of the same key; its opening time stays."""
     records, now = transaction.state.records, transaction.now
     namespace, run = place
     before = records.wait(namespace, run, new.key)

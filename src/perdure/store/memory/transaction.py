@@ -22,7 +22,7 @@ from perdure.store.memory.state import LimitRecord, MemoryState
 
 
 class Transaction:
-    """The state, the moment, and what this operation has changed so far."""
+    """One operation: the state, the time, and an undo log of its changes."""
 
     def __init__(self, state: MemoryState, now: datetime) -> None:
         self.state = state
@@ -31,13 +31,13 @@ class Transaction:
         self.hints = WriteHints()
 
     def claimed(self, claim: Claim) -> StoredJob | None:
-        """The job a claim is on, if the claim is still current."""
+        """The job of a claim, if the claim is current."""
         job = self.state.jobs.get(claim.id)
         is_current = job is not None and job.epoch == claim.epoch and job.status in CLAIMED
         return job if is_current else None
 
     def visible(self, namespace: str | None, ids: Sequence[JobId]) -> list[StoredJob]:
-        """Those of the jobs that a reader of the namespace can see, each once."""
+        """Those of the jobs that are visible in the namespace, each once."""
         jobs = (self.state.jobs.get(id) for id in dict.fromkeys(ids))
         return [
             job
@@ -48,7 +48,7 @@ class Transaction:
     def move(
         self, job: StoredJob, operation: Transition, status: Status, **changes: Any
     ) -> StoredJob:
-        """Give a job another status by the transition table, with all that the status implies."""
+        """Change a job's status by the transition table, with all columns it implies."""
         if not allows(operation, job.status, status):
             raise IllegalTransition(job_id=job.id, operation=operation, status=job.status)
         implied: dict[str, Any] = {"finished_at": self.now if status in FINISHED else None}
@@ -60,7 +60,7 @@ class Transaction:
         self.save(moved)
         if status is not Status.ACTIVE:
             frees_limit = bool(job.limit_keys)
-            self.hints.moved(job.id, status, moved.partition.text, frees_limit=frees_limit)
+            self.hints.moved(job.id, status, moved.partition_key, frees_limit=frees_limit)
         return moved
 
     def save(self, job: StoredJob) -> None:
@@ -70,17 +70,17 @@ class Transaction:
         self._put(id, None)
 
     def failed(self, job: StoredJob, failure: Failure) -> tuple[FailedAttempt, ...]:
-        """The job's history with one more failure."""
+        """The job's failed attempts, with this one added."""
         entry = FailedAttempt(attempt=job.attempt, worker=job.worker, at=self.now, failure=failure)
         return (*job.history, entry)
 
     def put(self, put: Callable[[Any, Any], None], place: Any, before: Any, after: Any) -> None:
-        """Write what is at ``place``, so that it is as ``before`` again if this operation fails."""
+        """Write ``after`` at ``place``; restore ``before`` if this operation fails."""
         self._undo.append((put, place, before))
         put(place, after)
 
     def limit(self, namespace: str, key: str) -> LimitRecord:
-        """What is remembered of a limit key, to be written to."""
+        """The record of a limit key, for writing."""
         place = namespace, key
         before = self.state.limits.get(place)
         after = (
@@ -106,11 +106,11 @@ class Transaction:
             self.hints.frees_limit()
 
     def hint_if_queued(self, job: StoredJob) -> None:
-        self.hints.queued(job.status, job.partition.text)
+        self.hints.queued(job.status, job.partition_key)
 
 
 class Session:
-    """What every part of one handle shares: the state and the clock of the handle."""
+    """The state and clock that all parts of one handle share."""
 
     def __init__(self, state: MemoryState, clock: Clock) -> None:
         self.state = state

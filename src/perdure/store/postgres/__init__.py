@@ -1,1 +1,1 @@
-"""PostgreSQL: the store that many machines share."""
+"""The PostgreSQL store, for many machines."""

@@ -40,36 +40,36 @@ _OF_THE_SERVER = (
 
 
 class Address(Value):
-    """A store's place and how to connect to it."""
+    """The location of a store and how to connect to it."""
 
     url: str
     """Without the password."""
     dsn: str
-    """What asyncpg connects to; it may hold the password."""
+    """The DSN for asyncpg; may contain the password."""
     schema: str
     pool_max: int
-    """Connections at once, besides the one for wake-ups."""
+    """Maximum connections, besides the one for wake-ups."""
     statement_cache: int
-    """Prepared statements kept for a connection; 0 suits PgBouncer's transaction mode."""
+    """Prepared statements cached per connection; 0 for PgBouncer in transaction mode."""
     is_listening: bool
-    """Whether wake-ups of other processes are listened for; polling stands behind them."""
+    """Whether to listen for wake-ups from other processes; polling covers for missed ones."""
     connect_timeout_s: int
     answer_timeout_s: int
-    """How long one statement may stay without an answer, before its connection is given up."""
+    """How long a statement may go unanswered before its connection is dropped."""
     is_named: bool
-    """Whether the URL gives an ``application_name`` of its own."""
+    """Whether the URL sets ``application_name``."""
 
 
 def parse_address(url: str) -> Address:
-    """Take a URL apart; raises ``InvalidStoreUrl`` for what cannot be used or is not known."""
-    # Messages of urllib may quote the password, so they are neither shown nor chained.
+    """Parse a URL. Raises ``InvalidStoreUrl`` for an unknown or unusable part."""
+    # Messages of urllib may quote the password, so they are neither quoted nor chained.
     try:
         parts = urlsplit(url)
     except ValueError:
         raise InvalidStoreUrl(url=url, reason=f"it is not a valid URL; {_ENCODE}") from None
     try:
         for server in parts.netloc.rpartition("@")[2].split(","):
-            _ = urlsplit(f"//{server}").port  # computed late, and refused late
+            _ = urlsplit(f"//{server}").port  # urllib checks the port only on access
     except ValueError:
         reason = f"the port is not a number from 0 to 65535; {_ENCODE}"
         raise InvalidStoreUrl(url=url, reason=reason) from None

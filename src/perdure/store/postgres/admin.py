@@ -1,4 +1,4 @@
-"""What operators do to jobs and queues, and what they ask now and then."""
+"""Operations on jobs and queues, and reports for operators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CHANGES = {
 status      = CASE jobs.status WHEN 'active' THEN 'aborting' ELSE 'cancelled' END,
         lease_until = CASE jobs.status WHEN 'active' THEN jobs.lease_until END,
         finished_at = CASE WHEN jobs.status <> 'active' THEN moment.now END""",
-    # Raising the epoch takes the claim from a holder.
+    # Raising the epoch revokes a claim.
     Transition.DISABLE: """\
 status      = 'disabled',
         epoch       = epoch + CASE jobs.status WHEN 'active' THEN 1 ELSE 0 END,
@@ -47,6 +47,7 @@ status           = 'waiting',
         failures         = 0,
         snoozes        = 0,
         crashes           = 0,
+        partition_key    = rtrim(partition_key, '~.0123456789'),
         worker           = NULL,
         avoid_worker     = NULL,
         avoid_until      = NULL,
@@ -62,10 +63,11 @@ status      = 'waiting',
         lease_until = NULL,
         finished_at = NULL""",
 }
-"""What each operation writes. PostgreSQL checks what the update would make of the *old* version of
-a row that was waited for, before it follows the row to its newest one: whatever the old status,
-the new row must keep to the table's CHECKs. So it is computed from the row itself, never from what
-``found`` knows of the newest one."""
+"""The columns that each operation writes. PostgreSQL checks the update against the *old* version of
+a row that it waited for, before it follows the row to its newest version: whatever the old
+status, the new row must satisfy the table's CHECKs. So each column is computed from the row
+itself, never from ``found``, which has the newest one.
+"""
 _SCOPES = {
     "ids": "id = ANY ($2::text[]) AND ($1::text IS NULL OR namespace = $1)",
     "group": "job_group = $2 AND namespace = $1 AND finished_at IS NULL",
@@ -99,7 +101,7 @@ class PostgresAdmin(AdminStore):
                     raise FingerprintTaken(
                         queue=queue, fingerprint=fingerprint, job_id=rival
                     ) from error
-                # The rival has finished meanwhile: nothing is in the way any more.
+                # The conflicting job has finished since: try again.
         changes, moves = {}, WriteHints()
         for id, old, new, partition, frees_limit, run in rows:
             if run is not None:

@@ -1,4 +1,4 @@
-"""Writing within the transaction of a caller, on their connection."""
+"""Writes within a caller's transaction, on the caller's connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.model.job import Inserted, NewJob
 from perdure.model.run import NewRun, Submitted
 from perdure.store.contract.refusals import OTHER_DATABASE, no_transaction, unusable_connection
 from perdure.store.hints import WriteHints
-from perdure.store.postgres.jobs import Rows, Steps, carry_out, carry_out_blocking, insert_steps
+from perdure.store.postgres.jobs import Rows, Steps, insert_steps, run_steps, run_steps_blocking
 from perdure.store.postgres.session import Session, statements_in
 from perdure.store.postgres.submit import submit_within
 from perdure.store.postgres.wakeups import channel_of, merge, write_message
@@ -43,7 +43,7 @@ _IDLE = 0  # psycopg.pq.TransactionStatus.IDLE
 
 
 async def awaiting_driver(connection: Any) -> Awaiting:
-    """How to run a statement on a connection whose calls are awaited."""
+    """How to run a statement on an async connection."""
     if _comes_from(connection, *_ASYNCPG):
         return _on_asyncpg(connection)
     if _comes_from(connection, *_PSYCOPG_ASYNC):
@@ -58,7 +58,7 @@ async def awaiting_driver(connection: Any) -> Awaiting:
 
 
 def blocking_driver(connection: Any) -> Blocking:
-    """How to run a statement on a connection whose calls block."""
+    """How to run a statement on a blocking connection."""
     if _comes_from(connection, *_PSYCOPG):
         return _on_psycopg(connection)
     if _comes_from(connection, *_SESSION):
@@ -69,7 +69,7 @@ def blocking_driver(connection: Any) -> Blocking:
 
 
 def sqlstate_of(error: BaseException) -> str | None:
-    """The server's error code, from whichever driver the error comes."""
+    """The server's error code, from any driver."""
     error = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
 
@@ -93,7 +93,7 @@ def _on_psycopg_async(connection: Any) -> Awaiting:
     )
 
     async def run(statement: str, arguments: Sequence[Any]) -> Rows:
-        # A cursor of our own: the connection's may have other rows and parameters.
+        # A new cursor: the connection's default may use another row factory or parameter style.
         async with make_cursor(connection, row_factory=tuple_row) as cursor:
             await cursor.execute(_with_percents(statement), _by_name(arguments))
             rows: Rows = await cursor.fetchall() if cursor.description else ()
@@ -183,7 +183,9 @@ def _by_name(arguments: Sequence[Any]) -> dict[str, Any]:
     return {f"p{number}": argument for number, argument in enumerate(arguments, start=1)}
 
 
-_NOBODY = ""  # signs hints that even this process does not know of yet
+_NO_PROCESS = (
+    ""  # a signature that no process has, so that all of them, this one too, receive the hints
+)
 
 _NO_TABLES = frozenset({"42P01", "3F000"})  # undefined table, undefined schema
 
@@ -191,7 +193,7 @@ _NO_TABLES = frozenset({"42P01", "3F000"})  # undefined table, undefined schema
 async def insert_awaiting(
     connection: Any, jobs: Sequence[NewJob], moment: datetime | None, schema: str
 ) -> list[Inserted]:
-    """On a connection whose calls are awaited."""
+    """Insert on an async connection."""
     run = await awaiting_driver(connection)
     statements = statements_in(schema)
 
@@ -199,7 +201,7 @@ async def insert_awaiting(
         return await run(statements[name], arguments)
 
     try:
-        return await carry_out(_steps(jobs, moment, schema), execute)
+        return await run_steps(_steps(jobs, moment, schema), execute)
     except Exception as error:
         _refuse_other_database(error, schema)
         raise
@@ -208,7 +210,7 @@ async def insert_awaiting(
 def insert_blocking(
     connection: Any, jobs: Sequence[NewJob], moment: datetime | None, schema: str
 ) -> list[Inserted]:
-    """On a connection whose calls block."""
+    """Insert on a blocking connection."""
     run = blocking_driver(connection)
     statements = statements_in(schema)
 
@@ -216,14 +218,14 @@ def insert_blocking(
         return run(statements[name], arguments)
 
     try:
-        return carry_out_blocking(_steps(jobs, moment, schema), execute)
+        return run_steps_blocking(_steps(jobs, moment, schema), execute)
     except Exception as error:
         _refuse_other_database(error, schema)
         raise
 
 
 class _Borrowed:
-    """A connection of a caller, as far as submitting needs one."""
+    """The part of a connection that submitting needs, on a caller's connection."""
 
     def __init__(self, run: Awaiting) -> None:
         self._run = run
@@ -237,7 +239,7 @@ class _Borrowed:
 
 
 async def submit_awaiting(connection: Any, session: Session, run: NewRun) -> Submitted:
-    """On a connection whose calls are awaited."""
+    """Submit on an async connection."""
     borrowed: Any = _Borrowed(await awaiting_driver(connection))
     try:
         return await _submit(session, borrowed, run)
@@ -247,7 +249,7 @@ async def submit_awaiting(connection: Any, session: Session, run: NewRun) -> Sub
 
 
 def submit_blocking(connection: Any, session: Session, run: NewRun) -> Submitted:
-    """On a connection whose calls block: a coroutine that never waits is done at its first step."""
+    """Submit on a blocking connection: a coroutine that never waits finishes in its first step."""
     block = blocking_driver(connection)
 
     async def execute(statement: str, arguments: Sequence[Any]) -> Rows:
@@ -270,7 +272,7 @@ async def _submit(session: Session, borrowed: Any, run: NewRun) -> Submitted:
     submitted, moves = await submit_within(session, borrowed, run)
     if merged := merge({}, moves.hints()):
         channel = channel_of(session.address.schema)
-        message = write_message(merged, _NOBODY)
+        message = write_message(merged, _NO_PROCESS)
         await borrowed.fetch(session.statements["notify"], channel, message)
     return submitted
 
@@ -279,7 +281,7 @@ def _steps(jobs: Sequence[NewJob], moment: datetime | None, schema: str) -> Step
     moves = WriteHints()
     inserted = yield from insert_steps(jobs, moment, moves)
     if merged := merge({}, moves.hints()):
-        yield "notify", (channel_of(schema), write_message(merged, _NOBODY))
+        yield "notify", (channel_of(schema), write_message(merged, _NO_PROCESS))
     return inserted
 
 

@@ -1,4 +1,4 @@
-"""How runs advance: one statement for a batch of steps, and a transaction where they do more."""
+"""Commits of runs: one statement for a batch of steps, or a transaction for further effects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def commit_runs(
     rank, now = None, None
     left: Sequence[RunCommit] = commits
     while left:
-        # One step of each run: a second one is checked against what the first one wrote.
+        # One step of each run: a second one is checked against the first one's writes.
         steps: dict[tuple[str, str], RunCommit] = {}
         for commit in left:
             steps.setdefault((commit.namespace, commit.run), commit)
@@ -71,7 +71,7 @@ async def commit_runs(
 async def _commit(
     session: Session, commits: Sequence[RunCommit], partitions: Sequence[str]
 ) -> tuple[Record, _Results]:
-    """Commit steps of different runs, which come in the order in which their rows are locked."""
+    """Commit steps of different runs, given in lock order."""
     for commit in commits:
         for job in commit.jobs:
             check_times(job)
@@ -85,28 +85,37 @@ async def _commit(
     ]
     # Every transaction locks jobs in the order of their ids, after their runs.
     settled.sort(key=lambda each: each[1].claim.id)
-    # Made once, however often the statement is tried.
-    arguments = arguments_of(_params(session.moment(), commits, settled, partitions))
+    # Built once for all attempts of the statement.
+    params = _params(session.moment(), commits, settled, partitions)
+    arguments = arguments_of(params)
     statements = session.statements
     needs_transaction = any(_has_effects(commit) for commit in commits)
+    takes_jobs = any(_takes_jobs(commit) for commit in commits)
 
     async def work(
         connection: Connection, _is_repeated: bool
     ) -> tuple[Record, _Results, WriteHints]:
-        # A commit recognizes itself by its token, so a repeated one takes no special care.
+        # A commit recognizes itself by its token, so a retry needs no special case.
         hints = WriteHints()
         if not needs_transaction:
             row = await connection.fetchrow(statements["commit_runs"], *arguments)
             return row, _results(commits, settled, row, hints), hints
         async with Transacting(connection):
-            taking = [commit for commit in commits if _takes_jobs(commit)]
-            if taking:
-                # The statement would lock only the jobs that it settles; all that are touched
-                # are locked in one order, after all runs.
-                await connection.fetch(statements["lock_runs"], *_places(commits))
-                ids = [settlement.claim.id for _, settlement in settled]
-                await connection.fetch(statements["lock_jobs"], *_places(taking), ids)
-            row = await connection.fetchrow(statements["commit_runs"], *arguments)
+            given = arguments
+            if takes_jobs:
+                locked = await _lock(connection, statements, commits, settled)
+                if len(locked) < len(commits):
+                    # A run that is gone may have been replaced since. The statement would find
+                    # the new one and lock it after runs and jobs that come later in the order;
+                    # without an id it finds nothing, which is a conflict.
+                    ids = [
+                        commit.run if (commit.namespace, commit.run) in locked else None
+                        for commit in commits
+                    ]
+                    given = arguments_of(
+                        params._replace(commits=params.commits._replace(run_id=ids))
+                    )
+            row = await connection.fetchrow(statements["commit_runs"], *given)
             results = _results(commits, settled, row, hints)
             written = [
                 commit
@@ -121,6 +130,39 @@ async def _commit(
     return row, results
 
 
+async def _lock(
+    connection: Connection,
+    statements: Mapping[str, str],
+    commits: Sequence[RunCommit],
+    settled: Sequence[_Settled],
+) -> set[tuple[str, str]]:
+    """Lock all runs, and then in one order the jobs that commits will settle or take from them.
+
+    ``commit_runs`` by itself would lock only the jobs that it settles. A commit that is too late
+    locks no jobs: the one that was first may just have queued them, and a claim skips what is
+    locked. Returns the runs that exist.
+    """
+    rows = await connection.fetch(statements["lock_runs"], *_places(commits))
+    locked = {(namespace, run): (number, token) for namespace, run, number, token in rows}
+    timely = {
+        position: commit
+        for position, commit in enumerate(commits, 1)
+        if (commit.namespace, commit.run) in locked
+        and locked[commit.namespace, commit.run][0] == commit.expected
+        and locked[commit.namespace, commit.run][1] != commit.token
+    }
+    whole = [commit for commit in timely.values() if _takes_all_jobs(commit)]
+    keys = [
+        (commit.namespace, commit.run, key)
+        for commit in timely.values()
+        if not _takes_all_jobs(commit)
+        for key in commit.cancel_keys
+    ]
+    ids = [settlement.claim.id for position, settlement in settled if position in timely]
+    await connection.fetch(statements["lock_jobs"], *_places(whole), *_columns(keys, 3), ids)
+    return set(locked)
+
+
 def _has_effects(commit: RunCommit) -> bool:
     """Whether a commit needs more than the one statement."""
     return bool(
@@ -133,13 +175,12 @@ def _has_effects(commit: RunCommit) -> bool:
 
 
 def _takes_jobs(commit: RunCommit) -> bool:
-    """Whether it touches jobs that it does not settle."""
-    return bool(
-        commit.cancel_all
-        or commit.cancel_keys
-        or commit.suspend is not None
-        or commit.version is not None
-    )
+    """Whether it affects jobs that it does not settle."""
+    return bool(_takes_all_jobs(commit) or commit.cancel_keys)
+
+
+def _takes_all_jobs(commit: RunCommit) -> bool:
+    return commit.cancel_all or commit.suspend is not None or commit.version is not None
 
 
 def _params(
@@ -148,7 +189,7 @@ def _params(
     settled: Sequence[_Settled],
     partitions: Sequence[str],
 ) -> CommitParams:
-    """What ``commit_runs`` takes."""
+    """The arguments of ``commit_runs``."""
     numbered = list(enumerate(commits, 1))
     events = [
         (position, number, event)
@@ -166,7 +207,7 @@ def _params(
         if type(settlement.job_outcome) is Retries
     ]
     specs: dict[tuple[Any, ...], int] = {}
-    """What jobs have in common, numbered from 1 as it comes."""
+    """Shared job attributes, numbered from 1."""
 
     def spec_of(job: NewJob) -> int:
         return specs.setdefault(_spec(job), len(specs) + 1)
@@ -207,7 +248,7 @@ def _params(
             input=[job.input for _, job in jobs],
             node_key=[None if job.node is None else job.node.key for _, job in jobs],
         ),
-        # All that are numbered by now.
+        # Last, when all specs are numbered.
         specs=SpecColumns(
             *([spec[at] for spec in specs] for at in range(len(SpecColumns._fields)))
         ),
@@ -227,7 +268,7 @@ def _params(
 
 
 def _spec(job: NewJob) -> tuple[Any, ...]:
-    """What a job may have in common with others, in the order of ``SpecColumns``."""
+    """The attributes that jobs may share, in the order of ``SpecColumns``."""
     partition = job.partition
     return (
         job.namespace,
@@ -250,7 +291,7 @@ def _spec(job: NewJob) -> tuple[Any, ...]:
 def _results(
     commits: Sequence[RunCommit], settled: Sequence[_Settled], row: Record, hints: WriteHints
 ) -> _Results:
-    """What became of each commit; ``hints`` learns what there is to publish."""
+    """The result of each commit; adds its hints to ``hints``."""
     verdicts = row["verdicts"]
     stale: dict[int, list[Claim]] = {}
     for (position, settlement), is_limited in zip(settled, row["is_limited"], strict=True):
@@ -287,7 +328,7 @@ async def _write_effects(
     now: datetime,
     hints: WriteHints,
 ) -> None:
-    """What steps take from their runs and start in them beyond their own jobs."""
+    """Write the effects of steps beyond the jobs that they settle."""
 
     async def fetch(statement: str, *arguments: Any) -> list[Record]:
         rows: list[Record] = await connection.fetch(statements[statement], *arguments)
@@ -352,12 +393,12 @@ async def _write_effects(
 
 
 def _places(commits: Sequence[RunCommit]) -> tuple[list[str], list[str]]:
-    """Namespaces and ids of runs, in the order of the commits, which is that of locking."""
+    """Namespaces and ids of runs, in the order of the commits, which is the lock order."""
     return [commit.namespace for commit in commits], [commit.run for commit in commits]
 
 
 def _key_columns(keys: Sequence[tuple[RunCommit, str | None]]) -> list[list[Any]]:
-    """In the order of keys, in which all lock the waits of a run. No key: all of them."""
+    """Columns sorted by key, the lock order of waits. A null key means all waits of the run."""
     places = [(commit.namespace, commit.run, key) for commit, key in keys]
     return _columns(sorted(places, key=lambda place: (place[1], place[0], place[2] or "")), 3)
 

@@ -6,12 +6,14 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 import asyncpg
 
+from perdure.clock import monotonic
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, InvalidStoreUrl, StoreError, StoreUnreachable
 from perdure.store.contract.refusals import CLOSED, OUTCOME_UNKNOWN, REFUSED
@@ -32,40 +34,45 @@ Answer = TypeVar("Answer")
 RETRY_DELAY_FIRST_S, RETRY_DELAY_MAX_S = 0.05, 5.0
 
 BUSY_TRIES = 4
-"""Tries of what the server has no time or room for, or never answers. All must end some time."""
+"""Attempts of a statement while the server is busy, short of resources or silent."""
 
 CLOSE_TIMEOUT_S = 2.0
+
+STARTING_SECONDS_MAX = 600.0
+"""How long to wait for a server that is starting; a standby may refuse connections forever."""
 
 ERROR_TEXT_MAX = 200
 
 _CLASH_STATES = frozenset({"40001", "40P01"})  # serialization failure, deadlock
 
+_STARTING = "57P03"  # or in recovery
+
 _LOST_STATES = frozenset(
     {
-        "25006",  # read only: the server we knew is a standby now
-        "25P03",  # idle in a transaction for too long
+        "25006",  # read only: the server has become a standby
+        "25P03",  # idle in transaction for too long
         "53300",  # too many connections
         "57P01",  # shut down by the administrator
         "57P02",  # shut down by a crash
-        "57P03",  # starting up
+        _STARTING,
         "57P05",  # idle for too long
     }
 )
 
-_BUSY_STATES = frozenset({"55P03", "57014"})  # no lock in time, statement cancelled or timed out
+_BUSY_STATES = frozenset({"55P03", "57014"})  # lock timeout, statement canceled or timed out
 
-_SHORTAGE_CLASS = "53"  # disk full, out of memory, too little of anything else
+_SHORTAGE_CLASS = "53"  # disk full, out of memory, other shortages
 
-_UNSTORABLE_CLASSES = ("22", "54")  # bad data, beyond a limit of the server
+_UNSTORABLE_CLASSES = ("22", "54")  # invalid data, server limit exceeded
 
 _INTEGRITY_CLASS = "23"
 
 _CONNECTION_CLASS = "08"
 
-_REFUSED_AT_START = "08P01"  # how PgBouncer refuses settings it does not know
+_REFUSED_AT_START = "08P01"  # PgBouncer refusing unknown settings
 
-# Our statements are written for the indexes that serve them. Plans must not change with the
-# statistics of the moment, nor be made again for each call.
+# Our statements rely on specific indexes. Plans must not depend on current statistics, nor be
+# computed for each call.
 _SETTINGS = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
@@ -87,38 +94,55 @@ _log = logging.getLogger("perdure.store")
 
 
 class Connections:
-    """Up to ``pool_max`` connections, handed to one piece of work at a time."""
+    """A pool of up to ``pool_max`` connections."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._slots = asyncio.Semaphore(address.pool_max)
         self._idle: list[Connection] = []
         self._leaving: set[asyncio.Task[None]] = set()
+        self._returning: set[asyncio.Task[None]] = set()
+        """Connections of cancelled calls that will be idle soon."""
         self._is_closed = False
         self._is_out = False
 
     async def open(self) -> None:
-        """Make the first connection; raises ``StoreUnreachable`` instead of trying for ever."""
+        """Connect once; raises ``StoreUnreachable`` instead of retrying forever.
+
+        Only a server that says it is starting, as during crash recovery, is waited for.
+        """
         self._is_closed = False
-        try:
-            self._idle.append(await connect(self._address))
-        except asyncpg.ClientConfigurationError as error:
-            raise InvalidStoreUrl(url=self._address.url, reason=str(error)) from error
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            reason = str(error) or type(error).__name__
-            if getattr(error, "sqlstate", None) == _REFUSED_AT_START:
-                reason += "; behind PgBouncer, add ?statement_cache=0 to the URL"
-            raise StoreUnreachable(url=self._address.url, reason=reason) from error
+        give_up_at = monotonic() + STARTING_SECONDS_MAX
+        for delay in growing_delays():
+            try:
+                self._idle.append(await connect(self._address))
+                return
+            except asyncpg.ClientConfigurationError as error:
+                raise InvalidStoreUrl(url=self._address.url, reason=str(error)) from error
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                state = getattr(error, "sqlstate", None)
+                if state != _STARTING or monotonic() > give_up_at:
+                    reason = str(error) or type(error).__name__
+                    if state == _REFUSED_AT_START:
+                        reason += "; behind PgBouncer, add ?statement_cache=0 to the URL"
+                    raise StoreUnreachable(url=self._address.url, reason=reason) from error
+                if not self._is_out:
+                    self._is_out = True
+                    _log.warning(
+                        "the server is starting; waiting up to 10 minutes",
+                        extra={"store": self._address.url, "error": repr(error)},
+                    )
+            await asyncio.sleep(delay)
 
     async def close(self) -> None:
         self._is_closed = True
         while self._idle:
             await close_gently(self._idle.pop())
-        if self._leaving:
-            await asyncio.wait(self._leaving)
+        if unfinished := self._leaving | self._returning:
+            await asyncio.wait(unfinished, timeout=CLOSE_TIMEOUT_S)
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Record]:
-        """The rows of one statement, repeated until the server has answered."""
+        """The rows of one statement, retried until the server has answered."""
 
         async def work(connection: Connection, is_repeated: bool) -> list[Record]:
             rows: list[Record] = await connection.fetch(statement, *arguments)
@@ -173,17 +197,27 @@ class Connections:
     async def _take(self) -> Connection:
         if self._is_closed:
             raise StoreError(CLOSED.fault(url=self._address.url))
-        while self._idle:
+        while self._idle or self._returning:
+            if not self._idle:
+                await asyncio.wait(self._returning, return_when=asyncio.FIRST_COMPLETED)
+                continue
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
-        return await connect(self._address)
+        # Not cancelled with the call, since asyncpg leaves pieces of a cancelled one behind; the
+        # connection serves the next call.
+        connecting = asyncio.create_task(connect(self._address))
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            self._in_background(self._keep(connecting), self._returning)
+            raise
 
     def _put_back(self, connection: Connection) -> None:
         if self._is_out:
             self._is_out = False
             _log.info("the store answers again", extra={"store": self._address.url})
-        if self._is_closed:
+        if self._is_closed or len(self._idle) >= self._address.pool_max:
             connection.terminate()
         else:
             self._idle.append(connection)
@@ -195,7 +229,7 @@ class Connections:
                 self._put_back(connection)
             return not self._is_closed and (is_clash(error) or is_busy(error))
         if connection is not None and is_given_up(error):
-            self._leave(connection)
+            self._leave(connection, error)
         elif connection is not None:
             connection.terminate()
         if self._is_closed or not isinstance(error, Exception):
@@ -203,14 +237,44 @@ class Connections:
         self._lose_all(error)
         return True
 
-    def _leave(self, connection: Connection) -> None:
-        """Drop the connection after a cancellation or timeout: its state is unknown.
+    def _leave(self, connection: Connection, error: BaseException) -> None:
+        """Clean up a connection in the background, while its statement may still be running.
 
-        Closing it first asks the server to stop the statement.
+        After a timeout the server may be gone, so the connection is closed. A caller that cancels
+        costs nothing but the statement: the connection is used again.
         """
-        task = asyncio.create_task(close_gently(connection))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        is_cancelled = isinstance(error, asyncio.CancelledError) and not self._is_closed
+        if is_cancelled:
+            self._in_background(self._recover(connection), self._returning)
+        else:
+            self._in_background(close_gently(connection), self._leaving)
+
+    def _in_background(
+        self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]
+    ) -> None:
+        task = asyncio.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def _keep(self, connecting: asyncio.Task[Connection]) -> None:
+        with suppress(*_OF_THE_DRIVER):
+            connection = await connecting
+            if self._is_closed:
+                await close_gently(connection)
+            else:
+                self._put_back(connection)
+
+    async def _recover(self, connection: Connection) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                # asyncpg has asked the server to cancel the statement, and waits for that first.
+                await connection.execute("ROLLBACK" if connection.is_in_transaction() else "SELECT")
+                if connection.is_in_transaction():  # its start was cancelled too late
+                    await connection.execute("ROLLBACK")
+        except BaseException:  # still running, or lost
+            connection.terminate()
+        else:
+            self._put_back(connection)
 
     def _lose_all(self, error: Exception) -> None:
         """Drop all idle connections: if one is lost, usually all are, and reconnecting is cheap."""
@@ -227,10 +291,10 @@ class Connections:
 async def connect(
     address: Address, answer_timeout_s: float | None = None, **more_settings: str
 ) -> Connection:
-    """One connection, set up for our statements; with a limit of its own, if it is given."""
+    """A connection set up for our statements; ``answer_timeout_s`` overrides the address's."""
     settings = {} if address.is_named else {"application_name": "perdure"}
-    if address.statement_cache:  # without it we are behind PgBouncer, which refuses settings
-        # A process that is frozen in a transaction, or disconnected, must not keep its locks.
+    if address.statement_cache:  # otherwise behind PgBouncer, which refuses settings
+        # A frozen or disconnected process must not keep the locks of its transaction.
         idle = {"idle_in_transaction_session_timeout": f"{address.answer_timeout_s}s"}
         settings |= _SETTINGS | idle | more_settings
     connection = await asyncpg.connect(
@@ -247,15 +311,15 @@ async def connect(
 
 async def close_gently(connection: Connection) -> None:
     try:
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):  # some versions wait for more than they say
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):  # some versions exceed their own timeout
             await connection.close(timeout=CLOSE_TIMEOUT_S)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         connection.terminate()
 
 
 def is_lost(error: BaseException, connection: Connection | None) -> bool:
-    """Whether the server went away, or will not have us now: another connection may do better."""
-    if isinstance(error, OSError | asyncpg.TargetServerAttributeNotMatched):  # timeouts too
+    """Whether the connection is lost or refused, so that another one may succeed."""
+    if isinstance(error, OSError | asyncpg.TargetServerAttributeNotMatched):  # including timeouts
         return True
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
@@ -265,17 +329,17 @@ def is_lost(error: BaseException, connection: Connection | None) -> bool:
 
 
 def is_given_up(error: BaseException) -> bool:
-    """Whether a statement was left under way: cancelled, or without an answer for too long."""
+    """Whether a statement was abandoned: canceled, or unanswered for too long."""
     return isinstance(error, TimeoutError) or not isinstance(error, Exception)
 
 
 def is_clash(error: BaseException) -> bool:
-    """Whether two transactions got in each other's way, and this one was undone."""
+    """Whether the transaction was rolled back because of a conflict with another one."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _CLASH_STATES
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether the server had no time or room for the statement, and undid it."""
+    """Whether the server was too busy for the statement, and rolled it back."""
     if not isinstance(error, asyncpg.PostgresError) or is_lost(error, None):
         return False
     state = error.sqlstate or ""
@@ -283,7 +347,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def growing_delays() -> Iterator[float]:
-    """Seconds between tries, for ever: doubling up to a cap, and never in step with others."""
+    """Seconds between attempts, endlessly: doubling up to a cap, with jitter."""
     delay = RETRY_DELAY_FIRST_S
     while True:
         yield delay * random.uniform(0.5, 1)
@@ -295,8 +359,8 @@ def _unstorable(error: BaseException) -> InvalidInput:
 
 
 def _notice_silence(connection: Connection) -> None:
-    """Let the kernel find out when the other end is gone without a word (a cut cable, a crash)."""
-    line = connection._transport.get_extra_info("socket")  # asyncpg offers no other way
+    """Let the kernel detect a peer that vanished without closing the connection."""
+    line = connection._transport.get_extra_info("socket")  # asyncpg has no public API for it
     if line is None or line.family not in (socket.AF_INET, socket.AF_INET6):
         return
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -308,10 +372,10 @@ def _notice_silence(connection: Connection) -> None:
 
 
 class Transacting:
-    """``async with``: committed at its end, rolled back after an error.
+    """``async with``: commits at the end, rolls back after an error.
 
-    After a cancellation, or a statement without an answer, a rollback would wait for what is still
-    under way, perhaps for ever. The connection is dropped then, and the transaction with it.
+    After a cancellation or an unanswered statement, a rollback would wait for the running
+    statement, perhaps forever. The connection is dropped instead, and the transaction with it.
     """
 
     def __init__(
@@ -321,15 +385,22 @@ class Transacting:
         readonly: bool = False,
         isolation: Literal["repeatable_read"] | None = None,
     ) -> None:
-        self._transaction = connection.transaction(readonly=readonly, isolation=isolation)
+        # Not by asyncpg's own transaction, which would take a connection whose transaction was
+        # cancelled and rolled back to be still in it.
+        self._connection = connection
+        self._begin = "BEGIN"
+        if isolation is not None:
+            self._begin += " ISOLATION LEVEL REPEATABLE READ"
+        if readonly:
+            self._begin += " READ ONLY"
         self._is_kept = True
 
     def undo(self) -> None:
-        """Roll back at the end: there is nothing to keep, and no disk to wait for."""
+        """Roll back at the end: there is nothing to commit, and no fsync to wait for."""
         self._is_kept = False
 
     async def __aenter__(self) -> Transacting:
-        await self._transaction.start()
+        await self._connection.execute(self._begin)
         return self
 
     async def __aexit__(
@@ -339,6 +410,6 @@ class Transacting:
         _traceback: TracebackType | None,
     ) -> None:
         if error is None and self._is_kept:
-            await self._transaction.commit()
+            await self._connection.execute("COMMIT")
         elif error is None or not is_given_up(error):
-            await self._transaction.rollback()
+            await self._connection.execute("ROLLBACK")

@@ -1,4 +1,4 @@
-"""Jobs: how they are inserted, claimed and settled."""
+"""Inserting, claiming and settling jobs."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from perdure.store.postgres.params import (
     FingerprintColumns,
     InsertParams,
     LimitCandidatesParams,
+    MoveStartParams,
     OutputColumns,
     PartitionColumns,
     ProgressColumns,
@@ -45,11 +46,12 @@ from perdure.store.postgres.params import (
     SaveProgressParams,
     SettleCompletedParams,
     SettleParams,
+    SkippedAllParams,
     StartColumns,
     StartUnderLimitsParams,
 )
 from perdure.store.postgres.rows import (
-    LEFT_OVER,
+    HAS_SKIPPED,
     STARTED_AT,
     by_rank,
     claimed_job,
@@ -71,10 +73,10 @@ Rows = Sequence[Sequence[Any]]
 Steps = Generator[Step, Rows, list[Inserted]]
 
 INSERT_CHUNK = 2_000
-"""Jobs that one statement carries; the next ones are made while the server works on them."""
+"""Jobs per statement; the next ones are created while the server works on them."""
 
 
-async def carry_out(
+async def run_steps(
     steps: Steps, execute: Callable[[str, Sequence[Any]], Awaitable[Rows]]
 ) -> list[Inserted]:
     try:
@@ -85,7 +87,7 @@ async def carry_out(
         return end.value  # type: ignore[no-any-return]  # what Steps says it returns
 
 
-def carry_out_blocking(
+def run_steps_blocking(
     steps: Steps, execute: Callable[[str, Sequence[Any]], Rows]
 ) -> list[Inserted]:
     try:
@@ -97,31 +99,31 @@ def carry_out_blocking(
 
 
 class Made:
-    """Jobs as they are made, kept so that an insert can be repeated."""
+    """A lazy sequence of new jobs, buffered so that an insert can be retried."""
 
     def __init__(self, jobs: Iterable[NewJob]) -> None:
         self._jobs: list[NewJob] = []
         self._rest = iter(jobs)
 
     def chunk(self, start: int) -> list[NewJob]:
-        """The next ones from ``start``; makes no more of them than it needs."""
+        """The next chunk from ``start``; creates no more jobs than it needs."""
         missing = start + INSERT_CHUNK - len(self._jobs)
         self._jobs.extend(islice(self._rest, max(0, missing)))
         return self._jobs[start : start + INSERT_CHUNK]
 
 
 def is_one_statement(jobs: Sequence[NewJob]) -> bool:
-    """Whether the insert needs no transaction around it."""
+    """Whether the insert needs no transaction."""
     return all(job.fingerprint is None for job in jobs)
 
 
 def insert_steps(
     jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints, *, may_be_in: bool = True
 ) -> Steps:
-    """Insert jobs and answer in their order; ``moves`` learns what there is to publish.
+    """Insert jobs and answer in their order; adds their hints to ``moves``.
 
-    ``may_be_in`` tells that an earlier try may have inserted them. Without it, one that is in
-    already is an error of the database, after which to try again with it.
+    ``may_be_in``: an earlier attempt may have inserted them. Without it, an existing id is a
+    database error, after which the caller tries again with it.
     """
     if not jobs:
         return []
@@ -161,7 +163,7 @@ def _check_deadlines(
 def _insert_plain(
     jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints, may_be_in: bool
 ) -> Generator[Step, Rows, list[Inserted]]:
-    """Without a fingerprint nothing but its own id can be met, which counts as inserted."""
+    """Insert jobs without fingerprints: only the id can exist, which counts as inserted."""
     params = None if may_be_in else like_job_params(moment, jobs)
     if params is None:
         yield from _insert(jobs, moment, moves)
@@ -174,7 +176,7 @@ def _insert_plain(
 def _insert(
     jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints
 ) -> Generator[Step, Rows, set[str]]:
-    """The ids of those that were inserted; the others met an id or a fingerprint."""
+    """The ids of inserted jobs; the others have an existing id or fingerprint."""
     partitions = {job.id: job.partition.text for job in jobs}
     new = yield "insert_jobs", arguments_of(InsertParams(now=moment, jobs=job_columns(jobs)))
     for id, is_waiting in new:
@@ -195,17 +197,17 @@ def _insert_unique(jobs: Sequence[NewJob], moment: datetime | None, moves: Write
                 yield from _replace_rivals(left, moment, moves)
             for id in (yield from _insert(left, moment, moves)):
                 found[id] = Inserted(id=JobId(id), is_new=True)
-            # Who met a rival that is gone by now goes round once more.
+            # Jobs whose rival has finished since are tried again.
             yield from _find_rivals([job for job in left if job.id not in found], found)
         answers += [found[job.id] for job in run]
     return answers
 
 
 def _runs(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
-    """Split where one statement would not do what one insert after the other does.
+    """Split jobs into groups that one statement can insert as if one by one.
 
-    A replacing job cancels what came before it in the same call, so it opens a run of its own
-    unless all of the run replace, each another fingerprint.
+    A replacing job cancels earlier ones of the same call, so it starts a new group unless all jobs
+    of the group replace different fingerprints.
     """
     run: list[NewJob] = []
     taken: set[tuple[str, str, str | None]] = set()
@@ -241,7 +243,7 @@ def _find_rivals(jobs: Sequence[NewJob], found: dict[str, Inserted]) -> Generato
     for job in jobs:
         is_in, rival = rivals[job.id]
         if is_in:
-            found[job.id] = Inserted(id=job.id, is_new=True)  # repeated after an unclear commit
+            found[job.id] = Inserted(id=job.id, is_new=True)  # retried after a lost response
         elif rival is not None and job.on_conflict == "return":
             found[job.id] = Inserted(id=JobId(rival), is_new=False)
         elif rival is not None and job.on_conflict == "raise":
@@ -260,7 +262,7 @@ def _fingerprints(jobs: Sequence[NewJob]) -> FingerprintColumns:
 
 
 class LimitedClaim:
-    """One claim from partitions of which some are governed by rules; one transaction."""
+    """A claim from partitions of which some have limit rules, in one transaction."""
 
     def __init__(
         self,
@@ -292,12 +294,11 @@ class LimitedClaim:
         rooms = admission.rooms({rule: usages[rule] for rule in rules}, now)
         left = {key: room.count for key, room in rooms.items()}
 
-        candidates = await self._candidates(connection, partitions, left, now)
+        partition_of, has_skipped = await self._candidates(connection, partitions, left, now)
         keys_of = {
             partition.partition: sorted({rule.key for rule in partition.rules})
             for partition in partitions
         }
-        partition_of = {row[0]: row[1] for row in candidates}
         chosen = admission.share_out(
             ((id, keys_of[partition]) for id, partition in partition_of.items()),
             left,
@@ -312,10 +313,11 @@ class LimitedClaim:
             jobs=[claimed_job(row, self._request.namespace) for row in rows],
             now=now,
             opens_at=admission.opens_at(rooms),
+            has_skipped=has_skipped,
         )
 
     async def _lock(self, connection: Connection) -> dict[str, Record]:
-        """The rows of all keys, held until the end; made where they are missing."""
+        """Lock the rows of all keys until the end, creating missing ones."""
         arguments = (self._request.namespace, self._keys)
         while True:
             rows = await connection.fetch(self._statements["lock_limits"], *arguments)
@@ -326,7 +328,7 @@ class LimitedClaim:
     async def _usage(
         self, connection: Connection, limits: Mapping[str, Record]
     ) -> tuple[dict[LimitRule, LimitUsage], Sequence[str], datetime]:
-        """What is in use under each rule, which queues are paused, and at which moment."""
+        """The usage of each rule, the paused queues, and the time."""
         rates = [rule for rule in self._rules if rule.window is not None]
         now, paused, keys, counts, starts, oldest = await connection.fetchrow(
             self._statements["limit_usage"],
@@ -355,15 +357,17 @@ class LimitedClaim:
         partitions: Sequence[PartitionClaim],
         left: Mapping[str, int],
         now: datetime,
-    ) -> list[Record]:
-        """What could start, lowest rank first; of each partition what its keys have room for."""
+    ) -> tuple[dict[str, str], bool]:
+        """The startable jobs with their partitions, lowest rank first, and whether some were
+        skipped; of each partition as many as its keys have room for.
+        """
         wanted = {}
         for partition in partitions:
             room = min([self._request.limit, *(left[rule.key] for rule in partition.rules)])
             if room > 0:
                 wanted[partition.partition] = room
         if not wanted:
-            return []
+            return {}, False
         params = LimitCandidatesParams(
             now=now,
             namespace=self._request.namespace,
@@ -373,7 +377,7 @@ class LimitedClaim:
         rows: list[Record] = await connection.fetch(
             self._statements["limit_candidates"], *arguments_of(params)
         )
-        return rows
+        return {row[0]: row[1] for row in rows if row[0] is not None}, rows[0][2]
 
     async def _start(
         self,
@@ -398,6 +402,7 @@ class LimitedClaim:
                 span=[windows.get(key) for key in counts],
                 memory=[admission.memory_of(self._rules, key) for key in counts],
             ),
+            alone=self._request.is_alone,
         )
         rows: list[Record] = await connection.fetch(
             self._statements["start_under_limits"], *arguments_of(params)
@@ -439,7 +444,7 @@ class PostgresJobs(JobStore):
     async def _insert_all(
         self, connection: Connection, made: Made, *, may_be_in: bool
     ) -> tuple[list[Inserted], WriteHints]:
-        """One chunk in one statement, if it can be; more of them in one transaction."""
+        """Insert one chunk in one statement if possible; several in one transaction."""
         moves = WriteHints()
         inserted: list[Inserted] = []
         chunk = made.chunk(0)
@@ -449,7 +454,7 @@ class PostgresJobs(JobStore):
             while chunk:
                 writing = asyncio.create_task(self._insert(connection, chunk, moves, may_be_in))
                 try:
-                    await asyncio.sleep(0)  # on its way, before the next ones are made
+                    await asyncio.sleep(0)  # send it before the next ones are created
                     chunk = made.chunk(len(inserted) + len(chunk))
                 finally:
                     inserted += await writing
@@ -463,7 +468,7 @@ class PostgresJobs(JobStore):
             return rows
 
         steps = insert_steps(jobs, self._session.moment(), moves, may_be_in=may_be_in)
-        return await carry_out(steps, execute)
+        return await run_steps(steps, execute)
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         partitions = list(
@@ -476,19 +481,31 @@ class PostgresJobs(JobStore):
                 LimitedClaim(self._session.statements, request, partitions, self._session.clock).run
             )
         rows, is_repeated = await self._claim_unlimited(request, partitions)
-        if not rows:
-            return Claimed(jobs=[], now=await self._session.present(), is_repeated=is_repeated)
-        rows.sort(key=by_rank)
-        jobs = [claimed_job(row, request.namespace) for row in rows]
-        return Claimed(jobs=jobs, now=rows[0][STARTED_AT], is_repeated=is_repeated)
+        if rows:
+            rows.sort(key=by_rank)
+            now, has_skipped = rows[0][STARTED_AT], rows[0][HAS_SKIPPED]
+        else:
+            params = SkippedAllParams(
+                now=self._session.moment(),
+                namespace=request.namespace,
+                worker=request.worker,
+                wanted=_partition_columns(partitions),
+            )
+            [(now, has_skipped)] = await self._session.fetch("skipped_all", *arguments_of(params))
+        return Claimed(
+            jobs=[claimed_job(row, request.namespace) for row in rows],
+            now=now,
+            is_repeated=is_repeated,
+            has_skipped=has_skipped,
+        )
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         by_id = {settlement.claim.id: settlement for settlement in settlements}
-        if len(by_id) < len(settlements):  # a second outcome of a job comes after the first
+        if len(by_id) < len(settlements):  # a second outcome of a job follows the first
             return [(await self.settle([each]))[0] for each in settlements]
         if not by_id:
             return []
-        # In the order of ids, so that two batches never wait for each other's rows.
+        # Sorted by id, so that no two batches deadlock.
         batch = [by_id[id] for id in sorted(by_id)]
         if _all_completed(batch):
             rows = await self._settle_completed(batch)
@@ -525,6 +542,31 @@ class PostgresJobs(JobStore):
                 Hint(type=HintType.CHANGED, names=frozenset(row[0] for row in changed))
             )
 
+    async def move_start(self, claim: Claim, within: timedelta) -> bool:
+        params = MoveStartParams(
+            now=self._session.moment(),
+            id=claim.id,
+            epoch=claim.epoch,
+            within=nearest_duration(within),
+        )
+        statements = self._session.statements
+
+        async def work(connection: Connection, _is_repeated: bool) -> list[Record]:
+            async with Transacting(connection):
+                await connection.fetch(statements["lock_limits_of_job"], claim.id, claim.epoch)
+                rows: list[Record] = await connection.fetch(
+                    statements["move_start"], *arguments_of(params)
+                )
+                return rows
+
+        rows = await self._session.connections.run(work)
+        is_moved = bool(rows and rows[0][0])
+        if rows and not is_moved:
+            moves = WriteHints()
+            moves.frees_limit()
+            self._session.publish(*moves.hints())
+        return is_moved
+
     async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
         rows = await self._session.fetch(
             "requeue_unknown", self._session.moment(), worker, list(known)
@@ -535,7 +577,7 @@ class PostgresJobs(JobStore):
     async def _claim_unlimited(
         self, request: ClaimRequest, partitions: Sequence[PartitionClaim]
     ) -> tuple[list[Record], bool]:
-        """What was claimed, and whether an unanswered try may have claimed more."""
+        """The claimed rows, and whether an unanswered attempt may have claimed more."""
         now, lease = self._session.moment(), nearest_duration(request.lease)
         if len(partitions) == 1:
             params = ClaimFromOnePartitionParams(
@@ -546,10 +588,10 @@ class PostgresJobs(JobStore):
                 partition_key=partitions[0].partition,
                 queue=partitions[0].queue,
                 limit=request.limit,
+                alone=request.is_alone,
             )
             return await self._claim("claim_from_one_partition", params)
-        names = [partition.partition for partition in partitions]
-        # One more than a fair share of each partition: enough to bound what is worth locking.
+        # One more than a fair share of each partition: enough to bound the locked rows.
         share = -(-request.limit // len(partitions)) + 1
         is_any_repeated = False
         for front in (share, 0):
@@ -560,17 +602,14 @@ class PostgresJobs(JobStore):
                     namespace=request.namespace,
                     worker=request.worker,
                     lease=lease,
-                    wanted=PartitionColumns(
-                        partition_key=names, queue=[partition.queue for partition in partitions]
-                    ),
+                    wanted=_partition_columns(partitions),
                     limit=request.limit,
                     front=front,
+                    alone=request.is_alone,
                 ),
             )
             is_any_repeated |= is_repeated
             if rows:
-                if rows[0][LEFT_OVER]:
-                    self._session.publish(Hint(type=HintType.READY, names=frozenset(names)))
                 return rows, is_any_repeated
             # Other claims may have locked all jobs within the bound: retry without a bound.
         return [], is_any_repeated
@@ -637,8 +676,15 @@ class PostgresJobs(JobStore):
         self._session.publish(*moves.hints())
 
 
+def _partition_columns(partitions: Sequence[PartitionClaim]) -> PartitionColumns:
+    return PartitionColumns(
+        partition_key=[partition.partition for partition in partitions],
+        queue=[partition.queue for partition in partitions],
+    )
+
+
 def _all_completed(batch: Sequence[Settlement]) -> bool:
-    """Whether nothing but outputs is to be written: the common case, and a cheaper statement."""
+    """Whether there are only outputs to write: the common case, with a cheaper statement."""
     is_hidden = batch[0].is_hidden
     return all(
         type(each.outcome) is Completed and each.progress is None and each.is_hidden is is_hidden
@@ -647,7 +693,7 @@ def _all_completed(batch: Sequence[Settlement]) -> bool:
 
 
 def _columns_of(claims: Sequence[Claim]) -> tuple[list[str], list[int]]:
-    """Ids and epochs, in the order in which rows are locked everywhere."""
+    """Ids and epochs, in lock order."""
     ordered = sorted((claim.id, claim.epoch) for claim in claims)
     return [id for id, _ in ordered], [epoch for _, epoch in ordered]
 

@@ -1,4 +1,4 @@
-"""What workers poll, and the maintenance that any of them may do."""
+"""Polling, and the maintenance that any worker may do."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.hints import WriteHints
+from perdure.store.lifecycle import after_take_over
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.params import (
     AddFailuresParams,
@@ -26,6 +27,7 @@ from perdure.store.postgres.params import (
     PruneJobsParams,
     RegisterWorkerParams,
     RetentionColumns,
+    TakenOverColumns,
     TakeOverParams,
 )
 from perdure.store.postgres.rows import encode_failure, wait_from
@@ -68,18 +70,28 @@ class PostgresMaintenance(MaintenanceStore):
         self._session.publish(*moves.hints())
         return len(rows)
 
-    async def take_over_expired(
-        self, namespace: str, limit: int, max_crashes: int
-    ) -> list[TakenOver]:
-        params = TakeOverParams(
-            now=self._session.moment(), namespace=namespace, limit=limit, max_crashes=max_crashes
-        )
+    async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
+        def decide(row: Record) -> tuple[Status, str]:
+            _, partition, _, _, status, was_alone, _, _ = row
+            return after_take_over(STATUS_OF[status], partition, was_alone=was_alone)
+
+        def write(rows: Sequence[Record]) -> tuple[str, Sequence[Any]]:
+            decided = [decide(row) for row in rows]
+            taken = TakenOverColumns(
+                id=[row[0] for row in rows],
+                status=[after.value for after, _ in decided],
+                partition_key=[partition for _, partition in decided],
+            )
+            return "take_over_expired", arguments_of(TakeOverParams(now=rows[0][-1], taken=taken))
+
+        arguments = (self._session.moment(), namespace, limit)
         taken, moves = [], WriteHints()
         for row, failure in await self._end_attempts(
-            "take_over_expired", arguments_of(params), lambda row: lease_expired(row[2])
+            "expired_leases", arguments, lambda row: lease_expired(row[2]), write
         ):
-            id, partition, holder, attempt, status, was_limited, _ = row
-            moves.moved(id, status, partition, frees_limit=was_limited)
+            id, partition, holder, attempt, _, _, was_limited, _ = row
+            after, partition_after = decide(row)
+            moves.moved(id, after, partition_after, frees_limit=was_limited)
             taken.append(
                 TakenOver(
                     id=id,
@@ -87,7 +99,7 @@ class PostgresMaintenance(MaintenanceStore):
                     partition=Partition.parse(partition),
                     worker=holder,
                     attempt=attempt,
-                    after=STATUS_OF[status],
+                    after=after,
                     failure=failure,
                 )
             )
@@ -115,11 +127,16 @@ class PostgresMaintenance(MaintenanceStore):
         return expired
 
     async def _end_attempts(
-        self, statement: str, arguments: Sequence[Any], failure_of: Callable[[Record], Failure]
+        self,
+        statement: str,
+        arguments: Sequence[Any],
+        failure_of: Callable[[Record], Failure],
+        write: Callable[[Sequence[Record]], tuple[str, Sequence[Any]]] | None = None,
     ) -> list[tuple[Record, Failure]]:
-        """Run a statement that ends jobs by itself, and record in the same transaction of what.
+        """Run a statement that ends jobs, and record their failures in the same transaction.
 
-        Its rows begin with id, partition, worker and attempt, and end with the moment.
+        Its rows start with id, partition, worker and attempt, and end with the time. ``write``: the
+        statement that ends them, if the first one only locks them.
         """
         statements = self._session.statements
 
@@ -127,6 +144,9 @@ class PostgresMaintenance(MaintenanceStore):
             async with Transacting(connection) as transaction:
                 rows = await connection.fetch(statements[statement], *arguments)
                 failures = [failure_of(row) for row in rows]
+                if rows and write is not None:
+                    ending, values = write(rows)
+                    await connection.fetch(statements[ending], *values)
                 if rows:
                     failed = FailureColumns(
                         id=[row[0] for row in rows],

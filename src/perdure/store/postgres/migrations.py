@@ -12,7 +12,7 @@ from perdure.store.postgres.session import PACKAGE, place_in_sql, statements_in
 from perdure.store.sql.migrations import foreign_tables, load_migrations, pending, require_all
 
 MIGRATION_TIMEOUT_S = 86_400.0
-"""Of one statement: an index on a large table takes its time."""
+"""For one statement: indexing a large table takes long."""
 
 _TABLES = (
     "jobs",
@@ -33,7 +33,7 @@ _TABLES = (
 
 
 async def migrate(connection: Connection, address: Address) -> None:
-    """Bring the tables to the version that this code knows; raises ``SchemaMismatch``."""
+    """Create or upgrade the tables; raises ``SchemaMismatch``."""
     known = load_migrations(PACKAGE, place_in_sql(address.schema))
     where = f"schema {address.schema!r} of {address.url}"
     statements = statements_in(address.schema)

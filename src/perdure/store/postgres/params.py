@@ -1,4 +1,4 @@
-"""The arguments of statements that take many: by name here and in SQL, numbered when loaded."""
+"""Named arguments of statements that take many; numbered when the statements are loaded."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from perdure.store.sql.statements import (
     Text,
     TextArray,
 )
-
-# Jobs
 
 
 class JobColumns(NamedTuple):
@@ -66,7 +64,7 @@ class InputColumns(NamedTuple):
 
 
 class InsertLikeParams(NamedTuple):
-    """Jobs that differ in nothing but their input."""
+    """Jobs that differ only in their inputs."""
 
     now: Now
     inputs: InputColumns
@@ -86,7 +84,7 @@ class InsertLikeParams(NamedTuple):
 
 
 class FingerprintColumns(NamedTuple):
-    """New jobs, and what other jobs must not have in common with them."""
+    """New jobs with their fingerprints."""
 
     id: Text
     namespace: Text
@@ -104,7 +102,7 @@ class ReplacingColumns(NamedTuple):
     queue: Text
     fingerprint: Text
     failure: Text
-    """What is recorded of the job that has the fingerprint now."""
+    """The failure to record for the job that has the fingerprint now."""
 
 
 class ReplaceRivalsParams(NamedTuple):
@@ -120,6 +118,7 @@ class ClaimFromOnePartitionParams(NamedTuple):
     partition_key: OneText
     queue: OneText
     limit: OneBigint
+    alone: OneBoolean
 
 
 class PartitionColumns(NamedTuple):
@@ -135,13 +134,21 @@ class ClaimFromPartitionsParams(NamedTuple):
     wanted: PartitionColumns
     limit: OneBigint
     front: OneBigint
-    """How many of each partition are read to bound what is locked; 0: nothing bounds it."""
+    """How many jobs of each partition to read to bound the locked ones; 0: no bound."""
+    alone: OneBoolean
+
+
+class SkippedAllParams(NamedTuple):
+    now: Now
+    namespace: OneText
+    worker: OneText
+    wanted: PartitionColumns
 
 
 class RoomColumns(NamedTuple):
     partition_key: Text
     room: Integer
-    """How many of its jobs could start, at most."""
+    """How many of its jobs may start at most."""
 
 
 class LimitCandidatesParams(NamedTuple):
@@ -154,18 +161,18 @@ class LimitCandidatesParams(NamedTuple):
 class ChosenColumns(NamedTuple):
     id: Text
     keys: Text
-    """Those of the limits that the job counts under, as JSON; null without any."""
+    """The keys of the limits that the job counts under, as JSON; null without any."""
 
 
 class StartColumns(NamedTuple):
-    """What is remembered of limits under which jobs start."""
+    """The new state of limits under which jobs start."""
 
     key: Text
     number: Integer
     span: Interval
-    """The longest window in which starts are counted; null where they are not."""
+    """The longest window in which starts are counted; null without one."""
     memory: Interval
-    """For how long the key has to be remembered."""
+    """For how long the key must be kept."""
 
 
 class StartUnderLimitsParams(NamedTuple):
@@ -175,6 +182,7 @@ class StartUnderLimitsParams(NamedTuple):
     lease: OneInterval
     chosen: ChosenColumns
     starts: StartColumns
+    alone: OneBoolean
 
 
 class OutputColumns(NamedTuple):
@@ -231,15 +239,19 @@ class SaveProgressParams(NamedTuple):
     latest: ProgressColumns
 
 
+class MoveStartParams(NamedTuple):
+    now: Now
+    id: OneText
+    epoch: OneInteger
+    within: OneInterval
+
+
 class SaveStepParams(NamedTuple):
     id: OneText
     epoch: OneInteger
     owner: OneText
     name: OneText
     value: OneBytea
-
-
-# Runs
 
 
 class FirstEventColumns(NamedTuple):
@@ -278,7 +290,7 @@ class SubmitParams(NamedTuple):
     version: OneText
     status: OneText
     submission: OneBigint
-    """Random: by it a submission whose answer was lost recognizes its run."""
+    """Random: by it a submission whose response was lost recognizes its run."""
     parent_run: OneText
     parent_key: OneText
     summary: OneBytea
@@ -288,7 +300,7 @@ class SubmitParams(NamedTuple):
 
 
 class ChildColumns(NamedTuple):
-    """New runs, sorted by namespace and id: the order in which ids are taken."""
+    """New runs, sorted by namespace and id: the order in which ids are inserted."""
 
     namespace: Text
     id: Text
@@ -329,7 +341,7 @@ class WaitColumns(NamedTuple):
     delay: Interval
     due_at: Moments
     deciders: Text
-    """Each an array as PostgreSQL writes it."""
+    """Each in PostgreSQL's array syntax."""
     detail: Bytea
 
 
@@ -339,11 +351,11 @@ class OpenWaitsParams(NamedTuple):
 
 
 class EndedColumns(NamedTuple):
-    """Children that have ended, sorted by the waits of their parents, as those are locked."""
+    """Ended children, sorted by the waits of their parents, in lock order."""
 
     namespace: Text
     run_id: Text
-    """That of the parent."""
+    """The id of the parent."""
     key: Text
     child: Text
 
@@ -362,20 +374,20 @@ class CommitColumns(NamedTuple):
     token: Bigint
     status: Text
     number: Bigint
-    """That of the run's last event once it is written."""
+    """The run's last event after this commit."""
     summary: Bytea
 
 
 class ClaimColumns(NamedTuple):
-    """Jobs that these commits settle, sorted by id: the order in which jobs are locked."""
+    """The jobs that these commits settle, sorted by id: the order in which jobs are locked."""
 
     commit: Integer
-    """The position of its commit, from 1; so in all columns below."""
+    """The position of its commit, from 1, as in all columns below."""
     id: Text
     epoch: Integer
     ends: Boolean
     next_spec: Integer
-    """The position of what the next job in its place is like; null if there is none."""
+    """The position of the next job's spec; null without a next job."""
     input: Bytea
     node_key: Text
 
@@ -399,9 +411,9 @@ class NewJobColumns(NamedTuple):
 
 
 class SpecColumns(NamedTuple):
-    """What jobs of the same task have in common, sent once however many of them are written.
+    """Attributes that jobs of one task share, sent once however many jobs are written.
 
-    Half of what a large batch costs is encoding its columns, and jobs of runs differ in little.
+    Half the cost of a large batch is encoding its columns, and jobs of runs differ in little.
     """
 
     namespace: Text
@@ -421,7 +433,7 @@ class SpecColumns(NamedTuple):
 
 
 class RetryColumns(NamedTuple):
-    """Jobs that go back to the queue after a failure."""
+    """Jobs that are requeued after a failure."""
 
     commit: Integer
     id: Text
@@ -445,14 +457,15 @@ class CommitParams(NamedTuple):
     partitions: TextArray
 
 
-# Maintenance
+class TakenOverColumns(NamedTuple):
+    id: Text
+    status: Text
+    partition_key: Text
 
 
 class TakeOverParams(NamedTuple):
     now: Now
-    namespace: OneText
-    limit: OneBigint
-    max_crashes: OneInteger
+    taken: TakenOverColumns
 
 
 class FailureColumns(NamedTuple):
@@ -478,7 +491,7 @@ class PruneJobsParams(NamedTuple):
     now: Now
     namespace: OneText
     completed: OneInterval
-    """How long completed jobs are kept; null: for ever."""
+    """How long completed jobs are kept; null: forever."""
     kept: RetentionColumns
     limit: OneBigint
 
@@ -513,12 +526,14 @@ PARAMS: dict[str, type[Params]] = {
     "add_runs": AddRunsParams,
     "claim_from_partitions": ClaimFromPartitionsParams,
     "claim_from_one_partition": ClaimFromOnePartitionParams,
+    "skipped_all": SkippedAllParams,
     "commit_runs": CommitParams,
     "find_rivals": FindRivalsParams,
     "insert_jobs": InsertParams,
     "insert_like_jobs": InsertLikeParams,
     "insert_schedule": ScheduleParams,
     "limit_candidates": LimitCandidatesParams,
+    "move_start": MoveStartParams,
     "open_waits": OpenWaitsParams,
     "pick_old_runs": PickOldRunsParams,
     "prune_jobs": PruneJobsParams,
@@ -534,4 +549,4 @@ PARAMS: dict[str, type[Params]] = {
     "update_schedule": ScheduleParams,
     "wake_parents": WakeParentsParams,
 }
-"""By the name of the statement that takes them."""
+"""By statement name."""

@@ -1,4 +1,4 @@
-"""What clients and operators read."""
+"""Reads for clients and operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from perdure.store.sql.statements import fill
 _LISTED_IN_ORDER = frozenset(
     {Status.FAILED, Status.DEAD, Status.CANCELLED, Status.DISABLED, Status.PAUSED}
 )
-"""What the index for operators holds, in the order of ids."""
+"""The statuses in the operators' index, which is in the order of ids."""
 
 
 class PostgresQueries(QueryStore):
@@ -86,7 +86,7 @@ class PostgresQueries(QueryStore):
                 found: list[Record] = await connection.fetch(statements[name], *arguments)
                 return found
 
-            # One snapshot for all statements. Read only, and no row is locked.
+            # One snapshot for all statements. Read-only, without row locks.
             async with Transacting(connection, readonly=True, isolation="repeatable_read"):
                 loaded, events, waits = None, [], []
                 if run is None:
@@ -175,9 +175,9 @@ def worker_from(row: Record) -> WorkerState:
 
 
 def filtered_jobs(statement: str, filter: JobFilter, after: int = 0) -> tuple[str, list[Any]]:
-    """The statement with the filter in it, and its arguments, numbered on from ``after``.
+    """The statement with the filter filled in, and its arguments, numbered after ``after``.
 
-    The status stands in the text, as one of ours, so that the partial indexes can serve it.
+    The status is a literal in the SQL, so that partial indexes apply.
     """
     wanted = {
         "namespace =": filter.namespace,
@@ -202,9 +202,9 @@ def filtered_jobs(statement: str, filter: JobFilter, after: int = 0) -> tuple[st
 
 
 def filtered_runs(statement: str, filter: RunFilter, after: int = 0) -> tuple[str, list[Any]]:
-    """The statement with the filter in it, and its arguments, numbered on from ``after``.
+    """The statement with the filter filled in, and its arguments, numbered after ``after``.
 
-    The status stands in the text, as one of ours, so that the planner knows which are rare.
+    The status is a literal in the SQL, so that the planner knows which are rare.
     """
     wanted = {
         "namespace = ${}": filter.namespace,
@@ -231,10 +231,10 @@ _INDEXED = frozenset({WaitType.SIGNAL, WaitType.EXTERNAL, WaitType.APPROVAL})
 
 
 def filtered_waits(statement: str, filter: WaitFilter, after: int = 0) -> tuple[str, list[Any]]:
-    """The statement with the filter in it, and its arguments, numbered on from ``after``.
+    """The statement with the filter filled in, and its arguments, numbered after ``after``.
 
-    The kind stands in the text, as one of ours, so that the partial indexes can serve it. It is
-    hidden from them where a run is asked for: its few waits are found by its id.
+    The type is a literal in the SQL, so that partial indexes apply. With a run it is hidden from
+    the planner: the run's few waits are found by its id.
     """
     wanted = {
         "namespace = ${}": filter.namespace,

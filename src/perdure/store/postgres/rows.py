@@ -1,4 +1,4 @@
-"""Rows into values and values into rows. Rows are read by position: it is the cheapest way."""
+"""Maps rows to values and back. Rows are read by position, which is the fastest way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perdure.model.event import StoredEvent
 from perdure.model.failure import Cause, Failure
 from perdure.model.job import Claim, ClaimedJob, FailedAttempt, Job, NewJob, Progress, QueueInfo
 from perdure.model.outcome import Settlement
-from perdure.model.partition import Partition
+from perdure.model.partition import Partition, suspicion_in
 from perdure.model.run import LoadedRun, Run, Snapshot, Wait
 from perdure.store.outcomes import written_by
 from perdure.store.postgres.connection import Record
@@ -30,10 +30,10 @@ by_rank = itemgetter(12, 0)
 """Orders the rows of a claim: lowest rank first, then oldest id."""
 
 STARTED_AT = 13
-"""Where a row of a claim has the moment of the claim."""
+"""The position of the claim's time in a claimed row."""
 
-LEFT_OVER = 18
-"""Where a claim from several partitions says that it locked more than it took."""
+HAS_SKIPPED = 18
+"""The column that tells whether a claim without limits skipped jobs."""
 
 
 def claimed_job(row: Record, namespace: str) -> ClaimedJob:
@@ -52,6 +52,7 @@ def claimed_job(row: Record, namespace: str) -> ClaimedJob:
         created_at=row[11],
         priority=row[14],
         crashes=row[15],
+        suspicion=suspicion_in(row[2]),
         node=node_from(row[16], row[17]),
     )
 
@@ -81,7 +82,7 @@ def job_columns(jobs: Sequence[NewJob]) -> JobColumns:
 
 
 def like_job_params(now: datetime | None, jobs: Sequence[NewJob]) -> InsertLikeParams | None:
-    """What ``insert_like_jobs`` takes; None if the jobs are not alike."""
+    """The arguments of ``insert_like_jobs``; None if the jobs are not alike."""
     first = jobs[0]
     shared = _beside_input(first)
     for job in jobs:
@@ -127,7 +128,7 @@ def _beside_input(job: NewJob) -> tuple[Any, ...]:
 
 
 def outcome_columns(settlements: Sequence[Settlement]) -> OutcomeColumns:
-    """What outcomes write to active jobs; an aborting job is seen to by the statement."""
+    """The columns that outcomes write to active jobs; the statement handles aborting ones."""
     written = [written_by(settlement.outcome) for settlement in settlements]
     retried = [each.retried for each in written]
     progress = [
@@ -179,7 +180,7 @@ def _storable_failure(failure: Failure) -> Failure:
 
 
 def storable(text: str) -> str:
-    """A text PostgreSQL can keep: one odd character must not fail a whole batch."""
+    """A string that PostgreSQL accepts: one bad character must not fail a whole batch."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
@@ -187,7 +188,7 @@ _SNAPSHOT, _LOG = 13, 15
 
 
 def same(at: datetime) -> datetime:
-    """Times are kept as what they are."""
+    """Times need no conversion."""
     return at
 
 
@@ -212,7 +213,7 @@ def queue_from(row: Record) -> QueueInfo:
 
 
 def loaded_from(row: Record) -> LoadedRun:
-    """A row of ``load_runs``: its position, the run, its snapshot, and its events as lists."""
+    """A row of ``load_runs``: position, run, snapshot, and events as lists."""
     number, data = row[_SNAPSHOT : _SNAPSHOT + 2]
     log = (column or () for column in row[_LOG : _LOG + 4])
     return LoadedRun(
@@ -226,6 +227,6 @@ def loaded_from(row: Record) -> LoadedRun:
 
 
 def as_array(names: Sequence[str]) -> str:
-    """How PostgreSQL writes an array of text: unnested, lists of lists would not stay apart."""
+    """PostgreSQL's syntax for an array of strings, because unnest would flatten nested arrays."""
     quoted = (name.replace("\\", "\\\\").replace('"', '\\"') for name in names)
     return "{" + ",".join(f'"{name}"' for name in quoted) + "}"

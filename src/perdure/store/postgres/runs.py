@@ -1,4 +1,4 @@
-"""Runs: what is kept of them, as it is read, and what is kept beside them."""
+"""Submitting, loading and committing runs; definitions and steps."""
 
 from __future__ import annotations
 

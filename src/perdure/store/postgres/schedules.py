@@ -1,4 +1,4 @@
-"""Schedules: written as a whole, together with what they start."""
+"""Schedules, committed together with the jobs and runs that they start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perdure.model.schedule import (
 from perdure.store.contract import ScheduleStore
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Connection, Transacting
-from perdure.store.postgres.jobs import Rows, carry_out, insert_steps
+from perdure.store.postgres.jobs import Rows, insert_steps, run_steps
 from perdure.store.postgres.params import ScheduleParams
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import add_run, cooled_run, own_run
@@ -100,10 +100,10 @@ class PostgresSchedules(ScheduleStore):
     async def _schedule_written(
         self, connection: Connection, commit: ScheduleCommit, submission: int
     ) -> ScheduleAnswer | None:
-        """The answer to a try that was committed without one; None if there was none."""
+        """The answer of an earlier, unacknowledged attempt; None if it was not committed."""
         run, job = commit.run, commit.job
         submitted = inserted = None
-        # First, since it waits for a try that is about to be committed.
+        # First, because it waits for an attempt that is being committed.
         revision = await self._revision_of(connection, commit.schedule)
         if run is not None:
             found = await own_run(self._session, connection, run, submission)
@@ -124,7 +124,7 @@ class PostgresSchedules(ScheduleStore):
             rows: Rows = await connection.fetch(self._session.statements[statement], *arguments)
             return rows
 
-        [inserted] = await carry_out(insert_steps([job], self._session.moment(), moves), execute)
+        [inserted] = await run_steps(insert_steps([job], self._session.moment(), moves), execute)
         return inserted
 
     async def list(
@@ -135,7 +135,7 @@ class PostgresSchedules(ScheduleStore):
 
 
 class _RunTaken(Exception):
-    """Undoes what was written before it was found out."""
+    """Rolls back the writes made before the conflict was detected."""
 
 
 def _arguments(schedule: Schedule) -> list[Any]:

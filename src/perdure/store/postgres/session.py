@@ -1,4 +1,4 @@
-"""What the parts of one handle share: its statements, connections, wake-ups and clock."""
+"""The state that the parts of one handle share: statements, connections, wake-ups and clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FILES = (
 
 
 def place_in_sql(schema: str) -> dict[str, str]:
-    """What stands for ``{schema}``: quoted, so that any plain name can be a schema."""
+    """The values of placeholders: ``{schema}`` is quoted, so that any plain name works."""
     return {"schema": f'"{schema}"'}
 
 
@@ -67,7 +67,7 @@ class Session:
         self.wakeups = Wakeups(address)
 
     def moment(self) -> datetime | None:
-        """What a statement takes as now; None leaves it to the database."""
+        """The current time for a statement; None uses the database's clock."""
         return None if self.clock is None else self.clock()
 
     async def present(self) -> datetime:
@@ -80,7 +80,7 @@ class Session:
         return await self.connections.fetch(self.statements[statement], *arguments)
 
     async def scan(self, statement: str, *arguments: Any) -> list[Record]:
-        """Rows of a statement that may read the whole table, and is best left to do so in order."""
+        """The rows of a statement that may scan a whole table."""
 
         async def work(connection: Connection, _: bool) -> list[Record]:
             async with Transacting(connection, readonly=True):

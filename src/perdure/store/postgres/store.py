@@ -38,10 +38,9 @@ from perdure.store.wakeups import HintTypes, Listener
 class PostgresStore(Store):
     """A handle on the tables in one schema of one database.
 
-    Options of the URL: ``schema`` (default perdure), ``pool`` (connections at once),
-    ``listen=off`` (poll only), ``statement_cache=0`` (for PgBouncer in transaction mode),
-    ``connect_timeout`` in seconds, and those of libpq. Without a clock of its own it goes by the
-    database's.
+    Options of the URL: ``schema`` (default perdure), ``pool`` (maximum connections), ``listen=off``
+    (poll only), ``statement_cache=0`` (for PgBouncer in transaction mode), ``connect_timeout`` in
+    seconds, and those of libpq. Without a ``clock``, the database's counts.
     """
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
@@ -72,7 +71,7 @@ class PostgresStore(Store):
             await self._session.connections.run(work)
         except BaseException as error:
             await self.close()
-            # Only the server's own refusals: a mismatch of tables says more than this would.
+            # Only the server's own errors: a schema mismatch has a better message.
             if type(error) is StoreError or isinstance(error, asyncpg.PostgresError):
                 raise StoreUnreachable(
                     url=self.url, reason=str(error.__cause__ or error)

@@ -1,4 +1,4 @@
-"""How runs are added with all that they start with, and removed with all that is kept of them."""
+"""Adding runs with all their first effects, and removing them with all their rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def open_waits(
     now: datetime,
     hints: WriteHints,
 ) -> None:
-    """Open waits of runs, given by namespace and id; one of the same key is replaced."""
+    """Open waits of runs, given by namespace and id; replaces open ones of the same key."""
     latest = {(run, namespace, wait.key): wait for namespace, run, wait in waits}
     if not latest:
         return
@@ -75,7 +75,7 @@ async def add_runs(
     now: datetime,
     hints: WriteHints,
 ) -> None:
-    """Add runs with all that they start with; one whose id is taken is left out."""
+    """Add runs with all their first effects; one whose id is taken is left out."""
 
     async def fetch(statement: str, params: Params) -> list[Record]:
         rows: list[Record] = await connection.fetch(statements[statement], *arguments_of(params))
@@ -156,10 +156,10 @@ async def submit_run(session: Session, run: NewRun) -> Submitted:
 async def submit_within(
     session: Session, connection: Connection, run: NewRun
 ) -> tuple[Submitted, WriteHints]:
-    """Add the run in the transaction of a caller. Its definitions were saved before.
+    """Add the run in a caller's transaction. The caller has saved its definitions.
 
-    Saved in here, a new one would make every other transaction that submits the flow wait for the
-    end of this one, and two that submit two flows in different orders wait for each other.
+    Saved here, a new definition would block every other transaction that submits the flow until
+    this one ends, and two that submit two flows in different orders would deadlock.
     """
     for job in run.jobs:
         check_times(job)
@@ -174,7 +174,7 @@ async def submit_within(
         if existing is not None:
             raise RunExists(run_id=existing.id, flow=existing.flow, status=existing.status)
 
-        # Removed meanwhile: once more.
+        # Removed concurrently: try again.
 
 
 async def prune_runs(
@@ -205,7 +205,7 @@ async def prune_runs(
 async def _submit(
     session: Session, connection: Connection, run: NewRun, submission: int, is_repeated: bool
 ) -> tuple[Submitted, WriteHints]:
-    """Add the run, or do with the one that has its id what ``on_existing`` says."""
+    """Add the run, or resolve an existing id by ``on_existing``."""
     while True:
         moves = WriteHints()
         add = partial(_add_once, session, connection, run, submission, moves, is_repeated)
@@ -225,7 +225,7 @@ async def _submit(
         if existing is not None and run.on_existing == "fail":
             raise RunExists(run_id=existing.id, flow=existing.flow, status=existing.status)
 
-        # Removed meanwhile, or another one has come since it was removed: once more.
+        # Removed or replaced concurrently: try again.
 
 
 async def _add_once(
@@ -236,7 +236,7 @@ async def _add_once(
     moves: WriteHints,
     is_repeated: bool,
 ) -> Run | None:
-    """The run, added now or by an earlier try, whose jobs may be claimed by now."""
+    """The run, added now or by an earlier attempt, whose jobs may be claimed by now."""
     allowed = await cooled_run(session, connection, run)
     added = await add_run(session, connection, allowed, submission, moves)
     if added is None and is_repeated:
@@ -247,9 +247,9 @@ async def _add_once(
 async def add_run(
     session: Session, connection: Connection, run: NewRun, submission: int, moves: WriteHints
 ) -> Run | None:
-    """Add a run with all that it begins with; None if its id is taken."""
+    """Add a run with all its first effects; None if its id is taken."""
     jobs = job_columns(run.jobs)._asdict()
-    del jobs["fingerprint"]  # which only jobs outside of runs have
+    del jobs["fingerprint"]  # only standalone jobs have one
     params = SubmitParams(
         now=session.moment(),
         namespace=run.namespace,
@@ -281,10 +281,10 @@ async def add_run(
 
 
 async def cooled_run(session: Session, connection: Connection, run: NewRun) -> NewRun:
-    """The run, or what is added instead while its flow is cooling down."""
+    """The run, or its skipped form while its flow is cooling down."""
     if run.cooldown is None:
         return run
-    # Two statements: only the second one sees what was committed while the first one waited.
+    # Two statements: only the second sees the rows committed while the first waited.
     await connection.fetch(session.statements["lock_flow"], run.namespace, run.flow)
     rows = await connection.fetch(
         session.statements["last_runs"], session.moment(), run.namespace, run.flow
@@ -296,9 +296,9 @@ async def cooled_run(session: Session, connection: Connection, run: NewRun) -> N
 async def own_run(
     session: Session, connection: Connection, run: NewRun, submission: int
 ) -> Run | None:
-    """The run as this very submission has added it, if it is there.
+    """The run that this submission added, if it exists.
 
-    Asked after trying to add it: an earlier try may be committed only while that waits.
+    Checked after trying to add it: an earlier attempt may be committed while that waits.
     """
     row = await connection.fetchrow(
         session.statements["get_submitted"], run.namespace, run.id, submission
@@ -318,7 +318,7 @@ async def _remove(
     places = [place[0] for place in runs], [place[1] for place in runs]
     family = await connection.fetch(session.statements["lock_families"], *places)
     serials, namespaces, ids = ([row[number] for row in family] for number in range(3))
-    await connection.fetch(session.statements["lock_jobs"], namespaces, ids, [])
+    await connection.fetch(session.statements["lock_jobs"], namespaces, ids, [], [], [], [])
     moves.taken(await connection.fetch(session.statements["remove_runs"], serials, namespaces, ids))
 
 

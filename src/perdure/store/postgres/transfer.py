@@ -1,4 +1,4 @@
-"""Moving all rows out of one schema and into another, on a connection of its own."""
+"""Export and import of one schema, on a dedicated connection."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class PostgresDump:
     async def _rows(self, row_type: type[TransferRow]) -> AsyncIterator[Record]:
         columns = columns_of(row_type)
         if row_type is JobRow:
-            columns = (*columns, "lease_until")
-        with _losses_told(self._url):
+            columns = (*columns, "lease_until", "claimed_alone")
+        with _outages_reported(self._url):
             statement = selection(row_type, self._place, columns)
             cursor = await self._connection.cursor(statement)
         while True:
-            with _losses_told(self._url):
+            with _outages_reported(self._url):
                 rows = await cursor.fetch(_ROWS_AHEAD)
             for row in rows:
                 yield row
@@ -99,21 +99,23 @@ class PostgresTransfer(TransferStore):
     @asynccontextmanager
     async def _dumped(self) -> AsyncIterator[PostgresDump]:
         place = f"{place_in_sql(self._session.address.schema)['schema']}."
-        with _losses_told(self._session.address.url):
+        with _outages_reported(self._session.address.url):
             connection = await connect(self._session.address)
         try:
-            with _losses_told(self._session.address.url):
+            with _outages_reported(self._session.address.url):
                 await connection.transaction(isolation="repeatable_read", readonly=True).start()
                 seen = await self._seen(connection, place)
             yield PostgresDump(connection, self._session.address.url, place, seen)
         finally:
-            await close_gently(connection)  # which ends the transaction
+            await close_gently(connection)  # ends the transaction
 
     async def _seen(self, connection: Connection, place: str) -> Contents:
         counts = await connection.fetchrow(counting(place))
-        held_until = await connection.fetchval(f"SELECT max(lease_until) FROM {place}jobs")
+        leases_until = await connection.fetchval(f"SELECT max(lease_until) FROM {place}jobs")
         at: datetime = self._session.moment() or await connection.fetchval("SELECT now()")
-        return Contents(at=at, counts=dict(zip(TABLES, counts, strict=True)), held_until=held_until)
+        return Contents(
+            at=at, counts=dict(zip(TABLES, counts, strict=True)), leases_until=leases_until
+        )
 
     async def import_rows(self, batches: AsyncIterable[Sequence[TransferRow]]) -> None:
         with self._refusals():
@@ -122,7 +124,7 @@ class PostgresTransfer(TransferStore):
             with self._refusals():
                 transaction = connection.transaction()
                 await transaction.start()
-                await self._check_nothing_kept(connection)
+                await self._check_empty(connection)
             async for batch in batches:
                 with self._refusals():
                     await self._load_batch(connection, batch)
@@ -130,7 +132,7 @@ class PostgresTransfer(TransferStore):
                 await connection.execute(self._session.statements["continue_run_numbers"])
                 await transaction.commit()
         finally:
-            await close_gently(connection)  # which undoes what was not committed
+            await close_gently(connection)  # rolls back
         self._session.publish(*(Hint(type=row_type) for row_type in _NEWS))
 
     @contextmanager
@@ -142,7 +144,7 @@ class PostgresTransfer(TransferStore):
             fault = REFUSED.fault(url=self._session.address.url, reason=reason)
             raise StoreError(fault) from error
 
-    async def _check_nothing_kept(self, connection: Connection) -> None:
+    async def _check_empty(self, connection: Connection) -> None:
         await connection.execute(self._session.statements["lock_tables"])
         place = f"{place_in_sql(self._session.address.schema)['schema']}."
         check_empty(await connection.fetchrow(emptiness(place)), self._session.address.url)
@@ -162,8 +164,8 @@ class PostgresTransfer(TransferStore):
 
 
 @contextmanager
-def _losses_told(url: str) -> Iterator[None]:
-    """An outage ends a dump, which is of one moment: it cannot go on at another one."""
+def _outages_reported(url: str) -> Iterator[None]:
+    """Report an outage as an error: an export is one snapshot, so it cannot be retried midway."""
     try:
         yield
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
@@ -173,10 +175,9 @@ def _losses_told(url: str) -> Iterator[None]:
 
 def _kept(row_type: type[TransferRow], row: Record, now: datetime) -> TransferRow:
     if row_type is JobRow:
-        *values, lease_until = row
-        return release_lease(
-            JobRow(**dict(zip(columns_of(row_type), values, strict=True))), lease_until, now
-        )
+        *values, lease_until, was_alone = row
+        job = JobRow(**dict(zip(columns_of(row_type), values, strict=True)))
+        return release_lease(job, lease_until, was_alone, now)
     values = converted(row, types_of(row_type), _READ)
     fields = dict(zip(columns_of(row_type), values, strict=True))
     if row_type is FailureRow:
@@ -191,7 +192,7 @@ _REWRITTEN: dict[str, Convert] = {
     "progress_message": storable,
     "paused_by": storable,
 }
-"""What people are shown and no row is found by: it may lose a character rather than be refused."""
+"""Columns for display only: an invalid character is replaced rather than refused."""
 
 _NEWS = (HintType.READY, HintType.SCHEDULED, HintType.DUE)
 

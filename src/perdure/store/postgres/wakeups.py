@@ -1,4 +1,4 @@
-"""Hints between processes, as notifications of the database."""
+"""Hints between processes, as PostgreSQL notifications."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAYLOAD_MAX_BYTES = 7000
 """PostgreSQL refuses 8000."""
 
 Merged = dict[HintType, set[str] | None]
-"""The names by kind; None means any."""
+"""Names by type; None means any."""
 
 _random = secrets.token_hex(6)
 
@@ -38,7 +38,7 @@ class Message(Value):
 
 
 def merge(merged: Merged, hints: Iterable[Hint]) -> Merged:
-    """Add hints to those already there; too many names become any."""
+    """Add hints to the existing ones; too many names become any."""
     for hint in hints:
         known = merged.get(hint.type, set())
         if known is not None:
@@ -58,7 +58,7 @@ def write_message(merged: Merged, sender: str) -> str:
 
 
 def read_message(payload: str, own_signature: str) -> list[Hint]:
-    """The hints of a notification; none when it is our own, or not of our making."""
+    """The hints of a notification; none if it is our own or malformed."""
     try:
         message = msgspec.json.decode(payload, type=Message)
     except msgspec.DecodeError:  # anyone can write to a channel
@@ -72,9 +72,10 @@ def read_message(payload: str, own_signature: str) -> list[Hint]:
 
 
 def signature(place: str) -> str:
-    """How the handles of this process on one place sign; another process signs otherwise.
+    """The signature of this process's handles on one place; different in every process.
 
-    Two spellings of the same place count as two: they share no hub, so they must hear each other.
+    Two spellings of one place count as two: they share no hub, so each must receive the other's
+    hints.
     """
     return f"{os.getpid()}.{_random}.{crc32(place.encode()):08x}"
 
@@ -86,15 +87,15 @@ def channel_of(schema: str) -> str:
 GATHER_S = 0.01
 
 GATHER_SHARE = 4
-"""How many times longer than sending took, hints are gathered at least."""
+"""Hints are gathered for at least this multiple of the time that sending took."""
 
 FLUSH_TIMEOUT_S = 1.0
 
 HEARTBEAT_S = 30.0
-"""How often a connection on which nothing is heard is asked whether it still leads anywhere."""
+"""How often a silent connection is probed."""
 
 ANSWER_TIMEOUT_S = 10.0
-"""Of the connection for wake-ups. All that it carries is small, and may be lost."""
+"""For the wake-up connection, which sends little, all of which may be lost."""
 
 _NOTIFY = "SELECT pg_notify($1, $2)"
 
@@ -106,14 +107,14 @@ _log = logging.getLogger("perdure.store")
 
 
 class Wakeups:
-    """The hints of one store: published here, and heard here from every process."""
+    """The hints of one store: published here, and received here from every process."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._channel = channel_of(address.schema)
         self._place = place_of(address)
         self._near = hub_of(self._place)
-        self._far = Hub()  # its own: what each handle hears from afar, it tells once
+        self._far = Hub()  # its own: each handle passes on remote hints once
         self._pending: Merged = {}
         self._sender: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -123,7 +124,7 @@ class Wakeups:
         self._is_out = False
 
     def publish(self, hints: Iterable[Hint]) -> None:
-        """Tell this process now, and the others soon."""
+        """Publish hints, immediately in this process and soon in others."""
         hints = list(hints)
         self.publish_nearby(hints)
         if hints and not self._is_closed:
@@ -132,7 +133,7 @@ class Wakeups:
                 self._sender = asyncio.create_task(self._send())
 
     def publish_nearby(self, hints: Iterable[Hint]) -> None:
-        """Tell this process only."""
+        """Publish hints in this process only."""
         for hint in hints:
             self._near.publish(hint)
 
@@ -182,7 +183,7 @@ class Wakeups:
                 await asyncio.sleep(next(delays))
             else:
                 delays = growing_delays()
-                # On a busy server each takes long, and there are fewer of them.
+                # A busy server takes longer, and gets fewer notifications.
                 await asyncio.sleep(max(GATHER_S, GATHER_SHARE * (monotonic() - began)))
         self._sender = None
 
@@ -212,7 +213,7 @@ class Wakeups:
 
     async def _connect(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
-            # A hint need not survive a crash, so nobody waits for the disk.
+            # A hint need not survive a crash, so commits need not wait for the disk.
             self._connection = await connect(
                 self._address, ANSWER_TIMEOUT_S, synchronous_commit="off"
             )
@@ -220,7 +221,9 @@ class Wakeups:
         return self._connection
 
     def _give_up(self, error: Exception) -> None:
-        """Whatever it was: another connection may do better, and what hints say is found anyway."""
+        """Drop the connection after any error: another may succeed, and polling finds missed
+        changes.
+        """
         if self._connection is not None:
             self._connection.terminate()
         if not self._is_out:

@@ -1,1 +1,1 @@
-"""What the SQL backends share: reading statements from files and applying migrations in order."""
+"""Shared by the SQL backends: statements, migrations, row mapping and transfer."""

@@ -1,6 +1,6 @@
 """Which migrations a database still needs, read from numbered files; forward only.
 
-A backend applies what ``pending`` answers, in order, in one transaction, under its own lock.
+A backend applies the result of ``pending`` in order, in one transaction, under its own lock.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Migration(Value):
 
 
 def load_migrations(package: str, place: Mapping[str, str]) -> tuple[Migration, ...]:
-    """The steps in ``package``'s folder ``migrations``, in order, with ``{schema}`` filled in."""
+    """The migrations of a package, in order, with placeholders such as ``{schema}`` filled in."""
     steps = []
     for file in resources.files(package).joinpath("migrations").iterdir():
         if match := _FILE.fullmatch(file.name):
@@ -65,9 +65,9 @@ def load_migrations(package: str, place: Mapping[str, str]) -> tuple[Migration, 
 def pending(
     known: Sequence[Migration], applied: Sequence[tuple[int, str]], where: str
 ) -> Sequence[Migration]:
-    """What is left to apply, given the (version, name) pairs found in the database.
+    """The migrations left to apply, given the (version, name) pairs found in the database.
 
-    Raises ``SchemaMismatch`` when the database is ahead of this code, or not ours at all.
+    Raises ``SchemaMismatch`` if the database is ahead of this code, or not ours.
     """
     found = sorted(applied)
     if len(found) > len(known) and _names(known) == dict(found[: len(known)]):
@@ -79,7 +79,7 @@ def pending(
 
 
 def require_all(known: Sequence[Migration], left: Sequence[Migration], where: str) -> None:
-    """Raise ``SchemaMismatch`` if steps are left, for those who may not apply them."""
+    """Raise ``SchemaMismatch`` if any migration is left; for callers that must not apply them."""
     if len(left) == len(known):
         raise SchemaMismatch(WITHOUT_TABLES.fault(where=where))
     if left:
@@ -88,7 +88,7 @@ def require_all(known: Sequence[Migration], left: Sequence[Migration], where: st
 
 
 def indexes_made(steps: Sequence[Migration]) -> dict[str, str]:
-    """The indexes that are there once all steps are done: by name, the statement that makes it."""
+    """The indexes after all migrations, by name, with the statement that creates each."""
     made: dict[str, str] = {}
     for step in steps:
         for found in _INDEX.finditer(step.text):

@@ -1,7 +1,7 @@
-"""Rows into values, the same for both SQL backends: one list of columns and one function per table.
+"""Maps rows to values for both SQL backends: one list of columns and one function per table.
 
-``moment`` turns what a backend keeps a time as into a time. Rows are read by position: it is the
-cheapest way. What is claimed, and what a commit reads, each backend maps by itself.
+``moment`` decodes a backend's representation of a time. Rows are read by position, which is the
+fastest way. Each backend maps claimed jobs and the reads of a commit itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from perdure.model.event import Parent
 from perdure.model.failure import Failure
 from perdure.model.ids import RunId, WorkerId
 from perdure.model.job import FailedAttempt, Job, JobState, NodeRef, Progress, QueueInfo, Status
-from perdure.model.partition import Partition
+from perdure.model.partition import Partition, suspicion_in
 from perdure.model.run import Run, RunStatus, Wait, WaitType
 from perdure.model.schedule import Schedule, UnreadableSchedule, decode_schedule
 from perdure.store.failures import UNREADABLE
@@ -57,7 +57,7 @@ JOB_COLUMNS = (
     "run_id",
     "node_key",
 )
-"""Of a job as readers see it; its input and output follow where they are asked for."""
+"""The columns of a job for readers; input and output follow where requested."""
 
 RUN_COLUMNS = 12
 """Id, namespace, flow, version, status, number, parent_run, parent_key, created_at, updated_at,
@@ -94,6 +94,7 @@ def job_from(row: Row, moment: Moment) -> Job:
         attempt=row[7],
         failures=row[8],
         crashes=row[9],
+        suspicion=suspicion_in(row[2]),
         max_attempts=row[10],
         worker=row[11],
         epoch=row[12],
@@ -181,7 +182,7 @@ def queue_from(row: Row, moment: Moment) -> QueueInfo:
 async def first_readable(
     first: Callable[[int], Awaitable[Sequence[Row]]], limit: int
 ) -> list[Schedule]:
-    """The first so many that can be read; ``first`` gives the first so many rows of any kind."""
+    """The first ``limit`` readable schedules; ``first`` fetches the first n rows."""
     asked = limit
     while True:
         rows = await first(asked)
@@ -192,7 +193,7 @@ async def first_readable(
 
 
 def read_schedule(row: Row) -> Schedule | UnreadableSchedule:
-    """The schedule, or that only a newer version can read it."""
+    """The schedule, or a marker if only a newer version can read it."""
     namespace, name, revision, definition, state, due_at = row
     try:
         return decode_schedule(namespace, name, revision, definition, state)
@@ -202,13 +203,13 @@ def read_schedule(row: Row) -> Schedule | UnreadableSchedule:
         )
 
 
-# What rows hold as JSON beside what counts: one that cannot be read keeps nobody from the rest.
+# JSON columns that are informative only: an unreadable one must not block the rest of the row.
 
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 
 def read_details(data: bytes | None) -> Any:
-    """The details of a progress; None where they cannot be read."""
+    """The details of a progress; None if unreadable."""
     try:
         return None if data is None else msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -223,7 +224,7 @@ def read_failure(data: bytes) -> Failure:
 
 
 def readable_json(data: bytes) -> str:
-    """A failure as a column of JSON can take it."""
+    """A failure as valid JSON for a JSON column."""
     try:
         msgspec.json.decode(data)
         return data.decode()

@@ -1,4 +1,4 @@
-"""SQL lives in ``.sql`` files, as named blocks that can be pasted into a shell."""
+"""SQL statements, loaded from ``.sql`` files of named blocks that also work in a shell."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,40}")
 def load_statements(package: str, filename: str, place: Mapping[str, str]) -> Mapping[str, str]:
     """Read ``-- name: x`` blocks into a read-only mapping, in file order.
 
-    ``{schema}`` and the like stand for where the tables are. They are filled in by name rather
-    than by search_path, so that a statement also works on a connection that is not ours.
+    Placeholders such as ``{schema}`` name the location of the tables. They are filled in by name
+    rather than by search_path, so that a statement also works on a caller's connection.
     """
     text = fill(resources.files(package).joinpath(filename).read_text(encoding="utf-8"), place)
     _preamble, *parts = _NAME.split(text)
@@ -39,7 +39,7 @@ def fill(text: str, place: Mapping[str, str]) -> str:
 
 
 def is_identifier(text: str) -> bool:
-    """Whether a text can stand in SQL as a plain name. Nothing else is ever filled in."""
+    """Whether a string is a plain SQL name. Nothing else is ever filled in."""
     return _IDENTIFIER.fullmatch(text) is not None
 
 
@@ -62,7 +62,7 @@ OneJson = Annotated[str, "json"]
 OneInterval = Annotated[timedelta | None, "interval"]
 OneMoment = Annotated[datetime | None, "timestamptz"]
 Now = Annotated[datetime | None, "timestamptz"]
-"""What a statement takes as now; None leaves it to the database."""
+"""The current time for a statement; None uses the database's clock."""
 
 Columns = tuple[Any, ...]
 """Rows as arguments of a statement: a ``NamedTuple`` with one list for each column.
@@ -77,7 +77,7 @@ Params = tuple[Any, ...]
 
 @cache
 def types_of(params: type[Params]) -> dict[str, str]:
-    """Names and SQL types of all arguments, in their order."""
+    """Names and SQL types of all arguments, in order."""
     found: dict[str, str] = {}
     for name, hint in get_type_hints(params, include_extras=True).items():
         if isinstance(hint, type):
@@ -89,10 +89,10 @@ def types_of(params: type[Params]) -> dict[str, str]:
 
 
 def arguments_of(params: Params) -> list[Any]:
-    """All arguments in their order, with null for columns that are empty or hold nothing but nulls.
+    """All arguments in order, with null for columns that are empty or all null.
 
-    The driver takes as long for an empty array as for one with a value, and most statements use
-    few of their columns.
+    The driver spends as much time on an empty array as on one value, and most statements use few of
+    their columns.
     """
     found: list[Any] = []
     for value in params:
@@ -106,12 +106,12 @@ def arguments_of(params: Params) -> list[Any]:
 
 
 def expand(text: str, params: type[Params]) -> str:
-    """Number named parameters, and leave comments out; done once, when statements are loaded.
+    """Number named parameters and strip comments; done once, when statements are loaded.
 
     ``:now`` is a single value, ``:commits.token`` a column as an array, ``FROM :claims(id, epoch)``
     columns as a table of that name, and ``#position`` among them the position of each row, from 1.
-    They are cast by CAST: some statements take part in transactions of other drivers, to some of
-    which colons mean something else.
+    Casts use CAST, because some statements run on a caller's driver, and colons mean something else
+    to some drivers.
     """
     numbered = enumerate(types_of(params).items(), 1)
     values = {name: f"CAST(${number} AS {found_type})" for number, (name, found_type) in numbered}

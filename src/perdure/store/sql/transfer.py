@@ -1,4 +1,4 @@
-"""Where each kind of row is kept: the tables that both SQL backends have, whole, in order."""
+"""The table of each type of transfer row, for both SQL backends."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from perdure.store.contract.transfer import (
 
 BATCH_ROWS_MAX = 1000
 BATCH_BYTES_MAX = 4 * 1024 * 1024
-"""Of values, about: rows may hold a mebibyte each."""
+"""The approximate size of the values in a batch: a row may be a mebibyte."""
 
 
 class Table(Value):
     name: str
     order: str
-    """By what its rows are read, so that a dump of the same contents is the same file."""
+    """The sort order of an export, so that the same contents yield the same file."""
 
 
 TABLES: Mapping[type[TransferRow], Table] = {
@@ -61,13 +61,13 @@ def columns_of(row_type: type[TransferRow]) -> tuple[str, ...]:
 
 
 def selection(row_type: type[TransferRow], place: str, columns: Iterable[str]) -> str:
-    """The statement that reads a whole table, each row called what its kind is.
+    """The statement that reads a whole table, with each row tagged by its type.
 
-    ``place`` is what stands before the name of the table.
+    ``place`` precedes the name of the table.
     """
     table = TABLES[row_type]
     listed = ", ".join(columns)
-    row = f'"{row_type.__struct_config__.tag}"'  # quoted, since a limit is a word of SQL too
+    row = f'"{row_type.__struct_config__.tag}"'  # quoted: LIMIT is a keyword
     return f"SELECT {listed} FROM {place}{table.name} AS {row} ORDER BY {table.order}"
 
 
@@ -78,15 +78,15 @@ def counting(place: str) -> str:
 
 
 def emptiness(place: str) -> str:
-    """The statement that says of each table, in the order of ``TABLES``, whether it has a row."""
+    """The statement that tests each table, in the order of ``TABLES``, for rows."""
     each = (f"EXISTS (SELECT 1 FROM {place}{table.name})" for table in TABLES.values())
     return f"SELECT {', '.join(each)}"
 
 
 def check_empty(found: Iterable[Any], url: str) -> None:
-    """Refuse a store in which there is anything already, by the answer to ``emptiness``.
+    """Refuse a store that has rows, given the result of ``emptiness``.
 
-    Definitions may be there: a worker that started first has saved its own.
+    Definitions are allowed: a worker that started first has saved its own.
     """
     full = [
         table.name
@@ -102,14 +102,14 @@ Convert = Callable[[Any], Any]
 
 @cache
 def types_of(row_type: type[TransferRow]) -> tuple[Any, ...]:
-    """The type of each field, None left aside."""
+    """The type of each field, without None."""
     return tuple(_without_none(field.type) for field in msgspec.structs.fields(row_type))
 
 
 def converted(
     values: Iterable[Any], types: Iterable[Any], by_type: Mapping[Any, Convert]
 ) -> list[Any]:
-    """Values as another side has them: those of some types converted, None left as it is."""
+    """Values converted by type for the other side; None stays None."""
     return [
         value if value is None or (convert := by_type.get(type)) is None else convert(value)
         for value, type in zip(values, types, strict=True)
@@ -117,7 +117,7 @@ def converted(
 
 
 def size_of(values: Iterable[Any]) -> int:
-    """How many bytes of values a row has, about."""
+    """The approximate size of a row's values in bytes."""
     return sum(len(value) for value in values if isinstance(value, bytes))
 
 

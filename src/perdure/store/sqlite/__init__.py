@@ -1,1 +1,1 @@
-"""The embedded store: one SQLite file, shared by any number of processes of one machine."""
+"""The embedded store: one SQLite file, shared by any number of processes on one machine."""

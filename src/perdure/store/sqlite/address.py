@@ -1,4 +1,4 @@
-"""Where a store is: the file, and the prefix of its tables."""
+"""The address of a store: the file, and the prefix of its tables."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SHARED = "an in-memory SQLite cannot be shared by threads and processes; use me
 
 
 class SqliteAddress(Value):
-    """One set of tables in one file. Handles on the same place share one database."""
+    """One set of tables in one file. Handles with the same address share one database."""
 
     url: str
     path: str
-    """Absolute and free of symbolic links, so that one file has one name."""
+    """Absolute and without symbolic links, so that one file has one name."""
     prefix: str
     synchronous: str
 
     @property
     def name(self) -> str:
-        """What all handles on the same tables share, however they sync."""
+        """Identifies the tables, regardless of ``synchronous``."""
         return f"sqlite:{self.path}?prefix={self.prefix}"
 
     @property
@@ -36,7 +36,7 @@ class SqliteAddress(Value):
         return self.path, self.prefix, self.synchronous
 
     def check_reachable(self) -> None:
-        """Raise ``StoreUnreachable`` for what the file system would refuse, in plain words."""
+        """Raise ``StoreUnreachable`` if the file system will refuse the path."""
         try:
             self._check_path(Path(self.path), Path(self.path).parent)
         except PermissionError as error:
@@ -58,7 +58,7 @@ class SqliteAddress(Value):
 
 
 def place_at(url: str) -> SqliteAddress:
-    """Read ``sqlite:///relative.db`` or ``sqlite:////absolute.db``, and the options behind it."""
+    """Parse ``sqlite:///relative.db`` or ``sqlite:////absolute.db``, with its options."""
     parts = urlsplit(url)
     if parts.scheme != "sqlite" or parts.netloc or parts.path[:1] not in ("", "/"):
         raise InvalidStoreUrl(url=url, reason="the path follows three slashes: sqlite:///work.db")

@@ -1,4 +1,4 @@
-"""What operators do to jobs and queues, and what they ask now and then."""
+"""Operations on jobs and queues, and reports for operators."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from perdure.errors import FingerprintTaken, JobBelongsToRun
 from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.ids import JobId
 from perdure.model.job import QueueDepth, QueueInfo, Status, StatusChange
+from perdure.model.partition import UNSUSPECTED, with_suspicion
 from perdure.model.run import FlowCount, RunStatus
 from perdure.store.contract import AdminStore
 from perdure.store.lifecycle import Transition, starts_from
@@ -20,7 +21,7 @@ from perdure.store.sqlite.session import Session
 from perdure.store.sqlite.transaction import PACKAGE, Transaction
 
 Plan = Callable[[SqliteJobRow, int], Move]
-"""Where an operation takes a job that it applies to, at a moment."""
+"""The move of a job by an operation at a time."""
 
 
 class SqliteAdmin(AdminStore):
@@ -83,7 +84,7 @@ class SqliteAdmin(AdminStore):
         wanted = indexes_made(load_migrations(PACKAGE, {"prefix": self._session.place.prefix}))
         path = self._session.place.path
 
-        def look(transaction: Transaction) -> StorageReport:
+        def inspect(transaction: Transaction) -> StorageReport:
             present = {name for (name,) in transaction.rows("indexes_present")}
             damages = (text for (text,) in transaction.rows("damages"))
             orphaned_runs = transaction.rows("orphaned_runs", limit=ORPHANS_MAX)
@@ -97,7 +98,7 @@ class SqliteAdmin(AdminStore):
                 ),
             )
 
-        return await self._session.read(look)
+        return await self._session.read(inspect)
 
     async def flow_stats(self, namespace: str | None) -> list[FlowRuns]:
         return [
@@ -130,7 +131,7 @@ class SqliteAdmin(AdminStore):
 def _change(
     transaction: Transaction, operation: Transition, jobs: Sequence[SqliteJobRow]
 ) -> list[StatusChange]:
-    """Do it to the jobs it applies to, and leave the others as they are."""
+    """Change the jobs that the operation applies to; the others stay."""
     for job in jobs:
         if job.run_id is not None:
             raise JobBelongsToRun(job_id=job.id, run_id=job.run_id)
@@ -170,17 +171,23 @@ def _queued(job: SqliteJobRow, now: int) -> Move:
     return Move(job=job, after=Status.WAITING)
 
 
+def _retried(job: SqliteJobRow, now: int) -> Move:
+    # The operator gives it another chance: it is no longer suspected of crashing its workers.
+    partition = with_suspicion(job.partition, UNSUSPECTED)
+    return Move(job=job, after=Status.WAITING, partition=partition)
+
+
 _MOVES: dict[Transition, Plan] = {
     Transition.ABORT: _aborted,
     Transition.DISABLE: _disabled,
     Transition.ENABLE: _enabled,
-    Transition.RETRY: _queued,
+    Transition.RETRY: _retried,
     Transition.RESUME: _queued,
 }
 
 
 def _check_fingerprints(transaction: Transaction, jobs: Sequence[SqliteJobRow]) -> None:
-    """Raise unless all these finished jobs can become live at once."""
+    """Raise unless all these finished jobs can become live together."""
     marked = [job for job in jobs if job.fingerprint is not None]
     wanted = as_json([(job.namespace, job.queue, job.fingerprint) for job in marked])
     found = [
@@ -197,7 +204,7 @@ _SOUND = "ok"
 
 
 def _size(path: str) -> int:
-    """0 for a log that is not there: everything has been moved into the file."""
+    """The file's size; 0 for a missing WAL, which has been checkpointed."""
     try:
         return os.path.getsize(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What only the verifier reads."""
+"""Reads for the verifier only."""
 
 from __future__ import annotations
 

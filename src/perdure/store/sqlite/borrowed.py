@@ -1,4 +1,4 @@
-"""Writing within the transaction of a caller, on their connection."""
+"""Writes within a caller's transaction, on the caller's connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEGACY_TRANSACTION_CONTROL = -1
 
 
 class BorrowedWrite(Generic[T]):
-    """A write for one place that runs on connections of others."""
+    """A write for one place that runs on a caller's connection."""
 
     def __init__(
         self, place: SqliteAddress, clock: Clock, work: Callable[[Transaction], T]
@@ -58,19 +58,19 @@ class BorrowedWrite(Generic[T]):
 
 
 class _Sqlite3:
-    """A connection of the standard library's module."""
+    """A connection of the sqlite3 module."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.driver: Any = connection
 
     def execute(self, sql: str, parameters: Any, /) -> SqliteCursor:
         cursor: sqlite3.Cursor = self.driver.cursor()
-        cursor.row_factory = None  # theirs may make something else of a row than a tuple
+        cursor.row_factory = None  # the caller's may not return tuples
         return cursor.execute(sql, parameters)
 
 
 class _Sqlalchemy:
-    """A connection of SQLAlchemy, which must see each statement to know of the transaction."""
+    """A SQLAlchemy connection, which must run each statement itself to track the transaction."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -105,7 +105,7 @@ def _lent(connection: Any) -> _Lent:
 
 
 def _check_transaction(driver: Any) -> None:
-    """Refuse a connection on which each statement would commit by itself."""
+    """Refuse a connection in autocommit mode."""
     control = getattr(driver, "autocommit", _LEGACY_TRANSACTION_CONTROL)
     begins_by_itself = driver.isolation_level is not None
     if control != _LEGACY_TRANSACTION_CONTROL:

@@ -1,4 +1,4 @@
-"""How runs advance: each step is checked, fenced, and written with all that it ends and starts."""
+"""Commits of runs: each step is checked, fenced, and written with all its effects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from perdure.store.sqlite.submit import (
     hint_at_lost_claims,
     insert_children,
     open_waits,
-    take_away_jobs,
+    remove_run_jobs,
 )
 from perdure.store.sqlite.transaction import Transaction
 
@@ -57,7 +57,7 @@ def commit_runs(
 
 
 def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
-    """Check what a step was decided upon and that its claims are current, and write it."""
+    """Check the step's expected number and claims, and write it."""
     settlements = commit.settlements
     first = settlements[0].claim.id if settlements else None
     found = transaction.run("run_and_job", (first, commit.run, commit.namespace))
@@ -84,7 +84,7 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
 
 
 def _is_repeated(transaction: Transaction, commit: RunCommit, run: SqliteRunRow) -> bool:
-    """Whether this very step was written before, whatever followed it."""
+    """Whether this step is already written, even if others follow it."""
     found = transaction.run("token_of_event", (run.serial, commit.expected + 1))
     return bool(commit.events) and any(token == commit.token for (token,) in found)
 
@@ -103,13 +103,16 @@ def _write(
         transaction.run("touch_run", (commit.token, now, run.serial))
     is_ended = commit.status in ENDED
     is_changed = commit.status != run.status or (is_ended and bool(events))
-    if is_changed or commit.summary is not None or commit.version is not None:
+    # Commands and timers record the number too: it is rare, and shows a log that lost its end.
+    is_recorded = bool(events) and not commit.settlements
+    if is_changed or is_recorded or commit.summary is not None or commit.version is not None:
         transaction.write(
             "change_run",
             serial=run.serial,
             status=commit.status,
             is_ended=is_ended,
             has_events=bool(events),
+            number=number,
             version=commit.version,
             summary=commit.summary,
             now=now,
@@ -157,9 +160,6 @@ def _write(
     transaction.hints.stepped(commit.run, is_moved=True)
 
 
-# What becomes of the jobs that a step settles
-
-
 def _continue(transaction: Transaction, id: JobId, job: NodeJobRow, following: NewJob) -> None:
     """Turn the row into the next job under the same claim, as if just started."""
     check_times(following)
@@ -191,16 +191,13 @@ def _continue(transaction: Transaction, id: JobId, job: NodeJobRow, following: N
 
 
 def _forget(transaction: Transaction, id: JobId, job: NodeJobRow) -> None:
-    """Leave nothing behind of what the job executed before."""
+    """Delete the rows of the node that the job has executed."""
     if job.is_large:
         transaction.run("forget_large_input", (id,))
-    if job.troubles:
+    if job.failure_count:
         transaction.run("forget_failures", (id,))
     if job.is_limited:
         transaction.hints.frees_limit()
-
-
-# What becomes of the other jobs and the waits of the run
 
 
 def _give_up(transaction: Transaction, commit: RunCommit) -> None:
@@ -211,7 +208,7 @@ def _give_up(transaction: Transaction, commit: RunCommit) -> None:
         for job, key in _unsettled_jobs(transaction, commit)
         if commit.cancel_all or key in cancel_keys
     ]
-    take_away_jobs(transaction, given_up)
+    remove_run_jobs(transaction, given_up)
     place = {"namespace": commit.namespace, "run": commit.run}
     keys = None if commit.cancel_all else as_json(commit.cancel_keys)
     transaction.write("end_waits", **place, keys=keys)
@@ -220,7 +217,7 @@ def _give_up(transaction: Transaction, commit: RunCommit) -> None:
 
 
 def _hold(transaction: Transaction, commit: RunCommit, *, is_suspended: bool) -> None:
-    """Park the jobs and waits that a run has, or put them back in their place."""
+    """Park the jobs and suspend the waits of a run, or resume them."""
     transaction.write(
         "suspend_waits", namespace=commit.namespace, run=commit.run, suspended=is_suspended
     )
@@ -241,7 +238,7 @@ def _hold(transaction: Transaction, commit: RunCommit, *, is_suspended: bool) ->
 
 
 def _change_partitions(transaction: Transaction, commit: RunCommit, flow: str) -> None:
-    """Let the jobs of a run be claimed by workers that have its new version."""
+    """Move the jobs of a run to the partitions of workers that have its new version."""
     changed = [
         (job, replace(Partition.parse(job.partition), flow=flow).text)
         for job, _ in _jobs(transaction, commit)
@@ -269,7 +266,7 @@ def _lowest_rank(
 ) -> float | None:
     ranks: list[float] = []
     for namespace in namespaces:
-        # Where nothing waits at all, as in a chain of steps, no partition need be asked for.
+        # If nothing is waiting, as in a chain of steps, no partition needs a query.
         if transaction.run("is_any_waiting", (namespace,)):
             wanted = as_json(list(partitions))
             [(rank,)] = transaction.rows("lowest_rank", namespace=namespace, partitions=wanted)

@@ -1,12 +1,14 @@
-"""Connections to the file: how they are opened, and what is done while it is busy."""
+"""Connections to the file: opening, errors, and retries while it is busy."""
 
 from __future__ import annotations
 
 import logging
+import os
 import random
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import TypeVar
 
@@ -27,13 +29,14 @@ NOT_A_DATABASE = declare(
 DAMAGED = declare("store.damaged", "the database {path} is damaged: {reason}", "Restore a backup")
 
 BYTES = 16 * 1024 * 1024
-"""What is kept of the WAL's file, and how far it may grow beyond that, for rows that are large."""
+"""The size that the WAL file is truncated to, and how far it may grow beyond that for large rows.
+"""
 
 SQLITE_MIN = (3, 35)
 """The first version with RETURNING."""
 
 OPEN_SECONDS_MAX = 15.0
-"""How long opening waits for another process that has the file locked."""
+"""How long opening waits while another process locks the file."""
 
 _STATEMENTS_CACHED = 512
 
@@ -41,7 +44,7 @@ _CACHE_KIB = 32 * 1024
 
 _PRAGMAS = (
     f"PRAGMA journal_size_limit = {BYTES}",
-    # The writer's thread does it: the commit of a small write must not wait for the disk.
+    # The writer thread checkpoints: the commit of a small write must not wait for the disk.
     "PRAGMA wal_autocheckpoint = 0",
     f"PRAGMA cache_size = -{_CACHE_KIB}",
     "PRAGMA temp_store = MEMORY",
@@ -49,11 +52,18 @@ _PRAGMAS = (
 
 
 def connect_writer(place: SqliteAddress) -> sqlite3.Connection:
-    """The connection that writes; it makes the file if there is none."""
+    """The writing connection; creates the file if there is none."""
     if sqlite3.sqlite_version_info < SQLITE_MIN:
         raise StoreError(TOO_OLD.fault(version=sqlite3.sqlite_version, least="3.35"))
+    _create_private(place.path)
     synchronous = f"PRAGMA synchronous = {place.synchronous}"
     return _connect(place, synchronous, seconds_max=OPEN_SECONDS_MAX)
+
+
+def _create_private(path: str) -> None:
+    """Create the file for its owner alone; SQLite gives the WAL and shm files the same mode."""
+    with suppress(OSError):  # it exists, or SQLite reports why it cannot be created
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def connect_reader(place: SqliteAddress) -> sqlite3.Connection:
@@ -68,11 +78,12 @@ def _connect(place: SqliteAddress, own_pragma: str, *, seconds_max: float) -> sq
         timeout=0,
         isolation_level=None,
         cached_statements=_STATEMENTS_CACHED,
-        check_same_thread=False,  # the writer's is used by callers too, one at a time
+        check_same_thread=False,  # callers use the writer's too, one at a time
     )
 
     def set_up() -> None:
-        # Readers never wait for the writer then. A new file is needed alone for a moment.
+        # With WAL, readers never wait for the writer. Enabling it needs exclusive access for a
+        # moment.
         [(mode,)] = connection.execute("PRAGMA journal_mode = WAL")
         if mode != "wal":
             raise place.unreachable(
@@ -82,7 +93,7 @@ def _connect(place: SqliteAddress, own_pragma: str, *, seconds_max: float) -> sq
             connection.execute(pragma)
 
     try:
-        patiently(set_up, place.path, seconds_max=seconds_max)
+        retry_while_busy(set_up, place.path, seconds_max=seconds_max)
     except BaseException:
         connection.close()
         raise
@@ -99,7 +110,7 @@ def as_store_error(error: Exception, place: SqliteAddress) -> Exception:
 
 
 def as_opening_error(error: Exception, place: SqliteAddress) -> Exception:
-    """The same while it is being opened."""
+    """Convert an error while the store is being opened."""
     if not isinstance(error, sqlite3.Error):
         return error
     typed = _opening_error(error, place)
@@ -133,20 +144,22 @@ _log = logging.getLogger("perdure.store")
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """The error's primary result code; 0 when it did not come from SQLite itself."""
+    """The error's primary result code; 0 if it did not come from SQLite."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether another connection was in the way, so that the same thing will work later."""
+    """Whether another connection held a lock, so that a retry will succeed."""
     return isinstance(error, sqlite3.Error) and primary_code(error) in _BUSY
 
 
-def patiently(action: Callable[[], Answer], where: str, *, seconds_max: float = inf) -> Answer:
+def retry_while_busy(
+    action: Callable[[], Answer], where: str, *, seconds_max: float = inf
+) -> Answer:
     """Retry ``action`` while other connections lock the file; it must undo itself on failure.
 
-    SQLite's own busy timeout sleeps in ever longer steps, gives up, and does not cover every
-    kind of conflict. Short jittered pauses hand the lock over sooner and never give up.
+    SQLite's own busy timeout sleeps in ever longer steps, gives up, and does not cover every type
+    of conflict. Short jittered pauses hand the lock over sooner and never give up.
     """
     pause = _PAUSE_FIRST
     started = complained = monotonic()

@@ -1,4 +1,4 @@
-"""What the handles of one process share on one file: a writer, and readers."""
+"""The writer and readers on one file that all handles of a process share."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ FORKED = declare(
 )
 
 READERS = 2
-"""So that a long listing does not block reads of waiters."""
+"""Two, so that a long listing does not block reads of waiters."""
 
 Answer = TypeVar("Answer")
 
 
 class Database:
-    """The threads on one place. Use :func:`open_database` and :func:`close_database`."""
+    """The threads of one place. Use :func:`open_database` and :func:`close_database`."""
 
     def __init__(self, place: SqliteAddress) -> None:
         self.place = place
         self.users = 0
-        self._process = _open  # a fork changes it; asking for the process id is a system call
+        self._process = _open  # replaced by a fork; cheaper than a system call for the process id
         self._lock = threading.Lock()
         self._is_closed = False
         self._sql = statements_of(place.prefix)
@@ -54,7 +54,7 @@ class Database:
         return answer
 
     async def write_small(self, operation: Work[Answer], clock: Clock) -> Answer:
-        """The same for what takes microseconds: done at once, if nobody else is writing."""
+        """Run a write of microseconds, on the caller's thread if no other write is running."""
         self._check_process()
         with self._lock:
             self._check_open()
@@ -74,18 +74,18 @@ class Database:
         return answer
 
     def nudge(self) -> None:
-        """Wake the writer: there is a new listener."""
+        """Wake the writer, because there is a new listener."""
         self._writer.nudge()
 
     async def opened(self) -> None:
-        # Several await it, and one that is cancelled must not cancel it for the others.
+        # Several tasks await it; canceling one must not cancel the others.
         await asyncio.shield(asyncio.wrap_future(self._writer.opened))
         with self._lock:
             while len(self._readers) < READERS:
                 self._readers.append(Reader(self.place, self._sql, self._reads))
 
     async def closed(self) -> None:
-        """Finish what was asked for, then end the threads."""
+        """Finish pending work, then end the threads."""
         with self._lock:
             self._is_closed = True
             for _ in self._readers:
@@ -96,7 +96,7 @@ class Database:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether it belongs to the process that this one was forked from."""
+        """Whether it belongs to the parent of this forked process."""
         return self._process is not _open
 
     def _check_open(self) -> None:
@@ -109,7 +109,7 @@ class Database:
 
 
 class _Databases:
-    """Those that are open in this process."""
+    """The open databases of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -121,14 +121,14 @@ _open = _Databases()
 _inherited: list[_Databases] = []
 
 
-def _forget_the_parents() -> None:
+def _abandon_inherited() -> None:
     global _open
-    # Never closed: closing a connection that belongs to the parent could corrupt its file.
+    # Never closed: closing a connection of the parent could corrupt its file.
     _inherited.append(_open)
     _open = _Databases()
 
 
-os.register_at_fork(after_in_child=_forget_the_parents)
+os.register_at_fork(after_in_child=_abandon_inherited)
 
 
 async def open_database(place: SqliteAddress) -> Database:
@@ -161,6 +161,6 @@ async def close_database(database: Database) -> None:
 
 
 def _forget(database: Database) -> None:
-    """Let whoever opens the place from now on get another one. The lock is held."""
+    """Unregister the database, so that the next handle opens another one. Requires the lock."""
     if _open.by_key.get(database.place.key) is database:
         del _open.by_key[database.place.key]

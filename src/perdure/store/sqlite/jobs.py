@@ -1,4 +1,4 @@
-"""Jobs: how they are inserted, claimed and settled."""
+"""Inserting, claiming and settling jobs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
 from typing import NamedTuple
+
+import msgspec
 
 from perdure.errors import FingerprintTaken, IllegalTransition
 from perdure.model.check import check_times
@@ -44,20 +46,22 @@ from perdure.store.sqlite.transaction import Transaction
 
 
 class Move(Value):
-    """One job on its way to another status."""
+    """A change of one job's status."""
 
     job: SqliteJobRow
     after: Status
     failure: Failure | None = None
-    """What its history shows of it."""
+    """The failure to add to its history."""
     takes_claim: bool = False
-    """Its holder is stale from now on."""
+    """Whether to revoke the claim."""
     attempts_back: int = 0
     crashes: int = 0
+    partition: str | None = None
+    """Its partition from now on, if it changes."""
 
 
 def move(transaction: Transaction, operation: Transition, moves: Sequence[Move]) -> None:
-    """Write the moves by the transition table, keep their failures, and hint at them."""
+    """Write the moves by the transition table, record their failures, and publish hints."""
     for step in moves:
         if not allows(operation, Status(step.job.status), step.after):
             raise IllegalTransition(job_id=step.job.id, operation=operation, status=step.job.status)
@@ -71,6 +75,7 @@ def move(transaction: Transaction, operation: Transition, moves: Sequence[Move])
                 step.job.epoch + step.takes_claim,
                 step.job.attempt - step.attempts_back,
                 step.job.crashes + step.crashes,
+                step.partition or step.job.partition,
                 now if step.after in FINISHED else None,
             )
             for step in moves
@@ -78,13 +83,19 @@ def move(transaction: Transaction, operation: Transition, moves: Sequence[Move])
     )
     failed = [(step.job, step.failure) for step in moves if step.failure is not None]
     record_failures(transaction, failed)
-    hint_at_moves(transaction, [(step.job, step.after) for step in moves])
+    hint_at_moves(
+        transaction,
+        [
+            (step.job._replace(partition=step.partition or step.job.partition), step.after)
+            for step in moves
+        ],
+    )
 
 
 def record_failures(
     transaction: Transaction, failed: Iterable[tuple[SqliteJobRow, Failure]]
 ) -> None:
-    """Add to the history of jobs, as they were before this write."""
+    """Add failures to jobs, given their rows before this write."""
     transaction.write_rows(
         "insert_failures",
         [
@@ -95,7 +106,7 @@ def record_failures(
 
 
 def hint_at_moves(transaction: Transaction, moved: Iterable[tuple[SqliteJobRow, Status]]) -> None:
-    """Tell waiters, workers that look for jobs, and those that wait for room under a limit."""
+    """Publish hints for waiters, pollers, and workers that wait for room under a limit."""
     for job, after in moved:
         frees_limit = bool(job.is_limited) and after not in CLAIMED
         transaction.hints.moved(job.id, after, job.partition, frees_limit=frees_limit)
@@ -107,11 +118,11 @@ def is_claimed(job: SqliteJobRow) -> bool:
 
 Fingerprint = tuple[str, str, str | None]
 
-_PARTITION, _STATUS = 4, 6  # of a new row
+_PARTITION, _STATUS = 4, 6  # positions in a new row
 
 
 class _Replace(Value):
-    """The job to cancel in favour of another."""
+    """A job to cancel in favor of another."""
 
     rival: JobId
     by: JobId
@@ -141,13 +152,13 @@ def insert_jobs(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Insert
 def _plan(
     transaction: Transaction, jobs: Sequence[NewJob]
 ) -> tuple[Sequence[Step], list[Inserted]]:
-    """What to do in which order, as if the jobs came one by one."""
+    """The steps to run, in order, as if the jobs came one by one."""
     known = {row[1] for row in transaction.rows("jobs_by_id", ids=as_json([j.id for j in jobs]))}
     live = _live_fingerprints(transaction, jobs)
     steps: list[Step] = []
     answers: list[Inserted] = []
     for job in jobs:
-        if job.id in known:  # repeated after an unclear commit
+        if job.id in known:  # retried after a lost response
             answers.append(Inserted(id=job.id, is_new=True))
             continue
         _check_deadline(transaction, job)
@@ -264,7 +275,7 @@ def record_starts(
     started: Sequence[tuple[str, ...]],
     rules: Sequence[LimitRule],
 ) -> None:
-    """Count jobs that just started, given the keys of each, and forget what left the window."""
+    """Count started jobs, given the keys of each, and drop starts outside the window."""
     now = transaction.now
     counts = Counter(key for keys in started for key in keys)
     transaction.write_rows(
@@ -291,6 +302,37 @@ def _starts_in_window(
     return starts, oldest
 
 
+def move_start(transaction: Transaction, claim: Claim, within: timedelta) -> bool:
+    """Count the start of a claimed job now, or no longer if that is too late."""
+    now = transaction.now
+    for number, namespace, at, keys in transaction.rows(
+        "counted_start", id=claim.id, epoch=claim.epoch
+    ):
+        is_moved: bool = now - at < micros_in(within)
+        for key in msgspec.json.decode(keys, type=list[str]):
+            place = {"namespace": namespace, "key": key}
+            starts = transaction.rows("starts_at", at=at, **place)
+            if starts:
+                row, count = starts[0]
+                transaction.write("decrement_starts" if count > 1 else "remove_start", number=row)
+            if is_moved:
+                if starts:
+                    transaction.write_rows("add_starts", [(namespace, key, now, 1)])
+                transaction.write("move_last_start", now=now, by=now - at, **place)
+            elif [count for _, count in starts] == [1]:
+                transaction.write("forget_last_start", at=at, **place)
+        transaction.write(
+            "move_start",
+            number=number,
+            started_at=now if is_moved else at,
+            limit_keys=keys if is_moved else None,
+        )
+        if not is_moved:
+            transaction.hints.frees_limit()
+        return is_moved
+    return False
+
+
 PartitionRules = Mapping[str, tuple[LimitRule, ...]]
 
 
@@ -312,6 +354,7 @@ def claim_jobs(transaction: Transaction, request: ClaimRequest) -> Claimed:
         lease_until=transaction.now + micros_in(request.lease),
         now=transaction.now,
         limit=request.limit,
+        alone=int(request.is_alone),
     )
     return _claimed(transaction, rows)
 
@@ -361,7 +404,14 @@ def _start(
     return transaction.returned_rows(
         "claim_picked",
         [
-            (int(number), request.worker, until, transaction.now, as_json(keys) if keys else None)
+            (
+                int(number),
+                request.worker,
+                until,
+                transaction.now,
+                as_json(keys) if keys else None,
+                int(request.is_alone),
+            )
             for number, keys in chosen
         ],
     )
@@ -396,7 +446,7 @@ def settle_jobs(transaction: Transaction, settlements: Sequence[Settlement]) -> 
     """Write outcomes under their claims' fences; None, and nothing written, for a stale one."""
     endings = _endings(transaction, settlements)
     current = [ending for ending in endings if ending is not None]
-    # Most jobs complete, so that has a statement of its own that leaves most columns alone.
+    # Most jobs complete: a separate statement leaves most columns alone.
     completed = [ending for ending in current if ending.after is Status.COMPLETED]
     others = [ending for ending in current if ending.after is not Status.COMPLETED]
     now = transaction.now
@@ -432,7 +482,7 @@ def _endings(transaction: Transaction, settlements: Sequence[Settlement]) -> lis
             after = after_settling(STATUS_OF[job.status], settlement.outcome, is_due=is_due)
             if after is not None:
                 ending = _Ending(job, after, settlement, written, ready_at)
-                del jobs[job.id]  # it is no longer held when the same claim comes again
+                del jobs[job.id]  # it is unclaimed if the same claim comes again
         endings.append(ending)
     return endings
 
@@ -444,7 +494,7 @@ def _completed_row(now: int, ending: _Ending) -> Row:
     return (
         job.number,
         now,
-        int(settlement.is_hidden),  # a bool costs the driver a search for an adapter
+        int(settlement.is_hidden),  # faster than a bool, for which the driver looks up an adapter
         None if progress is None else progress.message,
         None if progress is None else encode_details(progress),
         written.output,
@@ -454,7 +504,7 @@ def _completed_row(now: int, ending: _Ending) -> Row:
 def _row(now: int, ending: _Ending) -> Row:
     """A row for the statement ``settle_jobs``."""
     job, after, settlement, written, ready_at = ending
-    # An aborting job ends cancelled whatever its outcome says.
+    # An aborting job ends cancelled whatever its outcome.
     is_counted = job.status == Status.ACTIVE
     retried = written.retried if is_counted else None
     progress = settlement.progress
@@ -495,7 +545,7 @@ class SqliteJobs(JobStore):
         )
 
     async def claim(self, request: ClaimRequest) -> Claimed:
-        # What a claim finds may be more than it asks for: with many partitions it is not small.
+        # A claim may read more than it returns: with many partitions it is not small.
         size = request.limit + len(request.partitions)
         return await self._session.write_small(
             lambda transaction: claim_jobs(transaction, request), size
@@ -538,6 +588,11 @@ class SqliteJobs(JobStore):
 
         await self._session.write(save)
 
+    async def move_start(self, claim: Claim, within: timedelta) -> bool:
+        return await self._session.write_small(
+            lambda transaction: move_start(transaction, claim, within), 1
+        )
+
     async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
         def give_back(transaction: Transaction) -> int:
             held = [
@@ -553,7 +608,7 @@ class SqliteJobs(JobStore):
 
 
 def _current(transaction: Transaction, claims: Sequence[Claim]) -> dict[Claim, tuple[int, str]]:
-    """Row number and status of those claims that are current."""
+    """Row number and status of the current claims."""
     wanted = set(claims)
     rows = transaction.rows("claim_states", ids=as_json([claim.id for claim in wanted]))
     found = {Claim(id=id, epoch=epoch): (number, status) for number, id, epoch, status in rows}

@@ -1,4 +1,4 @@
-"""What workers poll, and the maintenance that any of them may do."""
+"""Polling, and the maintenance that any worker may do."""
 
 from __future__ import annotations
 
@@ -60,18 +60,12 @@ class SqliteMaintenance(MaintenanceStore):
 
         return await self._session.write(promote)
 
-    async def take_over_expired(
-        self, namespace: str, limit: int, max_crashes: int
-    ) -> list[TakenOver]:
+    async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
         def take_over(transaction: Transaction) -> list[TakenOver]:
             expired = _jobs(transaction, "expired_leases", namespace, limit)
-            taken = [_taken_over(job, max_crashes) for job in expired]
-            moves = [
-                Move(job=job, after=over.after, failure=over.failure, takes_claim=True, crashes=1)
-                for job, over in zip(expired, taken, strict=True)
-            ]
+            moves = [_take_over(job) for job in expired]
             move(transaction, Transition.TAKE_OVER, moves)
-            return taken
+            return [_taken_over(each) for each in moves]
 
         return await self._session.write(take_over)
 
@@ -195,18 +189,29 @@ def _jobs(transaction: Transaction, name: str, namespace: str, limit: int) -> li
     return [SqliteJobRow._make(row) for row in rows]
 
 
-def _taken_over(job: SqliteJobRow, max_crashes: int) -> TakenOver:
-    after = after_take_over(Status(job.status), job.crashes + 1, max_crashes)
-    if job.run_id is not None:  # what a death too many means is for its run to decide
-        after = Status.WAITING
-    return TakenOver(
-        id=job.id,
-        namespace=job.namespace,
-        partition=Partition.parse(job.partition),
-        worker=job.worker,
-        attempt=job.attempt,
+def _take_over(job: SqliteJobRow) -> Move:
+    status, was_alone = Status(job.status), bool(job.claimed_alone)
+    after, partition = after_take_over(status, job.partition, was_alone=was_alone)
+    return Move(
+        job=job,
         after=after,
         failure=lease_expired(job.worker),
+        takes_claim=True,
+        crashes=1,
+        partition=partition,
+    )
+
+
+def _taken_over(over: Move) -> TakenOver:
+    assert over.failure is not None
+    return TakenOver(
+        id=over.job.id,
+        namespace=over.job.namespace,
+        partition=Partition.parse(over.job.partition),
+        worker=over.job.worker,
+        attempt=over.job.attempt,
+        after=over.after,
+        failure=over.failure,
     )
 
 

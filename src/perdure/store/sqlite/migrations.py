@@ -18,7 +18,7 @@ from perdure.store.sql.migrations import (
     require_all,
 )
 from perdure.store.sqlite.address import SqliteAddress, place_at
-from perdure.store.sqlite.connection import OPEN_SECONDS_MAX, patiently
+from perdure.store.sqlite.connection import OPEN_SECONDS_MAX, retry_while_busy
 from perdure.store.sqlite.rows import micros
 from perdure.store.sqlite.transaction import PACKAGE
 
@@ -30,18 +30,18 @@ _TABLES = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 def migrate(connection: sqlite3.Connection, place: SqliteAddress) -> None:
     """Bring the tables to this version, or raise ``SchemaMismatch``.
 
-    Tables that are up to date are only read: opening waits for nobody then.
+    Current tables are only read, so that opening does not wait for a lock.
     """
     steps = load_migrations(PACKAGE, {"prefix": place.prefix})
 
     def attempt() -> None:
         if not pending_at(connection, place, steps):
             return
-        # A view of the user's on a table that is created again must not stop the migration.
+        # A user's view of a recreated table must not stop the migration.
         connection.execute("PRAGMA legacy_alter_table = ON")
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # Another process may have done it while this one waited for the lock.
+            # Another process may have migrated while this one waited for the lock.
             for step in pending_at(connection, place, steps):
                 _apply(connection, place, step)
             connection.execute("COMMIT")
@@ -52,13 +52,13 @@ def migrate(connection: sqlite3.Connection, place: SqliteAddress) -> None:
         finally:
             connection.execute("PRAGMA legacy_alter_table = OFF")
 
-    patiently(attempt, place.path, seconds_max=OPEN_SECONDS_MAX)
+    retry_while_busy(attempt, place.path, seconds_max=OPEN_SECONDS_MAX)
 
 
 def pending_at(
     connection: sqlite3.Connection, place: SqliteAddress, steps: Sequence[Migration]
 ) -> Sequence[Migration]:
-    """The steps that the file still needs. It is only read."""
+    """The migrations that the file still needs; only reads."""
     ours = f"{place.prefix}migrations"
     taken = {name.lower() for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if ours.lower() not in taken:
@@ -96,7 +96,7 @@ def _statements_in(text: str) -> Iterator[str]:
 
 
 def require_sqlite(url: str) -> None:
-    """Raise unless the file is there and has the tables of this version."""
+    """Raise unless the file exists and has the tables of this version."""
     place = place_at(url)
     place.check_reachable()
     if not os.path.exists(place.path):

@@ -1,4 +1,4 @@
-"""What clients and operators read."""
+"""Reads for clients and operators."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class SqliteQueries(QueryStore):
 
 
 def _count(transaction: Transaction, prefix: str, filter: JobFilter) -> int:
-    """Count by the index that knows the answer without a look at the rows, where there is one."""
+    """Count by an index that covers the filter, without reading rows, if there is one."""
     if filter.group is None and filter.before is None:
         if filter.status is None:
             each = (replace(filter, status=status) for status in Status)
@@ -193,7 +193,7 @@ def _workers(transaction: Transaction, namespace: str | None) -> list[WorkerStat
 
 
 def listing_of_jobs(prefix: str, name: str, filter: JobFilter) -> str:
-    """The text of a listing or counting statement, by the index that serves the filter best."""
+    """The SQL of a listing or count, with the best index for the filter."""
     if filter.group is not None:
         return _job_statement(prefix, name, "job.job_group = :group")
     return _job_statement(prefix, name, "TRUE" if filter.status is None else "job.status = :status")
@@ -219,7 +219,7 @@ _AFTER_ALL_TIMES = 2**63 - 1
 
 
 def listing_of_runs(prefix: str, name: str, filter: RunFilter) -> str:
-    """The text of a listing or counting statement, by the index that serves the filter best."""
+    """The SQL of a listing or count, with the best index for the filter."""
     if filter.id is not None:
         return _run_statement(prefix, name, "id", "run.id = :id")
     if filter.parent is not None:
@@ -233,7 +233,7 @@ def listing_of_runs(prefix: str, name: str, filter: RunFilter) -> str:
 
 
 def _live(filter: RunFilter) -> str:
-    """As many columns of the index as the filter names, without a gap."""
+    """The leading index columns that the filter names, without a gap."""
     terms = ["run.finished_at IS NULL"]
     for column in ("namespace", "flow", "version"):
         if getattr(filter, column) is None:
@@ -284,11 +284,11 @@ _INDEXES = {
     WaitType.EXTERNAL: _ASKING,
     WaitType.APPROVAL: _ASKING,
 }
-"""What a kind is listed by, and how to ask for it so that SQLite sees that it may."""
+"""The index of each type of wait, with a condition by which SQLite can use it."""
 
 
 def listing_of_waits(prefix: str, filter: WaitFilter) -> str:
-    """The text of the listing statement, by the index that serves the filter best."""
+    """The SQL of the listing, with the best index for the filter."""
     asked = {name: text for name, text in _CONDITIONS.items() if getattr(filter, name) is not None}
     index = ""
     if filter.run is None and filter.type in _INDEXES:

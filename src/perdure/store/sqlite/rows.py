@@ -1,4 +1,4 @@
-"""Rows as SQLite keeps them: columns, and what they mean."""
+"""Maps SQLite's rows to values and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from perdure.model.event import StoredEvent
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import Claim, ClaimedJob, FailedAttempt, Job, NewJob, Progress, QueueInfo
-from perdure.model.partition import Partition
+from perdure.model.partition import Partition, suspicion_in
 from perdure.model.run import ENDED, Run, Wait
 from perdure.model.times import nearest_duration
 from perdure.model.worker import WorkerInfo, WorkerState
@@ -22,7 +22,7 @@ from perdure.store.sql.rows import JOB_COLUMNS, WAIT_COLUMNS, node_from
 Row = tuple[Any, ...]
 
 INLINE_MAX_BYTES = 2048
-"""An input larger than this lives beside its job."""
+"""A larger input is stored in a separate table."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -30,7 +30,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 JOB_ROW = """\
 job.rowid, job.id, job.namespace, job.queue, job.partition_key, job.status, job.epoch, job.attempt,
-       job.crashes, job.worker, job.ready_at, job.deadline_at, job.fingerprint,
+       job.crashes, job.claimed_alone, job.worker, job.ready_at, job.deadline_at, job.fingerprint,
        job.limit_keys IS NOT NULL, job.run_id"""
 
 CLAIMED_ROW = """\
@@ -43,7 +43,7 @@ _decode_info = msgspec.json.Decoder(WorkerInfo).decode
 
 
 class SqliteJobRow(NamedTuple):
-    """What has to be known of a job to move it; ``number`` is its row's for this transaction."""
+    """The columns needed to move a job; ``number`` is its rowid."""
 
     number: int
     id: JobId
@@ -54,6 +54,7 @@ class SqliteJobRow(NamedTuple):
     epoch: int
     attempt: int
     crashes: int
+    claimed_alone: int
     worker: WorkerId | None
     ready_at: int
     deadline_at: int | None
@@ -79,7 +80,7 @@ def moment_or_none(at_us: int | None) -> datetime | None:
 
 
 def as_json(values: Any) -> str:
-    """A list as one parameter, for ``json_each``."""
+    """A list as one JSON parameter, for ``json_each``."""
     return encode(values).decode()
 
 
@@ -107,7 +108,7 @@ def new_row(job: NewJob, now: int) -> Row:
         now,
         ready_us,
         deadline_of(job, now),
-        # Nobody asks for the result of a node by its input, so they share one end of that index.
+        # Results of nodes are never looked up by input, so they share one end of that index.
         job.input_hash if job.node is None else 0,
         job.policy,
         job.input if len(job.input) <= INLINE_MAX_BYTES else None,
@@ -158,6 +159,7 @@ def claimed_from(row: Row, large_inputs: dict[str, bytes]) -> ClaimedJob:
         created_at=moment(created_at),
         priority=priority,
         crashes=crashes,
+        suspicion=suspicion_in(partition),
         node=node_from(run_id, node_key),
     )
 
@@ -173,11 +175,11 @@ def worker_from(row: Row, running: Sequence[JobId]) -> WorkerState:
 
 
 LAST_NUMBER = """\
-coalesce((
+max(run.number, coalesce((
            SELECT max(event.number)
            FROM {prefix}events AS event
            WHERE event.run_serial = run.serial
-       ), 0)"""
+       ), 0))"""
 
 RECORD_ROW = ", ".join(f"job.{column}" for column in JOB_COLUMNS)
 WAIT_ROW = ", ".join(f"wait.{column}" for column in WAIT_COLUMNS)
@@ -203,20 +205,20 @@ _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 class NodeJobRow(NamedTuple):
-    """What a step has to know of the job that it settles."""
+    """The columns of a settled job that a step needs."""
 
     number: int
     epoch: int
     status: str
     is_large: int
-    """Its input lives beside it."""
+    """Whether its input is in the separate table."""
     is_limited: int
-    troubles: int
-    """More than 0 if it has a history of failures."""
+    failure_count: int
+    """More than 0 if it has failed attempts."""
 
 
 class SqliteRunRow(NamedTuple):
-    """What a step has to know of its run; ``number`` is that of its last event."""
+    """The columns of a run that a step needs; ``number`` is that of its last event."""
 
     serial: int
     number: int
@@ -256,7 +258,7 @@ def event_from(row: Row) -> StoredEvent:
 
 
 def names_in(data: str) -> tuple[str, ...]:
-    """None where they cannot be read: who decides is in the log, and other waits go on."""
+    """The deciders; none if unreadable: the log has them, and other waits must not be blocked."""
     try:
         return _decode_names(data)
     except (msgspec.DecodeError, RecursionError):

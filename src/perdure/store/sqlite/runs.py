@@ -1,4 +1,4 @@
-"""Runs: how they begin, the one way in which they go on, and what can be seen of them."""
+"""Submitting, committing and reading runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SqliteRuns(RunStore):
 
     async def submit(self, run: NewRun) -> Submitted:
         size = 1 + len(run.events) + len(run.jobs) + len(run.children) * SMALL_MAX
-        if run.on_existing == "replace":  # which may remove a large one
+        if run.on_existing == "replace":  # may remove a large one
             size += SMALL_MAX
         return await self._session.write_small(
             lambda transaction: submit_run(transaction, run), size
@@ -86,6 +86,7 @@ class SqliteRuns(RunStore):
             transaction.write(
                 "save_step", id=claim.id, owner=owner, step=step.name, value=step.value
             )
+            transaction.write("remove_suspicion", id=claim.id)
 
         await self._session.write(save)
 
@@ -125,7 +126,7 @@ def latest_events(transaction: Transaction, wanted: EventsBefore, limit: int) ->
 
 
 def _size_of(commit: RunCommit) -> int:
-    """About how many rows it writes; whatever goes through all jobs of a run counts as many."""
+    """The approximate number of rows it writes; anything that affects all jobs counts as many."""
     if commit.cancel_all or commit.cancel_keys or commit.children or commit.suspend is not None:
         return SMALL_MAX + 1
     if commit.version is not None or commit.snapshot is not None:

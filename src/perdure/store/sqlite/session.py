@@ -1,4 +1,4 @@
-"""What the parts of one handle share: the place, its database while open, and a clock."""
+"""The state that the parts of one handle share: place, open database, and clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_OPEN = declare("store.not_open", "the store at {url} is not open", "Await st
 Answer = TypeVar("Answer")
 
 SMALL_MAX = 16
-"""Jobs, or steps of runs, that are written without holding up an event loop noticeably."""
+"""Jobs or steps that are written without a noticeable delay of the event loop."""
 TURN_SECONDS_MAX = 0.005
 """How long small writes may follow each other before the event loop gets a turn."""
 
@@ -35,11 +35,11 @@ class Session:
         return await self._open_database().write(operation, self.clock)
 
     async def write_small(self, operation: Work[Answer], size: int) -> Answer:
-        """The same for something of so many rows, without waiting for a thread if they are few."""
+        """Write ``size`` rows, without a thread switch if they are few."""
         if size > SMALL_MAX:
             return await self.write(operation)
-        # A small write that is done at once does not suspend its caller. One that writes in a loop
-        # would keep all others from running; before the write, so that a cancel undoes nothing.
+        # A small write on this thread does not suspend its caller, so a loop of them would starve
+        # other tasks. Yield before the write, so that a cancellation undoes nothing.
         if monotonic() - self._turn_began_at > TURN_SECONDS_MAX:
             await asyncio.sleep(0)
             self._turn_began_at = monotonic()
@@ -49,7 +49,7 @@ class Session:
         return await self._open_database().read(operation, self.clock)
 
     async def rows(self, name: str, **parameters: Any) -> Sequence[Row]:
-        """What one reading statement finds."""
+        """The rows of one reading statement."""
         return await self.read(lambda transaction: transaction.rows(name, **parameters))
 
     def _open_database(self) -> Database:

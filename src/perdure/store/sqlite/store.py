@@ -65,7 +65,8 @@ class SqliteStore(Store):
             await close_database(database)
 
     def clone(self) -> SqliteStore:
-        # By the place: a relative path means the same file after a change of directory.
+        # By the resolved place: a relative path must mean the same file after a change of
+        # directory.
         return SqliteStore(self.url, self._session.clock, place=self._session.place)
 
     async def now(self) -> datetime:

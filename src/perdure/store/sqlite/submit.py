@@ -1,4 +1,4 @@
-"""How runs are added with all that they start with, and removed with all that is kept of them."""
+"""Adding runs with all their first effects, and removing them with all their rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perdure.store.sqlite.transaction import Transaction
 
 
 def remove_jobs(transaction: Transaction, jobs: Sequence[tuple[int, JobId]]) -> None:
-    """Remove jobs, given their rows' numbers and their ids."""
+    """Remove jobs, given their rowids and ids."""
     if not jobs:
         return
     ids = as_json([id for _, id in jobs])
@@ -27,7 +27,7 @@ def remove_jobs(transaction: Transaction, jobs: Sequence[tuple[int, JobId]]) -> 
     transaction.write("remove_jobs", numbers=as_json([number for number, _ in jobs]))
 
 
-def take_away_jobs(transaction: Transaction, jobs: Iterable[SqliteJobRow]) -> None:
+def remove_run_jobs(transaction: Transaction, jobs: Iterable[SqliteJobRow]) -> None:
     """Remove jobs of a run, claimed or not, and notify their workers."""
     taken = list(jobs)
     remove_jobs(transaction, [(job.number, job.id) for job in taken])
@@ -44,12 +44,12 @@ def hint_at_lost_claims(transaction: Transaction, jobs: Iterable[SqliteJobRow]) 
 
 
 def remove_run(transaction: Transaction, namespace: str, id: RunId) -> None:
-    """Remove a run and all below it. Jobs that they still have are taken away."""
+    """Remove a run and all its descendants, with their jobs, claimed or not."""
     family = transaction.rows("family_of_run", namespace=namespace, run=id)
     ids = [each for _, each in family]
     for each in ids:
         rows = transaction.rows("jobs_of_run", namespace=namespace, run=each)
-        take_away_jobs(transaction, [SqliteJobRow._make(row[:-1]) for row in rows])
+        remove_run_jobs(transaction, [SqliteJobRow._make(row[:-1]) for row in rows])
     transaction.write("remove_waits_of_runs", namespace=namespace, ids=as_json(ids))
     serials = as_json([serial for serial, _ in family])
     for name in ("remove_events", "remove_snapshots", "remove_steps", "remove_runs"):
@@ -59,7 +59,7 @@ def remove_run(transaction: Transaction, namespace: str, id: RunId) -> None:
 
 
 def cooled_run(transaction: Transaction, run: NewRun) -> NewRun:
-    """The run, or what is added instead while its flow is cooling down."""
+    """The run, or its skipped form while its flow is cooling down."""
     if run.cooldown is None:
         return run
     place = {"namespace": run.namespace, "flow": run.flow}
@@ -88,10 +88,11 @@ def submit_run(transaction: Transaction, run: NewRun) -> Submitted:
 def submit_with_definitions(
     transaction: Transaction, run: NewRun, definitions: Sequence[Graph]
 ) -> Submitted:
-    """Submit in the transaction of a caller, who may yet roll back what the run needs.
+    """Submit in a caller's transaction, which may roll back.
 
-    Definitions come first, known or not: that takes the write lock before anything is read. Not on
-    the store's own connection: with one writer, that would wait for the caller's transaction.
+    Saving definitions, even known ones, takes the write lock before anything is read. They are not
+    saved on the store's own connection: with one writer, that would wait for the caller's
+    transaction.
     """
     for each in definitions:
         row = {"flow": each.name, "version": each.version, "data": each.data}
@@ -100,7 +101,7 @@ def submit_with_definitions(
 
 
 def insert_children(transaction: Transaction, children: Sequence[NewRun]) -> None:
-    """Add runs that another one starts; one that is there already is left as it is."""
+    """Add children of a run; existing ones stay as they are."""
     for child in children:
         _insert(transaction, child)
 
@@ -166,6 +167,7 @@ def _insert(transaction: Transaction, run: NewRun) -> None:
             now if run.status in ENDED else None,
             run.summary,
             run.cooldown is not None,
+            len(run.events),
         ),
     )
     if not inserted:

@@ -1,4 +1,4 @@
-"""One operation on the database: its statements, its moment, and its hints once it is written."""
+"""One operation on the database: its statements, time and hints."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FILES = (
 )
 
 ROWS_MAX = 64
-"""Rows that one statement writes. A power of two, as all sizes are, so that few texts exist."""
+"""Rows per statement. All sizes are powers of two, so that few distinct statements exist."""
 
 
 @lru_cache(maxsize=64)
@@ -51,7 +51,7 @@ def statements_of(prefix: str) -> Mapping[str, str]:
         "run_row": RUN_ROW,
         "wait_row": WAIT_ROW,
         "last_number": LAST_NUMBER,
-        "prefix": prefix,  # the last one, because others contain it
+        "prefix": prefix,  # last, because other values contain it
     }
     found: dict[str, str] = {}
     for file in _FILES:
@@ -60,7 +60,7 @@ def statements_of(prefix: str) -> Mapping[str, str]:
 
 
 def in_batches(rows: Sequence[tuple[Any, ...]]) -> list[Sequence[tuple[Any, ...]]]:
-    """Cut rows into batches of 1, 2, 4 … ``ROWS_MAX``: one prepared statement for each size."""
+    """Split rows into batches of 1, 2, 4 … ``ROWS_MAX``: one prepared statement for each size."""
     batches = []
     start, size = 0, ROWS_MAX
     while start < len(rows):
@@ -105,7 +105,7 @@ class Transaction:
 
     @property
     def moment(self) -> datetime:
-        """The same as ``now``."""
+        """``now`` as a datetime."""
         if self._moment is None:
             self._moment = moment(self.now)
         return self._moment
@@ -114,19 +114,19 @@ class Transaction:
         return self._execute(self.sql[name], parameters).fetchall()
 
     def rows_of(self, text: str, **parameters: Any) -> Sequence[Row]:
-        """The same for a statement whose text was completed by the caller."""
+        """The rows of a statement whose SQL the caller completed."""
         return self._execute(text, parameters).fetchall()
 
     def write(self, name: str, **parameters: Any) -> int:
-        """Run a statement that changes rows; answers how many."""
+        """Run a statement that changes rows; return how many."""
         return self._execute(self.sql[name], parameters).rowcount
 
     def run(self, name: str, parameters: Row) -> Sequence[Row]:
-        """Run a statement whose parameters go by position: the cheapest way there is."""
+        """Run a statement with positional parameters, which is the fastest way."""
         return self._execute(self.sql[name], parameters).fetchall()
 
     def write_rows(self, name: str, rows: Sequence[Row]) -> None:
-        """Run a statement on many rows of parameters, in as few steps as it takes."""
+        """Run a statement on many rows of parameters, in as few calls as possible."""
         if len(rows) == 1:
             self._execute(self._text_for(name, rows), rows[0])
             return
@@ -134,7 +134,7 @@ class Transaction:
             self._execute(self._text_for(name, batch), _flat(batch))
 
     def returned_rows(self, name: str, rows: Sequence[Row]) -> list[Row]:
-        """The same for a statement that returns rows."""
+        """Like ``write_rows``, for a statement that returns rows."""
         returned: list[Row] = []
         for batch in in_batches(rows):
             returned += self._execute(self._text_for(name, batch), _flat(batch)).fetchall()

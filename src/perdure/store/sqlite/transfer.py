@@ -1,4 +1,4 @@
-"""Moving all rows out of one file and into another, on a connection of its own."""
+"""Export and import of one file, on a dedicated connection."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from perdure.store.sqlite.connection import (
     as_store_error,
     connect_reader,
     connect_writer,
-    patiently,
+    retry_while_busy,
 )
 from perdure.store.sqlite.rows import (
     INLINE_MAX_BYTES,
@@ -75,7 +75,7 @@ Connect = Callable[[SqliteAddress], sqlite3.Connection]
 
 
 class Aside:
-    """Runs calls one after another on its thread, even if a caller was cancelled."""
+    """A thread that runs calls one after another, even if a caller is canceled."""
 
     def __init__(self, place: SqliteAddress, thread: ThreadPoolExecutor) -> None:
         self._place = place
@@ -93,7 +93,7 @@ class Aside:
 async def aside(
     place: SqliteAddress, connect: Connect
 ) -> AsyncIterator[tuple[Aside, sqlite3.Connection]]:
-    """Open a connection, and close it; what was not committed is undone."""
+    """Open a connection on its own thread, and close it; uncommitted writes are rolled back."""
     with ThreadPoolExecutor(1, thread_name_prefix="perdure aside") as thread:
         own = Aside(place, thread)
         connection = await own.do(lambda: connect(place))
@@ -119,7 +119,7 @@ _EXPRESSIONS = {
     (RunRow, "updated_at"): f"max(run.updated_at, coalesce({_LAST_EVENT_AT}, 0))",
     (JobRow, "input"): f"coalesce(job.input, {_LARGE_INPUT})",
 }
-"""What is not in a column of its name."""
+"""Fields that are not in a column of their name."""
 
 
 class SqliteDump:
@@ -160,7 +160,11 @@ class SqliteDump:
     def _kept(self, row_type: type[TransferRow], row: Row) -> TransferRow:
         try:
             return _kept(row_type, row, self._contents.at)
-        except (ValueError, TypeError, OverflowError) as error:  # SQLite keeps anything anywhere
+        except (
+            ValueError,
+            TypeError,
+            OverflowError,
+        ) as error:  # SQLite stores any value in any column
             fault = UNMOVABLE_ROW.fault(
                 table=TABLES[row_type].name,
                 url=self._place.url,
@@ -172,7 +176,7 @@ class SqliteDump:
     def _statement(self, row_type: type[TransferRow]) -> str:
         columns = [_EXPRESSIONS.get((row_type, column), column) for column in columns_of(row_type)]
         if row_type is JobRow:
-            columns.append("lease_until")
+            columns += ["lease_until", "claimed_alone"]
         return fill(selection(row_type, "{prefix}", columns), {"prefix": self._place.prefix})
 
 
@@ -210,17 +214,19 @@ def _begin_reading(connection: sqlite3.Connection, place: SqliteAddress, clock: 
             connection.execute("ROLLBACK")
             raise
 
-    return patiently(attempt, place.path)
+    return retry_while_busy(attempt, place.path)
 
 
 def _contents(connection: sqlite3.Connection, place: SqliteAddress, now: datetime) -> Contents:
-    # The transaction sees what was there at its first read, which is this one.
+    # The transaction's snapshot is that of its first read, which is this one.
     counts = connection.execute(counting(place.prefix)).fetchone()
-    [held_until] = connection.execute(f"SELECT max(lease_until) FROM {place.prefix}jobs").fetchone()
+    [leases_until] = connection.execute(
+        f"SELECT max(lease_until) FROM {place.prefix}jobs"
+    ).fetchone()
     return Contents(
         at=now,
         counts=dict(zip(TABLES, counts, strict=True)),
-        held_until=moment_or_none(held_until),
+        leases_until=moment_or_none(leases_until),
     )
 
 
@@ -229,26 +235,23 @@ def _kept(row_type: type[TransferRow], row: Row, now: datetime) -> TransferRow:
     values = converted(row[: len(columns)], types_of(row_type), _READ)
     kept = convert(dict(zip(columns, values, strict=True)), row_type, builtin_types=_AS_THEY_ARE)
     if isinstance(kept, JobRow):
-        return release_lease(kept, moment_or_none(row[-1]), now)
+        return release_lease(kept, moment_or_none(row[-2]), bool(row[-1]), now)
     return kept
 
 
 _WRITTEN: dict[Any, Convert] = {MOMENT: micros, NAMES: as_json}
 
-_NOT_KEPT: dict[type[TransferRow], set[str]] = {RunRow: {"number"}}
-"""What the tables tell otherwise: the number of a run is that of its last event."""
-
 
 def _begin_writing(connection: sqlite3.Connection, place: SqliteAddress) -> None:
-    """Take the lock that keeps all others from writing, and see that there is nothing yet."""
-    patiently(lambda: connection.execute("BEGIN IMMEDIATE"), place.path)
+    """Take the write lock, and check that the store is empty."""
+    retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), place.path)
     check_empty(connection.execute(emptiness(place.prefix)).fetchone(), place.url)
 
 
 def _add(connection: sqlite3.Connection, prefix: str, batch: Sequence[TransferRow]) -> None:
     row_type = type(batch[0])
-    columns = [name for name in columns_of(row_type) if name not in _NOT_KEPT.get(row_type, ())]
-    # A worker that started here first has saved its own definitions; the same version is the same.
+    columns = columns_of(row_type)
+    # A worker that started here first has saved its own; the same version is the same definition.
     verb = "INSERT OR IGNORE" if row_type is DefinitionRow else "INSERT"
     marks = ", ".join("?" * len(columns))
     connection.executemany(

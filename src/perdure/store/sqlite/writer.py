@@ -23,7 +23,7 @@ from perdure.store.sqlite.connection import (
     connect_reader,
     connect_writer,
     is_busy,
-    patiently,
+    retry_while_busy,
 )
 from perdure.store.sqlite.migrations import migrate
 from perdure.store.sqlite.rows import micros
@@ -84,7 +84,7 @@ Requests = SimpleQueue[Request | None]
 
 
 class Reader:
-    """Takes requests from a queue that it shares with other readers; None ends one of them."""
+    """A thread that takes requests from a queue shared with other readers; None ends it."""
 
     def __init__(self, place: SqliteAddress, sql: Mapping[str, str], requests: Requests) -> None:
         self._place = place
@@ -119,19 +119,20 @@ class Reader:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-        patiently(attempt, self._place.path)
+        retry_while_busy(attempt, self._place.path)
 
 
 PAGES = 4_000
-"""Pages gathered, as estimated: the same ones are written again and again, so waiting for more of
-them saves most of the copying."""
+"""Estimated pages per checkpoint: the same pages are written again and again, so gathering more of
+them saves most of the copying.
+"""
 
 PAGES_PER_COMMIT = 3
 
 ROWS_PER_PAGE = 8
 
-LOOK_EVERY = 8
-"""Commits between two looks at the file's size."""
+CHECK_EVERY = 8
+"""Commits between two checks of the file's size."""
 
 
 class Checkpoints:
@@ -145,23 +146,23 @@ class Checkpoints:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether one is due and was not made yet: what is written now only adds to it."""
+        """Whether a checkpoint is due but not made yet: writing more now only adds to it."""
         return self._are_due
 
     def are_due(self, connection: sqlite3.Connection) -> bool:
-        """Whether it is time for one; asked after every commit."""
+        """Whether a checkpoint is due; called after every commit."""
         rows = connection.total_changes
         if rows != self._seen_rows and not self._are_due:
             self._seen_rows = rows
             self._commits += 1
             pages = self._commits * PAGES_PER_COMMIT + (rows - self._rows) // ROWS_PER_PAGE
             self._are_due = pages >= PAGES or (
-                self._commits % LOOK_EVERY == 0 and self._wal_bytes() - self._bytes >= BYTES
+                self._commits % CHECK_EVERY == 0 and self._wal_bytes() - self._bytes >= BYTES
             )
         return self._are_due
 
     def make(self, connection: sqlite3.Connection) -> None:
-        """Move what can be moved; what others still read is moved the next time."""
+        """Checkpoint as much as possible; pages that others still read wait for the next time."""
         self._rows = self._seen_rows = connection.total_changes
         self._commits = 0
         self._are_due = False
@@ -169,8 +170,8 @@ class Checkpoints:
         with suppress(sqlite3.Error):
             [(_, pages, moved)] = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             is_all_moved = pages == moved
-        # If all was, the file is filled again from its beginning, and cut where it was larger than
-        # what is kept; else it grows on.
+        # After a full checkpoint the file is reused from its start, and truncated to ``BYTES``;
+        # otherwise it keeps growing.
         self._bytes = min(self._wal_bytes(), BYTES) if is_all_moved else self._wal_bytes()
 
     def _wal_bytes(self) -> int:
@@ -182,12 +183,11 @@ class Checkpoints:
 
 _SECONDS_BUSY, _SECONDS_IDLE, _GROWTH = 0.003, 0.010, 1.02
 
-_SECONDS_EARLY = 0.0005  # a wait may end a little before its time; do not wait again for the rest
+_SECONDS_EARLY = 0.0005  # a wait may end slightly early; do not wait again for the rest
 
 
 class ChangePoller:
-    """Polls ``data_version``: often after a change, less often when idle, never without
-    listeners."""
+    """Polls ``data_version``: often after a change, rarely when idle, never without listeners."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -196,55 +196,54 @@ class ChangePoller:
         self._looked_at = monotonic()
 
     @property
-    def seconds_to_next_look(self) -> float | None:
+    def seconds_to_next_poll(self) -> float | None:
         """Maximum time to wait; None without listeners."""
-        if not self._hub.is_heard:
+        if not self._hub.has_listeners:
             return None
         return max(_SECONDS_EARLY, self._looked_at + self._seconds - monotonic())
 
     @property
     def is_due(self) -> bool:
-        left = self.seconds_to_next_look
+        left = self.seconds_to_next_poll
         return left is not None and left <= _SECONDS_EARLY
 
-    def hurry(self) -> None:
-        """Something happened: more may follow."""
+    def expect_changes(self) -> None:
+        """Poll often again after a change."""
         self._seconds = _SECONDS_BUSY
 
-    def look(self, connection: sqlite3.Connection) -> None:
-        """If due, check whether another connection committed, and if so publish hints of all
-        types."""
+    def poll(self, connection: sqlite3.Connection) -> None:
+        """If due, publish hints of all types if another connection has committed."""
         if not self.is_due:
             return
         self._looked_at = monotonic()
         if self._has_changed(connection):
-            self.hurry()
+            self.expect_changes()
             for hint_type in HintType:
                 self._hub.publish(Hint(type=hint_type))
         else:
             self._seconds = min(self._seconds * _GROWTH, _SECONDS_IDLE)
 
     def _has_changed(self, connection: sqlite3.Connection) -> bool:
-        # It counts commits of all connections but this one.
+        # ``data_version`` counts commits of all connections except this one.
         try:
             [(version,)] = connection.execute("PRAGMA data_version").fetchall()
         except sqlite3.Error:
             return False  # busy or broken: a regular read will report it
         before, self._version = self._version, version
-        # At first nothing is known of the time since somebody listens; a hint too many is harmless.
+        # On the first poll, changes since the subscription are unknown; an extra hint is harmless.
         return bool(before != version)
 
 
 GROUP_MAX = 256
-"""Operations in one transaction, so that none waits long for its answer."""
+"""Operations per transaction, so that none waits long for its result."""
 
 
 class _Undone(Exception):
-    """SQLite rolled the whole transaction back, not just the operation that failed."""
+    """SQLite rolled back the whole transaction, not just the failed operation."""
 
 
 class Writer:
-    """Starts at once; ``opened`` tells whether the file could be used."""
+    """The writer thread, started immediately; ``opened`` resolves when the file is usable."""
 
     def __init__(self, place: SqliteAddress, sql: Mapping[str, str], hub: Hub) -> None:
         self.opened: Future[None] = Future()
@@ -257,7 +256,7 @@ class Writer:
         self._readers: Sequence[Reader] = ()
         self._is_stopping = False
         self._turn = Lock()
-        """Whoever uses the connection holds it."""
+        """Guards the connection."""
         self._checkpoints = Checkpoints(place.path)
         self._thread = Thread(target=self._run, name=f"perdure writes {place.path}", daemon=True)
         self._thread.start()
@@ -266,22 +265,22 @@ class Writer:
         self._requests.put(request)
 
     def write_now(self, operation: Work[Any], clock: Clock) -> tuple[Any, ...]:
-        """Do a small operation here, and return its answer; nothing if it must wait its turn."""
+        """Run a small operation on this thread; returns an empty tuple if the thread must do it."""
         if not self._may_write_now or not self._requests.empty():
             return ()
         if self._checkpoints.are_waiting:
-            return ()  # else the thread, which makes it, could wait for its turn for long
+            return ()  # otherwise the thread, which checkpoints, could be starved
         if not self._turn.acquire(blocking=False):
             return ()
         try:
             transaction, answer = self._commit_now(operation, clock)
         except sqlite3.Error:
-            return ()  # another process is in the way, or it is broken: the thread will find out
+            return ()  # locked by another process, or broken: the thread will find out
         else:
-            self._watch.look(self._connection)  # while at it: the thread need not ask for its turn
+            self._watch.poll(self._connection)  # saves the thread from acquiring the lock
         finally:
             self._turn.release()
-        if transaction.hints and self._hub.is_heard:
+        if transaction.hints and self._hub.has_listeners:
             for hint in transaction.hints.hints():
                 self._hub.publish(hint)
         if self._checkpoints.are_due(self._connection):
@@ -290,7 +289,7 @@ class Writer:
 
     @property
     def _may_write_now(self) -> bool:
-        # With "full" every commit waits for the disk, which no event loop should.
+        # With "full", every commit waits for the disk, which must not block an event loop.
         return self._place.synchronous == "normal"
 
     def _commit_now(self, operation: Work[Any], clock: Clock) -> tuple[Transaction, Any]:
@@ -307,11 +306,11 @@ class Writer:
         return transaction, answer
 
     def nudge(self) -> None:
-        """Look up from waiting: somebody may have begun to listen, or it is time to stop."""
+        """Wake the thread: a listener subscribed, or it is time to stop."""
         self._requests.put(None)
 
     def stop(self, readers: Sequence[Reader]) -> None:
-        """End after everything that was put is done, and after the readers; ``closed`` tells."""
+        """End the thread once all requests are done and the readers have ended; sets ``closed``."""
         self._readers = readers
         self._is_stopping = True
         self.nudge()
@@ -351,47 +350,49 @@ class Writer:
             if group:
                 with self._turn:
                     self._write(group)
-                # Not before the turn is over: whoever gets an answer may write again at once.
+                # After releasing the lock: a caller that gets its result may write again
+                # immediately.
                 self._answer(group)
             if self._checkpoints.are_due(self._connection):
                 with self._turn:
                     self._checkpoints.make(self._connection)
-            # Whoever else has the turn now looks by himself.
+            # Whichever thread has the lock polls itself.
             if self._watch.is_due and self._turn.acquire(blocking=False):
                 try:
-                    self._watch.look(self._connection)
+                    self._watch.poll(self._connection)
                 finally:
                     self._turn.release()
 
     def _next_group(self) -> list[Request]:
-        """All that waits by now; nothing, when it is time to look around."""
+        """All pending requests; none when a poll is due."""
         requests = self._requests
         try:
-            found = [requests.get(timeout=self._watch.seconds_to_next_look)]
+            found = [requests.get(timeout=self._watch.seconds_to_next_poll)]
         except Empty:
             return []
-        while len(found) < GROUP_MAX and not requests.empty():  # nobody else takes from it
+        while len(found) < GROUP_MAX and not requests.empty():  # only this thread takes from it
             found.append(requests.get())
         return [request for request in found if request is not None]
 
     def _write(self, group: Sequence[Request]) -> None:
         try:
-            patiently(lambda: self._commit(group), self._place.path)
+            retry_while_busy(lambda: self._commit(group), self._place.path)
         except Exception as error:
             if len(group) > 1:
-                # One of them, or the disk, spoilt it for all: those that can shall succeed.
+                # One of them, or the disk, failed the group: run each alone, so that the others
+                # succeed.
                 for request in group:
                     self._write([request])
                 return
             group[0].fail(as_store_error(error, self._place))
-        self._watch.hurry()
+        self._watch.expect_changes()
 
     def _commit(self, group: Sequence[Request]) -> None:
         execute = self._connection.execute
-        self._leave_transaction()  # in case that leaving the last one failed
+        self._leave_transaction()  # in case the last rollback failed
         execute("BEGIN IMMEDIATE")
         try:
-            # Whoever gave up while it waited must not find out later that it was done after all.
+            # A canceled request must not be executed after its caller has given up.
             wanted = [request for request in group if not request.future.cancelled()]
             if len(wanted) == 1:
                 wanted[0].run(self._connection, self._sql)
@@ -423,7 +424,7 @@ class Writer:
 
     def _answer(self, group: Sequence[Request]) -> None:
         reply(group)
-        if self._hub.is_heard:
+        if self._hub.has_listeners:
             hints = WriteHints()
             for request in group:
                 hints.merge(request.hints)

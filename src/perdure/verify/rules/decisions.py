@@ -10,18 +10,19 @@ import msgspec
 from perdure.diagnostics import Finding, declare
 from perdure.engine.plan import call_of
 from perdure.model.job import FINISHED
-from perdure.model.partition import Partition
+from perdure.model.partition import UNSUSPECTED, Partition, with_suspicion
 from perdure.model.run import LiveType, Wait, WaitType
 from perdure.model.times import nearest_duration
+from perdure.model.wait import MESSAGE_MAX, TITLE_MAX, bounded
 from perdure.store.admission import rank_of
 from perdure.verify.load import AuditedRun, decoded, is_json
 from perdure.verify.redecide import Opened
 
 ROUNDING = timedelta(milliseconds=2)
 RANK_ROUNDING = 0.01
-"""In seconds: a rank is a number with a fraction."""
+"""In seconds: ranks are floats."""
 IN_ONE_COMMIT = timedelta(seconds=60)
-"""How far apart the times of what one commit wrote may be."""
+"""Maximum difference between the times that one commit writes."""
 
 
 def log_as_decided(view: AuditedRun) -> Iterator[Finding]:
@@ -52,7 +53,7 @@ def waits_as_opened(view: AuditedRun) -> Iterator[Finding]:
     for wait in view.waits:
         opened = view.redecided.opened.get(wait.key)
         if opened is None or view.state.live.get(wait.key) in (None, LiveType.JOB):
-            continue  # which is told elsewhere
+            continue  # another rule reports it
         wanted = opened.wait
         pairs = (
             ("type", wait.type, wanted.type),
@@ -64,7 +65,9 @@ def waits_as_opened(view: AuditedRun) -> Iterator[Finding]:
                 yield view.finding(
                     "I7", WAITS_AS_OPENED_DIFFERS, key=wait.key, name=name, kept=kept, asked=asked
                 )
-        if not _same_json(view, wait.detail, wanted.detail):
+        if not _same_json(view, wait.detail, wanted.detail) and not (
+            wanted.type is WaitType.APPROVAL and _is_longer(view, wait.detail, wanted.detail)
+        ):
             yield view.finding("I7", WAITS_AS_OPENED_DETAIL, key=wait.key, detail=wait.detail[:80])
         if wanted.type is not WaitType.CHILD and not _is_due_in_time(wait, opened):
             due_at, delay = wanted.due_at, wanted.delay
@@ -89,9 +92,21 @@ def _same_json(view: AuditedRun, kept: bytes | None, asked: bytes) -> bool:
     return bool(msgspec.json.decode(json) == msgspec.json.decode(asked))
 
 
+def _is_longer(view: AuditedRun, kept: bytes, asked: bytes) -> bool:
+    """Whether the stored request of an approval is older than the bounds of its texts."""
+    json = decoded(kept, view.settings)
+    request = msgspec.json.decode(json) if is_json(json) else None
+    if not isinstance(request, dict):
+        return False
+    for name, most in (("title", TITLE_MAX), ("message", MESSAGE_MAX)):
+        if isinstance(text := request.get(name), str):
+            request[name] = bounded(text, most)
+    return bool(request == msgspec.json.decode(asked))
+
+
 def _is_due_in_time(wait: Wait, opened: Opened) -> bool:
     wanted = opened.wait
-    if wanted.type is WaitType.EXTERNAL:  # whose deadline only the wait has
+    if wanted.type is WaitType.EXTERNAL:  # only the wait has its deadline
         return wait.due_at is None or wait.due_at >= wait.opened_at
     if wanted.due_at is not None:
         return wait.due_at is not None and abs(wait.due_at - wanted.due_at) <= ROUNDING
@@ -122,7 +137,7 @@ def jobs_as_scheduled(view: AuditedRun) -> Iterator[Finding]:
     for job in view.jobs:
         schedule = None if job.node is None else view.redecided.scheduled.get(job.node.key)
         if schedule is None or view.state.live.get(schedule.key.text) is not LiveType.JOB:
-            continue  # which is told elsewhere
+            continue  # another rule reports it
         details = None if view.details is None else view.details.get(job.id)
         key, call = schedule.key.text, schedule.call
         pairs: list[tuple[str, object, object]] = [("priority", job.priority, call.priority)]
@@ -137,7 +152,7 @@ def jobs_as_scheduled(view: AuditedRun) -> Iterator[Finding]:
             pairs += [
                 ("queue", details.queue, call.queue),
                 ("task", details.task, call.task),
-                ("partition", details.partition, partition.text),
+                ("partition", with_suspicion(details.partition, UNSUSPECTED), partition.text),
                 ("policy", details.policy, policy),
             ]
         for name, kept, asked in pairs:

@@ -25,7 +25,7 @@ CHILD_AWAITED = declare(
 
 
 def child_awaited(view: AuditedRun) -> Iterator[Finding]:
-    """A child that goes on is waited for: to go on with, or to be cancelled."""
+    """An unfinished child is awaited, either for its result or for its cancellation."""
     parent = view.run.parent
     if parent is None or view.run.status in ENDED or view.awaited_by_parent:
         return
@@ -50,7 +50,7 @@ AWAITED_CHILDREN_ENDED = declare(
 
 
 def awaited_children(view: AuditedRun) -> Iterator[Finding]:
-    """Whoever waits for a child that is over, or gone, is to hear of it at once."""
+    """The wait for a child that has ended, or is missing, is due immediately."""
     if view.jobs is None:
         return
     for wait in view.waits:
@@ -70,7 +70,7 @@ CHILD_PARENT = declare("verify.child_parent", "waits for run {id!r}, whose paren
 
 
 def child_parent(view: AuditedRun) -> Iterator[Finding]:
-    """A child says that it belongs to the key that waits for it."""
+    """A child names the key that waits for it."""
     for key, live_type in view.state.live.items():
         child = view.children.get(view.state.children.get(key, ""))
         if live_type is not LiveType.CHILD or child is None:

@@ -1,4 +1,4 @@
-"""I5: folding the events gives the state, whoever folds them and wherever they begin."""
+"""I5: folding the events gives the state, from any snapshot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.model.run import LiveType, RunStatus
 from perdure.verify.load import AuditedRun, is_json
 from perdure.verify.replay import ReplayStep
 
-_SUMMARISED = frozenset(
+_SUMMARIZED = frozenset(
     {
         RunStatus.PAUSED,
         RunStatus.COMPENSATING,
@@ -40,7 +40,7 @@ RUN_ROW = declare(
 
 
 def run_row(view: AuditedRun) -> Iterator[Finding]:
-    """The run's row says what its events add up to."""
+    """The run's row equals the fold of its events."""
     if view.replay.fault:
         return
     run, state = view.run, view.state
@@ -69,7 +69,7 @@ RUN_END_TIME_OTHER_TIME = declare(
 
 
 def run_end_time(view: AuditedRun) -> Iterator[Finding]:
-    """An ended run has the time of the event that ended it, any other has none."""
+    """An ended run has the time of its last ending event; any other has none."""
     if view.replay.fault:
         return
     run, ended = view.run, _ending(view)
@@ -93,7 +93,7 @@ def run_end_time(view: AuditedRun) -> Iterator[Finding]:
 
 
 def _ending(view: AuditedRun) -> ReplayStep | None:
-    """The step that ended the run, if it is ended."""
+    """The step that ended the run, if it has ended."""
     found: ReplayStep | None = None
     for step in view.replay.steps:
         if not step.after.is_ended:
@@ -113,13 +113,13 @@ RUN_SUMMARY_DIFFERS = declare(
 
 
 def run_summary(view: AuditedRun) -> Iterator[Finding]:
-    """What the row says of why it is so is what the events say."""
+    """The summary in the row equals that of the events."""
     if view.run.summary and not is_json(view.run.summary):
         yield view.finding(
             "I5", RUN_SUMMARY_UNREADABLE, view.state.number, summary=view.run.summary[:80]
         )
         return
-    if view.replay.fault or view.state.status not in _SUMMARISED:
+    if view.replay.fault or view.state.status not in _SUMMARIZED:
         return
     wanted = summary_of(view.state)
     if msgspec.json.decode(view.run.summary or b"{}") != msgspec.json.decode(wanted):
@@ -137,14 +137,14 @@ KEY_STARTED_ONCE_HAS_JOB = declare(
 
 
 def key_started_once(view: AuditedRun) -> Iterator[Finding]:
-    """No key gets a job while it has one."""
+    """No key gets a second job while it has one."""
     for step in view.replay.steps:
         started = getattr(step.event, "effects", events.NOTHING).started
         if len(set(started)) < len(started):
             yield view.finding(
                 "I2", KEY_STARTED_ONCE_TWICE, step.number, event=type(step.event).__name__
             )
-        if isinstance(step.event, _LETTING_GO):
+        if isinstance(step.event, _ENDS_JOBS):
             continue
         for key in started:
             if step.before.live.get(key) is LiveType.JOB:
@@ -157,13 +157,13 @@ def key_started_once(view: AuditedRun) -> Iterator[Finding]:
                 )
 
 
-_LETTING_GO = (
+_ENDS_JOBS = (
     events.NodePaused,
     events.RunRetried,
     events.RunForked,
     events.CompensationStarted,
 )
-"""What ends jobs, and may start the same keys again."""
+"""Events that end jobs, and may start the same keys again."""
 
 
 LIVE_JOB_COUNT = declare(
@@ -172,7 +172,7 @@ LIVE_JOB_COUNT = declare(
 
 
 def live_job_count(view: AuditedRun) -> Iterator[Finding]:
-    """As many jobs were started and have not ended as keys with a job are live."""
+    """The number of started, unended jobs equals the number of live keys with a job."""
     live = sum(1 for live_type in view.state.live.values() if live_type is LiveType.JOB)
     if live != view.state.jobs:
         yield view.finding("I2", LIVE_JOB_COUNT, view.state.number, jobs=view.state.jobs, live=live)
@@ -193,7 +193,7 @@ SNAPSHOT_STATE_DIFFERS = declare(
 
 
 def snapshot_state(view: AuditedRun) -> Iterator[Finding]:
-    """Going on from the snapshot is the same as beginning with nothing."""
+    """Folding from the snapshot equals folding from the start."""
     snapshot = view.snapshot
     if snapshot is None:
         return
@@ -225,7 +225,7 @@ EVENTS_AFTER_SNAPSHOT = declare(
 
 
 def events_after_snapshot(view: AuditedRun) -> Iterator[Finding]:
-    """What is loaded with the snapshot are the events of the log after it."""
+    """The events loaded with the snapshot are those of the log after it."""
     after = 0 if view.snapshot is None else view.snapshot.number
     known = [event for event in view.events if event.number > after]
     for told, event in zip(view.tail, known, strict=False):

@@ -1,4 +1,4 @@
-"""Jobs: whole rows, nothing overdue, and inputs that can be read."""
+"""Jobs: consistent rows, nothing overdue, and readable inputs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from perdure.diagnostics import Code, Finding, declare
+from perdure.engine.failures import TOO_MANY_CRASHES
 from perdure.model.job import CLAIMED, FINISHED, Job, JobState, Status
 from perdure.model.partition import UNREADABLE, Partition
 from perdure.model.retry import decode_policy
@@ -21,7 +22,7 @@ ROUNDING_SECONDS = 0.01
 
 
 class JobView:
-    """One job as the rules see it."""
+    """The context of a job for the rules."""
 
     def __init__(self, job: Job, state: JobState | None, settings: VerifySettings) -> None:
         self.job = job
@@ -30,7 +31,7 @@ class JobView:
         self.now = job.created_at
         self.grace: timedelta | None = None
         self.details: AuditedJob | None = None
-        """As it is stored; None where the store does not tell."""
+        """Its stored columns; None if the store cannot be audited."""
 
     @property
     def is_plain(self) -> bool:
@@ -69,7 +70,7 @@ JOB_CONSISTENT_ATTEMPT = declare(
 
 
 def job_consistent(view: JobView) -> Iterator[Finding]:
-    """Held jobs have a lease and a holder, finished ones an end, others neither."""
+    """Claimed jobs have a lease and a worker, finished ones an end, others neither."""
     job = view.job
     is_claimed, is_finished = job.status in CLAIMED, job.status in FINISHED
     if is_claimed and job.lease_until is None:
@@ -105,7 +106,7 @@ JOB_OVERDUE_DEADLINE = declare(
 
 def job_overdue(view: JobView) -> Iterator[Finding]:
     job = view.job
-    if not view.is_plain:  # with its run
+    if not view.is_plain:  # checked with its run
         return
     if job.status in CLAIMED and (late := view.late_by(job.lease_until)) is not None:
         yield view.finding("I7", JOB_OVERDUE_LEASE, worker=job.worker, late=late)
@@ -132,7 +133,7 @@ JOB_PARTITION_FLOW_WITHOUT_RUN = declare(
 
 
 def job_partition(view: JobView) -> Iterator[Finding]:
-    """The partition of a job is that of its queue and task; workers look for it nowhere else."""
+    """The partition of a job is that of its queue and task; otherwise no worker would claim it."""
     details = view.details
     if details is None:
         return
@@ -152,13 +153,40 @@ def job_partition(view: JobView) -> Iterator[Finding]:
         yield view.finding("I7", JOB_PARTITION_FLOW_WITHOUT_RUN, flow=partition.flow)
 
 
+JOB_SUSPICION_CRASHES = declare(
+    "verify.job_suspicion.crashes",
+    "suspected by {suspected} crashes, {alone} of them alone, but {crashes} workers crashed",
+)
+JOB_SUSPICION_CONDEMNED = declare(
+    "verify.job_suspicion.condemned",
+    "dead because its workers crashed, but none of them had no other job",
+)
+
+
+def job_suspicion(view: JobView) -> Iterator[Finding]:
+    """A suspicion is backed by crashes, and no job is condemned for the crash of another."""
+    job, suspicion = view.job, view.job.suspicion
+    if suspicion.crashes > job.crashes or suspicion.alone > max(0, job.crashes - 1):
+        yield view.finding(
+            "I7",
+            JOB_SUSPICION_CRASHES,
+            suspected=suspicion.crashes,
+            alone=suspicion.alone,
+            crashes=job.crashes,
+        )
+    failure = None if view.state is None else view.state.failure
+    is_condemned = failure is not None and failure.code == TOO_MANY_CRASHES.name
+    if job.status is Status.DEAD and is_condemned and not suspicion.alone:
+        yield view.finding("I7", JOB_SUSPICION_CONDEMNED)
+
+
 JOB_RANK = declare("verify.job_rank", "its rank {rank} is impossible for a job ready at {ready_at}")
 
 
 def job_rank(view: JobView) -> Iterator[Finding]:
-    """Its rank follows from when it was ready and how urgent it is, so that its turn comes.
+    """The rank of a job follows from its ready time and priority, so that it is claimed in turn.
 
-    How much waiting makes up for urgency is for its client to say: only what none can is told.
+    Each client chooses its aging: only ranks that no aging explains are reported.
     """
     job, details = view.job, view.details
     if details is None or job.status in FINISHED:
@@ -176,7 +204,7 @@ JOB_CALLABLE_POLICY = declare("verify.job_callable.policy", "its policy cannot b
 
 
 def job_callable(view: JobView) -> Iterator[Finding]:
-    """What it is to be called with, and its own policy, are there and can be read."""
+    """The input and policy of a job are readable."""
     job, details = view.job, view.details
     if details is None or job.status in FINISHED:
         return
@@ -194,4 +222,4 @@ def job_callable(view: JobView) -> Iterator[Finding]:
         yield view.finding("I1", JOB_CALLABLE_POLICY, error=error)
 
 
-RULES = (job_consistent, job_overdue, job_partition, job_rank, job_callable)
+RULES = (job_consistent, job_overdue, job_partition, job_suspicion, job_rank, job_callable)

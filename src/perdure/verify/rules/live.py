@@ -1,4 +1,4 @@
-"""I6 and I7: what is live has the one job, wait or child that carries it on; none is stuck."""
+"""I6 and I7: every live key has exactly one job, wait or child; none is stuck."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIVE_JOBS_EXTRA = declare(
 
 
 def live_jobs(view: AuditedRun) -> Iterator[Finding]:
-    """Each live key with a job has one, and no other key has any."""
+    """Each live key with a job has exactly one, and other keys have none."""
     if view.jobs is None:
         return
     wanted = {key for key, live_type in view.state.live.items() if live_type is LiveType.JOB}
@@ -64,9 +64,9 @@ LIVE_WAITS_NEVER_DUE = declare(
 
 
 def live_waits(view: AuditedRun) -> Iterator[Finding]:
-    """Each live key that waits has its wait, of the right kind, and no other key has one.
+    """Each live key that waits has one wait of the right type, and other keys have none.
 
-    That of a child whose parent gave it up stays until the child has been cancelled.
+    The wait for an abandoned child stays until the child is cancelled.
     """
     if view.jobs is None:
         return
@@ -104,7 +104,7 @@ IDLE_RUN_HOLDS_NO_JOB = declare(
 
 
 def idle_run_holds_no_job(view: AuditedRun) -> Iterator[Finding]:
-    """A run that waits, is paused or is over has no job at a worker."""
+    """A waiting, paused or ended run has no claimed job."""
     if view.jobs is None or view.run.status in (RunStatus.RUNNING, RunStatus.COMPENSATING):
         return
     for job in view.jobs:
@@ -138,7 +138,7 @@ PAUSED_RUN_PARKED_SUSPENDED_WAIT = declare(
 
 
 def paused_run_parked(view: AuditedRun) -> Iterator[Finding]:
-    """In a pause all jobs are parked and all waits held; outside none is."""
+    """In a paused run all jobs are parked and all waits suspended; in others none is."""
     if view.jobs is None:
         return
     is_paused = view.state.is_paused
@@ -164,7 +164,7 @@ def paused_run_parked(view: AuditedRun) -> Iterator[Finding]:
 
 
 def _is_given_up(view: AuditedRun, wait: Wait) -> bool:
-    """A wait for a child that is to be cancelled, which a pause does not keep back."""
+    """Whether it waits for a child that is being cancelled; a pause does not suspend it."""
     is_awaited = (
         view.state.live.get(wait.key) is LiveType.CHILD
         and view.state.children.get(wait.key) == wait.name
@@ -183,7 +183,7 @@ RUN_JOB_PARTITION_OTHER_FLOW = declare(
 
 
 def run_job_partition(view: AuditedRun) -> Iterator[Finding]:
-    """A run's job is in the partition of the run's version, where workers that have it look."""
+    """A run's job is in the partition of the run's version, from which its workers claim."""
     if view.jobs is None or view.details is None:
         return
     for job in view.jobs:
@@ -212,7 +212,7 @@ RUN_DEFINITION = declare("verify.run_definition", "the definition of {flow}@{ver
 
 
 def run_definition(view: AuditedRun) -> Iterator[Finding]:
-    """A run needs its flow's definition, to go on and to be retried or forked."""
+    """A run needs its flow's definition, to continue and to be retried or forked."""
     fault = view.definition_faults.get(view.state.version)
     if fault is not None:
         yield view.finding(
@@ -237,7 +237,7 @@ RUN_OVERDUE_WAIT = declare(
 
 
 def run_overdue(view: AuditedRun) -> Iterator[Finding]:
-    """What is due is seen to while a worker lives."""
+    """Due work is processed while a worker is alive."""
     if view.jobs is None:
         return
     for job in view.jobs:
@@ -257,7 +257,7 @@ def run_overdue(view: AuditedRun) -> Iterator[Finding]:
 
 
 def _waits_for_a_live_child(view: AuditedRun, wait: Wait) -> bool:
-    """One that was started anew before its parent heard of its end, or that is being undone."""
+    """Restarted before its parent handled its end, or being compensated."""
     child = view.children.get(wait.name)
     if wait.type is not WaitType.CHILD or child is None or child.status in ENDED:
         return False

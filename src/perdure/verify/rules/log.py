@@ -48,7 +48,7 @@ SUBMITTED_FIRST = declare(
 
 
 def submitted_first(view: AuditedRun) -> Iterator[Finding]:
-    """The log begins with the submission, and there is one of it."""
+    """The log starts with the only submission."""
     for step in view.replay.steps:
         if isinstance(step.event, RunSubmitted) != (step.number == 1):
             yield view.finding(
@@ -66,7 +66,7 @@ FIRST_EVENT_TIME = declare(
 
 
 def first_event_time(view: AuditedRun) -> Iterator[Finding]:
-    """The first event is as old as the run: another run's log is not taken for its own."""
+    """The first event is as old as the run; otherwise it belongs to another run."""
     if view.events and view.events[0].at < view.run.created_at:
         yield view.finding(
             "I4",
@@ -81,7 +81,7 @@ RUN_INPUT = declare("verify.run_input", "the input of the run is missing or cann
 
 
 def run_input(view: AuditedRun) -> Iterator[Finding]:
-    """What a run was submitted with is there, and can be read."""
+    """The input of a run exists and is readable."""
     if view.events and not is_json(view.value_of(view.events[0])):
         yield view.finding("I1", RUN_INPUT, view.events[0].number)
 

@@ -1,4 +1,4 @@
-"""I2 and I8: each key is committed once, and what is over stays over."""
+"""I2 and I8: each key is committed once, and ended keys and runs stay ended."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _IN_A_PAUSE = (
     events.OutputChanged,
     events.RunForked,
 )
-"""What may come while a run is paused; nothing else happens in it."""
+"""The events that a paused run may get."""
 
 
 def ended_key(event: Event) -> str:
-    """The key that an event says is done, well or not; empty if it says no such thing."""
+    """The key that an event ends, successfully or not; empty if it ends none."""
     match event:
         case events.NodeCompleted():
             key = Key(node=event.node, iteration=event.iteration).text
-            # Of a loop whose check has a job of its own, the iteration ended before.
+            # If a loop's check has its own job, the iteration ended before.
             return f"check:{key}" if event.iteration and event.ref else key
         case events.ItemCompleted() | events.IterationCompleted() | events.NodeFailed():
             return event.key
@@ -75,7 +75,7 @@ def key_committed_once(view: AuditedRun) -> Iterator[Finding]:
 
 
 def _still_ended(ends: dict[str, int], effects: events.Effects) -> dict[str, int]:
-    """Without what is started again: keys, later iterations, items of maps that begin anew."""
+    """The ended keys, without restarted ones, later iterations, and items of restarted maps."""
     texts = (*effects.started, *effects.waiting, *(key for key, _ in effects.children))
     keys = [Key.parse(text) for text in texts]
     again = {*texts, *(key.node for key in keys)}
@@ -95,7 +95,7 @@ KEY_WAS_LIVE = declare("verify.key_was_live", "{event} of a key that had no {wan
 
 
 def key_was_live(view: AuditedRun) -> Iterator[Finding]:
-    """What ends, fails, pauses or is answered was live just before."""
+    """A key that ends, fails, pauses or is answered was live just before."""
     for step in view.replay.steps:
         find = _LIVE_KEYS.get(type(step.event))
         if find is None:
@@ -119,7 +119,7 @@ def key_was_live(view: AuditedRun) -> Iterator[Finding]:
 
 
 def _is_gathered(state: RunState, event: events.NodeCompleted) -> bool:
-    """Whether all items of a map were done when it was completed."""
+    """Whether all items of a map were done when it completed."""
     progress = state.maps.get(event.node)
     return event.cause == "items" and progress is not None and len(progress.refs) == progress.count
 
@@ -160,6 +160,7 @@ _LIVE_KEYS: dict[type, Find] = {
     events.NodePolled: lambda event: ((f"poll:{event.key}",), _JOB),
     events.ApprovalAnswered: lambda event: ((event.node,), _WAIT),
     events.ApprovalReminded: lambda event: ((f"remind:{event.node}",), _WAIT),
+    events.ApprovalEscalated: lambda event: ((f"remind:{event.node}",), _WAIT),
     events.NodeNotified: lambda event: ((event.key,), _JOB),
     events.NodeUndone: lambda event: ((f"undo:{event.node}",), _JOB),
     events.UndoFailed: lambda event: ((f"undo:{event.node}",), _JOB),
@@ -172,9 +173,9 @@ NOTHING_AFTER_END = declare(
 
 
 def nothing_after_end(view: AuditedRun) -> Iterator[Finding]:
-    """After the end comes an explicit retry, or a fork's own beginning, and nothing else."""
+    """After its end, a run gets only an explicit retry or the start of a fork."""
     for step in view.replay.steps:
-        if not step.before.is_ended or _starts_anew(view, step):
+        if not step.before.is_ended or _restarts(view, step):
             continue
         end = next(s.number for s in reversed(view.replay.steps[: step.number - 1]) if _ends(s))
         yield view.finding(
@@ -186,13 +187,13 @@ def _ends(step: ReplayStep) -> bool:
     return step.after.is_ended and not step.before.is_ended
 
 
-def _starts_anew(view: AuditedRun, step: ReplayStep) -> bool:
+def _restarts(view: AuditedRun, step: ReplayStep) -> bool:
     match step.event:
         case events.RunRetried():
             return step.before.status in (RunStatus.FAILED, RunStatus.CANCELLED)
         case events.RunForked():
             return True
-        case events.OutputChanged():  # they come just before the fork that they are for
+        case events.OutputChanged():  # precedes the fork that it belongs to
             rest = view.replay.steps[step.number :]
             others = (each for each in rest if not isinstance(each.event, events.OutputChanged))
             return isinstance(getattr(next(others, None), "event", None), events.RunForked)
@@ -216,7 +217,7 @@ FORK_ORIGIN = declare(
 
 
 def fork_origin(view: AuditedRun) -> Iterator[Finding]:
-    """The events before a fork are those of its origin, up to the number that it names."""
+    """The events before a fork equal those of its origin, up to the number that it names."""
     changes = 0
     for step in view.replay.steps:
         if isinstance(step.event, events.OutputChanged):
@@ -271,7 +272,7 @@ COMPLETED_RUN_DONE_FAILED = declare(
 
 
 def completed_run_done(view: AuditedRun) -> Iterator[Finding]:
-    """A run is completed when nothing of it is live and nothing failed."""
+    """A completed run has no live keys and no failures."""
     for step in view.replay.steps:
         if not isinstance(step.event, events.RunCompleted):
             continue
@@ -297,7 +298,7 @@ OUTPUTS_EXIST_RESULT = declare(
 
 
 def outputs_exist(view: AuditedRun) -> Iterator[Finding]:
-    """Whatever the state refers to is an event with a value."""
+    """Every reference of the state is an event with a value."""
     with_value = {event.number for event in view.events if event.value is not None}
     for id, node in view.state.nodes.items():
         if node.status is NodeStatus.COMPLETED and node.ref and node.ref not in with_value:
@@ -317,7 +318,7 @@ ATTEMPTS_INCREASE = declare(
 
 
 def attempts_increase(view: AuditedRun) -> Iterator[Finding]:
-    """The failed attempts at one job are numbered upwards."""
+    """The failed attempts of one job have increasing numbers."""
     last: dict[str, tuple[int, int]] = {}
     for step in view.replay.steps:
         if isinstance(step.event, events.NodeRetried):

@@ -1,4 +1,4 @@
-"""Schedules (I2, I7): one start for each tick, and none overdue. Limits (I11): they reopen."""
+"""Schedules (I2, I7): one start per tick, and none overdue. Limits (I11): they reopen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perdure.verify.finding import contradiction
 from perdure.verify.load import late_by
 
 AHEAD_MAX = timedelta(hours=1)
-"""How far in the future something may have happened: clocks of processes differ."""
+"""How far in the future a recorded time may be: clocks of processes differ."""
 
 
 class ScheduleView:
@@ -24,9 +24,9 @@ class ScheduleView:
         self.now = now
         self.grace = grace
         self.looked_for_at = schedule.state.due_at
-        """When workers look at it, as the store finds it for them."""
+        """The due time that workers poll by."""
         self.is_there: Mapping[str, bool] = {}
-        """Runs and jobs that it started; empty where they may have been pruned."""
+        """Whether its runs and jobs exist; empty where they may have been pruned."""
 
     def finding(self, invariant: str, code: Code, **args: Any) -> Finding:
         namespace, name = self.schedule.namespace, self.schedule.name
@@ -45,7 +45,7 @@ def one_start_per_tick(view: ScheduleView) -> Iterator[Finding]:
     started = [
         record for record in view.schedule.state.history if record.result is TickResult.STARTED
     ]
-    # Those that somebody triggered give a reason; two of them may fall on one moment.
+    # Manually triggered starts have a reason, and two may coincide.
     for at, count in Counter(record.at for record in started if not record.reason).items():
         if count > 1:
             yield view.finding("I2", ONE_START_PER_TICK_SEVERAL, count=count, at=at)
@@ -100,7 +100,7 @@ SCHEDULE_DUE_TIME = declare(
 
 
 def schedule_due_time(view: ScheduleView) -> Iterator[Finding]:
-    """Workers look at it when its state says."""
+    """The stored due time is that of the schedule's state."""
     due_at = view.schedule.state.due_at
     if view.looked_for_at != due_at:
         yield view.finding("I7", SCHEDULE_DUE_TIME, due_at=due_at, looked_for_at=view.looked_for_at)
@@ -112,7 +112,7 @@ SCHEDULE_NEXT_TICK = declare(
 
 
 def schedule_next_tick(view: ScheduleView) -> Iterator[Finding]:
-    """One that is not paused is looked at by the time of its next tick."""
+    """An active schedule is due no later than its next tick."""
     state, timetable = view.schedule.state, view.schedule.definition.timetable
     if state.paused_at is not None:
         return
@@ -163,7 +163,7 @@ LIMIT_STARTS_IN_PAST = declare(
 
 
 def limit_starts_in_past(view: LimitView) -> Iterator[Finding]:
-    """A start that is counted has happened; one of the future would keep others back until then."""
+    """A counted start is in the past; a future one would block others until then."""
     limit = view.limit
     for at in {limit.last_start_at, limit.latest_start_at} - {None}:
         if at is not None and at - view.now > AHEAD_MAX:

@@ -159,6 +159,7 @@ continued AS (
         failures         = 0,
         snoozes          = 0,
         crashes          = 0,
+        claimed_alone    = false,
         avoid_worker     = NULL,
         avoid_until      = NULL,
         limit_keys       = NULL,

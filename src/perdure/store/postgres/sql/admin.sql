@@ -1,5 +1,5 @@
--- What operators ask and do now and then, and what moves a store. Reads may cost in proportion to
--- what is stored.
+-- Operators' reports and changes, and transfers. Reads may cost in proportion to the number of
+-- rows.
 
 -- name: schema_version
 SELECT max(version)
@@ -69,7 +69,7 @@ FROM {schema}.migrations;
 SELECT pg_advisory_xact_lock(hashtextextended('perdure migrations ' || $1, 0));
 
 -- name: schema_exists
--- Asked first, because CREATE SCHEMA IF NOT EXISTS needs the right to create even if it does.
+-- Checked first, because CREATE SCHEMA IF NOT EXISTS needs the right to create even if it exists.
 SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1);
 
 -- name: create_schema
@@ -86,13 +86,13 @@ INSERT INTO {schema}.migrations (version, name)
 VALUES ($1, $2);
 
 -- name: change_jobs
--- $1 is the namespace (null: any), $2 the ids or the group, $3 the moment that counts as now.
--- Answers: id, status before, status after, partition_key, whether it leaves a limit, and its run. A job of a
--- run keeps all from being changed.
+-- $1 is the namespace (null: any), $2 the ids or the group, $3 the current time. Returns: id,
+-- status before, status after, partition_key, whether it leaves a limit, and its run. If one is a
+-- job of a run, no job is changed.
 --
--- First locks the rows it is about, waiting for whoever changes them just now, then moves those to
--- which the operation applies. They are found again by id, which follows a row that was waited for
--- to its newest version.
+-- Locks the rows first, waiting for concurrent changes, then moves those to which the operation
+-- applies. They are found again by id, which follows a row that was waited for to its newest
+-- version.
 WITH found AS MATERIALIZED (
     SELECT id, status, run_id, limit_keys IS NOT NULL AND lease_until IS NOT NULL AS was_limited
     FROM {schema}.jobs
@@ -117,7 +117,7 @@ FROM found
 LEFT JOIN moved ON moved.id = found.id;
 
 -- name: find_retry_rival
--- Which live job keeps one of these from being retried; one of these themselves may.
+-- The live job that prevents one of these from being retried; it may be one of these.
 WITH ended AS MATERIALIZED (
     SELECT id, namespace, queue, fingerprint
     FROM {schema}.jobs
@@ -190,7 +190,7 @@ GROUP BY namespace, flow, version
 ORDER BY namespace, flow, version;
 
 -- name: lock_tables
--- Whoever would fill the tables too, or adds work to them, waits; readers do not.
+-- Blocks other imports and new work, but not readers.
 LOCK TABLE {schema}.definitions, {schema}.runs, {schema}.events, {schema}.snapshots, {schema}.waits,
     {schema}.jobs, {schema}.failures, {schema}.steps, {schema}.limits, {schema}.limit_starts,
     {schema}.queues, {schema}.schedules

@@ -1,4 +1,4 @@
--- What only the verifier reads. These may scan whole tables.
+-- Reads for the verifier only. These may scan whole tables.
 
 -- name: audit_jobs
 SELECT id, status, epoch, queue, task, partition_key, rank, limit_keys, policy,

@@ -1,15 +1,15 @@
--- One step of each of many runs. Its parameters are declared in params.py. Lines refer to their
--- commit, and jobs to what they are like, by position: looking into an array costs the same for one
--- commit and for a thousand, where a join would compare each with each.
+-- One step of each of many runs. Parameters are declared in params.py. Rows refer to their commit,
+-- and jobs to their spec, by position: an array lookup costs the same for one commit and for a
+-- thousand, where a join would compare every pair.
 --
--- Everything is judged by rows that are locked, hence by their newest versions, however long they
--- had to be waited for. The writes find those rows again by key: from what this statement's
--- snapshot shows of a row PostgreSQL follows it to the version that was locked.
+-- All decisions use locked rows, hence their newest versions, however long the locks took. The
+-- writes find those rows again by key: PostgreSQL follows a row of this statement's snapshot to the
+-- version that was locked.
 
 -- name: commit_runs
 WITH locked AS MATERIALIZED (
-    -- In the order of the caller, which sorts them: two batches never wait for each other.
-    -- Serials are null for commits that are not to be written.
+    -- In the order of the caller, which sorts them, so that no two batches deadlock. Serials are
+    -- null for commits that must not be written.
     SELECT array_agg(verdict.name) AS verdicts,
            array_agg(CASE WHEN verdict.name = 'write' THEN run.serial END) AS serials,
            array_agg(run.status IS DISTINCT FROM commits.status) AS status_changed
@@ -23,7 +23,7 @@ WITH locked AS MATERIALIZED (
     ) AS run ON true
     CROSS JOIN LATERAL (
         SELECT CASE
-            WHEN run.token = commits.token THEN 'written_before'  -- by a try whose answer was lost
+            WHEN run.token = commits.token THEN 'written_before'  -- an earlier attempt's response was lost
             WHEN run.number = commits.expected THEN 'write'
             WHEN EXISTS (
                 SELECT
@@ -34,11 +34,11 @@ WITH locked AS MATERIALIZED (
             ) THEN 'written_before'
             ELSE 'conflict'
         END
-        OFFSET 0  -- else it would be evaluated for each use
+        OFFSET 0  -- otherwise evaluated for each use
     ) AS verdict (name)
 ),
 held AS MATERIALIZED (
-    -- Of each claim, null where it is not current; and the commits of those that are not.
+    -- For each claim, null if it is not current; and the commits of those that are not.
     SELECT coalesce(array_agg(job.has_history), '{}') AS has_history,
            coalesce(array_agg(job.is_limited), '{}') AS is_limited,
            coalesce(
@@ -55,7 +55,7 @@ held AS MATERIALIZED (
         WHERE jobs.id = claims.id
           AND jobs.epoch = claims.epoch
           AND jobs.lease_until IS NOT NULL
-          -- Runs come first, for everybody.
+          -- Every transaction locks runs first.
           AND (SELECT serials FROM locked)[claims.commit] IS NOT NULL
         FOR UPDATE
     ) AS job ON true
@@ -89,7 +89,7 @@ stepped AS (
         finished_at = CASE
             WHEN commits.status NOT IN ('completed', 'failed', 'cancelled', 'skipped')
             THEN NULL
-            -- A retry may end the run again in one commit; one without events leaves the end as it is.
+            -- One commit may both retry and end a run; one without events keeps the end time.
             WHEN commits.number > runs.number
             THEN coalesce(:now, statement_timestamp())
             ELSE coalesce(runs.finished_at, :now, statement_timestamp())
@@ -99,7 +99,7 @@ stepped AS (
     WHERE runs.serial = (SELECT serials FROM good)[commits.commit]
     RETURNING runs.namespace, runs.id, runs.finished_at, runs.parent_run, runs.parent_key
 ),
--- The end of a child is what its parent waits for. Sorted, as whoever closes waits sorts them.
+-- The end of a child makes its parent's wait due. Sorted, as wherever waits are locked.
 woken AS (
     UPDATE {schema}.waits
     SET due_at = least(waits.due_at, ended.finished_at)
@@ -124,7 +124,7 @@ ended AS (
       AND claims.ends
       AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
 ),
--- With the job, or with the part of the run that it executed until now.
+-- Of an ended job, or of the node that its run has completed.
 forgotten AS (
     DELETE FROM {schema}.failures
     USING :claims(commit, id, ends, next_spec, #position)
@@ -134,7 +134,7 @@ forgotten AS (
       AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
 ),
 job_specs AS MATERIALIZED (
-    -- What jobs have in common that are of the same task: there are few, whatever the batch.
+    -- Attributes shared by jobs of one task: few, whatever the size of the batch.
     SELECT number, namespace, queue, task, partition_key, job_group, policy, input_hash, priority,
            max_attempts, now, ready_at,
            CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END AS status,
@@ -147,7 +147,7 @@ job_specs AS MATERIALIZED (
         CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
     ) AS specs
 ),
--- As new in all but its id, its claim and its lease.
+-- As new, except for its id, claim and lease.
 continued AS (
     UPDATE {schema}.jobs
     SET queue            = job_specs.queue,
@@ -169,6 +169,7 @@ continued AS (
         failures         = 0,
         snoozes          = 0,
         crashes          = 0,
+        claimed_alone    = false,
         avoid_worker     = NULL,
         avoid_until      = NULL,
         limit_keys       = NULL,
@@ -209,7 +210,7 @@ history AS (
     SELECT id, attempt, holder, coalesce(:now, statement_timestamp()), failure::json
     FROM retried
 ),
--- Sorted, so that two batches take the rows of several limits in the same order.
+-- Sorted, so that two batches lock the rows of several limits in the same order.
 closed AS (
     INSERT INTO {schema}.limits AS known (namespace, key, closed_until)
     SELECT namespace, closes_limit, max(ready_at)
@@ -238,10 +239,10 @@ SELECT coalesce(:now, statement_timestamp()) AS now,
        locked.status_changed,
        held.is_limited,
        EXISTS (SELECT FROM woken) AS is_due,
-       -- The partitions of jobs that went back to the queue; empty for one that is ready later.
+       -- The partitions of requeued jobs; empty for one that is ready later.
        ARRAY (SELECT CASE status WHEN 'waiting' THEN partition_key ELSE '' END FROM retried) AS partitions,
-       -- What waits in the partitions that are asked about; this statement's own jobs are not among
-       -- what it sees in the table.
+       -- The lowest rank in the requested partitions; this statement does not see its own jobs in
+       -- the table.
        least(
            (
                SELECT min(front.rank)
@@ -272,14 +273,14 @@ FROM locked
 CROSS JOIN held;
 
 -- name: lock_runs
--- From here on: the effects of a commit, in the same transaction, where it does more than continue
--- a run. $1 is the moment that counts as now (null: the database's own), where it matters; then come
--- lists of equal length. Runs are locked before jobs, and jobs before waits, each in the order of
--- their keys.
-SELECT runs.serial
+-- From here on: the effects of a commit that does more than continue a run, in the same
+-- transaction. $1 is the current time (null: the database's clock), where needed; then come lists
+-- of equal length. Runs are locked before jobs, and jobs before waits, each in the order of their
+-- keys.
+SELECT given.namespace, given.id, runs.number, runs.token
 FROM unnest($1::text[], $2::text[]) AS given (namespace, id)
 CROSS JOIN LATERAL (
-    SELECT serial
+    SELECT number, token
     FROM {schema}.runs
     WHERE runs.id = given.id
       AND runs.namespace = given.namespace
@@ -287,7 +288,7 @@ CROSS JOIN LATERAL (
 ) AS runs;
 
 -- name: cancel_jobs
--- Jobs of some keys ($1 namespaces, $2 runs, $3 keys), but for those of $4.
+-- Jobs of some keys ($1 namespaces, $2 runs, $3 keys), except those of $4.
 WITH dropped AS (
     DELETE FROM {schema}.jobs
     USING unnest($1::text[], $2::text[], $3::text[]) AS given (namespace, run_id, key)
@@ -306,7 +307,7 @@ SELECT id, was_held, was_limited
 FROM dropped;
 
 -- name: cancel_all_jobs
--- All jobs of some runs ($1 namespaces, $2 runs), but for those of $3.
+-- All jobs of some runs ($1 namespaces, $2 runs), except those of $3.
 WITH cleared AS (
     DELETE FROM {schema}.jobs
     USING unnest($1::text[], $2::text[]) AS given (namespace, run_id)
@@ -324,7 +325,7 @@ SELECT id, was_held, was_limited
 FROM cleared;
 
 -- name: park_jobs
--- Raising the epoch takes the claim from a holder, who gets no attempt counted.
+-- Raising the epoch revokes the claim; the attempt is not counted.
 WITH found AS MATERIALIZED (
     SELECT jobs.id, jobs.lease_until IS NOT NULL AS was_held,
            jobs.lease_until IS NOT NULL AND jobs.limit_keys IS NOT NULL AS was_limited
@@ -358,7 +359,7 @@ SET status = CASE
 FROM unnest($2::text[], $3::text[]) AS given (namespace, run_id)
 WHERE jobs.run_id = given.run_id
   AND jobs.namespace = given.namespace
-  -- The status is hidden from the planner, which might look at all jobs that are paused.
+  -- The status is hidden from the planner, which might scan all paused jobs.
   AND jobs.status || '' = 'paused'
 RETURNING jobs.status, jobs.partition_key;
 
@@ -370,8 +371,8 @@ WHERE waits.run_id = given.run_id
   AND waits.key = given.key;
 
 -- name: cancel_waits
--- Those of a key, or of a whole run where the key is null. Whoever waits for a child has to look
--- after it: that wait becomes due, the others end.
+-- Those of a key, or of a whole run if the key is null. The wait for a child becomes due, because
+-- the parent must handle the child; the others end.
 WITH found AS MATERIALIZED (
     SELECT wait.run_id, wait.namespace, wait.key, wait.type
     FROM unnest($2::text[], $3::text[], $4::text[]) AS given (namespace, run_id, key)
@@ -404,7 +405,7 @@ WHERE waits.run_id = found.run_id
 RETURNING waits.key;
 
 -- name: suspend_waits
--- $3 says whether they are held from now on, or no longer.
+-- $3: whether to suspend or to resume them.
 WITH found AS MATERIALIZED (
     SELECT wait.run_id, wait.namespace, wait.key
     FROM unnest($1::text[], $2::text[]) AS given (namespace, run_id)

@@ -1,13 +1,13 @@
--- Jobs: how they are inserted, claimed and settled, in order of rank (store/admission.py).
--- ``:now``, or $1 where parameters are numbered, is the moment that counts as now (null: the
--- database's own). Named parameters are in params.py.
+-- Inserting, claiming and settling jobs, in order of rank (store/admission.py). ``:now``, or $1
+-- where parameters are numbered, is the current time (null: the database's clock). Named parameters
+-- are in params.py.
 
 -- name: claim_from_one_partition
--- Claiming without limits. The rows are found again by their place (ctid): they were locked in
--- this very statement, so they cannot move, and no statistics can mislead the planner. A row that
--- changed hands between the snapshot and the lock is missed, and still waits for the next claim.
+-- Claiming without limits. The rows are found again by ctid: they are locked by this statement, so
+-- they cannot move, and no statistics can mislead the planner. A row that was claimed and requeued
+-- between the snapshot and the lock is missed, and waits for the next claim.
 WITH picked AS MATERIALIZED (
-    -- Others' picks are skipped, not waited for: each claimer gets rows of its own.
+    -- Rows locked by other claims are skipped, not waited for.
     SELECT ctid AS place
     FROM {schema}.jobs
     WHERE status = 'waiting'
@@ -28,10 +28,26 @@ SET status      = 'active',
     worker      = :worker,
     started_at  = coalesce(:now, statement_timestamp()),
     lease_until = coalesce(:now, statement_timestamp()) + :lease,
-    limit_keys  = NULL
+    limit_keys  = NULL,
+    claimed_alone = :alone
 WHERE ctid = ANY (ARRAY (SELECT place FROM picked))
 RETURNING id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy, job_group,
-          deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key;
+          deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key,
+          -- Whether jobs were skipped. A full claim need not know: it is followed by another.
+          CASE WHEN (SELECT count(*) FROM picked) < :limit THEN (
+              SELECT count(*)
+              FROM (
+                  SELECT
+                  FROM {schema}.jobs
+                  WHERE status = 'waiting'
+                    AND namespace = :namespace
+                    AND partition_key = :partition_key
+                    AND (avoid_worker IS NULL
+                         OR avoid_worker <> :worker
+                         OR avoid_until <= coalesce(:now, statement_timestamp()))
+                  LIMIT :limit
+              ) AS seen
+          ) > (SELECT count(*) FROM picked) ELSE false END;
 
 -- name: claim_from_partitions
 WITH open_partitions AS MATERIALIZED (
@@ -39,8 +55,8 @@ WITH open_partitions AS MATERIALIZED (
     FROM :wanted(partition_key, queue)
     WHERE queue <> ALL (ARRAY (SELECT name FROM {schema}.queues WHERE namespace = :namespace))
 ),
--- A few from the front of each partition_key, without locks. The last of the best ones bounds what
--- is worth locking, so that many partitions do not mean many times as many locks.
+-- The first few jobs of each partition, without locks. The last of the best ones bounds the rows to
+-- lock, so that many partitions do not mean many times as many locks.
 fronts AS MATERIALIZED (
     SELECT front.rank, front.id
     FROM open_partitions
@@ -90,16 +106,54 @@ SET status      = 'active',
     worker      = :worker,
     started_at  = coalesce(:now, statement_timestamp()),
     lease_until = coalesce(:now, statement_timestamp()) + :lease,
-    limit_keys  = NULL
+    limit_keys  = NULL,
+    claimed_alone = :alone
 WHERE ctid = ANY (ARRAY (SELECT place FROM picked ORDER BY rank, id LIMIT :limit))
 RETURNING id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy, job_group,
           deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key,
-          -- Locked and not taken: others that looked meanwhile have to be told to look again.
-          (SELECT count(*) FROM picked) > :limit;
+          -- Whether jobs were skipped. A full claim need not know: it is followed by another.
+          CASE WHEN (SELECT count(*) FROM picked) < :limit THEN (
+              SELECT count(*)
+              FROM open_partitions
+              CROSS JOIN LATERAL (
+                  SELECT
+                  FROM {schema}.jobs
+                  WHERE status = 'waiting'
+                    AND namespace = :namespace
+                    AND partition_key = open_partitions.partition_key
+                    AND (avoid_worker IS NULL
+                         OR avoid_worker <> :worker
+                         OR avoid_until <= coalesce(:now, statement_timestamp()))
+                  LIMIT :limit
+              ) AS seen
+          ) > (SELECT count(*) FROM picked) ELSE false END;
+
+-- name: skipped_all
+-- After a claim that got nothing: the time, and whether jobs wait that it could have taken. Another
+-- transaction had locked them, or just queued them.
+SELECT coalesce(:now, statement_timestamp()),
+       EXISTS (
+           SELECT
+           FROM :wanted(partition_key, queue)
+           CROSS JOIN LATERAL (
+               SELECT
+               FROM {schema}.jobs
+               WHERE status = 'waiting'
+                 AND namespace = :namespace
+                 AND partition_key = wanted.partition_key
+                 AND (avoid_worker IS NULL
+                      OR avoid_worker <> :worker
+                      OR avoid_until <= coalesce(:now, statement_timestamp()))
+               LIMIT 1
+           ) AS waiting
+           WHERE wanted.queue <> ALL (
+               ARRAY (SELECT name FROM {schema}.queues WHERE namespace = :namespace)
+           )
+       );
 
 -- name: insert_jobs
--- This one and those up to ``notify`` take part in transactions of other drivers too, to some of
--- which colons mean something else: parameters are cast by CAST.
+-- This statement and those up to ``notify`` also run on callers' drivers, where colons may mean
+-- something else: parameters are cast by CAST.
 INSERT INTO {schema}.jobs (
     id, namespace, queue, task, partition_key, job_group, fingerprint, policy, input, input_hash,
     priority, max_attempts, run_id, node_key, created_at, ready_at, deadline_at, status, rank
@@ -122,9 +176,8 @@ ON CONFLICT DO NOTHING
 RETURNING id, status = 'waiting';
 
 -- name: insert_like_jobs
--- Jobs that differ in nothing but their input, as ``enqueue_many`` makes them. It fails where an
--- id is in already: tolerating that costs a second record in the log for every row, which only a
--- repeated insert needs to pay.
+-- Jobs that differ only in their inputs, as from ``enqueue_many``. Fails if an id exists:
+-- tolerating that costs a second WAL record for every row, which only a retried insert needs.
 WITH shared AS MATERIALIZED (
     SELECT now, ready_at,
            coalesce(:deadline_at, now + :deadline) AS deadline_at,
@@ -150,7 +203,7 @@ SELECT status = 'waiting'
 FROM shared;
 
 -- name: late_deadlines
--- A job that is in already had its deadline checked: it is being repeated.
+-- A job that exists had its deadline checked: the insert is being retried.
 SELECT given.id, given.deadline_at, moment.now
 FROM unnest(CAST($2 AS text[]), CAST($3 AS timestamptz[])) AS given (id, deadline_at)
 CROSS JOIN (SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp())) AS moment (now)
@@ -160,7 +213,7 @@ ORDER BY given.id
 LIMIT 1;
 
 -- name: find_rivals
--- What stands in the way of jobs that were not inserted: the same id, or a live fingerprint.
+-- Why jobs were not inserted: the same id exists, or a live fingerprint.
 SELECT given.id, same.id IS NOT NULL, rival.id
 FROM :given(id, namespace, queue, fingerprint)
 LEFT JOIN {schema}.jobs AS same ON same.id = given.id
@@ -179,7 +232,7 @@ WITH rivals AS MATERIALIZED (
        AND rival.queue = given.queue
        AND rival.fingerprint = given.fingerprint
        AND rival.status IN ('waiting', 'scheduled', 'active', 'paused', 'aborting', 'disabled')
-    -- A job that is in already did its replacing: it is being repeated.
+    -- A job that exists has done its replacing: the insert is being retried.
     WHERE NOT EXISTS (SELECT FROM {schema}.jobs AS same WHERE same.id = given.id)
     ORDER BY rival.id
     FOR UPDATE OF rival
@@ -216,9 +269,9 @@ RELEASE SAVEPOINT perdure_insert;
 SELECT pg_notify(CAST($1 AS text), CAST($2 AS text));
 
 -- name: settle_completed
--- Here and below, a held job is one with a lease, which a CHECK ties to its status. The fence asks
--- for the lease rather than the status: else the planner could walk the index of held jobs instead
--- of looking each job up by its id.
+-- Here and below, a claimed job is one with a lease, which a CHECK ties to its status. The fence
+-- tests the lease rather than the status: otherwise the planner might scan the index of claimed
+-- jobs instead of looking up each job by its id.
 UPDATE {schema}.jobs
 SET status      = CASE jobs.status WHEN 'active' THEN 'completed' ELSE 'cancelled' END,
     output      = CASE jobs.status WHEN 'active' THEN outcomes.output END,
@@ -312,7 +365,7 @@ history AS (
     FROM settled
     WHERE failure IS NOT NULL
 ),
--- Sorted, so that two settling workers take the rows of several limits in the same order.
+-- Sorted, so that two settling workers lock the rows of several limits in the same order.
 closed AS (
     INSERT INTO {schema}.limits AS known (namespace, key, closed_until)
     SELECT namespace, closes_limit, max(reopens_at)
@@ -327,8 +380,8 @@ SELECT id, status, was_limited, partition_key
 FROM settled;
 
 -- name: settled_already
--- After an unclear commit: a row with our epoch that is no longer held was settled by ourselves,
--- since whoever takes a claim away raises the epoch.
+-- After a lost response: an unclaimed row with our epoch was settled by us, because revoking a
+-- claim raises the epoch.
 SELECT jobs.id, jobs.status, jobs.limit_keys IS NOT NULL, jobs.partition_key
 FROM unnest($1::text[], $2::integer[]) AS given (id, epoch)
 JOIN {schema}.jobs ON jobs.id = given.id
@@ -378,9 +431,9 @@ WHERE status IN ('active', 'aborting')
 RETURNING id, status, limit_keys IS NOT NULL, partition_key;
 
 -- name: lock_limits
--- Claiming under limits, from here on: one transaction that holds the rows of all keys involved, so
--- that claimers of a key come one after the other. Each statement sees what the one before waited for.
--- In the order of the keys, for everybody: no two claimers can wait for each other.
+-- Claiming under limits, from here on: one transaction that locks the rows of all keys involved, so
+-- that claims of one key are serialized. Each statement sees the writes that the previous one
+-- waited for. Keys are locked in sorted order, so that no two claims deadlock.
 SELECT key, closed_until, last_start_at
 FROM {schema}.limits
 WHERE namespace = $1
@@ -396,9 +449,9 @@ ORDER BY key
 ON CONFLICT DO NOTHING;
 
 -- name: limit_usage
--- One row: the moment, the paused queues, how many jobs are live under which keys, and for each
--- rate ($3 keys, $4 windows) the starts within the window and the oldest of them.
--- clock_timestamp, because the locks may have been waited for.
+-- One row: the time, the paused queues, how many jobs are live under which keys, and for each rate
+-- ($3 keys, $4 windows) the starts within the window and the oldest of them. clock_timestamp,
+-- because the locks may have taken long.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ),
@@ -432,21 +485,42 @@ SELECT (SELECT now FROM moment),
        ARRAY (SELECT oldest_at FROM rates);
 
 -- name: limit_candidates
-SELECT candidate.id, candidate.partition_key
-FROM :wanted(partition_key, room)
-CROSS JOIN LATERAL (
-    SELECT id, partition_key, rank
-    FROM {schema}.jobs
-    WHERE status = 'waiting'
-      AND namespace = :namespace
-      AND partition_key = wanted.partition_key
-      AND (avoid_worker IS NULL
-           OR avoid_worker <> :worker
-           OR avoid_until <= :now)
-    ORDER BY rank, id
-    LIMIT wanted.room
-    FOR UPDATE SKIP LOCKED
-) AS candidate
+-- With whether jobs were skipped, in every row; one row without a job if there is none.
+WITH candidates AS MATERIALIZED (
+    SELECT candidate.id, candidate.partition_key, candidate.rank
+    FROM :wanted(partition_key, room)
+    CROSS JOIN LATERAL (
+        SELECT id, partition_key, rank
+        FROM {schema}.jobs
+        WHERE status = 'waiting'
+          AND namespace = :namespace
+          AND partition_key = wanted.partition_key
+          AND (avoid_worker IS NULL
+               OR avoid_worker <> :worker
+               OR avoid_until <= :now)
+        ORDER BY rank, id
+        LIMIT wanted.room
+        FOR UPDATE SKIP LOCKED
+    ) AS candidate
+),
+skipped AS MATERIALIZED (
+    SELECT count(*) > (SELECT count(*) FROM candidates) AS has_skipped
+    FROM :wanted(partition_key, room)
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM {schema}.jobs
+        WHERE status = 'waiting'
+          AND namespace = :namespace
+          AND partition_key = wanted.partition_key
+          AND (avoid_worker IS NULL
+               OR avoid_worker <> :worker
+               OR avoid_until <= :now)
+        LIMIT wanted.room
+    ) AS seen
+)
+SELECT candidate.id, candidate.partition_key, skipped.has_skipped
+FROM skipped
+LEFT JOIN candidates AS candidate ON true
 ORDER BY candidate.rank, candidate.id;
 
 -- name: start_under_limits
@@ -481,8 +555,84 @@ SET status      = 'active',
     limit_keys  = CASE
         WHEN chosen.keys IS NOT NULL
         THEN ARRAY (SELECT json_array_elements_text(chosen.keys::json))
-    END
+    END,
+    claimed_alone = :alone
 FROM :chosen(id, keys)
 WHERE jobs.id = chosen.id
 RETURNING jobs.id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy,
           job_group, deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key;
+
+-- name: lock_limits_of_job
+-- As a claim does, before the next statement: it sees what others wrote, and claims see what it does.
+SELECT limits.key
+FROM {schema}.jobs
+JOIN {schema}.limits ON limits.namespace = jobs.namespace AND limits.key = ANY (jobs.limit_keys)
+WHERE jobs.id = $1
+  AND jobs.epoch = $2
+  AND jobs.lease_until IS NOT NULL
+ORDER BY limits.key
+FOR UPDATE OF limits;
+
+-- name: move_start
+WITH verdict AS MATERIALIZED (
+    SELECT namespace, limit_keys, started_at AS at, moment.now,
+           moment.now - started_at < :within AS is_moved
+    FROM {schema}.jobs
+    CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
+    WHERE id = :id
+      AND epoch = :epoch
+      AND lease_until IS NOT NULL
+      AND limit_keys IS NOT NULL
+),
+-- Claims at the same time have a row each; one of them is changed.
+counted AS MATERIALIZED (
+    SELECT verdict.namespace, held.key, starts.place, starts.count, starts.total
+    FROM verdict
+    CROSS JOIN unnest(limit_keys) AS held (key)
+    CROSS JOIN LATERAL (
+        SELECT limit_starts.ctid AS place, count, sum(count) OVER () AS total
+        FROM {schema}.limit_starts
+        WHERE limit_starts.namespace = verdict.namespace
+          AND limit_starts.key = held.key
+          AND limit_starts.started_at = verdict.at
+        LIMIT 1
+    ) AS starts
+),
+removed AS (
+    DELETE FROM {schema}.limit_starts
+    WHERE ctid = ANY (ARRAY (SELECT place FROM counted WHERE count = 1))
+),
+decremented AS (
+    UPDATE {schema}.limit_starts
+    SET count = count - 1
+    WHERE ctid = ANY (ARRAY (SELECT place FROM counted WHERE count > 1))
+),
+added AS (
+    INSERT INTO {schema}.limit_starts (namespace, key, started_at, count)
+    SELECT counted.namespace, counted.key, now, 1
+    FROM counted
+    CROSS JOIN verdict
+    WHERE is_moved
+),
+remembered AS (
+    UPDATE {schema}.limits
+    SET last_start_at = CASE
+            WHEN is_moved THEN now
+            WHEN last_start_at = at AND (
+                SELECT total FROM counted WHERE counted.key = limits.key
+            ) = 1 THEN NULL
+            ELSE last_start_at
+        END,
+        counts_until = CASE WHEN is_moved THEN counts_until + (now - at) ELSE counts_until END
+    FROM verdict
+    WHERE limits.namespace = verdict.namespace
+      AND limits.key = ANY (verdict.limit_keys)
+)
+UPDATE {schema}.jobs
+SET started_at = CASE WHEN is_moved THEN now ELSE jobs.started_at END,
+    limit_keys = CASE WHEN is_moved THEN jobs.limit_keys END
+FROM verdict
+WHERE jobs.id = :id
+  AND jobs.epoch = :epoch
+  AND jobs.lease_until IS NOT NULL
+RETURNING is_moved;

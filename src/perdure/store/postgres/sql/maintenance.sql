@@ -1,9 +1,10 @@
--- Maintenance of a namespace, in bounded batches; how long each status is kept is decided in
--- worker/janitor.py. Rows that another transaction has locked are skipped: the next pass gets them. ``:now``, or $1 where parameters are numbered, is the moment that
--- counts as now (null: the database's own). Named parameters are in params.py.
+-- Maintenance of a namespace, in bounded batches; retention is decided in worker/janitor.py. Rows
+-- locked by another transaction are skipped until the next pass. ``:now``, or $1 where parameters
+-- are numbered, is the current time (null: the database's clock). Named parameters are in
+-- params.py.
 
 -- name: poll
--- Partitions are found by hopping from each to the next one in the index, whatever number of jobs lies
+-- A skip scan: each partition is one index lookup after the previous one, however many jobs lie
 -- between.
 WITH RECURSIVE partitions AS (
     (
@@ -30,7 +31,7 @@ WITH RECURSIVE partitions AS (
 )
 SELECT coalesce($1::timestamptz, statement_timestamp()),
        ARRAY (SELECT partition_key FROM partitions WHERE partition_key IS NOT NULL LIMIT $4),
-       -- Not min(): where few rows are expected, it is planned to look at all of them.
+       -- Not min(): expecting few rows, the planner would read all of them.
        (
            SELECT ready_at
            FROM {schema}.jobs
@@ -102,39 +103,29 @@ SET status = 'waiting'
 WHERE ctid = ANY (ARRAY (SELECT place FROM due))
 RETURNING id, partition_key;
 
+-- name: expired_leases
+SELECT id, partition_key, worker, attempt, status, claimed_alone, limit_keys IS NOT NULL,
+       coalesce($1::timestamptz, statement_timestamp())
+FROM {schema}.jobs
+WHERE status IN ('active', 'aborting')
+  AND namespace = $2
+  AND lease_until <= coalesce($1::timestamptz, statement_timestamp())
+ORDER BY lease_until
+LIMIT $3
+FOR UPDATE SKIP LOCKED;
+
 -- name: take_over_expired
--- A job of a run goes back to the queue however often it killed its workers: whether that is the
--- end of it is the run's to decide.
-WITH expired AS MATERIALIZED (
-    SELECT ctid AS place, worker AS holder
-    FROM {schema}.jobs
-    WHERE status IN ('active', 'aborting')
-      AND namespace = :namespace
-      AND lease_until <= coalesce(:now, statement_timestamp())
-    ORDER BY lease_until
-    LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-)
+-- Those found by ``expired_leases`` and locked in the same transaction.
 UPDATE {schema}.jobs
-SET status = CASE
-        WHEN status = 'aborting' THEN 'cancelled'
-        WHEN crashes + 1 >= :max_crashes AND run_id IS NULL THEN 'dead'
-        ELSE 'waiting'
-    END,
-    finished_at = CASE
-        WHEN status = 'aborting' OR crashes + 1 >= :max_crashes AND run_id IS NULL
-        THEN coalesce(:now, statement_timestamp())
-    END,
-    worker      = CASE
-        WHEN status = 'aborting' OR crashes + 1 >= :max_crashes AND run_id IS NULL THEN holder
-    END,
-    crashes     = crashes + 1,
-    epoch       = epoch + 1,
-    lease_until = NULL
-FROM expired
-WHERE jobs.ctid = expired.place
-RETURNING id, partition_key, holder, attempt, status, limit_keys IS NOT NULL,
-          coalesce(:now, statement_timestamp());
+SET status        = taken.status,
+    partition_key = taken.partition_key,
+    finished_at   = CASE WHEN jobs.status = 'aborting' THEN :now END,
+    worker        = CASE WHEN jobs.status = 'aborting' THEN worker END,
+    crashes       = crashes + 1,
+    epoch         = epoch + 1,
+    lease_until   = NULL
+FROM :taken(id, status, partition_key)
+WHERE jobs.id = taken.id;
 
 -- name: expire_deadlines
 WITH late AS MATERIALIZED (
@@ -156,7 +147,7 @@ WHERE ctid = ANY (ARRAY (SELECT place FROM late))
 RETURNING id, partition_key, worker, attempt, deadline_at, finished_at;
 
 -- name: add_failures
--- Those of jobs that were taken over or have expired, in the same transaction.
+-- For jobs that were taken over or have expired, in the same transaction.
 INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
 SELECT id, attempt, worker, :now, failure::json
 FROM :failed(id, attempt, worker, failure);
@@ -190,7 +181,7 @@ WITH old AS MATERIALIZED (
     ) AS candidate
     LIMIT :limit
 ),
--- A job that is being retried just now is left alone.
+-- A job that is being retried is skipped.
 unlocked AS MATERIALIZED (
     SELECT ctid AS place, id
     FROM {schema}.jobs
@@ -211,8 +202,8 @@ WHERE ctid = ANY (ARRAY (SELECT place FROM unlocked))
 RETURNING id;
 
 -- name: prune_limits
--- A key that a claim holds is in use, and skipped; a claim that comes while this runs waits for it,
--- finds its key gone and makes it anew.
+-- A key locked by a claim is in use, and skipped. A concurrent claim waits for this statement,
+-- finds its key gone and creates it again.
 WITH idle AS MATERIALIZED (
     SELECT key
     FROM {schema}.limits

@@ -1,8 +1,8 @@
--- What can be read. Readers do not see hidden jobs; those who wait for one by its id do.
+-- Reads. Hidden jobs are visible only to waiters, by id.
 
 -- name: limit_uses
--- What is in use under limits, read without locking any key: a row for each rule ($3 keys,
--- $4 windows or null), with the jobs that are live under it, the longest held first.
+-- The usage of limits, read without locking any key: a row for each rule ($3 keys, $4 windows or
+-- null), with its live jobs, the longest claimed first.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 )
@@ -35,8 +35,8 @@ WHERE id = $2
   AND NOT hidden;
 
 -- name: list_jobs
--- {filter} is written by queries.py: only the conditions that are asked for, so that each
--- combination is planned by itself.
+-- {filter}, from queries.py, has only the requested conditions, so that each combination gets its
+-- own plan.
 SELECT {job_columns}
 FROM {schema}.jobs
 WHERE {filter}
@@ -44,11 +44,11 @@ ORDER BY id DESC
 LIMIT $1;
 
 -- name: list_jobs_by_status
--- For a status whose index is not in the order of ids. Where few jobs have it, its index finds
--- them and they are sorted; where many have it, going back from the newest job soon finds enough.
--- Without the first, an empty status would be looked for in all jobs; without the second, all jobs
--- of the status would be sorted. {filter_unindexed} hides the status from the planner, lest it
--- sorts nevertheless.
+-- For a status whose index is not in the order of ids. If few jobs have it, they are found by that
+-- index and sorted; if many have it, scanning back from the newest job soon finds enough. Without
+-- the first branch, a rare status would be sought in all jobs; without the second, all jobs of the
+-- status would be sorted. {filter_unindexed} hides the status from the planner, which would sort
+-- anyway.
 WITH few AS MATERIALIZED (
     SELECT id
     FROM {schema}.jobs
@@ -118,7 +118,7 @@ WHERE id = ANY($2::text[])
 ORDER BY id;
 
 -- name: find_result
--- The namespace is hidden from the planner, which might look at all that ever completed in it.
+-- The namespace is hidden from the planner, which might scan all jobs ever completed in it.
 SELECT output
 FROM {schema}.jobs
 WHERE status = 'completed'
@@ -152,8 +152,8 @@ JOIN {schema}.runs
    AND runs.namespace = given.namespace;
 
 -- name: list_runs
--- {filter} is written by queries.py: only the conditions that are asked for, so that each combination
--- is planned by itself.
+-- {filter}, from queries.py, has only the requested conditions, so that each combination gets its
+-- own plan.
 SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
        updated_at, finished_at, summary
 FROM {schema}.runs
@@ -162,8 +162,8 @@ ORDER BY created_at DESC, id DESC
 LIMIT $1;
 
 -- name: list_runs_of_id
--- The few rows of one id are found before they are put in order: with the limit in sight, a planner
--- without statistics would go through all runs in their order instead.
+-- The few rows of one id are found before they are sorted: seeing the limit, a planner without
+-- statistics would scan all runs in order instead.
 WITH found AS MATERIALIZED (
     SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
            updated_at, finished_at, summary
@@ -195,8 +195,8 @@ WHERE run_id = $2
 ORDER BY key;
 
 -- name: list_waits
--- {filter} is written by queries.py: only the conditions that are asked for, so that each combination
--- is planned by itself.
+-- {filter}, from queries.py, has only the requested conditions, so that each combination gets its
+-- own plan.
 SELECT {wait_columns}
 FROM {schema}.waits
 WHERE {filter}

@@ -1,4 +1,4 @@
--- What is kept of runs, as it is read; and what is kept beside them.
+-- Reads of runs; definitions and steps.
 
 -- name: save_definition
 INSERT INTO {schema}.definitions (namespace, flow, version, data)
@@ -13,7 +13,7 @@ WHERE flow = $2
   AND namespace = $1;
 
 -- name: load_runs
--- One statement, hence one view: the run's number is that of the last event that is read.
+-- One statement, hence one snapshot: the run's number is that of the last event read.
 SELECT given.position, runs.id, runs.namespace, flow, version, status, runs.number, parent_run,
        parent_key, created_at, updated_at, finished_at, summary,
        snapshots.number, snapshots.data, log.numbers, log.times, log.data, log.values
@@ -45,7 +45,7 @@ JOIN {schema}.runs
     ON runs.id = given.id
    AND runs.namespace = given.namespace
 CROSS JOIN LATERAL (
-    -- From the end of the primary key: what lies before the page is not looked at.
+    -- Backward through the primary key: rows before the page are not read.
     SELECT number, at, data
     FROM {schema}.events
     WHERE events.run_serial = runs.serial
@@ -66,7 +66,7 @@ WHERE runs.id = $2
   AND events.value IS NOT NULL;
 
 -- name: save_step
--- The claim's row is held meanwhile, so that it cannot be taken away before the result is kept.
+-- Locks the claim's row, so that the claim cannot be lost before the result is stored.
 WITH held AS MATERIALIZED (
     SELECT id, namespace, run_id
     FROM {schema}.jobs
@@ -83,6 +83,14 @@ kept AS (
         ON runs.id = held.run_id
        AND runs.namespace = held.namespace
     ON CONFLICT (owner, name) DO NOTHING
+),
+-- The job made progress: what is left of the key is that of its partition, which ends with ].
+cleared AS (
+    UPDATE {schema}.jobs
+    SET partition_key = rtrim(partition_key, '~.0123456789'),
+        claimed_alone = false
+    WHERE id = (SELECT id FROM held)
+      AND partition_key LIKE '%]~%'
 )
 SELECT id
 FROM held;

@@ -8,7 +8,7 @@ WHERE ($1::text IS NULL OR namespace = $1)
 ORDER BY namespace, name;
 
 -- name: lock_schedule
--- Whoever is about to write it is waited for.
+-- Waits for a concurrent writer.
 SELECT revision
 FROM {schema}.schedules
 WHERE namespace = $1

@@ -1,25 +1,33 @@
--- How runs begin, and how they go. ``:now``, or $1 where parameters are numbered, is the moment that
--- counts as now (null: the database's own). Named parameters are in params.py.
+-- Submitting and removing runs. ``:now``, or $1 where parameters are numbered, is the current time
+-- (null: the database's clock). Named parameters are in params.py.
 
 -- name: lock_jobs
--- Those that are settled ($3), and all of some runs ($1 namespaces, $2 ids), in one order:
--- who renews leases locks jobs of both kinds by their ids, too.
+-- All jobs of some runs ($1 namespaces, $2 ids), the jobs of some keys of runs ($3 namespaces,
+-- $4 ids, $5 keys), and the settled jobs ($6), in one order: lease renewals lock all of these by
+-- id, too.
 SELECT id
 FROM {schema}.jobs
 WHERE id = ANY (
-    $3::text[] || ARRAY (
+    ARRAY (
         SELECT jobs.id
         FROM unnest($1::text[], $2::text[]) AS given (namespace, id)
         JOIN {schema}.jobs
             ON jobs.run_id = given.id
            AND jobs.namespace = given.namespace
-    )
+    ) || ARRAY (
+        SELECT jobs.id
+        FROM unnest($3::text[], $4::text[], $5::text[]) AS given (namespace, id, key)
+        JOIN {schema}.jobs
+            ON jobs.run_id = given.id
+           AND jobs.namespace = given.namespace
+           AND jobs.node_key = given.key
+    ) || $6::text[]
 )
 ORDER BY id
 FOR UPDATE;
 
 -- name: open_waits
--- One that is open makes way, but for when it was opened.
+-- Replaces an open wait of the same key; its opening time stays.
 INSERT INTO {schema}.waits (
     namespace, run_id, key, type, name, opened_at, due_at, deciders, detail
 )
@@ -45,13 +53,13 @@ ORDER BY namespace
 LIMIT 1;
 
 -- name: lock_flow
--- Those who add runs of a flow that cools down do so one after the other.
+-- Serializes submissions of a flow with a cooldown.
 SELECT pg_advisory_xact_lock(hashtextextended(
     'perdure cooldown {schema} ' || $1::text || ' ' || $2::text, 0
 ));
 
 -- name: last_runs
--- The run that began last, and the one that was completed last, with whether it is the latter.
+-- The latest run to start and the latest to complete, with a flag for the latter.
 SELECT begun.id, begun.created_at, false, moment.now
 FROM (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
 CROSS JOIN LATERAL (
@@ -79,8 +87,8 @@ CROSS JOIN LATERAL (
 ) AS completed;
 
 -- name: submit_run
--- One run with its events and jobs; no row if its id is taken, and nothing written then. Whoever
--- is about to take it just now is waited for.
+-- One run with its events and jobs. Returns no row, and writes nothing, if its id is taken; waits
+-- for a concurrent insert of it.
 WITH added AS (
     INSERT INTO {schema}.runs (
         namespace, id, flow, version, status, submission, parent_run, parent_key, summary, number,
@@ -124,7 +132,7 @@ SELECT id, namespace, flow, version, status, number, parent_run, parent_key, cre
 FROM added;
 
 -- name: get_submitted
--- The run of this id, if it is the one of this submission.
+-- The run of this id, if this submission added it.
 SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
        updated_at, finished_at, summary
 FROM {schema}.runs
@@ -133,7 +141,7 @@ WHERE id = $2
   AND submission = $3;
 
 -- name: wake_parents
--- For children that are over as soon as they begin.
+-- For children that end as soon as they start.
 UPDATE {schema}.waits
 SET due_at = least(waits.due_at, coalesce(:now, statement_timestamp()))
 FROM :ended(namespace, run_id, key, child)
@@ -164,7 +172,7 @@ SELECT serial, number, coalesce(:now, statement_timestamp()), data, value
 FROM :events(serial, number, data, value);
 
 -- name: lock_families
--- Runs with their children and all theirs.
+-- Runs with all their descendants.
 WITH RECURSIVE family AS (
     SELECT runs.serial, runs.namespace, runs.id
     FROM unnest($1::text[], $2::text[]) AS given (namespace, id)
@@ -185,7 +193,7 @@ ORDER BY namespace, id
 FOR UPDATE;
 
 -- name: remove_runs
--- With all that is kept of them ($1 serials, $2 namespaces, $3 ids); answers which jobs went.
+-- With all their rows ($1 serials, $2 namespaces, $3 ids); returns the removed jobs.
 WITH gone AS (
     DELETE FROM {schema}.runs
     WHERE serial = ANY ($1::bigint[])

@@ -1,5 +1,5 @@
--- What operators ask and do now and then. Reads may cost in proportion to what is stored. How jobs
--- change status is in jobs.sql.
+-- Operators' reports and changes. Reads may cost in proportion to the number of rows. Status
+-- changes are in jobs.sql.
 
 -- name: schema_version
 SELECT max(version)
@@ -11,7 +11,7 @@ FROM sqlite_master
 WHERE type = 'index';
 
 -- name: damages
--- It reads every page, and stops at the tenth fault.
+-- Reads every page, and stops at the tenth fault.
 PRAGMA quick_check(10);
 
 -- name: orphaned_runs
@@ -78,7 +78,7 @@ WHERE job.job_group = :group
 ORDER BY job.id;
 
 -- name: restart_jobs
--- What a retried job forgets, besides that it was finished.
+-- The columns that a retry resets, besides those of a finished job.
 UPDATE {prefix}jobs
 SET rank             = rank + (:now - ready_at) / 1e6,
     ready_at         = :now,
@@ -105,11 +105,11 @@ WHERE namespace = :namespace
   AND name = :queue;
 
 -- name: depth
--- One part for each index that knows the answer without looking at the rows. They are named,
--- because the planner cares more for finding the status than for leaving the rows alone.
+-- One part for each index that covers it, without reading rows. The indexes are named, because the
+-- planner prefers finding the status to skipping the rows.
 SELECT namespace, queue, status, sum(number)
 FROM (
-    SELECT namespace, json_extract(partition_key, '$[0]') AS queue, 'waiting' AS status, number
+    SELECT namespace, json_extract(rtrim(partition_key, '~.0123456789'), '$[0]') AS queue, 'waiting' AS status, number
     FROM (
         SELECT namespace, partition_key, count(*) AS number
         FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting

@@ -1,4 +1,4 @@
--- What only the verifier reads. These may scan whole tables.
+-- Reads for the verifier only. These may scan whole tables.
 
 -- name: audit_jobs
 SELECT job.id, job.status, job.epoch, job.queue, job.task, job.partition_key, job.rank, job.limit_keys,

@@ -1,9 +1,9 @@
--- Runs: how they begin, and the one way in which they go on. The statements that each step of a run
--- needs take their parameters by position (?), which costs a fraction of looking them up by name.
+-- Commits of runs. The statements that every step needs take positional parameters (?), which cost
+-- a fraction of a lookup by name.
 
 -- name: run_and_job
--- All that a step has to be checked against: the run, and the job that it settles. The + keeps
--- the planner from an index with longer keys than the id.
+-- Everything that a step is checked against: the run, and the job that it settles. The + keeps the
+-- planner from an index with longer keys than the id.
 SELECT run.serial, {last_number}, run.token, run.status, run.flow, run.parent_run, run.parent_key,
        {node_job_row}
 FROM {prefix}runs AS run
@@ -28,7 +28,7 @@ WHERE run_serial = ?
   AND number = ?;
 
 -- name: touch_run
--- Whoever calls this, and what follows, has read the rows in the same transaction.
+-- The caller of this and the following statements has read the rows in the same transaction.
 UPDATE {prefix}runs
 SET token      = ?,
     updated_at = ?
@@ -37,17 +37,18 @@ WHERE serial = ?;
 -- name: change_run
 UPDATE {prefix}runs
 SET status      = :status,
-    -- A retry may end the run again in one commit; one without events leaves the end as it is.
+    -- One commit may both retry and end a run; one without events keeps the end time.
     finished_at = CASE
         WHEN :is_ended AND :has_events THEN :now
         WHEN :is_ended THEN coalesce(finished_at, :now)
     END,
     version     = coalesce(:version, version),
-    summary     = coalesce(:summary, summary)
+    summary     = coalesce(:summary, summary),
+    number      = :number
 WHERE serial = :serial;
 
 -- name: continue_job
--- As if it had just been inserted and claimed, but for the claim and its lease.
+-- As if just inserted and claimed, except for the claim and its lease.
 UPDATE {prefix}jobs
 SET queue            = ?,
     task             = ?,
@@ -67,6 +68,7 @@ SET queue            = ?,
     failures         = 0,
     snoozes          = 0,
     crashes          = 0,
+    claimed_alone    = 0,
     avoid_worker     = NULL,
     avoid_until      = NULL,
     limit_keys       = NULL,
@@ -136,7 +138,7 @@ WHERE namespace = :namespace
   AND key IN (SELECT value FROM json_each(:keys));
 
 -- name: end_waits
--- keys NULL means all. That for a child stays, so that somebody sees to the child.
+-- NULL keys mean all. The wait for a child stays, because the parent must handle the child.
 DELETE FROM {prefix}waits
 WHERE namespace = :namespace
   AND run_id = :run

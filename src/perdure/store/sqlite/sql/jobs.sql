@@ -1,11 +1,11 @@
--- Jobs: how they are inserted, claimed in order of rank (store/admission.py) and settled. {rows} stands for as many rows of parameters as a
--- statement is given at once. Statements start with INSERT or UPDATE, because that is how the
--- sqlite3 module knows on a caller's connection that a transaction begins.
+-- Inserting, claiming and settling jobs, in order of rank (store/admission.py). {rows} is as many
+-- rows of parameters as one statement takes. Statements start with INSERT or UPDATE, because that
+-- is how the sqlite3 module detects the start of a transaction on a caller's connection.
 --
--- Limits at work. The write lock is held, so nothing changes between looking and claiming.
+-- Limits: the write lock is held, so nothing changes between reading and claiming.
 
 -- name: insert_jobs
--- The same id again changes nothing: an insert may be repeated.
+-- An existing id changes nothing: an insert may be retried.
 INSERT INTO {prefix}jobs (
     id, namespace, queue, task, partition_key, job_group, status, priority, rank, max_attempts, fingerprint,
     created_at, ready_at, deadline_at, input_hash, policy, input, run_id, node_key
@@ -23,8 +23,8 @@ INSERT INTO {prefix}failures (job_id, attempt, worker, failed_at, failure)
 VALUES {rows};
 
 -- name: take_write_lock
--- Changes nothing. On a caller's connection the transaction may start with a read otherwise, and
--- what was read could be outdated when it comes to write.
+-- Changes nothing. Otherwise a caller's transaction could start with a read, which could be
+-- outdated by the time of its first write.
 UPDATE {prefix}migrations
 SET version = version
 WHERE version = 0;
@@ -35,7 +35,7 @@ FROM json_each(:ids) AS wanted
 CROSS JOIN {prefix}jobs AS job ON job.id = wanted.value;
 
 -- name: live_fingerprints
--- wanted holds [namespace, queue, fingerprint] for each.
+-- wanted has [namespace, queue, fingerprint] for each.
 SELECT {job_row}
 FROM json_each(:wanted) AS wanted
 CROSS JOIN {prefix}jobs AS job INDEXED BY {prefix}jobs_fingerprint
@@ -50,18 +50,19 @@ FROM {prefix}queues
 WHERE namespace = :namespace;
 
 -- name: claim_jobs
--- One statement, so it reads the queue once. RETURNING has no order of its own: the caller sorts.
+-- One statement, so it reads the queue once. RETURNING is unordered: the caller sorts.
 UPDATE {prefix}jobs
 SET status      = 'active',
     epoch       = epoch + 1,
     attempt     = attempt + 1,
     worker      = :worker,
     lease_until = :lease_until,
-    started_at  = :now
+    started_at  = :now,
+    claimed_alone = :alone
 WHERE rowid IN (
     SELECT job.rowid
     FROM json_each(:partitions) AS wanted
-    -- The front of each partition_key, found by index; what lies behind it cannot be among the first.
+    -- The front of each partition, by index; jobs behind it cannot be among the first.
     CROSS JOIN {prefix}jobs AS job ON job.rowid IN (
         SELECT rowid
         FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
@@ -78,7 +79,7 @@ WHERE rowid IN (
 RETURNING {claimed_row};
 
 -- name: front_of_partitions
--- The same jobs, and those a limit may leave over, in order; picked by the caller.
+-- The same jobs, plus spares for those that a limit blocks, in order; the caller picks.
 SELECT job.rowid, job.partition_key
 FROM json_each(:partitions) AS wanted
 CROSS JOIN {prefix}jobs AS job ON job.rowid IN (
@@ -101,13 +102,15 @@ SET status      = 'active',
     worker      = picked.worker,
     lease_until = picked.lease_until,
     started_at  = picked.started_at,
-    limit_keys  = picked.limit_keys
+    limit_keys  = picked.limit_keys,
+    claimed_alone = picked.alone
 FROM (
     SELECT column1 AS number,
            column2 AS worker,
            column3 AS lease_until,
            column4 AS started_at,
-           column5 AS limit_keys
+           column5 AS limit_keys,
+           column6 AS alone
     FROM (VALUES {rows})
 ) AS picked
 WHERE job.rowid = picked.number
@@ -119,7 +122,7 @@ FROM json_each(:ids) AS wanted
 CROSS JOIN {prefix}large_inputs AS large ON large.job_id = wanted.value;
 
 -- name: complete_jobs
--- Whoever calls this has read the row in the same transaction and found the claim current.
+-- The caller has read the row in the same transaction and found the claim current.
 UPDATE {prefix}jobs AS job
 SET status           = 'completed',
     lease_until      = NULL,
@@ -127,7 +130,7 @@ SET status           = 'completed',
     finished_at      = done.finished_at,
     hidden           = done.hidden,
     progress         = 100.0,
-    -- A message is never NULL, so it tells whether there is progress to write.
+    -- A message is never NULL, so NULL means that there is no progress to write.
     progress_message = coalesce(done.message, job.progress_message),
     progress_details = CASE
         WHEN done.message IS NULL THEN job.progress_details ELSE done.details
@@ -184,13 +187,14 @@ FROM (
 WHERE job.rowid = ended.number;
 
 -- name: move_jobs
--- Another status, with all that it implies: only held jobs have a lease and count under limits,
--- only held and finished ones name a worker.
+-- A status change with all columns that it implies: only claimed jobs have a lease and count under
+-- limits, only claimed and finished ones name a worker.
 UPDATE {prefix}jobs AS job
 SET status      = moved.status,
     epoch       = moved.epoch,
     attempt     = moved.attempt,
     crashes     = moved.crashes,
+    partition_key = moved.partition_key,
     finished_at = moved.finished_at,
     lease_until = CASE WHEN moved.status = 'aborting' THEN job.lease_until END,
     limit_keys  = CASE WHEN moved.status = 'aborting' THEN job.limit_keys END,
@@ -203,7 +207,8 @@ FROM (
            column3 AS epoch,
            column4 AS attempt,
            column5 AS crashes,
-           column6 AS finished_at
+           column6 AS partition_key,
+           column7 AS finished_at
     FROM (VALUES {rows})
 ) AS moved
 WHERE job.rowid = moved.number;
@@ -240,7 +245,8 @@ WHERE job.lease_until IS NOT NULL
   AND job.worker = :worker;
 
 -- name: live_under_limits
--- One pass over the held jobs that count anywhere; there are never more of them than workers run.
+-- One pass over the claimed jobs that count under any limit; there are never more than running
+-- ones.
 SELECT counted.value, count(*)
 FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_limited, json_each(job.limit_keys) AS counted
 WHERE job.namespace = :namespace
@@ -249,7 +255,7 @@ WHERE job.namespace = :namespace
 GROUP BY counted.value;
 
 -- name: limit_holders
--- The longest held first.
+-- The longest claimed first.
 SELECT counted.value, job.id
 FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_limited, json_each(job.limit_keys) AS counted
 WHERE job.namespace = :namespace
@@ -286,6 +292,50 @@ DELETE FROM {prefix}limit_starts
 WHERE namespace = :namespace
   AND key = :key
   AND started_at <= :until;
+
+-- name: counted_start
+SELECT rowid, namespace, started_at, limit_keys
+FROM {prefix}jobs
+WHERE id = :id
+  AND epoch = :epoch
+  AND lease_until IS NOT NULL
+  AND limit_keys IS NOT NULL;
+
+-- name: starts_at
+SELECT rowid, count
+FROM {prefix}limit_starts
+WHERE namespace = :namespace
+  AND key = :key
+  AND started_at = :at;
+
+-- name: remove_start
+DELETE FROM {prefix}limit_starts
+WHERE rowid = :number;
+
+-- name: decrement_starts
+UPDATE {prefix}limit_starts
+SET count = count - 1
+WHERE rowid = :number;
+
+-- name: move_last_start
+UPDATE {prefix}limits
+SET last_start_at = :now,
+    counts_until  = counts_until + :by
+WHERE namespace = :namespace
+  AND key = :key;
+
+-- name: forget_last_start
+UPDATE {prefix}limits
+SET last_start_at = NULL
+WHERE namespace = :namespace
+  AND key = :key
+  AND last_start_at = :at;
+
+-- name: move_start
+UPDATE {prefix}jobs
+SET started_at = :started_at,
+    limit_keys = :limit_keys
+WHERE rowid = :number;
 
 -- name: close_limits
 INSERT INTO {prefix}limits (namespace, key, closed_until)

@@ -1,9 +1,9 @@
--- Maintenance; how long each status is kept is decided in worker/janitor.py. How jobs move is in
--- jobs.sql. Indexes are named where another one would
--- do as well on paper: without statistics the planner cannot know which one stays small.
+-- Maintenance; retention is decided in worker/janitor.py, and status changes are in jobs.sql.
+-- Indexes are named where another would also match: without statistics the planner cannot know
+-- which one stays small.
 
 -- name: poll
--- Each partition is found from the one before it by one step in the index, however many jobs wait.
+-- A skip scan: each partition is one index lookup after the previous one, however many jobs wait.
 WITH RECURSIVE partitions (partition_key) AS (
     SELECT (
         SELECT min(partition_key)
@@ -150,7 +150,7 @@ WHERE namespace = :namespace
   AND seen_at <= :now - max(:idle, 2 * lease);
 
 -- name: outdated_runs
--- Runs that nothing is above; not those that something live is below.
+-- Runs without a parent and without unfinished descendants.
 SELECT run.id
 FROM {prefix}runs AS run INDEXED BY {prefix}runs_ended
 WHERE run.status = :status

@@ -1,4 +1,4 @@
--- What can be seen. Readers do not see hidden jobs; their waiters do (job_states).
+-- Reads. Hidden jobs are visible only to waiters (job_states).
 
 -- name: get_job
 SELECT {record_row},
@@ -13,7 +13,7 @@ WHERE job.id = :id
   AND (:namespace IS NULL OR job.namespace = :namespace);
 
 -- name: list_jobs
--- {where} is the condition that an index serves; the other filters look at the rows.
+-- {where} is the condition that an index serves; the other filters read the rows.
 SELECT {record_row}
 FROM {prefix}jobs AS job
 WHERE {where}
@@ -38,13 +38,13 @@ WHERE {where}
   AND (:task IS NULL OR job.task = :task);
 
 -- name: count_waiting
--- The index has the partition_key, whose text begins with queue and task; so the rows need no look.
+-- The index has partition_key, which starts with queue and task, so that no rows are read.
 SELECT count(*)
 FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
 WHERE status = 'waiting'
   AND (:namespace IS NULL OR namespace = :namespace)
-  AND (:queue IS NULL OR json_extract(partition_key, '$[0]') = :queue)
-  AND (:task IS NULL OR json_extract(partition_key, '$[1]') = :task);
+  AND (:queue IS NULL OR json_extract(rtrim(partition_key, '~.0123456789'), '$[0]') = :queue)
+  AND (:task IS NULL OR json_extract(rtrim(partition_key, '~.0123456789'), '$[1]') = :task);
 
 -- name: count_finished
 SELECT count(*)
@@ -122,7 +122,7 @@ WHERE lease_until IS NOT NULL
 ORDER BY id;
 
 -- name: list_runs
--- {index} and {where} are what serves the filter best; the other filters look at the rows.
+-- {index} and {where} serve the filter best; the other filters read the rows.
 SELECT {run_row}
 FROM {prefix}runs AS run {index}
 WHERE {where}
@@ -165,8 +165,8 @@ WHERE wait.namespace = :namespace
 ORDER BY wait.key;
 
 -- name: list_waits
--- The filter, written by queries.py, names only what is asked for, so that the page is found in the
--- index alone: to read the row of each wait that is not in an inbox costs six times as much.
+-- The filter, from queries.py, has only the requested conditions, so that the index alone finds the
+-- page: reading the row of each wait outside the inbox costs six times as much.
 SELECT {wait_row}
 FROM (
     SELECT wait.run_id, wait.namespace, wait.key, wait.opened_at

@@ -52,7 +52,7 @@ WHERE run_serial = (
   AND value IS NOT NULL;
 
 -- name: save_step
--- Under the run of the claimed job, or under the job itself if it is a plain one.
+-- Under the run of the claimed job, or under the job itself if it is standalone.
 INSERT INTO {prefix}steps (owner, name, value, run_serial, job_id)
 SELECT :owner, :step, :value, run.serial, CASE WHEN job.run_id IS NULL THEN job.id END
 FROM {prefix}jobs AS job
@@ -61,6 +61,14 @@ LEFT JOIN {prefix}runs AS run
     AND run.namespace = job.namespace
 WHERE job.id = :id
 ON CONFLICT (owner, name) DO NOTHING;
+
+-- name: remove_suspicion
+-- The job made progress: what is left of the key is that of its partition, which ends with ].
+UPDATE {prefix}jobs
+SET partition_key = rtrim(partition_key, '~.0123456789'),
+    claimed_alone = 0
+WHERE id = :id
+  AND partition_key LIKE '%]~%';
 
 -- name: load_steps
 SELECT name, value

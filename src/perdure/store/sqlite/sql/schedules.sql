@@ -1,4 +1,4 @@
--- Schedules, and by what flows cool down.
+-- Schedules, and cooldowns of flows.
 
 -- name: get_schedule
 SELECT namespace, name, revision, definition, state, due_at

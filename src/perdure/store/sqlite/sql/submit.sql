@@ -15,12 +15,12 @@ DELETE FROM {prefix}steps
 WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: insert_run
--- Nothing is returned when the id is taken.
+-- Returns no row if the id is taken.
 INSERT INTO {prefix}runs (
     id, namespace, flow, version, status, parent_run, parent_key, created_at, updated_at,
-    finished_at, summary, has_cooldown
+    finished_at, summary, has_cooldown, number
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id, namespace) DO NOTHING
 RETURNING serial;
 
@@ -36,8 +36,8 @@ WHERE job.run_id = :run
 ORDER BY job.id;
 
 -- name: open_waits
--- One that is open makes way, but for when it was opened: what a key waits for changed, or the key
--- is started anew and still has the wait of a child that was given up.
+-- Replaces an open wait of the same key, whose opening time stays: the key waits for something else
+-- now, or was restarted and still has the wait of an abandoned child.
 INSERT INTO {prefix}waits (
     namespace, run_id, key, type, name, opened_at, due_at, deciders, detail
 )
@@ -68,7 +68,7 @@ ORDER BY run.namespace
 LIMIT 1;
 
 -- name: family_of_run
--- The run and all below it.
+-- The run and all its descendants.
 WITH RECURSIVE family (serial, id) AS (
     SELECT serial, id
     FROM {prefix}runs

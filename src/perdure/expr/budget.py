@@ -1,0 +1,81 @@
+"""The cost of evaluating conditions: counted, so that the same evaluation always costs the same.
+
+One unit is a step of a pattern's automaton or a compared value, about half a microsecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from perdure.diagnostics import declare
+from perdure.errors import InvalidInput, LongEvaluation
+
+COST_MAX = 3_000_000
+"""One evaluation, with all its patterns and comparisons: a second or two, in a thread."""
+LOOP_COST_MAX = 50_000
+"""All evaluations of one decision on the event loop: some ten milliseconds."""
+_JSON_BYTES_PER_UNIT = 500
+_PATTERN_COST = 5_000
+"""Of building the automaton of a pattern, which happens while a condition is parsed."""
+
+TOO_COSTLY = declare(
+    "condition.too_costly",
+    "evaluating the condition takes too long (over {most} steps)",
+    "Use fewer or simpler patterns, or compare shorter values",
+)
+
+
+class CostBudget:
+    """What one evaluation may cost; raises ``InvalidInput`` beyond it.
+
+    Within ``on_event_loop`` it raises ``LongEvaluation`` much earlier.
+    """
+
+    __slots__ = ("_left", "_loop")
+
+    def __init__(self) -> None:
+        self._left = COST_MAX
+        self._loop = _loop.get()
+
+    def spend(self, cost: int) -> None:
+        self._left -= cost
+        if self._loop is not None:
+            self._loop.spend(cost)
+        if self._left < 0:
+            raise InvalidInput(TOO_COSTLY.fault(most=COST_MAX))
+
+    def spend_on_json(self, data: bytes) -> None:
+        self.spend(1 + len(data) // _JSON_BYTES_PER_UNIT)
+
+
+class _LoopBudget:
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = LOOP_COST_MAX
+
+    def spend(self, cost: int) -> None:
+        self.left -= cost
+        if self.left < 0:
+            raise LongEvaluation
+
+
+_loop: ContextVar[_LoopBudget | None] = ContextVar("loop_budget", default=None)
+
+
+@contextmanager
+def on_event_loop() -> Iterator[None]:
+    """Raise ``LongEvaluation`` for evaluations that would block the event loop for too long."""
+    token = _loop.set(_LoopBudget())
+    try:
+        yield
+    finally:
+        _loop.reset(token)
+
+
+def spend_on_pattern() -> None:
+    """Charge a pattern that is about to be built; only the event loop has a limit for these."""
+    if (loop := _loop.get()) is not None:
+        loop.spend(_PATTERN_COST)

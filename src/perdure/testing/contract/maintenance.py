@@ -1,0 +1,438 @@
+"""Maintenance: polling, leases of duties, due and expired jobs, workers, retention of jobs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from perdure.clock import ManualClock
+from perdure.model.ids import WorkerId
+from perdure.model.job import FINISHED, Expired, JobFilter, Status
+from perdure.model.outcome import Completed
+from perdure.model.partition import Partition
+from perdure.model.worker import PollResult, WorkerState
+from perdure.store.contract import POLL_PARTITIONS_MAX, Store
+from perdure.store.failures import deadline_expired
+from perdure.store.lifecycle import Transition
+from perdure.testing.contract.builders import (
+    HOUR,
+    LEASE,
+    MINUTE,
+    NAMESPACE,
+    OTHER_WORKER,
+    PARTITION,
+    SECOND,
+    WORKER,
+    claim_ids,
+    claim_new,
+    claim_one,
+    insert,
+    insert_in_status,
+    insert_many,
+    job_record,
+    new_job,
+    read_job,
+    settle,
+    status_of,
+    worker_info,
+)
+
+
+class TestMaintenancePoll:
+    async def test_names_the_partitions_with_waiting_jobs_in_text_order(self, store: Store) -> None:
+        partitions = [
+            Partition(queue=queue, task=task, tags=tags)
+            for queue in ("b", "Z", "a", "é", "\N{PILE OF POO}", "\uffee")
+            for task in ("send", "Send")
+            for tags in ((), ("gpu",))
+        ]
+        for partition in partitions:
+            await insert_many(store, 2, partition=partition)
+        await insert(store, partition=Partition(queue="theirs", task="send"), namespace="team-b")
+        await insert_in_status(
+            store, Status.SCHEDULED, partition=Partition(queue="later", task="send")
+        )
+        await insert_in_status(
+            store, Status.COMPLETED, partition=Partition(queue="done", task="send")
+        )
+
+        poll = await store.maintenance.poll(NAMESPACE)
+
+        assert poll.partitions == tuple(sorted(partition.text for partition in partitions))
+
+    async def test_names_the_paused_queues_of_this_namespace(self, store: Store) -> None:
+        for namespace, queue in ((NAMESPACE, "mail"), (NAMESPACE, "bulk"), ("team-b", "theirs")):
+            await store.admin.pause_queue(namespace, queue, "ann")
+        await store.admin.pause_queue(NAMESPACE, "gone", "ann")
+        await store.admin.resume_queue(NAMESPACE, "gone")
+
+        assert (await store.maintenance.poll(NAMESPACE)).paused == ("bulk", "mail")
+
+    async def test_names_no_partition_once_its_last_job_is_taken(self, store: Store) -> None:
+        await insert_many(store, 2)
+
+        await claim_ids(store, limit=1)
+        assert (await store.maintenance.poll(NAMESPACE)).partitions == (PARTITION.text,)
+        await claim_ids(store, limit=1)
+        assert (await store.maintenance.poll(NAMESPACE)).partitions == ()
+
+    async def test_continues_after_the_last_partition_of_the_poll_before(
+        self, store: Store
+    ) -> None:
+        partitions = [
+            Partition(queue="mail", task=f"task-{number}") for number in range(POLL_PARTITIONS_MAX)
+        ]
+        partitions += [Partition(queue="zzz", task="a"), Partition(queue="zzz", task="b")]
+        await store.jobs.insert([new_job(partition=partition) for partition in partitions])
+        texts = sorted(partition.text for partition in partitions)
+
+        first = await store.maintenance.poll(NAMESPACE)
+        second = await store.maintenance.poll(NAMESPACE, first.partitions[-1])
+
+        assert list(first.partitions) == texts[:POLL_PARTITIONS_MAX]
+        assert list(second.partitions) == texts[POLL_PARTITIONS_MAX:]
+        assert (await store.maintenance.poll(NAMESPACE, texts[-1])).partitions == ()
+
+    async def test_tells_what_is_due_next_in_its_namespace(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        began_at = clock()
+        for namespace, later in (("team-a", 0), ("team-b", 1), ("team-c", -1)):
+            await insert(store, namespace=namespace, delay=(2 + later) * MINUTE)
+            await claim_new(store, namespace=namespace, lease=(3 + later) * MINUTE)
+            await insert(store, namespace=namespace, deadline=(4 + later) * MINUTE)
+        clock.advance(SECOND)
+
+        assert (await store.maintenance.poll("team-d")).next_due_at is None
+        assert await store.maintenance.poll("team-a") == PollResult(
+            now=clock(),
+            partitions=(PARTITION.text,),
+            next_due_at=began_at + 2 * MINUTE,
+            next_lease_end_at=began_at + 3 * MINUTE,
+            next_deadline_at=began_at + 4 * MINUTE,
+        )
+
+    async def test_tells_nothing_due_when_nothing_is(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await claim_new(store, deadline=MINUTE)
+        for status in (Status.DISABLED, Status.COMPLETED, Status.CANCELLED):
+            await insert_in_status(store, status, deadline=MINUTE)
+
+        poll = await store.maintenance.poll(NAMESPACE)
+
+        assert (poll.next_due_at, poll.next_deadline_at) == (None, None)
+        assert poll.next_lease_end_at == clock() + LEASE
+
+
+class TestMaintenanceAcquireLease:
+    async def test_lets_one_worker_at_a_time_lead(self, store: Store) -> None:
+        assert await store.maintenance.acquire_lease("maintenance", WORKER, LEASE)
+        assert not await store.maintenance.acquire_lease("maintenance", OTHER_WORKER, LEASE)
+
+    async def test_lets_the_leader_keep_it(self, store: Store, clock: ManualClock) -> None:
+        for _ in range(4):
+            assert await store.maintenance.acquire_lease("maintenance", WORKER, LEASE)
+            clock.advance(LEASE - SECOND)
+
+        assert not await store.maintenance.acquire_lease("maintenance", OTHER_WORKER, LEASE)
+
+    async def test_lets_another_take_it_once_its_lease_ran_out(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await store.maintenance.acquire_lease("maintenance", WORKER, LEASE)
+        clock.advance(LEASE)
+
+        assert await store.maintenance.acquire_lease("maintenance", OTHER_WORKER, LEASE)
+        assert not await store.maintenance.acquire_lease("maintenance", WORKER, LEASE)
+
+    async def test_keeps_duties_apart(self, store: Store) -> None:
+        assert await store.maintenance.acquire_lease("maintenance", WORKER, LEASE)
+        assert await store.maintenance.acquire_lease("schedules", OTHER_WORKER, LEASE)
+
+    async def test_gives_it_up_with_a_lease_of_nothing(self, store: Store) -> None:
+        await store.maintenance.acquire_lease("maintenance", WORKER, LEASE)
+        await store.maintenance.acquire_lease("maintenance", WORKER, timedelta(0))
+
+        assert await store.maintenance.acquire_lease("maintenance", OTHER_WORKER, LEASE)
+
+
+class TestMaintenancePromoteDue:
+    async def test_makes_scheduled_jobs_waiting_when_their_time_has_come(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        due = await insert(store, delay=MINUTE)
+        later = await insert(store, delay=2 * MINUTE)
+        assert await store.maintenance.promote_due(NAMESPACE, 10) == 0
+        clock.advance(MINUTE)
+
+        assert await store.maintenance.promote_due(NAMESPACE, 10) == 1
+
+        assert await claim_ids(store) == [due]
+        assert await status_of(store, later) is Status.SCHEDULED
+
+    async def test_takes_the_earliest_first_up_to_the_limit(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        third, first, second = [
+            await insert(store, delay=minutes * MINUTE) for minutes in (3, 1, 2)
+        ]
+        clock.advance(HOUR)
+
+        assert await store.maintenance.promote_due(NAMESPACE, 2) == 2
+        assert set(await claim_ids(store)) == {first, second}
+        assert await store.maintenance.promote_due(NAMESPACE, 2) == 1
+        assert await claim_ids(store) == [third]
+
+
+class TestMaintenanceExpireDeadlines:
+    @pytest.mark.parametrize("status", [Status.WAITING, Status.SCHEDULED, Status.PAUSED])
+    async def test_fails_an_unclaimed_job_whose_deadline_has_passed(
+        self, store: Store, clock: ManualClock, status: Status
+    ) -> None:
+        there = await insert_in_status(store, status, deadline=HOUR)
+        clock.advance(HOUR)
+
+        [expired] = await store.maintenance.expire_deadlines(NAMESPACE, 10)
+
+        job, state, history = await job_record(store, there.id)
+        assert job is not None
+        assert state is not None
+        assert (job.status, job.finished_at) == (Status.FAILED, clock())
+        assert state.failure == deadline_expired(clock())
+        assert state.failure.code == "job.deadline_expired"
+        assert [each.failure for each in history] == [state.failure]
+        assert expired == Expired(
+            id=there.id,
+            namespace=NAMESPACE,
+            partition=PARTITION,
+            attempt=job.attempt,
+            failure=state.failure,
+        )
+
+    async def test_leaves_a_job_whose_deadline_lies_ahead(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        id = await insert(store, deadline=HOUR)
+        clock.advance(HOUR - SECOND)
+
+        assert len(await store.maintenance.expire_deadlines(NAMESPACE, 10)) == 0
+        assert await status_of(store, id) is Status.WAITING
+
+    @pytest.mark.parametrize(
+        "status", sorted(set(Status) - {Status.WAITING, Status.SCHEDULED, Status.PAUSED})
+    )
+    async def test_leaves_any_other_job(
+        self, store: Store, clock: ManualClock, status: Status
+    ) -> None:
+        there = await insert_in_status(store, status, deadline=HOUR)
+        before = await job_record(store, there.id)
+        clock.advance(2 * HOUR)
+
+        assert len(await store.maintenance.expire_deadlines(NAMESPACE, 10)) == 0
+        assert await job_record(store, there.id) == before
+
+    async def test_takes_no_more_than_the_limit(self, store: Store, clock: ManualClock) -> None:
+        await insert_many(store, 2, deadline=MINUTE)
+        last = await insert(store, deadline=2 * MINUTE)
+        clock.advance(HOUR)
+
+        assert len(await store.maintenance.expire_deadlines(NAMESPACE, 2)) == 2
+        assert await status_of(store, last) is Status.WAITING
+        assert len(await store.maintenance.expire_deadlines(NAMESPACE, 2)) == 1
+        assert (await read_job(store, last)).status is Status.FAILED
+
+
+# Workers
+
+
+class TestQueriesWorkers:
+    async def test_shows_each_worker_with_its_claims(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        info = worker_info(tags=("gpu",))
+        await store.maintenance.register_worker(info)
+        first, second = await claim_new(store), await claim_new(store)
+        done = await claim_new(store)
+        await settle(store, done, Completed(output=b"1"))
+        await claim_new(store, worker=OTHER_WORKER)
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [second.id])
+
+        [state] = await store.queries.workers(NAMESPACE)
+
+        assert state == WorkerState(
+            info=info,
+            started_at=clock(),
+            seen_at=clock(),
+            running=(first.id, second.id),
+        )
+
+    async def test_shows_those_of_one_namespace_or_of_all(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await store.maintenance.register_worker(worker_info())
+        clock.advance(SECOND)
+        await store.maintenance.register_worker(worker_info(id=OTHER_WORKER, namespace="team-b"))
+
+        async def seen(namespace: str | None) -> list[WorkerId]:
+            return [state.info.id for state in await store.queries.workers(namespace)]
+
+        assert await seen(NAMESPACE) == [WORKER]
+        assert await seen("team-b") == [OTHER_WORKER]
+        assert await seen(None) == [WORKER, OTHER_WORKER]
+        assert await seen("unknown") == []
+
+
+class TestMaintenanceRegisterWorker:
+    async def test_says_that_a_worker_is_still_there(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        since = clock()
+        await store.maintenance.register_worker(worker_info())
+        clock.advance(MINUTE)
+        await store.maintenance.register_worker(worker_info(concurrency=4))
+
+        [state] = await store.queries.workers(NAMESPACE)
+
+        assert (state.started_at, state.seen_at) == (since, clock())
+        assert state.info.concurrency == 4
+
+
+class TestMaintenanceRemoveWorker:
+    async def test_removes_this_worker_and_no_other(self, store: Store) -> None:
+        await store.maintenance.register_worker(worker_info())
+        await store.maintenance.register_worker(worker_info(id=OTHER_WORKER))
+
+        await store.maintenance.remove_worker(WORKER)
+
+        assert [state.info.id for state in await store.queries.workers(None)] == [OTHER_WORKER]
+
+    async def test_leaves_the_jobs_it_holds_to_their_leases(self, store: Store) -> None:
+        await store.maintenance.register_worker(worker_info())
+        claimed = await claim_new(store)
+
+        await store.maintenance.remove_worker(WORKER)
+
+        assert await status_of(store, claimed.id) is Status.ACTIVE
+
+    async def test_does_nothing_for_a_worker_that_is_not_there(self, store: Store) -> None:
+        await store.maintenance.remove_worker(WORKER)
+
+
+class TestMaintenancePruneWorkers:
+    async def test_drops_workers_not_seen_for_that_long(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await store.maintenance.register_worker(worker_info())
+        await store.maintenance.register_worker(worker_info(id=OTHER_WORKER))
+        clock.advance(HOUR)
+        await store.maintenance.register_worker(worker_info())
+        clock.advance(MINUTE)
+
+        assert await store.maintenance.prune_workers(NAMESPACE, HOUR) == 1
+
+        assert [state.info.id for state in await store.queries.workers(None)] == [WORKER]
+        assert await store.maintenance.prune_workers(NAMESPACE, HOUR) == 0
+
+    async def test_leaves_a_worker_that_need_not_have_been_seen(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        since = clock()
+        slow = worker_info(lease=30 * MINUTE)
+        await store.maintenance.register_worker(slow)
+        clock.advance(HOUR - SECOND)
+
+        assert await store.maintenance.prune_workers(NAMESPACE, 5 * MINUTE) == 0
+        await store.maintenance.register_worker(slow)
+        assert [state.started_at for state in await store.queries.workers(NAMESPACE)] == [since]
+        clock.advance(HOUR)
+        assert await store.maintenance.prune_workers(NAMESPACE, 5 * MINUTE) == 1
+
+
+# Pruning finished jobs
+
+
+NOTHING_KEPT = dict.fromkeys(FINISHED, timedelta(0))
+
+
+class TestMaintenancePruneJobs:
+    @pytest.mark.parametrize("status", sorted(FINISHED))
+    async def test_removes_a_job_that_finished_longer_ago_than_its_status_is_kept(
+        self, store: Store, clock: ManualClock, status: Status
+    ) -> None:
+        ended = await insert_in_status(store, status)
+        keep = dict.fromkeys(FINISHED, 9 * HOUR) | {status: HOUR}
+        clock.advance(HOUR - SECOND)
+        assert await store.maintenance.prune_jobs(NAMESPACE, keep, 10) == 0
+        clock.advance(2 * SECOND)
+
+        assert await store.maintenance.prune_jobs(NAMESPACE, keep, 10) == 1
+        assert await job_record(store, ended.id) == (None, None, [])
+
+    async def test_counts_from_when_the_job_finished_and_from_no_other_time(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await insert(store)
+        clock.advance(HOUR)
+        claimed = await claim_one(store, lease=9 * HOUR)
+        clock.advance(HOUR)
+        await settle(store, claimed, Completed(output=b"1"))
+        clock.advance(MINUTE)
+
+        assert (
+            await store.maintenance.prune_jobs(NAMESPACE, {Status.COMPLETED: 2 * MINUTE}, 10) == 0
+        )
+        clock.advance(2 * MINUTE)
+        assert (
+            await store.maintenance.prune_jobs(NAMESPACE, {Status.COMPLETED: 2 * MINUTE}, 10) == 1
+        )
+
+    async def test_keeps_for_ever_what_is_not_named(self, store: Store, clock: ManualClock) -> None:
+        ended = await insert_in_status(store, Status.DEAD)
+        clock.advance(10_000 * HOUR)
+
+        assert (
+            await store.maintenance.prune_jobs(
+                NAMESPACE, {Status.COMPLETED: HOUR, Status.FAILED: HOUR}, 10
+            )
+            == 0
+        )
+        assert await store.maintenance.prune_jobs(NAMESPACE, {}, 10) == 0
+        assert (await job_record(store, ended.id))[0] is not None
+
+    @pytest.mark.parametrize("status", sorted(set(Status) - FINISHED))
+    async def test_leaves_jobs_that_are_not_finished(
+        self, store: Store, clock: ManualClock, status: Status
+    ) -> None:
+        there = await insert_in_status(store, status)
+        before = await job_record(store, there.id)
+        clock.advance(HOUR)
+
+        assert await store.maintenance.prune_jobs(NAMESPACE, NOTHING_KEPT, 10) == 0
+        assert await job_record(store, there.id) == before
+
+    async def test_takes_no_more_than_the_limit(self, store: Store, clock: ManualClock) -> None:
+        for status in sorted(FINISHED):
+            await insert_in_status(store, status)
+            await insert_in_status(store, status)
+        clock.advance(HOUR)
+
+        removed = []
+        while count := await store.maintenance.prune_jobs(NAMESPACE, NOTHING_KEPT, 3):
+            removed.append(count)
+
+        assert max(removed) <= 3
+        assert sum(removed) == 8
+        assert await store.queries.count_jobs(JobFilter()) == 0
+
+    async def test_lets_the_same_job_be_inserted_again(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claimed = await claim_new(store, fingerprint="once", group="run-1")
+        await settle(store, claimed, Completed(output=b"1"))
+        clock.advance(HOUR)
+        await store.maintenance.prune_jobs(NAMESPACE, NOTHING_KEPT, 10)
+
+        assert await insert(store, id=claimed.id, fingerprint="once") == claimed.id
+        assert (await claim_one(store)).epoch == 1

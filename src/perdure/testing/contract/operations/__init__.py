@@ -1,0 +1,1 @@
+"""Random operations for the differential test."""

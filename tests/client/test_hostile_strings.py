@@ -1,0 +1,227 @@
+"""No string that one store accepts is refused by another, wherever it reaches a plain column."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    Concurrency,
+    Flow,
+    PerdureError,
+    RunStatus,
+    paused,
+    skipped,
+    task,
+)
+from perdure.clock import ManualClock
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from tests.client.harness import worker_at
+
+pytestmark = pytest.mark.every_store
+
+HOSTILE = {
+    "nul": "a\0b",
+    "surrogate": "a\ud800b",
+    "half pair": "\udc00",
+    "escape": "a\x1b[2Jb\x7f",
+    "lines": "a\r\nb\tc",
+    "bidi": "a\u202eb",
+    "zero width": "a\u200bb",
+    "separator": "a\u2028b",
+    "no character": "a\uffff\U0010ffffb",
+    "astral": "😀" * 50,
+    "combining": "e\u0301" * 90,
+    "quotes": "a'b\"c\\d`e",
+    "braces": '{"a": [1]} %s $1 :a ?',
+    "blank": " ",
+    "empty": "",
+    "at most": "x" * 200,
+    "too long": "x" * 201,
+    "very long": "ä" * 100_000,
+}
+
+
+@task
+async def echo(value: Any) -> Any:
+    return value
+
+
+@task(limits=[Concurrency(1, key=lambda text: text)])
+async def limited(text: str) -> str:
+    return text
+
+
+@task(retries=0)
+async def fails(text: str) -> None:
+    raise ValueError(text)
+
+
+@task
+async def reports_progress(text: str, ctx: AsyncContext = CONTEXT) -> str:
+    await ctx.progress(50, text, {"detail": text})
+    return text
+
+
+@task
+async def steps(text: str, ctx: AsyncContext = CONTEXT) -> str:
+    return await ctx.step(text, lambda: text)
+
+
+@task
+async def pauses(text: str, ctx: AsyncContext = CONTEXT) -> str:
+    report = await ctx.pause(text, checkpoint=text)
+    return str(report.result)
+
+
+@task
+async def pauses_at(text: str) -> Any:
+    return paused(text, name=text)
+
+
+@task
+async def skips(text: str) -> Any:
+    return skipped(text)
+
+
+asking = Flow("asking").approve("{{ value }}", name="ok", message="{{ value }}").build()
+listening = Flow("listening").wait_for_signal("go").build()
+bodies: tuple[Any, ...] = (fails, reports_progress, steps, pauses, pauses_at, skips, echo)
+flows = [Flow(f"of_{each.name}").then(each, name="it").build() for each in bodies]
+tasks: list[Any] = [echo, limited, fails, reports_progress, steps]
+
+
+async def _decided(client: AsyncClient, **answer: Any) -> None:
+    await client.submit(asking, "x", id="asked", on_conflict="use_existing")
+    await client.approvals.decide("asked:ok", **{"decision": "approve", **answer})
+
+
+async def _signaled(client: AsyncClient, name: str, **options: Any) -> None:
+    await client.submit(listening, 1, id="listens", on_conflict="use_existing")
+    await client.runs.signal("listens", name, **options)
+
+
+Call = Callable[[AsyncClient, str], Awaitable[Any]]
+CALLS: dict[str, Call] = {
+    "run id": lambda client, text: client.submit(listening, 1, id=text),
+    "run input": lambda client, text: client.submit(listening, text),
+    "title": lambda client, text: client.submit(asking, text),
+    "flow": lambda client, text: client.submit(Flow(text).then(echo).build(), 1),
+    "node": lambda client, text: client.submit(Flow("n").then(echo, name=text).build(), 1),
+    "awaited signal": lambda client, text: client.submit(
+        Flow("s").wait_for_signal(text, name="wait").build(), 1
+    ),
+    "decider": lambda client, text: client.submit(
+        Flow("d").approve("?", deciders=[text]).build(), 1
+    ),
+    "role": lambda client, text: client.submit(
+        Flow("r").approve("?", deciders=[f"role:{text}"]).build(), 1
+    ),
+    "group": lambda client, text: client.enqueue(echo.options(group=text), 1),
+    "queue": lambda client, text: client.enqueue(echo.options(queue=text), 1),
+    "tags": lambda client, text: client.enqueue(echo.options(tags=[text]), 1),
+    "fingerprint": lambda client, text: client.enqueue(echo.options(fingerprint=text), 1),
+    "computed fingerprint": lambda client, text: client.enqueue(
+        echo.options(fingerprint=lambda value: text), 1
+    ),
+    "limit key": lambda client, text: client.enqueue(limited, text),
+    "argument": lambda client, text: client.enqueue(echo, text),
+    "signal": lambda client, text: _signaled(client, text),
+    "signal by": lambda client, text: _signaled(client, "go", by=text),
+    "broadcast": lambda client, text: client.runs.broadcast(text, 1),
+    "decision by": lambda client, text: _decided(client, by=text),
+    "decision": lambda client, text: _decided(client, decision=text),
+    "role of a decision": lambda client, text: _decided(client, by="ann", roles=[text]),
+    "note": lambda client, text: _decided(client, by="bob", note=text),
+    "inbox": lambda client, text: client.approvals.list(text),
+    "waits": lambda client, text: client.waits.list(name=text),
+    "jobs of a group": lambda client, text: client.jobs.list(group=text),
+    "run": lambda client, text: client.runs.get(text),
+    "job": lambda client, text: client.jobs.get(text),
+    "approval": lambda client, text: client.approvals.get(text),
+    "paused queue": lambda client, text: client.queues.pause(text),
+    "queue paused by": lambda client, text: client.queues.pause("q", by=text),
+    "schedule": lambda client, text: client.schedules.save(text, listening, every="1h"),
+    "schedule of a task": lambda client, text: client.schedules.save(
+        "s", echo, args=[text], every="1h", options={"group": text}
+    ),
+    "pause reason": lambda client, text: _of_run(client, "pause", reason=text),
+    "cancel reason": lambda client, text: _of_run(client, "cancel", reason=text),
+    "cancel by": lambda client, text: _of_run(client, "cancel", by=text),
+}
+
+
+async def _of_run(client: AsyncClient, operation: str, **options: Any) -> None:
+    run = await client.submit(listening, 1)
+    await getattr(client.runs, operation)(run.id, **options)
+
+
+async def outcome(call: Awaitable[Any]) -> str:
+    try:
+        await call
+    except PerdureError as error:
+        return error.faults[0].code
+    return "accepted"
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+async def test_calls_are_accepted_or_refused_alike(store: Store, clock: ManualClock, text: str):
+    """Finding 7: each field of a call, on each store as in memory."""
+    memory = store_at("memory://", clock=clock)
+    async with (
+        AsyncClient(store, tasks=tasks) as client,
+        AsyncClient(memory, tasks=tasks) as other,
+    ):
+        found: dict[str, str] = {}
+        expected: dict[str, str] = {}
+        for name, call in CALLS.items():
+            for each, outcomes in ((client, found), (other, expected)):
+                try:
+                    outcomes[name] = await outcome(call(each, text))
+                except PerdureError as error:  # raised before it could be awaited
+                    outcomes[name] = error.faults[0].code
+
+    assert found == expected
+
+
+async def _executed(store: Store, text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    async with AsyncClient(store, tasks=tasks) as client:
+        jobs, runs = {}, {}
+        for each in tasks:
+            try:
+                jobs[each.name] = await client.enqueue(each, text)
+            except PerdureError as error:
+                found[each.name] = error.faults[0].code
+        for flow in flows:
+            try:
+                runs[flow.name] = await client.submit(flow, text)
+            except PerdureError as error:
+                found[flow.name] = error.faults[0].code
+        async with worker_at(store, flows, tasks=tasks), asyncio.timeout(20):
+            for name, job in jobs.items():
+                await outcome(job.result(timeout=15))
+                failures = [each.failure.message for each in await client.jobs.attempts(job.id)]
+                found[name] = (await client.jobs.get(job.id)).status, failures
+            for name, run in runs.items():
+                async for event in run.watch():
+                    if event.status is RunStatus.WAITING:
+                        break
+                detail = await client.runs.get(run.id)
+                failure = detail.failure and detail.failure.message
+                found[name] = detail.status, failure, detail.outputs
+    return found
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+async def test_bodies_end_alike(store: Store, clock: ManualClock, text: str):
+    """Finding 7: errors, progress, steps, pauses and reasons of a body, on each store alike."""
+    found = await _executed(store, text)
+    assert found == await _executed(store_at("memory://", clock=clock), text)
