@@ -5,8 +5,6 @@ One unit is a step of a pattern's automaton or a compared value, about half a mi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 from perdure.diagnostics import declare
@@ -65,14 +63,19 @@ class _LoopBudget:
 _loop: ContextVar[_LoopBudget | None] = ContextVar("loop_budget", default=None)
 
 
-@contextmanager
-def on_event_loop() -> Iterator[None]:
-    """Raise ``LongEvaluation`` for evaluations that would block the event loop for too long."""
-    token = _loop.set(_LoopBudget())
-    try:
-        yield
-    finally:
-        _loop.reset(token)
+class on_event_loop:
+    """Raise ``LongEvaluation`` for evaluations that would block the event loop for too long.
+
+    Every step of a run enters it, and a generator would cost more.
+    """
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _loop.set(_LoopBudget())
+
+    def __exit__(self, *_: object) -> None:
+        _loop.reset(self._token)
 
 
 def spend_on_pattern() -> None:

@@ -86,7 +86,7 @@ def to_json(
     except (TypeError, NotImplementedError, ValueError, RecursionError, OverflowError) as error:
         reason = _KEYS_WANTED if "dicts with str" in str(error) else str(error)
         raise PayloadNotSerializable(what=what, reason=reason) from error
-    if _is_nested_deeper(data, NESTING_MAX):
+    if len(data) > 2 * NESTING_MAX and _is_nested_deeper(data, NESTING_MAX):
         reason = f"it is nested deeper than {NESTING_MAX} levels"
         raise PayloadNotSerializable(what=what, reason=reason)
     if _NULL in data and _has_lost_float(value):

@@ -232,10 +232,13 @@ class Claims:
     @property
     def is_draining(self) -> bool:
         """Whether a suspect has waited for so long that nothing else is claimed before it."""
-        runner, now = self._runner, clock.monotonic()
+        runner = self._runner
+        if not (suspects := runner.partitions.suspects()):
+            return False  # nearly always
+        now = clock.monotonic()
         return any(
             now - each.since >= self._drain_seconds and not runner.is_condemned(each.suspicion)
-            for each in runner.partitions.suspects()
+            for each in suspects
         )
 
     def _claimable_suspects(self) -> list[tuple[Suspects, int, int | None]]:
