@@ -1,4 +1,4 @@
-"""``make fuzz``: bad input of every type, drawn with new seeds until the time is up.
+"""``make fuzz``: bad input for every target, drawn with new seeds until the time is up.
 
 A failure prints the command that repeats the same examples.
 """
@@ -12,19 +12,24 @@ import time
 import traceback
 from collections import Counter
 
-from proof.fuzz.node_types import KINDS
 from proof.fuzz.running import fuzz
+from proof.fuzz.targets import TARGETS
 from tests.postgres_server import SharedServer
 
+# Few of each in a round, so that all targets have a turn on a slow machine too.
 EXAMPLES = {
-    "calls": 200,
-    "stories": 10,
-    "shown stories": 2,
-    "command lines": 20,
-    "corrupt rows": 20,
-    "secrets": 60,
+    "calls": 60,
+    "stories": 4,
+    "shown stories": 1,
+    "command lines": 8,
+    "corrupt rows": 6,
+    "secrets": 20,
+    "terminal output": 3,
+    "grants": 15,
+    "imports": 15,
+    "races": 12,
 }
-EXAMPLES_OTHERWISE = 100
+EXAMPLES_OTHERWISE = 40
 
 
 def main() -> int:
@@ -37,14 +42,14 @@ def main() -> int:
     number = wanted.seed
     try:
         while True:
-            for found_type, backend in _rounds(wanted):
-                name = f"{found_type} on {backend}"
+            for target, backend in _rounds(wanted):
+                name = f"{target} on {backend}"
                 url = server.url() if backend == "postgres" else ""
-                examples = wanted.examples or EXAMPLES.get(found_type, EXAMPLES_OTHERWISE)
+                examples = wanted.examples or EXAMPLES.get(target, EXAMPLES_OTHERWISE)
                 try:
-                    tally = fuzz(found_type, backend, examples, number=number, postgres_url=url)
+                    tally = fuzz(target, backend, examples, number=number, postgres_url=url)
                 except Exception as error:
-                    failures.append(_told(found_type, backend, examples, number, error))
+                    failures.append(_told(target, backend, examples, number, error))
                 else:
                     tried[name] += tally.tried
                     accepted[name] += tally.accepted
@@ -59,28 +64,28 @@ def _wanted() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m proof.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=180, help="when to stop")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**9))
-    parser.add_argument("--kind", choices=KINDS)
+    parser.add_argument("--target", choices=TARGETS)
     parser.add_argument("--backend", choices=["memory", "sqlite", "postgres"])
-    parser.add_argument("--examples", type=int, help="of each kind in a round")
+    parser.add_argument("--examples", type=int, help="of each target in a round")
     return parser.parse_args()
 
 
 def _rounds(wanted: argparse.Namespace) -> list[tuple[str, str]]:
     return [
         (name, backend)
-        for name, found_type in KINDS.items()
-        for backend in found_type.backends
-        if wanted.type in (None, name) and wanted.backend in (None, backend)
+        for name, target in TARGETS.items()
+        for backend in target.backends
+        if wanted.target in (None, name) and wanted.backend in (None, backend)
     ]
 
 
-def _told(found_type: str, backend: str, examples: int, seed: int, error: Exception) -> str:
+def _told(target: str, backend: str, examples: int, seed: int, error: Exception) -> str:
     traceback.print_exception(error, chain=True, limit=-6)
     command = (
-        f"python -m proof.fuzz --seconds 0 --kind '{found_type}' --backend {backend} "
+        f"python -m proof.fuzz --seconds 0 --target '{target}' --backend {backend} "
         f"--examples {examples} --seed {seed}"
     )
-    print(f"FAILED {found_type} on {backend}; again: {command}", flush=True)
+    print(f"FAILED {target} on {backend}; again: {command}", flush=True)
     return command
 
 

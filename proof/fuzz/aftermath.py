@@ -14,7 +14,7 @@ from perdure.model.job import FINISHED
 from perdure.model.run import ENDED
 from perdure.store.contract import Store
 from perdure.worker.events import WorkerStopped
-from proof.fuzz.inspection import check_secrets, contents, inspect_store
+from proof.fuzz.inspection import check_printed, check_secrets, contents, inspect_store
 from proof.fuzz.work import FLOWS, TASKS
 from tests.cli.harness import Commands
 from tests.worker.harness import Running
@@ -119,7 +119,7 @@ def of_work(jobs: Sequence[str], runs: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def show(url: str, commands: Sequence[tuple[str, ...]]) -> None:
-    """Run commands with text and JSON output; neither reveals a secret."""
+    """Run commands with text and JSON output; neither reveals a secret or controls a terminal."""
     perdure = Commands(url)
     for command in commands:
         plain = perdure(*command)
@@ -129,6 +129,7 @@ def show(url: str, commands: Sequence[tuple[str, ...]]) -> None:
         told = perdure(*head, "--json", *rest)
         assert told.exit_code == 0, (command, told)
         check_secrets(f"perdure {' '.join(head)}", f"{plain!r}{told!r}", url)
+        check_printed(f"perdure {' '.join(head)}", f"{plain!r}{told!r}")
         json.loads(told.out)
 
 

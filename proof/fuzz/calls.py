@@ -105,12 +105,31 @@ OPTIONS: dict[str, Part] = {
     "tags": Part(st.lists(names(), max_size=3), st.lists(any_texts(), max_size=3) | any_texts()),
 }
 
-CALL_OPTIONS = Part(
-    st.fixed_dictionaries({}, optional={name: part.likely for name, part in OPTIONS.items()}),
-    st.fixed_dictionaries({}, optional={name: part.odd for name, part in OPTIONS.items()})
-    | st.dictionaries(any_texts(), ODD, max_size=2)
-    | ODD,
-)
+
+def _options(parts: Mapping[str, Part]) -> Part:
+    """Options as one argument."""
+    return Part(
+        st.fixed_dictionaries({}, optional={name: part.likely for name, part in parts.items()}),
+        st.fixed_dictionaries({}, optional={name: part.odd for name, part in parts.items()})
+        | st.dictionaries(odd_texts(), ODD, max_size=2)
+        | ODD,
+    )
+
+
+CALL_OPTIONS = _options(OPTIONS)
+RUN_OPTIONS = {
+    name: OPTIONS[name]
+    for name in (
+        "priority",
+        "queue",
+        "tags",
+        "delay",
+        "run_at",
+        "timeout",
+        "deadline",
+        "max_attempts",
+    )
+} | {"timeout_counts_waiting": CHOICE}
 CURSOR = Part(st.none(), any_texts())
 
 METHODS: dict[str, Method] = {
@@ -207,11 +226,13 @@ METHODS: dict[str, Method] = {
         names={
             "id": Part(names() | RUN_ID.likely, any_texts()),
             "on_conflict": one_of("fail", "use_existing", "replace"),
+            "options": _options(RUN_OPTIONS),
         },
     ),
     "runs.timeline": Method((RUN_ID,)),
-    "jobs.resume": Method((JOB_ID,)),
+    "jobs.resume": Method((JOB_ID,), names={"data": PAYLOAD}),
     "queues.resume": Method((NAME,)),
+    "queues.peek": Method((NAME,), names={"limit": LIMIT}),
     "schedules.resume": Method((SCHEDULE,)),
     "jobs.retry": Method((JOB_ID,)),
     "runs.retry": Method((RUN_ID,), names={"by": WHO}),
@@ -245,10 +266,12 @@ METHODS: dict[str, Method] = {
         names={
             "id": Part(names() | RUN_ID.likely, any_texts()),
             "on_conflict": one_of("fail", "use_existing", "replace"),
+            **RUN_OPTIONS,
         },
     ),
     "schedules.trigger": Method((SCHEDULE,), names={"by": WHO}),
     "runs.resume": Method((RUN_ID,), names={"by": WHO}),
+    "runs.set_priority": Method((RUN_ID, OPTIONS["priority"]), names={"by": WHO}),
     "waits.list": Method(
         names={
             "type": one_of("timer", "signal", "approval"),
@@ -299,7 +322,7 @@ COMMANDS_LEFT_OUT = {
     "init": "writes a folder",
     "store export": "writes a file",
     "store import": "reads a file",
-    "flows validate": "reads files, whose texts are a kind of their own",
+    "flows validate": "reads files, whose texts are a target of their own",
     "dev": "starts processes",
     "worker": "runs until it is told to stop",
     "run": "runs until the run ends",

@@ -1,9 +1,10 @@
-"""Checks a store at the end: a consistent history, without secrets."""
+"""Checks stores, logs and output: consistent histories, no secrets, nothing for terminals."""
 
 from __future__ import annotations
 
 import base64
 import logging
+import re
 import sqlite3
 import traceback
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from perdure.cli.logs import JsonLines, PlainLines
 from perdure.store.contract import Store
 from perdure.store.memory.store import MemoryStore
 from perdure.store.opening import store_at
@@ -88,9 +90,15 @@ async def _of_postgres(url: str, left_out: tuple[str, ...]) -> Any:
         await connection.close()
 
 
-SECRET = 'tok"en\\é-5591027746380/ü'
+SECRET_MARK = "5591027746380"
+SECRET = f'tok"en\\é-{SECRET_MARK}/ü'
 """A worker's secret. JSON, URLs, ``repr`` and ASCII each encode its parts differently."""
-_PARTS = ("5591027746380", base64.b64encode(SECRET.encode()).decode(), PASSWORD)
+_PARTS = (
+    SECRET_MARK,
+    base64.b64encode(SECRET.encode()).decode(),
+    *(base64.b64encode(bytes(at) + SECRET_MARK.encode()).decode()[4:-4] for at in range(3)),
+    PASSWORD,
+)
 """At least one of these survives any encoding."""
 
 
@@ -111,27 +119,49 @@ def visible_parts(error: BaseException) -> str:
     return f"{error!r} {vars(error)!r} {chain}"
 
 
+# Written out here, because ``model.text`` is what is tested: C0 except tab and newline, DEL, C1,
+# separators of lines, and what Unicode calls bidi controls.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+
+
+class Unsafe(AssertionError):
+    """Output has characters that control terminals, or reorder lines."""
+
+
+def check_printed(where: str, text: str) -> None:
+    """Raise ``Unsafe`` if a terminal would not show the text as it is."""
+    if found := _CONTROLS.search(text):
+        around = text[max(0, found.start() - 200) : found.end() + 200]
+        raise Unsafe(f"{where} prints {found[0]!r} in {around!r}")
+
+
 class LogCapture(logging.Handler, AbstractContextManager["LogCapture"]):
-    """Captures all log records, including debug ones."""
+    """Captures all log records, including debug ones, and formats them as a worker does."""
 
     def __init__(self, url: str = "") -> None:
         super().__init__(logging.DEBUG)
         self._url = url
-        self._leaks: list[Leak] = []
+        self._faults: list[AssertionError] = []
+        self._formats = (PlainLines(is_coloured=False), JsonLines())
         self._level_before = logging.NOTSET
         self.heard = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         self.heard += 1
+        where = f"the log of {record.name}"
         try:
-            check_secrets(f"the log of {record.name}", self.format(record), self._url)
-        except Leak as leak:
+            check_secrets(where, self.format(record), self._url)
+            for each in self._formats:
+                check_printed(where, each.format(record))
+        except (Leak, Unsafe) as fault:
             # Not raised here: the logging code must not be disturbed, and may be in another thread.
-            self._leaks.append(leak)
+            self._faults.append(fault)
 
     def check(self) -> None:
-        if self._leaks:
-            raise self._leaks[0]
+        if self._faults:
+            raise self._faults[0]
 
     def __enter__(self) -> LogCapture:
         root = logging.getLogger()

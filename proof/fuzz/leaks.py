@@ -51,6 +51,8 @@ async def tell(given: Any, ctx: AsyncContext = CONTEXT) -> Any:
             return {"value": [value, {around: secret}], "url": quote(secret), "text": around}
         case "encoded":
             return [json.dumps({around: value}), base64.b64encode(secret.encode()).decode()]
+        case "bytes":
+            return {"raw": around.encode(errors="replace"), "basic": [f":{secret}".encode()]}
         case "unfit result":
             return {"value": value, "told": _Leaky(secret)}
         case "unfit key":
@@ -110,10 +112,10 @@ async def _told_on_the_way(way: str, value: Any, ctx: AsyncContext) -> Any:
 
 
 WAYS = [
-    "result", "encoded", "unfit result", "unfit key", "error", "final error", "cause", "note",
-    "type of error", "progress", "unfit progress", "percent", "step", "failed step", "unfit step",
-    "name of a step", "missing secret", "pause", "name of a pause", "unfit pause", "skip",
-    "failed",
+    "result", "encoded", "bytes", "unfit result", "unfit key", "error", "final error", "cause",
+    "note", "type of error", "progress", "unfit progress", "percent", "step", "failed step",
+    "unfit step", "name of a step", "missing secret", "pause", "name of a pause", "unfit pause",
+    "skip", "failed",
 ]  # fmt: skip
 
 

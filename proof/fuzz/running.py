@@ -1,4 +1,4 @@
-"""Runs many examples of one type on one backend."""
+"""Runs many examples of one target on one backend."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from proof.fuzz.inspection import LogCapture
-from proof.fuzz.node_types import KINDS, NodeType
+from proof.fuzz.targets import TARGETS, Target
 from tests.postgres_schemas import drop_schema, with_query
 
-ONE_STORE_EACH = ("stories", "shown stories", "corrupt rows")
-"""Types whose every example starts with an empty store."""
+ONE_STORE_EACH = ("stories", "shown stories", "corrupt rows", "terminal output", "imports")
+"""Targets whose every example starts with an empty store."""
 
 
 @dataclass
@@ -28,14 +28,14 @@ class Tally:
 
 def fuzz(name: str, backend: str, examples: int, *, number: int, postgres_url: str = "") -> Tally:
     """Try examples drawn from a seed; raises the first violation, with its example."""
-    found_type, tally = KINDS[name], Tally()
+    target, tally = TARGETS[name], Tally()
     with (
         LogCapture(postgres_url) as ear,
         asyncio.Runner() as runner,
         tempfile.TemporaryDirectory() as folder,
     ):
         places = _Places(backend, folder, postgres_url)
-        attempt = _attempt(runner, found_type, places, name in ONE_STORE_EACH)
+        attempt = _attempt(runner, target, places, name in ONE_STORE_EACH)
 
         # No shrinking: each example costs a store, and the drawn ones are small.
         @seed(number)
@@ -47,7 +47,7 @@ def fuzz(name: str, backend: str, examples: int, *, number: int, postgres_url: s
             suppress_health_check=list(HealthCheck),
             phases=[Phase.generate],
         )
-        @given(found_type.examples)
+        @given(target.examples)
         def tried(example: Any) -> None:
             tally.tried += 1
             tally.accepted += attempt(example)
@@ -67,12 +67,12 @@ class _attempt:
     """One stage for all examples, or one for each."""
 
     def __init__(
-        self, runner: asyncio.Runner, found_type: NodeType, places: _Places, is_each: bool
+        self, runner: asyncio.Runner, target: Target, places: _Places, is_each: bool
     ) -> None:
         self._runner = runner
-        self._type = found_type
+        self._target = target
         self._places = places
-        self._stage = None if is_each else found_type.stage(places.new())
+        self._stage = None if is_each else target.stage(places.new())
         self._try = None if self._stage is None else runner.run(self._stage.__aenter__())
 
     def __call__(self, example: Any) -> bool:
@@ -81,7 +81,7 @@ class _attempt:
     async def _tried(self, example: Any) -> bool:
         if self._try is not None:
             return await self._try(example)
-        async with self._type.stage(self._places.new()) as attempt:
+        async with self._target.stage(self._places.new()) as attempt:
             return await attempt(example)
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perdure.client.client import AsyncClient
+from perdure.client.queue import AsyncJobQueue
 from perdure.errors import PerdureError
 from perdure.model.job import FINISHED
 from perdure.operations.records import ReportOutcome
@@ -106,9 +107,11 @@ class SimulatedClient:
             (3, "retry", self._retry),
             (2, "fork", self._fork),
             (3, "migrate", self._migrate),
+            (3, "set a priority", self._set_priority),
             (2, "wait", self._wait),
             (4, "act on a job", self._act_on_job),
             (1, "act on the queue", self._act_on_queue),
+            (2, "dequeue", self._dequeue),
             (3, "act on a schedule", self._act_on_schedule),
             (1, "look", self._look),
         ]
@@ -121,6 +124,7 @@ class SimulatedClient:
             tasks=list(world.tasks.plain_ones),
             flows=world.first_versions,
         )
+        self._queue = AsyncJobQueue(world.store_of(self.actor))
         weights = [weight for weight, _, _ in self._acts]
         await self._attempt("submit", self._submit)
         if draw.random() < 0.3:
@@ -129,6 +133,7 @@ class SimulatedClient:
             await asyncio.sleep(draw.choice((0.01, 0.3, 2.0)) * draw.random())
             [(_, name, act)] = draw.choices(self._acts, weights)
             await self._attempt(name, act)
+        await self._queue.close()
         await self._client.close()
 
     async def _attempt(self, name: str, act: Act) -> None:
@@ -152,10 +157,30 @@ class SimulatedClient:
         if id is not None and policy == "replace":
             self._asked.replaced.add(id)
         handle = await self._client.submit(  # type: ignore[call-overload]
-            flow, draw.randrange(1_000), id=id, on_conflict=policy
+            flow, draw.randrange(1_000), id=id, on_conflict=policy, **self._settings()
         )
         self._asked.accepted_run(handle.id)
         self._world.trace(f"submitted {flow.name} as {handle.id}")
+
+    def _settings(self) -> dict[str, Any]:
+        """The settings of a run; its bounds are such that some runs exceed them."""
+        draw = self._draw
+        options: dict[str, Any] = {}
+        if draw.random() < 0.2:
+            options["priority"] = draw.randint(1, 5)
+        if draw.random() < 0.15:
+            options["delay"] = f"{draw.randint(1, 5)}s"
+        if draw.random() < 0.15:
+            options["timeout"] = f"{draw.choice((1, 5, 20))}s"
+            options["timeout_counts_waiting"] = draw.random() < 0.5
+        if draw.random() < 0.1:
+            options["max_attempts"] = draw.randint(1, 4)
+        return options
+
+    async def _set_priority(self) -> None:
+        run, priority = self._any_run(), self._draw.randint(1, 5)
+        await self._client.runs.set_priority(run, priority, by="ann")
+        self._world.trace(f"set the priority of {run}")
 
     async def _enqueue(self) -> None:
         draw = self._draw
@@ -294,6 +319,14 @@ class SimulatedClient:
         act = self._draw.choice((self._client.queues.pause, self._client.queues.resume))
         await act(QUEUE)
         self._world.trace(act.__name__)
+
+    async def _dequeue(self) -> None:
+        """Claim a job as a custom worker, and park it. Such workers do not apply limits."""
+        unlimited = ["plain", "urgent", "timed", *(task.name for task in self._world.tasks.work)]
+        job = await self._queue.dequeue(f"{self.actor.name}-queue", tasks=unlimited, lease="1s")
+        if job is not None:
+            await self._queue.release(job)
+            self._world.trace(f"dequeued and parked job {job.id}")
 
     async def _act_on_schedule(self) -> None:
         client, name = self._client, self._draw.choice(SCHEDULES)

@@ -150,10 +150,17 @@ class Mapped(Part):
     id: str
     concurrency: int | None
     on_error: str = "fail"
+    is_undone: bool = False
 
     def add(self, flow: Flow, tasks: Tasks) -> None:
         flow.then(tasks.spread, name=f"{self.id}_items")
-        flow.map(tasks.work[1], name=self.id, concurrency=self.concurrency, on_error=self.on_error)
+        flow.map(
+            tasks.work[1],
+            name=self.id,
+            concurrency=self.concurrency,
+            on_error=self.on_error,
+            undo=tasks.undo if self.is_undone else None,
+        )
 
     def follow(self, reading: Reading, value: Any) -> Any:
         items = reading.completed(f"{self.id}_items").output
@@ -379,7 +386,12 @@ class Drawing:
             case "route":
                 return Route(id, self._branch(depth), self._parts(1, depth + 1))
             case "map":
-                return Mapped(id, draw.choice((None, 1, 2)), draw.choice(("fail", "continue")))
+                return Mapped(
+                    id,
+                    draw.choice((None, 1, 2)),
+                    draw.choice(("fail", "continue")),
+                    draw.random() < 0.4,
+                )
             case "loop":
                 return Loop(id, draw.random() < 0.5)
             case "delay":

@@ -16,6 +16,7 @@ from perdure.model.partition import with_suspicion
 from perdure.model.run import CommitAnswer, CommitState, RunCommit
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
 from perdure.model.worker import Renewal
+from perdure.store import admission
 from perdure.store.contract import ClaimRequest, PartitionClaim
 from perdure.store.lifecycle import Transition
 from perdure.store.memory.records import Place, StoredJob, StoredRun
@@ -221,12 +222,13 @@ class WriteGuard:
 
 
 def claim_violations(
-    state: MemoryState, request: ClaimRequest, claimed: Claimed, now: datetime
+    state: MemoryState, request: ClaimRequest, claimed: Claimed, now: datetime, latest: datetime
 ) -> Iterator[str]:
-    """Violations of a claim, right after it was made."""
+    """Violations of a claim, right after it was made; ``latest``: of all times so far."""
+    yield from _closed_too_long(state, request, claimed, now)
     taken = [state.jobs[job.claim.id] for job in claimed.jobs]
     for job in taken:
-        if job.ready_at > now:
+        if job.ready_at > latest:
             yield f"job {job.id} was claimed {job.ready_at - now} before it is ready"
         wanted = with_suspicion(job.partition.text, job.suspicion)
         if all(each.partition != wanted for each in request.partitions):
@@ -253,6 +255,19 @@ def claim_violations(
             yield f"job {job.id} may be claimed, and was left where it is"
         elif last is not None and _urgency(job) < last:
             yield f"job {job.id} comes before one that was claimed, and nothing is in its way"
+
+
+def _closed_too_long(
+    state: MemoryState, request: ClaimRequest, claimed: Claimed, now: datetime
+) -> Iterator[str]:
+    """A limit opens within its own window, unless an attempt closed it."""
+    rules = [rule for partition in request.partitions for rule in partition.rules]
+    records = (state.limits.get((request.namespace, rule.key)) for rule in rules)
+    if claimed.opens_at is None or any(each is not None and each.closed_until for each in records):
+        return
+    longest = max(admission.windows(rules).values(), default=timedelta(0))
+    if claimed.opens_at - now > longest:
+        yield f"a limit opens in {claimed.opens_at - now}, and its window is {longest}"
 
 
 def _first_left(state: MemoryState, request: ClaimRequest, now: datetime) -> dict[str, StoredJob]:
@@ -299,6 +314,8 @@ def _urgency(job: StoredJob) -> tuple[float, str]:
 
 LATENESS_MAX, LATENESS_MAX_AT_REST = timedelta(seconds=60), timedelta(seconds=12)
 """Under faults, and without them."""
+HELD_SECONDS_MAX = 60.0
+"""How long after its lease a job of a dead worker may still be held."""
 SEATED = {"seated": SEATS}
 QUIET = frozenset(
     {
@@ -323,6 +340,7 @@ class CallGuard:
         now: Callable[[], datetime],
         trace: Trace,
         find: Callable[[str], None],
+        true_now: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.calls: Counter[str] = Counter()
         self.deadline_lateness = LATENESS_MAX
@@ -332,6 +350,11 @@ class CallGuard:
         self._trace = trace
         self._find = find
         self._writes = WriteGuard(state, now, find)
+        self._true_now = true_now
+        self._latest = now()
+        """The latest time of the store's clock so far."""
+        self._heard: dict[JobId, float] = {}
+        """When a job was claimed or its lease renewed, and for how long, in true seconds."""
         self._epochs: dict[JobId, int] = {}
         self._leases: dict[JobId, datetime] = {}
         self._revived: set[JobId] = set()
@@ -349,6 +372,7 @@ class CallGuard:
 
     def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
         self.calls[name] += 1
+        self._latest = max(self._latest, self._now())
         self._trace(_told(name, args, answer))
         if name not in QUIET:
             self._writes.after(name, args, answer)
@@ -361,6 +385,8 @@ class CallGuard:
                 self._saw_renewal(args[1], args[2], answer)
             case "maintenance.take_over_expired", list():
                 self._saw_take_over(answer)
+            case "maintenance.bound_times", int():
+                self._saw_bound_times()
             case "jobs.insert", list():
                 self._check_fingerprints()
             case "schedules.commit", ScheduleAnswer(state=ScheduleCommitState.DONE):
@@ -370,6 +396,10 @@ class CallGuard:
                     if result.state is CommitState.DONE:
                         self._saw_commit(commit)
 
+    def clock_set_back(self) -> None:
+        """The clock was set back since the last call."""
+        self._taps = [(min(at, self._now()), id) for at, id in self._taps]
+
     @property
     def pruned(self) -> Set[Hashable]:
         """Work that was pruned: ids of jobs, places of runs."""
@@ -377,8 +407,10 @@ class CallGuard:
 
     def _saw_claim(self, request: ClaimRequest, claimed: Claimed) -> None:
         now = self._now()
+        self._check_holders()
         for job in claimed.jobs:
             id, epoch = job.claim.id, job.claim.epoch
+            self._heard[id] = self._true_now() + request.lease.total_seconds()
             if epoch <= self._epochs.get(id, 0):
                 self._find(f"job {id} was claimed with epoch {epoch}, which it had before")
             self._epochs[id] = epoch
@@ -391,8 +423,17 @@ class CallGuard:
             if job.partition.task == "tapped":
                 self._taps.append((now, id))
         self._check_limits(now)
-        for finding in claim_violations(self._state, request, claimed, now):
+        for finding in claim_violations(self._state, request, claimed, now, self._latest):
             self._find(finding)
+
+    def _check_holders(self) -> None:
+        """The job of a dead worker is taken over soon after its lease, whatever the clock shows."""
+        late = self._true_now() - HELD_SECONDS_MAX
+        for id in [id for id, until in self._heard.items() if until < late]:
+            job = self._state.jobs.get(id)
+            if job is not None and job.status in CLAIMED and self._epochs.get(id) == job.epoch:
+                self._find(f"job {id} is held by {job.worker}, which was not heard for too long")
+            del self._heard[id]
 
     def _check_limits(self, now: datetime) -> None:
         live: Counter[str] = Counter()
@@ -433,6 +474,13 @@ class CallGuard:
                 if self._leases.get(claim.id, self._now()) <= self._now():
                     self._revived.add(claim.id)
                 self._leases[claim.id] = self._now() + lease
+                self._heard[claim.id] = self._true_now() + lease.total_seconds()
+
+    def _saw_bound_times(self) -> None:
+        for id, until in self._leases.items():
+            job = self._state.jobs.get(id)
+            if job is not None and job.lease_until is not None:
+                self._leases[id] = min(until, job.lease_until)
 
     def _saw_take_over(self, taken: list[TakenOver]) -> None:
         for each in taken:

@@ -23,6 +23,8 @@ from proof.simulate.world import World
 UNREST_SECONDS = (4, 20)
 CHECKS = 3
 """Verifier passes under faults."""
+STEPPED, STEP_SECONDS = 0.15, (30.0, 600.0)
+"""How many histories set the store's clock back, and by how much."""
 SETTLING_SECONDS_MAX = 400.0
 
 
@@ -79,7 +81,10 @@ async def _live(world: World, asked: Asked) -> None:
         world.spawn(client.actor, client.run(until))
         if world.draw.random() < 0.2:
             client.actor.process.dies_after = world.draw.randint(1, 2_000)
+    steps_back = _drawn_steps_back(world)
     for part in range(1, CHECKS + 1):
+        if part in steps_back:
+            world.set_clock_back(steps_back[part])
         await pool.run_until(until * part / CHECKS)
         for finding in await checked(world):
             world.find(finding)
@@ -93,12 +98,20 @@ async def _live(world: World, asked: Asked) -> None:
     pool.relieve()
     finisher = Finisher(world)
     care = world.spawn(finisher.actor, finisher.run())
-    await asyncio.wait([care], timeout=SETTLING_SECONDS_MAX)
+    await asyncio.wait([care], timeout=SETTLING_SECONDS_MAX + world.seconds_back)
     if care.done() and care.exception() is not None:
         world.find(f"finisher: {care.exception()!r}")
     await pool.stop()
     for finding in (*judge(world, asked), *await checked(world)):
         world.find(finding)
+
+
+def _drawn_steps_back(world: World) -> dict[int, float]:
+    """When the store's clock is set back in this history, and by how many seconds; rarely."""
+    draw = random.Random(f"{world.seed} steps of the clock")
+    if draw.random() >= STEPPED:
+        return {}
+    return {draw.randint(1, CHECKS): draw.uniform(*STEP_SECONDS) for _ in range(draw.randint(1, 2))}
 
 
 class _LogCapture(logging.Handler):

@@ -182,7 +182,8 @@ class Finisher:
     async def run(self) -> None:
         world = self._world
         self._client = AsyncClient(world.store_of(self.actor), flows=world.first_versions)
-        for _ in range(ROUNDS_MAX):
+        # What waits for a time waits for longer after the clock was set back.
+        for _ in range(ROUNDS_MAX + int(world.seconds_back / ROUND_SECONDS)):
             await self._go_round()
             await asyncio.sleep(ROUND_SECONDS)
             if self._is_all_over():

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from perdure.clock import Clock
-from perdure.engine import snapshot
+from perdure.engine import plan, snapshot
 from perdure.store.contract import PARTS
 from perdure.store.memory.state import MemoryState
 from perdure.store.memory.store import MemoryStore
@@ -58,6 +58,8 @@ RATES = (1.0, 1.0, 1.0, 0.97, 1.05)
 SKEW_SECONDS = 30.0
 SPACINGS = (3, 10, snapshot.SPACING)
 """Events between snapshots: simulated runs are too short for the real spacing."""
+WINDOWS = (1, 2, plan.MAP_WINDOW)
+"""Unfinished items of maps: simulated lists are too short for the real window."""
 
 
 class World:
@@ -72,6 +74,8 @@ class World:
         self.evidence = MemoryEvidenceLog(now=lambda: self.loop.now)
         self.findings: list[str] = []
         self.is_over = False
+        self.seconds_back = 0.0
+        """By how much the store's clock was set back."""
         self.is_pruned = False
         """Whether ended work is pruned."""
         self.tasks = Tasks(self.seed, self.evidence, self.trace, self.find)
@@ -83,11 +87,17 @@ class World:
             {each.flow.name: each.flow for each in reversed(self.flows.values())}.values()
         )
         """The version of each flow that is registered under its name."""
-        self.guard = CallGuard(self.state, self.now, self.trace, self.find)
+        self.guard = CallGuard(self.state, self.now, self.trace, self.find, lambda: self.loop.now)
 
     def now(self) -> datetime:
-        """The store's time, which is the true one."""
-        return moment(self.loop.now)
+        """The store's time: the true one, unless its clock was set back."""
+        return moment(self.loop.now - self.seconds_back)
+
+    def set_clock_back(self, seconds: float) -> None:
+        """Set the store's clock back, as an operator or a faulty time server does."""
+        self.trace(f"the store's clock is set back by {seconds:.0f} s")
+        self.seconds_back += seconds
+        self.guard.clock_set_back()
 
     def find(self, finding: str) -> None:
         """Record a violation."""
@@ -99,11 +109,13 @@ class World:
     @contextmanager
     def spacing(self) -> Iterator[None]:
         """Take snapshots more often within the block."""
-        before, snapshot.SPACING = snapshot.SPACING, self.draw.choice(SPACINGS)
+        before = snapshot.SPACING, plan.MAP_WINDOW
+        snapshot.SPACING = self.draw.choice(SPACINGS)
+        plan.MAP_WINDOW = self.draw.choice(WINDOWS)
         try:
             yield
         finally:
-            snapshot.SPACING = before
+            snapshot.SPACING, plan.MAP_WINDOW = before
 
     def process(self, name: str) -> Actor:
         """A new process, with a clock that may be wrong."""

@@ -66,8 +66,8 @@ SQLITE = (
     Mutant(
         "claim_jobs",
         "a worker is avoided for ever",
-        " OR avoid_until <= :now",
-        "",
+        "OR avoid_until <= :now\n",
+        "\n",
         "claims",
     ),
     Mutant(
@@ -240,6 +240,34 @@ SQLITE = (
         "OR lease_until <= :now",
         "OR lease_until < :now",
         "maintenance",
+    ),
+    Mutant(
+        "acquire_lease",
+        "a maintenance lease lasts as long as the clock was set back",
+        "OR lease_until > :now + lease",
+        "",
+        "clock_steps",
+    ),
+    Mutant(
+        "bound_leases",
+        "every lease is bounded by that of the asking worker",
+        "coalesce((SELECT lease FROM {prefix}workers WHERE id = job.worker), :lease)",
+        ":lease",
+        "clock_steps",
+    ),
+    Mutant(
+        "bound_child_waits",
+        "a timer fires because the clock was set back",
+        "\n  AND type = 'child'",
+        "",
+        "clock_steps",
+    ),
+    Mutant(
+        "register_worker",
+        "a heartbeat hides that the clock was set back",
+        "max(seen_at, excluded.seen_at)",
+        "excluded.seen_at",
+        "clock_steps",
     ),
     Mutant(
         "due_jobs",
@@ -415,8 +443,8 @@ SQLITE = (
     Mutant(
         "open_waits",
         "a wait that is opened again stays suspended",
-        "detail   = excluded.detail,\n    suspended = 0",
-        "detail   = excluded.detail",
+        "remaining = excluded.remaining,\n    suspended = 0",
+        "remaining = excluded.remaining",
         "waits",
     ),
     Mutant(
@@ -541,7 +569,7 @@ SQLITE = (
         "store",
     ),
     Mutant(
-        "depth",
+        "queue_stats",
         "hidden jobs are counted",
         "\n      AND NOT hidden",
         "",
@@ -631,8 +659,9 @@ POSTGRES = (
     Mutant(
         "claim_from_one_partition",
         "a worker is avoided for ever",
-        "OR avoid_until <= coalesce(:now, statement_timestamp()))\n      AND :queue",
-        ")\n      AND :queue",
+        "OR avoid_until <= coalesce(:now, statement_timestamp())\n"
+        "           OR ready_at > coalesce(:now, statement_timestamp()))\n      AND :queue",
+        "OR ready_at > coalesce(:now, statement_timestamp()))\n      AND :queue",
         "claims",
     ),
     Mutant(
@@ -727,6 +756,20 @@ POSTGRES = (
         "settlements",
     ),
     Mutant(
+        "settle_completed",
+        "the job of a node completes without its run",
+        "  AND jobs.run_id IS NULL\n",
+        "",
+        "node_jobs",
+    ),
+    Mutant(
+        "settle_jobs",
+        "the job of a node fails without its run",
+        "(jobs.run_id IS NULL\n",
+        "(true\n",
+        "node_jobs",
+    ),
+    Mutant(
         "settle_jobs",
         "a snooze counts as a failure",
         "is_retried AND NOT is_snoozed OR",
@@ -813,6 +856,34 @@ POSTGRES = (
         "maintenance",
     ),
     Mutant(
+        "acquire_lease",
+        "a maintenance lease lasts as long as the clock was set back",
+        "OR held.lease_until > coalesce($1::timestamptz, statement_timestamp()) + held.lease",
+        "",
+        "clock_steps",
+    ),
+    Mutant(
+        "bound_leases",
+        "every lease is bounded by that of the asking worker",
+        "coalesce(holder.lease, $3::interval) AS lease",
+        "$3::interval AS lease",
+        "clock_steps",
+    ),
+    Mutant(
+        "bound_child_waits",
+        "a timer fires because the clock was set back",
+        "\n      AND type = 'child'",
+        "",
+        "clock_steps",
+    ),
+    Mutant(
+        "register_worker",
+        "a heartbeat hides that the clock was set back",
+        "greatest(known.seen_at, excluded.seen_at)",
+        "excluded.seen_at",
+        "clock_steps",
+    ),
+    Mutant(
         "promote_due",
         "a job is promoted a moment after it is due",
         "ready_at <= coalesce",
@@ -871,8 +942,29 @@ POSTGRES = (
     Mutant(
         "prune_jobs",
         "failed jobs are kept as long as completed ones",
-        "- kept.span",
-        "- coalesce(:completed, kept.span)",
+        "- ended.span",
+        "- coalesce(:completed, ended.span)",
+        "maintenance",
+    ),
+    Mutant(
+        "queue_stats",
+        "a queue also counts the waiting jobs of those after it",
+        "AND partition_key < waiting.part || '#'",
+        "",
+        "queries",
+    ),
+    Mutant(
+        "prune_definitions",
+        "the child flows of stored definitions are pruned",
+        "           OR flow || '@' || version IN (SELECT text FROM children)\n",
+        "",
+        "maintenance",
+    ),
+    Mutant(
+        "submit_run",
+        "a run of a pruned definition is added",
+        "WHERE :fresh IS NULL\n       OR",
+        "WHERE true\n       OR",
         "maintenance",
     ),
     Mutant(
@@ -1006,8 +1098,8 @@ POSTGRES = (
     Mutant(
         "open_waits",
         "a wait that is opened again stays suspended",
-        "detail   = excluded.detail,\n    suspended = false",
-        "detail   = excluded.detail",
+        "remaining = excluded.remaining,\n    suspended = false",
+        "remaining = excluded.remaining",
         "waits",
     ),
     Mutant(
@@ -1173,13 +1265,6 @@ POSTGRES = (
         "ON CONFLICT (namespace, name) DO UPDATE\n"
         "SET paused_at = excluded.paused_at, paused_by = excluded.paused_by",
         "admin",
-    ),
-    Mutant(
-        "depth",
-        "hidden jobs are counted",
-        "\n  AND NOT hidden",
-        "",
-        "settlements",
     ),
     Mutant(
         "count_ended_runs",

@@ -11,7 +11,7 @@ from proof.strategies.flows import (
     any_templates,
     flow_texts,
 )
-from proof.strategies.text import any_texts, names, odd_texts
+from proof.strategies.text import any_texts, hostile_texts, names, odd_texts
 from proof.strategies.values import (
     any_crons,
     any_durations,
@@ -38,6 +38,7 @@ __all__ = [
     "any_values",
     "durations",
     "flow_texts",
+    "hostile_texts",
     "json_values",
     "names",
     "odd_texts",

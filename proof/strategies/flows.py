@@ -116,7 +116,7 @@ Fields = dict[str, st.SearchStrategy[Any]]
 _PIECES = [
     "flow: f\n", "nodes:\n", "  - ", "id: a", "task: echo", "\n", "    ", "&x ", "*x", "{", "}",
     "[", "]", ": ", ", ", "? ", "|\n", ">-\n", "!!int ", "!!python/object:os.system ",
-    "%YAML 1.2\n", "---\n", "...\n", "'", '"', "\\", "\t", "#", "<<", "~", "a", "next", "kind: map",
+    "%YAML 1.2\n", "---\n", "...\n", "'", '"', "\\", "\t", "#", "<<", "~", "a", "next", "type: map",
     "\ufeff", "\x85", "\u2028", "\x00", "0o7", ".inf", "2030-01-01", "yes",
 ]  # fmt: skip
 
@@ -219,7 +219,7 @@ def _wild(tasks: Sequence[str]) -> st.SearchStrategy[Any]:
     data = json_values() | odd_texts() | any_templates()
     names = st.sampled_from([*"abc", "default", "a:b", ""]) | odd_texts()
     fields: Fields = {key: data for key in NODE_KEYS if key != "id"}
-    fields["kind"] = st.sampled_from([*STRUCTURAL, *NodeTypes()]) | data
+    fields["type"] = st.sampled_from([*STRUCTURAL, *NodeTypes()]) | data
     fields["task"] = st.sampled_from(list(tasks)) | data
     node = st.fixed_dictionaries({"id": names | data}, optional=fields)
     whole: Fields = {"flow": names | data, "nodes": st.lists(node | data, max_size=5) | data}

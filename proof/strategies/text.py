@@ -90,6 +90,23 @@ ODD_TEXTS = [
     "ß",
 ]
 """Strings that are known to break software."""
+CONTROLS = [
+    "\x1b[1G\x1b[0K",
+    "\x1b]52;c;aGVsbG8=\x07",
+    "\x1b]8;;http://x\x1b\\",
+    "\x9b2J",
+    "\x9d0;title\x9c",
+    "\x90q\x9c",
+    "\x07\x08\x0c",
+    "\r",
+    "\x7f",
+    "\x85",
+    "\u202e",
+    "\u2066\u2069",
+    "\u200f\u061c",
+    "\u2028\u2029",
+]
+"""What terminals obey, and what reorders or breaks a line."""
 LONG_TEXTS = [("x", NAME_MAX), ("x", NAME_MAX + 1), ("x", 10_000), ("😀", 70), ("e\u0301", 50)]
 
 
@@ -108,6 +125,18 @@ def odd_texts() -> st.SearchStrategy[str]:
     long = st.sampled_from(LONG_TEXTS).map(lambda pair: pair[0] * pair[1])
     pieces = st.lists(odd | long, min_size=2, max_size=4).map("".join)
     return odd | odd | pieces | st.text(max_size=40)
+
+
+@named
+def hostile_texts() -> st.SearchStrategy[str]:
+    """Strings that forge what a terminal shows, within others."""
+    pieces = st.sampled_from([*CONTROLS, "Pay 5 EUR", "[bold]", "\n", "\t", "é"]) | odd_texts()
+    around = st.tuples(st.lists(pieces, max_size=2), st.lists(pieces, max_size=2))
+    return st.builds(
+        lambda control, parts: "".join([*parts[0], control, *parts[1]]),
+        st.sampled_from(CONTROLS),
+        around,
+    )
 
 
 @named

@@ -123,6 +123,16 @@ _PLACES = [
     f"//127.0.0.1:1/db?password={PASSWORD}",
     f"//127.0.0.1:1/db?user=me&password={PASSWORD}",
     f"//127.0.0.1:1/db?sslpassword={PASSWORD}",
+    f"//user:{PASSWORD}",
+    f"//user:{PASSWORD}@a@127.0.0.1:1/db",
+    f"//us er:{PASSWORD}@127.0.0.1:1/db",
+    f"//:{PASSWORD}@127.0.0.1:1/db",
+    f"//user%3A{PASSWORD}@127.0.0.1:1/db",
+    f"//127.0.0.1:1/db?PASSWORD={PASSWORD}",
+    f"//127.0.0.1:1/db?pass%77ord={PASSWORD}",
+    f"//127.0.0.1:1/db?x=1;password={PASSWORD}",
+    f"//127.0.0.1:1/db#password={PASSWORD}",
+    f"//127.0.0.1:1/user:{PASSWORD}@db",
     "//127.0.0.1:port/db",
     "//127.0.0.1:1,127.0.0.1:1/db",
 ]
@@ -159,7 +169,8 @@ def store_urls() -> st.SearchStrategy[str]:
     options = st.lists(st.sampled_from(_OPTIONS), max_size=3).map("&".join)
     whole = st.tuples(st.sampled_from(_SCHEMES), st.sampled_from(_PLACES), options)
     made = whole.map(lambda parts: f"{parts[0]}:{parts[1]}{'?' if parts[2] else ''}{parts[2]}")
-    return made | odd_texts()
+    malformed = [f"postgres:u:{PASSWORD}@h/db", f"postgresql:/u:{PASSWORD}@h", f"u:{PASSWORD}@h/db"]
+    return made | odd_texts() | st.sampled_from(malformed)
 
 
 DEEP = 5_000

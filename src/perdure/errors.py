@@ -1104,8 +1104,9 @@ class ProcessCrashed(TaskError):
 class RetryLater(TaskError):
     """Raise in a task to run the job again at ``until`` (timezone-aware) or ``after`` a duration.
 
-    It has its own budget and does not use up the task's retries. ``limit`` names a limit to delay
-    until then on every worker, for example after an HTTP 429.
+    It counts against the job's ``retries`` or ``max_attempts``; without either, a job may raise it
+    ``max_snoozes`` times. ``limit`` names a limit to delay until then on every worker, for example
+    after an HTTP 429.
     """
 
     CODE = declare("task.retry_later", "{message}")
@@ -1136,9 +1137,9 @@ def without_password(url: str) -> str:
     login, at, server = url.rpartition("@")
     scheme = re.match(r"[^:/?#]*:?//+|", login)
     start = scheme.end() if scheme else 0
-    user, colon, _ = login[start:].partition(":")
+    colon = re.compile(":|%3a", re.IGNORECASE).search(login, start)
     if at and colon:
-        url = f"{login[:start]}{user}:***@{server}"
+        url = f"{login[: colon.start()]}:***@{server}"
     elif not at:
         url = re.sub(r"^([^:/?#]*://[^/?#:]*):(?!\d*(?:[/?#,]|$))[^?#]*", r"\1:***", url)
         url = re.sub(r"^([^:/?#]*):(?!//)[^:]*:.*", r"\1:***", url, flags=re.DOTALL)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -22,17 +23,19 @@ from perdure.flows.built import BuiltFlow
 from perdure.model import check
 from perdure.model.graph import ApprovalNode, LoopNode, MapNode, TaskNode
 from perdure.model.hint import Hint, HintType
-from perdure.model.ids import Key, RunId
+from perdure.model.ids import RUN_TIMEOUT, Key, RunId
 from perdure.model.principal import role_of
 from perdure.model.run import ENDED, RunFilter, Wait, WaitType
 from perdure.model.times import Duration
 from perdure.model.wait import Report, ReportStatus
+from perdure.model.worker import PollResult
 from perdure.operations.backend import checked_flow
 from perdure.operations.records import ApprovalRecord
 from perdure.store.contract import Store
 from perdure.store.memory.store import MemoryStore
 from perdure.worker.grants import Grant
 from perdure.worker.lease_renewal import set_within
+from perdure.worker.resources import fixed
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import Worker
 
@@ -92,6 +95,7 @@ async def run_flow_async(
     secrets: Provider | None = None,
     grants: Sequence[Grant] = (),
     allow_scripts: bool = False,
+    resources: Mapping[str, Any] | None = None,
     timeout: Duration | None = None,
     skip_delays: bool = False,
 ) -> O:
@@ -99,9 +103,11 @@ async def run_flow_async(
 
     ``signals`` maps the names of signals to payloads; a list holds several payloads for one signal.
     ``answers`` maps approval nodes to decisions: ``"approve"``, or an object with the arguments of
-    ``client.approvals.decide``; ``by`` defaults to the next decider. ``reports`` maps nodes with
+    ``client.approvals.decide``; ``by`` defaults to the next decider. A list holds several, for
+    several deciders, iterations or items; a function gets each ``ApprovalRecord`` that needs an
+    answer, and returns one or None. ``reports`` maps nodes with
     external waits to results or ``Report`` objects. ``secrets``, ``grants`` and ``allow_scripts``
-    are passed to the worker.
+    are passed to the worker. ``resources`` maps names to the resources that tasks declare.
 
     ``skip_delays`` skips delays, timeouts and retry backoff as soon as nothing else is left to do.
     Raises the errors of a run handle's ``result()``, ``RunTimeout`` after ``timeout``, and
@@ -123,6 +129,7 @@ async def run_flow_async(
             secrets=secrets,
             grants=grants,
             allow_scripts=allow_scripts,
+            lifespan=fixed(resources),
         )
         async with working(worker):
             try:
@@ -169,10 +176,15 @@ async def working(worker: Worker) -> AsyncIterator[None]:
     """Run a worker on the running event loop; on exit, stop it without a grace period."""
     started = asyncio.Event()
     serving = asyncio.create_task(worker.serve(started=started.set))
+    starting = asyncio.create_task(started.wait())
     try:
-        await started.wait()  # an earlier shutdown request would be lost
+        # An earlier shutdown request would be lost.
+        await asyncio.wait([starting, serving], return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            await serving  # raises what kept it from starting
         yield
     finally:
+        starting.cancel()
         worker.shutdown(grace="0s")
         await asyncio.wait([serving])
 
@@ -202,12 +214,13 @@ async def _watch(
     try:
         while True:
             hinted.clear()
-            await replies.send(client, store)
+            if await replies.send(client, store):
+                continue  # it may have led to the next wait at once
             poll = await store.maintenance.poll(client.namespace)
             if not poll.partitions and poll.next_lease_end_at is None:
                 timers = [poll.next_due_at, poll.next_wait_at]
                 due_at = min((each for each in timers if each is not None), default=None)
-                if due_at is None:
+                if due_at is None or await _waits_for_its_timeout(client, store, poll):
                     if (await client.runs.get(run)).status in ENDED:
                         return
                     raise await _stuck(client, store, run)
@@ -217,6 +230,14 @@ async def _watch(
             await set_within(hinted, POLL_SECONDS)
     finally:
         unsubscribe()
+
+
+async def _waits_for_its_timeout(client: AsyncClient, store: Store, poll: PollResult) -> bool:
+    """Whether nothing else is due: what was not passed would not come before the timeout either."""
+    if poll.next_due_at is not None:
+        return False
+    timed = [wait.key async for _, wait in _open_waits(client, store) if wait.due_at is not None]
+    return bool(timed) and all(key == RUN_TIMEOUT for key in timed)
 
 
 async def _stuck(client: AsyncClient, store: Store, run: RunId) -> RunStuck:
@@ -241,6 +262,9 @@ async def _open_waits(client: AsyncClient, store: Store) -> AsyncIterator[tuple[
     for run in await store.queries.list_runs(live, RUNS_MAX):
         for wait in await store.queries.run_waits(run.namespace, run.id):
             yield run.flow, wait
+
+
+Answerer = Callable[[ApprovalRecord], Any]
 
 
 class Replies:
@@ -275,10 +299,13 @@ class Replies:
         nodes = [node for graph in graphs for node in graph.nodes.values()]
         approvals = {node.id for node in nodes if isinstance(node, ApprovalNode)}
         workers = {node.id for node in nodes if isinstance(node, TaskNode | MapNode | LoopNode)}
-        self._answers = {
-            node: [_answer(node, each) for each in several]
-            for node, several in _by_node(answers, "answers", approvals).items()
-        }
+        self._answerers: dict[str, Answerer] = {}
+        self._answers: dict[str, list[dict[str, Any]]] = {}
+        for node, several in _by_node(answers, "answers", approvals).items():
+            if len(several) == 1 and callable(several[0]):
+                self._answerers[node] = several[0]
+            else:
+                self._answers[node] = [_answer(node, each) for each in several]
         self._reports = _by_node(reports, "reports", workers)
 
     async def send_early(self, client: AsyncClient, run: RunId) -> None:
@@ -286,30 +313,45 @@ class Replies:
             for payload in payloads:
                 await client.runs.signal(run, name, payload)
 
-    async def send(self, client: AsyncClient, store: Store) -> None:
-        """Send the remaining replies to the runs that wait for them."""
-        if not (self._signals or self._answers or self._reports):
-            return
-        async for _, wait in _open_waits(client, store):
+    async def send(self, client: AsyncClient, store: Store) -> bool:
+        """Send replies to the runs that wait for them, oldest first; whether there were any."""
+        if not (self._signals or self._answers or self._answerers or self._reports):
+            return False
+        is_sent = False
+        waits = [wait async for _, wait in _open_waits(client, store)]
+        for wait in sorted(waits, key=lambda wait: (wait.opened_at, _numbered(wait.run))):
             if wait.type is WaitType.APPROVAL:
-                await self._send_answers(client, wait)
+                is_sent |= await self._send_answers(client, wait)
             elif wait.type is WaitType.EXTERNAL:
-                await self._send_reports(client, wait)
+                is_sent |= await self._send_reports(client, wait)
             elif wait.type is WaitType.SIGNAL and (payloads := self._signals.get(wait.name)):
                 await client.runs.signal(wait.run, wait.name, payloads.pop(0))
+                is_sent = True
+        return is_sent
 
-    async def _send_answers(self, client: AsyncClient, wait: Wait) -> None:
+    async def _send_answers(self, client: AsyncClient, wait: Wait) -> bool:
         """Answer an approval until it is closed, each time as its next decider."""
-        answers = self._answers.get(wait.key, [])
-        while answers:
+        answers, answerer = self._answers.get(wait.key, []), self._answerers.get(wait.key)
+        is_sent = False
+        while answers or answerer is not None:
             record = await client.approvals.get(f"{wait.run}:{wait.key}")
             if not record.is_open:
-                return
-            answer = {**next_decider(record), "revision": record.revision, **answers[0]}
+                break
+            if answerer is not None:
+                found = answerer(record)
+                if found is None:
+                    break
+                given = _answer(wait.key, found)
+            else:
+                given = answers[0]
+            answer = {**next_decider(record), "revision": record.revision, **given}
             await client.approvals.decide(record.id, **answer)
-            answers.pop(0)
+            is_sent = True
+            if answerer is None:
+                answers.pop(0)
+        return is_sent
 
-    async def _send_reports(self, client: AsyncClient, wait: Wait) -> None:
+    async def _send_reports(self, client: AsyncClient, wait: Wait) -> bool:
         """Report on a node, or on one of its items or iterations, until it is done."""
         name = wait.key if wait.key in self._reports else Key.parse(wait.key).node
         reports = self._reports.get(name, [])
@@ -330,7 +372,13 @@ class Replies:
                 port=report.port,
             )
             if report.status is not ReportStatus.PROGRESS:
-                return
+                return True
+        return False
+
+
+def _numbered(run: str) -> list[str | int]:
+    """A key that sorts child runs by the numbers in their ids: items and iterations."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", run)]
 
 
 def next_decider(approval: ApprovalRecord) -> dict[str, Any]:

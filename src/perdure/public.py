@@ -186,6 +186,7 @@ from perdure.tasks.node_type import (
     NodeType as NodeType,
     NodeConfig as NodeConfig,
 )
+from perdure.tasks.resource import resource as resource
 from perdure.tasks.result import (
     complete as complete,
     failed as failed,
@@ -197,5 +198,6 @@ from perdure.tasks.task import (
     Task as Task,
     task as task,
 )
+from perdure.worker.burst import BurstResult as BurstResult
 from perdure.worker.grants import Grant as Grant
 from perdure.worker.worker import Worker as Worker

@@ -83,11 +83,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "render": {"model"},
     "operations": PURE
     | STORE_FACE
-    | {"engine", "flows.built", "render", "store.batching", "tasks"},
+    | {"engine", "flows.built", "flows.settings", "render", "store.batching", "tasks"},
     "client": PURE
     | {
         "engine",
         "flows.built",
+        "flows.settings",
         "operations",
         "render",
         "store.admission",
@@ -305,6 +306,7 @@ LOADED = {
     "perdure.tasks",
     "perdure.tasks.context",
     "perdure.tasks.options",
+    "perdure.tasks.resource",  # with the tasks, which declare them
     "perdure.tasks.result",
     "perdure.tasks.secret",
     "perdure.tasks.task",
@@ -315,6 +317,7 @@ LOADED = {
     "perdure.worker.outcome",
     "perdure.worker.process_child",
     "perdure.worker.processes",
+    "perdure.worker.resources",  # a child opens them for its bodies; it loads nothing else of ours
     "perdure.worker.secrets",
 }
 OF_THE_MODEL = ("perdure.model", "perdure.errors", "perdure.clock", "perdure.diagnostics")

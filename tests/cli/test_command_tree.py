@@ -26,19 +26,12 @@ from tests.docs.acting import command_named as parse_command
 
 MODULE = "tests.cli.sample_flows"
 
-
 NOBODY = "postgresql://nobody:secret@127.0.0.1:1/none"
 
-
 ON_THEIR_OWN = {"worker", "dev"}
-
-
 """They start processes and take over the log; their own tests start them as such."""
 
-
 READS_FIRST = {"flows validate", "store import"}
-
-
 """They say what is wrong with their file before they ask for the store."""
 
 
@@ -49,7 +42,6 @@ def words_of(name: str) -> str:
 
 NAMES = {words_of(name): name for name in SUMMARIES} | ALIASES
 
-
 COMMANDS: dict[str, Any] = {words: command_named(name) for words, name in NAMES.items()}
 
 
@@ -57,7 +49,11 @@ def arguments_of(name: str) -> list[str]:
     """Something for everything that a command must be given; the first argument is ``nope``."""
     parameters = COMMANDS[name].params
     places = [each for each in parameters if each.param_type_name == "argument"]
-    given = ["nope" for number, each in enumerate(places) if each.required or number == 0]
+    given = [
+        "3" if each.name == "priority" else "nope"
+        for number, each in enumerate(places)
+        if each.required or number == 0
+    ]
     for option in parameters:
         if option.param_type_name == "option" and option.required:
             value = {"--to": f"{MODULE}:orders", "--older-than": "1d"}[option.opts[0]]
@@ -175,7 +171,6 @@ class TestEveryCommand:
 
 
 SECRET = "hunter2"
-
 
 PARSED = [
     Action("approvals.decide", {"id": "r:a", "decision": "approve", "roles": ("x",)}, ("by",)),
@@ -302,7 +297,6 @@ def seconds_for(program: str, *arguments: str, goal: float = 0.0) -> float:
 
 
 TRIES_MAX = 8
-
 
 HELP = "from perdure.cli import main; main()"
 

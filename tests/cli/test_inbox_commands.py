@@ -35,15 +35,11 @@ def approving(name: str, **options: Any) -> Any:
 
 refunds = approving("refunds", message="Please look.", deciders=["role:finance"])
 
-
 paying = approving("paying", form=FORM)
-
 
 edited = approving("edited", form=FORM, policy={"at_least": 2})
 
-
 several = approving("several", policy={"at_least": 2})
-
 
 ORDER = {"id": 7, "amount": 120}
 
@@ -224,13 +220,6 @@ class TestDecide:
     def test_without_a_decision_says_which_there_are(self, perdure):
         done = perdure("decide", "order-7:review")
         assert_refused(done, 2, "order-7:review", "'approve' or 'reject'")
-
-    @pytest.mark.usefixtures("asked")
-    def test_is_refused_to_who_may_not(self, perdure):
-        done = perdure("decide", "order-7:review", "approve", "--by", "eve")
-        assert done.exit_code == 1
-        assert "'eve' may not decide" in done.error
-        assert "with --by, and in which roles with --role" in done.error
 
     def test_of_several_says_what_is_missing(self, perdure, client):
         client.submit(several, ORDER, id="order-9")

@@ -16,7 +16,7 @@ from perdure.cli.commands.jobs import COMMANDS
 from perdure.store.opening import store_at
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
-from tests.cli.harness import Commands, assert_refused, record_worker
+from tests.cli.harness import Commands, record_worker
 from tests.client.harness import CountedStore
 from tests.support.codecs import Reversed
 
@@ -56,27 +56,9 @@ class TestList:
         shown = perdure("jobs", "list", *option, "--json")
         assert [job["id"] for job in shown.items] == [wanted.id]
 
-    def test_pages_with_limit_and_cursor(self, perdure, client):
-        ids = [job.id for job in client.enqueue_many(sample.greet, ["a", "b", "c"])]
-        page = perdure("jobs", "list", "--limit", "2")
-        cursor = page.error.partition("--cursor ")[2].partition(",")[0]
-        following = perdure("jobs", "list", "--limit", "2", "--cursor", cursor)
-        assert [row[0] for row in page.rows[1:]] == [ids[2], ids[1]]
-        assert [row[0] for row in following.rows[1:]] == [ids[0]]
-        assert following.error == ""
-
     def test_says_that_there_is_nothing(self, perdure, client):
         assert perdure("jobs", "list").out == "no jobs\n"
         assert perdure("jobs", "list", "--json").items == []
-
-    def test_looks_at_one_namespace_or_at_all(self, perdure, client, url):
-        client.enqueue(sample.add, 1, 2)
-        with Client(url, namespace="team-a") as other:
-            theirs = other.enqueue(sample.add, 3, 4)
-        one = perdure("jobs", "list", "--namespace", "team-a", "--json")
-        everything = perdure("jobs", "list", "--namespace", "*")
-        assert [job["id"] for job in one.items] == [theirs.id]
-        assert [row[1] for row in everything.rows] == ["NAMESPACE", "team-a", "default"]
 
 
 class TestShow:
@@ -151,14 +133,6 @@ class TestShow:
 
 
 class TestRetry:
-    def test_starts_a_failed_job_anew(self, perdure, client, url):
-        job = client.enqueue(sample.fail, "boom")
-        finish(url, client, job.id)
-        done = perdure("jobs", "retry", job.id)
-        assert done.exit_code == 0
-        assert done.out == f"{job.id} is waiting, was failed\n"
-        assert job.status == "waiting"
-
     def test_refuses_what_cannot_be_retried_and_does_the_rest(self, perdure, client, url):
         waiting = client.enqueue(sample.add.options(delay="1h"), 1, 2)
         failed = client.enqueue(sample.fail, "boom")
@@ -174,33 +148,14 @@ class TestRetry:
             ("job.not_found", "no-such-job"),
         ]
 
-    def test_wants_to_know_which(self, perdure, client):
-        assert perdure("jobs", "retry").exit_code == 2
-
 
 class TestAbort:
-    def test_cancels_waiting_jobs(self, perdure, client):
-        jobs = client.enqueue_many(sample.greet, ["a", "b"])
-        done = perdure("jobs", "cancel", *(job.id for job in jobs))
-        assert done.exit_code == 0
-        assert [job.status for job in jobs] == ["cancelled", "cancelled"]
-
     def test_says_that_a_finished_job_stays_as_it_is(self, perdure, client, url):
         job = client.enqueue(sample.add, 1, 2)
         finish(url, client, job.id)
         done = perdure("jobs", "cancel", job.id)
         assert done.exit_code == 0
         assert done.out == f"{job.id} was completed already\n"
-
-    def test_aborts_one_group_and_no_other(self, perdure, client):
-        ours = client.enqueue_many(sample.greet.options(group="night"), ["a", "b"])
-        other = client.enqueue(sample.greet.options(group="day"), "c")
-        done = perdure("jobs", "cancel-group", "night")
-        assert done.out == "group night: 2 cancelled, 0 stopping\n"
-        assert [job.status for job in [*ours, other]] == ["cancelled", "cancelled", "waiting"]
-
-    def test_takes_at_least_one_id(self, perdure, client):
-        assert perdure("jobs", "cancel").exit_code == 2
 
 
 class TestJobsOfRuns:
@@ -367,22 +322,6 @@ class TestPrune:
         }
         assert len(client.runs.list()) == 1
 
-    def test_refuses_what_it_does_not_know(self, perdure, client):
-        client.open()
-
-        assert_refused(
-            perdure("store", "prune", "--older-than", "soon"), 2, "must be a duration (got 'soon')"
-        )
-        assert_refused(
-            perdure("store", "prune", "--older-than", "1d", "--status", "running"),
-            2,
-            "must be one of",
-        )
-        assert_refused(perdure("store", "prune"), 2, "--older-than")
-        assert_refused(
-            perdure("store", "prune", "--older-than", "1d", "--namespace", "*"), 2, "namespace"
-        )
-
 
 class TestQueues:
     def test_are_paused_and_resumed(self, perdure, client):
@@ -401,11 +340,6 @@ class TestFlowsList:
         assert heads[:4] == ["FLOW", "VERSION", "LIVE", "ENDED"]
         assert row[:4] == ["orders", sample_flows.orders.version, "0", "1"]
         assert child == ["shipping", sample_flows.shipping.version, "0", "0"]
-
-    def test_gives_json(self, perdure, failed):
-        flows = perdure("flows", "list", "--json").items
-        found = {each["flow"]: (each["live"], each["ended"]) for each in flows}
-        assert found == {"orders": (0, 1), "shipping": (0, 0)}
 
     def test_says_that_there_is_none(self, perdure, client):
         client.open()

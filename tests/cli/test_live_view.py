@@ -115,6 +115,7 @@ def job(key: str, status: Status = Status.ACTIVE, **more: Any) -> Job:
         "attempt": 1,
         "failures": 0,
         "crashes": 0,
+        "snoozes": 0,
         "worker": WorkerId("ann") if is_claimed else None,
         "progress": Progress(percent=0),
         "started_at": NOW - timedelta(seconds=3) if is_claimed else None,
@@ -178,7 +179,6 @@ def event(number: int, type: str = "node_completed", key: str = "fetch") -> Even
 
 
 NOON = f"{NOW.astimezone():%H:%M:%S}"
-
 
 LIVE, COMPLETED = NodeStatus.LIVE, NodeStatus.COMPLETED
 

@@ -116,8 +116,6 @@ def greet(name: str) -> str:
 
 
 greeting = Flow("greeting").then(greet).build()
-
-
 """The same as in the code: what its tasks do is no part of a version."""
 
 

@@ -217,18 +217,11 @@ class TestExplain:
         assert "    → perdure runs resume order-5\n" in shown.out
         assert "    → perdure signal order-5 approval\n" in shown.out
 
-    def test_tells_a_failure_once_and_in_one_line(self, perdure, failed):
-        shown = perdure("runs", "explain", "order-13")
-        assert shown.exit_code == 0
-        assert shown.out.count("ValueError: thirteen is suspicious") == 1
-        assert shown.out.endswith("    → perdure runs retry order-13\n")
-
 
 # ``perdure explain`` and ``jobs explain``: of whatever has this id, with commands to type.
 
 
 branches = {f"b{number}": Flow().wait_for_signal(f"go-{number}") for number in range(30)}
-
 
 many_waits = Flow("many").fork(**branches).join(sample_tasks.echo).build()
 
@@ -278,17 +271,6 @@ class TestExplainAnything:
         waiting.signal("approval")
         waiting.result(timeout=30)
         assert perdure("explain", "order-5").out == "Run 'order-5' is completed.\n"
-
-    def test_a_job_can_be_started_anew_as_it_says(self, perdure, client):
-        job = client.enqueue(sample_tasks.add, 1, 2)
-        job.cancel()
-        assert f"→ perdure jobs retry {job.id}" in perdure("explain", job.id).out
-
-    def test_a_disabled_job_can_be_enabled_as_it_says(self, perdure, client):
-        job = client.enqueue(sample_tasks.add, 1, 2)
-        assert perdure("jobs", "disable", job.id).exit_code == 0
-        assert f"→ perdure jobs enable {job.id}" in perdure("explain", job.id).out
-        assert perdure("jobs", "enable", job.id).out == f"{job.id} is waiting, was disabled\n"
 
     def test_commands_name_the_store_that_was_given(self, url, client):
         job = client.enqueue(sample_tasks.add, 1, 2)
@@ -344,16 +326,13 @@ agents = (
     .build()
 )
 
-
 paying = Flow("paying").wait_for_signal("paid").build()
-
 
 choosy = (
     Flow("choosy")
     .wait_for_signal("paid", where={"property": "sum", "op": "gt", "value": 5})
     .build()
 )
-
 
 asking = Flow("asking").approve("Ship it?", name="review", deciders=["ann"], deadline="2d").build()
 
@@ -392,11 +371,6 @@ class TestReport:
         assert again.out.startswith("repeated: job-1, node hand_over")
         assert other.out.startswith("ignored: job-1, node hand_over: completed came first")
         assert perdure(*completed, "--json").json["outcome"] == "repeated"
-
-    def test_of_a_node_that_there_is_not_names_the_nearest(self, perdure, paused):
-        done = perdure("runs", "report", paused, "handover")
-        assert done.exit_code == 1
-        assert "run 'job-1' has no node 'handover'; did you mean 'hand_over'?" in done.error
 
 
 class TestBroadcast:
@@ -443,26 +417,6 @@ class TestLineage:
         assert "← report by agent-3 (event " in shown
         nodes = perdure("runs", "lineage", paused, "--json").json["nodes"]
         assert [node["id"] for node in nodes] == ["load", "hand_over", "sign"]
-
-
-class TestExplainWaits:
-    def test_an_approval_says_who_and_how(self, perdure, client):
-        client.submit(asking, 1, id="a")
-        told = perdure("runs", "explain", "a").out
-        assert "1 approval is pending" in told
-        assert "waiting for a decision on 'Ship it?' by 'ann' since 20" in told
-        assert "→ perdure decide a:review approve --by ann" in told
-
-    def test_a_report_says_since_when_and_how(self, perdure, paused):
-        told = perdure("runs", "explain", paused).out
-        assert "waiting for a report at 'agent' since 20" in told
-        assert "→ perdure runs report job-1 hand_over --status completed --result null" in told
-
-    def test_a_signal_says_which_one_it_must_be(self, perdure, client):
-        client.submit(choosy, 1, id="a")
-        told = perdure("runs", "explain", "a").out
-        where = '{"property": "sum", "op": "gt", "value": 5}'
-        assert f"signal 'paid' with a payload that fits {where}" in told
 
 
 class TestEventsOfWaits:

@@ -132,13 +132,6 @@ class TestDoctor:
             "remedy": "Start a worker",
         }
 
-    def test_gives_a_store_that_cannot_be_used_as_a_finding(self, tmp_path):
-        shown = Commands(None)("doctor", "--json", "--store", f"sqlite:///{tmp_path}/none/work.db")
-        assert shown.exit_code == 3
-        [error] = shown.json["findings"]
-        assert (error["about"], error["severity"]) == ("store", "error")
-        assert error["code"].startswith("store.")
-
 
 # ``perdure verify``: what it finds, what it prints, and that it only reads.
 
@@ -212,49 +205,10 @@ class TestFindings:
         assert_refused(verify(waiting, "--grace", "-5s"), 2, "--grace")
 
 
-class TestOnlyReads:
-    def test_refuses_what_is_no_store(self):
-        assert_refused(verify("nowhere://x"), 2, "'nowhere' is not a store")
-
-    def test_refuses_a_file_that_is_not_there(self, tmp_path):
-        assert_refused(verify(f"sqlite:///{tmp_path}/mistyped.db"), 3, "there is no file")
-        assert list(tmp_path.iterdir()) == []
-
-    def test_refuses_a_file_without_its_tables(self, waiting):
-        assert_refused(verify(f"{waiting}?prefix=mistyped_"), 3, "has no tables of Perdure")
-        connection = sqlite3.connect(waiting.removeprefix("sqlite:///"))
-        found = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'mistyped%'")
-        assert found.fetchall() == []
-        connection.close()
-
-    def test_refuses_what_is_no_database(self, tmp_path):
-        path = tmp_path / "letter.db"
-        path.write_text("Dear Ann, " * 100)
-        assert_refused(verify(f"sqlite:///{path}"), 3, "not a database")
-        assert path.read_text() == "Dear Ann, " * 100
-
-    def test_refuses_a_store_in_memory(self):
-        assert_refused(verify("memory://mine"), 2, "in the memory of one process")
-
-    def test_refuses_a_schema_without_tables(self, bare_postgres_url):
-        assert_refused(verify(bare_postgres_url), 3, "has no tables of Perdure")
-
-    def test_refuses_a_server_that_is_not_there(self):
-        shown = verify("postgresql://ann:secret@localhost:1/work")
-        assert shown.exit_code == 3
-        assert "secret" not in shown.error
-
-    @pytest.mark.parametrize("live_type", ["sqlite", "postgres"])
-    def test_leaves_an_older_store_as_it_is(self, live_type, bare_sqlite_url, bare_postgres_url):
-        url = bare_sqlite_url if live_type == "sqlite" else bare_postgres_url
-        asyncio.run(restore(url, 2))
-        assert_refused(verify(url), 3, "are at version 2")
-        assert_refused(verify(url), 3, "are at version 2")  # still
-
-
 LOOKS = [
     ["runs", "list"],
     ["queues", "list"],
+    ["verify"],
     ["explain", "order-5"],
     ["store", "export", "{folder}/out.jsonl"],
 ]
@@ -328,7 +282,7 @@ class TestLooking:
 
     def test_a_schema_of_postgresql_is_not_created(self, bare_postgres_url):
         asked = Commands(bare_postgres_url)
-        for look in (["runs", "list"], ["queues", "list"]):
+        for look in (["runs", "list"], ["verify"]):
             assert_refused(asked(*look), 3, "no tables of Perdure")
         assert asyncio.run(_schemas(bare_postgres_url)) == 0
 
@@ -338,5 +292,5 @@ class TestLooking:
     ):
         url = bare_sqlite_url if found_type == "sqlite" else bare_postgres_url
         asyncio.run(restore(url, 2))
-        for _ in range(2):
-            assert_refused(Commands(url)("runs", "list"), 3, "are at version 2", "upgrades them")
+        for look in (["runs", "list"], ["verify"], ["runs", "list"]):
+            assert_refused(Commands(url)(*look), 3, "are at version 2", "upgrades them")

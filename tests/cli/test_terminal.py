@@ -44,6 +44,7 @@ from perdure.cli.views.screen import UNICODE, screen
 from perdure.model.job import Status
 from perdure.model.run import NodeStatus
 from perdure.model.text import visible, visible_json, visible_lines
+from perdure.operations.records import QueueStats
 from perdure.render.diagram import diagram_of
 from perdure.render.mermaid import mermaid
 from perdure.render.svg import svg
@@ -150,18 +151,13 @@ class TestTerminal:
 
 ERASE = "\x1b[1G\x1b[0K"
 
-
 CLIPBOARD = "\x1b]52;c;aGFjaw==\x07"
-
 
 REVERSED = "\u202e"
 
-
 HOSTILE = f"{ERASE}forged{CLIPBOARD}\x9b2J{REVERSED}\x7f\r\x08"
 
-
 RUN_ID = f"order{HOSTILE}"
-
 
 ACTING = {*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u202e\u2066\u200f"} - {"\n"}
 
@@ -236,7 +232,6 @@ COMMANDS = [
     ("verify",),
     ("runs", "get", "nosuch" + HOSTILE),
 ]
-
 
 LAST = ("cancel", "cancel-group", "retry", "delete", "prune", "import")
 """Commands that leave less for others to print."""
@@ -471,15 +466,11 @@ main()
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
-
 ID = Column(title="ID", cells=["0123456789"])
-
 
 NAME = Column(title="NAME", cells=["a-rather-long-name"], rank=1, room_min=6)
 
-
 EXTRA = Column(title="EXTRA", cells=["extra"], rank=2)
-
 
 EMPTY = Column(title="EMPTY", cells=[""])
 
@@ -541,25 +532,28 @@ class TestTable:
 
 class TestDepthColumns:
     QUEUES = {  # noqa: RUF012
-        "default": {Status.WAITING: 12, Status.FAILED: 3},
-        "mail": {Status.WAITING: 1, Status.COMPLETED: 10_000},
+        name: QueueStats(namespace="default", name=name, counts=counts, more=more)
+        for name, counts, more in [
+            ("default", {Status.WAITING: 12, Status.FAILED: 3}, ()),
+            ("mail", {Status.WAITING: 1, Status.COMPLETED: 10_000}, (Status.COMPLETED,)),
+        ]
     }
 
     def test_crosses_queues_and_statuses_with_sums(self):
-        columns = queue_columns(self.QUEUES, {"mail"}, 80)
+        columns = queue_columns(self.QUEUES, 80)
         assert [(column.title, list(column.cells)) for column in columns] == [
-            ("QUEUE", ["default", "mail (paused)", "total"]),
+            ("QUEUE", ["default", "mail", "total"]),
             ("WAITING", ["12", "1", "13"]),
-            ("COMPLETED", ["", "10000", "10000"]),
+            ("COMPLETED", ["", "10,000+", "10,000+"]),
             ("FAILED", ["3", "", "3"]),
         ]
 
     def test_lists_them_where_it_is_narrow(self):
-        columns = queue_columns(self.QUEUES, set(), 30)
+        columns = queue_columns(self.QUEUES, 30)
         assert [list(column.cells) for column in columns] == [
             ["default", "default", "mail", "mail"],
             ["failed", "waiting", "completed", "waiting"],
-            ["3", "12", "10000", "1"],
+            ["3", "12", "10,000+", "1"],
         ]
 
 

@@ -43,6 +43,25 @@ class TestWorker:
         assert (completed["task"], completed["attempt"]) == ("add", 1)
         assert job.result() == 3
 
+    def test_in_burst_mode_ends_when_nothing_is_left(self, folder, url, client):
+        jobs = [client.enqueue(sample.add, 1, 2), client.enqueue(sample.fail, "boom")]
+        burst = ("worker", "sample", "--store", url, "--burst", "--quiet")
+
+        first = run_cli(*burst, "--max-jobs", "1", "--json", cwd=folder)
+        second = run_cli(*burst, "--json", cwd=folder)
+        third = run_cli(*burst, cwd=folder)
+
+        assert [first.returncode, second.returncode, third.returncode] == [0, 1, 0]
+        told = [json.loads(each.stdout) for each in (first, second)]
+        assert [(each["completed"], each["failed"]) for each in told] == [(1, 0), (0, 1)]
+        assert [each["is_idle"] for each in told] == [False, True]
+        assert third.stdout
+        assert jobs[0].result() == 3
+
+    @pytest.mark.parametrize("options", [("--max-jobs", "3"), ("--burst", "--processes", "2")])
+    def test_in_burst_mode_is_one_process(self, folder, url, options):
+        assert run_cli("worker", "sample", "--store", url, *options, cwd=folder).returncode == 2
+
     def test_uses_a_worker_of_the_module_with_its_own_store(self, folder):
         with WorkerProcess("sample:worker", cwd=folder) as worker:
             started = worker.next("worker started")
@@ -114,17 +133,6 @@ class TestWorker:
             assert worker.wait() == 0
         assert job.status == "waiting"
         assert client.jobs.get(job.id).attempt == 0
-
-    def test_works_on_postgresql(self, folder, postgres_url):
-        with Client(postgres_url) as client:
-            job = client.enqueue(sample.greet, "ann")
-            with WorkerProcess("sample:worker", "--store", postgres_url, cwd=folder) as worker:
-                assert job.result(timeout=30) == "hello ann"
-                shown = run_cli("jobs", "get", job.id, "--store", postgres_url, cwd=folder)
-                worker.signal(signal.SIGTERM)
-
-                assert worker.wait() == 0
-        assert '"hello ann"' in shown.stdout
 
 
 class TestStore:
@@ -250,7 +258,6 @@ def ask(value: str, ctx: Context = CONTEXT) -> list[object]:
 
 asking = Flow("asking").then(ask).build()
 
-
 LOADED = """
 from perdure import Flow, task
 
@@ -311,12 +318,65 @@ class TestWorkerScripts:
             with pytest.raises(RunFailed, match="may not use secret 'other'"):
                 client.submit(greedy).result(timeout=30)
 
+    @pytest.mark.parametrize("options", [(), ("--processes", "2")])
+    def test_workers_open_the_lifespan(self, folder, url, options):
+        (folder / "pooled.py").write_text(POOLED)
+        lifespan = ("--lifespan", "pooled:lifespan")
+        with (
+            Client(url) as client,
+            WorkerProcess("pooled", "--store", url, *lifespan, *options, cwd=folder),
+        ):
+            assert client.submit(POOLED_FLOW).result(timeout=30) == "a pool"
+
+        ran = run_cli("run", "pooled:loading", "--store", url, *lifespan, cwd=folder)
+        assert ran.returncode == 0
+
+    @pytest.mark.parametrize(
+        "lifespan, code",
+        [
+            ((), "resource.missing"),
+            (("--lifespan", "pooled:nothing"), "cli.no_attribute"),
+            (("--lifespan", "pooled"), "cli.not_a_function"),
+        ],
+    )
+    def test_a_missing_lifespan_is_refused(self, folder, url, lifespan, code):
+        (folder / "pooled.py").write_text(POOLED)
+        worker = run_cli("worker", "pooled", "--store", url, *lifespan, cwd=folder)
+        run = run_cli("run", "pooled:loading", "--store", url, *lifespan, "--json", cwd=folder)
+        assert (worker.returncode, run.returncode) == (2, 2)
+        assert code in run.stdout + run.stderr
+        with Client(url) as client:
+            assert client.runs.count() == 0
+
     def test_workers_allow_no_scripts_and_know_no_secrets_by_themselves(self, folder, url):
         (folder / "asking.py").write_text(MODULE)
         with Client(url) as client, WorkerProcess("asking", "--store", url, cwd=folder):
             run = client.submit(asking, "x")
             with pytest.raises(RunFailed, match="set PERDURE_SECRET_API_KEY in the worker's"):
                 run.result(timeout=30)
+
+
+POOLED = """
+from contextlib import asynccontextmanager
+
+from perdure import Flow, resource, task
+
+DB = resource("db", str)
+
+
+@task
+def load(db: str = DB) -> str:
+    return db
+
+
+@asynccontextmanager
+async def lifespan():
+    yield {"db": "a pool"}
+
+
+loading = Flow("loading").then(load).build()
+"""
+POOLED_FLOW = Flow("loading").then(task(name="load")(lambda: None)).build()
 
 
 @contextmanager
@@ -376,22 +436,6 @@ class TestSupervisor:
             assert job.result(timeout=30) == 3
             supervisor.signal(signal.SIGTERM)
             assert supervisor.wait() == 0
-
-    def test_a_process_that_keeps_dying_is_started_less_often(self, folder, url, client):
-        (folder / "dying.py").write_text(
-            "import os\n"
-            "from sample import add\n"
-            "if any(each.startswith('--supervisor') for each in __import__('sys').argv):\n"
-            "    os._exit(7)\n"
-        )
-        with WorkerProcess("dying", "--store", url, "--processes", "2", cwd=folder) as supervisor:
-            delays = [
-                supervisor.next("process ended", process=1, exit=7)["restart_in"] for _ in range(3)
-            ]
-            supervisor.signal(signal.SIGTERM)
-
-            assert supervisor.wait() == 0
-        assert delays == [0.5, 1.0, 2.0]
 
     def test_sigterm_lets_every_process_finish_its_jobs(self, folder, url, client):
         release = folder / "release"

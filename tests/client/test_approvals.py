@@ -33,7 +33,6 @@ from tests.client.flows import (
     PEOPLE_FLOWS,
     anybody,
     approving,
-    asking,
     both,
     both_edit,
     paying,
@@ -63,32 +62,6 @@ class TestInbox:
         assert (record.quorum, record.answers) == (1, ())
         assert (record.status, record.is_open) == (ApprovalStatus.OPEN, True)
         assert (record.opened_at, record.due_at) == (clock(), None)
-
-    async def test_has_what_one_of_the_names_may_decide_and_what_everybody_may(self, client):
-        for id, flow in (("a", refunds), ("b", paying), ("c", both), ("d", anybody)):
-            await client.submit(flow, ORDER, id=id)
-
-        async def runs(deciders: str | list[str] | None) -> set[str]:
-            return {record.run for record in await client.approvals.list(deciders)}
-
-        assert await runs(None) == {"a", "b", "c", "d"}
-        assert await runs("role:finance") == {"a", "b", "d"}
-        assert await runs(["ann"]) == {"a", "c", "d"}
-        assert await runs(["bob", "role:finance"]) == {"a", "b", "c", "d"}
-        assert await runs("nobody") == {"d"}
-
-    async def test_has_the_longest_open_first_page_by_page(self, client, clock):
-        for id in ("e", "d", "c", "b", "a"):
-            await client.submit(refunds, ORDER, id=id)
-            if id != "c":  # two were opened at the same moment
-                clock.advance(timedelta(seconds=1))
-
-        first = await client.approvals.list(limit=2)
-        second = await client.approvals.list(limit=2, cursor=first.next)
-        await client.approvals.decide(second[-1].id, "approve", by="ann")
-        third = await client.approvals.list(limit=2, cursor=second.next)
-
-        assert [record.run for record in (*first, *second, *third)] == ["e", "d", "b", "c", "a"]
 
     async def test_can_be_of_one_flow_wherever_it_is_in_the_list(self, client):
         for number in range(5):
@@ -155,13 +128,6 @@ class TestInbox:
         await client.submit(refunds, ORDER, id="order-8")
         assert [record.id for record in await run.approvals()] == ["order-7:review"]
 
-    async def test_has_nothing_that_is_decided_or_given_up(self, client):
-        await client.submit(refunds, ORDER, id="decided")
-        await client.submit(refunds, ORDER, id="cancelled")
-        await client.approvals.decide("decided:review", "approve", by="ann")
-        await client.runs.cancel("cancelled")
-        assert list(await client.approvals.list()) == []
-
     @pytest.mark.parametrize("deciders", [3, {"a": 1}, [""], [None]])
     async def test_refuses_what_is_no_name(self, client, deciders):
         with pytest.raises(InvalidInput, match="deciders"):
@@ -189,51 +155,12 @@ class TestDecide:
             result = await run.result(timeout=20)
         assert (result["decision"], result["by"], result["data"]) == ("approve", ["lea"], ORDER)
 
-    async def test_puts_the_next_job_into_the_queue(self, client):
-        await client.submit(anybody, ORDER, id="order-7")
-        assert await client.jobs.count(status="waiting") == 0
-        await client.approvals.decide("order-7:review", "approve")
-        assert await client.jobs.count(status="waiting") == 1
-
-    async def test_opens_the_next_of_several_in_sequence(self, client):
-        names = ["first", "second", "third"]
-        flow = Flow("gates")
-        for name in names:
-            flow = flow.approve(f"The {name}?", name=name)
-        run = await client.submit(flow.build(), 1, id="order-7")
-
-        for name in names:
-            await client.approvals.decide(f"order-7:{name}", "approve", by=name)
-
-        assert (await run.result(timeout=20))["by"] == ["third"]
-
     async def test_of_several_says_that_it_is_still_open(self, client):
         await client.submit(two, ORDER, id="order-7")
         one = await client.approvals.decide("order-7:review", "approve", by="ann")
         another = await client.approvals.decide("order-7:review", "approve", by="bob")
         assert (one.status, len(one.answers), one.quorum) == ("open", 1, 2)
         assert (another.status, len(another.answers)) == ("decided", 2)
-
-    async def test_is_refused_with_the_faults_of_each_field(self, client):
-        run = await client.submit(paying, ORDER, id="order-7")
-        data = {"amount": 900, "color": "red"}
-        with pytest.raises(InvalidAnswer, match="order-7:review") as caught:
-            await client.approvals.decide("order-7:review", "approve", data=data, roles=["finance"])
-        assert {each.where for each in caught.value.faults} == {("amount",), ("color",)}
-        assert len(await run.events()) == 1
-
-    async def test_is_refused_from_who_may_not(self, client):
-        run = await client.submit(refunds, ORDER, id="order-7")
-        deciders = ("role:finance", "ann")
-        with refused("approval.not_decider", NotDecider, by="eve", deciders=deciders):
-            await client.approvals.decide("order-7:review", "approve", by="eve", roles=["sales"])
-        assert len(await run.events()) == 1
-
-    async def test_is_refused_from_who_has_answered(self, client):
-        await client.submit(both, ORDER, id="order-7")
-        await client.approvals.decide("order-7:review", "approve", by="ann")
-        with refused("approval.already_answered", AlreadyAnswered, by="ann"):
-            await client.approvals.decide("order-7:review", "approve", by="ann")
 
     async def test_is_refused_once_it_is_decided_with_by_whom(self, client, clock):
         run = await client.submit(refunds, ORDER, id="order-7")
@@ -364,7 +291,9 @@ class TestPeopleAndRoles:
             await client.approvals.decide("order-7:review", "approve", by=same)
         assert len(await run.events()) == 2
 
-    @pytest.mark.parametrize("unseen", ["\u200b", "\u202e", "\n", "\u00ad", "\u3164", "\ufe0f"])
+    @pytest.mark.parametrize(
+        "unseen", ["\u200b", "\u202e", "\n", "\u00ad", "\u3164", "\ufe0f", "\ufff0", "\U000e0080"]
+    )
     async def test_have_names_that_can_be_seen(self, client, unseen):
         """Finding 9: names that look the same are the same."""
         await client.submit(two, ORDER, id="order-7")
@@ -509,11 +438,6 @@ class TestApproval:
         with refused(code, ApprovalNotFound, **args):
             await client.approvals.decide(id, "approve", by="ann")
 
-    async def test_of_a_flow_without_any_says_so(self, client):
-        await client.submit(asking, 3, id="order-3")
-        with refused("approval.no_such_node", ApprovalNotFound, node="answer", known=()):
-            await client.approvals.get("order-3:answer")
-
     async def test_that_its_run_has_not_come_to_is_not_there(self, client, store):
         from perdure import Flow
         from tests.client.flows import keep
@@ -523,7 +447,7 @@ class TestApproval:
 
         with refused("approval.not_opened", ApprovalNotFound, run_id="order-3"):
             await client.approvals.get("order-3:review")
-        with pytest.raises(ApprovalNotFound, match="has not come to it"):
+        with pytest.raises(ApprovalNotFound, match="has not reached it"):
             await client.approvals.decide("order-3:review", "approve")
 
         async with worker_at(store, [later]):
@@ -536,21 +460,6 @@ class TestApproval:
 
 
 class TestAcrossNamespaces:
-    async def test_an_operator_sees_all_and_acts_by_id(self, client, store):
-        async with (
-            AsyncClient(store, namespace="team") as team,
-            AsyncClient(store, namespace="*") as operator,
-        ):
-            await client.submit(refunds, ORDER, id="order-7")
-            await team.submit(refunds, ORDER, id="order-8")
-
-            found = {(each.namespace, each.id) for each in await operator.approvals.list("ann")}
-            await operator.approvals.decide("order-8:review", "approve", by="ann")
-
-            assert found == {("default", "order-7:review"), ("team", "order-8:review")}
-            assert list(await team.approvals.list()) == []
-            assert len(await client.approvals.list()) == 1
-
     async def test_an_id_that_several_have_is_ambiguous(self, client, store):
         async with (
             AsyncClient(store, namespace="team") as team,
@@ -563,26 +472,12 @@ class TestAcrossNamespaces:
                 await operator.approvals.decide("order-7:review", "approve", by="ann")
             assert len(await operator.approvals.list()) == 2
 
-    async def test_one_namespace_has_nothing_of_another(self, client, store):
-        await client.submit(refunds, ORDER, id="order-7")
-        async with AsyncClient(store, namespace="team") as team:
-            assert list(await team.approvals.list()) == []
-            with refused("run.not_found", ApprovalNotFound, run_id="order-7"):
-                await team.approvals.decide("order-7:review", "approve", by="ann")
-
 
 class TestBlocking:
     @pytest.fixture
     def blocking(self, store_url: str) -> Iterator[Client]:
         with Client(store_url) as client:
             yield client
-
-    def test_it_is_the_same_without_an_event_loop(self, blocking):
-        run = blocking.submit(refunds, ORDER, id="order-7")
-        [record] = blocking.approvals.list("ann")
-        decided = blocking.approvals.decide(record.id, "approve", by="ann")
-        assert run.approvals() == []
-        assert blocking.approvals.get(record.id) == decided
 
 
 class Hiding:

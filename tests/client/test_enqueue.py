@@ -20,7 +20,6 @@ from perdure import (
     Flow,
     InvalidFlow,
     JobCancelled,
-    JobFailed,
     JobNotFound,
     PayloadTooLarge,
     PerdureError,
@@ -380,13 +379,6 @@ class TestFingerprint:
         assert (first.is_new, second.is_new) == (True, False)
         assert await client.jobs.count() == 1
 
-    async def test_raises_when_asked_to(self, client):
-        first = await client.enqueue(add.options(fingerprint="one"), 1)
-        with pytest.raises(FingerprintTaken) as taken:
-            await client.enqueue(add.options(fingerprint="one", on_conflict="fail"), 1)
-        assert (taken.value.job_id, taken.value.queue) == (first.id, "default")
-        assert await client.jobs.count() == 1
-
     async def test_replaces_when_asked_to(self, client):
         first = await client.enqueue(add.options(fingerprint="one"), 1)
         second = await client.enqueue(add.options(fingerprint="one", on_conflict="replace"), 2)
@@ -394,12 +386,6 @@ class TestFingerprint:
         assert await second.status() is Status.WAITING
         with pytest.raises(JobCancelled, match=f"replaced by {second.id}"):
             await first.result(timeout=10)
-
-    async def test_is_free_again_once_the_job_is_finished(self, client, worker):
-        first = await client.enqueue(add.options(fingerprint="one"), 1)
-        await worker.complete(await worker.claim())
-        second = await client.enqueue(add.options(fingerprint="one", on_conflict="fail"), 1)
-        assert second.id != first.id
 
     async def test_may_be_made_from_the_input(self, client):
         handle = await client.enqueue(add.options(fingerprint=lambda a, b: f"{a}+{b}"), 1, b=2)
@@ -432,31 +418,11 @@ class TestRunAt:
         record = await client.jobs.get(handle.id)
         assert (record.status, record.ready_at) == (Status.SCHEDULED, at)
 
-    async def test_in_the_past_is_due_at_once(self, client, clock):
-        handle = await client.enqueue(add.options(run_at=clock() - HOUR), 1)
-        assert await handle.status() is Status.WAITING
-
 
 class TestDeadline:
-    async def test_fails_a_job_that_did_not_start_in_time(self, client, store, clock):
-        handle = await client.enqueue(add.options(deadline="1m"), 1)
-        clock.advance(timedelta(minutes=1))
-        await store.maintenance.expire_deadlines("default", 10)
-        with pytest.raises(JobFailed, match="DeadlineExceeded"):
-            await handle.result(timeout=10)
-
     async def test_may_be_a_moment(self, client, clock):
         handle = await client.enqueue(add.options(deadline=clock() + HOUR), 1)
         assert (await client.jobs.get(handle.id)).deadline_at == clock() + HOUR
-
-    async def test_that_has_passed_by_the_clock_of_the_store_is_refused(self, client, clock):
-        with pytest.raises(InvalidInput, match="deadline"):
-            await client.enqueue(add.options(deadline=clock() - HOUR), 1)
-        with pytest.raises(InvalidInput, match="deadline"):
-            await client.enqueue_many(
-                add.options(deadline=datetime(2000, 1, 1, tzinfo=UTC)), [1, 2]
-            )
-        assert await client.jobs.count() == 0
 
 
 @task(queue="files", priority=2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from perdure import (
     Flow,
     PerdureError,
     RunStatus,
+    Worker,
     paused,
     skipped,
     task,
@@ -23,6 +26,7 @@ from perdure import (
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
+from perdure.transfer import export_store, import_store
 from tests.client.harness import worker_at
 
 pytestmark = pytest.mark.every_store
@@ -46,6 +50,7 @@ HOSTILE = {
     "at most": "x" * 200,
     "too long": "x" * 201,
     "very long": "ä" * 100_000,
+    "huge": "x" * 10_000_000,
 }
 
 
@@ -56,6 +61,11 @@ async def echo(value: Any) -> Any:
 
 @task(limits=[Concurrency(1, key=lambda text: text)])
 async def limited(text: str) -> str:
+    return text
+
+
+@task(limits=[Concurrency(1, key="{{ text }}")])
+async def rendered(text: str) -> str:
     return text
 
 
@@ -95,7 +105,13 @@ asking = Flow("asking").approve("{{ value }}", name="ok", message="{{ value }}")
 listening = Flow("listening").wait_for_signal("go").build()
 bodies: tuple[Any, ...] = (fails, reports_progress, steps, pauses, pauses_at, skips, echo)
 flows = [Flow(f"of_{each.name}").then(each, name="it").build() for each in bodies]
-tasks: list[Any] = [echo, limited, fails, reports_progress, steps]
+of_echo = flows[-1]
+of_limited, of_rendered = (
+    Flow(f"of_{each.name}").then(each, name="it").build() for each in (limited, rendered)
+)
+of_external = Flow("of_external").use("external", {"for": "printer"}, name="it").build()
+flows += [of_limited, of_rendered]
+tasks: list[Any] = [echo, limited, rendered, fails, reports_progress, steps]
 
 
 async def _decided(client: AsyncClient, **answer: Any) -> None:
@@ -155,7 +171,41 @@ CALLS: dict[str, Call] = {
     "pause reason": lambda client, text: _of_run(client, "pause", reason=text),
     "cancel reason": lambda client, text: _of_run(client, "cancel", reason=text),
     "cancel by": lambda client, text: _of_run(client, "cancel", by=text),
+    "resume by": lambda client, text: _of_run(client, "resume", by=text),
+    "retry by": lambda client, text: _of_run(client, "retry", by=text),
+    "report key": lambda client, text: _reported(client, key=text),
+    "report by": lambda client, text: _reported(client, by=text),
+    "report error": lambda client, text: _reported(client, status="failed", error=text),
+    "report port": lambda client, text: _reported(client, status="completed", port=text),
+    "reported node": lambda client, text: client.runs.report("reported", text),
+    "queue of a run": lambda client, text: client.submit(listening, 1, queue=text),
+    "tags of a run": lambda client, text: client.submit(of_echo, 1, tags=[text]),
+    "limit key of a node": lambda client, text: client.submit(of_limited, text),
+    "rendered limit key": lambda client, text: client.submit(of_rendered, text),
+    "namespace": lambda client, text: _in_namespace(client, text),
+    "worker id": lambda client, text: _registered(client, id=text),
+    "worker queue": lambda client, text: _registered(client, queues=[text]),
+    "worker tag": lambda client, text: _registered(client, tags=[text]),
+    "worker limit": lambda client, text: _registered(client, limits=[Concurrency(1, key=text)]),
 }
+
+
+async def _reported(client: AsyncClient, **report: Any) -> None:
+    await client.submit(of_external, 1, id="reported", on_conflict="use_existing")
+    await client.runs.report("reported", "it", **report)
+
+
+async def _in_namespace(client: AsyncClient, text: str) -> None:
+    async with AsyncClient(await client._backend.store(), namespace=text, tasks=tasks) as other:
+        await other.enqueue(echo, 1)
+        await other.queues.list()
+
+
+async def _registered(client: AsyncClient, **settings: Any) -> None:
+    store = await client._backend.store()
+    worker = Worker(store, tasks=tasks, flows=flows, **settings)
+    await store.maintenance.register_worker(worker._info())
+    assert worker.id in [each.info.id for each in await client.workers.list()]
 
 
 async def _of_run(client: AsyncClient, operation: str, **options: Any) -> None:
@@ -225,3 +275,44 @@ async def test_bodies_end_alike(store: Store, clock: ManualClock, text: str):
     """Finding 7: errors, progress, steps, pauses and reasons of a body, on each store alike."""
     found = await _executed(store, text)
     assert found == await _executed(store_at("memory://", clock=clock), text)
+
+
+async def _listed(store: Store) -> dict[str, list[Any]]:
+    async with AsyncClient(store) as client:
+        lists = (client.runs, client.jobs, client.approvals, client.waits, client.schedules)
+        found: dict[str, list[Any]] = {
+            type(each).__name__: list(await each.list()) for each in lists
+        }
+        found["logs"] = [await client.runs.get(run.id) for run in found["AsyncRuns"]]
+    return found
+
+
+@pytest.mark.parametrize("target", ["sqlite", "postgres"])
+async def test_a_store_that_has_them_can_be_imported(
+    request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path, target: str
+):
+    """Finding 7: one run whose title one store could not keep made an import refuse them all."""
+    old = f"sqlite:///{tmp_path}/old.db"
+    new = f"sqlite:///{tmp_path}/new.db"
+    new = request.getfixturevalue("postgres_url") if target == "postgres" else new
+    store = store_at(old, clock=clock)
+    await store.open()
+    async with AsyncClient(store, tasks=tasks) as client:
+        for text in HOSTILE.values():
+            for call in CALLS.values():
+                with suppress(PerdureError):
+                    await call(client, text)
+    await _executed(store, HOSTILE["nul"])
+    await _executed(store, HOSTILE["surrogate"])
+    before = await _listed(store)
+    await store.close()
+
+    await export_store(old, tmp_path / "work.jsonl", is_live=True)
+    await import_store(new, tmp_path / "work.jsonl")
+
+    store = store_at(new, clock=clock)
+    await store.open()
+    after = await _listed(store)
+    await store.close()
+    assert all(before.values())
+    assert after == before

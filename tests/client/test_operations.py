@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints, is_typeddict
@@ -27,18 +26,14 @@ from perdure import (
     task,
 )
 from perdure.client import sync
-from perdure.clock import ManualClock
-from perdure.diagnostics import Action, Severity
-from perdure.model.outcome import Parked
+from perdure.diagnostics import Action
 from perdure.model.run import RunStatus
 from perdure.operations.catalog import GROUPS, LOCAL, OPERATIONS
 from perdure.operations.insight.health import Health
 from perdure.operations.operation import Role, parameter_help
 from perdure.store.contract import Store
-from perdure.store.opening import store_at
-from perdure.testing.contract.builders import worker_info
 from tests.client.flows import add, echo, embed
-from tests.client.harness import PlayedWorker, job_that_is
+from tests.client.harness import job_that_is
 from tests.support.refusal import refused
 
 # Operations: declared once, and the same on every interface.
@@ -202,10 +197,12 @@ class TestSync:
                 lambda: client.jobs.list(statuss="failed"),  # type: ignore[call-arg]
                 lambda: client.runs.cancel("a", reasn="x"),  # type: ignore[call-arg]
                 lambda: client.schedules.save("a", "b", timezon="UTC"),  # type: ignore[call-arg]
-                lambda: client.submit("a", on_conflit="fail"),  # type: ignore[call-overload]
             ):
                 with pytest.raises(TypeError, match="unexpected keyword argument"):
                     call()
+            with pytest.raises(InvalidInput) as refused:
+                client.submit("a", on_conflit="fail")  # type: ignore[call-overload]
+            assert refused.value.code == "argument.unknown"
 
 
 class TestActions:
@@ -307,43 +304,6 @@ class TestChanges:
             await handle.retry()
 
 
-class TestAbortGroup:
-    async def test_touches_only_that_group(self, client, worker):
-        await client.enqueue(add.options(group="run-1"), 1)
-        await worker.claim()
-        mine = await client.enqueue_many(add.options(group="run-1"), [2, 3])
-        other = await client.enqueue(add.options(group="run-2"), 4)
-        alone = await client.enqueue(add, 5)
-
-        outcome = await client.jobs.cancel_group("run-1")
-
-        assert (outcome.group, outcome.cancelled, outcome.aborting) == ("run-1", 2, 1)
-        assert {await handle.status() for handle in mine} == {Status.CANCELLED}
-        assert {await handle.status() for handle in (other, alone)} == {Status.WAITING}
-
-    async def test_leaves_finished_jobs_alone(self, client, worker):
-        handle = await client.enqueue(add.options(group="run-1"), 1)
-        await worker.complete(await worker.claim(), 2)
-        outcome = await client.jobs.cancel_group("run-1")
-        assert (outcome.cancelled, outcome.aborting) == (0, 0)
-        assert await handle.status() is Status.COMPLETED
-
-
-class TestPauseQueue:
-    async def test_lets_nothing_start_until_resumed(self, client, worker):
-        await client.enqueue(embed, "hello")
-        plain = await client.enqueue(add, 1)
-
-        await client.queues.pause("embeddings", by="ann")
-        assert (await worker.claim()).claim.id == plain.id
-        queues = {each.name: each.paused_by for each in await client.queues.list()}
-        assert queues == {"default": None, "embeddings": "ann"}
-
-        await client.queues.resume("embeddings")
-        assert (await worker.claim()).partition.task == "embed"
-        assert not any(each.is_paused for each in await client.queues.list())
-
-
 class TestJobs:
     async def test_are_found_by_what_they_are(self, client, worker):
         failed = await client.enqueue(add.options(group="run-1"), 1)
@@ -358,30 +318,6 @@ class TestJobs:
         assert [job.id for job in await client.jobs.list(group="run-1")] == [other.id, failed.id]
         assert await client.jobs.count(group="run-1") == 2
         assert await client.jobs.count(status=Status.WAITING, group="run-1") == 1
-
-    async def test_come_in_pages(self, client):
-        handles = await client.enqueue_many(add, range(5))
-        newest_first = [handle.id for handle in reversed(handles)]
-        page = await client.jobs.list(limit=2)
-        following = await client.jobs.list(limit=10, cursor=page.next)
-        assert [job.id for job in (*page, *following)] == newest_first
-        assert following.next is None
-
-
-class TestQueues:
-    async def test_counts_by_status_and_queue(self, client, worker):
-        await client.enqueue(add, 1)
-        await worker.complete(await worker.claim())
-        await client.enqueue_many(add, [2, 3])
-        await client.enqueue(embed.options(delay="1h"), "x")
-
-        queues = await client.queues.list()
-
-        assert {each.name: each.counts for each in queues} == {
-            "default": {Status.COMPLETED: 1, Status.WAITING: 2},
-            "embeddings": {Status.SCHEDULED: 1},
-        }
-        assert [each.total for each in queues] == [3, 1]
 
 
 # Namespaces: a client sees and touches only its own rows; an operator's client sees all.
@@ -440,43 +376,8 @@ class TestANamespace:
             await act(team_b, handle.id)
         assert await handle.status() is Status.WAITING
 
-    async def test_is_listed_and_counted_alone(self, team_a, team_b):
-        await team_a.enqueue_many(add.options(group="run-1"), [1, 2])
-        mine = await team_b.enqueue(add.options(group="run-1"), 1)
-        assert [job.id for job in await team_b.jobs.list()] == [mine.id]
-        assert await team_b.jobs.count(group="run-1") == 1
-        assert [each.total for each in await team_b.queues.list()] == [1]
-
 
 class TestAnOperator:
-    async def test_looks_across_all(self, operator, team_a, team_b):
-        first = await team_a.enqueue(add, 1)
-        second = await team_b.enqueue(add, 2)
-        await team_b.queues.pause("default")
-
-        assert [job.id for job in await operator.jobs.list()] == [second.id, first.id]
-        assert [job.namespace for job in await operator.jobs.list()] == ["team-b", "team-a"]
-        assert await operator.jobs.count(status="waiting") == 2
-        queues = {
-            (each.namespace, each.name): (each.total, each.is_paused)
-            for each in await operator.queues.list()
-        }
-        assert queues == {("team-a", "default"): (1, False), ("team-b", "default"): (1, True)}
-        assert (await operator.jobs.get(first.id)).args == [1]
-
-    async def test_acts_on_any_job_by_id(self, store, operator, team_a):
-        handle = await team_a.enqueue(add, 1)
-
-        assert (await operator.jobs.disable(handle.id)).after is Status.DISABLED
-        assert (await operator.jobs.enable(handle.id)).after is Status.WAITING
-        worker = PlayedWorker(store, "team-a")
-        await worker.settle(await worker.claim(), Parked())
-        assert (await operator.jobs.resume(handle.id)).after is Status.WAITING
-        assert (await operator.jobs.cancel(handle.id)).after is Status.CANCELLED
-        assert (await operator.jobs.retry(handle.id)).after is Status.WAITING
-        await worker.complete(await worker.claim(), 5)
-        assert await operator.jobs.handle(handle.id).result(timeout=10) == 5
-
     @pytest.mark.parametrize("act", OF_ONE_NAMESPACE.values(), ids=OF_ONE_NAMESPACE)
     async def test_is_refused_what_needs_one_namespace(self, operator, act):
         with refused("client.namespace_required", InvalidInput):
@@ -526,35 +427,6 @@ class TestHealth:
         assert sync_client.store.health().is_well
         assert wrong(everywhere.store.health()) == ["error workers"]
 
-    async def test_jobs_that_a_live_worker_has_no_code_for(self, store_url):
-        store = store_at(store_url)
-        await store.open()
-        async with AsyncClient(store_url) as sync_client:
-            await sync_client.enqueue(add, 1, 2)
-            await sync_client.submit(asks, None)
-            await store.maintenance.register_worker(
-                worker_info(namespace="default", tasks=("refuse",))
-            )
-            findings = (await sync_client.store.health()).findings
-        await store.close()
-
-        found = {each.code: each.args for each in findings if each.severity is Severity.ERROR}
-        assert found == {
-            "health.task_unserved": {"task": "add"},
-            "health.flow_unserved": {"flow": f"asks@{asks.version}"},
-        }
-
-
-class TestFlows:
-    def test_counts_runs_by_version(self, sync_client, everywhere):
-        sync_client.submit(asks, None, id="a")
-        sync_client.submit(asks, None, id="b")
-        sync_client.runs.cancel("b")
-        [found] = sync_client.flows.list()
-        assert (found.flow, found.version) == ("asks", asks.version)
-        assert (found.live, found.ended) == (1, 1)
-        assert list(everywhere.flows.list()) == [found]
-
 
 class TestPrune:
     def test_removes_what_was_counted(self, sync_client):
@@ -588,11 +460,3 @@ class TestPrune:
             sync_client.store.count_finished(older_than="soon")
         with refused("client.namespace_required", InvalidInput, operation="store.prune"):
             everywhere.store.prune(older_than=0)
-
-
-class TestClock:
-    def test_a_clock_that_goes_wrong_is_noticed(self, store_url):
-        with Client(
-            store_at(store_url, clock=ManualClock(datetime(2020, 1, 1, tzinfo=UTC)))
-        ) as sync_client:
-            assert "warning clock" in wrong(sync_client.store.health())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, closing
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -23,9 +25,9 @@ from perdure import (
     RunNotFound,
     RunStatus,
     Status,
-    Worker,
     task,
 )
+from perdure.store.opening import store_at
 from tests.client.flows import add, named, ordering
 from tests.support.refusal import refused
 
@@ -66,6 +68,13 @@ def blocking(place: tuple[str, Connect]) -> Iterator[tuple[Client, Connect]]:
     url, connect = place
     with Client(url) as client:
         yield client, connect
+
+
+async def prune_definitions(url: str) -> None:
+    store = store_at(url)
+    await store.open()
+    await store.maintenance.prune_definitions("default", timedelta(0), 10)
+    await store.close()
 
 
 class TestABlockingClient:
@@ -114,18 +123,18 @@ class TestABlockingClient:
         with pytest.raises(RunNotFound):
             gone.status  # noqa: B018
 
-    def test_runs_what_was_submitted_so(self, place, blocking):
+    def test_saves_a_definition_again_that_was_pruned(self, place, blocking):
+        """Finding 21: it was saved for a run that was rolled back."""
         client, connect = blocking
         with connect() as connection:
-            run = client.using(connection).submit(doubling, 4)
+            client.using(connection).submit(ordering, 1)
+            connection.rollback()
+            asyncio.run(prune_definitions(place[0]))
+            client.using(connection).submit(ordering, 2, id="run-2")
             connection.commit()
 
-        handle = Worker(place[0], flows=[doubling]).start()
-        try:
-            assert run.result(timeout=30) == 8
-        finally:
-            handle.shutdown()
-            assert handle.join(30)
+        with Client(place[0]) as stranger:
+            stranger.runs.pause("run-2")
 
     def test_lets_others_submit_a_new_flow_meanwhile(self, postgres_url, postgres_server_url):
         with (
@@ -216,28 +225,6 @@ class TestAnAsyncClient:
 
             assert await run.status() is RunStatus.RUNNING
             assert await client.runs.count() == 1
-
-    async def test_lets_others_submit_a_new_flow_meanwhile(
-        self, postgres_url, postgres_server_url, connection
-    ):
-        other = await asyncpg.connect(postgres_server_url)
-        # A submission that waits for the other transaction fails instead of hanging.
-        for each in (connection, other):
-            await each.execute("SET lock_timeout = '5s'")
-        async with AsyncClient(postgres_url) as ours, AsyncClient(postgres_url) as theirs:
-            first, second = connection.transaction(), other.transaction()
-            await first.start()
-            await second.start()
-            await ours.using(connection).submit(ordering, 1, id="a")
-            await theirs.using(other).submit(doubling, 1, id="b")
-            # Crosswise: if definitions were locked, these two would wait for each other.
-            await theirs.using(other).submit(ordering, 2, id="c")
-            await ours.using(connection).submit(doubling, 2, id="d")
-            await first.rollback()
-            await second.commit()
-
-            assert {run.id for run in await ours.runs.list()} == {"b", "c"}
-        await other.close()
 
     async def test_takes_part_in_a_transaction_of_sqlite3(self, sqlite_url):
         async with AsyncClient(sqlite_url) as client:

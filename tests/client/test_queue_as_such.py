@@ -11,8 +11,10 @@ import pytest
 from perdure import (
     AsyncJobQueue,
     ClaimLost,
+    Flow,
     IllegalTransition,
     InvalidInput,
+    JobBelongsToRun,
     JobNotFound,
     JobQueue,
     PayloadTooLarge,
@@ -23,6 +25,7 @@ from perdure import (
 )
 from perdure.store.contract import Store
 from tests.client.flows import add
+from tests.client.harness import worker_at
 from tests.support.refusal import refused
 
 MINUTES_5 = timedelta(minutes=5)
@@ -49,22 +52,6 @@ class TestDequeue:
         assert job is not None
         assert (job.id, job.task, job.payload) == (urgent, "resume", {"run": 2})
         assert (job.queue, job.attempt, job.claim_epoch) == ("default", 1, 1)
-
-    async def test_counts_five_minutes_of_waiting_as_one_priority(self, queue, clock):
-        await queue.enqueue("start", "old", priority=5)
-        clock.advance(timedelta(minutes=9))
-        await queue.enqueue("start", "urgent", priority=3)
-        clock.advance(timedelta(minutes=2))
-        await queue.enqueue("start", "late", priority=3)
-        jobs = [await queue.dequeue("worker-1") for _ in range(3)]
-        assert [job.payload for job in jobs if job] == ["urgent", "old", "late"]
-
-    async def test_returns_none_when_nothing_waits(self, queue):
-        assert await queue.dequeue("worker-1") is None
-
-    async def test_hands_a_job_to_one_worker(self, queue):
-        await held(queue)
-        assert await queue.dequeue("worker-2") is None
 
     async def test_takes_only_the_queues_and_kinds_asked_for(self, queue):
         await queue.enqueue("start", 1, queue="other")
@@ -93,6 +80,15 @@ class TestDequeue:
         assert (job.task, job.payload) == ("add", 4)
         await queue.ack(job, 5)
         assert await handle.result(timeout=10) == 5
+
+    async def test_leaves_nodes_to_workers_that_can_settle_their_run(self, queue, client, store):
+        flow = Flow("adding").then(add).build()
+        run = await client.submit(flow, 4)
+        assert await queue.dequeue("worker-1") is None
+        assert await queue.dequeue("worker-1", tasks=["add"]) is None
+
+        async with worker_at(store, [flow]):
+            assert await run.result(timeout=10) == 5
 
 
 class TestAck:
@@ -125,26 +121,17 @@ class TestNack:
         assert last.attempt == 3
         assert await queue.nack(last, "over") is Status.DEAD
 
-    async def test_waits_five_minutes_at_most(self, queue, clock):
-        id = await queue.enqueue("start", 1, max_attempts=20)
-        for _ in range(10):
-            job = await queue.dequeue("worker-1")
-            assert job is not None
-            await queue.nack(job, "again")
-            assert (await queue.get_job(id)).ready_at <= clock() + MINUTES_5
-            clock.advance(MINUTES_5)
-
-    async def test_keeps_the_error_in_the_history(self, queue, client):
-        job = await held(queue, max_attempts=1)
-        assert await queue.nack(job, ValueError("no luck")) is Status.DEAD
-        [entry] = await client.jobs.attempts(job.id)
-        assert (entry.failure.type, entry.failure.message) == ("ValueError", "no luck")
+    @pytest.mark.parametrize("delay, seconds", [("10s", 10), (0, 0)])
+    async def test_waits_as_long_as_it_is_asked_to(self, queue, clock, delay, seconds):
+        job = await held(queue)
+        await queue.nack(job, "no luck", delay=delay)
+        assert (await queue.get_job(job.id)).ready_at == clock() + timedelta(seconds=seconds)
 
     async def test_of_a_permanent_error_fails_at_once(self, queue):
         assert await queue.nack(await held(queue), Permanent("never")) is Status.FAILED
 
     async def test_of_retry_later_waits_as_long_as_it_says(self, queue, clock):
-        job = await held(queue, max_attempts=1)
+        job = await held(queue, max_attempts=2)
         assert await queue.nack(job, RetryLater(after="1h")) is Status.SCHEDULED
         assert (await queue.get_job(job.id)).ready_at == clock() + timedelta(hours=1)
 
@@ -177,9 +164,20 @@ class TestRelease:
         assert again is not None
         assert (again.id, again.attempt) == (job.id, 1)
 
+    async def test_hands_the_data_of_its_resumption_to_the_next_claim(self, queue):
+        job = await held(queue)
+        assert job.answer is None
+        await queue.release(job)
+        await queue.resume(job.id, {"approved": True})
+        again = await held_next(queue)
+        assert again.answer == {"approved": True}
+        await queue.release(again)
+        await queue.resume(job.id, "no")
+        assert (await held_next(queue)).answer == "no"
+
     async def test_is_what_resume_undoes_and_nothing_else(self, queue):
         job = await held(queue)
-        with pytest.raises(IllegalTransition, match=r"cannot resume job .*: it is active"):
+        with refused("job.illegal_transition", IllegalTransition):
             await queue.resume(job.id)
         with pytest.raises(JobNotFound):
             await queue.resume("nobody")
@@ -189,6 +187,71 @@ async def held_next(queue):
     job = await queue.dequeue("worker-1")
     assert job is not None
     return job
+
+
+class TestParkedById:
+    async def test_is_acknowledged_by_a_process_that_never_claimed_it(self, queue, store):
+        job = await held(queue)
+        await queue.release(job)
+        async with AsyncJobQueue(store) as api:
+            assert await api.ack(job.id, {"ok": True}) is Status.COMPLETED
+        record = await queue.get_job(job.id)
+        assert (record.status, record.result, record.attempt) == (Status.COMPLETED, {"ok": True}, 1)
+
+    async def test_is_retried_or_dead_when_it_is_refused(self, queue, clock):
+        job = await held(queue, max_attempts=2)
+        await queue.release(job)
+        assert await queue.nack(job.id, "no", delay=0) is Status.WAITING
+        await queue.release(await held_next(queue))
+        assert await queue.nack(job.id, "never") is Status.DEAD
+
+    async def test_stays_parked_when_it_is_released_again(self, queue):
+        job = await held(queue)
+        await queue.release(job)
+        assert await queue.release(job.id) is Status.PAUSED
+
+    @pytest.mark.parametrize("settle", ["ack", "nack", "release"])
+    async def test_must_be_parked(self, queue, client, settle):
+        call = getattr(queue, settle)
+        more = ["no"] if settle == "nack" else []
+        job = await held(queue)
+        with refused("job.illegal_transition", IllegalTransition, status=Status.ACTIVE):
+            await call(job.id, *more)
+        with pytest.raises(JobNotFound):
+            await call("nobody", *more)
+        run = await client.submit(Flow("adding").then(add).build(), 4)
+        await client.runs.pause(run.id)
+        [node] = [each for each in await client.jobs.list() if each.node is not None]
+        with pytest.raises(JobBelongsToRun):
+            await call(node.id, *more)
+        for bad in (None, 3, job.claim):
+            with refused("queue.not_a_job", InvalidInput):
+                await call(bad, *more)
+
+
+class TestPeek:
+    async def test_shows_what_dequeue_claims_next(self, queue, client):
+        await client.submit(Flow("adding").then(add).build(), 4)
+        for number, priority in ((1, 4), (2, 2), (3, 3)):
+            await queue.enqueue("start", number, priority=priority)
+        await queue.enqueue("other", 4, queue="elsewhere")
+
+        found = await queue.peek(10)
+
+        assert [job.id for job in found] == [(await held_next(queue)).id for _ in range(3)]
+        assert await queue.peek(10) == []
+        [other] = await queue.peek(queues=["elsewhere"])
+        assert other.task == "other"
+        with refused("argument.range", InvalidInput):
+            await queue.peek(0)
+
+    async def test_shows_nothing_of_a_paused_queue(self, queue, client):
+        id = await queue.enqueue("start", 1)
+        await client.queues.pause("default")
+        assert await queue.peek() == []
+        assert await client.queues.peek("default") == []
+        await client.queues.resume("default")
+        assert [job.id for job in await client.queues.peek("default")] == [id]
 
 
 class TestReclaimExpired:
@@ -254,20 +317,6 @@ class TestFencing:
 
         assert await queue.get_job(stale.id) == before
         assert await queue.ack(current, "theirs") is Status.COMPLETED
-
-    async def test_refuses_a_second_settle(self, queue):
-        job = await held(queue)
-        await queue.release(job)
-        with pytest.raises(ClaimLost):
-            await queue.ack(job)
-
-
-class TestDepth:
-    async def test_counts_by_status(self, queue):
-        await held(queue)
-        await queue.enqueue("start", 2)
-        [stats] = await queue.stats()
-        assert (stats.name, stats.counts) == ("default", {Status.WAITING: 1, Status.ACTIVE: 1})
 
 
 class TestBadInput:

@@ -13,16 +13,12 @@ from perdure import (
     EventLogCorrupt,
     Flow,
     InvalidInput,
-    JobNotFound,
     MailboxFull,
     MigrationRefused,
     PayloadNotSerializable,
     RunAlreadyPaused,
     RunEnded,
-    RunExists,
     RunNotFound,
-    RunNotPaused,
-    RunNotRetryable,
     RunStatus,
     Status,
     UnknownFlow,
@@ -35,7 +31,7 @@ from perdure.model.payload import PlainCodec
 from perdure.model.run import RunCommit
 from perdure.model.trigger import CancelRun
 from perdure.worker.events import AttemptLost, AttemptStarted
-from tests.client.flows import add, asking, failing, grandparent, hanging, keep, ordering, parent
+from tests.client.flows import add, asking, failing, grandparent, hanging, keep, ordering
 from tests.client.harness import CountedStore, until, worker_at
 from tests.support.refusal import refused
 
@@ -152,11 +148,6 @@ class TestPause:
         assert (moved.before, moved.after) == (RunStatus.RUNNING, RunStatus.PAUSED)
         assert (record.status, record.reason, record.by) == ("paused", "maintenance", "ann")
 
-    async def test_cannot_end_where_there_is_none(self, client):
-        await client.submit(ordering, 3, id="order-3")
-        with refused("run.not_paused", RunNotPaused):
-            await client.runs.resume("order-3")
-
     async def test_of_a_paused_run_is_refused_and_keeps_who_paused_it(self, client):
         """Finding 38: a second pause was acknowledged, but its reason and author were dropped."""
         await client.submit(ordering, 3, id="order-3")
@@ -178,11 +169,6 @@ class TestCancel:
         assert moved.after is RunStatus.CANCELLED
         assert (record.reason, record.by, record.is_ended) == ("out of stock", "ann", True)
         assert record.finished_at is not None
-
-    async def test_takes_the_jobs_of_the_run_out_of_the_queue(self, client, worker):
-        run = await client.submit(ordering, 3)
-        await run.cancel()
-        assert await worker.claim_all() == []
 
     @pytest.mark.usefixtures("working")
     async def test_ends_everything_below(self, client):
@@ -254,12 +240,6 @@ class TestCancel:
         await run.cancel()
         await asyncio.wait_for(stopped.wait(), 20)
 
-    async def test_of_an_ended_run_is_refused(self, client):
-        await client.submit(ordering, 3, id="order-3")
-        await client.runs.cancel("order-3")
-        with refused("run.ended", RunEnded, operation="cancel", run_id="order-3"):
-            await client.runs.cancel("order-3")
-
     async def test_leaves_no_child_of_a_replaced_run_behind(self, client):
         await client.submit(grandparent, 3, id="order-3")
         await client.submit(ordering, 3, id="order-3", on_conflict="replace")
@@ -280,21 +260,6 @@ class TestRetry:
         assert (await until(run, RunStatus.FAILED))[-1].status is RunStatus.FAILED
         completed = [each.node for each in await run.events() if each.type == "node_completed"]
         assert completed == ["keep"]
-
-    @pytest.mark.usefixtures("working")
-    async def test_of_a_cancelled_run_goes_on_where_it_was(self, client):
-        run = await client.submit(asking, 3)
-        await until(run, RunStatus.WAITING)
-        await run.cancel()
-        await run.retry(by="ann")
-        await run.signal("answer", "yes")
-        assert await run.result(timeout=20) == "yes"
-        assert (await run.outputs())["keep"] == 3
-
-    async def test_of_a_run_that_did_not_fail_is_refused(self, client):
-        await client.submit(ordering, 3, id="order-3")
-        with refused("run.not_retryable", RunNotRetryable, reason="it is running"):
-            await client.runs.retry("order-3")
 
     async def test_leaves_no_child_behind_that_the_run_gave_up(self, client, store):
         run = await client.submit(grandparent, 3, id="order-3")
@@ -317,12 +282,6 @@ class TestRetry:
         with refused("run.not_found", RunNotFound, run_id=job.id):
             await client.runs.retry(job.id)
         assert (await client.jobs.retry(job.id)).after is Status.WAITING
-
-    async def test_of_nothing_at_all(self, client):
-        with refused("job.not_found", JobNotFound, job_id="order-3"):
-            await client.jobs.retry("order-3")
-        with refused("run.not_found", RunNotFound, run_id="order-3"):
-            await client.runs.handle("order-3").retry()
 
 
 class TestUnknownRun:
@@ -369,27 +328,6 @@ class TestLists:
 
 
 class TestNamespaces:
-    async def test_keep_runs_of_one_id_apart(self, client, store):
-        async with AsyncClient(store, namespace="other") as other:
-            await client.submit(ordering, 1, id="order-3")
-            await other.submit(asking, 2, id="order-3")
-            await other.runs.cancel("order-3")
-            assert (await client.runs.get("order-3")).status is RunStatus.RUNNING
-            assert await other.runs.count() == 1
-
-    async def test_are_all_seen_by_an_operator(self, store):
-        async with (
-            AsyncClient(store, namespace="other") as other,
-            AsyncClient(store, namespace="*") as operator,
-        ):
-            await other.submit(parent, 2, id="order-3")
-
-            await operator.runs.pause("order-3", by="ann")
-
-            assert (await other.runs.get("order-3")).by == "ann"
-            assert len(await operator.runs.handle("order-3").events()) == 2
-            assert await operator.runs.count() == 1
-
     async def test_that_have_a_run_of_one_id_are_told_to_an_operator(self, client, store):
         async with (
             AsyncClient(store, namespace="other") as other,
@@ -481,11 +419,6 @@ class TestFork:
             await client.runs.handle("order-3").fork(**options)
         assert await client.runs.count() == 1
 
-    async def test_is_refused_where_its_id_is_taken(self, client):
-        run = await client.submit(ordering, 3, id="order-3")
-        with refused("run.exists", RunExists, run_id="order-3", flow="ordering"):
-            await client.runs.handle(run.id).fork(new_id="order-3")
-
 
 @task
 def keep_anew(value: Any) -> Any:
@@ -513,11 +446,6 @@ class TestMigrate:
         assert migrated.details["by"] == "ann"
         [job] = await store.queries.run_jobs("default", run.id)
         assert job.task == "keep_anew"
-
-    async def test_lets_workers_of_the_new_version_have_what_waits(self, client, worker):
-        run = await client.submit(asking, 3)
-        await client.runs.migrate(run.id, to=extended)
-        assert (await worker.claim()).partition.flow == extended.graph.text
 
     async def test_is_refused_with_what_differs(self, client):
         run = await client.submit(asking, 3)

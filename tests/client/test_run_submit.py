@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -30,10 +31,13 @@ from perdure import (
     run_flow_async,
     task,
 )
+from perdure.engine.plan import MAP_WINDOW
 from perdure.errors import DefinitionCorrupt, NotDecider
 from perdure.model.wait import Report, ReportStatus
 from perdure.operations import waiting
+from perdure.operations.records import ApprovalRecord
 from perdure.store.contract import Store
+from perdure.verify import verify_store
 from tests.client.flows import (
     Order,
     asking,
@@ -80,6 +84,27 @@ class TestSubmit:
 
     async def test_keeps_the_definitions_of_a_flow_and_of_those_below_it(self, flows_client, store):
         await flows_client.submit(parent, 1)
+        for flow in (parent, asking):
+            kept = await store.runs.get_definition("default", flow.name, flow.version)
+            assert kept == flow.graph.data
+
+    @pytest.mark.every_store
+    @pytest.mark.parametrize("on_conflict", ["fail", "use_existing", "replace"])
+    async def test_saves_a_definition_again_that_was_pruned(
+        self, flows_client, store, clock, on_conflict
+    ):
+        """Finding 21: a client remembers what it has saved, not what was pruned since."""
+        run = await flows_client.submit(parent, 1, id="run-1")
+        await run.cancel()
+        clock.advance(timedelta(days=8))
+        assert await flows_client.store.prune(older_than="7d") >= 1
+        while await store.maintenance.prune_definitions("default", timedelta(days=7), 10):
+            clock.advance(timedelta(days=8))
+        assert await store.admin.flow_stats("default") == []
+
+        await flows_client.submit(parent, 1, id="run-1", on_conflict=on_conflict)
+        async with AsyncClient(store) as stranger:
+            await stranger.runs.pause("run-1")
         for flow in (parent, asking):
             kept = await store.runs.get_definition("default", flow.name, flow.version)
             assert kept == flow.graph.data
@@ -186,12 +211,6 @@ class TestConflicts:
         with refused("run.exists", RunExists, flow="ordering"):
             await flows_client.submit(ordering, 4, id="order-3")
 
-    async def test_fail_for_all_but_one_of_many_at_once(self, flows_client):
-        submits = [flows_client.submit(ordering, number, id="order-3") for number in range(8)]
-        answers = await asyncio.gather(*submits, return_exceptions=True)
-        assert sum(isinstance(each, RunExists) for each in answers) == 7
-        assert await flows_client.runs.count() == 1
-
     async def test_use_what_is_there(self, flows_client):
         await flows_client.submit(ordering, 3, id="order-3")
         again = await flows_client.submit(ordering, 4, id="order-3", on_conflict="use_existing")
@@ -253,11 +272,6 @@ class TestResult:
         words = [f"word {number}" for number in range(30)]
         run = await client.submit(shouting, words)
         assert await run.result(timeout=20) == [word.upper() for word in words]
-
-    async def test_of_a_run_that_ended_before_anybody_waited(self, client):
-        run = await client.submit(ordering, 3)
-        await until(run, RunStatus.COMPLETED)
-        assert await run.result(timeout=20) == 6
 
     async def test_comes_to_one_who_waits_by_a_hint(self, client, monkeypatch):
         monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
@@ -400,6 +414,11 @@ sending = Flow("sending").then(send).build()
 deciding = Flow("deciding").approve("Order {{ input }}?", name="boss", deciders=["ann", "bob"])
 
 
+@task
+def decision_of(answer: dict[str, Any]) -> dict[str, Any]:
+    return {"done": answer["decision"] == "approve"}
+
+
 class TestAnswers:
     def test_decide_approvals(self):
         flow = deciding.build()
@@ -419,6 +438,40 @@ class TestAnswers:
         assert found["by"] == ["ann", "bob"]
         with refused("run.needs_answer", RunStuck, title="Go?", node="ok", flow="both"):
             run_flow(flow, 3, answers={"ok": "approve"}, timeout=TIMEOUT)
+
+    def test_may_follow_one_another(self):
+        flow = Flow("row").approve("A?", name="a").approve("B?", name="b").approve("C?", name="c")
+        answers = dict.fromkeys(["a", "b", "c"], "approve")
+        found = run_flow(flow.build(), 3, answers=answers, timeout=TIMEOUT)
+        assert found["decision"] == "approve"
+        del answers["b"]
+        with refused("run.needs_answer", RunStuck, node="b"):
+            run_flow(flow.build(), 3, answers=answers, timeout=TIMEOUT)
+
+    def test_are_taken_in_turn_by_iterations_and_items(self):
+        asked = Flow("asked").approve("Order {{ input }}?", name="boss", on_reject="no")
+        turn = asked.then(decision_of, name="yes").then(decision_of, name="no", after="boss:no")
+        looped = Flow("looped").loop(turn.build(), until="done", max_iterations=5).build()
+        answers = ["reject", "reject", "approve"]
+        assert run_flow(looped, 3, answers={"boss": answers}, timeout=TIMEOUT)["done"]
+
+        mapped = Flow("mapped").map(turn.build(), over="numbers").build()
+        given = {"numbers": list(range(12))}
+        wanted = [number % 3 == 0 for number in range(12)]
+        answers = ["approve" if each else "reject" for each in wanted]
+        found = run_flow(mapped, given, answers={"boss": answers}, timeout=TIMEOUT)
+        assert [each["done"] for each in found] == wanted
+
+        def by_title(approval: ApprovalRecord) -> Any:
+            number = int(approval.title.split()[1].rstrip("?"))
+            return None if number > 20 else {"decision": "approve" if wanted[number] else "reject"}
+
+        found = run_flow(mapped, given, answers={"boss": by_title}, timeout=TIMEOUT)
+        assert [each["done"] for each in found] == wanted
+        with refused("run.needs_answer", RunStuck, node="boss"):
+            run_flow(mapped, {"numbers": [30]}, answers={"boss": by_title}, timeout=TIMEOUT)
+        with refused("flow.invalid_reply", InvalidInput, node="boss"):
+            run_flow(mapped, given, answers={"boss": lambda approval: 5}, timeout=TIMEOUT)
 
     def test_reach_child_flows(self):
         outer = Flow("outer").flow(deciding.build()).build()
@@ -571,3 +624,69 @@ class TestIdempotencyKeys:
         async with AsyncClient(store, namespace="other") as other:
             elsewhere = await keys_of(other, store, "other")
         assert keys == replacing == elsewhere
+
+
+# Large maps: submitted, worked on and undone in windows.
+
+
+@task
+async def half(number: int) -> float:
+    if number < 0:
+        raise ValueError("negative")
+    return number / 2
+
+
+@task
+async def double_all(numbers: list[float]) -> None:
+    undone.extend(numbers)
+
+
+undone: list[float] = []
+halving = Flow("halving").map(half, undo=double_all).build()
+nested = Flow("nested").map(halving, concurrency=2_000).build()
+
+
+@pytest.mark.every_store
+class TestLargeMap:
+    async def test_starts_in_windows_and_ends_in_order(self, store):
+        """Finding 8: 520,000 items were written in one commit."""
+        numbers = list(range(2 * MAP_WINDOW + 3))
+        async with AsyncClient(store, flows=[halving]) as client:
+            run = await client.submit(halving, numbers)
+            jobs = await store.queries.run_jobs("default", run.id)
+            assert len(jobs) == MAP_WINDOW
+            async with worker_at(store, [halving], concurrency=50):
+                await client.runs.pause(run.id)
+                await client.runs.resume(run.id)
+                assert await run.result(timeout=60) == [number / 2 for number in numbers]
+        assert await verify_store(store) == []
+
+    async def test_of_maps_shares_one_window_at_first(self, store):
+        """Finding 8: children in a map started all their items in one commit."""
+        async with AsyncClient(store, flows=[nested]) as client:
+            run = await client.submit(nested, [[1, 2, 3]] * (MAP_WINDOW // 2))
+            assert await client.jobs.count() == MAP_WINDOW
+            async with worker_at(store, [nested, halving], concurrency=50):
+                assert await run.result(timeout=60) == [[0.5, 1, 1.5]] * (MAP_WINDOW // 2)
+        assert await verify_store(store) == []
+
+    async def test_that_fails_is_undone_item_by_item(self, store):
+        """Finding 21: completed items stayed done."""
+        undone.clear()
+        count = 30
+        one_by_one = Flow("one-by-one").map(half, concurrency=1, undo=double_all).build()
+        async with AsyncClient(store, flows=[one_by_one]) as client:
+            run = await client.submit(one_by_one, [*range(count), -1, 7])
+            async with worker_at(store, [one_by_one]):
+                with pytest.raises(RunFailed):
+                    await run.result(timeout=60)
+        assert undone == [number / 2 for number in reversed(range(count))]
+        assert await verify_store(store) == []
+
+    async def test_with_too_many_items_is_refused(self, store):
+        """Finding 8: a list of any length was accepted."""
+        few = Flow("few").map(half, items_max=2).build()
+        async with AsyncClient(store, flows=[few]) as client:
+            with refused("node.too_many_items", InvalidInput, count=3, most=2):
+                await client.submit(few, [1, 2, 3])
+            assert await client.runs.count() == 0

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from perdure import (
     AsyncClient,
-    Client,
     Flow,
     InvalidFlow,
     InvalidInput,
@@ -99,46 +98,6 @@ class TestSchedule:
         assert made.is_paused
         assert await tick(store) == 0
 
-    async def test_many_at_once_make_one(self, client):
-        made = await asyncio.gather(
-            *(client.schedules.save("often", ordering, every="1h", input=n % 2) for n in range(8))
-        )
-        assert len(await client.schedules.list()) == 1
-        assert {each.next_at for each in made} == {MIDNIGHT + HOUR}
-
-    @pytest.mark.parametrize(
-        "options, complaint",
-        [
-            ({"every": "1h", "input": object()}, "input of flow 'ordering'"),
-            ({"every": "1h", "input": "seven"}, "input of flow 'ordering'|argument 'id'"),
-        ],
-    )
-    async def test_refuses_what_cannot_be(self, client, options, complaint):
-        options = {"input": 7, **options}
-        with pytest.raises(InvalidInput, match=complaint):
-            await client.schedules.save("nightly", ordering, **options)
-        assert list(await client.schedules.list()) == []
-
-    @pytest.mark.parametrize(
-        "options, code",
-        [
-            ({}, "schedule.without_times"),
-            ({"cron": "0 3 * * *", "every": "1h"}, "argument.exclusive"),
-            ({"cron": "at three"}, "schedule.invalid_cron"),
-            ({"cron": "0 0 30 2 *"}, "schedule.invalid_cron"),
-            ({"every": "10ms"}, "argument.range"),
-            ({"every": "1h", "timezone": "Berlin"}, "schedule.unknown_timezone"),
-            (
-                {"every": "1h", "start_at": MIDNIGHT, "end_at": MIDNIGHT - HOUR},
-                "schedule.end_before_start",
-            ),
-        ],
-    )
-    async def test_refuses_what_has_no_times(self, client, options, code):
-        with refused(code, InvalidInput):
-            await client.schedules.save("nightly", ordering, input=7, **options)
-        assert list(await client.schedules.list()) == []
-
     @pytest.mark.parametrize(
         "name, target, options, code, parameter",
         [
@@ -187,10 +146,11 @@ class TestSchedule:
             (
                 "nightly",
                 ordering,
-                {"input": 7, "options": {"queue": "slow"}},
-                "schedule.task_options",
-                {"flow": "ordering", "options": ("options",)},
+                {"input": 7, "options": {"deadline": datetime(2100, 1, 1, tzinfo=UTC)}},
+                "schedule.job_option",
+                {"options": ("deadline",)},
             ),
+            ("nightly", ordering, {"input": 7, "options": {"retries": 1}}, "argument.unknown", {}),
             (
                 "nightly",
                 add,
@@ -212,10 +172,14 @@ class TestSchedule:
             await client.schedules.save(name, target, every="1h", **options)
         assert list(await client.schedules.list()) == []
 
-    async def test_refuses_arguments_that_do_not_fit(self, client):
-        with pytest.raises(InvalidInput, match="argument 'a'"):
-            await client.schedules.save("nightly", add, every="1h", args=["one", 2])
-        assert list(await client.schedules.list()) == []
+    async def test_gives_runs_the_settings_as_they_were_when_it_was_saved(self, client):
+        options = {"priority": "high", "timeout": "1h", "delay": "1h"}
+        await client.schedules.save("nightly", ordering, every="1h", input=7, options=options)
+
+        started = await client.schedules.trigger("nightly")
+
+        run = await client.runs.get(started.run)
+        assert (run.status, run.priority, run.settings.timeout_ms) == ("queued", 2, 3_600_000)
 
     async def test_refuses_a_name_that_is_of_both(self, store):
         @task(name="ordering")
@@ -233,44 +197,12 @@ class TestSchedule:
 
 
 class TestReading:
-    async def test_a_namespace_has_its_own_and_an_operator_sees_all(self, store):
-        for namespace in ("team-a", "team-b"):
-            async with AsyncClient(store, namespace=namespace) as client:
-                await client.schedules.save("nightly", ordering, every="1h", input=1)
-                assert [each.namespace for each in await client.schedules.list()] == [namespace]
-        async with AsyncClient(store, namespace="*") as operator:
-            found = await operator.schedules.list()
-            assert [each.namespace for each in found] == ["team-a", "team-b"]
-
     @pytest.mark.parametrize("act", ["get", "pause", "resume", "trigger", "delete"])
     async def test_an_unknown_name_is_told_with_the_nearest(self, client, act):
         await client.schedules.save("nightly", ordering, every="1h", input=1)
         with pytest.raises(ScheduleNotFound, match=r"'nigthly'.*did you mean 'nightly'") as error:
             await getattr(client.schedules, act)("nigthly")
         assert error.value.name == "nigthly"
-
-
-class TestPausing:
-    async def test_starts_nothing_and_catches_up_with_nothing(self, client, store, clock):
-        await client.schedules.save("often", ordering, every="1h", input=1, catch_up="all")
-        paused = await client.schedules.pause("often", by="ann")
-        clock.advance(5.5 * HOUR)
-        await tick(store)
-        resumed = await client.schedules.resume("often")
-        await tick(store)
-
-        assert (paused.paused_at, paused.paused_by) == (MIDNIGHT, "ann")
-        assert (resumed.is_paused, resumed.next_at) == (False, MIDNIGHT + 6 * HOUR)
-        assert await ids_of_runs(client) == []
-        clock.advance(HOUR / 2)
-        await tick(store)
-        assert await ids_of_runs(client) == ["often@2030-01-01T06:00:00Z"]
-
-    async def test_twice_keeps_the_first_and_resuming_what_goes_on_changes_nothing(self, client):
-        made = await client.schedules.save("often", ordering, every="1h", input=1)
-        assert await client.schedules.resume("often") == made
-        first = await client.schedules.pause("often", by="ann")
-        assert await client.schedules.pause("often", by="bob") == first
 
 
 class TestTrigger:
@@ -401,51 +333,16 @@ class TestCooldown:
 
         with pytest.raises(RunNotRetryable, match="it is skipped"):
             await skipped.retry()
-        with pytest.raises(RunEnded, match="fork"):
+        with refused("run.ended", RunEnded):
             await skipped.cancel()
         forked = await client.runs.handle(skipped.id).fork()
         async with worker_at(store, [cooling]):
             assert await forked.result(20) == 2
 
-    async def test_of_many_at_once_one_runs(self, client):
-        handles = await asyncio.gather(*(client.submit(cooling, n) for n in range(10)))
-        statuses = [await handle.status() for handle in handles]
-        assert statuses.count(RunStatus.SKIPPED) == 9
-
-    async def test_runs_of_other_runs_do_not_mind(self, client, store):
-        outer = Flow("outer").flow(cooling).build()
-        first = await client.submit(outer, 1)
-        second = await client.submit(outer, 2)
-        async with worker_at(store, [outer]):
-            assert [await first.result(20), await second.result(20)] == [1, 2]
-
-    async def test_is_a_part_of_the_version(self):
-        without = Flow("cooling").then(keep).build()
-        longer = Flow("cooling", cooldown="2h").then(keep).build()
-        assert len({without.version, cooling.version, longer.version}) == 3
-
     @pytest.mark.parametrize("cooldown", ["never", 0, -1])
     def test_what_is_no_duration_is_refused(self, cooldown):
         with pytest.raises(InvalidFlow, match="cooldown"):
             Flow("cooling", cooldown=cooldown).then(keep).build()
-
-
-class TestBlockingClient:
-    def test_does_the_same(self, sqlite_url):
-        with Client(sqlite_url, flows=[asking]) as client:
-            made = client.schedules.save(
-                "ask", "asking", cron="0 3 * * *", timezone="Europe/Berlin"
-            )
-            started = client.schedules.trigger("ask", by="ann")
-
-            assert started.run is not None
-            assert client.runs.handle(started.run).status is RunStatus.RUNNING
-            assert client.schedules.pause("ask", by="ann").is_paused
-            assert client.schedules.resume("ask").next_at == made.next_at
-            assert [each.name for each in client.schedules.list()] == ["ask"]
-            assert client.schedules.get("ask").started == 1
-            client.schedules.delete("ask")
-            assert list(client.schedules.list()) == []
 
 
 class TestAnOutageWhileAScheduleIsChanged:

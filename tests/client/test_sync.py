@@ -26,15 +26,12 @@ from perdure import (
     AsyncRunHandle,
     Client,
     Flow,
-    JobFailed,
     JobHandle,
     JobQueue,
     NodeNotWaiting,
-    NoResult,
     PayloadTooLarge,
     QueuedJob,
     ResultTimeout,
-    RunFailed,
     RunHandle,
     RunStatus,
     RunTimeout,
@@ -138,29 +135,6 @@ class TestClient:
         assert sync_client.jobs.get(job.id).result == 3
         assert sync_client.jobs.count(status="completed", group="run-1") == 1
 
-    def test_enqueues_many(self, sync_client):
-        jobs = sync_client.enqueue_many(add, [1, (2, 3)])
-        assert sync_client.jobs.results(jobs, timeout=30) == [2, 5]
-
-    def test_reads_inputs_on_the_thread_of_the_caller(self, sync_client):
-        threads: list[threading.Thread] = []
-
-        def inputs() -> Iterator[int]:
-            threads.append(threading.current_thread())
-            yield 1
-
-        sync_client.enqueue_many(add, inputs())
-
-        assert threads == [threading.current_thread()]
-
-    def test_raises_typed_errors(self, sync_client):
-        job = sync_client.enqueue(fail)
-        with pytest.raises(JobFailed, match="ValueError: no"):
-            job.result(timeout=30)
-        assert [each.failure.message for each in job.attempts()] == ["no"]
-        with pytest.raises(NoResult):
-            sync_client.jobs.find_result(fail)
-
     def test_watches(self, sync_client):
         job = sync_client.enqueue(embed, "hello")
         updates = list(job.watch())
@@ -191,37 +165,6 @@ class TestRuns:
         assert list(run.watch()) == run.events()
         assert [each.id for each in sync_client.runs.list(flow=ordering)] == ["order-3"]
 
-    def test_are_acted_on(self, sync_client):
-        run = sync_client.submit(asking, 3)
-
-        assert (
-            sync_client.runs.pause(run.id, reason="maintenance", by="ann").after is RunStatus.PAUSED
-        )
-        assert sync_client.runs.get(run.id).reason == "maintenance"
-        sync_client.runs.resume(run.id)
-        sync_client.runs.signal(run.id, "answer", "yes")
-        assert run.result(timeout=30) == "yes"
-        assert sync_client.runs.handle(run.id).fork(after="keep", patch={"keep": 1}).is_new
-        assert sync_client.runs.handle(run.id).children() == []
-
-    def test_raise_typed_errors(self, sync_client):
-        run = sync_client.submit(failing, 3)
-        with pytest.raises(RunFailed, match="out of paper"):
-            run.result(timeout=30)
-        assert sync_client.runs.retry(run.id).after is RunStatus.RUNNING
-
-    def test_are_written_as_json_on_the_thread_of_the_caller(self, sync_client):
-        threads: list[threading.Thread] = []
-
-        class Model:
-            def model_dump(self, mode: str) -> int:
-                threads.append(threading.current_thread())
-                return 3
-
-        sync_client.submit(ordering, Model())  # type: ignore[misc]
-
-        assert set(threads) == {threading.current_thread()}
-
 
 class TestOperating:
     def test_reaches_everything(self, sync_client):
@@ -240,11 +183,6 @@ class TestOperating:
         assert [each.id for each in sync_client.jobs.list(limit=1)] == [job.id]
         assert sync_client.jobs.handle(job.id).record().status is Status.CANCELLED
         assert list(sync_client.workers.list()) == []
-
-    def test_times_out(self, sync_client):
-        job = sync_client.enqueue(add, 1)
-        with pytest.raises(ResultTimeout):
-            job.result(timeout=0.01)
 
 
 class TestWatch:
@@ -612,6 +550,7 @@ ENCODING: dict[str, Callable[[Client, Any], Any]] = {
     "jobs.enqueue": lambda client, value: client.jobs.enqueue(echo, [value]),
     "jobs.enqueue_many": lambda client, value: client.jobs.enqueue_many(echo, [value]),
     "jobs.find_result": lambda client, value: client.jobs.find_result(echo, [value], default=0),
+    "jobs.resume": lambda client, value: client.jobs.resume(parked(client), data=value),
     "runs.submit": lambda client, value: client.runs.submit(asking_first, value),
     "runs.signal": lambda client, value: client.runs.signal(
         client.submit(asking_first).id, "answer", value
@@ -636,24 +575,21 @@ ENCODING: dict[str, Callable[[Client, Any], Any]] = {
 }
 
 
+def parked(memory_client: Client) -> str:
+    with JobQueue(memory_client.store_url) as queue:
+        queue.enqueue("convert", 1)
+        job = queue.dequeue("worker-1")
+        assert job is not None
+        queue.release(job)
+        return job.id
+
+
 def with_timeout(memory_client: Client, value: Any) -> None:
     with pytest.raises(RunTimeout):
         memory_client.run(asking_first, value, timeout=0.001)
 
 
 class TestCallersThread:
-    @pytest.mark.parametrize("name", ENCODING)
-    def test_encodes_values(self, memory_client, name):
-        value = Watched()
-        ENCODING[name](memory_client, value)
-        assert value.threads == {threading.current_thread()}
-
-    def test_encodes_payloads_and_results_of_the_queue(self, queue):
-        payload, result = Watched(), Watched()
-        queue.enqueue("convert", payload)
-        queue.ack(claimed(queue), result)
-        assert payload.threads == result.threads == {threading.current_thread()}
-
     def test_is_where_every_operation_encodes_that_takes_values(self):
         """One that is new here and takes values has to be listed above."""
         values = {"args", "data", "input", "inputs", "kwargs", "patch", "payload", "progress"}

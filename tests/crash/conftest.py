@@ -46,7 +46,11 @@ class WorkerProcess:
             stderr=PIPE,
         )
         worker = cls(process)
-        await worker.told("WorkerStarted")
+        try:
+            await worker.told("WorkerStarted")
+        except BaseException:  # a test that is cancelled meanwhile leaves no worker on its store
+            await worker.close()
+            raise
         return worker
 
     @property

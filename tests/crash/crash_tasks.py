@@ -73,15 +73,6 @@ async def climb(ctx: AsyncContext = CONTEXT) -> list[int]:
 
 
 @task
-async def report(path: str, ctx: AsyncContext = CONTEXT) -> None:
-    """Tells how far it is, and goes on once the file is there."""
-    await ctx.progress(50, "half way")
-    while not Path(path).exists():  # noqa: ASYNC110 (a file sets no event)
-        await asyncio.sleep(STEP_SECONDS)
-    await ctx.progress(90, "nearly done")
-
-
-@task
 async def count(number: int, path: str) -> int:
     note(path, f"{number} {os.getpid()}")
     await asyncio.sleep(0)
@@ -181,5 +172,4 @@ ALL: list[Task[..., Any]] = [
     take_a_second,
     climb,
     count,
-    report,
 ]

@@ -22,7 +22,6 @@ from tests.crash.crash_tasks import (
     die,
     hang_in_process,
     hang_once,
-    report,
     return_in_child,
     return_in_child_async,
     take_a_second,
@@ -88,20 +87,6 @@ class TestKilledWorkers:
         assert finished.result == "attempt 2"
         assert finished.crashes == 1
         assert frozen.count("AttemptCompleted") == 0
-
-    async def test_leases_a_job_that_kills_its_workers_is_dead_lettered(
-        self, client, shared_url, launch
-    ):
-        job = await client.enqueue(die)
-        settings = {**BRISK, "max_crashes": 1, "concurrency": 1}
-        for _ in range(2):
-            victim = await launch(shared_url, **settings)
-            await victim.ended()
-        await launch(shared_url, **settings)
-
-        with pytest.raises(JobDead, match="WorkerCrashed"):
-            await job.result(20)
-        assert (await job.record()).crashes == 2
 
     async def test_bystanders_of_a_job_that_kills_its_workers_complete(
         self, client, shared_url, launch
@@ -171,46 +156,8 @@ class TestKilledWorkers:
         record = await job.record()
         assert (record.status, record.attempt, record.failures) == (Status.WAITING, 0, 0)
 
-    async def test_stop_on_sigterm_lets_work_finish(self, client, shared_url, launch, tmp_path):
-        go = tmp_path / "go"
-        worker = await launch(shared_url, concurrency=1)
-        job = await client.enqueue(wait_for_file, str(go))
-        await worker.told("AttemptStarted", job.id)
-        queued = await client.enqueue(wait_for_file, str(go))
-        worker.send(signal.SIGTERM)
-        await worker.told("WorkerStopping")
-        go.touch()
-
-        assert await worker.ended() == 0
-        assert await job.result(10) == "attempt 1"
-        assert await queued.status() is Status.WAITING
-        assert worker.errors == ""
-
-    async def test_stop_on_a_second_signal_gives_work_back_at_once(
-        self, client, shared_url, launch, tmp_path
-    ):
-        worker = await launch(shared_url)
-        job = await client.enqueue(wait_for_file, str(tmp_path / "never"))
-        await worker.told("AttemptStarted", job.id)
-        worker.send(signal.SIGTERM)
-        worker.send(
-            signal.SIGINT
-        )  # another kind, because two pending ones of one kind would be one
-
-        assert await worker.ended() == 0
-        record = await job.record()
-        assert (record.status, record.attempt) == (Status.WAITING, 0)
-        assert worker.told_so_far[-2:] == [("AttemptRequeued", job.id), ("WorkerStopped", None)]
-
-    async def test_stop_on_sigint_is_at_once_when_idle(self, shared_url, launch):
-        worker = await launch(shared_url)
-        worker.send(signal.SIGINT)
-        async with asyncio.timeout(5):
-            assert await worker.ended() == 0
-
 
 WAIT_SECONDS = 40.0
-
 
 SECOND = timedelta(seconds=1)
 
@@ -273,22 +220,6 @@ class TestSharedStores:
         assert await client.jobs.count(status="completed") == JOBS
         assert [worker.errors for worker in workers] == ["", ""]
 
-    async def test_claim_of_two_processes_survives_that_one_is_killed_under_load(
-        self, client, shared_url, launch, tmp_path
-    ):
-        log = tmp_path / "log"
-        settings = {"concurrency": 8, "lease": "1s", "poll": "200ms"}
-        jobs = await client.enqueue_many(count, [(number, str(log)) for number in range(JOBS)])
-        victim = await launch(shared_url, **settings)
-        await victim.told("AttemptCompleted")
-        await victim.kill()
-        await launch(shared_url, **settings)
-        results = await client.jobs.results(jobs, timeout=30)
-
-        assert results == list(range(JOBS))
-        assert await client.jobs.count(status="completed") == JOBS == await client.jobs.count()
-        assert {job.failures for job in await client.jobs.list(limit=1000)} == {0}
-
 
 class TestAcrossProcesses:
     """What a client sees of a worker in another process, and how soon."""
@@ -307,22 +238,6 @@ class TestAcrossProcesses:
                 await job.result(10)
 
         assert sorted(took)[1] < 1
-
-    async def test_progress_is_seen_live_from_another_process(
-        self, client, shared_url, launch, tmp_path
-    ):
-        go = tmp_path / "go"
-        await launch(shared_url)
-        job = await client.enqueue(report, str(go))
-        seen = []
-        async with asyncio.timeout(20):
-            async for update in job.watch():
-                seen.append((update.status, update.progress.percent, update.progress.message))
-                if update.progress.message == "half way":
-                    go.touch()
-
-        assert (Status.ACTIVE, 50, "half way") in seen
-        assert seen[-1] == (Status.COMPLETED, 100, "nearly done")
 
     async def test_waiting_jobs_start_at_once_on_an_idle_worker_of_another_process(
         self, client, shared_url, launch, tmp_path

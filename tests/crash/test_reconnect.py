@@ -6,32 +6,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import psycopg
 import pytest
 
-from perdure import (
-    CONTEXT,
-    AsyncClient,
-    AsyncContext,
-    AsyncJobHandle,
-    AsyncRunHandle,
-    Status,
-    Worker,
-    task,
-)
+from perdure import CONTEXT, AsyncClient, AsyncContext, AsyncRunHandle, Status, Worker, task
 from perdure.worker import service
 from perdure.worker.events import WorkerStarted
 from tests.backends.postgres.line import Line
-from tests.crash.crash_tasks import count
 from tests.crash.flow_tasks import busy
 from tests.crash.test_flow_recovery import committed
 from tests.postgres_schemas import with_query
 from tests.postgres_server import PostgresServer
 
 JOBS = 400
-
 
 CUT_ALL = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -63,28 +51,6 @@ def cut(url: str) -> None:
 
 class TestJobs:
     """PostgreSQL restarted or cut off under load loses nothing and doubles nothing."""
-
-    async def test_reconnect_after_a_crash_of_postgresql_under_load(
-        self, client, url, server, launch, tmp_path
-    ):
-        log = tmp_path / "log"
-        settings = {"concurrency": 8, "lease": "2s", "poll": "500ms"}
-        workers = [await launch(url, **settings) for _ in range(2)]
-
-        async def enqueue_all() -> list[AsyncJobHandle[Any]]:
-            return [await client.enqueue(count, number, str(log)) for number in range(JOBS)]
-
-        enqueueing = asyncio.create_task(enqueue_all())
-        for worker in workers:
-            await worker.told("AttemptCompleted")
-        await asyncio.to_thread(server.restart, "immediate")
-        enqueued = await asyncio.wait_for(enqueueing, 40)
-        results = await client.jobs.results(enqueued, timeout=40)
-
-        assert results == list(range(JOBS))
-        assert await client.jobs.count(status="completed") == JOBS == await client.jobs.count()
-        assert len({job.id for job in enqueued}) == JOBS
-        assert {job.failures for job in await client.jobs.list(limit=1000)} == {0}
 
     async def test_reconnect_after_all_connections_were_cut(self, client, url):
         @task
@@ -208,7 +174,6 @@ class TestJobs:
 
 
 RUNS = 60
-
 
 KEYS = sorted(["one", "two", "spread", "each", "sum_up", *(f"each[{item}]" for item in range(4))])
 

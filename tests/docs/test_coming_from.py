@@ -126,7 +126,10 @@ CLAIMS = [pytest.param(Claims(system), id=system) for system in SYSTEMS]
 
 @cache
 def collected(file: str) -> set[str]:
-    """What pytest collects from a file below ``tests``, each as ``file::Class::test``."""
+    """What pytest collects from a file below ``tests``, each as ``file::Class::test``.
+
+    ``contract/...`` is a file of the contract tests, which every store runs.
+    """
     found: set[str] = set()
 
     def look(body: list[ast.stmt], prefix: str) -> None:
@@ -136,8 +139,9 @@ def collected(file: str) -> set[str]:
             elif getattr(each, "name", "").startswith("test_"):
                 found.add(f"{prefix}::{each.name}")  # type: ignore[attr-defined]
 
-    path = ROOT / "tests" / file
-    if path.name.startswith("test_") and path.exists():
+    is_contract = file.startswith("contract/")
+    path = ROOT / ("src/perdure/testing" if is_contract else "tests") / file
+    if (is_contract or path.name.startswith("test_")) and path.exists():
         look(ast.parse(path.read_text(encoding="utf-8")).body, file)
     return found
 

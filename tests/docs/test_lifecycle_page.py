@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from perdure.engine.fold import fold
 from perdure.errors import PerdureError
 from perdure.model.event import RunForked, RunSubmitted
+from perdure.model.ids import RUN_START, RUN_TIMEOUT, Key
 from perdure.model.run import RunState
-from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, RetryRun, Trigger
+from perdure.model.settings import RunSettings
+from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, RetryRun, Trigger, WaitDue
 from perdure.model.wait import Report, ReportStatus
 from perdure.operations.run_log import event_type
 from perdure.store.lifecycle import TRANSITIONS, Transition
@@ -128,6 +130,7 @@ def lives() -> Iterator[Played]:
     yield from awaiting_reports()
     yield from awaiting_people()
     yield from skipping()
+    yield from queued()
 
 
 def completing() -> Iterator[Played]:
@@ -164,6 +167,11 @@ def failing() -> Iterator[Played]:
     run = Played(chain(signal("s", timeout_ms=1)))
     run.due("s")
     run.retry()
+    yield run
+    run = Played(graph(task("a", on_error="continue"), delay("d")))
+    run.pause_body("a", deadline_ms=1, cancels=True)
+    run.due("a")
+    run.finish("cancel:a")
     yield run
 
 
@@ -230,4 +238,23 @@ def skipping() -> Iterator[Played]:
     lacking = task("a", inputs=named(x="input.x"), on_missing="skip")
     run = Played(graph(delay("d"), lacking, task("b", gathers=True), edges="d a, d b, a b"))
     run.due("d")
+    yield run
+
+
+def queued() -> Iterator[Played]:
+    late = RunSettings(delay_ms=60_000, timeout_ms=60_000)
+    start, timeout = WaitDue(key=Key.parse(RUN_START)), WaitDue(key=Key.parse(RUN_TIMEOUT))
+    for node in (task("a"), delay("a")):
+        run = Played(chain(node), settings=late)
+        run.pause()
+        run.unpause()
+        run.happen(start)
+        run.pause()
+        run.happen(timeout)
+        yield run
+    run = Played(chain(task("a")), settings=late)
+    run.cancel()
+    yield run
+    run = Played(chain(task("a")), settings=late)
+    run.happen(timeout)  # as of a deadline
     yield run

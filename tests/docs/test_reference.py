@@ -39,7 +39,6 @@ EVENTS = page("docs/reference/events.md")
 CLI = page("docs/reference/cli.md")
 URLS = page("docs/reference/store-urls.md")
 
-
 REQUIRED = inspect.Parameter.empty
 NAME = re.compile(r"`([^`]+)`")
 
@@ -72,6 +71,11 @@ class TestSettings:
         from perdure.tasks.options import CallOptions
 
         assert names_in(SETTINGS.table_under("Options")) == CallOptions.__optional_keys__
+
+    def test_every_option_of_a_run_is_there(self):
+        from perdure.flows.settings import RunOptions
+
+        assert names_in(SETTINGS.table_under("Options of a run")) == RunOptions.__optional_keys__
 
     def test_every_call_of_a_client_is_there(self):
         rows = SETTINGS.table_under("Other client methods")
@@ -106,7 +110,7 @@ class TestSettings:
         assert names_in(SETTINGS.table_under("Context")) == public_names(AsyncContext)
 
     def test_every_method_of_a_worker_is_named(self):
-        attributes = {"tasks", "flows", "settings", "store_url"}
+        attributes = {"tasks", "flows", "settings", "store_url", "is_running"}
         methods = public_names(perdure.Worker) - attributes
         text = SETTINGS.text.replace("await ", "")
         assert {name for name in methods if f"`{name}(" not in text} == set()

@@ -7,13 +7,17 @@ from inspect import signature
 
 import pytest
 
-from perdure.expr import pattern, template
+from perdure.engine import completion, plan
+from perdure.expr import budget, pattern, template
+from perdure.flows import built
 from perdure.flows import check as flow_check
 from perdure.flows.yaml import library, parse
 from perdure.forms import schema
-from perdure.model import check, payload, run
+from perdure.model import check, graph, payload, run, wait
 from perdure.nodes import http
-from perdure.operations import backend, page
+from perdure.nodes.config import seconds_of
+from perdure.operations import approvals, backend, page
+from perdure.transfer import file as export_file
 from perdure.worker.worker import Worker
 from tests.docs.pages import page as page_of
 
@@ -21,15 +25,29 @@ LIMITS = {
     "name": check.NAME_MAX,
     "run id": run.RUN_ID_MAX_BYTES,
     "input, result or other payload": payload.PAYLOAD_MAX_BYTES,
+    "nesting of a payload": payload.NESTING_MAX,
+    "reason or reported error": check.TEXT_MAX,
     "nodes of a flow": flow_check.NODES_MAX,
+    "nodes that a flow can start at once, with its child flows": built.STARTS_MAX,
+    "items of a map": graph.MAP_ITEMS_MAX,
+    "outputs of a map, together": completion.MAP_OUTPUT_MAX_BYTES,
+    "unfinished items of a map": plan.MAP_WINDOW,
     "YAML or JSON of a flow": parse.TEXT_MAX,
     "nesting of a flow as data": parse.DEPTH_MAX,
+    "values of a flow as data": parse.VALUES_MAX,
     "nested files of child flows": library._FILES_DEEP_MAX,
     "text of a rendered config": template.TEXT_MAX,
     "text that a pattern is matched against": pattern.TEXT_MAX,
+    "evaluation of a condition, with all its patterns": budget.COST_MAX,
     "schema of a form": schema.SCHEMA_MAX_BYTES,
+    "validation of an answer": schema.CHECKS_MAX,
+    "title of an approval, filled in": wait.TITLE_MAX,
+    "message of an approval, filled in": wait.MESSAGE_MAX,
+    "note of an answer": approvals.NOTE_MAX,
+    "line of an export, decompressed": export_file.LINE_MAX_BYTES,
     "unread signals of one name": backend.UNREAD_SIGNALS_MAX,
-    "response of an `http` node": http.BODY_DEFAULT_BYTES,
+    "response of an `http` or `llm` node": http.BODY_DEFAULT_BYTES,
+    "request of an `http` node": seconds_of(http.Http.Config(url="").timeout, "timeout"),
     "crashes of workers that a job may cause": signature(Worker).parameters["max_crashes"].default,
     "items of a page": page.PAGE_MAX,
 }

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from perdure import Flow, RunStatus, task
-from perdure.engine.runs import Graphs, RunEngine
+from perdure import Flow, task
 from perdure.flows.built import BuiltFlow
-from perdure.model.payload import PlainCodec
-from perdure.model.run import CommitResult, CommitState, LoadedRun, RunCommit, Snapshot
+from perdure.model.run import LoadedRun
 from perdure.store.contract import EventsAfter, Store
 
 LONG = 1_000
-WIDE = 2_000
 
 
 @task
@@ -58,56 +54,8 @@ class TestLong:
         assert len(loaded.events) < LONG // 2
         assert loaded.snapshot.number + len(loaded.events) == loaded.run.number
 
-    async def test_run_loads_without_its_snapshot_and_with_a_wrong_one(
-        self, client, start_worker, store
-    ):
-        flow = Flow("long").loop(
-            pass_on, until=lambda _: False, max_iterations=300, on_max="continue"
-        )
-        built = flow.wait_for_signal("go").then(pass_on, name="last").build()
-        await start_worker(flows=[built])
-        run = await client.submit(built, 7)
-        async with asyncio.timeout(30):
-            async for event in run.watch():
-                if event.status is RunStatus.WAITING:
-                    break
-        runs = RunEngine(store, Graphs(built.graphs), PlainCodec())
-        before = (await runs.load("default", run.id)).state
-        loaded = await load(store, run.id)
-        assert loaded.snapshot is not None
-        wrong = Snapshot(number=loaded.run.number, data=loaded.snapshot.data)
-        step = RunCommit(
-            namespace="default",
-            run=run.id,
-            expected=loaded.run.number,
-            token=1,
-            events=(),
-            status=loaded.run.status,
-            snapshot=wrong,
-        )
-        assert (await store.runs.commit([step])).results == [CommitResult(state=CommitState.DONE)]
-        after = (await runs.load("default", run.id)).state
-        await run.signal("go", 8)
-
-        assert after == before
-        assert await run.result(10) == 8
-
 
 class TestWide:
-    async def test_map(self, client, start_worker):
-        free = Flow("free").map(pass_on).build()
-        held = Flow("held").map(pass_on, concurrency=20).build()
-        await start_worker(flows=[free, held], concurrency=50)
-        values = list(range(WIDE))
-        runs = [await client.submit(flow, values) for flow in (free, held)]
-        assert [await run.result(40) for run in runs] == [values, values]
-
-    async def test_fork_and_join(self, client, start_worker):
-        branches = {f"b{n}": Flow().then(pass_on, name=f"n{n}") for n in range(WIDE)}
-        flow = Flow("fork").then(pass_on).fork(branches).join(count).build()
-        await start_worker(flows=[flow], concurrency=50)
-        assert await (await client.submit(flow, 1)).result(40) == WIDE
-
     async def test_map_of_children(self, client, start_worker):
         child = Flow("child").then(pass_on).build()
         flow = Flow("children").map(child).then(count).build()

@@ -48,11 +48,32 @@ class TestMatch:
                 True,
             ),
             ({"conditions": {"property": "nothing.here", "op": "exists"}}, False),
+            ({"property": "order.country", "operator": "equals", "value": "DE"}, True),
+            ({"property": "order.gone", "operator": "equals", "value": None}, False),
+            ({"property": "order.total", "operator": "exists"}, True),
+            ({"property": "order.total", "operator": "exists", "value": False}, False),
         ],
     )
     def test_goes_on_from_the_port_of_the_answer(self, config, is_met):
         result = executed(Match(), config, **ORDER)
         assert result == Complete(output=is_met, port="true" if is_met else "false")
+
+    @pytest.mark.parametrize(
+        "config, code",
+        [
+            ({}, "match.one_form"),
+            ({"conditions": LARGE, "property": "a"}, "match.one_form"),
+            ({"property": "a", "value": 1}, "condition.needs_operator"),
+            ({"property": "a", "operator": "equals"}, "condition.needs_value"),
+            ({"property": "a", "operator": "is", "value": 1}, "condition.unknown_operator"),
+        ],
+    )
+    def test_has_one_form_or_the_other(self, config, code):
+        assert [fault.code for fault in config_faults(Match(), config)] == [code]
+
+    def test_finds_inputs_with_dots(self):
+        config = {"property": "coder.output.lines", "operator": "gt", "value": 3}
+        assert executed(Match(), config, **{"coder.output": {"lines": 4}}).output is True
 
     def test_data_cannot_become_a_condition(self):
         sly = {"order": {"total": {"property": "order", "op": "exists"}}}

@@ -33,7 +33,17 @@ from tests.support.refusal import refused
 # The kinds that a flow may name.
 
 
-COME_WITH_IT = {"match", "switch", "check", "note", "external", "http", "script"}
+COME_WITH_IT = {
+    "match",
+    "switch",
+    "check",
+    "note",
+    "external",
+    "http",
+    "llm",
+    "script",
+    "container",
+}
 
 
 class Translate(NodeType):
@@ -467,7 +477,7 @@ class TestAPause:
 
     def test_fails_with_what_was_reported(self):
         report = Report(status=ReportStatus.FAILED, error="out of paper")
-        with pytest.raises(ExternalFailed, match="out of paper"):  # which its retries may see to
+        with refused("node.external_failed", ExternalFailed):  # which its retries may see to
             node_type_task(Wait(), "a")({}, context(paused_before(None, report)))
 
     async def test_polling_gives_the_report_as_plain_json(self):

@@ -63,9 +63,7 @@ def all_marks() -> Diagram:
 
 _lengths = st.floats(min_value=40, max_value=300)
 
-
 _sizes = st.builds(Size, width=_lengths, height=_lengths, aside=st.sampled_from([0.0, 22.0]))
-
 
 _labels = st.none() | st.builds(Size, width=st.floats(10, 150), height=st.just(16.0))
 
@@ -335,7 +333,6 @@ class TestLayout:
 
 
 SVG = "{http://www.w3.org/2000/svg}"
-
 
 ALLOWED = {"svg", "title", "desc", "g", "path", "rect", "circle", "text"}
 

@@ -23,7 +23,7 @@ from tests.rules.graphs import approval, chain, child, delay, graph, loop, mappe
 from tests.rules.played import RUN, Played
 from tests.rules.recording import LOGS, read
 
-BESIDE = ("poll", "remind", "notify")
+BESIDE = ("poll", "cancel", "remind", "notify")
 
 
 def told(of: Timeline, node: str) -> list[tuple[Doing, float | None, float | None, BarEnd]]:

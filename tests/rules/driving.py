@@ -107,11 +107,16 @@ class Driver:
             body = node.body  # type: ignore[union-attr]  # it has a child
             assert isinstance(body, FlowRef)
             return self._child_ended(key, self.world.graphs[body.name])
-        if key.part in ("undo", "poll", "notify"):
+        if key.part in ("undo", "poll", "cancel", "notify"):
             return ended(text, Completed(output=b"null"))
         if not key.part and self._may_pause(node) and self.chance.random() < 0.2:
             poll = self.chance.choice([None, timedelta(seconds=1)])
-            outcome = Paused(checkpoint=b'"here"', deadline=timedelta(seconds=5), poll=poll)
+            outcome = Paused(
+                checkpoint=b'"here"',
+                deadline=timedelta(seconds=5),
+                poll=poll,
+                cancels=self.chance.random() < 0.5,
+            )
             return ended(text, outcome)
         if self.chance.random() < 0.1:
             return ended(text, Retried(failure=failure("once more")))
@@ -179,7 +184,7 @@ def nonsense(run: Played) -> list[Trigger]:
     found: list[Trigger] = []
     for id in run.graph.nodes:
         texts = [id, f"{id}#1", f"{id}[0]", f"check:{id}#2", f"undo:{id}", "unknown"]
-        texts += [f"poll:{id}", f"remind:{id}", f"notify:{id}", f"notify:{id}#1"]
+        texts += [f"poll:{id}", f"cancel:{id}", f"remind:{id}", f"notify:{id}", f"notify:{id}#1"]
         for text in texts:
             key, live_type = Key.parse(text), run.live.get(text)
             if live_type is not LiveType.JOB:

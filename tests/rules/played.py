@@ -11,6 +11,7 @@ from perdure.engine import snapshot
 from perdure.engine.decide import decide, fork, submit
 from perdure.engine.decider import Decision
 from perdure.engine.fold import fold
+from perdure.engine.plan import MAP_WINDOW
 from perdure.errors import ValueMissing
 from perdure.model.event import Event, Origin, Parent, decode_event, encode_event
 from perdure.model.failure import Failure
@@ -18,6 +19,7 @@ from perdure.model.graph import FlowRef, Graph
 from perdure.model.ids import Key, RunId
 from perdure.model.outcome import Completed, Failed, Paused, Retried, Skipped
 from perdure.model.run import LiveType, NodeStatus, RunState, RunStatus
+from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.trigger import (
     CancelRun,
     ChildEnded,
@@ -70,7 +72,17 @@ class Log:
 class Played:
     """Submits a run of a graph; then each method lets one thing happen to it."""
 
-    def __init__(self, graph: Graph, input: Any = None, *, id: str = RUN, checks: bool = True):
+    def __init__(
+        self,
+        graph: Graph,
+        input: Any = None,
+        *,
+        id: str = RUN,
+        checks: bool = True,
+        map_window: int = MAP_WINDOW,
+        first_items: int = 0,
+        settings: RunSettings = NO_SETTINGS,
+    ):
         self.graph = graph
         self.id = RunId(id)
         self.log = Log()
@@ -83,7 +95,18 @@ class Played:
         """Of every key that was started, what it had to go on with."""
         self.state = RunState()
         self.decision = Decision()
-        self._take(submit(graph, self.id, encoded(input), self.log, aging_ms=60_000))
+        self._take(
+            submit(
+                graph,
+                self.id,
+                encoded(input),
+                self.log,
+                aging_ms=60_000,
+                map_window=map_window,
+                first_items=first_items,
+                settings=settings,
+            )
+        )
 
     def happen(self, trigger: Trigger, graph: Graph | None = None) -> Decision:
         decided = decide(graph or self.graph, self.id, self.state, trigger, self.log)
@@ -138,12 +161,14 @@ class Played:
         *,
         deadline_ms: int | None = None,
         poll_ms: int | None = None,
+        cancels: bool = False,
     ) -> Decision:
         outcome = Paused(
             checkpoint=encoded(checkpoint),
             name=name,
             deadline=None if deadline_ms is None else timedelta(milliseconds=deadline_ms),
             poll=None if poll_ms is None else timedelta(milliseconds=poll_ms),
+            cancels=cancels,
         )
         return self.end(key, outcome)
 

@@ -14,9 +14,12 @@ import msgspec
 
 from perdure.engine import snapshot
 from perdure.model.event import encode_event
-from perdure.model.graph import DefaultAnswer, Escalation
+from perdure.model.graph import DefaultAnswer, Escalation, Graph
+from perdure.model.ids import RUN_START
 from perdure.model.outcome import Completed
 from perdure.model.run import NodeState, NodeStatus, RunState, RunStatus
+from perdure.model.settings import RunSettings
+from perdure.model.trigger import SetPriority
 from tests.rules.graphs import (
     CHILD,
     approval,
@@ -42,6 +45,11 @@ FORM: dict[str, Any] = {
 }
 
 
+def earlier(graph: Graph, input: Any = None) -> Played:
+    """A run of a version whose maps had no windows, as most recordings are."""
+    return Played(graph, input, map_window=0)
+
+
 def approved() -> Played:
     """By one with edits, by all, by two of three, by default, and rejected with a port."""
     nodes = (
@@ -56,7 +64,7 @@ def approved() -> Played:
         approval("never", on_reject="no"),
         task("end"),
     )
-    run = Played(
+    run = earlier(
         graph(*nodes, edges="one every, every two, two nobody, nobody never, never.no end"),
         {"amount": 30, "to": "Bob"},
     )
@@ -87,7 +95,7 @@ def escalated() -> Played:
         escalations=(Escalation(after_ms=2 * MINUTE, deciders=("boss",)),),
         notify=call("tell"),
     )
-    run = Played(chain(node, task("end")), "in")
+    run = earlier(chain(node, task("end")), "in")
     run.finish("notify:ok")
     run.due("remind:ok")
     run.answer("ok", by="ann", note="yes")
@@ -98,7 +106,7 @@ def escalated() -> Played:
 
 def decided_in_a_pause() -> Played:
     """Decided and reported while an operator paused the run, and gone on with after it."""
-    run = Played(graph(approval(), task("a"), task("join", gathers=True), edges="ok join, a join"))
+    run = earlier(graph(approval(), task("a"), task("join", gathers=True), edges="ok join, a join"))
     run.pause_body("a", "here")
     run.pause(by="ops")
     run.answer("ok", by="ann")
@@ -114,7 +122,7 @@ def reported_on() -> Played:
     ``reported`` is the same as it was recorded when the reports of polls had a name.
     """
     nodes = task("a", ports=("far",)), mapped("m"), loop("l"), task("end")
-    run = Played(graph(*nodes, edges="a.far m, m l, l end"), [1, 2])
+    run = earlier(graph(*nodes, edges="a.far m, m l, l end"), [1, 2])
     run.report("a", "completed", result="quick", token="t0")
     run.report("a", "completed", result="again")
     run.pause_body("a", {"container": 7}, "first")
@@ -141,7 +149,7 @@ def reported_on() -> Played:
 
 def silent() -> Played:
     """In the middle of it: one is being asked, one is reported on before it paused, one failed."""
-    run = Played(graph(task("a"), task("b"), task("c", on_error="continue"), task("d")), "in")
+    run = earlier(graph(task("a"), task("b"), task("c", on_error="continue"), task("d")), "in")
     run.pause_body("a", "here", deadline_ms=MINUTE, poll_ms=MINUTE)
     run.report("a", "progress", progress=0.5, token="t1")
     run.due("poll:a")
@@ -156,7 +164,7 @@ def silent() -> Played:
 
 def gone_on_from_progress() -> Played:
     """Failed with what was reported so far, and retried from there."""
-    run = Played(chain(task("a"), task("end")))
+    run = earlier(chain(task("a"), task("end")))
     run.pause_body("a", "here", poll_ms=MINUTE)
     run.report("a", "progress", progress={"page": 2})
     run.report("a", "failed", error="gone")
@@ -175,7 +183,7 @@ def passed_over() -> Played:
         task("print", inputs=named(to="load.output.mail"), on_missing="default"),
         task("end", gathers=True),
     )
-    run = Played(
+    run = earlier(
         graph(
             *nodes,
             edges="load tired, tired after, load mail, load print, after end, mail end, print end",
@@ -191,7 +199,7 @@ def passed_over() -> Played:
 def filtered() -> Played:
     """Signals that a wait is not for stay until one comes that they are for."""
     where = {"property": "number", "op": "eq", "value": "{{ value.number }}"}
-    run = Played(
+    run = earlier(
         graph(signal("mine", where=where), signal("any"), task("end"), edges="mine any, any end"),
         {"number": 2},
     )
@@ -257,7 +265,7 @@ def orders() -> Played:
         signal("approval", "approved", timeout_ms=1000),
         child("shipping", CHILD),
     )
-    run = Played(
+    run = earlier(
         graph(
             *nodes,
             edges="fetch stock, fetch fraud, stock decide as a, fraud decide as b, decide kind, "
@@ -287,7 +295,7 @@ def orders() -> Played:
 def waiting() -> Played:
     """In the middle of everything: items, a child, a timer, a signal unread, an open join."""
     nodes = mapped("m", concurrency=2), child("c"), delay("d"), loop("l"), task("a"), task("join")
-    run = Played(graph(*nodes, edges="m join, c join, d join, l join, a join"), [1, 2, 3])
+    run = earlier(graph(*nodes, edges="m join, c join, d join, l join, a join"), [1, 2, 3])
     run.finish("m[0]", 1)
     run.finish("l#1", 5)
     run.finish("a")
@@ -298,7 +306,7 @@ def waiting() -> Played:
 def undone() -> Played:
     """Failed, and what it had completed was undone, not all of it well."""
     nodes = task("a", undo=True), task("b", undo=True), task("c", on_error="continue"), task("d")
-    run = Played(chain(*nodes))
+    run = earlier(chain(*nodes))
     run.finish("a", 1)
     run.finish("b", 2)
     run.fail("c")
@@ -311,7 +319,7 @@ def undone() -> Played:
 def retried() -> Played:
     """Finished its other branches, failed, was retried, paused, cancelled, and retried again."""
     nodes = task("a"), mapped("m", on_error="oops"), task("b"), task("join"), task("mend")
-    run = Played(graph(*nodes, edges="a join, b join, m.oops mend", on_failure="finish"), [1, 2])
+    run = earlier(graph(*nodes, edges="a join, b join, m.oops mend", on_failure="finish"), [1, 2])
     run.finish("m[0]")
     run.fail("m[1]")
     run.fail("a")
@@ -326,7 +334,7 @@ def retried() -> Played:
 
 def forked() -> Played:
     """Copied from a run that had failed, with another output."""
-    run = Played(chain(task("a"), mapped("m"), task("end")))
+    run = earlier(chain(task("a"), mapped("m"), task("end")))
     run.finish("a", [1, 2])
     run.finish("m[0]", 1)
     run.fail("m[1]")
@@ -337,7 +345,7 @@ def forked() -> Played:
 
 def migrated() -> Played:
     """Moved to another version in a pause, in which something new was ready."""
-    run = Played(graph(task("a"), signal("s"), task("join"), edges="a join, s join"))
+    run = earlier(graph(task("a"), signal("s"), task("join"), edges="a join, s join"))
     run.finish("a", 1)
     run.pause()
     run.migrate(
@@ -350,9 +358,61 @@ def migrated() -> Played:
 
 def cancelled() -> Played:
     """Cancelled with all that was live, among it a child."""
-    run = Played(graph(child("c", on_error="late"), signal("s"), task("a"), edges="s a"))
+    run = earlier(graph(child("c", on_error="late"), signal("s"), task("a"), edges="s a"))
     run.child_ended("c", RunStatus.FAILED, failure("child broke"))
     run.cancel(reason="out of stock")
+    return run
+
+
+def stopped_outside() -> Played:
+    """Work outside that is cancelled: at its deadline, with its map, and with the run."""
+    nodes = task("a", on_timeout="late", ports=("late",)), mapped("m", on_error="sorry"), task("b")
+    run = earlier(graph(*nodes, task("c"), edges="a.late m, m.sorry b"), [1, 2])
+    run.pause_body("c", "c", cancels=True)
+    run.pause_body("a", "a", deadline_ms=MINUTE, poll_ms=MINUTE, cancels=True)
+    run.due("a")
+    run.finish("cancel:a")
+    run.pause_body("m[1]", "m", cancels=True)
+    run.fail("m[0]")
+    run.cancel(reason="enough")
+    run.fail("cancel:m[1]")
+    run.finish("cancel:c")
+    return run
+
+
+def queued() -> Played:
+    """Waited for its time, and became more urgent before it started."""
+    run = Played(chain(task("a"), task("b")), 1, settings=RunSettings(delay_ms=MINUTE))
+    run.happen(SetPriority(priority=1, by="ann"))
+    run.due(RUN_START)
+    run.finish("a", 2)
+    return run
+
+
+def windowed() -> Played:
+    """Maps in windows: one completed, one was gone on from, one failed; their items are undone."""
+    nodes = (
+        mapped("all", undo=call("undo_all")),
+        mapped("some", on_error="oops", undo=call("undo_some")),
+        task("more"),
+        mapped("nulls", on_error="continue", concurrency=3, undo=call("undo_nulls")),
+        task("bad"),
+    )
+    run = Played(
+        graph(*nodes, edges="all some, some.oops more, more nulls, more bad"),
+        [1, 2, 3, 4],
+        map_window=2,
+    )
+    for item in (1, 0, 2, 3):
+        run.finish(f"all[{item}]", item)
+    run.finish("some[1]", "one")
+    run.fail("some[0]")
+    run.finish("more", [7, 8, 9, 10])
+    run.fail("nulls[0]")
+    run.finish("nulls[2]", "two")
+    run.fail("bad", "no money")
+    run.finish("undo:nulls[2]")
+    run.fail("undo:some[1]", "too late")
     return run
 
 
@@ -372,6 +432,9 @@ _MADE = (
     gone_on_from_progress,
     passed_over,
     filtered,
+    stopped_outside,
+    windowed,
+    queued,
 )
 RUNS: dict[str, Callable[[], Played]] = {made.__name__: made for made in _MADE}
 

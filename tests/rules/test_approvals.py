@@ -320,7 +320,6 @@ APPROVAL_FORM = {
     "required": ["amount"],
 }
 
-
 OPEN_FORM = {"type": "object", "additionalProperties": True}
 
 
@@ -549,7 +548,7 @@ class TestAnswering:
 
     def test_before_its_time_and_of_other_nodes_there_is_none(self):
         run = Played(chain(task("a"), approval(), task("end")))
-        with pytest.raises(ApprovalNotFound, match="not come to it"):
+        with pytest.raises(ApprovalNotFound, match="not reached it"):
             run.answer("ok")
         with pytest.raises(ApprovalNotFound, match="'run:ok'"):
             run.answer("end")
@@ -696,11 +695,7 @@ def test_reminders_and_escalations_are_counted_apart():
         for each in run.log.events
         if isinstance(each, ApprovalReminded | ApprovalEscalated)
     ]
-    assert found == [
-        ("ApprovalReminded", 1),
-        ("ApprovalEscalated", 1),
-        ("ApprovalReminded", 2),
-    ]
+    assert found == [("ApprovalReminded", 1), ("ApprovalEscalated", 1), ("ApprovalReminded", 2)]
     told = [run.inputs[f"notify:ok#{number}"] for number in (1, 2, 3)]
     assert [(each["why"], each["number"]) for each in told] == [
         ("reminder", 1),

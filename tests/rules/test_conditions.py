@@ -76,6 +76,52 @@ def compare(actual: Any, op: str, value: Any = True) -> bool:
     return holds(condition, {"x": {"y": actual}})
 
 
+class TestOtherWords:
+    """Operators and fields as other systems name them."""
+
+    @pytest.mark.parametrize(
+        "data, same",
+        [
+            ({"property": "a", "operator": "equals", "value": 1}, ("eq", 1)),
+            ({"field": "a", "op": "neq", "value": 1}, ("ne", 1)),
+            ({"field": "a", "operator": "not_equals", "value": 1}, ("ne", 1)),
+            ({"property": "a", "op": "greater_than", "value": 1}, ("gt", 1)),
+            ({"property": "a", "op": "gte", "value": 1}, ("ge", 1)),
+            ({"property": "a", "operator": "less_than", "value": 1}, ("lt", 1)),
+            ({"property": "a", "operator": "lte", "value": 1}, ("le", 1)),
+            ({"property": "a", "operator": "exists"}, ("exists", True)),
+        ],
+    )
+    def test_mean_ours(self, data, same):
+        op, value = same
+        assert parse_condition(data) == parse_condition({"property": "a", "op": op, "value": value})
+
+    def test_not_contains_is_the_opposite(self):
+        found = parse_condition({"field": "a", "op": "not_contains", "value": "x"})
+        assert [holds(found, {"a": each}) for each in ("xy", "y", ["x"], 5)] == [
+            False,
+            True,
+            False,
+            True,
+        ]
+        assert holds(found, {})
+
+    @pytest.mark.parametrize(
+        "data, code",
+        [
+            (
+                {"property": "a", "op": "eq", "operator": "eq", "value": 1},
+                "condition.unknown_field",
+            ),
+            ({"property": "a", "field": "a", "op": "eq", "value": 1}, "condition.unknown_field"),
+            ({"property": "a", "operator": "is", "value": 1}, "condition.unknown_operator"),
+            ({"property": "a", "value": 1}, "condition.needs_operator"),
+        ],
+    )
+    def test_are_given_once(self, data, code):
+        assert [fault.code for fault in condition_faults(data)] == [code]
+
+
 def deep(levels: int) -> Any:
     value: Any = 1
     for _ in range(levels):

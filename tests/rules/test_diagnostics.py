@@ -79,9 +79,7 @@ for _ in range(5_000):
 
 CYCLIC: list[Any] = []
 
-
 CYCLIC.append(CYCLIC)
-
 
 SHARED: list[Any] = []
 
@@ -351,6 +349,8 @@ class TestInvalidStoreUrl:
             "postgresql:ann:secret",
             "mysql://host/db?options=-c%20password%3Dsecret",
             "postgresql://ann:secret%40host/db?x=1",
+            "mysql://ann%3Asecret@host/db",
+            "postgresql://ann%3asecret@host/db#x",
         ],
     )
     def test_hides_the_password(self, url):

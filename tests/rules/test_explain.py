@@ -43,6 +43,7 @@ def job(key: str = "charge", status: Status = Status.WAITING, **fields: Any) -> 
         "fingerprint": None,
         "attempt": 0,
         "failures": 0,
+        "snoozes": 0,
         "crashes": 0,
         "max_attempts": None,
         "worker": None,

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from perdure import Concurrency, Flow, task
+from perdure import Flow, task
 from perdure.diagnostics import Fault, Source
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.flows import options
 from perdure.flows.built import BuiltFlow
 from perdure.flows.options import FORMS, NODE_TYPE, read_options
 from perdure.flows.yaml.schema import NODE_KEYS
+from perdure.model.graph import MAP_ITEMS_LIMIT
 from tests.rules.flow_samples import (
     call_of,
     charge,
@@ -26,11 +27,7 @@ from tests.rules.flow_samples import (
     only_fault,
     refuse,
 )
-
-
-@task(limits=[Concurrency(1, key=lambda order: order["customer"])])
-def limited(order: Any) -> Any:
-    return order
+from tests.support.refusal import refused
 
 
 @task
@@ -103,26 +100,6 @@ class TestNames:
 
 
 class TestTasks:
-    def test_with_limits_computed_from_the_input_are_refused(self):
-        fault = only_fault(Flow("orders").then(limited))
-        assert (fault.code, call_of(fault)) == ("flow.computed_limit", ".then number 1")
-
-    def test_with_such_limits_are_refused_wherever_they_are_called(self):
-        flow = (
-            Flow("orders")
-            .then(fetch, undo=limited)
-            .map(limited)
-            .loop(decide, until=limited)
-            .route(limited, {"a": None})
-        )
-
-        assert [each.where[1:] for each in faults(flow) if each.code == "flow.computed_limit"] == [
-            ("fetch", "undo"),
-            ("limited", "body"),
-            ("decide", "until"),
-            ("route", "key"),
-        ]
-
     def test_must_be_callable_with_one_value(self):
         assert codes(Flow("orders").then(needs_two)) == ["flow.one_value"]
 
@@ -156,7 +133,7 @@ class TestTasks:
     @pytest.mark.parametrize("add", [Flow.then, Flow.map, Flow.join])
     def test_are_told_of_every_option_that_is_not_usable(self, add):
         flow = Flow("orders").fork(a=charge, b=decide)
-        found = faults(add(flow, fetch, **UNUSABLE, undo=limited, on_error=""))
+        found = faults(add(flow, fetch, **UNUSABLE, undo=needs_two, on_error=""))
         for option in (*UNUSABLE, "undo", "on_error"):
             assert [each.where[:3] for each in found].count(("nodes", "fetch", option)) == 1
 
@@ -164,7 +141,7 @@ class TestTasks:
         flow = (
             Flow("orders")
             .loop(fetch, until=needs_two, max_iterations=0, on_max="", **UNUSABLE)
-            .route(limited, {"a": None}, **UNUSABLE)
+            .route(needs_two, {"a": None}, **UNUSABLE)
         )
 
         calls = [call_of(each) for each in faults(flow)]
@@ -172,7 +149,7 @@ class TestTasks:
         assert calls.count(".loop number 1") == 8
         assert calls.count(".route number 1") == 6
 
-    @pytest.mark.parametrize("body", [limited, needs_two, None])
+    @pytest.mark.parametrize("body", [needs_two, None])
     def test_that_cannot_be_called_hide_no_option(self, body):
         assert len(faults(Flow("orders").then(body, name="x", **UNUSABLE))) == 6
 
@@ -324,6 +301,30 @@ class TestOtherKinds:
         fault = only_fault(Flow("orders").wait_for_signal(signal))
         assert (fault.code, fault.where[2:]) == ("argument.name", ("signal",))
 
+    def test_child_flows_must_not_multiply(self):
+        """Finding 8: three small definitions started a million nodes in one commit."""
+
+        def side_by_side(name: str, child: BuiltFlow | None) -> Flow:
+            nodes = range(50)
+            branches = {
+                f"b{n}": Flow().then(fetch, name=f"n{n}")
+                if child is None
+                else Flow().flow(child, name=f"n{n}")
+                for n in nodes
+            }
+            return Flow(name).fork(branches)
+
+        low = side_by_side("low", None).build()
+        middle = side_by_side("middle", low).build()
+        assert codes(side_by_side("high", middle)) == ["flow.starts_too_many"]
+        assert codes(Flow("mapped").map(middle)) == ["flow.starts_too_many"]
+        Flow("fine").map(low).loop(middle, until="done").build()
+
+    @pytest.mark.parametrize("items_max", [0, True, "2", MAP_ITEMS_LIMIT + 1])
+    def test_maps_need_a_usable_items_max(self, items_max):
+        fault = only_fault(Flow("orders").map(fetch, items_max=items_max))
+        assert fault.where == ("nodes", "fetch", "items_max")
+
     @pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, "2"])
     def test_maps_need_a_usable_concurrency(self, concurrency):
         fault = only_fault(Flow("orders").map(fetch, concurrency=concurrency))
@@ -370,6 +371,18 @@ class TestOtherKinds:
 class TestFlows:
     def test_without_nodes_are_refused(self):
         assert codes(Flow("orders")) == ["flow.empty"]
+
+    @pytest.mark.parametrize(
+        "flow",
+        [
+            Flow("orders").approve("\ud800"),
+            Flow("orders").approve("ok?", message="\ud800"),
+            Flow("orders").approve("ok?", inputs={"order": "input.\ud800"}),
+        ],
+    )
+    def test_with_unstorable_text_are_refused(self, flow):
+        """Finding 14: UnicodeEncodeError, and only when a run was submitted."""
+        assert codes(flow) == ["flow.unstorable_text"]
 
     def test_with_a_cycle_are_refused(self):
         flow = Flow("orders").node("a", fetch, after="b").node("b", charge, after="a")
@@ -427,7 +440,7 @@ class TestFaultsAsData:
                 "flow.unknown_node",
                 ("fetch", "inputs", "number"),
             ),
-            (Flow("f").then(limited), "flow.computed_limit", ("limited", "body")),
+            (Flow("f").then(needs_two), "flow.one_value", ("needs_two", "body")),
             (Flow("f").then(fetch, after="x"), "flow.unknown_node", ("fetch", "after")),
         ],
     )
@@ -490,7 +503,7 @@ class TestAllFaults:
         ]
 
     def test_the_error_is_one_of_input_and_lists_every_fault(self):
-        with pytest.raises(InvalidInput, match=r"flow 'orders' cannot be built:\n  - .*\n  - "):
+        with refused("flow.lambda_name", InvalidInput):
             Flow("orders").then(lambda a: a).then(lambda b: b).build()
 
 

@@ -131,6 +131,17 @@ class TestThePlace:
         finding = the_one(vitals(skew=sign * 90 * SECOND), Severity.WARNING)
         assert (finding.code, finding.args) == (code, {"skew": 90 * SECOND})
 
+    def test_a_store_clock_that_was_set_back(self):
+        """Finding 36: doctor reports a store clock that was set back."""
+        newest_at = NOW + 90 * SECOND
+        finding = the_one(
+            vitals(examination=replace(TABLES, newest_at=newest_at)), Severity.WARNING
+        )
+        assert (finding.about, finding.code) == ("clock", "health.clock_set_back")
+        assert finding.args == {"step": 90 * SECOND, "newest_at": newest_at, "now": NOW}
+        still_well = replace(TABLES, newest_at=NOW + SKEW_MAX)
+        assert wrong(vitals(examination=still_well)) == []
+
     def test_a_damaged_file(self):
         found = replace(TABLES, damages=("page 7 is never used",))
         finding = the_one(vitals(examination=found), Severity.ERROR)
@@ -161,8 +172,10 @@ class TestThePlace:
         orphaned_runs = tuple(
             OrphanedRun(run=RunId(f"r-{n}"), namespace="team-a") for n in range(7)
         )
-        findings = wrong(vitals(examination=replace(TABLES, orphaned_runs=orphaned_runs)))
+        found = vitals(examination=replace(TABLES, orphaned_runs=orphaned_runs))
+        findings = wrong(found)
 
+        assert "health.work" not in {each.code for each in judge(found)}, "these runs are stuck"
         assert len(findings) == 6
         lost = {"id": "r-0", "namespace": "team-a"}
         assert findings[0].code == "health.run_orphaned"
@@ -301,6 +314,14 @@ class TestWhatSomebodyStopped:
         finding = the_one(vitals(depth=(depth,)), Severity.WARNING)
         assert (finding.code, finding.args) == ("health.dead_letters", {"count": 1})
         assert finding.actions == (Action("jobs.list", {"status": "dead"}),)
+
+    def test_more_dead_letters_than_were_counted(self):
+        depth = [
+            QueueDepth(namespace="default", queue=queue, status=Status.DEAD, count=9, has_more=more)
+            for queue, more in (("mail", True), ("slow", False))
+        ]
+        finding = the_one(vitals(depth=tuple(depth)), Severity.WARNING)
+        assert (finding.code, finding.args) == ("health.dead_letters", {"count_min": 18})
 
     def test_a_schedule_that_cannot_be_read(self):
         schedule = UnreadableSchedule(

@@ -130,7 +130,10 @@ class TestSources:
             ({"x": {"default": 0}}, "flow.not_a_source", ("inputs", "x")),
             ({"x": {"from": "input", "defualt": 0}}, "flow.unknown_input_field", ("inputs", "x")),
             ({7: "input"}, "flow.input_name", ("inputs", "7")),
-            ({"a.b": "input"}, "flow.input_characters", ("inputs", "a.b")),
+            ({"a..b": "input"}, "flow.input_characters", ("inputs", "a..b")),
+            ({".a": "input"}, "flow.input_characters", ("inputs", ".a")),
+            ({"run.a": "input"}, "flow.reserved_input", ("inputs", "run.a")),
+            ({"a": "input", "a.b": "input"}, "flow.input_within", ("inputs", "a.b")),
             (["fetch.output"], "argument.type", ("inputs",)),
             ({"run": "input"}, "flow.reserved_input", ("inputs", "run")),
             ({"input": "input.a"}, "flow.reserved_input", ("inputs", "input")),
@@ -442,25 +445,6 @@ class TestNamedInputs:
         run = Played(chain(task("a"), task("b", inputs=named(x="a.output.x"))))
         run.finish("a", {"x": value})
         assert run.inputs["b"] == {"x": value}
-
-    def test_come_from_far_behind_whatever_is_between(self):
-        run = Played(
-            chain(task("a"), route("r", "x"), task("b"), task("c", inputs=named(far="a.output")))
-        )
-        run = Played(
-            graph(
-                task("a"),
-                route("r", "x"),
-                task("b"),
-                task("c", inputs=named(far="a.output")),
-                edges="a r, r.x b, b c",
-            )
-        )
-        run.finish("a", "early")
-        run.finish("r", "x")
-        run.finish("b", "late")
-
-        assert run.inputs["c"] == {"far": "early"}
 
     def test_are_the_input_of_maps_loops_and_children(self):
         run = Played(

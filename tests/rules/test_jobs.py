@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from perdure.engine.retry import MAX_SNOOZES, Budget, after_error, backoff
+from perdure.engine.retry import Budget, after_error, backoff
 from perdure.errors import DeadlineExceeded, InvalidInput, Permanent, RetryLater
 from perdure.model.failure import Failure, type_name
 from perdure.model.ids import JobId
-from perdure.model.job import CLAIMED, FINISHED, Claim, ClaimedJob, Status
+from perdure.model.job import CLAIMED, FINISHED, MAX_SNOOZES, Claim, ClaimedJob, Status
 from perdure.model.outcome import (
     Cancelled,
     Completed,
@@ -87,7 +87,7 @@ class TestTransitions:
             for afters in ways.values()
             if Status.ACTIVE in afters
         }
-        assert entering == {Transition.CLAIM}
+        assert entering == {Transition.CLAIM, Transition.ACCEPT}
 
     def test_let_an_aborting_job_end_cancelled_and_in_no_other_way(self):
         afters = {
@@ -134,7 +134,7 @@ class TestAfterSettling:
     @pytest.mark.parametrize("before", Status)
     @pytest.mark.parametrize("is_due", [True, False])
     def test_stays_within_the_table(self, operation, before, is_due):
-        after = after_settling(before, OUTCOMES[operation], is_due=is_due)
+        after = after_settling(before, OUTCOMES[operation], is_due=is_due, is_node=False)
         if before in CLAIMED:
             assert after is not None
             assert allows(operation, before, after)
@@ -144,8 +144,16 @@ class TestAfterSettling:
 
     def test_schedules_a_retried_job_whose_time_lies_ahead(self):
         retried = Retried(failure=FAILURE)
-        assert after_settling(Status.ACTIVE, retried, is_due=False) is Status.SCHEDULED
-        assert after_settling(Status.ACTIVE, retried, is_due=True) is Status.WAITING
+        later = after_settling(Status.ACTIVE, retried, is_due=False, is_node=False)
+        assert later is Status.SCHEDULED
+        now = after_settling(Status.ACTIVE, retried, is_due=True, is_node=False)
+        assert now is Status.WAITING
+
+    @pytest.mark.parametrize("operation", OUTCOMES)
+    @pytest.mark.parametrize("before", CLAIMED)
+    def test_leaves_the_end_of_a_node_to_its_run(self, operation, before):
+        after = after_settling(before, OUTCOMES[operation], is_due=True, is_node=True)
+        assert after is None or after not in FINISHED
 
 
 KEY = '["mail","send",[],[]]'
@@ -406,12 +414,31 @@ class TestAfterError:
         assert isinstance(later, Retried)
         assert later.delay == 7 * SECOND
 
-    def test_buries_what_is_postponed_too_often(self):
-        last = self.after(RetryLater(), None, snoozes=MAX_SNOOZES - 1)
-        assert isinstance(last, Retried)
-        assert self.after(RetryLater(), Retry(99), snoozes=MAX_SNOOZES) == DeadLettered(
-            failure=FAILURE
-        )
+    @pytest.mark.parametrize(
+        "retry, counts, expected",
+        [
+            # Neither retries nor max_attempts: a bound of the task.
+            (None, {"snoozes": MAX_SNOOZES - 1}, Retried),
+            (None, {"snoozes": MAX_SNOOZES}, DeadLettered),
+            # Within retries, together with failures, however many there are.
+            (Retry(3), {"snoozes": 2}, Retried),
+            (Retry(3), {"snoozes": 3}, DeadLettered),
+            (Retry(3), {"failures": 2, "snoozes": 1}, DeadLettered),
+            (Retry(0), {}, DeadLettered),
+            (Retry(99), {"snoozes": 98}, Retried),
+            (Retry(99), {"snoozes": 99}, DeadLettered),
+            # Within max_attempts, which comes before retries.
+            (Retry(99), {"snoozes": 2, "max_attempts": 3}, DeadLettered),
+            (None, {"snoozes": 1, "max_attempts": 3}, Retried),
+            (None, {"failures": 1, "snoozes": 1, "max_attempts": 3}, DeadLettered),
+        ],
+    )
+    def test_bounds_snoozes_by_what_bounds_attempts(self, retry, counts, expected):
+        assert type(self.after(RetryLater(), retry, **counts)) is expected
+
+    def test_bounds_failures_together_with_snoozes(self):
+        assert type(self.after(ValueError(), Retry(3), failures=1, snoozes=1)) is Retried
+        assert type(self.after(ValueError(), Retry(3), failures=1, snoozes=2)) is DeadLettered
 
 
 # Partitions: how they are written, and who may run what is in them.

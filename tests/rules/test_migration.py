@@ -368,18 +368,40 @@ PATHS = sorted(LOGS.glob("*.json"))
 
 
 def comparable(recorded: Any) -> Any:
-    """Without the codes that failures have got since, and reasons, which are worded for people."""
+    """Without the codes that failures have got since, and reasons, which are worded for people.
+
+    So are the messages of our own errors.
+    """
     if isinstance(recorded, list):
         return [comparable(each) for each in recorded]
     if not isinstance(recorded, dict):
         return recorded
     is_failure = {"type", "message", "causes"} <= recorded.keys()
+    is_own = is_failure and recorded["type"].startswith("perdure.")
     return {
         name: comparable(value)
         for name, value in recorded.items()
         if not (is_failure and name == "code")
+        and not (is_own and name == "message")
         and not (recorded.get("type") == "NodeSkipped" and name == "reason")
     }
+
+
+NEW = frozenset({"attempt", "failed_attempts"})
+"""Fields of a state that are also known from older logs, but not recorded with them."""
+
+
+def known_then(found: Any, recorded: Any) -> Any:
+    """Without new fields that the recording does not have."""
+    if isinstance(found, dict) and isinstance(recorded, dict):
+        return {
+            name: known_then(value, recorded.get(name))
+            for name, value in found.items()
+            if name in recorded or name not in NEW
+        }
+    if isinstance(found, list) and isinstance(recorded, list) and len(found) == len(recorded):
+        return [known_then(*pair) for pair in zip(found, recorded, strict=True)]
+    return found
 
 
 class TestRecordedRun:
@@ -394,13 +416,13 @@ class TestRecordedRun:
         state = RunState()
         for number, data in enumerate(recording.events, start=1):
             state = fold(state, decode_event(RunId("run"), number, bytes(data)))
-        assert plain(state) == recording.state
+        assert known_then(plain(state), recording.state) == recording.state
 
     @pytest.mark.parametrize("name", RUNS)
     def test_the_same_happenings_are_decided_as_they_were(self, name):
         decided = msgspec.json.decode(written(RUNS[name]()))
         recorded = msgspec.json.decode((LOGS / f"{name}.json").read_bytes())
-        assert comparable(decided) == comparable(recorded)
+        assert comparable(known_then(decided, recorded)) == comparable(recorded)
 
     def test_every_kind_of_event_was_recorded(self):
         recorded = {

@@ -7,8 +7,13 @@ from datetime import timedelta
 import pytest
 
 from perdure import Flow
+from perdure.engine.completion import MAP_OUTPUT_MAX_BYTES
+from perdure.engine.decider import MAP_CONCURRENCY_MAX
+from perdure.engine.plan import MAP_WINDOW
 from perdure.errors import InvalidFlow, InvalidInput, ValueMissing
-from perdure.model.graph import FlowRef
+from perdure.model.event import NodeFailed
+from perdure.model.graph import MAP_ITEMS_MAX, FlowRef
+from perdure.model.ids import Key
 from perdure.model.run import LiveType, NewWait, NodeStatus, RunStatus, WaitType
 from tests.rules.flow_samples import pack
 from tests.rules.graphs import (
@@ -259,6 +264,112 @@ class TestMaps:
         assert run.result == ["m[0]", None, "m[2]", "m[3]"]
         assert run.started == ["m[0]", "m[1]", "m[2]", "m[3]"]
 
+    def test_a_long_list_is_started_in_windows_and_keeps_its_order(self):
+        """Finding 8: a map over 520,000 items started them all in one commit."""
+        count, window = 3 * MAP_WINDOW, MAP_WINDOW
+        run = Played(chain(mapped("m")), list(range(count)), checks=False)
+        assert len(run.live) == len(run.decision.schedules) == window
+        steps = [0]
+        for item in reversed(range(window)):
+            run.finish(f"m[{item}]", item)
+            steps.append(len(run.decision.schedules))
+            assert len(run.live) <= window
+        assert set(steps) == {0, window // 2}  # many at a time, not one by one
+
+        while run.live:
+            run.finish(next(iter(run.live)), Key.parse(next(iter(run.live))).item)
+        assert run.result == list(range(count))
+        assert len(set(run.started)) == len(run.started) == count
+
+    @pytest.mark.parametrize("window, concurrency, started", [(0, None, 9), (4, 6, 6), (4, 99, 9)])
+    def test_a_concurrency_is_the_window_and_earlier_runs_have_none(
+        self, window, concurrency, started
+    ):
+        run = Played(chain(mapped("m", concurrency=concurrency)), [0] * 9, map_window=window)
+        assert len(run.live) == started
+
+    def test_no_concurrency_makes_one_commit_larger_than_this(self):
+        """Finding 8: what one commit writes is bounded, whatever a definition says."""
+        nodes = mapped("m", concurrency=10**9, items_max=10**6)
+        run = Played(chain(nodes), [0] * (MAP_CONCURRENCY_MAX + 2), checks=False)
+        assert len(run.live) == MAP_CONCURRENCY_MAX
+        run.finish("m[0]")
+        assert len(run.live) == MAP_CONCURRENCY_MAX
+
+    def test_a_map_in_a_child_may_start_with_few_items_and_catches_up(self):
+        """Finding 8: a map in a map started the items of all its children in one commit."""
+        run = Played(chain(mapped("m")), [0] * 9, map_window=8, first_items=2)
+        assert len(run.live) == 2
+        run.finish("m[0]")
+        assert len(run.live) == 8
+
+    @pytest.mark.parametrize("items_max, code", [(3, "node.too_many_items"), (4, None)])
+    def test_items_max_bounds_the_list(self, items_max, code):
+        """Finding 8: a list of any length was accepted."""
+        run = Played(chain(task("a"), mapped("m", items_max=items_max), task("end")))
+        run.finish("a", [1, 2, 3, 4])
+        assert (run.state.failure and run.state.failure.code) == code
+        assert run.state.failed_node == ("m" if code else "")
+
+    def test_items_max_has_a_default_that_runs_of_earlier_versions_do_not_have(self):
+        """Finding 8: nor are runs refused that were stored before there was a limit."""
+        many = [0] * (MAP_ITEMS_MAX + 1)
+        for window, live in ((MAP_WINDOW, 0), (0, len(many))):
+            run = Played(chain(task("a"), mapped("m")), map_window=window, checks=False)
+            run.finish("a", many)
+            assert len(run.live) == live
+
+    @pytest.mark.parametrize("body", [None, CHILD])
+    @pytest.mark.parametrize("on_error", ["fail", "continue"])
+    def test_outputs_that_are_too_large_together_fail_their_items(self, on_error, body):
+        """Finding 8: the outputs of all items were loaded at once, whatever their size."""
+        large = "x" * (MAP_OUTPUT_MAX_BYTES // 2 - 100)
+        nodes = mapped("m", body, on_error=on_error)
+        run = Played(chain(nodes), [0, 1, 2, 3], checks=False)
+        finish = run.child_completed if body else run.finish
+        for item, output in ((0, large), (3, large), (1, "small"), (2, large)):
+            if f"m[{item}]" in run.live:
+                finish(f"m[{item}]", output)
+
+        failed = [event for event in run.log.events if isinstance(event, NodeFailed)]
+        assert [(each.key, each.failure.code) for each in failed] == [
+            ("m[2]", "node.outputs_too_large")
+        ]
+        if on_error == "continue":
+            assert run.result == [large, "small", None, large]
+        else:
+            assert run.status == FAILED
+
+    def test_too_many_items_may_be_gone_on_from(self):
+        """Finding 8: the failure is one of the node, so its on_error applies."""
+        run = Played(chain(mapped("m", items_max=1, on_error="continue"), task("end")), [1, 2])
+        assert run.inputs == {"end": None}
+
+    def test_a_retry_in_the_middle_starts_the_window_again(self):
+        run = Played(chain(mapped("m"), task("end")), list(range(9)), map_window=4)
+        run.finish("m[2]", 2)
+        run.finish("m[0]", 0)
+        assert sorted(run.live) == ["m[1]", "m[3]", "m[4]", "m[5]"]
+        run.fail("m[3]")
+        assert run.status == FAILED
+
+        run.retry()
+
+        assert sorted(run.live) == ["m[1]", "m[3]", "m[4]", "m[5]"]
+        while "end" not in run.live:
+            run.finish(next(iter(run.live)), Key.parse(next(iter(run.live))).item)
+        assert run.inputs["end"] == list(range(9))
+
+    def test_a_version_with_another_concurrency_keeps_to_it(self):
+        run = Played(chain(mapped("m")), list(range(9)), map_window=4)
+        run.migrate(chain(mapped("m", concurrency=1)))
+        for item in range(4):
+            run.finish(f"m[{item}]", item)
+        assert list(run.live) == ["m[4]"]
+        run.migrate(chain(mapped("m", concurrency=3)))
+        run.finish("m[4]", 4)
+        assert sorted(run.live) == ["m[5]", "m[6]", "m[7]"]
+
     def test_items_are_not_remembered_from_a_decision_that_came_to_nothing(self):
         run = Played(chain(task("a"), mapped("m", concurrency=1), task("end")))
         refused = Played(run.graph)
@@ -419,7 +530,6 @@ class TestDelays:
 
 
 WANTED = {"property": "order", "op": "eq", "value": 7}
-
 
 COSTLY = {"any": [{"property": "list", "op": "contains", "value": 7}] * 500}
 COSTLY_PAYLOAD = {"list": [1] * 20_000}

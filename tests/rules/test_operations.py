@@ -365,7 +365,9 @@ class TestFork:
         only = chain(task("a"))
         run = Played(only)
         run.log = Log()
-        decision, run.state = submit(only, run.id, b"1", run.log, aging_ms=1, parent=PARENT)
+        decision, run.state = submit(
+            only, run.id, b"1", run.log, aging_ms=1, map_window=1, parent=PARENT
+        )
         run.log.add(decision)
         assert run.state.parent == PARENT
         assert run.fork(after=1).state.parent is None
@@ -564,6 +566,55 @@ class TestCompensation:
         run.finish("m[1]", "b")
         run.fail("b")
         assert run.inputs["undo:m"] == ["a", "b"]
+
+    def test_a_map_that_fails_is_undone_item_by_item_the_last_completed_first(self):
+        """Finding 21: its completed items stayed done, because the map had not completed."""
+        nodes = task("a", undo=True), mapped("m", undo=call("undo_m")), task("b", undo=True)
+        run = Played(graph(*nodes, edges="a m, a b"))
+        run.finish("a", [1, 2, 3])
+        run.finish("m[2]", "two")
+        run.finish("b", "b")
+        run.finish("m[0]", "zero")
+        run.fail("m[1]", "broken")
+
+        undone = []
+        while run.status == RunStatus.COMPENSATING:
+            [key] = run.live
+            undone.append((key, run.inputs[key]))
+            run.fail(key) if key == "undo:m[0]" else run.finish(key)
+
+        assert undone == [
+            ("undo:m[0]", ["zero"]),
+            ("undo:b", "b"),
+            ("undo:m[2]", ["two"]),
+            ("undo:a", [1, 2, 3]),
+        ]
+        assert (run.status, run.state.failed_node) == (RunStatus.FAILED, "m")
+        assert run.nodes["m"] is NodeStatus.FAILED
+        with pytest.raises(RunNotRetryable):
+            run.retry()
+
+    @pytest.mark.parametrize("on_error, undone", [("continue", "m[2]"), ("oops", "m[0]")])
+    def test_items_of_a_map_are_undone_unless_they_failed(self, on_error, undone):
+        """Finding 21: also those of a map that the run went on from, or that was cancelled."""
+        nodes = mapped("m", on_error=on_error, undo=call("undo_m")), task("b"), task("c")
+        run = Played(graph(*nodes, edges="m.oops b"), [1, 2, 3])
+        run.finish("m[0]" if on_error == "oops" else "m[2]")
+        run.fail("m[1]")
+        assert ("b" in run.live) is (on_error == "oops")
+        run.cancel(compensates=True)
+
+        [started] = [e for e in run.log.events if isinstance(e, CompensationStarted)]
+        assert started.undoes == (undone,)
+        assert run.inputs[f"undo:{undone}"] == [None]
+        run.cancel(compensates=False)
+        assert (run.status, run.live) == (RunStatus.CANCELLED, {})
+
+    def test_a_run_of_an_earlier_version_ends_as_it_would_have(self):
+        run = Played(chain(mapped("m", undo=call("undo_m"))), [1, 2], map_window=0)
+        run.finish("m[0]")
+        run.fail("m[1]")
+        assert run.status == RunStatus.FAILED
 
     def test_a_late_outcome_of_the_run_does_not_matter_meanwhile(self):
         run = self.failed()

@@ -7,18 +7,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perdure.engine.cached_run import CachedRun, RunValues
+from perdure.engine.external_waits import EARLY_REPORTS_MAX
 from perdure.engine.fold import TOKENS_MAX
 from perdure.engine.plan import Plan, PlanContext
 from perdure.engine.runs import Graphs
 from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded
 from perdure.model.event import NodeReported
 from perdure.model.failure import Failure
-from perdure.model.ids import JobId
+from perdure.model.ids import JobId, Key
 from perdure.model.job import Claim
 from perdure.model.outcome import Failed, Retried
 from perdure.model.payload import PlainCodec
 from perdure.model.run import Finishes, LiveType, NewWait, Run, RunStatus, WaitType
-from perdure.model.trigger import MigrateRun
+from perdure.model.trigger import CancelRun, MigrateRun, WaitDue
 from tests.rules.graphs import chain, graph, loop, mapped, route, signal, task
 from tests.rules.played import Played, ended, failure
 from tests.support.refusal import refused
@@ -174,13 +175,51 @@ class TestReports:
 
         with refused("run.node_not_found", NodeNotFound, node="aa", nearest=("a",)):
             run.report("aa", "completed")
-        with pytest.raises(NodeNotWaiting, match="not reached yet"):
-            run.report("b", "completed")
         with pytest.raises(NodeNotWaiting, match="does not wait for reports"):
             run.report("s", "completed")
         run.finish("a")
         with refused("run.node_not_waiting", NodeNotWaiting, status="completed"):
             run.report("a", "progress")
+
+    @pytest.mark.parametrize(
+        "node, key, others",
+        [
+            (task("b"), "b", ["b[0]", "b#1"]),
+            (mapped("b"), "b[1]", ["b", "b#1"]),
+            (loop("b"), "b#1", ["b", "b[0]", "b#2"]),
+        ],
+    )
+    def test_on_nodes_that_are_not_reached_yet_are_kept(self, node, key, others):
+        run = Played(graph(task("a"), node, signal("s"), edges="a b, b s"))
+        for other in (*others, "s"):
+            with refused("run.node_not_waiting", NodeNotWaiting, status="not reached yet"):
+                run.report(other, "completed")
+
+        run.report(key, "progress", progress=5, token="t")
+        run.report(key, "completed", result=7)
+        run.report(key, "completed", result=8)
+        assert (run.types[-1], run.live) == ("ReportIgnored", {"a": JOB})
+        run.finish("a", [1, 2])
+        run.pause_body(key, "late")
+
+        assert run.live[key] is JOB
+        resumed = run.resumptions[key]
+        assert (resumed["pauses"][0]["report"]["result"], resumed["progress"]) == (7, 5)
+
+    def test_on_nodes_that_are_not_reached_yet_are_bounded(self):
+        run = Played(graph(task("a"), mapped("m"), edges="a m"))
+        for item in range(EARLY_REPORTS_MAX):
+            run.report(f"m[{item}]", "progress", token="t")
+        run.report("m[0]", "completed")
+        with pytest.raises(NodeNotWaiting):
+            run.report(f"m[{EARLY_REPORTS_MAX}]", "progress")
+
+    def test_on_nodes_that_are_skipped_instead_are_not_used(self):
+        run = Played(graph(route("r", "x", "y"), task("b"), task("c"), edges="r.x b, r.y c"))
+        run.report("b", "completed")
+        run.finish("r", "y")
+        run.finish("c", 1)
+        assert run.status is RunStatus.COMPLETED
 
     def test_that_name_a_port_which_is_not_there_are_refused(self):
         run = Played(graph(task("a", ports=("x",)), task("b"), edges="a.x b"))
@@ -429,6 +468,107 @@ def cached(played: Played) -> CachedRun:
         finished_at=None,
     )
     return CachedRun(stored, played.graph, played.state, values)
+
+
+def stops(run: Played) -> list[str]:
+    return [each.key.text for each in run.decision.schedules if each.key.part == "cancel"]
+
+
+class TestCancellingTheWork:
+    """A node type that can cancel its work is called once nothing waits for that any more."""
+
+    def test_goes_before_the_end_of_a_cancelled_run(self):
+        run = Played(graph(task("a"), task("b"), task("c")), "in")
+        run.pause_body("a", {"container": 7}, cancels=True)
+        run.pause_body("b", "unasked")
+
+        run.cancel(reason="enough")
+
+        assert (stops(run), run.live) == (["cancel:a"], {"cancel:a": JOB})
+        assert run.resumptions["cancel:a"]["pauses"][0]["checkpoint"] == {"container": 7}
+        assert run.status is RunStatus.COMPENSATING
+        run.finish("cancel:a")
+        assert run.types[-2:] == ["NodeCancelled", "RunCancelled"]
+        assert (run.status, run.state.reason) == (RunStatus.CANCELLED, "enough")
+        assert not run.state.compensates
+
+    @pytest.mark.parametrize("is_failed", [False, True])
+    def test_goes_before_the_end_of_a_failed_run_and_beside_what_is_undone(self, is_failed):
+        run = Played(graph(task("u", undo=True), task("a"), task("b"), edges="u b"), "in")
+        run.finish("u", 1)
+        run.pause_body("a", 7, cancels=True)
+        run.fail("b")
+        assert run.live == {"cancel:a": JOB, "undo:u": JOB}
+        run.finish("undo:u")
+        assert run.status is RunStatus.COMPENSATING
+        (run.fail if is_failed else run.finish)("cancel:a")
+        assert run.types[-1] == "RunFailed"
+
+    def test_is_done_for_work_that_was_reported_on_but_not_taken(self):
+        run = Played(graph(task("a"), task("b")), "in")
+        run.pause_body("a", 7, cancels=True)
+        run.report("a", "completed")
+        run.cancel()
+        assert run.live == {"cancel:a": JOB}
+
+    def test_at_the_deadline_lets_the_run_go_on_but_not_end(self):
+        run = Played(
+            graph(task("a", on_timeout="late", ports=("late",)), task("b"), edges="a.late b")
+        )
+        run.pause_body("a", 7, deadline_ms=5, cancels=True)
+        run.due("a")
+        assert run.live == {"b": JOB, "cancel:a": JOB}
+        run.finish("b", 2)
+        assert run.live == {"cancel:a": JOB}
+        run.finish("cancel:a")
+        assert run.status is RunStatus.COMPLETED
+
+    def test_survives_the_end_of_the_run(self):
+        run = Played(
+            graph(task("a", on_timeout="late", ports=("late",)), task("b"), edges="a.late b")
+        )
+        run.pause_body("a", 7, deadline_ms=5, cancels=True)
+        run.due("a")
+        run.cancel()
+        assert (run.live, run.decision.cancel_all) == ({"cancel:a": JOB}, False)
+        assert run.decision.cancel_keys == ["b"]
+        number = run.state.number
+        run.cancel()
+        assert run.state.number == number
+        run.finish("cancel:a")
+        assert run.status is RunStatus.CANCELLED
+
+    @pytest.mark.parametrize("on_error", ["fail", "sorry"])
+    def test_of_the_other_items_when_one_fails(self, on_error):
+        items = mapped("m", on_error=on_error)
+        run = Played(
+            graph(items, task("b"), edges="m.sorry b" if on_error == "sorry" else ""), [1, 2]
+        )
+        run.pause_body("m[1]", 7, cancels=True)
+        run.fail("m[0]")
+        assert run.live["cancel:m[1]"] is JOB
+        assert stops(run) == ["cancel:m[1]"]
+        run.finish("cancel:m[1]")
+        assert run.status is (RunStatus.FAILED if on_error == "fail" else RunStatus.RUNNING)
+
+    def test_of_one_plan_is_written_although_the_next_decision_ends_the_run(self):
+        played = Played(graph(task("a", on_timeout="late", ports=("late",)), task("b"), edges=""))
+        played.pause_body("a", 7, deadline_ms=5, cancels=True)
+        plan = Plan(cached(played), PlanContext("default", Graphs().known, CODEC))
+
+        plan.apply(WaitDue(key=Key(node="a")))
+        plan.apply(CancelRun())
+        plan.build()
+
+        assert [job.node and job.node.key for job in plan.commit.jobs] == ["cancel:a"]
+
+    def test_is_not_done_for_a_node_that_goes_on(self):
+        run = Played(chain(task("a"), task("b")), "in")
+        run.pause_body("a", 7, cancels=True)
+        run.report("a", "completed")
+        run.finish("a", 1)
+        run.cancel()
+        assert run.status is RunStatus.CANCELLED
 
 
 class TestAJobThatIsToBeTriedAgain:

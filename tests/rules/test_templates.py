@@ -469,23 +469,6 @@ class TestWhereTheEngineRenders:
         assert codes(flow) == ["flow.secret_input"] * 4
 
     @pytest.mark.parametrize(
-        "given, code, where",
-        [
-            ({"op": "eq", "value": 1}, "condition.needs_property", ("where",)),
-            (
-                {"all": [{"property": "a", "op": "is", "value": 1}]},
-                "condition.unknown_operator",
-                ("where", "all", 0, "op"),
-            ),
-            ("status", "condition.type", ("where",)),
-            ({"property": "a", "op": "in", "value": 1}, "condition.value", ("where", "value")),
-        ],
-    )
-    def test_conditions_are_checked(self, given, code, where):
-        fault = only_fault(Flow("o").wait_for_signal("go", where=given))
-        assert (fault.code, fault.where) == (code, ("nodes", "go", *where))
-
-    @pytest.mark.parametrize(
         "options, code",
         [
             ({}, "flow.one_of"),

@@ -69,11 +69,6 @@ class TestSteps:
         with pytest.raises(NotDecider):
             run.decide("boss", by="eve")
 
-    def test_a_rejection_fails_the_run(self, kit):
-        run = kit.submit(deciding, 100)
-        run.decide("boss", "reject", by="ann")
-        run.assert_failed("Rejected", at="boss")
-
     def test_what_a_child_waits_for_is_brought_through_its_parent(self, kit):
         run = kit.submit(parent, 100, id="order")
         assert [wait.run for wait in run.waiting] == ["order", "order/child"]
@@ -179,13 +174,6 @@ class TestSteps:
         with Kit(concurrency=3) as kit:
             meeting = Flow("meeting").map(meet).build()
             kit.submit(meeting, [1, 2, 3]).assert_completed([1, 2, 3])
-
-    def test_leaves_no_thread_behind(self):
-        before = set(threading.enumerate())
-        with Kit() as kit:
-            kit.submit(doubling, [1])
-            assert kit.client.runs.count() == 1
-        assert set(threading.enumerate()) <= before
 
 
 class TestAssertions:

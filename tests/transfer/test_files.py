@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import stat
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -20,6 +21,7 @@ from perdure.store.postgres.session import PACKAGE as POSTGRES
 from perdure.store.sql.migrations import load_migrations
 from perdure.store.sqlite.transaction import PACKAGE as SQLITE
 from perdure.transfer import export_store, import_store
+from perdure.transfer.file import LINE_MAX_BYTES
 from perdure.transfer.format import FORMAT, SCHEMA
 from tests.cli.harness import Commands
 from tests.support.refusal import refused
@@ -68,6 +70,11 @@ BROKEN: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     "with an unknown field": (
         lambda lines: [lines[0], lines[1].replace(b"{", b'{"taste":1,', 1), *lines[2:]],
         "line 2 is cut off or damaged: Object contains unknown field `taste`",
+    ),
+    # Finding 14: it raised RecursionError.
+    "with a header that is nested too deeply": (
+        lambda lines: [lines[0].replace(b"{", b'{"deep":' + b"[" * 100_000, 1), *lines[1:]],
+        "not an export of Perdure",
     ),
     # Finding 14a: it raised OverflowError.
     "with an integer beyond 64 bits": (
@@ -141,6 +148,35 @@ class TestFiles:
         done = await import_store(f"sqlite:///{tmp_path}/new.db", file)
         assert done.counts == json.loads(export.read_bytes().splitlines()[0])["counts"]
 
+    @pytest.mark.parametrize("place", ["header", "row", "end"])
+    async def test_a_line_that_is_too_long_is_refused_before_it_is_read(
+        self, place, export, tmp_path
+    ):
+        """Finding 8: 583 kB, compressed, took 1.2 GB of memory."""
+        lines = export.read_bytes().splitlines(keepends=True)
+        start = {
+            "header": b"",
+            "row": lines[0] + b'{"row":"job","id":"',
+            "end": b"".join(lines[:-1]),
+        }[place]
+        file = tmp_path / "bomb.jsonl.gz"
+        with gzip.open(file, "wb", compresslevel=9) as bomb:
+            bomb.write(start)
+            for _ in range(256):
+                bomb.write(b" " * 2**20)
+            bomb.write(b"\n")
+
+        tracemalloc.start()
+        try:
+            with pytest.raises(InvalidExport, match="line_max_bytes"):
+                await import_store(f"sqlite:///{tmp_path}/new.db", file)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert peak < 4 * LINE_MAX_BYTES
+        assert not (tmp_path / "new.db").exists()
+
     async def test_what_cannot_be_read_is_named(self, tmp_path):
         with refused("file.unreadable", reason="No such file or directory"):
             await import_store(f"sqlite:///{tmp_path}/new.db", tmp_path / "missing.jsonl")
@@ -201,6 +237,15 @@ def perdure(source_url: str) -> Commands:
 
 
 class TestCommands:
+    def test_import_longer_lines_if_allowed(self, perdure, export, tmp_path):
+        """Finding 8: what was exported can be imported, whatever the size of its rows."""
+        longest = max(map(len, export.read_bytes().splitlines(keepends=True)))
+        url = f"sqlite:///{tmp_path}/new.db"
+        for most, is_imported in ((longest - 1, False), (longest, True)):
+            options = ("--store", url, "--line-max-bytes", str(most))
+            answer = perdure("store", "import", str(export), *options)
+            assert (answer.exit_code == 0) is is_imported, answer
+
     def test_move_a_store(self, perdure, tmp_path, bare_postgres_url):
         file = tmp_path / "work.jsonl.gz"
         written = perdure("store", "export", str(file))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import AsyncClient, AsyncJobQueue, ClaimLost, Client
+from perdure import AsyncClient, AsyncJobQueue, Client
 from perdure.clock import ManualClock
 from perdure.errors import StoreInUse
 from perdure.model.job import Job, JobFilter
@@ -126,27 +126,6 @@ class TestHeldJobs:
             with pytest.raises(StoreInUse, match="jobs are held under leases for another"):
                 await export_store(target_url, file)
         assert not file.exists()
-
-    async def test_is_given_back_and_its_holder_is_too_late(
-        self, sqlite_url, bare_postgres_url, file
-    ):
-        async with AsyncJobQueue(sqlite_url) as queue:
-            await queue.enqueue("print", 1)
-            held = await queue.dequeue("own-worker", lease="1m")
-            assert held is not None
-
-            job = await moved(sqlite_url, bare_postgres_url, file)
-
-        assert (job.status, job.attempt, job.worker) == ("waiting", 0, None)
-        assert job.epoch == held.claim_epoch + 1
-        async with AsyncJobQueue(bare_postgres_url) as queue:
-            with pytest.raises(ClaimLost):
-                await queue.ack(held)
-            taken = await queue.dequeue("another", lease="1m")
-            assert taken is not None
-            with pytest.raises(ClaimLost):
-                await queue.ack(held)
-            assert await queue.ack(taken) == "completed"
 
     async def test_one_asked_to_stop_is_cancelled(self, tmp_path, file):
         source, target = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"

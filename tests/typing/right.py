@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, assert_type
+from typing import Any, Protocol, assert_type
 
 from perdure import (
     CONTEXT,
@@ -24,6 +25,8 @@ from perdure import (
     Retry,
     RunHandle,
     Task,
+    Worker,
+    resource,
     run_flow,
     run_flow_async,
     task,
@@ -67,6 +70,41 @@ async def research(ctx: AsyncContext = CONTEXT, topic: str = "") -> list[str]:
     return [topic]
 
 
+class Pool(Protocol):
+    def find(self, id: int) -> Page: ...
+
+
+DB = resource("db", Pool)
+assert_type(DB, Pool)
+assert_type(resource("cache", dict[str, int]), dict[str, int])
+
+
+@task
+def load(id: int, db: Pool = DB, ctx: Context = CONTEXT) -> Page:
+    assert_type(ctx.resources["db"], Any)
+    return db.find(id)
+
+
+@asynccontextmanager
+async def lifespan() -> AsyncIterator[dict[str, Pool]]:
+    yield {}
+
+
+@contextmanager
+def session(ctx: BaseContext) -> Iterator[dict[str, object]]:
+    yield {"id": ctx.arguments["id"]}
+
+
+async def tenant(ctx: BaseContext) -> dict[str, int]:
+    return {}
+
+
+def workers() -> None:
+    Worker("memory://", tasks=[load], lifespan=lifespan, provide=session, provides=["id"])
+    Worker("memory://", tasks=[load], provide=tenant, provides=["id"])
+    Worker("memory://", tasks=[load], provide=lambda ctx: {"id": ctx.job_id}, provides=["id"])
+
+
 @task
 def nothing(*, told: Context = CONTEXT) -> None: ...
 
@@ -87,6 +125,8 @@ async def tasks() -> None:
     assert_type(add(1), int)
     assert_type(await fetch("a", delay=1), Page)
     assert_type(add.options(delay="5m", priority=2)(1, b=2), int)
+    assert_type(convert.local(on_progress=print)(Page(1)), str)
+    assert_type(await fetch.local(resources={"db": 1})("a", delay=2), Page)
     assert_type(await fetch.options(queue="slow", retries=Retry(2))("a"), Page)
     any_task: Task[..., Any] = fetch
     one: Task[[str], Page] = task(name="later")(later)
@@ -103,6 +143,7 @@ def sync(client: Client, connection: sqlite3.Connection) -> None:
     assert_type(client.enqueue(convert, Page(1)).result(), str)
     assert_type(client.enqueue(research, topic="x").result(), list[str])
     assert_type(client.enqueue(nothing), JobHandle[None])
+    assert_type(client.enqueue(load, 1).result(), Page)
     assert_type(client.enqueue("by name", 1, anything=2), JobHandle[Any])
     client.enqueue(client.task("by name").options(group="july"), 1)
     many = client.enqueue_many(fetch.options(fingerprint=lambda url: url), ["a", "b"])

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from perdure import CONTEXT, AsyncClient, AsyncContext, Client, Context, Flow, run_flow, task
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    Client,
+    Context,
+    Flow,
+    Worker,
+    resource,
+    run_flow,
+    task,
+)
 
 
 @task
@@ -34,16 +45,38 @@ async def research(ctx: AsyncContext = CONTEXT, topic: str = "") -> str:
     return f"{text} {number} {report}"
 
 
+DB = resource("db", bytes)
+
+
+@task
+def load(id: int, db: str = DB) -> str:  # error
+    return db
+
+
+@task
+def store(id: int, db: bytes = DB) -> int:
+    return db.upper()  # error
+
+
+def workers() -> None:
+    Worker("memory://", tasks=[store], lifespan=lambda: {"db": b""})  # error
+    Worker("memory://", tasks=[store], provide=lambda: {"db": b""}, provides=["db"])  # error
+    run_flow(Flow("a").then(store).build(), 1, resources=[b""])  # error
+
+
 @task(retrys=3)  # error
 def misspelled() -> None: ...
 
 
 def options() -> None:
     add.options(prioriti=2)  # error
-    add.options(priority="high")  # error
+    add.options(priority="soonest")  # error
     add.options(delay=[5])  # error
     fetch.options(on_conflict="ignore")  # error
     add.options(delay="5m")("one")  # error
+    add.local(on_progress=3)  # error
+    add.local()("one")  # error
+    fetch.local()("a").decode()  # error
 
 
 def sync(client: Client, connection: object) -> None:
@@ -55,6 +88,7 @@ def sync(client: Client, connection: object) -> None:
     client.enqueue(fetch, "a", delay="5m")  # error
     client.enqueue(add.options(delay="5m"), "1")  # error
     client.enqueue(convert, "text")  # error
+    client.enqueue(store, 1, db=3)  # error
     client.enqueue(convert, b"", ctx=3)  # error
     client.enqueue(research, topic=3)  # error
     client.enqueue(print, 1)  # error

@@ -42,6 +42,11 @@ def have_a_job_too_many(broken: Broken) -> None:
     broken.add_job_like(job.id, "more", node=NodeRef(run=RunId("queued"), key="other"))
 
 
+def end_the_job_of_a_node(broken: Broken) -> None:
+    [job] = broken.jobs_of("queued")
+    broken.change_job(job.id, status=Status.DEAD, finished_at=broken.state.jobs[job.id].created_at)
+
+
 def lose_a_wait(broken: Broken) -> None:
     broken.remove_wait("asking", "w")
 
@@ -380,6 +385,7 @@ AT_WORK: list[Case] = [
     (leave_a_wait_of_an_ended_run, "I8", "live_waits"),
     (leave_events_of_a_run_that_is_gone, "I8", "orphans"),
     (end_a_job_without_a_time, "I8", "job_consistent"),
+    (end_the_job_of_a_node, "I13", "job_consistent"),
     (count_an_attempt_too_many, "I9", "attempts_follow"),
     (jump_an_attempt, "I9", "attempts_follow"),
     (count_what_was_given_back, "I9", "attempts_follow"),

@@ -480,7 +480,7 @@ ROWS: list[Row] = [
     ),
     (
         "a limit is closed for fifty years",
-        "INSERT OR REPLACE INTO perdure_limits VALUES ('default', 'printer', {ages}, 1, 1)",
+        "INSERT OR REPLACE INTO perdure_limits VALUES ('default', 'printer', {ages}, 1, 1, 1)",
         "I11",
         "limit_reopens",
     ),

@@ -116,12 +116,12 @@ def test_settings_that_make_no_worker_are_refused(settings, code, where):
 
 
 def test_a_plain_function_is_no_task():
-    with pytest.raises(InvalidInput, match="not a task"):
+    with refused("task.not_a_task", InvalidInput):
         Worker("memory://", tasks=[print])  # type: ignore[list-item]
 
 
 def test_two_tasks_of_one_name_are_refused():
-    with pytest.raises(DuplicateTask, match="'nothing'"):
+    with refused("task.duplicate", DuplicateTask):
         Worker("memory://", tasks=[nothing, something])
 
 
@@ -351,7 +351,7 @@ async def test_a_stored_policy_that_cannot_be_read_costs_only_its_job(client, st
 async def test_a_file_that_is_no_database_is_told(tmp_path):
     path = tmp_path / "work.db"
     path.write_text("not a database, and long enough to be read as one " * 40)
-    with pytest.raises(Exception, match=r"work\.db"):
+    with refused("store.not_a_database"):
         await Worker(f"sqlite:///{path}", tasks=[nothing]).serve()
 
 

@@ -19,7 +19,6 @@ from perdure import (
     Concurrency,
     Flow,
     Permanent,
-    RunCancelled,
     RunFailed,
     RunStatus,
     Status,
@@ -34,7 +33,7 @@ from perdure.model.run import CommitState, RunCommit
 from perdure.model.trigger import CancelRun
 from perdure.store.contract import Store
 from perdure.worker.events import AttemptCompleted, AttemptLost, AttemptRequeued, AttemptStarted
-from tests.worker.harness import Gate, Peak, Running, soon, until
+from tests.worker.harness import Gate, Peak, Running, until
 
 BRIEFLY = 0.01
 
@@ -249,39 +248,6 @@ class TestGoingOnInPlace:
         assert order == expected
         assert [event.node for event in worker.all(AttemptRequeued)] == ["three"]
 
-    async def test_leaves_the_order_of_priorities_across_runs(self, client, start_worker):
-        order: list[str] = []
-        gate = Gate()
-
-        @task
-        async def note(name: str, ctx: AsyncContext = CONTEXT) -> str:
-            if name == "gate":
-                await gate.pass_through()
-            order.append(f"{name} {ctx.node}")
-            return name
-
-        mixed = (
-            Flow("mixed")
-            .then(note, name="first")
-            .fork(
-                relaxed=Flow().then(note, name="relaxed", priority=5),
-                urgent=Flow().then(note, name="urgent", priority=1),
-            )
-            .build()
-        )
-        plain = Flow("plain").then(note, name="only").build()
-        await start_worker(flows=[mixed, plain], concurrency=1)
-        runs = [await client.submit(plain, "gate")]
-        await gate.reached()
-        runs += [await client.submit(mixed, "one")]
-        runs += [await client.submit(plain, name) for name in ("two", "three")]
-        gate.open()
-        for run in runs:
-            await run.result(10)
-
-        expected = ["gate only", "one first", "one urgent", "two only", "three only", "one relaxed"]
-        assert order == expected
-
     async def test_ends_when_the_worker_is_scaled_down(self, client, start_worker):
         gate, peak = Gate(), Peak()
 
@@ -420,27 +386,6 @@ async def reaches(run: AsyncRunHandle, status: RunStatus) -> None:
 
 
 class TestFailure:
-    async def test_of_a_child_fails_its_parent_and_is_in_the_ledger(self, world):
-        flow = Flow("parent").flow(failing, name="part").build()
-        run = await world.submit(flow, 1)
-        with pytest.raises(RunFailed, match="not with 1") as raised:
-            await run.result(10)
-
-        assert raised.value.node == "part"
-        [child] = await run.children()
-        assert child.status is RunStatus.FAILED
-        assert child.failure is not None
-        assert child.failure.message == "not with 1"
-
-    async def test_of_a_child_goes_where_its_node_says(self, world):
-        grandparent = (
-            Flow("grandparent")
-            .flow(Flow("parent").flow(failing).build(), on_error="sorry")
-            .then(lambda error: error["message"], name="told", after="parent:sorry")
-            .build()
-        )
-        assert await (await world.submit(grandparent, 1)).result(10) == "not with 1"
-
     async def test_of_one_item_cancels_the_children_of_the_others(self, world):
         either = Flow("either").route(
             lambda value: value, {"wait": Flow().wait_for_signal("go"), "fail": fail}
@@ -458,65 +403,8 @@ class TestFailure:
 
         await until(are_ended)
 
-    async def test_of_a_parent_cancels_what_runs_below_it(self, client, world):
-        gate = Gate()
-        cancelled = asyncio.Event()
-
-        @task
-        async def hold(value: Any) -> None:
-            try:
-                await gate.pass_through()
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
-
-        @task
-        async def fail_then(value: Any) -> None:
-            await gate.reached()
-            raise Permanent("enough")
-
-        child = Flow("child").then(hold).build()
-        flow = (
-            Flow("parent")
-            .fork(a=Flow().flow(Flow("middle").flow(child).build()), b=fail_then)
-            .join(pass_on)
-            .build()
-        )
-        run = await world.submit(flow, 1)
-        with pytest.raises(RunFailed, match="enough"):
-            await run.result(10)
-
-        await soon(cancelled.wait())
-        await reaches(client.runs.handle(f"{run.id}/middle/child"), RunStatus.CANCELLED)
-
 
 class TestCancel:
-    async def test_of_a_child_by_an_operator_fails_its_parent_node(self, client, world):
-        flow = Flow("parent").flow(waiting, name="part").build()
-        run = await world.submit(flow, 1)
-        await client.runs.cancel(f"{run.id}/part", reason="by mistake", by="ops")
-        with pytest.raises(RunFailed, match="cancelled") as raised:
-            await run.result(10)
-        assert raised.value.node == "part"
-        [child] = await run.children()
-        assert child.status is RunStatus.CANCELLED
-
-    async def test_of_a_parent_cancels_its_children_and_theirs(self, client, world):
-        middle = Flow("middle").flow(waiting).build()
-        flow = Flow("parent").then(lambda _: [1, 2], name="two").map(middle).build()
-        run = await world.submit(flow, 1)
-        await reaches(run, RunStatus.WAITING)
-        await client.runs.cancel(run.id, reason="stop", by="ops")
-        with pytest.raises(RunCancelled, match="stop"):
-            await run.result(10)
-
-        assert {child.status for child in await run.children()} == {RunStatus.CANCELLED}
-        for item in range(2):
-            below = client.runs.handle(f"{run.id}/middle[{item}]/waiting")
-            await reaches(below, RunStatus.CANCELLED)
-            record = await below.record()
-            assert (record.reason, record.by) == ("stop", "ops")
-
     async def test_of_a_parent_reaches_children_on_a_later_worker(
         self, client, start_worker, store
     ):
@@ -564,73 +452,12 @@ class TestUndo:
         assert sorted(undone) == ["none/child", "own", "own/child"]
 
 
-class TestPause:
-    async def test_of_a_parent_keeps_the_end_of_its_child_for_later(self, client, start_worker):
-        flow = Flow("parent").flow(waiting, name="part").then(pass_on, name="last").build()
-        await start_worker(flows=[flow])
-        run = await client.submit(flow, 1, id="p")
-        await client.runs.pause("p")
-        await client.runs.signal("p/part", "go", 5)
-        assert await client.runs.handle("p/part").result(10) == 5
-        during = await run.status()
-        await client.runs.resume("p")
-
-        assert during is RunStatus.PAUSED
-        assert await run.result(10) == 5
-
-
 async def cancel_alone(
     client: AsyncClient, run: AsyncRunHandle, *, compensates: bool = False
 ) -> None:
     """Cancel a run, and do nothing about its children."""
     runs = await client._backend.engine()
     await runs.apply("default", run.id, CancelRun(reason="stop", compensates=compensates))
-
-
-class TestChildren:
-    """Child flows: runs of their own, whose ends their parents hear of, and which end with them."""
-
-    async def test_child_is_a_run_of_its_own_with_a_link_to_its_parent(self, client, start_worker):
-        flow = Flow("parent").then(pass_on).flow(waiting, name="part").build()
-        await start_worker(flows=[flow])
-        run = await client.submit(flow, 1, id="p")
-        await reaches(run, RunStatus.WAITING)
-        [child] = await run.children()
-        await client.runs.signal(child.id, "go", 5)
-
-        assert await run.result(10) == 5
-        assert (child.key, child.id, child.status) == ("part", "p/part", RunStatus.WAITING)
-        [after] = await run.children()
-        assert after.status is RunStatus.COMPLETED
-        record = await client.runs.get("p/part")
-        assert record.parent is not None
-        assert (record.parent.run, record.parent.key) == ("p", "part")
-
-    async def test_retry_of_a_parent_starts_its_failed_child_anew(self, client, world):
-        is_mended = asyncio.Event()
-
-        @task
-        async def mend(value: int) -> int:
-            if not is_mended.is_set():
-                raise Permanent("broken")
-            return value
-
-        flow = Flow("parent").then(pass_on).map(Flow("child").then(mend).build()).build()
-        run = await world.submit(flow, [1, 2])
-        with pytest.raises(RunFailed, match="broken"):
-            await run.result(10)
-        is_mended.set()
-        await client.runs.retry(run.id)
-
-        assert await run.result(10) == [1, 2]
-
-    async def test_many_children_report_back_together(self, world):
-        child = Flow("child").then(pass_on).build()
-        flow = Flow("many").map(child).build()
-        run = await world.submit(flow, list(range(100)), concurrency=50)
-        assert await run.result(20) == list(range(100))
-        keys = [event.key for event in await run.events() if event.type == "item_completed"]
-        assert len(keys) == len(set(keys)) == 100
 
 
 # Runs whose log a worker cannot use: nothing is written to them, and nothing turns in circles.

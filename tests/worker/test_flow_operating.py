@@ -10,24 +10,19 @@ import pytest
 
 from perdure import (
     CONTEXT,
-    AsyncClient,
     AsyncContext,
     Context,
     Flow,
-    Permanent,
     RunCancelled,
-    RunFailed,
     RunStatus,
     Status,
     StoreError,
     task,
 )
 from perdure.engine.runs import Graphs, RunEngine
-from perdure.model.event import NewEvent
 from perdure.model.payload import PlainCodec
-from perdure.model.run import RunCommit
 from perdure.worker import commits, service
-from perdure.worker.events import AttemptCompleted, AttemptLost, AttemptRequeued, AttemptStarted
+from perdure.worker.events import AttemptLost, AttemptRequeued, AttemptStarted
 from tests.worker.harness import Gate, soon, until
 from tests.worker.watched_store import StoreWatch
 
@@ -76,16 +71,6 @@ class TestCancel:
         assert await (await world.submit(other, 2, concurrency=1)).result(5) == 2
         assert worker.worker.stats().running == 0
 
-    async def test_takes_queued_jobs_away_at_once(self, client, start_worker, store):
-        flow = Flow("queued").then(pass_on).build()
-        run = await client.submit(flow, 1)
-        await client.runs.cancel(run.id)
-        worker = await start_worker(flows=[flow])
-        later = await client.submit(flow, 2)
-        assert await store.queries.run_jobs("default", run.id) == []
-        assert await later.result(10) == 2
-        assert len(worker.all(AttemptStarted)) == 1
-
     async def test_during_the_commit_counts_or_does_not(self, client, start_worker, watch):
         """The outcome was executed, and is written after the cancel: nothing of it counts."""
         flow = Flow("late").then(pass_on, name="a").then(pass_on, name="b").build()
@@ -129,28 +114,6 @@ class TestCancel:
         assert lost.node == "hold"
         assert time.monotonic() - began < 1
 
-    async def test_of_siblings_follows_the_failure_of_one(self, world):
-        gate, stopped = Gate(), asyncio.Event()
-
-        @task
-        async def hold(value: Any) -> None:
-            try:
-                await gate.pass_through()
-            finally:
-                stopped.set()
-
-        @task
-        async def fail(value: Any) -> None:
-            await gate.reached()
-            raise Permanent("enough")
-
-        flow = Flow("siblings").fork(a=hold, b=fail).join(pass_on).build()
-        run = await world.submit(flow, 1)
-        with pytest.raises(RunFailed, match="enough"):
-            await run.result(10)
-
-        await soon(stopped.wait())
-
 
 class TestPause:
     async def test_takes_running_nodes_back_and_continues(self, client, start_worker, store):
@@ -188,24 +151,6 @@ class TestPause:
         keys = [event.key for event in await run.events() if event.type == "node_completed"]
         assert keys == ["a", "b", "c"]
 
-    async def test_keeps_a_timer_that_ran_out_meanwhile(self, client, start_worker, store):
-        flow = Flow("timer").delay("30ms").then(pass_on).build()
-        run = await client.submit(flow, 1)
-        await run.pause()
-        await start_worker(flows=[flow])
-        [wait] = await store.queries.run_waits("default", run.id)
-        assert wait.due_at is not None
-
-        async def is_over() -> bool:
-            return wait.due_at is not None and await store.now() > wait.due_at
-
-        await until(is_over)
-        during = await run.status()
-        await run.resume()
-
-        assert during is RunStatus.PAUSED
-        assert await run.result(10) == 1
-
     async def test_at_the_moment_a_timer_fires_keeps_it(self, client, start_worker, store, watch):
         """A worker had read that the wait was due when the run was paused."""
         flow = Flow("timer").delay("10ms").then(pass_on).build()
@@ -224,18 +169,6 @@ class TestPause:
         await run.resume()
 
         assert await run.result(10) == 1
-
-    async def test_keeps_signals_and_retries_for_later(self, world):
-        flow = Flow("mail").wait_for_signal("first", timeout="1h").wait_for_signal("second").build()
-        run = await world.submit(flow)
-        await run.pause()
-        await run.signal("second", 2)
-        await run.signal("first", 1)
-        during = [event.type for event in await run.events()]
-        await run.resume()
-
-        assert await run.result(10) == 2
-        assert during == ["run_submitted", "run_paused", "signal_received", "signal_received"]
 
 
 class TestReplacing:
@@ -278,46 +211,6 @@ class TestReplacing:
 
 async def asked_again(watch: StoreWatch, method: str) -> bool:
     return watch.calls[method] > 0
-
-
-class TestOperations:
-    """Pausing, cancelling and replacing runs that workers are busy with."""
-
-    async def test_runs_of_two_namespaces_do_not_meet(self, client, start_worker, store_url):
-        flow = Flow("apart").then(pass_on).wait_for_signal("go").delay("1ms").build()
-        await start_worker(flows=[flow])
-        here = await client.submit(flow, 1, id="r")
-        async with AsyncClient(store_url, namespace="other") as other:
-            there = await other.submit(flow, 2, id="r")
-            await here.signal("go", "here")
-            assert await here.result(10) == "here"
-            await other.runs.signal("r", "go", "there")
-            before = await there.status()
-            await start_worker(flows=[flow], namespace="other")
-
-            assert before is RunStatus.RUNNING
-            assert await there.result(10) == "there"
-
-    async def test_a_run_with_a_newer_log_is_left_alone(self, client, start_worker, store):
-        """Unknown events are refused, and nothing is written because of them."""
-        flow = Flow("newer").then(pass_on).build()
-        run = await client.submit(flow, 1)
-        unknown = RunCommit(
-            namespace="default",
-            run=run.id,
-            expected=1,
-            token=1,
-            events=(NewEvent(data=b'{"type":"NodeDreamt","node":"pass_on"}'),),
-            status=RunStatus.RUNNING,
-        )
-        await store.runs.commit([unknown])
-        other = await client.submit(flow, 2)
-        worker = await start_worker(flows=[flow], concurrency=1)
-        await worker.told(AttemptLost)
-
-        assert await other.result(10) == 2
-        assert (await run.record()).number == 2
-        assert worker.worker.stats().running == 0
 
 
 # A graceful stop in the middle of runs, and runs that wait: nothing is lost, nothing held.
@@ -383,27 +276,6 @@ class TestStop:
         node_types = [event.type for event in await run.events()]
         assert node_types == ["run_submitted", "node_completed", "node_completed", "run_completed"]
 
-    async def test_under_load_loses_nothing(self, client, start_worker):
-        flow = (
-            Flow("load")
-            .then(pass_on, name="a")
-            .then(lambda value: [value] * 3, name="spread")
-            .map(pass_on, name="each")
-            .then(pass_on, name="b")
-            .build()
-        )
-        runs = [await client.submit(flow, number) for number in range(30)]
-        for _ in range(3):
-            worker = await start_worker(flows=[flow], concurrency=4)
-            await worker.told(AttemptCompleted, count=20)
-            await worker.stop()
-        await start_worker(flows=[flow])
-
-        assert [await run.result(15) for run in runs] == [[n] * 3 for n in range(30)]
-        for run in runs:
-            keys = [event.key for event in await run.events() if event.key]
-            assert len(keys) == len(set(keys)) == 7
-
     async def test_does_not_wait_for_a_silent_store(self, client, start_worker, watch, monkeypatch):
         monkeypatch.setattr(service, "FLUSH_SECONDS", 0.1)
         flow = Flow("hangs").then(pass_on).build()
@@ -461,24 +333,6 @@ class TestOutage:
         assert await run.result(10) == {"x": 1, "s": 2}
         keys = [event.key for event in await run.events() if event.key]
         assert sorted(keys) == ["a", "both", "s", "x", "y"]
-
-
-class TestWaiting:
-    async def test_runs_hold_no_slot_no_job_and_no_lease(self, client, start_worker, store):
-        child = Flow("child").wait_for_signal("go").build()
-        flows = [
-            Flow("signal").then(pass_on).wait_for_signal("go").build(),
-            Flow("timer").then(pass_on).delay("1h").build(),
-            Flow("parent").then(pass_on).flow(child).build(),
-        ]
-        worker = await start_worker(flows=flows, concurrency=1)
-        runs = [await client.submit(flow, 1) for flow in flows]
-        for run in runs:
-            await until(lambda run=run: is_waiting(run))  # type: ignore[misc]
-
-        assert [await store.queries.run_jobs("default", run.id) for run in runs] == [[], [], []]
-        assert worker.worker.stats().running == 0
-        assert await client.jobs.count(status="active") == 0
 
 
 async def is_waiting(run: Any) -> bool:

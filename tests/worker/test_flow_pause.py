@@ -18,15 +18,16 @@ from perdure import (
     Permanent,
     Retry,
     RunFailed,
+    RunStatus,
     task,
 )
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Status
 from perdure.model.outcome import Parked, Paused, Settlement
 from perdure.model.payload import PlainCodec
-from perdure.model.run import RunStatus
 from perdure.model.wait import Report, ReportStatus
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
+from perdure.tasks.node_type import NodeType
 from perdure.tasks.result import complete, failed, paused, skipped
 from perdure.worker.events import AttemptRequeued
 from perdure.worker.steps import past_pauses, save_checkpoint
@@ -56,53 +57,6 @@ async def claimed(store: Store, lease: timedelta = timedelta(hours=1)) -> Claime
 
 
 class TestPauseInANode:
-    async def test_returns_the_report_once_the_body_is_executed_again(self, client, start_worker):
-        begun: list[int] = []
-
-        @task
-        async def order(number: int, ctx: AsyncContext = CONTEXT) -> Any:
-            begun.append(number)
-            report = await ctx.pause("supplier", checkpoint={"number": number})
-            assert ctx.last_pause is not None
-            return [report.status, report.result, ctx.last_pause.checkpoint, ctx.attempt]
-
-        flow = Flow("ordering").then(order).build()
-        worker = await start_worker(flows=[flow])
-        run = await client.submit(flow, 7)
-        await worker.told(AttemptRequeued)
-        await wait_until(client, run.id, RunStatus.WAITING)
-        await client.runs.report(run.id, "order", status="completed", result={"sent": True})
-
-        assert await run.result(10) == ["completed", {"sent": True}, {"number": 7}, 1]
-        assert begun == [7, 7]
-
-    async def test_works_in_threads(self, client, start_worker):
-        @task
-        def order(number: int, ctx: Context = CONTEXT) -> Any:
-            return [ctx.pause("a").result, ctx.pause("b").result, number]
-
-        flow = Flow("threads").then(order).build()
-        worker = await start_worker(flows=[flow])
-        run = await client.submit(flow, 7)
-        await worker.told(AttemptRequeued)
-        await client.runs.report(run.id, "order", status="completed", result=1)
-        await worker.told(AttemptRequeued, count=2)
-        await client.runs.report(run.id, "order", status="completed", result=2)
-
-        assert await run.result(10) == [1, 2, 7]
-
-    async def test_works_in_processes(self, client, start_worker):
-        flow = Flow("processes").then(process_tasks.pause_in_process).build()
-        worker = await start_worker(flows=[flow])
-        run = await client.submit(flow, 5)
-        await worker.told(AttemptRequeued)
-        await client.runs.report(run.id, "pause_in_process", progress={"half": True})
-        await client.runs.report(run.id, "pause_in_process", status="failed", error="no paper")
-
-        found = await run.result(30)
-
-        assert found == ["failed", "no paper", {"kept": 5}, {"half": True}]
-
     async def test_tells_pauses_of_one_name_apart_by_their_order(self, client, start_worker):
         @task
         async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
@@ -174,49 +128,6 @@ class TestPauseInANode:
         assert await run.result(10) == 3
         assert ran == ["begin"]
 
-    async def test_gives_partial_progress_to_a_later_try(self, client, start_worker):
-        @task
-        async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
-            partial = ctx.partial
-            await ctx.pause(checkpoint=partial)
-            return partial
-
-        flow = Flow("partial").then(work).build()
-        worker = await start_worker(flows=[flow])
-        run = await client.submit(flow)
-        await worker.told(AttemptRequeued)
-        await client.runs.report(run.id, "work", progress={"pages": 3})
-        await client.runs.report(run.id, "work", status="completed")
-
-        assert await run.result(10) == {"pages": 3}
-
-    async def test_waits_in_items_each_by_itself(self, client, start_worker):
-        @task
-        async def each(number: int, ctx: AsyncContext = CONTEXT) -> Any:
-            return [number, (await ctx.pause()).result]
-
-        flow = Flow("items").map(each).build()
-        worker = await start_worker(flows=[flow])
-        run = await client.submit(flow, [1, 2])
-        await worker.told(AttemptRequeued, count=2)
-        await client.runs.report(run.id, "each[1]", status="completed", result="b")
-        await client.runs.report(run.id, "each[0]", status="completed", result="a")
-
-        assert await run.result(10) == [[1, "a"], [2, "b"]]
-
-    async def test_goes_on_at_its_deadline_as_the_node_says(self, client, start_worker):
-        @task
-        async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
-            return (await ctx.pause(deadline="50ms")).result
-
-        late = Flow("late").then(work).build()
-        calm = Flow("calm").then(work, on_timeout="continue").build()
-        await start_worker(flows=[late, calm], poll="50ms")
-
-        assert await (await client.submit(calm)).result(10) is None
-        with pytest.raises(RunFailed, match="nobody reported on node 'work' in time"):
-            await (await client.submit(late)).result(10)
-
     async def test_asks_for_news_while_nobody_reports(self, world):
         asked: list[Any] = []
 
@@ -283,37 +194,6 @@ class TestPauseInANode:
 
 
 class TestReturned:
-    async def test_pause_is_resumed_with_its_checkpoint(self, client, start_worker):
-        @task
-        async def work(number: int, ctx: AsyncContext = CONTEXT) -> Any:
-            if (last := ctx.last_pause) is None:
-                return paused({"number": number}, name="x")
-            return complete([last.name, last.checkpoint, last.report.result])
-
-        flow = Flow("returned").then(work).build()
-        worker = await start_worker(flows=[flow])
-        run = await client.submit(flow, 4)
-        await worker.told(AttemptRequeued)
-        await client.runs.report(run.id, "work", status="completed", result=5)
-
-        assert await run.result(10) == ["x", {"number": 4}, 5]
-
-    async def test_port_chooses_the_way(self, client, world):
-        @task
-        async def judge(number: int) -> Any:
-            return complete(number, port="large" if number > 5 else "")
-
-        flow = (
-            Flow("ways")
-            .then(judge, ports=["large"])
-            .then(lambda value: f"small {value}", name="small")
-            .then(lambda value: f"large {value}", name="big", after="judge:large")
-            .build()
-        )
-
-        assert await (await world.submit(flow, 3)).result(10) == "small 3"
-        assert await (await client.submit(flow, 9)).result(10) == "large 9"
-
     async def test_unknown_port_fails_the_node_for_good(self, client, start_worker):
         tries: list[int] = []
 
@@ -331,32 +211,6 @@ class TestReturned:
         with pytest.raises(RunFailed, match="chose port 'lagre', but it has no ports"):
             await (await client.submit(none)).result(10)
         assert len(tries) == 2
-
-    async def test_skip_takes_what_follows_with_it(self, world):
-        @task
-        async def maybe(_: Any) -> Any:
-            return skipped("nothing to do")
-
-        @task
-        async def never(_: Any) -> str:
-            return "never"
-
-        flow = (
-            Flow("skipping")
-            .fork(one=Flow().then(maybe).then(never), two=Flow().then(lambda _: 2, name="two"))
-            .join(lambda parts: parts, name="all")
-            .build()
-        )
-
-        assert await (await world.submit(flow)).result(10) == {"two": 2}
-
-    async def test_skip_of_an_item_leaves_null_in_its_place(self, world):
-        @task
-        async def odd(number: int) -> Any:
-            return number if number % 2 else skipped("even")
-
-        flow = Flow("items").map(odd).build()
-        assert await (await world.submit(flow, [1, 2, 3])).result(10) == [1, None, 3]
 
     async def test_failure_is_for_good(self, client, start_worker):
         tries: list[int] = []
@@ -400,12 +254,13 @@ class TestPlainJob:
         await first.told(AttemptRequeued)
         assert await job.status() is Status.PAUSED
         await first.stop()
-        await client.jobs.resume(job.id)
+        await client.jobs.resume(job.id, data={"approved": True})
         second = await start_worker(work)  # any worker
         await second.told(AttemptRequeued)
         await client.jobs.resume(job.id)
 
-        assert await job.result(10) == ["completed", None, "completed", "two", 1]
+        answer = {"approved": True}
+        assert await job.result(10) == ["completed", answer, "completed", "two", 1]
 
     async def test_works_in_threads_and_processes(self, client, start_worker):
         @task
@@ -475,3 +330,65 @@ class TestPlainJob:
 
         with pytest.raises(JobFailed, match="it has no deadline and no poll"):
             await (await world.enqueue(work)).result(10)
+
+
+class Order(NodeType):
+    """Orders something, and takes the order back."""
+
+    name = "order"
+
+    def __init__(self, failures: int = 0, deadline: str = "1h") -> None:
+        self.cancelled: list[Any] = []
+        self.failures = failures
+        self.deadline = deadline
+
+    def execute(self, config: Any, ctx: Context) -> Any:
+        return paused({"number": ctx.item}, deadline=self.deadline)
+
+    def cancel(self, checkpoint: Any, ctx: Context) -> None:
+        self.cancelled.append((checkpoint["number"], ctx.part))
+        if len(self.cancelled) <= self.failures:
+            raise ConnectionError("nobody answers")
+
+
+class TestCancel:
+    """What a node type ordered is taken back once nothing waits for it, whoever is there then."""
+
+    @pytest.mark.parametrize("failures", [0, 1, 9])
+    async def test_is_called_before_a_cancelled_run_ends(self, client, start_worker, failures):
+        order = Order(failures)
+        flow = Flow("orders").use(order, retries=Retry(2, first=0)).build()
+        worker = await start_worker(flows=[flow], hold_off="0s")
+        run = await client.submit(flow)
+        await wait_until(client, run.id, RunStatus.WAITING)
+        await worker.stop()
+
+        await client.runs.cancel(run.id, reason="enough", by="ann")
+
+        assert (await client.runs.get(run.id)).status is RunStatus.COMPENSATING
+        assert "cancel:order" in str(await client.runs.explain(run.id))
+        assert [(node.id, node.status) for node in await run.nodes()] == [("order", "cancelled")]
+        assert order.cancelled == []
+        await start_worker(flows=[flow], hold_off="0s")
+        await wait_until(client, run.id, RunStatus.CANCELLED)
+        assert order.cancelled == [(None, "cancel")] * min(failures + 1, 3)
+        record = await client.runs.get(run.id)
+        assert (record.reason, record.by) == ("enough", "ann")
+        [event] = [each for each in await run.events() if each.type == "node_cancelled"]
+        assert (event.failure is None) == (failures < 3)
+        await run.timeline()
+
+    async def test_is_called_at_the_deadline_and_with_a_failed_run(self, client, start_worker):
+        order = Order(deadline="50ms")
+        late = Flow("late").use(order, on_timeout="late").then(fails, after="order:late").build()
+        await start_worker(flows=[late])
+        run = await client.submit(late)
+
+        with pytest.raises(RunFailed):
+            await run.result(20)
+        assert order.cancelled == [(None, "cancel")]
+
+
+@task
+def fails(_: Any) -> None:
+    raise Permanent("no")

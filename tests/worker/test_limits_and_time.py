@@ -7,30 +7,33 @@ import os
 import time
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from perdure import (
     CONTEXT,
+    AsyncContext,
     Concurrency,
     Context,
+    Flow,
+    InvalidInput,
     JobDead,
     JobFailed,
     Rate,
     Retry,
+    RunFailed,
     Spacing,
     Status,
     task,
 )
-from perdure.model.ids import WorkerId
-from perdure.model.limit import LimitRule
-from perdure.model.partition import Partition
+from perdure.model.job import JobFilter
 from perdure.model.payload import PlainCodec
-from perdure.store.contract import ClaimRequest, PartitionClaim
 from perdure.worker import attempt
-from perdure.worker.events import AttemptCompleted, AttemptProgressed, AttemptStarted
 from perdure.worker.events import AttemptFailed as JobFailedEvent
-from tests.support.tasks import echo, gated, nothing
+from perdure.worker.events import AttemptProgressed, AttemptStarted
+from tests.support.refusal import refused
+from tests.support.tasks import gated, nothing
 from tests.worker import process_tasks
 from tests.worker.harness import Gate, Peak, until
 
@@ -70,96 +73,78 @@ class TestConcurrency:
 
         assert peak.most == 3
 
-    async def test_of_a_queue_counts_all_its_tasks(self, client, start_worker):
-        peak, free = Peak(), Peak()
 
-        @task(queue="mail")
-        async def send(number: int) -> None:
-            with peak:
+KEYS = {"function": lambda order: order["tenant"], "template": "{{ order.tenant }}"}
+ORDERS = [{"tenant": tenant} for tenant in ("acme", "umbrella") for _ in range(4)]
+
+
+class TestNodes:
+    """Finding 21: a task whose limit key is computed from the input could not be a node."""
+
+    @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+    @pytest.mark.parametrize("shape", ["map", "chain", "inputs", "arguments"])
+    async def test_are_limited_by_the_key_of_their_input(
+        self, client, start_worker, store_url, key, shape
+    ):
+        peaks = {"acme": Peak(), "umbrella": Peak()}
+        attempts = []
+
+        @task(limits=[Concurrency(1, key=key)])
+        async def work(order: dict[str, str], ctx: AsyncContext = CONTEXT) -> str:
+            attempts.append(ctx.attempt)
+            with peaks[order["tenant"]]:
                 await asyncio.sleep(BRIEFLY)
+            return order["tenant"]
 
-        @task(queue="mail")
-        async def fetch(number: int) -> None:
-            with peak:
-                await asyncio.sleep(BRIEFLY)
+        @task
+        async def first(order: dict[str, str]) -> dict[str, str]:
+            return order
 
-        @task(queue="bulk")
-        async def load(number: int) -> None:
-            with free:
-                await asyncio.sleep(BRIEFLY)
+        flow = {
+            "map": Flow("map").map(work),
+            "chain": Flow("chain").then(first).then(work),
+            "inputs": Flow("inputs").then(first).then(work, inputs={"order": "first.output"}),
+            "arguments": Flow("arguments")
+            .then(first)
+            .then(work, inputs={"given": "first.output"}, config={"order": "{{ given }}"}),
+        }[shape].build()
+        workers = [await start_worker(flows=[flow], concurrency=8, poll="1m") for _ in range(2)]
+        inputs = [ORDERS] if shape == "map" else ORDERS
+        runs = [await client.submit(flow, input) for input in inputs]
+        results = [await run.result(20) for run in runs]
 
-        for _ in range(2):
-            await start_worker(send, fetch, load, limits=[Concurrency(2, queue="mail")], poll="1m")
-        jobs = [
-            *await client.enqueue_many(send, range(10)),
-            *await client.enqueue_many(fetch, range(10)),
-            *await client.enqueue_many(load, range(10)),
-        ]
-        await client.jobs.results(jobs, timeout=15)
+        found = results[0] if shape == "map" else results
+        assert sorted(found) == sorted(order["tenant"] for order in ORDERS)
+        assert {tenant: peak.most for tenant, peak in peaks.items()} == {"acme": 1, "umbrella": 1}
+        assert attempts == [1] * len(ORDERS)
+        assert not any(each.all(JobFailedEvent) for each in workers)
 
-        assert peak.most == 2
-        assert free.most > 2
+    async def test_have_the_key_of_a_template_as_soon_as_they_are_scheduled(self, client, store):
+        @task(limits=[Concurrency(1, key="tenant-{{ input.tenant }}"), Spacing("1s", key="all")])
+        def work(order: dict[str, Any]) -> None: ...
 
-    async def test_of_a_computed_key_counts_each_value_apart(self, client, start_worker):
-        peaks = {"ann": Peak(), "bob": Peak()}
-        all_of_them = Peak()
+        flow = Flow("orders").then(work).build()
+        await client.submit(flow, {"tenant": "acme", "input": {"tenant": "other"}}, id="run-1")
+        await client.enqueue(work, {"tenant": "acme"})
 
-        @task(limits=[Concurrency(1, key=lambda user, number: f"user:{user}")])
-        async def work(user: str, number: int) -> None:
-            with peaks[user], all_of_them:
-                await asyncio.sleep(BRIEFLY)
+        jobs = await store.queries.list_jobs(JobFilter(), 10)
+        assert [job.limit_keys for job in jobs] == [("tenant-acme",)] * 2
 
-        for _ in range(2):
-            await start_worker(work, poll="1m")
-        calls = [(user, number) for number in range(8) for user in peaks]
-        await client.jobs.results(await client.enqueue_many(work, calls), timeout=15)
+    @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+    async def test_fail_where_the_input_has_no_key(self, client, start_worker, key):
+        @task(limits=[Concurrency(1, key=key)], retries=3)
+        async def work(order: dict[str, str]) -> None: ...
 
-        assert [peak.most for peak in peaks.values()] == [1, 1]
-        assert all_of_them.most == 2
+        flow = Flow("orders").then(work).build()
+        await start_worker(flows=[flow], poll="1m")
+        run = await client.submit(flow, {})
 
-    async def test_that_is_full_blocks_no_other_partition(self, client, start_worker):
-        gate = Gate()
+        with pytest.raises(RunFailed):
+            await run.result(20)
 
-        @task(limits=[Concurrency(1)])
-        async def limited(number: int) -> int:
-            await gate.pass_through()
-            return number
-
-        await start_worker(limited, echo, concurrency=2)
-        held = await client.enqueue_many(limited.options(priority=1), range(50))
-        await gate.reached()
-        passing = await client.enqueue_many(echo.options(priority=5), range(20))
-
-        assert await client.jobs.results(passing, timeout=10) == list(range(20))
-        assert gate.visits == 1
-        gate.open()
-        await client.jobs.results(held, timeout=15)
-
-    async def test_is_freed_when_its_holder_dies(self, client, store, start_worker):
-        @task(limits=[Concurrency(1)])
-        async def work(name: str) -> str:
-            return name
-
-        first = await client.enqueue(work, "first")
-        partition = Partition(queue="default", task="work")
-        rule = LimitRule(key="task:work", live_max=1)
-        await store.jobs.claim(
-            ClaimRequest(
-                namespace="default",
-                worker=WorkerId("dead-worker"),
-                partitions=[
-                    PartitionClaim(partition=partition.text, queue="default", rules=(rule,))
-                ],
-                limit=1,
-                lease=timedelta(milliseconds=300),
-            )
-        )
-        second = await client.enqueue(work, "second")
-        began = time.monotonic()
-        await start_worker(work)
-
-        assert await client.jobs.results([first, second], timeout=10) == ["first", "second"]
-        assert time.monotonic() - began >= 0.2
+    def test_refuse_a_template_that_is_malformed(self):
+        with refused("template.not_closed", InvalidInput, where=("limits", 0)):
+            task(limits=[Concurrency(1, key="{{ order")])(nothing.function)
 
 
 class _SlowAtFirst(PlainCodec):
@@ -258,19 +243,6 @@ class TestRate:
         assert all(after - before >= 0.05 for before, after in pairwise(sorted(starts)))
         assert [(await job.record()).attempt for job in jobs] == [1, 1, 1]
 
-    async def test_per_computed_key_starts_each_at_once(self, client, start_worker):
-        starts: dict[str, list[float]] = {"ann": [], "bob": []}
-
-        @task(limits=[Rate(1, per="300ms", key=lambda user: user)])
-        async def call(user: str) -> None:
-            starts[user].append(time.monotonic())
-
-        await start_worker(call, poll="1m")
-        await client.jobs.results(await client.enqueue_many(call, ["ann", "bob"] * 2), timeout=15)
-
-        assert abs(starts["ann"][0] - starts["bob"][0]) < 0.2
-        assert all(second - first >= 0.3 for first, second in starts.values())
-
 
 class TestSpacing:
     async def test_keeps_starts_apart_across_workers(self, client, start_worker):
@@ -287,38 +259,6 @@ class TestSpacing:
 
         assert all(after - before >= 0.12 for before, after in pairwise(starts))
         assert starts[-1] - starts[0] < 2.5
-
-
-class TestLimits:
-    """Limits hold across all workers, count what is live, and block nothing else."""
-
-    async def test_combine_and_all_of_them_hold(self, client, start_worker):
-        peak, starts = Peak(), []
-
-        @task(limits=[Concurrency(2, key="api"), Rate(5, per="300ms", key="api")])
-        async def call(number: int) -> None:
-            starts.append(time.monotonic())
-            with peak:
-                await asyncio.sleep(BRIEFLY)
-
-        for _ in range(2):
-            await start_worker(call, poll="1m")
-        await client.jobs.results(await client.enqueue_many(call, range(12)), timeout=15)
-        starts.sort()
-
-        assert peak.most <= 2
-        assert all(after - before >= 0.3 for before, after in zip(starts, starts[5:], strict=False))
-
-    async def test_that_nobody_reaches_delay_nothing(self, client, start_worker):
-        @task(limits=[Concurrency(1000), Rate(100_000, per="1m")])
-        async def work(number: int) -> int:
-            return number
-
-        worker = await start_worker(work, concurrency=50, poll="1m")
-        jobs = await client.enqueue_many(work, range(200))
-        assert await client.jobs.results(jobs, timeout=15) == list(range(200))
-        await worker.told(AttemptCompleted, count=200)
-        assert len(worker.all(AttemptStarted)) == 200
 
 
 # Delays, moments, deadlines, and timeouts of every kind of body.
@@ -349,47 +289,8 @@ class TestDelay:
         assert sorted(late_by)[1] < ON_TIME
         assert max(late_by) < ON_TIME + SLACK
 
-    async def test_until_a_moment(self, client, start_worker):
-        started: list[datetime] = []
-
-        @task
-        async def note() -> None:
-            started.append(datetime.now(UTC))
-
-        await start_worker(note)
-        moment = datetime.now(UTC) + timedelta(milliseconds=200)
-        job = await client.enqueue(note.options(run_at=moment))
-        assert await job.status() is Status.SCHEDULED
-        await job.result(10)
-
-        assert timedelta(0) <= started[0] - moment < ON_TIME + SLACK
-
-    async def test_of_one_job_holds_up_no_other(self, client, world):
-        order: list[str] = []
-
-        @task
-        async def note(name: str) -> None:
-            order.append(name)
-
-        later = await world.enqueue(note.options(delay="300ms"), "later")
-        now = await client.enqueue(note, "now")
-        await client.jobs.results([later, now], timeout=10)
-
-        assert order == ["now", "later"]
-
 
 class TestDeadline:
-    async def test_fails_a_job_that_nobody_started(self, client, start_worker):
-        @task(queue="unserved")
-        async def never() -> None:
-            pass
-
-        worker = await start_worker(nothing, poll="200ms")
-        job = await client.enqueue(never.options(deadline="300ms"))
-        with pytest.raises(JobFailed, match="DeadlineExceeded"):
-            await job.result(10)
-        assert worker.all(AttemptStarted) == []
-
     async def test_fails_a_job_whose_next_try_is_too_late(self, world):
         @task(retries=Retry(1, first="1h", max="1h"))
         async def stumble() -> None:

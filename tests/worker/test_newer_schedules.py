@@ -29,6 +29,7 @@ from perdure.store.opening import store_at
 from perdure.testing.contract.builders import HOUR, START, new_schedule
 from perdure.worker.due_work import DueSchedules, DueWork
 from tests.client.flows import ordering
+from tests.support.refusal import refused
 from tests.worker.ticking import NAMESPACE, ids_of_runs, ticking_at
 
 
@@ -99,7 +100,7 @@ class TestReading:
         )
         for each in odd:
             assert each != (definition, state)
-            with pytest.raises(ScheduleUnreadable, match="schedule 'a' cannot be read here"):
+            with refused("schedule.unreadable", ScheduleUnreadable):
                 decode_schedule(NAMESPACE, "a", 1, *each)
 
 
@@ -169,7 +170,7 @@ class TestClients:
         ]
 
         for act in acts:
-            with pytest.raises(ScheduleUnreadable, match="A newer version"):
+            with refused("schedule.unreadable", ScheduleUnreadable):
                 await act()
 
         assert list(await client.schedules.list()) == [before]
@@ -184,7 +185,7 @@ class TestClients:
 
     async def test_find_its_name_near_one_that_is_not_there(self, store, client):
         await save(store, newer("nightly"))
-        with pytest.raises(ScheduleNotFound, match="did you mean 'nightly'"):
+        with refused("schedule.not_found", ScheduleNotFound):
             await client.schedules.get("nightl")
 
 

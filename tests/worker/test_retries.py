@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -18,13 +16,14 @@ from perdure import (
     Flow,
     JobDead,
     JobFailed,
+    Rate,
     Retry,
     RetryLater,
     Status,
+    Worker,
     task,
 )
-from perdure.engine.failures import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX
-from perdure.worker.events import AttemptRetried, AttemptStarted
+from perdure.worker.events import AttemptRetried
 from tests.support.tasks import echo, flaky
 
 AT_ONCE = Retry(3, first=0, jitter=False)
@@ -80,13 +79,53 @@ class TestRetryLater:
         assert await job.result(10) == "done"
         assert timedelta(0) <= starts[1] - wanted < timedelta(milliseconds=300)
 
-    async def test_after_a_time_uses_up_no_retries(self, world):
+    async def test_after_a_time_counts_as_a_snooze(self, world):
         _, work = flaky(*[RetryLater("busy", after=0)] * 4)
         job = await world.enqueue(work)
         assert await job.result(10) == "done"
         record = await job.record()
-        assert (record.attempt, record.failures) == (5, 0)
+        assert (record.attempt, record.failures, record.snoozes) == (5, 0, 4)
         assert [entry.failure.message for entry in await job.attempts()] == ["busy"] * 4
+
+    @pytest.mark.parametrize(
+        "settings, options, executions",
+        [
+            ({"retries": 3}, {}, 4),
+            ({}, {"retries": 3}, 4),
+            ({"retries": 9}, {"max_attempts": 3}, 3),
+            ({"max_snoozes": 2}, {}, 3),
+            ({}, {}, 11),
+        ],
+    )
+    async def test_stays_within_what_bounds_the_attempts(
+        self, world, settings, options, executions
+    ):
+        executed = []
+
+        @task(**settings)
+        async def work() -> None:
+            executed.append(1)
+            raise RetryLater("busy", after=0)
+
+        job = await world.enqueue(work.options(**options))
+        with pytest.raises(JobFailed):
+            await job.result(20)
+        assert len(executed) == executions
+        assert (await job.record()).status is Status.DEAD
+
+    async def test_without_a_time_waits_for_its_limit(self, world):
+        starts: list[float] = []
+
+        @task(limits=[Rate(1, per="700ms")], retries=Retry(2, first="1ms"))
+        async def work() -> str:
+            starts.append(time.monotonic())
+            if len(starts) == 1:
+                raise RetryLater("busy")
+            return "done"
+
+        job = await world.enqueue(work)
+        assert await job.result(20) == "done"
+        assert starts[1] - starts[0] >= 0.7
 
     async def test_pushes_a_limit_for_every_job_under_it(self, client, start_worker):
         starts: list[tuple[int, float]] = []
@@ -155,53 +194,6 @@ class TestHistory:
         assert first.at <= second.at
         assert "raise self.left.pop(0)" in first.failure.traceback
 
-    @pytest.mark.parametrize("found_type", ["async", "sync"])
-    async def test_keeps_the_chain_of_causes(self, world, found_type):
-        def fail() -> None:
-            try:
-                try:
-                    raise OSError("the disk")
-                except OSError as error:
-                    raise KeyError("the page") from error
-            except KeyError:
-                raise RuntimeError("the book")  # noqa: B904 (a context without a cause)
-
-        @task(name="read")
-        async def read_async() -> None:
-            fail()
-
-        @task(name="read")
-        def read_sync() -> None:
-            fail()
-
-        read: Any = read_async if found_type == "async" else read_sync
-        job = await world.enqueue(read)
-        with pytest.raises(JobFailed) as caught:
-            await job.result(10)
-        failure = caught.value.failure
-
-        assert failure is not None
-        causes = [(cause.type, cause.message) for cause in failure.causes]
-        assert causes == [("KeyError", "'the page'"), ("OSError", "the disk")]
-        assert "perdure/worker" not in failure.traceback
-        assert failure.traceback in "".join(caught.value.__notes__)
-
-    @pytest.mark.parametrize("case", ["long", "deep", "unreadable", "unstorable", "recursive"])
-    async def test_is_bounded_whatever_is_raised(self, world, case):
-        @task
-        async def work() -> None:
-            ODD_ERRORS[case]()
-
-        job = await world.enqueue(work)
-        with pytest.raises(JobFailed) as caught:
-            await job.result(10)
-        failure = caught.value.failure
-
-        assert failure is not None
-        assert len(failure.message) <= MESSAGE_MAX
-        assert len(failure.traceback) <= TRACEBACK_MAX
-        assert len(failure.causes) <= CAUSES_MAX
-
     @pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, Unusual])
     async def test_takes_any_exception_for_a_failure(self, client, start_worker, error):
         @task
@@ -215,59 +207,12 @@ class TestHistory:
         assert worker.worker.stats().running == 0
 
 
-def _long() -> None:
-    raise ValueError("x" * 1_000_000)
-
-
-def _deep() -> None:
-    error: Exception = ValueError("the first")
-    for number in range(50):
-        following = ValueError(f"link {number}")
-        following.__cause__ = error
-        error = following
-    raise error
-
-
-def _unreadable() -> None:
-    class Unreadable(Exception):
-        def __str__(self) -> str:
-            raise RuntimeError("no")
-
-    raise Unreadable
-
-
-def _unstorable() -> None:
-    raise ValueError("zero \x00 and half a pair \ud800")
-
-
 def _recursive() -> None:
     _recursive()
 
 
-ODD_ERRORS: dict[str, Callable[[], None]] = {
-    "long": _long,
-    "deep": _deep,
-    "unreadable": _unreadable,
-    "unstorable": _unstorable,
-    "recursive": _recursive,
-}
-
-
 class TestRetries:
     """Which failures are tried again, how often, how soon, and what is kept of them."""
-
-    async def test_of_a_job_started_anew_count_from_zero(self, client, start_worker):
-        _, work = flaky(*[ValueError("again")] * 4, retries=Retry(1, first=0))
-        worker = await start_worker(work, hold_off=0)
-        job = await client.enqueue(work)
-        for _ in range(2):
-            with pytest.raises(JobDead):
-                await job.result(10)
-            await job.retry()
-
-        assert await job.result(10) == "done"
-        assert len(worker.all(AttemptStarted)) == 5
-        assert len(await job.attempts()) == 4
 
     async def test_see_which_attempt_they_are(self, world):
         seen: list[tuple[int, str]] = []
@@ -285,55 +230,52 @@ class TestRetries:
 
 
 class TestSoftAffinity:
-    """A retry prefers another worker; a lone worker still makes progress."""
+    """A retry prefers another worker that can take it; a lone worker does not wait for one."""
 
-    async def test_gives_a_retry_to_another_worker(self, client, start_worker):
-        ran_on: list[str] = []
-
+    @pytest.mark.parametrize("others", ["none", "without its code", "of other queues", "silent"])
+    async def test_is_not_held_off_without_another_worker_for_it(
+        self, client, start_worker, store, others
+    ):
         @task(retries=AT_ONCE)
         async def work(ctx: AsyncContext = CONTEXT) -> str:
-            ran_on.append(ctx.worker)
-            if len(ran_on) == 1:
-                raise ValueError("not here")
+            if ctx.attempt == 1:
+                raise ValueError("again")
             return ctx.worker
 
-        for name in ("one", "two"):
-            await start_worker(work, id=name, hold_off="1h")
-        job = await client.enqueue(work)
-        finished_on = await job.result(10)
+        @task
+        async def other() -> None:
+            pass
 
-        assert len(ran_on) == 2
-        assert ran_on[0] != finished_on
+        settings = {"hold_off": "1h", "poll": "1m"}
+        flow = Flow("works").then(work).build()
+        if others == "silent":
+            info = Worker("memory://", tasks=[work], flows=[flow], id="gone", lease=0.001)._info()
+            await store.maintenance.register_worker(info)
+        own = await start_worker(work, flows=[flow], **settings)
+        if others == "without its code":
+            await start_worker(other, **settings)
+        elif others == "of other queues":
+            await start_worker(work, flows=[flow], queues=["other"], **settings)
 
-    async def test_holds_a_lone_worker_off_for_a_while_only(self, world):
-        starts: list[float] = []
+        assert await (await client.enqueue(work)).result(10) == own.id
+        assert await (await client.submit(flow)).result(10) == own.id
+
+    async def test_is_left_to_another_live_worker(self, client, start_worker):
+        workers: list[str] = []
 
         @task(retries=AT_ONCE)
-        async def work() -> str:
-            starts.append(time.monotonic())
-            if len(starts) == 1:
+        async def work(ctx: AsyncContext = CONTEXT) -> None:
+            workers.append(ctx.worker)
+            if ctx.attempt == 1:
                 raise ValueError("again")
-            return "done"
 
-        job = await world.enqueue(work, hold_off="300ms", poll="1m")
-
-        assert await job.result(10) == "done"
-        assert 0.3 <= starts[1] - starts[0] < 1.5
-
-    async def test_of_one_job_holds_up_no_other(self, client, start_worker):
-        @task(retries=AT_ONCE)
-        async def work(name: str) -> str:
-            if name == "bad":
-                raise ValueError("again")
-            return name
-
-        worker = await start_worker(work, hold_off="1h", concurrency=1)
-        bad = await client.enqueue(work, "bad")
-        await worker.told(AttemptRetried, bad.id)
-        good = await client.enqueue(work, "good")
-
-        assert await good.result(10) == "good"
-        assert (await bad.record()).attempt == 1
+        for _ in range(2):
+            await start_worker(work, hold_off="1h")
+        for _ in range(5):
+            workers.clear()
+            await (await client.enqueue(work)).result(10)
+            first, second = workers
+            assert first != second
 
 
 class Evasive(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perdure import AsyncClient, Flow, RunStatus, ScheduleRecord, TickResult, Worker, task
+from perdure import AsyncClient, Flow, RunStatus, ScheduleRecord, Worker, task
 from perdure.clock import ManualClock
 from perdure.engine.schedule import QUEUE_LOOK
 from perdure.model.ids import RunId
@@ -123,14 +122,6 @@ class TestWorkers:
         record = await client.schedules.get("nightly")
         assert (record.started, record.skipped, record.missed, record.failed) == (5, 0, 0, 0)
 
-    async def test_a_tick_starts_a_job_of_a_task(self, client, clock, start_worker):
-        await start_worker()
-        await client.schedules.save("sums", add, every="1h", args=(2,), kwargs={"right": 3})
-        clock.advance(HOUR)
-        record = await ticked(client, "sums", 1)
-        assert record.last_job is not None
-        assert await client.jobs.handle(record.last_job).result(20) == 5
-
     async def test_what_was_due_while_none_was_there_is_seen_to(self, client, clock, start_worker):
         await client.schedules.save("nightly", "keeping", cron="0 * * * *", input=1)
         clock.advance(3.5 * HOUR)
@@ -180,28 +171,6 @@ async def forget_definition(store: Store, name: str) -> None:
 
 
 class TestOnceOnly:
-    async def test_who_read_it_before_an_advance_starts_nothing(self, client, store, clock):
-        await client.schedules.save("nightly", "keeping", every="1h", input=1)
-        clock.advance(HOUR)
-        [slow] = await store.maintenance.due_schedules(NAMESPACE, 10)
-        assert await tick(store) > 0
-        assert await ticking_at(store).advance(slow, await store.now()) is None
-        assert len(await ids_of_runs(client)) == 1
-        assert (await client.schedules.get("nightly")).started == 1
-
-    async def test_many_at_once_start_one(self, client, store, clock):
-        await client.schedules.save("nightly", "keeping", every="1h", input=1)
-        clock.advance(HOUR)
-        twins = [store.clone() for _ in range(4)]
-        for target in twins:
-            await target.open()
-
-        await asyncio.gather(*(tick(target) for target in twins * 2))
-
-        assert len(await ids_of_runs(client)) == 1
-        for target in twins:
-            await target.close()
-
     async def test_one_killed_before_it_wrote_leaves_the_tick_to_others(self, client, store, clock):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
@@ -217,14 +186,6 @@ class TestOnceOnly:
         await ticking_at(store).advance(due, await store.now())
         assert await tick(store) == 0
         assert len(await ids_of_runs(client)) == 1
-
-    async def test_a_pause_that_comes_first_starts_nothing(self, client, store, clock):
-        await client.schedules.save("nightly", "keeping", every="1h", input=1)
-        clock.advance(HOUR)
-        [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
-        await client.schedules.pause("nightly")
-        assert await ticking_at(store).advance(due, await store.now()) is None
-        assert await ids_of_runs(client) == []
 
     async def test_a_taken_id_is_recorded_and_the_next_tick_starts(self, client, store, clock):
         await client.schedules.save("nightly", "keeping", every="1h", input=1)
@@ -290,20 +251,6 @@ class TestEveryRule:
 
 
 class TestOverlap:
-    async def test_queued_ticks_start_in_order_one_by_one(self, client, store, clock):
-        await client.schedules.save("ask", asking, every="1h", overlap="queue", catch_up="all")
-        clock.advance(3 * HOUR)
-        starts = []
-        for _ in range(3):
-            await tick(store)
-            [run] = await client.runs.list(status="waiting")
-            starts.append(run.id)
-            await client.runs.signal(run.id, "answer", 1)
-            clock.advance(QUEUE_LOOK)
-
-        assert starts == [f"ask@2030-01-01T0{hour}:00:00Z" for hour in (1, 2, 3)]
-        assert (await client.schedules.get("ask")).queued == ()
-
     async def test_a_backlog_of_quick_runs_is_soon_gone(self, client, store, clock, start_worker):
         await client.schedules.save(
             "often", keeping, every="1s", input=1, overlap="queue", catch_up="all"
@@ -335,22 +282,6 @@ class TestOverlap:
         record = await ticked(client, "ask", 2)
         assert record.last_run == "ask@2030-01-01T02:00:00Z"
 
-    async def test_cancelling_ends_the_children_too(self, client, clock, start_worker):
-        await start_worker()
-        await client.schedules.save("families", parent, every="1h", overlap="cancel")
-        clock.advance(HOUR)
-        first = (await ticked(client, "families", 1)).last_run
-        assert first is not None
-        [child] = await client.runs.handle(first).children()
-        clock.advance(HOUR)
-        await ticked(client, "families", 2)
-
-        async def is_cancelled() -> bool:
-            return (await client.runs.get(child.id)).status is RunStatus.CANCELLED
-
-        await until(is_cancelled)
-        assert (await client.runs.get(first)).reason == "schedule 'families' starts the next one"
-
     async def test_a_job_that_goes_on_counts_as_well(self, client, store, clock):
         await client.schedules.save("sums", add, every="1h", args=[1])
         clock.advance(HOUR)
@@ -380,36 +311,6 @@ class TestCancelling:
         await tick(store)
         return "ask@2030-01-01T01:00:00Z"
 
-    async def test_not_by_a_tick_that_the_cooldown_skips(self, client, store, clock):
-        await client.schedules.save("often", cooling_long, every="1h", overlap="cancel")
-        for _ in range(2):
-            clock.advance(HOUR)
-            await tick(store)
-        record = await client.schedules.get("often")
-        assert outcomes(record) == [(1, "started"), (2, "skipped")]
-        assert (await client.runs.get("often@2030-01-01T01:00:00Z")).status is RunStatus.WAITING
-
-    async def test_not_by_a_tick_that_fails(self, client, store, clock, first):
-        await forget_definition(store, "ask")
-        clock.advance(HOUR)
-        await tick(store)
-        assert outcomes(await client.schedules.get("ask")) == [(1, "started"), (2, "failed")]
-        assert (await client.runs.get(first)).status is RunStatus.WAITING
-
-    async def test_not_by_a_tick_whose_id_is_taken(self, client, store, clock, first):
-        await client.submit("keeping", 0, id="ask@2030-01-01T02:00:00Z")
-        clock.advance(HOUR)
-        await tick(store)
-        assert outcomes(await client.schedules.get("ask")) == [(1, "started"), (2, "failed")]
-        assert (await client.runs.get(first)).status is RunStatus.WAITING
-
-    async def test_not_by_a_tick_that_a_pause_forestalls(self, client, store, clock, first):
-        clock.advance(HOUR)
-        [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
-        await client.schedules.pause("ask")
-        assert await ticking_at(store).advance(due, await store.now()) is None
-        assert (await client.runs.get(first)).status is RunStatus.WAITING
-
     @pytest.mark.parametrize("is_paused", [False, True])
     async def test_by_others_if_the_starter_was_killed(
         self, client, store, clock, first, is_paused
@@ -426,51 +327,3 @@ class TestCancelling:
         assert (await client.runs.get(first)).status is RunStatus.CANCELLED
         assert (await client.runs.get("ask@2030-01-01T02:00:00Z")).status is RunStatus.WAITING
         assert await tick(store) == 0
-
-
-class TestTriggered:
-    async def test_one_neither_hides_a_tick_nor_counts_itself(self, client, store, clock):
-        await client.schedules.save("ask", asking, every="1h")
-        clock.advance(HOUR)
-        await tick(store)
-        manual = await client.schedules.trigger("ask")
-        assert (await client.schedules.get("ask")).last_run == manual.id
-        await client.runs.signal(manual.id, "answer", 1)
-
-        clock.advance(HOUR)
-        await tick(store)
-        await client.runs.signal("ask@2030-01-01T01:00:00Z", "answer", 1)
-        await client.schedules.trigger("ask")
-        clock.advance(HOUR)
-        await tick(store)
-
-        record = await client.schedules.get("ask")
-        assert [each.result.value for each in record.history] == [
-            "started",
-            "started",
-            "skipped",
-            "started",
-            "started",
-        ]
-        assert "run 'ask@2030-01-01T01:00:00Z' was still going on" in record.history[2].reason
-        assert record.last_run == "ask@2030-01-01T03:00:00Z"
-
-
-class TestCooldown:
-    async def test_a_tick_within_it_is_recorded_with_its_skipped_run(self, client, store, clock):
-        await client.schedules.save("often", cooling, every="1h", input=1, overlap="cancel")
-        for _ in range(3):
-            clock.advance(HOUR)
-            await tick(store)
-
-        record = await client.schedules.get("often")
-        assert [each.result for each in record.history] == [
-            TickResult.STARTED,
-            TickResult.SKIPPED,
-            TickResult.STARTED,
-        ]
-        skipped = record.history[1]
-        assert skipped.run == "often@2030-01-01T02:00:00Z"
-        assert "cooling down" in skipped.reason
-        assert (await client.runs.get(skipped.run)).status is RunStatus.SKIPPED
-        assert (record.started, record.skipped) == (2, 1)

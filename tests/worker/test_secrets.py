@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import sqlite3
@@ -229,7 +230,7 @@ class TestNothingIsKept:
         assert leaks_in(told_bytes(running)) == []
 
     async def test_fails_a_process_whose_progress_is_too_deep(self, world):
-        """The attempt must end, whatever its conversation with the child raises."""
+        """Finding 31: the attempt kept its slot and its lease for ever."""
         job = await world.enqueue(process_tasks.report_deeply, secrets={"key": VALUE})
         with pytest.raises(JobFailed) as caught:
             await job.result(30)
@@ -318,7 +319,7 @@ class TestProvider:
             Secrets({"key": value}).find("key")
 
     def test_that_does_not_know_a_name_says_what_to_do(self):
-        with pytest.raises(MissingSecret, match=r"secrets=\.\.\. do not have it"):
+        with refused("task.missing_secret", MissingSecret):
             ResolvedSecrets(Secrets({})).find("key")
 
 
@@ -355,6 +356,24 @@ class TestMasker:
     def test_masks_each_line_of_a_long_secret(self):
         key = "-----BEGIN KEY-----\nAbCdEfGhIjKl\n-----END KEY-----"
         assert Masker([key]).text("at AbCdEfGhIjKl.") == f"at {MASK}."
+
+    @pytest.mark.parametrize("before", [b"", b"a", b"ab", b"user:"])
+    @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+    def test_masks_in_base64_of_a_longer_text(self, before, encode):
+        """Finding 10: bytes in results are stored as base64, as are passwords in requests."""
+        masked = Masker([VALUE]).text(encode(before + VALUE.encode() + b"?").decode())
+
+        assert MASK in masked
+        assert len(masked) <= len(MASK) + 12
+
+    def test_masks_json_that_was_read_in_another_charset(self):
+        """Finding 10: a service that echoes a request need not decode it as UTF-8."""
+        sent = json.dumps([VALUE], ensure_ascii=False)
+        echoed = {"body": sent, "latin-1": sent.encode().decode("latin-1")}
+
+        masked = Masker([VALUE]).json(json.dumps(echoed, ensure_ascii=False).encode())
+
+        assert leaks_in(masked) == []
 
     def test_masks_everything_that_is_told_of_a_failure(self):
         failure = Failure(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,19 +12,14 @@ from perdure import (
     AsyncClient,
     AsyncContext,
     BaseContext,
-    ClaimLost,
     Context,
     Flow,
     JobFailed,
     Retry,
-    RetryLater,
     RunFailed,
     task,
 )
-from perdure.model.ids import WorkerId
-from perdure.model.run import StoredStep
 from perdure.operations.records import EventRecord
-from perdure.store.contract import ClaimRequest, PartitionClaim
 from tests.worker import process_tasks
 
 AGAIN = Retry(3, first=0)
@@ -144,30 +138,6 @@ class TestSteps:
         with pytest.raises(JobFailed, match="the result of step 'odd'"):
             await (await world.enqueue(work)).result(10)
 
-    async def test_step_of_a_stale_claim_is_refused(self, client, store):
-        @task
-        async def work(_: Any) -> None: ...
-
-        flow = Flow("stale").then(work).build()
-        await client.submit(flow, id="r")
-        [partition] = (await store.maintenance.poll("default")).partitions
-        request = ClaimRequest(
-            namespace="default",
-            worker=WorkerId("w"),
-            partitions=[PartitionClaim(partition=partition, queue="default")],
-            limit=1,
-            lease=timedelta(hours=1),
-        )
-        [job] = (await store.jobs.claim(request)).jobs
-        await client.runs.pause("r")
-        await client.runs.resume("r")
-
-        with pytest.raises(ClaimLost):
-            await store.runs.save_step(
-                job.claim, "default/r/work", StoredStep(name="s", value=b"1")
-            )
-        assert await store.runs.load_steps("default/r/work") == []
-
     async def test_who_a_body_is(self, client, start_worker):
         def told(ctx: BaseContext) -> list[Any]:
             where = [ctx.run_id, ctx.node, ctx.iteration, ctx.item, ctx.attempt]
@@ -277,23 +247,6 @@ class TestNodeRetries:
         flow = Flow("twice").then(second_time, name="a").then(second_time, name="b").build()
         assert await (await world.submit(flow, [], **QUICK)).result(10) == [2, 2]
 
-    async def test_retry_of_one_item_leaves_the_others_alone(self, world):
-        ran: list[int | None] = []
-
-        @task(retries=AT_ONCE)
-        async def each(number: int, ctx: AsyncContext = CONTEXT) -> list[Any]:
-            ran.append(ctx.item)
-            if ctx.item == 1 and ctx.attempt == 1:
-                raise ValueError("again")
-            return [number, ctx.attempt]
-
-        flow = Flow("items").map(each).build()
-        run = await world.submit(flow, [7, 8, 9], **QUICK)
-
-        assert await run.result(10) == [[7, 1], [8, 2], [9, 1]]
-        assert sorted(ran, key=str) == [0, 1, 1, 2]
-        assert attempts_failed(await run.events()) == [("each[1]", 1, "again")]
-
     async def test_retry_uses_up_the_budget_and_fails_the_run(self, world):
         @task(retries=AT_ONCE)
         async def never(_: Any, ctx: AsyncContext = CONTEXT) -> None:
@@ -329,19 +282,6 @@ class TestNodeRetries:
 
         assert attempts_failed(await run.events()) == [("one", 1, "attempt 1")]
 
-    async def test_retry_later_snoozes_a_node_without_its_retries(self, world):
-        @task
-        def later(_: Any, ctx: Context = CONTEXT) -> int:
-            if ctx.attempt < 3:
-                raise RetryLater("not yet", after="1ms")
-            return ctx.attempt
-
-        flow = Flow("later").then(later).build()
-        run = await world.submit(flow, **QUICK)
-
-        assert await run.result(10) == 3
-        assert [message for *_, message in attempts_failed(await run.events())] == ["not yet"] * 2
-
     @pytest.mark.parametrize("found_type", ["async", "sync"])
     async def test_timeout_of_a_node_fails_its_attempt(self, world, found_type):
         @task(name="hang", timeout="10s")
@@ -361,20 +301,6 @@ class TestNodeRetries:
         assert raised.value.failure is not None
         assert raised.value.failure.type == "perdure.errors.AttemptTimeout"
         assert len(attempts_failed(await run.events())) == 1
-
-    async def test_retry_of_a_loop_continues_the_failed_iteration(self, world):
-        @task(retries=AT_ONCE)
-        async def count(number: int, ctx: AsyncContext = CONTEXT) -> int:
-            if ctx.iteration == 2 and ctx.attempt == 1:
-                raise ValueError("again")
-            assert ctx.iteration == number + 1
-            return number + 1
-
-        flow = Flow("loop").loop(count, until=lambda number: number == 3).build()
-        run = await world.submit(flow, 0, **QUICK)
-
-        assert await run.result(10) == 3
-        assert attempts_failed(await run.events()) == [("count#2", 1, "again")]
 
     async def test_a_check_that_raises_fails_its_loop(self, client, start_worker):
         @task

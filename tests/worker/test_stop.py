@@ -12,7 +12,6 @@ import pytest
 from perdure import (
     CONTEXT,
     Aborted,
-    AsyncClient,
     AsyncContext,
     Context,
     JobCancelled,
@@ -22,14 +21,13 @@ from perdure import (
     task,
 )
 from perdure.worker import attempt
+from perdure.worker.events import AttemptCancelled as JobCancelledEvent
 from perdure.worker.events import (
-    AttemptAborting,
     AttemptCompleted,
     AttemptProgressed,
     AttemptRequeued,
     AttemptStarted,
 )
-from perdure.worker.events import AttemptCancelled as JobCancelledEvent
 from tests.support.tasks import gated, nothing
 from tests.worker import process_tasks
 from tests.worker.harness import Gate, Running, soon, stress_start_stop, until
@@ -282,35 +280,6 @@ async def is_gone(pid: int) -> bool:
 class TestAbort:
     """Waiting jobs are cancelled at once, running ones told within a second."""
 
-    async def test_cancels_a_waiting_job_at_once(self, client, start_worker):
-        @task
-        async def work() -> str:
-            return "ran"
-
-        job = await client.enqueue(work)
-        later = await client.enqueue(work.options(delay="1h"))
-        outcomes = [await job.cancel(), await later.cancel()]
-        worker = await start_worker(work)
-        assert await (await client.enqueue(work)).result(10) == "ran"
-
-        assert [outcome.after for outcome in outcomes] == [Status.CANCELLED] * 2
-        with pytest.raises(JobCancelled):
-            await job.result(10)
-        assert len(worker.all(AttemptStarted)) == 1
-
-    async def test_of_a_finished_job_does_nothing_and_says_so(self, world):
-        @task
-        async def work() -> str:
-            return "ran"
-
-        job = await world.enqueue(work)
-        await job.result(10)
-        outcome = await job.cancel()
-
-        assert outcome.was_finished
-        assert outcome.before is outcome.after
-        assert await job.result(10) == "ran"
-
     async def test_cancels_an_active_async_body_after_its_grace(self, client, start_worker):
         gate = Gate()
         ends: list[str] = []
@@ -334,25 +303,6 @@ class TestAbort:
         assert ends == ["cancelled"]
         await worker.told(JobCancelledEvent, job.id)
         assert (worker.worker.stats().cancelled, worker.worker.stats().running) == (1, 0)
-
-    @pytest.mark.parametrize("poll", ["100ms", "1m"])
-    async def test_signal_fires_within_a_second(self, client, store_url, start_worker, poll):
-        @task
-        async def work(ctx: AsyncContext = CONTEXT) -> None:
-            await ctx.abort_signal.wait_async()
-
-        worker = await start_worker(work, abort_grace="1h", poll=poll, lease="1h")
-        job = await client.enqueue(work)
-        await worker.told(AttemptStarted)
-        async with AsyncClient(store_url) as other:
-            began = time.monotonic()
-            await other.jobs.cancel(job.id)
-            await worker.told(AttemptAborting, job.id)
-            took = time.monotonic() - began
-        with pytest.raises(JobCancelled):
-            await job.result(10)
-
-        assert took < 1
 
     async def test_lets_a_body_end_by_itself_within_its_grace(self, client, start_worker):
         ends: list[str] = []
@@ -423,31 +373,6 @@ class TestAbort:
 
         assert heard == ["the job was aborted"]
 
-    async def test_cannot_be_overwritten_by_a_body(self, client, start_worker, monkeypatch):
-        monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
-        gate = Gate()
-
-        @task(retries=Retry(5, first=0))
-        async def ignore() -> str:
-            while not gate.is_open:
-                try:
-                    await gate.pass_through()
-                except asyncio.CancelledError:
-                    continue
-            return "overwritten?"
-
-        worker = await start_worker(ignore, abort_grace="50ms")
-        job = await client.enqueue(ignore)
-        await gate.reached()
-        await job.cancel()
-        await worker.told(JobCancelledEvent, job.id)
-        gate.open()
-        with pytest.raises(JobCancelled):
-            await job.result(10)
-
-        assert len(worker.all(AttemptStarted)) == 1
-        assert (await job.record()).output is None
-
     async def test_wins_over_a_failure_that_would_be_retried(self, client, start_worker):
         @task(retries=Retry(5, first=0))
         async def stumble(ctx: AsyncContext = CONTEXT) -> None:
@@ -477,26 +402,3 @@ class TestAbort:
 
         assert (await heeding.progress()).message == "heard: the job was aborted"
         await until(lambda: is_gone(pid))
-
-    async def test_of_a_group_touches_only_that_group(self, client, start_worker):
-        gate = Gate()
-
-        @task
-        async def wait(name: str) -> str:
-            await gate.pass_through()
-            return name
-
-        await start_worker(wait, concurrency=3, abort_grace="20ms")
-        mine = await client.enqueue_many(wait.options(group="mine"), ["mine"] * 2)
-        theirs = await client.enqueue(wait.options(group="theirs"), "theirs")
-        await gate.reached(3)
-        queued = await client.enqueue(wait.options(group="mine"), "queued")
-        alone = await client.enqueue(wait, "alone")
-        outcome = await client.jobs.cancel_group("mine")
-        for job in (*mine, queued):
-            with pytest.raises(JobCancelled):
-                await job.result(10)
-        gate.open()
-
-        assert (outcome.cancelled, outcome.aborting) == (1, 2)
-        assert await client.jobs.results([theirs, alone], timeout=10) == ["theirs", "alone"]

@@ -21,9 +21,12 @@ from perdure import (
     Flow,
     InvalidFlow,
     InvalidInput,
+    MissingSecret,
+    Progress,
     Retry,
     RunFailed,
     Worker,
+    resource,
     task,
 )
 from perdure.flows.built import BuiltFlow
@@ -41,6 +44,7 @@ from tests.worker import process_tasks
 
 
 AGAIN = Retry(3, first=0)
+PAGES = resource("pages", list[int])
 
 
 @task
@@ -62,11 +66,6 @@ async def events_of(store: Store, run: str, found_type: type[Any]) -> list[Any]:
 
 
 class TestInputs:
-    async def test_are_the_arguments_of_a_task_by_name(self, world):
-        inputs = {"amount": "load.output.total", "reason": "load.output.lines.0.name"}
-        flow = Flow("charging").then(load).then(charge, inputs=inputs).build()
-        assert await (await world.submit(flow, 7)).result(10) == [7, "pen", "EUR"]
-
     async def test_reach_threads_and_processes_and_the_context(self, client, start_worker):
         @task
         def in_thread(amount: int, ctx: Context = CONTEXT) -> list[Any]:
@@ -160,6 +159,8 @@ class TestConfig:
         ) as caught:
             await (await client.submit(flow, 7)).result(10)
         assert "did you mean 'total'" in str(caught.value)
+        assert caught.value.failure is not None
+        assert caught.value.failure.type == "perdure.errors.TemplateMissing"
         assert worker.worker.stats().retried == 0
 
     async def test_with_a_missing_key_may_skip_the_node(self, world, store):
@@ -169,10 +170,6 @@ class TestConfig:
         [skipped] = await events_of(store, run.id, NodeSkipped)
         assert skipped.node == "charge"
         assert "order.totl" in skipped.reason
-
-    async def test_with_a_missing_key_may_go_on_with_null(self, world):
-        flow = missing("default")
-        assert await (await world.submit(flow, 7)).result(10) == [7, None, "EUR"]
 
 
 def missing(on_missing: Any) -> BuiltFlow:
@@ -373,13 +370,101 @@ class TestACall:
         page = {"number": 1}
         assert await job.result(10) == [job.id, page, "Context", job.id, page]
 
-    def test_as_a_function_has_none(self):
-        @task
+    def test_of_a_plain_function_is_missing(self):
         def work(ctx: Context = CONTEXT) -> str:
             return ctx.job_id
 
         with refused("task.no_context", InvalidInput, name="job_id"):
             work()
+
+
+class TestDirectCall:
+    """A task that is called as a function gets a local context."""
+
+    def test_of_a_sync_task(self):
+        calls: list[str] = []
+
+        def number(text: str) -> int:
+            calls.append(text)
+            return len(text)
+
+        @task(queue="slow")
+        def work(text: str, ctx: Context = CONTEXT, *, more: int = 0) -> list[Any]:
+            ctx.progress(50, "half way", {"text": text})
+            ctx.check()
+            steps = [ctx.step("one", number, text), ctx.step("one", number, text)]
+            kept = ctx.step("page", read, 7)
+            facts = [ctx.task, ctx.queue, ctx.attempt, ctx.run_id, ctx.flow, ctx.aborted]
+            return [steps, kept, facts, dict(ctx.arguments), more, len({ctx.job_id, ""})]
+
+        progress: list[Progress] = []
+        facts = ["work", "slow", 1, None, None, False]
+        told = work.local(on_progress=progress.append)("abc", more=2)
+        assert told == [[3, 3], Page(7), facts, {"text": "abc", "more": 2}, 2, 2]
+        assert progress == [Progress(percent=50, message="half way", details={"text": "abc"})]
+        assert calls == ["abc"]
+
+        assert work("abc", more=2) == told
+        assert work.options(delay="1h")("abc")[4] == 0
+        assert calls == ["abc"] * 3  # each call has steps of its own
+
+    async def test_of_an_async_task(self):
+        @task
+        async def work(ctx: AsyncContext = CONTEXT, number: int = 0) -> list[Any]:
+            await ctx.progress(100)
+            return [await ctx.step("one", read_later, number), ctx.arguments["number"]]
+
+        progress: list[Progress] = []
+        assert await work(number=3) == [Page(3), 3]
+        assert await work.local(on_progress=progress.append)(number=4) == [Page(4), 4]
+        assert [each.percent for each in progress] == [100]
+
+    def test_without_a_default_and_with_the_callers_own(self):
+        @task
+        def work(number: int, ctx: Any) -> Any:
+            return ctx if isinstance(ctx, str) else ctx.task
+
+        assert [work(3), work(3, "mine"), work(3, ctx="mine")] == ["work", "mine", "mine"]
+
+    def test_with_resources_and_secrets(self, monkeypatch):
+        @task
+        def work(
+            number: int, pages: list[int] = PAGES, ctx: Context = CONTEXT
+        ) -> tuple[list[int], str, bool]:
+            return [*pages, number], ctx.secret("key"), ctx.resources["pages"] is pages
+
+        local = work.local(resources={"pages": [1]}, secrets={"key": "1234"})
+        assert local(2) == ([1, 2], "1234", True)
+        monkeypatch.setenv("PERDURE_SECRET_KEY", "5678")
+        assert work.local(resources={"pages": []})(2) == ([2], "5678", True)
+        with refused("resource.wrong_type", task="work", name="pages"):
+            work.local(resources={"pages": 3})(2)
+        with refused("resource.missing", task="work", name="pages"):
+            work.local(resources={"other": 3})(2)
+        with refused("task.missing_secret", MissingSecret, name="key"):
+            work.local(resources={"pages": []}, secrets={})(2)
+
+    def test_cannot_pause(self):
+        @task
+        def work(ctx: Context = CONTEXT) -> None:
+            ctx.pause()
+
+        with refused("task.local_pause", InvalidInput, task="work"):
+            work()
+
+    def test_refuses_what_it_cannot_use(self):
+        async def later(progress: Progress) -> None:
+            pass
+
+        wrong: list[dict[str, Any]] = [
+            {"on_progress": 3},
+            {"on_progress": later},
+            {"resources": [3]},
+            {"secrets": "text"},
+        ]
+        for given in wrong:
+            with refused("argument.type", InvalidInput):
+                echo.local(**given)
 
 
 class TestStep:
@@ -482,21 +567,8 @@ async def to_note(invoice: Invoice) -> Note:
     return {"text": "thanks", "invoice": invoice.order}
 
 
-@task
-def to_order_again(note: Note) -> Order:
-    return Order(id=note["invoice"] + 1, size=Size.SMALL, at=datetime(2026, 1, 3, tzinfo=UTC))
-
-
 class TestValues:
     """What goes into nodes and comes out: validated as the types say, for sync and async tasks."""
-
-    async def test_typed_values_go_from_node_to_node(self, world):
-        flow = (
-            Flow("typed").then(to_order).then(to_invoice).then(to_note).then(to_order_again).build()
-        )
-        run = await world.submit(flow, 7)
-        assert await run.result(10) == Order(8, Size.SMALL, datetime(2026, 1, 3, tzinfo=UTC))
-        assert (await run.outputs())["to_invoice"] == {"order": 7, "amount": 1.5}
 
     async def test_typed_items_and_gathered_values(self, world):
         @task
@@ -546,24 +618,6 @@ class TestValues:
             await run.result(10)
 
         assert [event.type for event in await run.events()][1:] == ["node_failed", "run_failed"]
-
-    async def test_values_come_through_as_they_went_in(self, client, start_worker):
-        flow = (
-            Flow("same")
-            .then(lambda got: got, name="a")
-            .route(lambda _: "on", {"on": None})
-            .fork(x=Flow().then(lambda got: got, name="x"), y=Flow().delay("1ms"))
-            .join(lambda both: [both["x"], both["y"]], name="b")
-            .map(lambda got: got, name="c")
-            .build()
-        )
-        await start_worker(flows=[flow])
-        values: list[Any] = [0, False, "", [], None, {}, 1.5, "ü\u2028", 2**53, [[None]]]
-        runs = [await client.submit(flow, value) for value in values]
-
-        # 0 == False, so their texts are compared.
-        results = [repr(await run.result(10)) for run in runs]
-        assert results == [repr([value, value]) for value in values]
 
     async def test_a_long_run_keeps_few_large_values(self, world, monkeypatch):
         monkeypatch.setattr("perdure.engine.cached_run.VALUES_MAX_BYTES", 1_000)

@@ -202,6 +202,14 @@ PAIRS = {
             on_error: continue
         """,
     ),
+    "a map of a few": pair(
+        Flow("few").map(double, items_max=20),
+        """
+        flow: few
+        nodes:
+          - {id: double, type: map, config: {task: double, items_max: 20}}
+        """,
+    ),
     "a map of children, over an input": pair(
         Flow("children")
         .then(load)

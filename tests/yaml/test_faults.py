@@ -362,23 +362,6 @@ class TestWhatIsGiven:
 class TestFaults:
     """Everything that is wrong with a file is told at once, each fault with its line and node."""
 
-    def test_everything_is_told_at_once(self):
-        found = faults(
-            """
-        flow: f
-        on_failure: halt
-        nodes:
-          - {id: a, task: pay, next: missing, colour: red}
-          - {id: b, type: htp}
-          - {id: c, task: nobody, undo: nobody}
-          - {id: d, task: add, inputs: {q: input}, after: a}
-          - {id: e, task: pay, next: f}
-          - {id: f, task: pay, next: e}
-        """
-        )
-
-        assert sorted({line_of(each) for each in found}) == [3, 5, 6, 7, 8, 9]
-
     def test_faults_are_data_with_code_place_and_line(self):
         found = faults(
             """

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from perdure.engine import approvals, completion, decide, external_waits, fold, run_commands
+from perdure.engine import approvals, completion, decide, external_waits, fold, plan, run_commands
 from perdure.engine.completion import complete
 from perdure.engine.decider import Decider
 from perdure.engine.run_view import RunView
 from perdure.model.event import NodeReported
 from perdure.model.graph import ORDINARY
+from perdure.model.ids import RUN_START, Key
 from perdure.model.job import CLAIMED
 from perdure.model.run import CommitResult, CommitState, NodeStatus
 from perdure.store import batching
@@ -379,6 +380,15 @@ def _items_out_of_order() -> list[Change]:
     return [(RunView, "gathered_items", mixed)]
 
 
+@mutant("a map that fails leaves its completed items done")
+def _items_not_undone() -> list[Change]:
+    def nodes_only(d: Decider) -> tuple[str, ...]:
+        return tuple(text for text in to_undo(d) if Key.parse(text).item is None)
+
+    to_undo = completion._to_undo
+    return [(completion, "_to_undo", nodes_only)]
+
+
 @mutant("what waits for a time is due at once")
 def _due_at_once() -> list[Change]:
     return [(submitting, "_due_at", lambda wait, now: None if wait.delay is None else now)]
@@ -397,11 +407,12 @@ def _signal_leaves_its_wait() -> list[Change]:
 
 @mutant("what was undone once is undone again")
 def _undone_twice() -> list[Change]:
-    def undone(d: Decider, id: str, failure: Any) -> None:
-        left = d.state.undoes[d.state.undoes.index(id) :]
+    def undone(d: Decider, key: Key, failure: Any) -> None:
+        text = Key(node=key.node, item=key.item).text
+        left = d.state.undoes[d.state.undoes.index(text) :]
         if len(left) > 1:
             d.view.state = replace(d.state, undoes=(*left[:1], *left))
-        ended(d, id, failure)
+        ended(d, key, failure)
 
     ended = completion.undone
     return [(decide, "undone", undone)]
@@ -417,3 +428,43 @@ def _pause_not_closed() -> list[Change]:
 
     pause_due = external_waits.pause_due
     return [(decide, "pause_due", due)]
+
+
+# Settings of runs
+
+
+@mutant("the jobs of a run keep their priority when that of the run changes")
+def _priorities_left() -> list[Change]:
+    reprioritized = committing._reprioritized
+
+    def of_the_run_only(transaction: Transaction, run: Any, given: Any) -> Any:
+        return reprioritized(transaction, run, replace(given, jobs=()))
+
+    return [(committing, "_reprioritized", of_the_run_only)]
+
+
+@mutant("jobs keep their rank when their priority changes")
+def _ranks_left() -> list[Change]:
+    reprioritized = committing._reprioritized
+
+    def without_aging(transaction: Transaction, run: Any, given: Any) -> Any:
+        return reprioritized(transaction, run, replace(given, aging=timedelta(0)))
+
+    return [(committing, "_reprioritized", without_aging)]
+
+
+@mutant("a delayed run has no timer for its start")
+def _start_forgotten() -> list[Change]:
+    decided = decide.submit
+
+    def without_start(*args: Any, **given: Any) -> Any:
+        decision, state = decided(*args, **given)
+        decision.waits = [wait for wait in decision.waits if wait.key != RUN_START]
+        return decision, state
+
+    return [(plan, "submit", without_start)]
+
+
+@mutant("the timer of a completed run stays open")
+def _clock_left() -> list[Change]:
+    return [(completion, "RUN_TIMEOUT", "run:another")]

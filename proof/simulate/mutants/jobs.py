@@ -8,9 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.client import queue
 from perdure.engine import snapshot
 from perdure.model.job import CLAIMED, FINISHED, Status
-from perdure.model.partition import Suspicion
+from perdure.model.partition import Partition, Suspicion
 from perdure.store import lifecycle
 from perdure.store.lifecycle import Transition, starts_from
 from perdure.store.memory import admin, jobs, maintenance
@@ -113,6 +114,16 @@ def _suspects_run_beside_others() -> list[Change]:
     return [(JobRunner, "_slots_left", lambda self, slots: self.concurrency - self.running)]
 
 
+@mutant("a queue hands out nodes, whose run does not hear of their end")
+def _queue_hands_out_nodes() -> list[Change]:
+    class WithoutFlow:
+        @staticmethod
+        def parse(text: str) -> Partition:
+            return replace(Partition.parse(text), flow="")
+
+    return [(queue, "Partition", WithoutFlow)]
+
+
 # Starts
 
 
@@ -191,6 +202,19 @@ def _live_runs_pruned() -> list[Change]:
         return [run.place for run in transaction.state.records.runs.values() if not run.parent]
 
     return [(maintenance, "_over", over)]
+
+
+# The store's clock
+
+
+@mutant("nobody notices that the store's clock was set back")
+def _clock_step_unnoticed() -> list[Change]:
+    return [(janitor, "is_ahead", lambda *_: False)]
+
+
+@mutant("a limit counts starts of the future until the clock shows their time")
+def _future_starts_counted() -> list[Change]:
+    return [(jobs, "bound_limits", lambda *_: None), (maintenance, "bound_limits", lambda *_: None)]
 
 
 # Logs of runs

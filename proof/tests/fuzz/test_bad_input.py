@@ -9,8 +9,8 @@ import pytest
 from perdure import AsyncClient
 from perdure.operations.catalog import OPERATIONS
 from proof.fuzz.calls import COMMANDS, COMMANDS_LEFT_OUT, LEFT_OUT, METHODS
-from proof.fuzz.node_types import KINDS
 from proof.fuzz.running import fuzz
+from proof.fuzz.targets import TARGETS
 from tests.cli.test_command_tree import COMMANDS as ALL
 
 EXAMPLES = {
@@ -26,13 +26,19 @@ EXAMPLES = {
     "corrupt rows": {"sqlite": 4, "postgres": 2},
     "secrets": {"memory": 45, "sqlite": 2, "postgres": 4},
     "command lines": {"sqlite": 12},
+    "terminal output": {"sqlite": 1, "postgres": 1},
+    "titles": {"memory": 60, "sqlite": 20, "postgres": 10},
+    "deciders": {"memory": 80, "sqlite": 20, "postgres": 10},
+    "grants": {"memory": 20, "sqlite": 5, "postgres": 5},
+    "imports": {"sqlite": 12, "postgres": 6},
+    "races": {"memory": 10, "sqlite": 5, "postgres": 5},
 }
-CASES = [(found_type, backend) for found_type, counts in EXAMPLES.items() for backend in counts]
+CASES = [(target, backend) for target, counts in EXAMPLES.items() for backend in counts]
 
 
-def test_every_kind_is_tried_on_every_backend_that_it_names() -> None:
-    assert {found_type: set(counts) for found_type, counts in EXAMPLES.items()} == {
-        name: set(found_type.backends) for name, found_type in KINDS.items()
+def test_every_target_is_tried_on_every_backend_that_it_names() -> None:
+    assert {target: set(counts) for target, counts in EXAMPLES.items()} == {
+        name: set(target.backends) for name, target in TARGETS.items()
     }
 
 
@@ -48,12 +54,12 @@ def test_every_command_is_tried() -> None:
     assert COMMANDS.keys() | COMMANDS_LEFT_OUT.keys() == ALL.keys()
 
 
-@pytest.mark.parametrize("found_type, backend", CASES)
+@pytest.mark.parametrize("target, backend", CASES)
 def test_is_accepted_or_refused_by_name(
-    found_type: str, backend: str, request: pytest.FixtureRequest
+    target: str, backend: str, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue("postgres_server_url") if backend == "postgres" else ""
 
-    tally = fuzz(found_type, backend, EXAMPLES[found_type][backend], number=1, postgres_url=url)
+    tally = fuzz(target, backend, EXAMPLES[target][backend], number=1, postgres_url=url)
 
     assert tally.tried >= tally.accepted > 0

@@ -191,6 +191,19 @@ ONE_NAMESPACE = click.Option(
     ["--namespace"], metavar="NAME", default=DEFAULT_NAMESPACE, help="Namespace"
 )
 JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON")
+
+
+def priority(text: str, given: dict[str, Any] | None = None) -> int | str:
+    """A number, or the name of a priority."""
+    return int(text) if text.isdecimal() else text
+
+
+PRIORITY = click.Option(
+    ["--priority"],
+    metavar="N",
+    callback=lambda ctx, param, value: None if value is None else priority(value),
+    help="From 1 or critical, the most urgent, to 5 or minimal",
+)
 APP = click.Option(["--app"], metavar="MODULE[:NAME]", help="For a file: the module with its tasks")
 
 
@@ -300,7 +313,7 @@ class OperationCommand:
         if isinstance(parameter.default, str | int) and parameter.default not in ("", False):
             settings |= {"default": parameter.default, "show_default": True}
         if name == "by":
-            about = f"{about}; your login name by default"
+            about = f"{about}; default: your login name"
             settings["default"] = login_name
         option = spelling or f"--{name.replace('_', '-')}"
         return click.Option([option, name], help=about, required=is_required, **settings)

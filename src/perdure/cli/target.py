@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ NOT_A_TASK = declare("cli.not_a_task", "{target!r} is {found}, not a task")
 WHICH_TARGET = declare(
     "cli.which_target", "{target!r} must name one task or flow", "[Name one of {known}]"
 )
+NOT_A_FUNCTION = declare("cli.not_a_function", "{target!r} is {found}, not a function")
 NO_FLOWS = declare("cli.no_flows", "{target!r} has no flows, so there is nothing to check")
 NOT_A_MODULE = declare(
     "cli.not_a_module",
@@ -108,6 +109,15 @@ def load_target(target: str) -> Task[..., Any] | BuiltFlow:
         return found
     known = ", ".join(f"{module.__name__}:{each}" for each in _offered(module))
     raise InvalidInput(WHICH_TARGET.fault(target=target, known=known))
+
+
+def load_function(target: str) -> Callable[..., Any]:
+    """Import the function that ``target`` names: ``MODULE:NAME``."""
+    module, name = _parts(target)
+    found: Callable[..., Any] | ModuleType = _attribute(module, name) if name else module
+    if not callable(found):
+        raise InvalidInput(NOT_A_FUNCTION.fault(target=target, found=_type(found)))
+    return found
 
 
 def flow_at(target: str, app: str | None) -> BuiltFlow:

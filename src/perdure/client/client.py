@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from perdure.client.handles import AsyncJobHandle, AsyncRunHandle
+from perdure.errors import UnknownFlow
 from perdure.flows.built import BuiltFlow
+from perdure.flows.settings import RunOptions, StartOptions
 from perdure.model import check
 from perdure.model.job import DEFAULT_NAMESPACE, Inserted
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
@@ -252,6 +255,7 @@ class AsyncClient:
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> AsyncRunHandle[O]: ...
     @overload
     async def submit(
@@ -261,6 +265,7 @@ class AsyncClient:
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> AsyncRunHandle[Any]: ...
     async def submit(
         self,
@@ -269,6 +274,7 @@ class AsyncClient:
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> AsyncRunHandle[Any]:
         """Start a run of a flow. When this returns, the run is durable.
 
@@ -276,8 +282,13 @@ class AsyncClient:
         id for the run. ``on_conflict`` applies if a run with that id exists, finished or not:
         ``"fail"`` raises ``RunExists``, ``"use_existing"`` returns that run,
         ``"replace"`` cancels it and takes its place.
+
+        ``options`` override the defaults of the flow: ``priority`` (1 to 5, or ``"critical"`` to
+        ``"minimal"``) shifts that of all its jobs; ``delay`` or ``run_at`` starts it later;
+        ``queue`` and ``tags`` are for nodes that have none; ``timeout`` or ``deadline`` ends it as
+        failed; ``max_attempts`` is how many attempts of its nodes may fail.
         """
-        submission = prepare_submission(self._backend, flow, input, id, on_conflict)
+        submission = prepare_submission(self._backend, flow, input, id, on_conflict, options)
         return self._run_handle(submission, await submit_run(self._backend, submission))
 
     @overload
@@ -289,6 +300,7 @@ class AsyncClient:
         id: str | None = None,
         on_conflict: OnExisting | None = None,
         timeout: Duration | None = None,
+        **options: Unpack[StartOptions],
     ) -> O: ...
     @overload
     async def run(
@@ -299,6 +311,7 @@ class AsyncClient:
         id: str | None = None,
         on_conflict: OnExisting | None = None,
         timeout: Duration | None = None,
+        **options: Unpack[StartOptions],
     ) -> Any: ...
     async def run(
         self,
@@ -308,13 +321,15 @@ class AsyncClient:
         id: str | None = None,
         on_conflict: OnExisting | None = None,
         timeout: Duration | None = None,
+        **options: Unpack[StartOptions],
     ) -> Any:
         """Submit a run of a flow, wait until it has ended, and return its result.
 
         Raises ``RunFailed`` or ``RunCancelled`` if it ended without one, and ``RunTimeout`` after
-        ``timeout``; the run then continues.
+        ``timeout``; the run then continues. Options are those of ``submit``; a timeout of the run
+        itself is set in its flow.
         """
-        run = await self.submit(flow, input, id=id, on_conflict=on_conflict)
+        run = await self.submit(flow, input, id=id, on_conflict=on_conflict, **options)
         return await run.result(timeout)
 
     def _handles(self, calls: Calls, inserted: Iterable[Inserted]) -> list[AsyncJobHandle[Any]]:
@@ -386,6 +401,7 @@ class AsyncTransactionClient:
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> AsyncRunHandle[O]: ...
     @overload
     async def submit(
@@ -395,6 +411,7 @@ class AsyncTransactionClient:
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> AsyncRunHandle[Any]: ...
     async def submit(
         self,
@@ -403,6 +420,7 @@ class AsyncTransactionClient:
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> AsyncRunHandle[Any]:
         """Start a run of a flow; it exists, and starts, when you commit.
 
@@ -410,10 +428,13 @@ class AsyncTransactionClient:
         ``"use_existing"``.
         """
         backend = self._client._backend
-        submission = prepare_submission(backend, flow, input, id, on_conflict)
+        submission = prepare_submission(backend, flow, input, id, on_conflict, options)
         run, store = transactional_run(submission), await backend.store()
-        definitions = await definitions_within(backend, submission)
-        submitted = await store.submit_in_transaction(self._connection, run, definitions)
+        submit = partial(store.submit_in_transaction, self._connection, run)
+        try:
+            submitted = await submit(await definitions_within(backend, submission))
+        except UnknownFlow:  # pruned since this client saved it
+            submitted = await submit(await definitions_within(backend, submission, again=True))
         refuse_other_flow(submission, submitted)
         return self._client._run_handle(submission, submitted)
 

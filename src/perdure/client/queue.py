@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+import os
+import socket
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from perdure.client.facade import OpenableFacade, sync
 from perdure.clock import new_id
+from perdure.diagnostics import declare
 from perdure.engine.failures import describe, too_many_crashes
 from perdure.engine.retry import Budget, after_error
-from perdure.errors import ClaimLost
+from perdure.errors import ClaimLost, InvalidInput
 from perdure.model import check
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import (
@@ -19,21 +22,24 @@ from perdure.model.job import (
     DEFAULT_QUEUE,
     Claim,
     ClaimedJob,
+    Job,
     NewJob,
     Status,
 )
 from perdure.model.outcome import Completed, DeadLettered, Outcome, Parked, Settlement
 from perdure.model.partition import Partition, suspicion_in
-from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
+from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, from_json
 from perdure.model.retry import Retry
 from perdure.model.times import Duration
 from perdure.model.value import Value
+from perdure.model.wait import answer_step
 from perdure.operations.backend import Backend
-from perdure.operations.jobs import Jobs
-from perdure.operations.queues import queue_stats
+from perdure.operations.jobs import Jobs, job_id, parked_job
+from perdure.operations.page import page_size
+from perdure.operations.queues import next_jobs, queue_stats, waiting_partitions
 from perdure.operations.records import JobChange, JobRecord, QueueStats, decoded
 from perdure.store.admission import AGING_DEFAULT
-from perdure.store.contract import POLL_PARTITIONS_MAX, ClaimRequest, PartitionClaim, Store
+from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.tasks.calls import JobDefaults, payload_job
 from perdure.tasks.options import JobOptions
 
@@ -41,6 +47,10 @@ ATTEMPTS_DEFAULT = 3
 MAX_CRASHES = 3
 """Expired leases of a job that its worker had alone, after which it is dead-lettered."""
 HOUSEKEEPING_BATCH = 1_000
+NOT_A_JOB = declare(
+    "queue.not_a_job",
+    "expected a job returned by dequeue(), or the id of a parked one (got {value!r})",
+)
 
 
 class QueuedJob(Value):
@@ -50,6 +60,8 @@ class QueuedJob(Value):
     worker: WorkerId
     lease: timedelta
     codec: Codec
+    answer: Any = None
+    """The data that it was resumed with, if it was parked."""
 
     @property
     def id(self) -> JobId:
@@ -102,6 +114,8 @@ class AsyncJobQueue:
             store, namespace=namespace, codec=codec, payload_max_bytes=payload_max_bytes
         )
         self._backend.require_namespace("JobQueue")
+        self._id = WorkerId(f"{socket.gethostname()}-{os.getpid()}-{new_id()[-6:]}")
+        """Settles parked jobs, which no worker holds."""
         self._held: dict[WorkerId, dict[Claim, ClaimedJob]] = {}
         """Jobs that each worker got here and may still be working on."""
 
@@ -170,6 +184,7 @@ class AsyncJobQueue:
     ) -> QueuedJob | None:
         """Claim the most urgent waiting job of the queues, or return None.
 
+        Nodes of runs are left to workers that have their flow: only a run can settle its nodes.
         The claim is valid until ``lease`` has passed since the last heartbeat. A job whose lease
         expired may have crashed its worker: it is claimed only by a worker that has no other job,
         and until it is settled that worker gets no other.
@@ -177,7 +192,7 @@ class AsyncJobQueue:
         worker = WorkerId(check.name(worker_id, "worker_id"))
         duration = check.span(lease, "lease", is_positive=True)
         store = await self._backend.store()
-        partitions = await self._partitions(store, check.names(queues, "queues"), tasks)
+        partitions = await self._partitions(store, queues, tasks)
         held = self._held.setdefault(worker, {})
         if held:
             lost = (await store.jobs.check(list(held))).lost
@@ -203,29 +218,70 @@ class AsyncJobQueue:
             [job] = claimed.jobs
             if job.suspicion.alone < MAX_CRASHES:
                 held[job.claim] = job
-                codec = self._backend.codec
-                return QueuedJob(claimed=job, worker=worker, lease=duration, codec=codec)
+                return QueuedJob(
+                    claimed=job,
+                    worker=worker,
+                    lease=duration,
+                    codec=self._backend.codec,
+                    answer=await self._answer(store, job),
+                )
             outcome = DeadLettered(failure=too_many_crashes(job))
             await store.jobs.settle([Settlement(claim=job.claim, outcome=outcome)])
         return None
 
-    def ack(self, job: QueuedJob, result: Any = None) -> Coroutine[Any, Any, Status]:
-        """Complete a job and return its status, which is cancelled if it was aborted meanwhile."""
-        data = self._backend.json(result, f"the result of job {job.id}")
-        return self._settle(job, Completed(output=self._backend.codec.encode(data)))
+    async def _answer(self, store: Store, job: ClaimedJob) -> Any:
+        """The data that the job was last resumed with."""
+        if job.claim.epoch == 1:  # never claimed before
+            return None
+        steps = {step.name: step.value for step in await store.runs.load_steps(job.claim.id)}
+        for epoch in range(job.claim.epoch - 1, 0, -1):
+            if (data := steps.get(answer_step(epoch))) is not None:
+                return from_json(self._backend.codec.decode(data))
+        return None
 
-    async def nack(self, job: QueuedJob, error: BaseException | str) -> Status:
-        """Report a failure. Retries wait 1 s, 2 s, 4 s … up to 5 minutes; without attempts left,
-        the job is dead. ``Permanent`` and ``RetryLater`` work as in a task."""
-        if not isinstance(error, BaseException):
-            error = Exception(error)
-        retries = (job.claimed.max_attempts or ATTEMPTS_DEFAULT) - 1
-        budget = Budget(policy=Retry(retries, first="1s", factor=2, max="5m", jitter=False))
-        return await self._settle(job, after_error(job.claimed, error, describe(error), budget, 0))
+    # A parked job has no claim: whoever knows its id may settle it.
 
-    async def release(self, job: QueuedJob) -> Status:
-        """Park a job as paused until it is resumed, without using up an attempt."""
-        return await self._settle(job, Parked())
+    def ack(self, job: QueuedJob | str, result: Any = None) -> Coroutine[Any, Any, Status]:
+        """Complete a job and return its status, which is cancelled if it was aborted meanwhile.
+
+        Takes the claimed job, or the id of a parked one.
+        """
+        id = _checked(job)
+        data = self._backend.codec.encode(self._backend.json(result, f"the result of job {id}"))
+        return self._settle(job, lambda _: Completed(output=data))
+
+    async def nack(
+        self,
+        job: QueuedJob | str,
+        error: BaseException | str,
+        *,
+        delay: Duration | None = None,
+    ) -> Status:
+        """Report a failure. Retries wait for ``delay``, by default 1 s, 2 s, 4 s … up to 5 minutes;
+        without attempts left, the job is dead. ``Permanent`` and ``RetryLater`` work as in a task.
+
+        Takes the claimed job, or the id of a parked one.
+        """
+        _checked(job)
+        fixed = check.optional(check.span, delay, "delay")
+        raised = error if isinstance(error, BaseException) else Exception(error)
+
+        def outcome(job: ClaimedJob | Job) -> Outcome:
+            retries = (job.max_attempts or ATTEMPTS_DEFAULT) - 1
+            policy = Retry(retries, first="1s", factor=2, max="5m", jitter=False)
+            if fixed is not None:
+                policy = Retry(retries, first=fixed, factor=1, max=fixed, jitter=False)
+            return after_error(job, raised, describe(raised), Budget(policy=policy), 0)
+
+        return await self._settle(job, outcome)
+
+    async def release(self, job: QueuedJob | str) -> Status:
+        """Park a job as paused until it is resumed, without using up an attempt.
+
+        Takes the claimed job, or the id of a parked one, which stays parked.
+        """
+        _checked(job)
+        return await self._settle(job, lambda _: Parked())
 
     async def heartbeat(self, job: QueuedJob, extend: Duration | None = None) -> Status:
         """Renew the lease, or set it to ``extend``. The status ``aborting`` asks you to stop."""
@@ -236,9 +292,20 @@ class AsyncJobQueue:
             raise ClaimLost(job_id=job.id, epoch=job.claim_epoch)
         return Status.ABORTING if job.id in renewal.aborting else Status.ACTIVE
 
-    async def resume(self, id: str) -> JobChange:
-        """Put a released job back into the queue."""
-        return await Jobs(self._backend).resume(id)
+    def resume(self, id: str, data: Any = None) -> Coroutine[Any, Any, JobChange]:
+        """Put a parked job back into the queue, with data that its next claim has as ``answer``."""
+        return Jobs(self._backend).resume(id, data=data)
+
+    async def peek(
+        self,
+        n: int = 1,
+        *,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        tasks: Sequence[str] | None = None,
+    ) -> list[Job]:
+        """Return the jobs that ``dequeue`` would claim next, in that order, without values."""
+        store, is_wanted = await self._backend.store(), _wanted(queues, tasks)
+        return await next_jobs(store, self.namespace, page_size(n, "n"), is_wanted)
 
     async def reclaim_expired(self) -> int:
         """Requeue this namespace's jobs whose lease expired, and return how many.
@@ -263,35 +330,68 @@ class AsyncJobQueue:
         store = await self._backend.store()
         return queue_stats(await store.admin.queue_stats(self.namespace), [])
 
-    async def _settle(self, job: QueuedJob, outcome: Outcome) -> Status:
+    async def _settle(
+        self, job: QueuedJob | str, outcome: Callable[[ClaimedJob | Job], Outcome]
+    ) -> Status:
         store = await self._backend.store()
-        [status] = await store.jobs.settle([Settlement(claim=job.claim, outcome=outcome)])
+        if isinstance(job, str):
+            return await self._settle_parked(store, JobId(job), outcome)
+        settlement = Settlement(claim=job.claim, outcome=outcome(job.claimed))
+        [status] = await store.jobs.settle([settlement])
         self._held.get(job.worker, {}).pop(job.claim, None)
         if status is None:
             raise ClaimLost(job_id=job.id, epoch=job.claim_epoch)
         return status
 
+    async def _settle_parked(
+        self, store: Store, id: JobId, outcome: Callable[[ClaimedJob | Job], Outcome]
+    ) -> Status:
+        while True:
+            job = await parked_job(store, self.namespace, id)
+            decided = outcome(job)
+            if isinstance(decided, Parked):
+                return Status.PAUSED
+            settlement = Settlement(claim=Claim(id=id, epoch=job.epoch), outcome=decided)
+            status = await store.jobs.settle_parked(settlement, self._id)
+            if status is not None:
+                return status
+
     async def _partitions(
         self, store: Store, queues: Sequence[str], tasks: Sequence[str] | None
     ) -> list[PartitionClaim]:
         """Promote due jobs, then return the partitions with waiting jobs."""
-        wanted = check.optional(check.names, tasks, "tasks")
+        is_wanted = _wanted(queues, tasks)
         poll = await store.maintenance.poll(self.namespace)
         if poll.next_deadline_at is not None and poll.next_deadline_at <= poll.now:
             await store.maintenance.expire_deadlines(self.namespace, HOUSEKEEPING_BATCH)
         if poll.next_due_at is not None and poll.next_due_at <= poll.now:
             await store.maintenance.promote_due(self.namespace, HOUSEKEEPING_BATCH)
             poll = await store.maintenance.poll(self.namespace)
-        texts = list(poll.partitions)
-        while len(poll.partitions) == POLL_PARTITIONS_MAX:
-            poll = await store.maintenance.poll(self.namespace, poll.partitions[-1])
-            texts += poll.partitions
-        partitions = [(text, Partition.parse(text)) for text in texts]
         return [
             PartitionClaim(partition=text, queue=partition.queue)
-            for text, partition in partitions
-            if partition.queue in queues and (wanted is None or partition.task in wanted)
+            for text, partition in await waiting_partitions(store, self.namespace, poll)
+            if is_wanted(partition)
         ]
+
+
+def _wanted(queues: Sequence[str], tasks: Sequence[str] | None) -> Callable[[Partition], bool]:
+    """Whether a partition has plain jobs of these queues and tasks."""
+    names = check.names(queues, "queues")
+    wanted = check.optional(check.names, tasks, "tasks")
+    return lambda partition: (
+        not partition.flow
+        and partition.queue in names
+        and (wanted is None or partition.task in wanted)
+    )
+
+
+def _checked(job: Any) -> JobId:
+    """The id of a claimed job, or the id itself."""
+    if isinstance(job, QueuedJob):
+        return job.id
+    if not isinstance(job, str):
+        raise InvalidInput(NOT_A_JOB.fault(("job",), value=job))
+    return job_id(job)
 
 
 class JobQueue(OpenableFacade[AsyncJobQueue]):
@@ -318,6 +418,7 @@ class JobQueue(OpenableFacade[AsyncJobQueue]):
     release = sync(AsyncJobQueue.release)
     heartbeat = sync(AsyncJobQueue.heartbeat)
     resume = sync(AsyncJobQueue.resume)
+    peek = sync(AsyncJobQueue.peek)
     reclaim_expired = sync(AsyncJobQueue.reclaim_expired)
     get_job = sync(AsyncJobQueue.get_job)
     stats = sync(AsyncJobQueue.stats)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from functools import partial
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from perdure.client.client import AsyncClient, AsyncJobs, AsyncRuns, AsyncTransactionClient
 from perdure.client.facade import Facade, OpenableFacade, documented_by, sync, sync_stream
 from perdure.client.handles import AsyncJobHandle, AsyncRunHandle, R_co
+from perdure.errors import UnknownFlow
 from perdure.flows.built import BuiltFlow, O_co
+from perdure.flows.settings import RunOptions, StartOptions
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import DEFAULT_NAMESPACE, Progress, Status
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
@@ -231,6 +234,7 @@ class SyncRuns(_OfClient[AsyncRuns]):
 
     __slots__ = ()
     submit = sync(Runs.submit)
+    set_priority = sync(Runs.set_priority)
     list = sync(Runs.list)
     count = sync(Runs.count)
     get = sync(Runs.get)
@@ -294,6 +298,7 @@ class SyncQueues(_OfClient[Queues]):
 
     __slots__ = ()
     list = sync(Queues.list)
+    peek = sync(Queues.peek)
     pause = sync(Queues.pause)
     resume = sync(Queues.resume)
 
@@ -453,6 +458,7 @@ class Client(OpenableFacade[AsyncClient]):
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunHandle[O]: ...
     @overload
     def submit(
@@ -462,6 +468,7 @@ class Client(OpenableFacade[AsyncClient]):
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunHandle[Any]: ...
     @documented_by(AsyncClient.submit)
     def submit(
@@ -471,10 +478,11 @@ class Client(OpenableFacade[AsyncClient]):
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunHandle[Any]:
         backend = self._target._backend
         # On the caller's thread: encoding the input runs the caller's code.
-        submission = prepare_submission(backend, flow, input, id, on_conflict)
+        submission = prepare_submission(backend, flow, input, id, on_conflict, options)
         submitted = self._portal.run(submit_run(backend, submission))
         return RunHandle(self, self._target._run_handle(submission, submitted))
 
@@ -487,6 +495,7 @@ class Client(OpenableFacade[AsyncClient]):
         id: str | None = None,
         on_conflict: OnExisting | None = None,
         timeout: Duration | None = None,
+        **options: Unpack[StartOptions],
     ) -> O: ...
     @overload
     def run(
@@ -497,6 +506,7 @@ class Client(OpenableFacade[AsyncClient]):
         id: str | None = None,
         on_conflict: OnExisting | None = None,
         timeout: Duration | None = None,
+        **options: Unpack[StartOptions],
     ) -> Any: ...
     @documented_by(AsyncClient.run)
     def run(
@@ -507,8 +517,9 @@ class Client(OpenableFacade[AsyncClient]):
         id: str | None = None,
         on_conflict: OnExisting | None = None,
         timeout: Duration | None = None,
+        **options: Unpack[StartOptions],
     ) -> Any:
-        return self.submit(flow, input, id=id, on_conflict=on_conflict).result(timeout)
+        return self.submit(flow, input, id=id, on_conflict=on_conflict, **options).result(timeout)
 
 
 class TransactionClient:
@@ -566,6 +577,7 @@ class TransactionClient:
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunHandle[O]: ...
     @overload
     def submit(
@@ -575,6 +587,7 @@ class TransactionClient:
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunHandle[Any]: ...
     @documented_by(AsyncTransactionClient.submit)
     def submit(
@@ -584,13 +597,18 @@ class TransactionClient:
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunHandle[Any]:
         client, backend = self._client, self._client._target._backend
-        submission = prepare_submission(backend, flow, input, id, on_conflict)
+        submission = prepare_submission(backend, flow, input, id, on_conflict, options)
         run, store = transactional_run(submission), client._portal.run(backend.store())
-        definitions = client._portal.run(definitions_within(backend, submission))
         # On the caller's thread, to which the connection belongs.
-        submitted = store.submit_in_blocking_transaction(self._connection, run, definitions)
+        submit = partial(store.submit_in_blocking_transaction, self._connection, run)
+        try:
+            submitted = submit(client._portal.run(definitions_within(backend, submission)))
+        except UnknownFlow:  # pruned since this client saved it
+            again = definitions_within(backend, submission, again=True)
+            submitted = submit(client._portal.run(again))
         refuse_other_flow(submission, submitted)
         return RunHandle(client, client._target._run_handle(submission, submitted))
 

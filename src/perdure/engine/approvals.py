@@ -49,7 +49,7 @@ ANONYMOUS_ANSWER = declare(
     "approval {approval_id!r} needs several answers",
     "Name who decides with `by`, so that nobody is counted twice",
 )
-NO_DECISION = declare("approval.no_decision", "nobody decided on approval {node!r} in time")
+NO_DECISION = declare("approval.no_decision", "approval {node!r} was not decided in time")
 REJECTED = declare("approval.rejected", "approval {node!r} was rejected by {by}")
 UNKNOWN_ANSWER = declare(
     "approval.unknown_answer", "{decision!r} is not one of its answers: {choices}"
@@ -144,7 +144,7 @@ def _open_approval(d: Decider, command: DecideApproval) -> ApprovalNode:
     if state.live.get(node.id) is not LiveType.WAIT:
         reached = state.nodes.get(node.id)
         if reached is None:
-            raise ApprovalNotFound(approval_id=id, reason="its run has not come to it yet")
+            raise ApprovalNotFound(approval_id=id, reason="its run has not reached it yet")
         if reached.status is NodeStatus.COMPLETED:
             outcome = "it was decided, or its time was over"
         elif state.is_ended:

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from perdure.engine.decider import Decider
+from perdure.diagnostics import declare
+from perdure.engine.decider import Decider, is_cancel
 from perdure.engine.run_view import NULL
 from perdure.model.event import (
     CompensationStarted,
     Event,
+    ItemCompleted,
     NodeCompleted,
     NodeFailed,
     NodeSkipped,
@@ -21,10 +24,28 @@ from perdure.model.event import (
     RunFailed,
     UndoFailed,
 )
-from perdure.model.failure import Failure, stored_name
-from perdure.model.graph import CONTINUE, FAIL, ORDINARY, Call, MapNode, Node
-from perdure.model.ids import Key
-from perdure.model.run import NodeStatus, RunStatus
+from perdure.model.failure import Failure, failure_of, stored_name
+from perdure.model.graph import (
+    CONTINUE,
+    FAIL,
+    ORDINARY,
+    Call,
+    LoopNode,
+    MapNode,
+    Node,
+    TaskNode,
+)
+from perdure.model.ids import RUN_TIMEOUT, Key
+from perdure.model.run import LiveType, NodeStatus, RunStatus
+
+MAP_OUTPUT_MAX_BYTES = 64 * 1024 * 1024
+"""The last item of a map makes one value of all outputs."""
+
+OUTPUTS_TOO_LARGE = declare(
+    "node.outputs_too_large",
+    "map {node!r}: the outputs of its items have more than {most} bytes together",
+    "Store large results elsewhere, and return where they are",
+)
 
 
 def complete(
@@ -94,8 +115,15 @@ def complete_item(
 ) -> None:
     """Complete an item of a map: start the next one, or complete the map after the last."""
     before = d.state.maps[node.id]
+    if d.state.map_window and event_type is ItemCompleted:
+        if before.size_bytes + len(output) > MAP_OUTPUT_MAX_BYTES:
+            fault = OUTPUTS_TOO_LARGE.fault(node=node.id, most=MAP_OUTPUT_MAX_BYTES)
+            is_child = d.state.live.get(key.text) is LiveType.CHILD
+            fail(d, key, failure_of(fault), "child" if is_child else "")
+            return
+        details["size_bytes"] = len(output)
     if before.launched < before.count:
-        d.launch_next(node, before.launched)
+        d.launch_more(node, before)
     d.emit(event_type(key=key.text, effects=d.take_effects(), **details), output)
     if len(d.state.maps[node.id].refs) == before.count:
         complete_map(d, node.id)
@@ -143,6 +171,7 @@ def _drop_other_items(d: Decider, node: MapNode, failed: int) -> None:
             poll = Key(node=node.id, item=item, part="poll").text
             if poll in live:
                 d.decision.cancel_keys.append(poll)
+            cancel_work(d, Key(node=node.id, item=item))
     d.view.forget_items(node.id)
 
 
@@ -165,9 +194,13 @@ def settle(d: Decider) -> None:
     state = d.state
     if state.live or state.is_paused or state.is_ended or state.ends_as is not None:
         return
+    if state.is_queued:
+        return
     if state.failure is not None:
         end(d, RunStatus.FAILED, failure=state.failure, node=state.failed_node)
     else:
+        if state.settings.timeout_ms is not None or state.settings.deadline is not None:
+            d.decision.close_waits.append(RUN_TIMEOUT)
         ref, value = d.view.result()
         d.emit(RunCompleted(ref=ref), value)
 
@@ -182,15 +215,19 @@ def end(
     by: str | None = None,
     compensates: bool = True,
 ) -> None:
-    """End the run, or start compensation first."""
+    """End the run; undo its completed nodes and cancel its external work first."""
     d.give_up()
     if d.state.is_paused:
         d.decision.suspend = False
+    for text in d.state.pauses:
+        if text in d.state.live:
+            cancel_work(d, Key.parse(text))
     undoes = _to_undo(d) if compensates else ()
-    if not undoes:
+    if undoes:
+        _schedule_undo(d, undoes[0])
+    if not d.decision.schedules and not any(map(is_cancel, d.state.live)):
         d.emit(_ending(outcome, failure, node, reason, by, compensates))
         return
-    _schedule_undo(d, undoes[0])
     d.emit(
         CompensationStarted(
             outcome=outcome,
@@ -200,22 +237,56 @@ def end(
             node=node,
             reason=reason,
             by=by,
+            compensates=compensates,
         )
     )
 
 
-def undone(d: Decider, id: str, failure: Failure | None) -> None:
+def cancel_work(d: Decider, key: Key) -> None:
+    """Start a job that cancels the external work of a key, if its node type can."""
+    pauses = d.state.pauses.get(key.text)
+    if pauses and pauses[-1].cancels is True and (work := work_of(d, key)) is not None:
+        aside = replace(key, part="cancel")
+        d.schedule(aside, *work, d.view.resumption_of(key.text))
+
+
+def work_of(d: Decider, key: Key) -> tuple[Call, bytes] | None:
+    """The call of a key and its input; None for auxiliary jobs and nodes without a task."""
+    node = d.graph.nodes[key.node]
+    if key.part:
+        return None
+    if isinstance(node, TaskNode):
+        return node.call, d.view.input_of(node.id)
+    if isinstance(node, MapNode) and isinstance(node.body, Call) and key.item is not None:
+        return node.body, d.view.items_of(node)[key.item]
+    if isinstance(node, LoopNode) and isinstance(node.body, Call):
+        if key.iteration == 1:
+            return node.body, d.view.input_of(node.id)
+        return node.body, d.view.json(d.state.nodes[node.id].ref)
+    return None
+
+
+def undone(d: Decider, key: Key, failure: Failure | None) -> None:
     """An undo task ended or failed: start the next one, or end the run after the last."""
-    left = d.state.undoes[d.state.undoes.index(id) + 1 :]
+    node, item = key.node, key.item
+    left = d.state.undoes[d.state.undoes.index(Key(node=node, item=item).text) + 1 :]
     if left:
         _schedule_undo(d, left[0])
     if failure is None:
-        d.emit(NodeUndone(node=id, effects=d.take_effects()))
+        d.emit(NodeUndone(node=node, item=item, effects=d.take_effects()))
     else:
-        d.emit(UndoFailed(node=id, failure=failure, effects=d.take_effects()))
+        d.emit(UndoFailed(node=node, item=item, failure=failure, effects=d.take_effects()))
+    end_compensated(d)
+
+
+def end_compensated(d: Decider) -> None:
+    """End a run whose last undo or cancellation has ended."""
     state = d.state
-    if not left and state.ends_as is not None:
-        d.emit(_ending(state.ends_as, state.failure, state.failed_node, state.reason, state.by))
+    if state.ends_as is None:
+        settle(d)
+    elif not state.live:
+        why = (state.failure, state.failed_node, state.reason, state.by)
+        d.emit(_ending(state.ends_as, *why, compensates=not state.only_cancels))
 
 
 def _ending(
@@ -233,7 +304,7 @@ def _ending(
 
 
 def _to_undo(d: Decider) -> tuple[str, ...]:
-    """The completed nodes with an undo task, the last one first."""
+    """The completed nodes and items of failed maps with an undo task, the last one first."""
     undoable = [
         (state.end_number, id)
         for id, state in d.state.nodes.items()
@@ -242,13 +313,26 @@ def _to_undo(d: Decider) -> tuple[str, ...]:
         and not state.is_undone
         and undo_of(d.graph.nodes[id]) is not None
     ]
-    return tuple(id for _, id in sorted(undoable, reverse=True))
+    if d.state.map_window:
+        undoable += (
+            (ref, Key(node=id, item=item).text)
+            for id, progress in d.state.maps.items()
+            if undo_of(d.graph.nodes[id]) is not None and not d.state.nodes[id].is_undone
+            for item, ref in progress.refs.items()
+            if item not in progress.failed
+        )
+    return tuple(text for _, text in sorted(undoable, reverse=True))
 
 
-def _schedule_undo(d: Decider, id: str) -> None:
-    call = undo_of(d.graph.nodes[id])
+def _schedule_undo(d: Decider, text: str) -> None:
+    key = Key.parse(text)
+    call = undo_of(d.graph.nodes[key.node])
     assert call is not None
-    d.schedule(Key(node=id, part="undo"), call, d.view.json(d.state.nodes[id].ref))
+    if key.item is None:
+        outputs = d.view.json(d.state.nodes[key.node].ref)
+    else:  # a list, as for the whole map
+        outputs = b"[%b]" % d.view.json(d.state.maps[key.node].refs[key.item])
+    d.schedule(Key(node=key.node, item=key.item, part="undo"), call, outputs)
 
 
 def undo_of(node: Node) -> Call | None:

@@ -17,6 +17,7 @@ from perdure.engine.approvals import answer, approval_due, notified
 from perdure.engine.completion import (
     complete,
     complete_item,
+    end,
     end_by_policy,
     fail,
     pass_on,
@@ -24,8 +25,15 @@ from perdure.engine.completion import (
     skip,
     undone,
 )
-from perdure.engine.decider import Decider, Decision
-from perdure.engine.external_waits import failed_externally, pause, pause_due, polled, report
+from perdure.engine.decider import Decider, Decision, milliseconds
+from perdure.engine.external_waits import (
+    cancelled,
+    failed_externally,
+    pause,
+    pause_due,
+    polled,
+    report,
+)
 from perdure.engine.run_commands import (
     cancel_run,
     deliver,
@@ -35,6 +43,9 @@ from perdure.engine.run_commands import (
     reopen,
     resume_run,
     retry_run,
+    set_priority,
+    start_queued,
+    time_out,
 )
 from perdure.engine.run_view import NULL, Values
 from perdure.errors import (
@@ -48,6 +59,7 @@ from perdure.errors import (
 from perdure.model.event import (
     ItemCompleted,
     IterationCompleted,
+    NodeFailed,
     NodeRetried,
     Origin,
     OutputChanged,
@@ -71,9 +83,11 @@ from perdure.model.graph import (
     TaskNode,
     ports_of,
 )
-from perdure.model.ids import Key, RunId
+from perdure.model.ids import ASIDE, RUN_START, Key, RunId
+from perdure.model.job import PRIORITY_DEFAULT
 from perdure.model.outcome import Cancelled, Completed, Paused, Retried, Skipped
-from perdure.model.run import LiveType, NodeStatus, RunState, RunStatus
+from perdure.model.run import LiveType, NewWait, NodeStatus, RunState, RunStatus, WaitType
+from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.trigger import (
     CancelRun,
     ChildEnded,
@@ -85,6 +99,7 @@ from perdure.model.trigger import (
     ResumeRun,
     RetryRun,
     SendSignal,
+    SetPriority,
     Trigger,
     WaitDue,
 )
@@ -109,6 +124,13 @@ NO_BRANCH = declare(
 NOT_DONE = declare("node.loop_not_done", "loop {node!r} is not done after {count} iterations")
 CHILD_CANCELLED = declare("run.child_cancelled", "child run {run} was cancelled")
 NO_SIGNAL = declare("node.no_signal", "no signal {signal!r} came within {timeout_ms} ms")
+ATTEMPTS_EXHAUSTED = declare(
+    "run.attempts_exhausted",
+    "{count:attempt|attempts} of the run's nodes failed, as many as it may have",
+    "Retry it: its attempts are counted again",
+)
+ATTEMPTS = "attempts"
+"""The cause of a failed node that had retries left, but whose run had not."""
 ATTEMPT_ABORTED = declare("node.attempt_aborted", "the attempt was aborted")
 
 
@@ -132,14 +154,26 @@ def submit(
     values: Values,
     *,
     aging_ms: int,
+    map_window: int,
     parent: Parent | None = None,
     replaced: bool = False,
+    settings: RunSettings = NO_SETTINGS,
+    priority: int = PRIORITY_DEFAULT,
+    first_items: int = 0,
 ) -> tuple[Decision, RunState]:
-    """The first decision about a new run."""
-    d = Decider(graph, run, RunState(), values)
+    """The first decision about a new run; one that is delayed only waits for its time."""
+    d = Decider(graph, run, RunState(map_window=map_window), values)
+    d.first_items = first_items
     d.view.provide(input)
-    for id in graph.starts:
-        d.start(id)
+    if settings.is_delayed:
+        delay = milliseconds(settings.delay_ms)
+        timer = NewWait(key=RUN_START, type=WaitType.TIMER, delay=delay, due_at=settings.run_at)
+        d.decision.waits.append(timer)
+    else:
+        for id in graph.starts:
+            d.start(id)
+    if settings.deadline is not None or not settings.is_delayed:
+        d.start_clock(settings)
     event = RunSubmitted(
         flow=graph.name,
         version=graph.version,
@@ -147,6 +181,11 @@ def submit(
         effects=d.take_effects(),
         parent=parent,
         replaced=replaced,
+        settings=settings,
+        priority=priority,
+        is_queued=settings.is_delayed,
+        map_window=map_window,
+        first_items=first_items,
     )
     d.emit(event, input)
     settle(d)
@@ -160,12 +199,14 @@ def fork(
     origin: Origin,
     patch: dict[str, bytes],
     values: Values,
+    *,
+    is_late: bool = False,
 ) -> tuple[Decision, RunState]:
     """Continue from a state that was copied from another run, with some outputs changed.
 
     Nodes downstream of a changed output start from the beginning. A loop with a changed iteration
     continues with its check. Raises ``InvalidInput`` if a changed node or iteration has no output,
-    or if any node was undone.
+    or if any node was undone. ``is_late``: the deadline has passed, so the fork has none.
     """
     if any(node.is_undone for node in state.nodes.values()):
         raise InvalidInput(FORK_AFTER_UNDO.fault(("after",), number=origin.number, run=origin.run))
@@ -198,7 +239,8 @@ def fork(
         if key.iteration:
             checked[key.node] = key.iteration
     reopen(d, from_start, checked)
-    d.emit(RunForked(origin=origin, effects=d.take_effects()))
+    d.emit(RunForked(origin=origin, effects=d.take_effects(), is_late=is_late))
+    d.start_clock(d.state.settings)
     settle(d)
     return d.decision, d.state
 
@@ -233,13 +275,21 @@ def _job_ended(d: Decider, trigger: JobEnded) -> None:
         case Completed():
             _completed(d, trigger, outcome)
         case Retried():
-            restarts = not outcome.is_snoozed and failed_externally(d, key.text)
+            counts = not outcome.is_snoozed and key.part not in ASIDE
+            if counts and _is_exhausted(d, d.state.failed_attempts + 1):
+                d.emit(NodeFailed(key=key.text, failure=outcome.failure, cause=ATTEMPTS))
+                _exhausted(d, key)
+                return
             event = NodeRetried(
-                key=key.text, attempt=trigger.attempt, failure=outcome.failure, restarts=restarts
+                key=key.text,
+                attempt=trigger.attempt,
+                failure=outcome.failure,
+                restarts=not outcome.is_snoozed and failed_externally(d, key.text),
+                is_snoozed=outcome.is_snoozed,
             )
             d.emit(event)
         case Paused():
-            pause(d, key, outcome)
+            pause(d, key, outcome, trigger.attempt)
             settle(d)
         case Skipped() if isinstance(d.graph.nodes[key.node], TaskNode) and not key.part:
             skip(d, key.node, outcome.reason)
@@ -255,7 +305,22 @@ def _job_ended(d: Decider, trigger: JobEnded) -> None:
                 _aside_ended(d, key, NULL, failure)
             else:
                 fail(d, key, failure)
+                is_over = d.state.is_ended or d.state.ends_as is not None
+                if not is_over and _is_exhausted(d, d.state.failed_attempts):
+                    _exhausted(d, key)
+                    return
                 settle(d)
+
+
+def _is_exhausted(d: Decider, failed_attempts: int) -> bool:
+    most = d.state.settings.max_attempts
+    return most is not None and failed_attempts >= most
+
+
+def _exhausted(d: Decider, key: Key) -> None:
+    """Fail the run: too many attempts of its nodes failed, whatever they handle."""
+    fault = ATTEMPTS_EXHAUSTED.fault(count=d.state.failed_attempts)
+    end(d, RunStatus.FAILED, failure=failure_of(fault, Permanent), node=key.node)
 
 
 def _completed(d: Decider, trigger: JobEnded, outcome: Completed) -> None:
@@ -282,16 +347,14 @@ def _completed(d: Decider, trigger: JobEnded, outcome: Completed) -> None:
     settle(d)
 
 
-ASIDE = frozenset({"undo", "poll", "notify"})
-"""Parts of keys for auxiliary jobs, whose results are not the output of the node."""
-
-
 def _aside_ended(d: Decider, key: Key, output: bytes, failure: Failure | None) -> None:
     match key.part:
         case "undo":
-            undone(d, key.node, failure)
+            undone(d, key, failure)
         case "poll":
             polled(d, key, output, failure)
+        case "cancel":
+            cancelled(d, key, failure)
         case "notify":
             notified(d, key, failure)
 
@@ -366,6 +429,9 @@ def _child_ended(d: Decider, trigger: ChildEnded) -> None:
 
 def _wait_due(d: Decider, trigger: WaitDue) -> None:
     key = trigger.key
+    if key.part == "run":  # a timer of the run itself
+        (start_queued if key.text == RUN_START else time_out)(d)
+        return
     if not _is_live(d, key, LiveType.WAIT):
         return
     node = d.graph.nodes[key.node]
@@ -428,5 +494,6 @@ _DECISIONS: dict[type, Callable[[Decider, Any], None]] = {
     ResumeRun: resume_run,
     CancelRun: cancel_run,
     RetryRun: retry_run,
+    SetPriority: set_priority,
     MigrateRun: migrate_run,
 }

@@ -14,6 +14,7 @@ from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.event import NOTHING, EdgeCounts, Effects, Event
 from perdure.model.graph import (
+    MAP_ITEMS_MAX,
     ApprovalNode,
     Call,
     DelayNode,
@@ -27,14 +28,23 @@ from perdure.model.graph import (
     SignalNode,
     TaskNode,
 )
-from perdure.model.ids import Key, RunId
-from perdure.model.run import NewWait, RunState, WaitType
+from perdure.model.ids import RUN_TIMEOUT, Key, RunId
+from perdure.model.run import MapState, NewWait, RunState, WaitType
+from perdure.model.settings import RunSettings
 from perdure.model.value import Value
 from perdure.model.wait import ApprovalRequest, Notice, approval_id
 
 INVALID_TIME = declare(
     "node.invalid_time", "delay {node!r}: {value!r} is not a valid time: {reason}"
 )
+
+MAP_CONCURRENCY_MAX = 10_000
+"""A larger ``concurrency`` counts as this: what one commit writes is bounded."""
+
+
+def is_cancel(text: str) -> bool:
+    """Whether this is the key of a job that cancels external work."""
+    return text.startswith("cancel:")
 
 
 class NodeJob(Value):
@@ -65,6 +75,8 @@ class Decision:
         "children",
         "close_waits",
         "events",
+        "is_started",
+        "reprioritizes",
         "schedules",
         "suspend",
         "version",
@@ -83,6 +95,10 @@ class Decision:
         """Cancel all live keys, except those this decision starts."""
         self.suspend: bool | None = None
         self.version: str | None = None
+        self.is_started = False
+        """A queued run starts."""
+        self.reprioritizes = False
+        """The priorities of its jobs change with that of the run."""
 
 
 class GatheredEffects:
@@ -140,6 +156,8 @@ class Decider:
         self.run = run
         self.view = RunView(graph, run, state, values)
         self.decision = Decision()
+        self.first_items = 0
+        """How many items a map starts in this decision; 0: as many as it may."""
         self._gathered = GatheredEffects()
         # Follow-ups that ``completion.settle`` processes once the events so far are emitted.
         self.unusable: list[UnusableInput] = []
@@ -165,17 +183,20 @@ class Decider:
         return self._gathered.take()
 
     def give_up(self) -> None:
-        """Cancel all live keys, and drop everything this decision was to start."""
+        """Cancel all live keys, and drop everything this decision was to start.
+
+        Except jobs that cancel external work, which must be done even if the run ends.
+        """
         decision = self.decision
-        decision.cancel_all = True
-        for planned in (
-            decision.schedules,
-            decision.waits,
-            decision.close_waits,
-            decision.cancel_keys,
-        ):
+        decision.schedules = [each for each in decision.schedules if is_cancel(each.key.text)]
+        for planned in (decision.waits, decision.close_waits, decision.cancel_keys):
             planned.clear()
         decision.children.clear()
+        if any(map(is_cancel, self.state.live)):
+            decision.cancel_keys.extend(text for text in self.state.live if not is_cancel(text))
+            decision.close_waits.append(RUN_TIMEOUT)
+        else:
+            decision.cancel_all = True
 
     # Edges
 
@@ -261,9 +282,11 @@ class Decider:
             case TaskNode() | RouteNode():
                 self.schedule(Key(node=node.id), node.call, view.input_of(node.id))
             case MapNode():
-                items = items_in(node, view.input_of(node.id))
+                items = items_in(node, view.input_of(node.id), self._items_max(node))
                 self._gathered.mapped.append((node.id, len(items)))
-                launched = min(len(items), node.concurrency or len(items))
+                launched = min(len(items), self._at_once(node) or len(items))
+                if self.first_items:
+                    launched = min(launched, self.first_items)
                 self._launch(node, items, range(launched))
             case LoopNode():
                 self.call(Key(node=node.id, iteration=1), node.body, view.input_of(node.id))
@@ -364,9 +387,31 @@ class Decider:
         else:
             self.start(id)
 
-    def launch_next(self, node: MapNode, item: int) -> None:
-        """Start one more item of a running map."""
-        self._launch(node, self.view.items_of(node), [item])
+    def launch_more(self, node: MapNode, progress: MapState) -> None:
+        """Start more items of a map of which the next event ends one.
+
+        Without a ``concurrency``, half a window at a time, so that the cost per item stays small.
+        """
+        room, least = 1, 1  # as in runs of earlier versions
+        if window := self.state.map_window:
+            unfinished = progress.launched - len(progress.refs) - 1
+            room = (self._at_once(node) or window) - unfinished
+            least = 1 if node.concurrency else max(1, window // 2)
+        if room >= least:
+            last = min(progress.launched + room, progress.count)
+            self._launch(node, self.view.items_of(node), range(progress.launched, last))
+
+    def _at_once(self, node: MapNode) -> int | None:
+        """How many unfinished items a map may have; None: any number."""
+        if not self.state.map_window:
+            return node.concurrency
+        return min(node.concurrency or self.state.map_window, MAP_CONCURRENCY_MAX)
+
+    def _items_max(self, node: MapNode) -> int | None:
+        """How many items a map may have; None: any number."""
+        if node.items_max is not None or not self.state.map_window:
+            return node.items_max
+        return MAP_ITEMS_MAX
 
     def _launch(self, node: MapNode, items: list[bytes], which: Sequence[int]) -> None:
         for item in which:
@@ -412,6 +457,20 @@ class Decider:
         self.decision.schedules.append(
             NodeJob(key=key, call=call, input=input, resumption=resumption)
         )
+
+    def start_clock(self, settings: RunSettings) -> None:
+        """Open the timer that ends the run, if it has a timeout or a deadline.
+
+        It is not among the live keys: a run does not wait for it.
+        """
+        if settings.deadline is not None:
+            timer = NewWait(key=RUN_TIMEOUT, type=WaitType.TIMER, due_at=settings.deadline)
+        elif settings.timeout_ms is not None:
+            delay = timedelta(milliseconds=settings.timeout_ms)
+            timer = NewWait(key=RUN_TIMEOUT, type=WaitType.TIMER, delay=delay)
+        else:
+            return
+        self.decision.waits.append(timer)
 
     def wait(self, wait: NewWait) -> None:
         self._gathered.waiting.append(wait.key)

@@ -7,11 +7,18 @@ from datetime import timedelta
 import msgspec
 
 from perdure.diagnostics import declare
-from perdure.engine.completion import end_by_policy, fail
+from perdure.engine.completion import cancel_work, end_by_policy, end_compensated, fail, work_of
 from perdure.engine.decider import Decider
 from perdure.engine.run_view import NULL
 from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded, WaitTimedOut
-from perdure.model.event import NodePaused, NodePolled, NodePollStarted, NodeReported, ReportIgnored
+from perdure.model.event import (
+    NodeCancelled,
+    NodePaused,
+    NodePolled,
+    NodePollStarted,
+    NodeReported,
+    ReportIgnored,
+)
 from perdure.model.failure import Failure, failure_of
 from perdure.model.graph import FAIL, UNKNOWN_PORT, Call, LoopNode, MapNode, TaskNode
 from perdure.model.ids import Key
@@ -20,14 +27,17 @@ from perdure.model.run import LiveType, NewWait, NodeStatus, WaitType
 from perdure.model.trigger import ReportReceived
 from perdure.model.wait import CANNOT_PAUSE, LAST, Report, ReportStatus
 
-NO_REPORT = declare("node.no_report", "nobody reported on node {key!r} in time")
+EARLY_REPORTS_MAX = 1_000
+"""Nodes, items and iterations with reports that a run has not reached yet."""
+
+NO_REPORT = declare("node.no_report", "no report on node {key!r} arrived in time")
 INVALID_POLL = declare("node.invalid_poll", "poll() must return a Report or None: {reason}")
 
 
-def pause(d: Decider, key: Key, paused: Paused) -> None:
+def pause(d: Decider, key: Key, paused: Paused, attempt: int) -> None:
     """Pause a task until it is reported on; if it already was, resume it immediately."""
     text = key.text
-    work = _work(d, key)
+    work = work_of(d, key)
     if work is None:
         fail(d, key, failure_of(CANNOT_PAUSE.fault(key=text)))
         return
@@ -46,7 +56,14 @@ def pause(d: Decider, key: Key, paused: Paused) -> None:
         d.wait(wait)
         if poll_ms is not None:
             _poll_in(d, text, poll_ms)
-    event = NodePaused(key=text, name=paused.name, poll_ms=poll_ms, effects=d.take_effects())
+    event = NodePaused(
+        key=text,
+        name=paused.name,
+        poll_ms=poll_ms,
+        attempt=attempt,
+        cancels=paused.cancels,
+        effects=d.take_effects(),
+    )
     d.emit(event, paused.checkpoint)
     if is_reported:  # after the event, because the resumption includes this pause
         d.insert_job(key, *work, d.view.resumption_of(text))
@@ -69,22 +86,25 @@ def report(d: Decider, received: ReportReceived) -> None:
         fault = UNKNOWN_PORT.fault(("port",), node=node.id, port=received.port, known=ports)
         raise InvalidInput(fault)
     is_last = received.status in LAST
-    work = _work(d, key) if text in state.live else None
-    if work is None:
+    work = work_of(d, key) if text in state.live else None
+    if work is None and _may_be_reached(d, key):
+        kept = {*state.early_reports, *state.progress, *state.reports} - {text}
+        if sum(Key.parse(each).node not in state.nodes for each in kept) >= EARLY_REPORTS_MAX:
+            status = f"not reached yet, and {EARLY_REPORTS_MAX} reports are kept already"
+            raise NodeNotWaiting(run_id=d.run, node=key.node, status=status)
+    elif work is None:
         reached = state.nodes.get(key.node)
         if not is_last or reached is None or reached.status is not NodeStatus.COMPLETED:
             status = "not reached yet" if reached is None else str(reached.status)
             if text in state.live:
                 status = "of a type that does not wait for reports"
             raise NodeNotWaiting(run_id=d.run, node=key.node, status=status)
-    if work is None or (is_last and text in state.early_reports):
-        # Another final report came first; this one is only recorded.
-        ignored = ReportIgnored(
-            key=text, status=received.status, port=received.port, by=received.by
-        )
-        d.emit(ignored)
+        _ignore(d, received)
         return
-    is_open = state.live[text] is LiveType.WAIT and not state.is_paused
+    if is_last and text in state.early_reports:
+        _ignore(d, received)
+        return
+    is_open = state.live.get(text) is LiveType.WAIT and not state.is_paused
     is_polled = state.live.get(_poll(text)) is LiveType.JOB
     if is_last and is_open:
         d.note_started(text)
@@ -101,8 +121,32 @@ def report(d: Decider, received: ReportReceived) -> None:
     )
     d.emit(event, received.report)
     if is_last and is_open:  # after the event, because the resumption includes this report
+        assert work is not None
         _close(d, text)
         d.insert_job(key, *work, d.view.resumption_of(text))
+
+
+def _ignore(d: Decider, received: ReportReceived) -> None:
+    """Another final report came first; this one is only recorded."""
+    ignored = ReportIgnored(
+        key=received.key.text, status=received.status, port=received.port, by=received.by
+    )
+    d.emit(ignored)
+
+
+def _may_be_reached(d: Decider, key: Key) -> bool:
+    """Whether a key that the run has not reached yet could pause once it does."""
+    if key.node in d.state.nodes or d.state.ends_as is not None:
+        return False
+    match d.graph.nodes[key.node]:
+        case TaskNode():
+            return key == Key(node=key.node)
+        case MapNode(body=Call()):
+            return key == Key(node=key.node, item=key.item) and key.item is not None
+        case LoopNode(body=Call()):
+            return key == Key(node=key.node, iteration=1)
+        case _:
+            return False
 
 
 def resume_reported(d: Decider) -> None:
@@ -110,7 +154,7 @@ def resume_reported(d: Decider) -> None:
     for text in d.state.early_reports:
         if d.state.live.get(text) is LiveType.WAIT:
             key = Key.parse(text)
-            work = _work(d, key)
+            work = work_of(d, key)
             assert work is not None
             _close(d, text)
             d.schedule(key, *work, d.view.resumption_of(text))
@@ -129,12 +173,13 @@ def pause_due(d: Decider, key: Key) -> None:
     """A pause timed out, or a poll is due."""
     if key.part == "poll":
         of = Key(node=key.node, iteration=key.iteration, item=key.item)
-        if (work := _work(d, of)) is not None:
+        if (work := work_of(d, of)) is not None:
             d.decision.close_waits.append(key.text)
             d.schedule(key, *work, d.view.resumption_of(of.text))
             d.emit(NodePollStarted(key=of.text, effects=d.take_effects()))
         return
     _close(d, key.text)
+    cancel_work(d, key)
     node = d.graph.nodes[key.node]
     policy = node.on_timeout if isinstance(node, TaskNode) else FAIL
     failure = failure_of(NO_REPORT.fault(key=key.text), WaitTimedOut)
@@ -167,6 +212,12 @@ def polled(d: Decider, key: Key, output: bytes, failure: Failure | None) -> None
     d.emit(NodePolled(key=of.text, failure=failure, effects=d.take_effects()))
 
 
+def cancelled(d: Decider, key: Key, failure: Failure | None) -> None:
+    """The external work of a node was cancelled, or could not be; the run may end now."""
+    d.emit(NodeCancelled(key=key.text, failure=failure))
+    end_compensated(d)
+
+
 def _poll_later(d: Decider, text: str) -> None:
     """Schedule the next poll, if the pause asks for polls."""
     poll_ms = d.state.pauses[text][-1].poll_ms
@@ -187,19 +238,3 @@ def _close(d: Decider, text: str) -> None:
 
 def _poll(text: str) -> str:
     return f"poll:{text}"
-
-
-def _work(d: Decider, key: Key) -> tuple[Call, bytes] | None:
-    """The call of a key and its input; None for auxiliary jobs and nodes without a task."""
-    node = d.graph.nodes[key.node]
-    if key.part:
-        return None
-    if isinstance(node, TaskNode):
-        return node.call, d.view.input_of(node.id)
-    if isinstance(node, MapNode) and isinstance(node.body, Call) and key.item is not None:
-        return node.body, d.view.items_of(node)[key.item]
-    if isinstance(node, LoopNode) and isinstance(node.body, Call):
-        if key.iteration == 1:
-            return node.body, d.view.input_of(node.id)
-        return node.body, d.view.json(d.state.nodes[node.id].ref)
-    return None

@@ -28,7 +28,7 @@ _OURS = "perdure.worker"
 
 TOO_MANY_CRASHES = declare(
     "job.too_many_crashes",
-    "its workers crashed {crashes} times, {alone} times while they had no other job",
+    "its workers crashed {crashes} times, {alone} times while it was their only job",
     "Find out what it does to its process, then retry it",
 )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from immutables import Map
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from perdure.errors import EventLogCorrupt
@@ -23,6 +24,7 @@ from perdure.model.event import (
     Event,
     ItemCompleted,
     IterationCompleted,
+    NodeCancelled,
     NodeCompleted,
     NodeFailed,
     NodeNotified,
@@ -34,6 +36,8 @@ from perdure.model.event import (
     NodeSkipped,
     NodeUndone,
     OutputChanged,
+    PriorityChanged,
+    QueuedRunStarted,
     ReportIgnored,
     RunCancelled,
     RunCompleted,
@@ -49,7 +53,7 @@ from perdure.model.event import (
     UndoFailed,
 )
 from perdure.model.graph import CONTINUE, ORDINARY
-from perdure.model.ids import Key, RunId
+from perdure.model.ids import ASIDE, Key, RunId
 from perdure.model.principal import RESERVED
 from perdure.model.run import (
     ENDED,
@@ -123,6 +127,8 @@ def _status(state: RunState, changes: Changes) -> RunStatus:
         return RunStatus.PAUSED
     if changes.get("ends_as", state.ends_as) is not None:
         return RunStatus.COMPENSATING
+    if changes.get("is_queued", state.is_queued):
+        return RunStatus.QUEUED
     if changes.get("jobs", state.jobs) or not changes.get("live", state.live):
         return RunStatus.RUNNING
     return RunStatus.WAITING
@@ -166,7 +172,7 @@ def _go_live(state: RunState, changes: Changes, texts: Iterable[str], live_type:
     for text in texts:
         live = live.set(text, live_type)
         key = Key.parse(text)
-        if key.item is not None:
+        if key.item is not None and not key.part:
             launched[key.node] = max(launched.get(key.node, 0), key.item + 1)
         elif key.part in ("", "check"):  # other parts are auxiliary: they do not change the node
             nodes = nodes.set(key.node, _live_node(nodes.get(key.node), key))
@@ -214,11 +220,20 @@ def _end_all_live(state: RunState, changes: Changes) -> None:
     for text in state.live:
         key = Key.parse(text)
         former = state.nodes[key.node]
+        if key.part == "cancel":  # it must be done even if the run ends
+            continue
         if key.part == "undo":  # it may have run in part, so it counts as undone
             cancelled[key.node] = replace(former, is_undone=True)
         elif former.status is NodeStatus.LIVE:
             cancelled[key.node] = replace(former, status=NodeStatus.CANCELLED)
-    changes.update(nodes=state.nodes.update(cancelled), live=Map(), jobs=0, **_NO_OPEN_WAITS)
+    left = {text: LiveType.JOB for text in state.live if text.startswith("cancel:")}
+    changes.update(
+        nodes=state.nodes.update(cancelled),
+        live=Map(left),
+        jobs=len(left),
+        only_cancels=False,
+        **_NO_OPEN_WAITS,
+    )
 
 
 def _end_pauses(state: RunState, changes: Changes, texts: Iterable[str]) -> None:
@@ -309,6 +324,8 @@ def _iteration_completed(state: RunState, event: IterationCompleted, changes: Ch
 
 def _node_retried(state: RunState, event: NodeRetried, changes: Changes) -> None:
     text = event.key
+    if not event.is_snoozed and Key.parse(text).part not in ASIDE:
+        changes["failed_attempts"] = state.failed_attempts + 1
     if event.restarts:  # the external work starts again: drop the failed report
         changes["pauses"] = state.pauses.set(text, state.pauses[text][:-1])
     if event.restarts or text in state.external_failures:
@@ -319,6 +336,8 @@ def _node_retried(state: RunState, event: NodeRetried, changes: Changes) -> None
 
 def _node_failed(state: RunState, event: NodeFailed, changes: Changes) -> None:
     key = Key.parse(event.key)
+    if event.cause in ("", "attempts"):  # otherwise a child, a wait or an approval failed
+        changes["failed_attempts"] = state.failed_attempts + 1
     if key.item is not None and event.handled == CONTINUE:
         _item_ended(state, event, changes)
         return
@@ -338,7 +357,7 @@ def _node_failed(state: RunState, event: NodeFailed, changes: Changes) -> None:
             end_number=changes["number"],
             has_failed=True,
         )
-        if key.node in state.maps:
+        if key.node in state.maps and not state.map_window:
             changes["maps"] = state.maps.delete(key.node)
     else:
         ended = replace(state.nodes[key.node], status=NodeStatus.FAILED)
@@ -363,9 +382,14 @@ def _item_ended(state: RunState, event: ItemCompleted | NodeFailed, changes: Cha
     _end_live(state, changes, f"poll:{text}")
     _drop_pauses(state, changes, text)
     assert key.item is not None
-    former = state.maps[key.node]
-    refs = former.refs.set(key.item, changes["number"])
-    changes["maps"] = state.maps.set(key.node, replace(former, refs=refs))
+    former, number = state.maps[key.node], changes["number"]
+    changed: Changes = {"refs": former.refs.set(key.item, number)}
+    if isinstance(event, ItemCompleted):
+        changed["size_bytes"] = former.size_bytes + event.size_bytes
+    elif state.map_window:
+        changed["failed"] = former.failed.set(key.item, number)
+    progress = replace(former, **changed)
+    changes["maps"] = state.maps.set(key.node, progress)
 
 
 # Pauses, approvals and signals
@@ -373,7 +397,13 @@ def _item_ended(state: RunState, event: ItemCompleted | NodeFailed, changes: Cha
 
 def _node_paused(state: RunState, event: NodePaused, changes: Changes) -> None:
     _end_live(state, changes, event.key)
-    pause = PauseState(name=event.name, checkpoint=changes["number"], poll_ms=event.poll_ms)
+    pause = PauseState(
+        name=event.name,
+        checkpoint=changes["number"],
+        poll_ms=event.poll_ms,
+        cancels=event.cancels or UNSET,
+        attempt=event.attempt,
+    )
     former = state.pauses.get(event.key, ())
     changes["pauses"] = state.pauses.set(event.key, (*former, pause))
 
@@ -425,7 +455,7 @@ def _approval_reminded(
     changes["approvals"] = state.approvals.set(event.node, reminded)
 
 
-def _node_notified(state: RunState, event: NodeNotified, changes: Changes) -> None:
+def _aside_ended(state: RunState, event: NodeNotified | NodeCancelled, changes: Changes) -> None:
     _end_live(state, changes, event.key)
 
 
@@ -439,8 +469,23 @@ def _signal_received(state: RunState, event: SignalReceived, changes: Changes) -
 
 def _submitted(state: RunState, event: RunSubmitted, changes: Changes) -> None:
     changes.update(
-        flow=event.flow, version=event.version, aging_ms=event.aging_ms, parent=event.parent
+        flow=event.flow,
+        version=event.version,
+        aging_ms=event.aging_ms,
+        parent=event.parent,
+        settings=event.settings,
+        priority=event.priority,
+        is_queued=event.is_queued,
+        map_window=event.map_window,
     )
+
+
+def _started(state: RunState, event: QueuedRunStarted, changes: Changes) -> None:
+    changes["is_queued"] = False
+
+
+def _priority_changed(state: RunState, event: PriorityChanged, changes: Changes) -> None:
+    changes["priority"] = event.priority
 
 
 def _paused(state: RunState, event: RunPaused, changes: Changes) -> None:
@@ -465,15 +510,16 @@ def _compensation_started(state: RunState, event: CompensationStarted, changes: 
         reason=event.reason,
         by=event.by,
         is_paused=False,
+        only_cancels=not event.compensates,
     )
 
 
 def _undo_ended(state: RunState, event: NodeUndone | UndoFailed, changes: Changes) -> None:
-    node = event.node
-    _end_live(state, changes, f"undo:{node}")
+    node, text = event.node, Key(node=event.node, item=event.item).text
+    _end_live(state, changes, f"undo:{text}")
     undone = replace(state.nodes[node], is_undone=True)
     changes["nodes"] = state.nodes.set(node, undone)
-    changes["undoes"] = state.undoes[state.undoes.index(node) + 1 :]
+    changes["undoes"] = state.undoes[state.undoes.index(text) + 1 :]
 
 
 def _run_completed(state: RunState, event: RunCompleted, changes: Changes) -> None:
@@ -514,8 +560,12 @@ def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Change
     for id, node in state.nodes.items():
         if node.status is NodeStatus.BLOCKED:
             nodes = nodes.delete(id)
+    if event.is_late:
+        changes["settings"] = replace(state.settings, deadline=None)
     changes.update(
         status=RunStatus.RUNNING,
+        is_queued=False,
+        failed_attempts=0,
         nodes=nodes,
         edge_counts=Map(),
         failure=None,
@@ -549,6 +599,8 @@ def _output_changed(state: RunState, event: OutputChanged, changes: Changes) -> 
 
 _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     RunSubmitted: _submitted,
+    QueuedRunStarted: _started,
+    PriorityChanged: _priority_changed,
     NodeCompleted: _node_completed,
     ItemCompleted: _item_ended,
     IterationCompleted: _iteration_completed,
@@ -577,5 +629,6 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     ApprovalAnswered: _approval_answered,
     ApprovalReminded: _approval_reminded,
     ApprovalEscalated: _approval_reminded,
-    NodeNotified: _node_notified,
+    NodeNotified: _aside_ended,
+    NodeCancelled: _aside_ended,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from perdure.diagnostics import Fault, declare
@@ -21,6 +21,7 @@ from perdure.model.graph import (
     SignalNode,
     TaskNode,
 )
+from perdure.model.ids import Key
 from perdure.model.run import NodeState, NodeStatus, RunState
 
 _TYPES: dict[type[Node], str] = {
@@ -81,6 +82,7 @@ def differences(old: Graph, new: Graph, state: RunState) -> tuple[Fault, ...]:
     """
     if old.name != new.name:
         return (OTHER_FLOW.fault(flow=old.name, other=new.name),)
+    undone = {Key.parse(text).node for text in state.undoes}
     return tuple(
         replace(
             difference,
@@ -89,11 +91,13 @@ def differences(old: Graph, new: Graph, state: RunState) -> tuple[Fault, ...]:
         )
         for id in old.nodes
         if (node := state.nodes.get(id)) is not None
-        for difference in _differences_of(old.nodes[id], new, state, node)
+        for difference in _differences_of(old.nodes[id], new, state, node, undone)
     )
 
 
-def _differences_of(before: Node, new: Graph, state: RunState, node: NodeState) -> Iterator[Fault]:
+def _differences_of(
+    before: Node, new: Graph, state: RunState, node: NodeState, undone: Collection[str]
+) -> Iterator[Fault]:
     after = new.nodes.get(before.id)
     if after is None:
         yield NODE_MISSING.fault()
@@ -103,7 +107,7 @@ def _differences_of(before: Node, new: Graph, state: RunState, node: NodeState) 
         return
     if node.status is NodeStatus.LIVE:
         yield from _differences_while_live(before, after)
-    if before.id in state.undoes:
+    if before.id in undone:
         yield from _different_calls(before, after, "undo", "is undone by")
     if state.ends_as is None:  # a compensating run starts no more nodes
         yield from _different_paths(new, state, node, before.id)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -14,20 +16,24 @@ from perdure.diagnostics import declare
 from perdure.engine import snapshot
 from perdure.engine.cached_run import CachedRun, RunValues
 from perdure.engine.decide import decide, submit
-from perdure.engine.decider import Decision, NodeJob, StartChild
-from perdure.errors import InvalidInput
+from perdure.engine.decider import Decision, NodeJob, StartChild, is_cancel
+from perdure.errors import InvalidInput, TemplateMissing
+from perdure.expr.template import render_text
+from perdure.model import check
 from perdure.model.event import Event, NewEvent, Parent, StoredEvent, decode_event, encode_event
-from perdure.model.graph import Graph
-from perdure.model.ids import JobId, RunId
-from perdure.model.job import Claim, NewJob, NodeRef
+from perdure.model.graph import Call, Graph
+from perdure.model.ids import RUN_TIMEOUT, JobId, Key, RunId
+from perdure.model.job import PRIORITY_DEFAULT, Claim, NewJob, NodeRef
 from perdure.model.outcome import Retried
-from perdure.model.payload import Codec
+from perdure.model.payload import Codec, from_json
 from perdure.model.run import (
     Continues,
     Finishes,
+    LiveType,
     NewRun,
     NewWait,
     NodeSettlement,
+    Priorities,
     Retries,
     RunCommit,
     RunState,
@@ -35,8 +41,21 @@ from perdure.model.run import (
     RunSummary,
     WaitType,
 )
+from perdure.model.settings import (
+    NO_SETTINGS,
+    RunSettings,
+    effective_priority,
+    inherited,
+    placed,
+)
 from perdure.model.trigger import JobEnded, MigrateRun, Trigger
 from perdure.store.admission import with_cooldown
+
+MAP_WINDOW = 1_000
+"""How many unfinished items a map has at most, unless it has a ``concurrency``.
+
+Runs keep the window that they were submitted with.
+"""
 
 INVALID_RUN_INPUT = declare("flow.invalid_input", "flow {flow!r} cannot start with it: {reason}")
 
@@ -57,7 +76,7 @@ def node_job(
     context: PlanContext,
     run: RunId,
     graph: Graph,
-    aging: timedelta,
+    state: RunState,
     schedule: NodeJob,
     id: JobId | None = None,
 ) -> NewJob:
@@ -66,17 +85,32 @@ def node_job(
     ``id`` is the id of the job that continues in place, if there is one.
     """
     call = schedule.call
+    partition = placed(graph.partition_of(call), state.settings)
     return NewJob(
         id=JobId(clock.new_id()) if id is None else id,
         namespace=context.namespace,
-        partition=graph.partition_of(call),
-        priority=call.priority,
-        aging=aging,
+        partition=replace(partition, keys=limit_keys(schedule)) if call.keys else partition,
+        priority=effective_priority(state.priority, call.priority),
+        aging=timedelta(milliseconds=state.aging_ms),
         input=context.codec.encode(call_of(schedule)),
         input_hash=0,
         policy=None if call.policy is None else call.policy.encode(),
         node=NodeRef(run=run, key=schedule.key.text),
     )
+
+
+def limit_keys(schedule: NodeJob) -> tuple[str, ...]:
+    """The limit keys of a node's job; none if they cannot be rendered from its input.
+
+    Then the worker that has the code computes them, and the attempt fails if it cannot either.
+    """
+    value = from_json(schedule.input)
+    scope = (value if isinstance(value, dict) else {}) | {"input": value}
+    try:
+        keys = [render_text(template, scope) for template in schedule.call.keys]
+        return tuple(check.name(key, "limits", label="limit key") for key in keys)
+    except (InvalidInput, TemplateMissing):
+        return ()
 
 
 def call_of(schedule: NodeJob) -> bytes:
@@ -95,11 +129,15 @@ def new_events(decision: Decision, codec: Codec) -> tuple[NewEvent, ...]:
 
 
 def new_run(
-    context: PlanContext, id: RunId, graph: Graph, decision: Decision, state: RunState
+    context: PlanContext,
+    id: RunId,
+    graph: Graph,
+    decision: Decision,
+    state: RunState,
+    first_items: int | None = None,
 ) -> NewRun:
     """A new run after its first decision."""
-    aging = timedelta(milliseconds=state.aging_ms)
-    children = [child_run(context, id, aging, child) for child in decision.children]
+    children = child_runs(context, id, state, decision.children, first_items)
     return NewRun(
         id=id,
         namespace=context.namespace,
@@ -107,11 +145,14 @@ def new_run(
         version=graph.version,
         status=state.status,
         events=new_events(decision, context.codec),
-        jobs=tuple(node_job(context, id, graph, aging, each) for each in decision.schedules),
-        waits=new_waits(decision.waits, children, context.codec),
+        jobs=tuple(node_job(context, id, graph, state, each) for each in decision.schedules),
+        waits=new_waits(decision.waits, children, context.codec, state),
         children=tuple(children),
         parent=state.parent,
         summary=summary_of(state),
+        settings=state.settings,
+        priority=state.priority,
+        aging=timedelta(milliseconds=state.aging_ms),
     )
 
 
@@ -123,30 +164,65 @@ def start_run(
     *,
     aging_ms: int,
     replaced: bool = False,
+    settings: RunSettings = NO_SETTINGS,
 ) -> NewRun:
     """Create a run of a flow; raises if the input would make it fail immediately."""
-    values = RunValues(context.codec)
-    decision, state = submit(graph, id, input, values, aging_ms=aging_ms, replaced=replaced)
+    decide_first = partial(
+        submit,
+        graph,
+        id,
+        input,
+        RunValues(context.codec),
+        aging_ms=aging_ms,
+        map_window=MAP_WINDOW,
+        replaced=replaced,
+        priority=PRIORITY_DEFAULT if settings.priority is None else settings.priority,
+    )
+    decision, state = decide_first(settings=replace(settings, delay_ms=None, run_at=None))
     if state.failure is not None:
         reason = state.failure.message
         raise InvalidInput(INVALID_RUN_INPUT.fault(("input",), flow=graph.name, reason=reason))
+    if settings.is_delayed:
+        decision, state = decide_first(settings=settings)
     return with_cooldown(new_run(context, id, graph, decision, state), graph)
 
 
-def child_run(context: PlanContext, parent: RunId, aging: timedelta, child: StartChild) -> NewRun:
-    graph = context.graph_of(child.flow.text)
-    decision, state = submit(
-        graph,
-        child.id,
-        child.input,
-        RunValues(context.codec),
-        aging_ms=round(aging / timedelta(milliseconds=1)),
-        parent=Parent(run=parent, key=child.key.text),
-    )
-    return new_run(context, child.id, graph, decision, state)
+def child_runs(
+    context: PlanContext,
+    parent: RunId,
+    state: RunState,
+    children: Sequence[StartChild],
+    first_items: int | None = None,
+) -> list[NewRun]:
+    """Children of a run that is in this state, with the settings stored for their nodes.
+
+    Maps in them start ``first_items`` items altogether, by default a window, but at least one each,
+    and more once that one ends. Otherwise a map in a map could start a million items in one commit.
+    """
+    share = max(1, (first_items or MAP_WINDOW) // max(1, len(children)))
+    runs: list[NewRun] = []
+    for child in children:
+        graph = context.graph_of(child.flow.text)
+        settings = inherited(state.settings, child.key.node)
+        decision, started = submit(
+            graph,
+            child.id,
+            child.input,
+            RunValues(context.codec),
+            aging_ms=state.aging_ms,
+            map_window=MAP_WINDOW,
+            parent=Parent(run=parent, key=child.key.text),
+            settings=settings,
+            priority=state.priority if settings.priority is None else settings.priority,
+            first_items=share if share < MAP_WINDOW else 0,
+        )
+        runs.append(new_run(context, child.id, graph, decision, started, share))
+    return runs
 
 
-def new_waits(waits: list[NewWait], children: list[NewRun], codec: Codec) -> tuple[NewWait, ...]:
+def new_waits(
+    waits: list[NewWait], children: list[NewRun], codec: Codec, state: RunState
+) -> tuple[NewWait, ...]:
     """The waits to open; a wait for a child that ended when it started is due immediately."""
     if not waits:  # the common case
         return ()
@@ -155,11 +231,21 @@ def new_waits(waits: list[NewWait], children: list[NewRun], codec: Codec) -> tup
     for wait in waits:
         if wait.type is WaitType.CHILD and wait.name in ended:
             opened.append(replace(wait, delay=timedelta(0)))
+        elif wait.key == RUN_TIMEOUT:
+            if not state.is_ended:  # it may have ended since in the same decision
+                opened.append(replace(wait, is_stopped=is_clock_stopped(state)))
         elif wait.detail:
             opened.append(replace(wait, detail=codec.encode(wait.detail)))
         else:
             opened.append(wait)
     return tuple(opened)
+
+
+def is_clock_stopped(state: RunState) -> bool:
+    """Whether the clock of the run's timeout stands still in this state."""
+    settings = state.settings
+    stops = settings.timeout_ms is not None and not settings.timeout_counts_waiting
+    return stops and state.status is RunStatus.WAITING
 
 
 def summary_of(state: RunState) -> bytes:
@@ -168,6 +254,17 @@ def summary_of(state: RunState) -> bytes:
         RunSummary(reason=state.reason, by=state.by, failure=state.failure, node=state.failed_node)
     )
 
+
+def call_of_key(graph: Graph, key: Key) -> Call:
+    """The call that the job of a key executes."""
+    node: Any = graph.nodes[key.node]
+    call = getattr(node, _CALLS.get(key.part, "call"), None) or node.body
+    assert isinstance(call, Call)
+    return call
+
+
+_CALLS = {"check": "check", "undo": "undo", "notify": "notify"}
+"""The fields of nodes with the calls of auxiliary jobs."""
 
 _SUMMARIZED = frozenset(
     {RunStatus.PAUSED, RunStatus.COMPENSATING, RunStatus.FAILED, RunStatus.CANCELLED}
@@ -206,6 +303,8 @@ class Plan:
         self._cancel_all = False
         self._suspend: bool | None = None
         self._version: str | None = None
+        self._is_started = False
+        self._reprioritizes = False
         self.first = run.state.number + 1
         """The number of its first event."""
         self.committed_at: datetime | None = None
@@ -249,7 +348,7 @@ class Plan:
         if not decision.events:
             return
         following: NodeJob | Retried | None = None
-        if isinstance(ended.outcome, Retried):
+        if isinstance(ended.outcome, Retried) and not decision.cancel_all:
             following = ended.outcome
             self._repeated[claim] = ended.key.text
         else:
@@ -270,19 +369,18 @@ class Plan:
     def build(self) -> None:
         """Build the commit."""
         run, state = self.run, self.state
-        aging = timedelta(milliseconds=state.aging_ms)
-        jobs = [self._job(aging, each) for each in self._schedules]
+        jobs = [self._job(each) for each in self._schedules]
         self.next_jobs = {}
         settlements: list[NodeSettlement] = []
         for claim, following in self._settled.items():
             then: Finishes | Continues | Retries = _ENDS
             if isinstance(following, NodeJob):
-                job = self.next_jobs[claim] = self._job(aging, following, claim.id)
+                job = self.next_jobs[claim] = self._job(following, claim.id)
                 then = Continues(job=job)
             elif following is not None:
                 then = Retries(outcome=following)
             settlements.append(NodeSettlement(claim=claim, job_outcome=then))
-        children = [child_run(self._context, run.id, aging, each) for each in self._children]
+        children = child_runs(self._context, run.id, state, self._children)
         is_snapshot_due = snapshot.is_due(state, run.snapshot_number) and not state.is_ended
         self.commit = RunCommit(
             namespace=run.namespace,
@@ -293,7 +391,7 @@ class Plan:
             status=state.status,
             settlements=tuple(settlements),
             jobs=tuple(jobs),
-            waits=new_waits(self._waits, children, self._context.codec),
+            waits=new_waits(self._waits, children, self._context.codec, state),
             close_waits=tuple(self._close_waits),
             children=tuple(children),
             cancel_keys=tuple(self._cancel_keys),
@@ -302,6 +400,9 @@ class Plan:
             version=self._version,
             summary=self._summary(),
             snapshot=snapshot.take(state) if is_snapshot_due else None,
+            is_started=True if self._is_started else None,
+            stop_clock=self._stop_clock(),
+            priorities=self._priorities() if self._reprioritizes else None,
         )
 
     def done(self) -> None:
@@ -334,7 +435,7 @@ class Plan:
             if value is not None:
                 self._fresh[number] = value
         if decision.cancel_all:
-            self._drop(lambda key: True)
+            self._drop(lambda key: not is_cancel(key))
             self._cancel_all = True
         if decision.cancel_keys:
             dropped = set(decision.cancel_keys)
@@ -346,6 +447,8 @@ class Plan:
         self._close_waits.extend(decision.close_waits)
         self._suspend = decision.suspend if decision.suspend is not None else self._suspend
         self._version = decision.version or self._version
+        self._is_started = self._is_started or decision.is_started
+        self._reprioritizes = self._reprioritizes or decision.reprioritizes
 
     def _drop(self, is_dropped: Callable[[str], bool]) -> None:
         """Drop jobs, waits and children of this plan that a later decision cancelled."""
@@ -357,8 +460,29 @@ class Plan:
                 key = what.key.text if isinstance(what, NodeJob) else self._repeated[claim]
                 self._settled[claim] = None if is_dropped(key) else what
 
-    def _job(self, aging: timedelta, schedule: NodeJob, id: JobId | None = None) -> NewJob:
-        return node_job(self._context, self.run.id, self._graph, aging, schedule, id)
+    def _job(self, schedule: NodeJob, id: JobId | None = None) -> NewJob:
+        return node_job(self._context, self.run.id, self._graph, self.state, schedule, id)
+
+    def _stop_clock(self) -> bool | None:
+        """Whether the clock of the run's timeout stops or continues."""
+        settings = self.state.settings
+        if settings.timeout_counts_waiting or settings.timeout_ms is None:  # the common case
+            return None
+        before, after = is_clock_stopped(self.run.state), is_clock_stopped(self.state)
+        return None if before is after else after
+
+    def _priorities(self) -> Priorities:
+        state = self.state
+        return Priorities(
+            run=state.priority,
+            jobs=tuple(
+                (text, effective_priority(state.priority, call.priority))
+                for text, live_type in sorted(state.live.items())
+                if live_type is LiveType.JOB
+                for call in (call_of_key(self._graph, Key.parse(text)),)
+            ),
+            aging=timedelta(milliseconds=state.aging_ms),
+        )
 
     def _summary(self) -> bytes | None:
         before, after = self.run.state.status, self.state.status

@@ -6,13 +6,10 @@ from datetime import timedelta
 
 from perdure.errors import DeadlineExceeded, Permanent, RetryLater
 from perdure.model.failure import Failure, type_name
-from perdure.model.job import ClaimedJob
+from perdure.model.job import MAX_SNOOZES, ClaimedJob, Job
 from perdure.model.outcome import DeadLettered, Failed, Outcome, Retried
 from perdure.model.retry import Retry
 from perdure.model.value import Value
-
-MAX_SNOOZES = 10
-"""How often a job may raise ``RetryLater`` before it is dead-lettered."""
 
 
 class Budget(Value):
@@ -21,23 +18,46 @@ class Budget(Value):
     policy: Retry | None
     """The policy of the job, or else of its task."""
     hold_off: timedelta = timedelta(0)
+    max_snoozes: int = MAX_SNOOZES
+    """How often it may raise ``RetryLater`` if neither it nor its task bounds its attempts."""
 
 
 def after_error(
-    job: ClaimedJob, error: BaseException, failure: Failure, budget: Budget, draw: float
+    job: ClaimedJob | Job, error: BaseException, failure: Failure, budget: Budget, draw: float
 ) -> Outcome:
-    """The outcome of an attempt that raised ``error``. ``draw`` is a random number in [0, 1)."""
-    if isinstance(error, RetryLater):
-        return _after_retry_later(job, error, failure, budget, draw)
-    policy = _policy_of(job, budget)
-    if isinstance(error, Permanent | DeadlineExceeded) or not _retries(policy, error):
+    """The outcome of an attempt that raised ``error``. ``draw`` is a random number in [0, 1).
+
+    Failures and snoozes share the bound on attempts.
+    """
+    policy = budget.policy
+    if policy is None and job.max_attempts is not None:  # retried, even if its task has no policy
+        policy = Retry(job.max_attempts - 1)
+    is_snoozed = isinstance(error, RetryLater)
+    if not is_snoozed and (
+        isinstance(error, Permanent | DeadlineExceeded) or not _retries(policy, error)
+    ):
         return Failed(failure=failure)
-    assert policy is not None
-    failures = job.failures + 1
-    if failures >= (job.max_attempts or policy.retries + 1):
+    attempts = job.failures + job.snoozes + 1
+    if policy is None:
+        attempts_max = budget.max_snoozes + 1
+        policy = Retry(budget.max_snoozes)  # for its delays
+    else:
+        attempts_max = job.max_attempts or policy.retries + 1
+    if attempts >= attempts_max:
         return DeadLettered(failure=failure)
-    delay = backoff(policy, failures, draw)
-    return Retried(failure=failure, delay=delay, hold_off=budget.hold_off)
+    if not isinstance(error, RetryLater):
+        delay = backoff(policy, job.failures + 1, draw)
+        return Retried(failure=failure, delay=delay, hold_off=budget.hold_off)
+    # Validate again: attributes can be changed after the constructor has checked them.
+    later = RetryLater(until=error.until, after=error.after, limit=error.limit)
+    return Retried(
+        failure=failure,
+        # Without a date: not before its limits have room, which the next claim checks.
+        delay=backoff(policy, job.snoozes + 1, draw) if later.after is None else later.after,
+        until=later.until,
+        is_snoozed=True,
+        closes_limit=later.limit,
+    )
 
 
 def backoff(policy: Retry, failures: int, draw: float) -> timedelta:
@@ -50,33 +70,6 @@ def backoff(policy: Retry, failures: int, draw: float) -> timedelta:
     if policy.jitter:
         seconds *= 0.5 + 0.5 * draw
     return timedelta(seconds=seconds)
-
-
-def _after_retry_later(
-    job: ClaimedJob, error: RetryLater, failure: Failure, budget: Budget, draw: float
-) -> Outcome:
-    if job.snoozes >= MAX_SNOOZES:
-        return DeadLettered(failure=failure)
-    # Validate again: attributes can be changed after the constructor has checked them.
-    error = RetryLater(until=error.until, after=error.after, limit=error.limit)
-    delay = error.after
-    if delay is None:
-        policy = _policy_of(job, budget) or Retry(MAX_SNOOZES)
-        delay = backoff(policy, job.snoozes + 1, draw)
-    return Retried(
-        failure=failure,
-        delay=delay,
-        until=error.until,
-        is_snoozed=True,
-        closes_limit=error.limit,
-    )
-
-
-def _policy_of(job: ClaimedJob, budget: Budget) -> Retry | None:
-    """The policy to apply; a job with max_attempts is retried even if its task has no policy."""
-    if budget.policy is not None:
-        return budget.policy
-    return Retry(job.max_attempts - 1) if job.max_attempts is not None else None
 
 
 def _retries(policy: Retry | None, error: BaseException) -> bool:

@@ -4,17 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from perdure.diagnostics import declare
 from perdure.engine.approvals import conclude_all
 from perdure.engine.completion import complete, end, settle
-from perdure.engine.decider import Decider
+from perdure.engine.decider import Decider, is_cancel
 from perdure.engine.external_waits import resume_reported
 from perdure.engine.readiness import recount
 from perdure.engine.run_view import unusable
-from perdure.errors import InvalidInput, RunAlreadyPaused, RunEnded, RunNotPaused, RunNotRetryable
-from perdure.model.event import RunMigrated, RunPaused, RunResumed, RunRetried
+from perdure.errors import (
+    InvalidInput,
+    Permanent,
+    RunAlreadyPaused,
+    RunEnded,
+    RunNotPaused,
+    RunNotRetryable,
+)
+from perdure.model.event import (
+    PriorityChanged,
+    QueuedRunStarted,
+    RunMigrated,
+    RunPaused,
+    RunResumed,
+    RunRetried,
+)
+from perdure.model.failure import failure_of
 from perdure.model.graph import ORDINARY, LoopNode, SignalNode
+from perdure.model.ids import RUN_START
 from perdure.model.run import LiveType, NodeState, NodeStatus, RunStatus
-from perdure.model.trigger import CancelRun, MigrateRun, PauseRun, ResumeRun, RetryRun
+from perdure.model.trigger import (
+    CancelRun,
+    MigrateRun,
+    PauseRun,
+    ResumeRun,
+    RetryRun,
+    SetPriority,
+)
+
+TIMED_OUT = declare(
+    "run.timed_out",
+    "the run was not done[ after {timeout_ms} ms][ by {deadline}]",
+    "Retry it: its clock starts again",
+)
 
 
 def pause_run(d: Decider, command: PauseRun) -> None:
@@ -88,6 +118,8 @@ def cancel_run(d: Decider, command: CancelRun) -> None:
         if d.state.is_paused:
             _resume(d, command.by)
         return  # it is already compensating
+    if d.state.ends_as is not None and d.state.live and all(map(is_cancel, d.state.live)):
+        return  # it ends once its external work is cancelled
     end(
         d,
         RunStatus.CANCELLED,
@@ -106,9 +138,42 @@ def retry_run(d: Decider, command: RetryRun) -> None:
             run_id=d.run,
             reason="what it had completed was undone; submit it again, or fork it",
         )
+    d.decision.is_started = state.is_queued  # it was cancelled before it had started
     reopen(d)
-    d.emit(RunRetried(effects=d.take_effects(), by=command.by))
+    d.emit(RunRetried(effects=d.take_effects(), by=command.by, is_late=command.is_late))
+    d.start_clock(d.state.settings)
     settle(d)
+
+
+def set_priority(d: Decider, command: SetPriority) -> None:
+    refuse_ended(d, "set_priority")
+    if command.priority != d.state.priority:
+        d.decision.reprioritizes = True
+        d.emit(PriorityChanged(priority=command.priority, by=command.by))
+
+
+def start_queued(d: Decider) -> None:
+    """Start a run that was queued."""
+    if not d.state.is_queued or d.state.is_ended or d.state.is_paused:
+        return
+    d.decision.close_waits.append(RUN_START)
+    d.decision.is_started = True
+    for id in d.graph.starts:
+        d.start(id)
+    d.emit(QueuedRunStarted(effects=d.take_effects()))
+    if d.state.settings.timeout_ms is not None:  # the clock of a deadline runs already
+        d.start_clock(d.state.settings)
+    settle(d)
+
+
+def time_out(d: Decider) -> None:
+    """Fail a run that took too long. A compensation is not interrupted."""
+    state = d.state
+    if state.is_ended or state.ends_as is not None:
+        return
+    settings = state.settings
+    fault = TIMED_OUT.fault(timeout_ms=settings.timeout_ms, deadline=settings.deadline)
+    end(d, RunStatus.FAILED, failure=failure_of(fault, Permanent))
 
 
 def reopen(
@@ -154,7 +219,7 @@ def migrate_run(d: Decider, command: MigrateRun) -> None:
     if command.to.version == state.version:
         return
     d.decision.version = command.to.version
-    if state.ends_as is None:
+    if state.ends_as is None and not state.is_queued:
         readiness = recount(d.graph, state.nodes)
         if state.is_paused:  # ready nodes wait until the run is resumed
             for id in readiness.ready:

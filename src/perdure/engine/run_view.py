@@ -12,7 +12,7 @@ from perdure.engine.fold import fold
 from perdure.errors import InvalidInput, ValueMissing, record_text
 from perdure.expr.budget import CostBudget
 from perdure.expr.condition import Condition, holds, parse_condition
-from perdure.expr.path import MissingKey, look_up
+from perdure.expr.path import MissingKey, look_up, nested, parse_path, value_at
 from perdure.expr.template import TemplateSkips, render, template_names
 from perdure.model.event import Event
 from perdure.model.failure import failure_of
@@ -53,6 +53,11 @@ NO_SUCH_KEY = declare(
     "node.no_such_key", "map {node!r}: its input has no key {key!r}[; it has {known}]"
 )
 NOT_A_LIST = declare("node.not_a_list", "map {node!r}: {what} must be a list")
+TOO_MANY_ITEMS = declare(
+    "node.too_many_items",
+    "map {node!r}: its list has {count} items, more than the {most} allowed",
+    "Raise its items_max, or split the list",
+)
 
 NULL = b"null"
 
@@ -316,7 +321,10 @@ class RunView:
             )
             for pause in pauses
         )
-        return msgspec.json.encode(Resumption(pauses=past, progress=partial, failures=failures))
+        attempt = pauses[-1].attempt if pauses else 1
+        return msgspec.json.encode(
+            Resumption(pauses=past, progress=partial, failures=failures, attempt=attempt)
+        )
 
     def _report(self, number: int) -> Report:
         if not number:  # a poll, before any report
@@ -336,7 +344,9 @@ class RunView:
             title=bounded(str(rendered["title"]), TITLE_MAX),
             message=bounded(str(rendered["message"]), MESSAGE_MAX),
             form=node.form,
-            show=given if node.shows is None else {name: scope.get(name) for name in node.shows},
+            show=given
+            if node.shows is None
+            else {name: value_at(scope, parse_path(name), None) for name in node.shows},
             data=given if node.data is None else rendered["data"],
             answers=node.answers,
             quorum=node.quorum,
@@ -368,14 +378,14 @@ def scope_of(run: RunId, graph: Graph, node: Node, input: bytes) -> dict[str, An
     """The names available to a node's templates: its inputs or single value, and built-ins."""
     value = msgspec.json.decode(input)
     return {
-        **(value if inputs_of(node) else {"value": value}),
+        **(nested(value) if inputs_of(node) else {"value": value}),
         "run": {"id": run, "flow": graph.name, "version": graph.version},
         "node": {"id": node.id},
     }
 
 
-def items_in(node: MapNode, input: bytes) -> list[bytes]:
-    """The items in the input of a map."""
+def items_in(node: MapNode, input: bytes, most: int | None = None) -> list[bytes]:
+    """The items in the input of a map; ``most`` is how many it may have."""
     found: bytes = input
     if node.over is not None:
         try:
@@ -390,8 +400,15 @@ def items_in(node: MapNode, input: bytes) -> list[bytes]:
             raise UnusableInput(node.id, fault)
         found = bytes(fields[node.over])
     try:
-        return [bytes(item) for item in msgspec.json.decode(found, type=list[msgspec.Raw])]
+        items = msgspec.json.decode(found, type=list[msgspec.Raw])
     except msgspec.ValidationError:
         what = "its input" if node.over is None else f"{node.over!r} of its input"
         fault = NOT_A_LIST.fault(("nodes", node.id), node=node.id, what=what)
         raise UnusableInput(node.id, fault) from None
+    if most is not None and len(items) > most:
+        raise UnusableInput(node.id, too_many_items(node.id, len(items), most))
+    return [bytes(item) for item in items]
+
+
+def too_many_items(node: str, count: int, most: int) -> Fault:
+    return TOO_MANY_ITEMS.fault(("nodes", node), node=node, count=count, most=most)

@@ -29,7 +29,7 @@ from perdure.errors import (
 )
 from perdure.expr.budget import on_event_loop
 from perdure.model.graph import Graph
-from perdure.model.ids import RunId
+from perdure.model.ids import RUN_START, RunId
 from perdure.model.payload import Codec
 from perdure.model.run import CommitState, LoadedRun
 from perdure.model.trigger import Trigger
@@ -80,10 +80,16 @@ class Graphs:
             self._known[text] = graph
         return graph
 
-    async def save(self, store: Store, namespace: str, graphs: Iterable[Graph]) -> None:
-        """Store these definitions unless already stored: a run keeps its version."""
+    async def save(
+        self, store: Store, namespace: str, graphs: Iterable[Graph], *, again: bool = False
+    ) -> None:
+        """Store these definitions: a run keeps its version.
+
+        One that was saved before is not saved ``again`` by default. If it was pruned since, the
+        store refuses a run of it; any other use has to save it again.
+        """
         for graph in graphs:
-            if (namespace, graph.text) not in self._saved:
+            if again or (namespace, graph.text) not in self._saved:
                 await store.runs.save_definition(namespace, graph.name, graph.version, graph.data)
                 self._saved.add((namespace, graph.text))
             self._known.setdefault(graph.text, graph)
@@ -214,7 +220,10 @@ class RunEngine:
                 return plan
 
     async def commit(self, plans: Sequence[Plan]) -> set[Plan]:
-        """Commit plans together; returns those that did not conflict."""
+        """Commit plans together; returns those that did not conflict.
+
+        Raises what the store refused, after the others are written.
+        """
         if not plans:
             return set()
         answer = await self.store.runs.commit([plan.commit for plan in plans])
@@ -226,6 +235,9 @@ class RunEngine:
         for plan in written:
             plan.committed_at = answer.now
             plan.done()
+        for result in answer.results:
+            if result.refusal is not None:
+                raise result.refusal
         return written
 
     async def apply(self, namespace: str, id: RunId, trigger: Trigger) -> Plan:
@@ -285,7 +297,8 @@ class RunEngine:
                     plan.apply(trigger)
                 for key in triggers:
                     # A paused run still needs the wait, and so does a run that waits again.
-                    if key not in plan.state.live:
+                    is_needed = key == RUN_START and plan.state.is_queued
+                    if key not in plan.state.live and not is_needed:
                         plan.close(key)
 
             plan = await self.plan(run, end)

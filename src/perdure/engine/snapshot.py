@@ -25,7 +25,7 @@ from perdure.model.run import (
 )
 from perdure.model.value import Value
 
-FORMAT = 3
+FORMAT = 4
 SPACING = 200
 """Minimum number of events between snapshots."""
 SHARE = 4
@@ -37,6 +37,8 @@ class _Map(Value):
     count: int
     launched: int
     refs: dict[int, int]
+    failed: dict[int, int] = msgspec.field(default_factory=dict)
+    size_bytes: int = 0
 
 
 class _PlainMaps(Value):
@@ -71,7 +73,7 @@ def is_due(state: RunState, last: int) -> bool:
     if since < SPACING:  # the common case
         return False
     items = sum(len(each.refs) for each in state.maps.values())
-    return since * SHARE >= len(state.nodes) + len(state.live) + items
+    return since * SHARE >= len(state.nodes) + len(state.live) + items + len(state.undoes)
 
 
 def take(state: RunState) -> Snapshot:
@@ -97,7 +99,13 @@ def _plain(state: RunState) -> dict[str, Any]:
     for name in _MAPS:
         fields[name] = dict(fields[name])
     fields["maps"] = {
-        id: {"count": each.count, "launched": each.launched, "refs": dict(each.refs)}
+        id: {
+            "count": each.count,
+            "launched": each.launched,
+            "refs": dict(each.refs),
+            **({"failed": dict(each.failed)} if each.failed else {}),
+            **({"size_bytes": each.size_bytes} if each.size_bytes else {}),
+        }
         for id, each in fields["maps"].items()
     }
     return fields
@@ -108,7 +116,13 @@ def _state(data: bytes) -> RunState:
     plain = msgspec.convert({name: fields.pop(name) for name in _MAPS}, _PlainMaps, str_keys=True)
     bare = msgspec.convert(fields, RunState)
     maps = {
-        id: MapState(count=each.count, launched=each.launched, refs=Map(each.refs))
+        id: MapState(
+            count=each.count,
+            launched=each.launched,
+            refs=Map(each.refs),
+            failed=Map(each.failed),
+            size_bytes=each.size_bytes,
+        )
         for id, each in plain.maps.items()
     }
     kept = {name: Map(getattr(plain, name)) for name in _MAPS}

@@ -105,7 +105,8 @@ class ScheduleTicker:
             raise InvalidInput(UNREADABLE_INPUT.fault(("input",), schedule=schedule.name)) from None
         graph = await self._runs.graphs.load(self._store, namespace, f"{call.flow}@{call.version}")
         context = PlanContext(namespace, self._runs.graphs.known, self._runs.codec)
-        return Start(run=start_run(context, id, graph, input, aging_ms=call.aging_ms))
+        run = start_run(context, id, graph, input, aging_ms=call.aging_ms, settings=call.settings)
+        return Start(run=run)
 
     async def _begin(self, step: TickStep, before: Schedule, start: Start) -> Schedule | None:
         assert step.start is not None

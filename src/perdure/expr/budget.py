@@ -78,7 +78,12 @@ class on_event_loop:
         _loop.reset(self._token)
 
 
-def spend_on_pattern() -> None:
-    """Charge a pattern that is about to be built; only the event loop has a limit for these."""
+def spend_on_loop(cost: int) -> None:
+    """Charge work that has no limit here, or its own; only the event loop has one for it."""
     if (loop := _loop.get()) is not None:
-        loop.spend(_PATTERN_COST)
+        loop.spend(cost)
+
+
+def spend_on_pattern() -> None:
+    """Charge a pattern that is about to be built."""
+    spend_on_loop(_PATTERN_COST)

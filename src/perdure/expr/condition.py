@@ -95,7 +95,22 @@ NOT_A_PATH = declare("condition.not_a_path", "must be a path such as order.total
 NEEDS_VALUE = declare("condition.needs_value", "{op!r} needs 'value'")
 WRONG_VALUE = declare("condition.value", "must be {expected} for {op!r}, not {found}")
 
+ALIASES: dict[str, str] = {
+    "equals": "eq",
+    "not_equals": "ne",
+    "neq": "ne",
+    "less_than": "lt",
+    "lte": "le",
+    "greater_than": "gt",
+    "gte": "ge",
+    "not_contains": "contains",
+}
+"""Operators of other systems, and ours."""
+NEGATED = frozenset({"not_contains"})
+"""Those that are the opposite of ours."""
+
 _FIELDS = ("property", "op", "value")
+_FIELD_ALIASES = {"field": "property", "operator": "op"}
 _JOINS = ("all", "any", "not")
 _CHARACTERS_PER_UNIT = 500
 _SIGNS = {"eq": "=", "ne": "≠", "lt": "<", "le": "≤", "gt": ">", "ge": "≥"}
@@ -331,25 +346,29 @@ class _ConditionReader:
         return tuple(self.condition(part, (*where, at)) for at, part in enumerate(some))
 
     def _comparison(self, data: Mapping[Any, Any], where: Path) -> Condition:
+        names = {_FIELD_ALIASES.get(key, key): key for key in data}
         for key in data:
-            if key not in _FIELDS:
+            if key not in _FIELDS and (key not in _FIELD_ALIASES or _FIELD_ALIASES[key] in data):
                 field = preview(str(key))
                 nearest = near(field, [*_FIELDS, *_JOINS], 1)
                 allowed = "" if nearest else _ALLOWED
                 self._refuse(UNKNOWN_FIELD, where, field=field, nearest=nearest, allowed=allowed)
-        path = self._property(data.get("property", MISSING), where)
-        op = data.get("op", MISSING)
+        path = self._property(data.get(names.get("property"), MISSING), where)
+        op = data.get(names.get("op"), MISSING)
         if op is MISSING:
             return self._refuse(NEEDS_OPERATOR, where, known=_OPERATORS_TEXT)
+        is_negated = isinstance(op, str) and op in NEGATED
+        op = ALIASES.get(op, op) if isinstance(op, str) else op
         if not isinstance(op, str) or op not in OPERATORS:
             nearest = near(op, OPERATORS, 1) if isinstance(op, str) and len(op) < 40 else ()
             known = "" if nearest else _OPERATORS_TEXT
-            place = (*where, "op")
+            place = (*where, names["op"])
             return self._refuse(
                 UNKNOWN_OPERATOR, place, found=json_preview(op), nearest=nearest, known=known
             )
         value = self._value(op, data.get("value", MISSING), (*where, "value"))
-        return Comparison(property=path, op=_OPERATOR[op], value=value)
+        found = Comparison(property=path, op=_OPERATOR[op], value=value)
+        return Negation(part=found) if is_negated else found
 
     def _property(self, given: Any, where: Path) -> tuple[str, ...]:
         if given is MISSING:

@@ -91,6 +91,20 @@ def path_text(path: Path) -> str:
     return ".".join(preview(str(part)) for part in path[:_COMPARED_MAX])
 
 
+def nested(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The inputs as templates and conditions find them: ``a.b`` is the field ``b`` of ``a``."""
+    if not any("." in name for name in inputs):  # the common case
+        return inputs
+    found: dict[str, Any] = {}
+    for name, value in inputs.items():
+        *parents, last = name.split(".")
+        place = found
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return found
+
+
 def look_up(value: Any, path: Path) -> Any:
     """The value at the path; raises ``MissingKey``."""
     at, reached = _follow(value, path)

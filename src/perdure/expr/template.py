@@ -110,6 +110,29 @@ def render(config: Any, scope: Mapping[str, Any], on_missing: OnMissing = "error
     return _Rendering(scope, on_missing).of(config, ())
 
 
+def with_names(text: str, names: Mapping[str, str]) -> str | None:
+    """The same template over other names; None if it uses a name that is not among these."""
+    made = []
+    for piece in _pieces(text, ()):
+        if isinstance(piece, TemplateUse):
+            if piece.name not in names:
+                return None
+            made.append(f"{_OPEN} {'.'.join((names[piece.name], *piece.path))} {_CLOSE}")
+        elif isinstance(piece, Fault):
+            return None
+        else:
+            made.append(piece.replace(_OPEN, _LITERAL_OPEN))
+    return "".join(made)
+
+
+def render_text(template: str, scope: Mapping[str, Any]) -> str:
+    """Render a template as text; empty for null. Raises ``TemplateMissing``."""
+    value = render(template, scope)
+    if value is None or isinstance(value, str):
+        return value or ""
+    return to_json(value, f"the value of {template}").decode()
+
+
 class _Rendering:
     def __init__(self, scope: Mapping[str, Any], on_missing: OnMissing) -> None:
         self._scope = scope

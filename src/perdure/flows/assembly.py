@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from perdure.diagnostics import Code, Fault, Path, Source, declare, safe_repr
 from perdure.errors import InvalidInput
 from perdure.flows.analysis import Exclusion, Exit, in_order, place_functions
-from perdure.flows.built import BuiltFlow
+from perdure.flows.built import BuiltFlow, start_faults
 from perdure.flows.calls import Inputs, call_of, given_inputs, named_task, resolved
 from perdure.flows.check import (
     DUPLICATE_NODE,
@@ -36,6 +36,7 @@ from perdure.model.graph import (
     TaskNode,
     ports_of,
 )
+from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.nodes.call import node_type_task
 from perdure.tasks.node_type import NodeType, without_options
 from perdure.tasks.task import Task
@@ -161,11 +162,12 @@ class Assembly:
         settings: Mapping[str, Any],
         where: Path,
         arguments: Collection[str] | None = None,
+        inputs: Collection[str] = (),
     ) -> Call:
         """The call of a task, or of a plain function or node type as the task ``flow.name``.
 
         ``settings`` are parsed options. ``arguments`` are the names of the arguments; if None, the
-        task gets one value.
+        task gets one value. ``inputs`` are those that are inputs as they are.
         """
         found: list[Fault] = []
         try:
@@ -173,7 +175,7 @@ class Assembly:
         except InvalidInput as error:
             found += error.faults
             task, arguments = _NO_TASK, None
-        call = call_of(task, settings, found, arguments)
+        call = call_of(task, settings, found, arguments, inputs)
         option = where[2] if len(where) > 2 and where[2] != "body" else ""
         for fault in found:
             args = {**fault.args, "option": option}
@@ -283,7 +285,11 @@ class Assembly:
     # The result
 
     def build(
-        self, cursor: FlowCursor, on_failure: OnFailure, cooldown_ms: int = 0
+        self,
+        cursor: FlowCursor,
+        on_failure: OnFailure,
+        cooldown_ms: int = 0,
+        settings: RunSettings = NO_SETTINGS,
     ) -> BuiltFlow | None:
         """The flow, or None if there are faults."""
         self.follow((edge.source, edge.port) for edge in self._edges)
@@ -295,6 +301,7 @@ class Assembly:
             cooldown_ms=cooldown_ms,
         )
         faults = check_definition(definition, self.places, self._reads, self._ended)
+        faults += start_faults(definition, self._flows)
         if not faults:
             definition = place_functions(in_order(definition), self._functions)
             graph = Graph(definition)
@@ -309,7 +316,9 @@ class Assembly:
         if self.faults:
             return None
         tasks = {name: task for name, (task, _) in self._tasks.items()}
-        return BuiltFlow(definition, tasks, dict(self._flows), is_loaded=self.is_yaml)
+        return BuiltFlow(
+            definition, tasks, dict(self._flows), is_loaded=self.is_yaml, settings=settings
+        )
 
     def _with_inputs(self, node: Node) -> Node:
         given = self._inputs.get(node.id)

@@ -45,8 +45,10 @@ from perdure.flows.options import (
     RouteOptions,
     TaskOptions,
 )
+from perdure.flows.settings import FlowOptions, run_settings
 from perdure.model import check
 from perdure.model.graph import OnFailure
+from perdure.model.settings import NO_SETTINGS
 from perdure.model.times import Duration
 from perdure.tasks.node_type import NodeType
 
@@ -91,11 +93,15 @@ class Flow(BuilderSteps, Generic[I, O]):
 
     ``cooldown="1h"`` skips a run submitted less than an hour after another run of the flow
     started or completed. Child runs are not skipped.
+
+    ``priority``, ``queue``, ``tags``, ``timeout``, ``timeout_counts_waiting`` and ``max_attempts``
+    are defaults of its runs, which ``submit`` may override. They are not part of the version.
     """
 
     name: str | None
     on_failure: OnFailure
     cooldown: Duration | None
+    settings: FlowOptions
 
     if TYPE_CHECKING:  # input and output types are known for chained calls
 
@@ -105,6 +111,7 @@ class Flow(BuilderSteps, Generic[I, O]):
             *,
             on_failure: OnFailure = "stop",
             cooldown: Duration | None = None,
+            **settings: Unpack[FlowOptions],
         ) -> NewFlow[Any, Any]: ...
 
     else:
@@ -115,11 +122,13 @@ class Flow(BuilderSteps, Generic[I, O]):
             *,
             on_failure: OnFailure = "stop",
             cooldown: Duration | None = None,
+            **settings: Unpack[FlowOptions],
         ) -> None:
             super().__init__()
             self.name = name
             self.on_failure = on_failure
             self.cooldown = cooldown
+            self.settings = settings
 
     def __repr__(self) -> str:
         return f"<Flow {self.name or UNNAMED!r}, not built>"
@@ -226,6 +235,7 @@ class Flow(BuilderSteps, Generic[I, O]):
         *,
         over: str | None = None,
         concurrency: int | None = None,
+        items_max: int | None = None,
         name: str | None = None,
         after: After | None = None,
         **options: Unpack[NodeOptions],
@@ -233,10 +243,12 @@ class Flow(BuilderSteps, Generic[I, O]):
         """Call a task, or run a child flow, for each item of a list; outputs a list in its order.
 
         ``over`` is the property of the input that has the list; by default the input is the list.
-        ``on_error="continue"`` outputs null for a failed item.
+        At most ``concurrency`` items are unfinished at once, 1,000 by default. A list with more
+        than ``items_max`` items, 100,000 by default, fails the node. ``on_error="continue"``
+        outputs null for a failed item.
         """
-        given = {"body": body, "over": over, "concurrency": concurrency, **options}
-        return self._record("map", Draft(MAP, given, name, after))
+        own = {"over": over, "concurrency": concurrency, "items_max": items_max}
+        return self._record("map", Draft(MAP, {"body": body, **own, **options}, name, after))
 
     def loop(
         self,
@@ -342,7 +354,10 @@ class Flow(BuilderSteps, Generic[I, O]):
         )
         cursor = add_steps(self, assembly, FlowCursor())
         cooldown = assembly.attempt((), lambda: cooldown_ms(self.cooldown), 0)
-        flow = assembly.build(cursor, on_failure, cooldown)
+        settings = assembly.attempt(
+            (), lambda: run_settings(self.settings, FlowOptions), NO_SETTINGS
+        )
+        flow = assembly.build(cursor, on_failure, cooldown, settings)
         if flow is None:
             faults = (
                 replace(fault, source=Source(call=assembly.places[node]))

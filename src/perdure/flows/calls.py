@@ -13,20 +13,16 @@ from perdure.diagnostics import Fault, declare, near, safe_repr
 from perdure.errors import InvalidInput
 from perdure.expr.condition import holds, parse_condition
 from perdure.expr.path import parse_path
+from perdure.expr.template import with_names
 from perdure.flows.options import AnyTask, Function, json_value
 from perdure.model.graph import Call, Input, OnMissing
 from perdure.model.retry import encode_policy
-from perdure.tasks.task import PlainFunction
+from perdure.tasks.task import FIRST_ARGUMENT, PlainFunction
 
 NO_KEY = declare("node.no_key", "key {key!r} not found[; known: {known}]")
 NOT_AN_OBJECT = declare(
     "node.not_an_object",
     "key {key!r} not found: the value must be an object, not {type}",
-)
-COMPUTED_LIMIT = declare(
-    "flow.computed_limit",
-    "[{option}: ]task {task!r} has a {limit} whose key is computed from the input",
-    "Use a fixed key: the process that enqueues a node may not have that function",
 )
 ONE_VALUE = declare(
     "flow.one_value",
@@ -59,11 +55,13 @@ def call_of(
     settings: Mapping[str, Any],
     faults: list[Fault],
     arguments: Collection[str] | None = None,
+    inputs: Collection[str] = (),
 ) -> Call:
     """How a node calls a task; problems are added to ``faults``.
 
     ``settings`` are parsed options; None keeps the setting of the task. ``arguments`` are the names
-    of the arguments; if None, the task gets one value.
+    of the arguments; if None, the task gets one value. ``inputs`` are those that are inputs as they
+    are.
     """
 
     def given(name: str, own: Any) -> Any:
@@ -71,11 +69,6 @@ def call_of(
         return own if value is None else value
 
     takes_input = True
-    faults.extend(
-        COMPUTED_LIMIT.fault(task=task.name, limit=type(limit).__name__)
-        for limit in task.limits
-        if callable(limit.key)
-    )
     try:
         if arguments is None:
             takes_input = _takes_input(task)
@@ -91,7 +84,32 @@ def call_of(
         tags=given("tags", task.tags),
         takes_input=takes_input,
         policy=None if policy is None else policy.decode(),
+        keys=_key_templates(task, arguments, inputs),
     )
+
+
+def _key_templates(
+    task: AnyTask, arguments: Collection[str] | None, inputs: Collection[str]
+) -> tuple[str, ...]:
+    """The templates of its limit keys over what the engine knows when it schedules the node.
+
+    Empty if that is not enough: then the first worker that has the code computes the keys.
+    """
+    parameters = list(_signature(task).parameters) if task.computed_limits else []
+    if not parameters:
+        return ()
+    first = parameters[0]
+    if arguments is None:
+        names = {FIRST_ARGUMENT: FIRST_ARGUMENT, first: FIRST_ARGUMENT}
+    else:
+        known = {name: name for name in inputs if name != FIRST_ARGUMENT}
+        names = ({FIRST_ARGUMENT: first} if first in known else {}) | known
+    found = [
+        with_names(limit.key, names) if isinstance(limit.key, str) else None
+        for limit in task.computed_limits
+    ]
+    made = tuple(each for each in found if each is not None)
+    return made if len(made) == len(found) else ()
 
 
 def named_task(function: Function, name: str) -> AnyTask:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from difflib import get_close_matches
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from perdure.diagnostics import Fault, Path, declare, near
@@ -60,6 +61,9 @@ _RANKED_MAX = 200
 
 EMPTY = declare("flow.empty", "a flow needs at least one node")
 TOO_MANY_NODES = declare("flow.too_many_nodes", "{count} nodes are more than the {most} allowed")
+UNSTORABLE_TEXT = declare(
+    "flow.unstorable_text", "has text with the character {character!r}, which cannot be stored"
+)
 DUPLICATE_NODE = declare(
     "flow.duplicate_node", "another node has the same id[ ({there})]", "Rename one of them"
 )
@@ -157,7 +161,12 @@ RESERVED_INPUT = declare(
 INPUT_CHARACTERS = declare(
     "flow.input_characters",
     "{input!r} cannot be the name of an input",
-    "Use letters, digits, '_' and '-'",
+    "Use letters, digits, '_' and '-', with single dots between them",
+)
+INPUT_WITHIN = declare(
+    "flow.input_within",
+    "input {input!r} is also a path into input {other!r}, so templates could mean either",
+    "Rename one of them",
 )
 SECRET_INPUT = declare(
     "flow.secret_input",
@@ -223,6 +232,11 @@ def check_definition(
         return faults
     faults += _input_faults(definition, reads or {})
     for node in definition.nodes:
+        try:
+            msgspec.json.encode(node)
+        except UnicodeEncodeError as error:
+            character = error.object[error.start]
+            faults.append(UNSTORABLE_TEXT.fault(("nodes", node.id), character=character))
         faults += (each.under("nodes", node.id) for each in _setting_faults(node))
         if isinstance(node, ApprovalNode):
             faults += (each.under("nodes", node.id) for each in _approval_faults(node))
@@ -439,10 +453,14 @@ def _input_faults(definition: Definition, reads: Mapping[str, Set[str]]) -> Iter
 
 
 def _input_fault(node: Node, each: Input) -> Fault | None:
-    if each.name in BUILT_IN and each != Input(name=RUN_INPUT):
+    parts = each.name.split(".")
+    if parts[0] in BUILT_IN and each != Input(name=RUN_INPUT):
         return RESERVED_INPUT.fault(input=each.name)
-    if not each.name or not all(part.isalnum() or part in "_-" for part in each.name):
+    if not all(parts) or not all(sign.isalnum() or sign in "_-" for sign in "".join(parts)):
         return INPUT_CHARACTERS.fault(input=each.name)
+    for other in inputs_of(node):
+        if other.name != each.name and each.name.startswith(f"{other.name}."):
+            return INPUT_WITHIN.fault(input=each.name, other=other.name)
     if each.secret and not isinstance(node, TaskNode):
         return SECRET_INPUT.fault(input=each.name)
     return None
@@ -457,22 +475,25 @@ def _use_faults(node: Node, reads: Set[str]) -> Iterator[Fault]:
         for use in _uses(config):
             if fault := _use_fault(node, use, names):
                 yield fault.under(option, *use.where)
-    for name in sorted(reads - set(names)):
+    heads = {name.partition(".")[0] for name in names}
+    for name in sorted(reads - heads):
         yield UNDECLARED_READ.fault(("config",), **_undeclared(name, names))
     if isinstance(node, MapNode) and names and node.over not in names:
         yield OVER_MISSING.fault(("over",), over=node.over, inputs=names)
         return
-    for name in sorted(set(names) - {RUN_INPUT} - (reads | _used(node, names))):
+    used = reads | _used(node, names)
+    unused = {name for name in names if not used & {name, name.partition(".")[0]}}
+    for name in sorted(unused - {RUN_INPUT}):
         if isinstance(node, MapNode):
             yield UNUSED_MAP_INPUT.fault(("inputs", name), input=name, over=node.over)
         else:
             keys = [key for _, part in _templates(node) for key in _keys(part)]
-            meant = [use.text for use in _uses(keys) if use.name == name]
+            meant = [use.text for use in _uses(keys) if _is_of(use, name)]
             yield UNUSED_INPUT.fault(("inputs", name), input=name, key=meant[0] if meant else "")
 
 
 def _use_fault(node: Node, use: TemplateUse, names: Sequence[str]) -> Fault | None:
-    if use.name in names:
+    if any(_is_of(use, name) for name in names):
         return None
     if use.name == SECRET:
         if not isinstance(node, TaskNode):
@@ -488,6 +509,11 @@ def _use_fault(node: Node, use: TemplateUse, names: Sequence[str]) -> Fault | No
     if use.name == VALUE and not names and not isinstance(node, TaskNode):
         return None
     return UNDECLARED.fault(template=use.text, **_undeclared(use.name, names))
+
+
+def _is_of(use: TemplateUse, name: str) -> bool:
+    """Whether a template is about this input, a part of it, or an object with it."""
+    return all(one == other for one, other in zip(use.whole_path, name.split("."), strict=False))
 
 
 def _undeclared(name: str, names: Sequence[str]) -> dict[str, Any]:
@@ -521,7 +547,8 @@ def _used(node: Node, names: Sequence[str]) -> Set[str]:
             return set(names)
         case TaskNode() | SignalNode() | ApprovalNode() | DelayNode():
             shown = node.shows or () if isinstance(node, ApprovalNode) else ()
-            return {use.name for _, part in _templates(node) for use in _uses(part)} | set(shown)
+            uses = [use for _, part in _templates(node) for use in _uses(part)]
+            return {name for name in names if any(_is_of(use, name) for use in uses)} | set(shown)
         case _:
             return set(names)  # passed to its call as one object
 

@@ -332,7 +332,14 @@ def _task_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> 
     arguments = inputs.names if config is None else list(config)
     is_called_by_name = config is not None or bool(inputs.references)
     where = ("nodes", id, "body")
-    call = assembly.call(body, id, values, where, arguments if is_called_by_name else None)
+    call = assembly.call(
+        body,
+        id,
+        values,
+        where,
+        arguments if is_called_by_name else None,
+        inputs.names if config is None else (),
+    )
     return TaskNode(id=id, call=call, config=config, **_task_fields(assembly, id, values))
 
 
@@ -381,6 +388,7 @@ def _map_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> M
         body=_body(assembly, id, values),
         over=values["over"],
         concurrency=values["concurrency"],
+        items_max=values["items_max"],
         on_error=values["on_error"],
         undo=_undo(assembly, id, values),
         on_missing=inputs.on_missing,

@@ -19,6 +19,8 @@ from perdure.model import check
 from perdure.model.graph import (
     APPROVE,
     FAIL,
+    MAP_ITEMS_LIMIT,
+    MAP_ITEMS_MAX,
     REJECT,
     Call,
     DefaultAnswer,
@@ -28,7 +30,7 @@ from perdure.model.graph import (
     OnMissing,
     OutputCheck,
 )
-from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN
+from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN, PRIORITY_NAMES, Priority
 from perdure.model.payload import from_json, to_json
 from perdure.model.retry import RETRIES_MAX, Retry, retry_of
 from perdure.model.times import Duration, ms_text
@@ -64,7 +66,7 @@ class CallSettings(TypedDict, total=False):
     retries: Retry | int | None
     timeout: Duration | None
     queue: str | None
-    priority: int | None
+    priority: Priority | None
     tags: Sequence[str] | None
 
 
@@ -153,6 +155,10 @@ def _names(value: Any, name: str) -> tuple[str, ...]:
 
 def _positive(value: Any, name: str) -> int:
     return check.integer(value, name, 1)
+
+
+def _items_max(value: Any, name: str) -> int:
+    return check.integer(value, name, 1, MAP_ITEMS_LIMIT)
 
 
 def _object(expected: str) -> Reader:
@@ -395,10 +401,11 @@ _CHECK: Final[Fragment] = an_object(
 )
 
 _SOURCES: Final[Fragment] = {"type": "object", "additionalProperties": _INPUT}
-_PRIORITY: Final[Fragment] = {
-    "type": "integer",
-    "minimum": PRIORITY_MIN,
-    "maximum": PRIORITY_MAX,
+PRIORITY: Final[Fragment] = {
+    "anyOf": [
+        {"type": "integer", "minimum": PRIORITY_MIN, "maximum": PRIORITY_MAX},
+        {"enum": list(PRIORITY_NAMES)},
+    ]
 }
 _UNTIL: Final[Fragment] = {
     "anyOf": [
@@ -548,7 +555,7 @@ _CALL = (
     _key("retries", _retries, RETRY, "Number of retries, or a retry policy.", key="retry",
         from_yaml=_retry_in_yaml),
     _key("timeout", _timeout, DURATION, "Time limit of one attempt."),
-    _key("priority", check.priority, _PRIORITY, f"{PRIORITY_MIN} is the most urgent."),
+    _key("priority", check.priority, PRIORITY, f"{PRIORITY_MIN} is the most urgent."),
     _key("queue", check.name, NAME, "The queue of its jobs."),
     _key("tags", check.tags, NAMES, "Tags that a worker must have."),
 )
@@ -612,7 +619,11 @@ MAP = NodeForm(
     (
         *_BODY,
         _setting("over", check.name, NAME, "The property of the input that has the list."),
-        _setting("concurrency", _positive, {"type": "integer", "minimum": 1}),
+        _setting("concurrency", _positive, {"type": "integer", "minimum": 1},
+            "How many items may be unfinished at once."),
+        _setting("items_max", _items_max,
+            {"type": "integer", "minimum": 1, "maximum": MAP_ITEMS_LIMIT, "default": MAP_ITEMS_MAX},
+            "How many items the list may have."),
         *_INPUTS,
         *_CALL,
         _ON_ERROR,

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from perdure.diagnostics import Fault, declare, render
 from perdure.errors import InvalidInput, PerdureError, fault_text
+from perdure.expr.budget import spend_on_loop
 from perdure.expr.condition import is_number, is_same
 from perdure.expr.path import Path, path_text
 from perdure.expr.pattern import is_found, pattern_fault, search_cost
@@ -504,6 +505,8 @@ def _without_repeats(faults: list[Fault]) -> list[Fault]:
 
 _CHARACTERS_PER_CHECK = 50
 _CHECKS_PER_REFERENCE = 10
+_LOOP_COST_PER_CHECK = 12
+"""In the units of ``expr.budget``: a check takes some microseconds."""
 
 
 class TooMuchWork(PerdureError):
@@ -517,6 +520,7 @@ class _Budget:
 
     def spend(self, checks: int) -> None:
         self._left -= checks
+        spend_on_loop(checks * _LOOP_COST_PER_CHECK)
         if self._left < 0:
             raise TooMuchWork(f"more than {CHECKS_MAX} checks")
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from perdure.diagnostics import Fault, Path, declare, near, safe_repr, span_text
 from perdure.errors import InvalidInput
-from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN, NewJob
+from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN, PRIORITY_NAMES, NewJob
 from perdure.model.outcome import Retried
 from perdure.model.payload import storable_text
 from perdure.model.principal import RESERVED, ROLE, normal_name, unseen_in
@@ -237,6 +237,9 @@ def number(value: Any, parameter: str, least: float) -> float:
 
 
 def priority(value: Any, parameter: str = "priority") -> int:
+    """A number, or its name."""
+    if isinstance(value, str):
+        return PRIORITY_NAMES[choice(value, parameter, PRIORITY_NAMES)]
     return integer(value, parameter, PRIORITY_MIN, PRIORITY_MAX)
 
 

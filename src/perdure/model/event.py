@@ -14,6 +14,8 @@ import msgspec
 from perdure.errors import EventLogCorrupt, UnknownEvent
 from perdure.model.failure import Failure
 from perdure.model.ids import RunId
+from perdure.model.job import PRIORITY_DEFAULT
+from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.value import Value
 
 
@@ -77,6 +79,29 @@ class RunSubmitted(_Event, tag="RunSubmitted"):
     parent: Parent | None = None
     replaced: bool = False
     """It replaced an earlier run with this id."""
+    map_window: int = 0
+    """How many unfinished items a map has at most; 0 for runs of earlier versions.
+
+    In those, a map starts all items at once, may have any number, and is undone only as a whole.
+    """
+    first_items: int = 0
+    """How many items each map of a child run starts with it; 0: as later."""
+    settings: RunSettings = NO_SETTINGS
+    priority: int = PRIORITY_DEFAULT
+    """That of the settings, or of the parent."""
+    is_queued: bool = False
+    """It starts later (``QueuedRunStarted``)."""
+
+
+class QueuedRunStarted(_Event, tag="QueuedRunStarted"):
+    """A queued run starts."""
+
+    effects: Effects
+
+
+class PriorityChanged(_Event, tag="PriorityChanged"):
+    priority: int
+    by: str | None = None
 
 
 class NodeCompleted(_Event, tag="NodeCompleted"):
@@ -95,6 +120,8 @@ class NodeCompleted(_Event, tag="NodeCompleted"):
 class ItemCompleted(_Event, tag="ItemCompleted"):
     key: str
     effects: Effects = NOTHING
+    size_bytes: int = 0
+    """Of its output, as JSON; not known in older logs."""
 
 
 class IterationCompleted(_Event, tag="IterationCompleted"):
@@ -112,6 +139,8 @@ class NodeRetried(_Event, tag="NodeRetried"):
     failure: Failure
     restarts: bool = False
     """It failed because of a report, so the external work is restarted."""
+    is_snoozed: bool = False
+    """It asked to be retried later; older logs do not tell."""
 
 
 class NodeFailed(_Event, tag="NodeFailed"):
@@ -140,6 +169,10 @@ class NodePaused(_Event, tag="NodePaused"):
     """The name of the pause, if a body has several."""
     poll_ms: int | None = None
     """How often to poll the external work while no report arrives."""
+    cancels: bool = False
+    """Whether the external work is cancelled if nothing waits for it any more."""
+    attempt: int = 1
+    """The attempt that the report resumes."""
     effects: Effects = NOTHING
 
 
@@ -163,6 +196,13 @@ class NodePollStarted(_Event, tag="NodeAsked"):
 
     key: str
     effects: Effects
+
+
+class NodeCancelled(_Event, tag="NodeCancelled"):
+    """A job cancelled the external work of a node; ``failure`` is set if it could not."""
+
+    key: str
+    failure: Failure | None = None
 
 
 class NodePolled(_Event, tag="NodePolled"):
@@ -242,23 +282,28 @@ class CompensationStarted(_Event, tag="CompensationStarted"):
 
     outcome: str
     undoes: tuple[str, ...]
-    """The nodes to undo, in this order."""
+    """The nodes, and the items of maps that did not complete, to undo in this order."""
     effects: Effects
     failure: Failure | None = None
     node: str = ""
     reason: str | None = None
     by: str | None = None
+    compensates: bool = True
+    """False if no node is undone: the run only waits until its external work is cancelled."""
 
 
 class NodeUndone(_Event, tag="NodeUndone"):
     node: str
     effects: Effects = NOTHING
+    item: int | None = None
+    """Of a map that did not complete, and is undone item by item."""
 
 
 class UndoFailed(_Event, tag="UndoFailed"):
     node: str
     failure: Failure
     effects: Effects = NOTHING
+    item: int | None = None
 
 
 class RunCompleted(_Event, tag="RunCompleted"):
@@ -289,6 +334,8 @@ class RunSkipped(_Event, tag="RunSkipped"):
 class RunRetried(_Event, tag="RunRetried"):
     effects: Effects
     by: str | None = None
+    is_late: bool = False
+    """The run's deadline had passed, so it no longer has one."""
 
 
 class RunForked(_Event, tag="RunForked"):
@@ -296,6 +343,8 @@ class RunForked(_Event, tag="RunForked"):
 
     origin: Origin
     effects: Effects = NOTHING
+    is_late: bool = False
+    """The deadline had passed, so the fork has none."""
 
 
 class RunMigrated(_Event, tag="RunMigrated"):
@@ -316,6 +365,8 @@ class OutputChanged(_Event, tag="OutputChanged"):
 
 Event = (
     RunSubmitted
+    | QueuedRunStarted
+    | PriorityChanged
     | NodeCompleted
     | ItemCompleted
     | IterationCompleted
@@ -325,6 +376,7 @@ Event = (
     | NodePaused
     | NodeReported
     | NodePollStarted
+    | NodeCancelled
     | NodePolled
     | ReportIgnored
     | ApprovalAnswered

@@ -36,6 +36,9 @@ class StorageReport(Value):
     log_bytes: int | None = None
     """The size of the write-ahead log; None if the database has none."""
     orphaned_runs: tuple[OrphanedRun, ...] = ()
+    newest_at: datetime | None = None
+    """The latest time at which a job, run or worker was recorded; None without any. It is in the
+    future if the clock was set back."""
 
 
 class FlowRuns(Value):

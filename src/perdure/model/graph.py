@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.diagnostics import declare
-from perdure.errors import DefinitionCorrupt
+from perdure.errors import DefinitionCorrupt, InvalidInput
 from perdure.model.partition import Partition
 from perdure.model.value import Value
 
@@ -78,6 +78,8 @@ class Call(Value, omit_defaults=True, tag="task", cache_hash=True):
     takes_input: bool = True
     policy: str | None = None
     """Overrides of the task's retries and timeout, encoded by ``model.retry``."""
+    keys: tuple[str, ...] = ()
+    """Templates of the task's limit keys, over the names of inputs; ``input`` if it has none."""
 
 
 class FlowRef(Value, tag="flow"):
@@ -129,6 +131,12 @@ class RouteNode(Value, omit_defaults=True, tag="route"):
     """The property of the input, if the function only returns that."""
 
 
+MAP_ITEMS_MAX = 100_000
+"""How many items a map may have, unless its ``items_max`` says otherwise."""
+MAP_ITEMS_LIMIT = 1_000_000
+"""The largest ``items_max``."""
+
+
 class MapNode(Value, omit_defaults=True, tag="map"):
     """Calls its body for each item; outputs a list in the order of the items."""
 
@@ -141,6 +149,8 @@ class MapNode(Value, omit_defaults=True, tag="map"):
     undo: Call | None = None
     inputs: tuple[Input, ...] = ()
     on_missing: OnMissing = "error"
+    items_max: int | None = None
+    """None: ``MAP_ITEMS_MAX``, which is not stored, so that flows keep their version."""
 
 
 class LoopNode(Value, omit_defaults=True, tag="loop"):
@@ -326,6 +336,14 @@ def _with_types(definition: Definition, names: Mapping[str, str]) -> Definition:
 def version_of(data: bytes) -> str:
     """The version of a flow: a hash of its definition as it is stored."""
     return hashlib.sha256(data).hexdigest()[:16]
+
+
+def children_in(data: bytes) -> list[str] | None:
+    """The child flows of a stored definition, as ``name@version``; None if it is unreadable."""
+    try:
+        return [child.text for child in Graph.parse(data).children]
+    except (msgspec.DecodeError, RecursionError, InvalidInput, KeyError):
+        return None
 
 
 class Graph:

@@ -17,8 +17,10 @@ RunId = NewType("RunId", str)
 
 INVALID_KEY = declare("run.invalid_key", "{key!r} is not the key of a node")
 
-Part = Literal["", "check", "undo", "poll", "remind", "notify"]
-_TEXT = re.compile(r"(undo:|check:|poll:|remind:|notify:)?([^#\[\]:]+)(?:#(\d+))?(?:\[(\d+)\])?")
+Part = Literal["", "check", "undo", "poll", "cancel", "remind", "notify", "run"]
+_TEXT = re.compile(
+    r"(undo:|check:|poll:|cancel:|remind:|notify:|run:)?([^#\[\]:]+)(?:#(\d+))?(?:\[(\d+)\])?"
+)
 
 
 class Key(Value):
@@ -33,8 +35,9 @@ class Key(Value):
     """Auxiliary work for the node; empty for its own work.
 
     ``check`` evaluates whether a loop is done, ``undo`` compensates the node, ``poll`` polls
-    external work, ``remind`` waits for the next reminder of an approval, and ``notify`` notifies
-    people of it.
+    external work, ``cancel`` stops it, ``remind`` waits for the next reminder of an approval, and
+    ``notify`` notifies people of it. Keys of part ``run`` are timers of the run itself:
+    ``run:start``, ``run:timeout``.
     """
 
     @property
@@ -69,3 +72,11 @@ def _parse(text: str) -> Key:
         item=None if item is None else int(item),
         part=(part or "").rstrip(":"),  # type: ignore[arg-type]  # one of those in the pattern
     )
+
+
+ASIDE = frozenset({"undo", "poll", "cancel", "notify"})
+"""Parts of keys for auxiliary jobs, whose results are not the output of the node."""
+RUN_START = "run:start"
+"""The key of the timer that starts a delayed run."""
+RUN_TIMEOUT = "run:timeout"
+"""The key of the timer that ends a run; unlike all others, it continues while the run is paused."""

@@ -14,6 +14,11 @@ from perdure.model.partition import UNSUSPECTED, Partition, Suspicion
 from perdure.model.value import Value
 
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = 1, 3, 5
+PriorityName = Literal["critical", "high", "normal", "low", "minimal"]
+Priority = int | PriorityName
+PRIORITY_NAMES: dict[str, int] = {"critical": 1, "high": 2, "normal": 3, "low": 4, "minimal": 5}
+MAX_SNOOZES = 10
+"""How often a job may raise ``RetryLater`` if nothing else bounds its attempts."""
 DEFAULT_QUEUE = "default"
 DEFAULT_NAMESPACE = "default"
 ALL_NAMESPACES = "*"
@@ -158,6 +163,9 @@ class Job(Value):
     fingerprint: str | None
     attempt: int
     failures: int
+    """Failed attempts that count against the retries."""
+    snoozes: int
+    """How often it raised RetryLater, which counts against them too."""
     crashes: int
     max_attempts: int | None
     worker: WorkerId | None
@@ -230,6 +238,7 @@ class TakenOver(Value):
     attempt: int
     after: Status
     failure: Failure
+    node: NodeRef | None = None
 
 
 class Expired(Value):
@@ -242,6 +251,10 @@ class Expired(Value):
     failure: Failure
 
 
+QUEUE_COUNT_MAX = 10_000
+"""How many jobs of one queue and status queue stats count."""
+
+
 class QueueDepth(Value):
     """The number of jobs of one queue in one status."""
 
@@ -249,6 +262,19 @@ class QueueDepth(Value):
     queue: str
     status: Status
     count: int
+    has_more: bool = False
+    """There are more than were counted."""
+
+
+def queue_depth(namespace: str, queue: str, status: Status, count: int, most: int) -> QueueDepth:
+    """The depth for a count that may exceed ``most``."""
+    return QueueDepth(
+        namespace=namespace,
+        queue=queue,
+        status=status,
+        count=min(count, most),
+        has_more=count > most,
+    )
 
 
 class QueueInfo(Value):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
@@ -23,8 +23,9 @@ class Limit:
 
     A limit applies to the jobs of the task or worker that declares it; ``queue`` or ``task``
     narrow it. ``key`` names the counter, which all workers of a namespace share; a key equal to one
-    of the worker's queues or tasks narrows the limit to it. On a task, the key may be a function of
-    the task's input, with one counter per value.
+    of the worker's queues or tasks narrows the limit to it. On a task, the key may be computed from
+    the arguments, with one counter per value: by a function of them, or as a template over their
+    names, such as ``"{{ order.tenant }}"``; ``input`` is the first of them.
     """
 
     key: Key = None
@@ -83,18 +84,24 @@ class Spacing(Limit):
         _set(self, key=key, queue=queue, task=task, every=gap)
 
 
+def is_computed(limit: Limit) -> bool:
+    """Whether its key is computed from each job's input: by a function, or as a template."""
+    return callable(limit.key) or (isinstance(limit.key, str) and "{{" in limit.key)
+
+
 INVALID_KEY = declare(
     "limit.invalid_key",
-    "the key function of {limit} returned {value!r}",
-    "It must return a non-empty string",
+    "the computed key of {limit} is {value!r}",
+    "It must be a non-empty string",
 )
 
 
 def computed_keys(limits: Sequence[Limit], values: Sequence[object]) -> tuple[str, ...]:
-    """Check the results of a task's limit key functions for one input."""
+    """Check the computed limit keys of a task for one input."""
     for limit, value in zip(limits, values, strict=True):
         if not isinstance(value, str) or not value:
             raise InvalidInput(INVALID_KEY.fault(limit=type(limit).__name__, value=value))
+        check.name(value, "limits", label="limit key")
     return tuple(str(value) for value in values)
 
 
@@ -151,15 +158,14 @@ class LimitInfo(Value, omit_defaults=True):
 
 
 def info_of(limit: Limit) -> LimitInfo:
-    is_computed = callable(limit.key)
     return LimitInfo(
         live_max=limit.count if isinstance(limit, Concurrency) else None,
         starts_max=limit.count if isinstance(limit, Rate) else None,
         window=limit.per if isinstance(limit, Rate) else None,
         spacing=limit.every if isinstance(limit, Spacing) else None,
         evenly=isinstance(limit, Rate) and limit.evenly,
-        key=limit.key if isinstance(limit.key, str) else None,
-        is_computed=is_computed,
+        key=None if is_computed(limit) else cast("str | None", limit.key),
+        is_computed=is_computed(limit),
         queue=limit.queue,
         task=limit.task,
     )

@@ -48,8 +48,11 @@ class Cancelled(Value, tag=True):
     failure: Failure | None = None
 
 
-class Requeued(Value, tag=True):
+class Requeued(Value, omit_defaults=True, tag=True):
     """Back to the queue unfinished; keeps its place and does not count as an attempt."""
+
+    partition_key: str = ""
+    """The stored key of another partition to move to, which names its limit keys."""
 
 
 class Parked(Value, tag=True):
@@ -63,6 +66,8 @@ class Paused(Value, omit_defaults=True, tag=True):
     name: str = ""
     deadline: timedelta | None = None
     poll: timedelta | None = None
+    cancels: bool = False
+    """Whether external work must be cancelled if nothing waits for it any more."""
 
 
 class Skipped(Value, omit_defaults=True, tag=True):

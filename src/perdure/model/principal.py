@@ -12,11 +12,11 @@ RESERVED = frozenset({"poll"})
 """Names that logs use for Perdure itself."""
 
 # What cannot be seen makes two names look the same: control and format characters, separators of
-# lines, surrogates, fillers and variation selectors.
+# lines, surrogates, fillers, variation selectors, and what Unicode reserves to be ignored.
 _UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
-    "\U000e0100-\U000e01ef]"
+    "\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
 
 

@@ -7,12 +7,15 @@ from enum import StrEnum
 from typing import Literal
 
 from immutables import Map
+from msgspec import UNSET, UnsetType
 
+from perdure.errors import PerdureError
 from perdure.model.event import NewEvent, Parent, StoredEvent
 from perdure.model.failure import Failure
 from perdure.model.ids import RunId
-from perdure.model.job import Claim, NewJob
+from perdure.model.job import PRIORITY_DEFAULT, Claim, NewJob
 from perdure.model.outcome import Retried
+from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.value import Value
 
 RUN_ID_MAX_BYTES = 256
@@ -21,6 +24,8 @@ OnExisting = Literal["fail", "use_existing", "replace"]
 
 
 class RunStatus(StrEnum):
+    QUEUED = "queued"
+    """It has not started: its time has not come, or all places of its flow are taken."""
     RUNNING = "running"
     WAITING = "waiting"
     """For a timer, signal, approval, report or child; occupies no worker."""
@@ -68,12 +73,19 @@ class NodeState(Value):
 
 
 class MapState(Value):
-    """The progress of a map: items below ``launched`` are live unless they have a ref."""
+    """The progress of a map: items below ``launched`` are live unless they have a ref.
+
+    Kept when the map fails, because its completed items may have to be undone.
+    """
 
     count: int
     launched: int
     refs: Map[int, int]
     """Item to the event whose value is its output."""
+    failed: Map[int, int] = Map()
+    """Those among them that failed and count as null; not known in runs of earlier versions."""
+    size_bytes: int = 0
+    """Of the outputs together."""
 
 
 class PauseState(Value):
@@ -83,6 +95,9 @@ class PauseState(Value):
     checkpoint: int
     report: int = 0
     poll_ms: int | None = None
+    cancels: Literal[True] | UnsetType = UNSET
+    """Unset rather than false, because snapshots of earlier versions do not have it."""
+    attempt: int = 1
 
 
 class AnswerState(Value):
@@ -120,6 +135,14 @@ class RunState(Value):
     status: RunStatus = RunStatus.RUNNING
     aging_ms: int = 0
     parent: Parent | None = None
+    settings: RunSettings = NO_SETTINGS
+    priority: int = PRIORITY_DEFAULT
+    is_queued: bool = False
+    """It has not started yet."""
+    failed_attempts: int = 0
+    """Of all its nodes since it was submitted or last retried."""
+    map_window: int = 0
+    """See ``RunSubmitted``."""
     nodes: Map[str, NodeState] = Map()
     maps: Map[str, MapState] = Map()
     edge_counts: Map[str, tuple[int, int, int]] = Map()
@@ -148,9 +171,11 @@ class RunState(Value):
     ends_as: RunStatus | None = None
     """While compensating: the final status."""
     compensates: bool = False
+    only_cancels: bool = False
+    """While it compensates: no node is undone, only external work is cancelled."""
     """It was cancelled, and the completed nodes of its child runs are undone too."""
     undoes: tuple[str, ...] = ()
-    """While compensating: the nodes still to undo, the next one first."""
+    """While compensating: the nodes and items still to undo, the next one first."""
     result_ref: int = 0
     failure: Failure | None = None
     failed_node: str = ""
@@ -181,6 +206,12 @@ class Run(Value):
     finished_at: datetime | None
     summary: bytes = b""
     """The reason for its status as JSON (see ``RunSummary``)."""
+    priority: int = PRIORITY_DEFAULT
+    start_at: datetime | None = None
+    """When a delayed run is to start."""
+    started_at: datetime | None = None
+    """None while it is queued."""
+    settings: RunSettings = NO_SETTINGS
 
 
 class RunSummary(Value, omit_defaults=True):
@@ -231,6 +262,8 @@ class NewWait(Value):
     """Whose inbox lists it."""
     detail: bytes = b""
     """Data for the party that ends the wait, encoded by the codec."""
+    is_stopped: bool = False
+    """The clock of ``delay`` runs from a commit with ``stop_clock=False``."""
 
 
 class Wait(Value):
@@ -243,6 +276,8 @@ class Wait(Value):
     due_at: datetime | None
     deciders: tuple[str, ...] = ()
     detail: bytes = b""
+    remaining: timedelta | None = None
+    """Of a timer whose clock is stopped."""
 
 
 class WaitFilter(Value):
@@ -295,16 +330,36 @@ class NewRun(Value):
     children: tuple[NewRun, ...] = ()
     parent: Parent | None = None
     summary: bytes = b""
+    settings: RunSettings = NO_SETTINGS
+    priority: int = PRIORITY_DEFAULT
+    aging: timedelta = timedelta(0)
+    """For the rank of a run that waits for a place."""
     on_existing: OnExisting = "fail"
     cooldown: timedelta | None = None
     """Skip the run if the flow's last run is unfinished or ended less than this ago.
 
     The store decides, where the run is inserted.
     """
+    needs_definition: bool = False
+    """Refuse the run with ``UnknownFlow`` unless its definition is stored and was used lately."""
 
     @property
     def is_ended(self) -> bool:
         return self.status in ENDED
+
+    @property
+    def place_key(self) -> str | None:
+        """None if it needs no place; child runs never do, or a flow that runs itself would stop."""
+        return None if self.parent is not None else self.settings.place_key(self.flow)
+
+
+class Priorities(Value):
+    """The new priority of a run and of its jobs, whose ranks change accordingly."""
+
+    run: int
+    jobs: tuple[tuple[str, int], ...]
+    """By key."""
+    aging: timedelta
 
 
 class RunCommit(Value):
@@ -334,6 +389,11 @@ class RunCommit(Value):
     """The run's new version, also for the partitions of its jobs."""
     summary: bytes | None = None
     snapshot: Snapshot | None = None
+    is_started: bool | None = None
+    """True: a queued run starts. False: it is queued again."""
+    stop_clock: bool | None = None
+    """True: stop the clock of the run's timeout. False: let it continue."""
+    priorities: Priorities | None = None
 
 
 class CommitState(StrEnum):
@@ -342,11 +402,15 @@ class CommitState(StrEnum):
     """The run has changed or is gone: read its new events and decide again."""
     STALE = "stale"
     """A claim was lost: drop its outcome and decide again."""
+    REFUSED = "refused"
+    """It cannot be written at all."""
 
 
 class CommitResult(Value):
     state: CommitState
     stale: tuple[Claim, ...] = ()
+    refusal: PerdureError | None = None
+    """Why it was refused."""
 
 
 class CommitAnswer(Value):

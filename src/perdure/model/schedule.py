@@ -5,6 +5,7 @@ A tick is one time of a timetable. It starts one run or one job, or the reason w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
@@ -15,6 +16,7 @@ from perdure.errors import ScheduleUnreadable
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Inserted, NewJob
 from perdure.model.run import NewRun, Submitted
+from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.value import Value
 
 Overlap = Literal["skip", "queue", "cancel"]
@@ -38,7 +40,7 @@ class Timetable(Value, omit_defaults=True, forbid_unknown_fields=True):
     """No tick after this."""
 
 
-class FlowCall(Value, tag="flow", forbid_unknown_fields=True):
+class FlowCall(Value, tag="flow", forbid_unknown_fields=True, omit_defaults=True):
     """A run to start, of a stored definition."""
 
     flow: str
@@ -46,6 +48,8 @@ class FlowCall(Value, tag="flow", forbid_unknown_fields=True):
     input: bytes
     """Encoded by the codec."""
     aging_ms: int
+    settings: RunSettings = NO_SETTINGS
+    """As resolved when the schedule was saved."""
 
 
 class TaskCall(Value, tag="task", forbid_unknown_fields=True):
@@ -197,3 +201,16 @@ def decode_schedule(
         )
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ScheduleUnreadable(name=name, reason=str(error)) from error
+
+
+def scheduled_flows(
+    schedules: Iterable[Schedule | UnreadableSchedule],
+) -> list[str] | None:
+    """The flows that schedules start, as ``name@version``; None if one of them is unreadable."""
+    found = []
+    for each in schedules:
+        if isinstance(each, UnreadableSchedule):
+            return None
+        if isinstance(call := each.definition.call, FlowCall):
+            found.append(f"{call.flow}@{call.version}")
+    return found

@@ -100,6 +100,13 @@ class CancelRun(Value):
 
 class RetryRun(Value):
     by: str | None = None
+    is_late: bool = False
+    """The run's deadline has passed, so it no longer has one."""
+
+
+class SetPriority(Value):
+    priority: int
+    by: str | None = None
 
 
 class MigrateRun(Value):
@@ -118,5 +125,6 @@ Trigger = (
     | ResumeRun
     | CancelRun
     | RetryRun
+    | SetPriority
     | MigrateRun
 )

@@ -95,6 +95,15 @@ class PastPause(Value, omit_defaults=True):
     report: Report
 
 
+STEP_PREFIX = "perdure:"
+"""Steps whose names begin with it belong to Perdure."""
+
+
+def answer_step(epoch: int) -> str:
+    """The step with the answer to a plain job that was parked under this epoch."""
+    return f"{STEP_PREFIX}answer:{epoch}"
+
+
 class Resumption(Value, omit_defaults=True):
     """The state of a body that paused before, passed with its job."""
 
@@ -103,3 +112,5 @@ class Resumption(Value, omit_defaults=True):
     """The last reported progress, also of an earlier, failed attempt."""
     failures: int = 0
     """Failed attempts in earlier jobs."""
+    attempt: int = 1
+    """The attempt that its job starts with."""

@@ -104,6 +104,8 @@ class PollResult(Value):
     """When the next wait of a run is due."""
     next_tick_at: datetime | None = None
     """When the next schedule is due."""
+    last_seen_at: datetime | None = None
+    """The last heartbeat of any worker; in the future if the clock was set back."""
     paused: tuple[str, ...] = ()
     """Paused queues: jobs of runs do not continue in place into them."""
 

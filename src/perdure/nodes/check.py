@@ -15,6 +15,7 @@ from perdure.expr.condition import (
     explain_failure,
     parse_condition,
 )
+from perdure.expr.path import nested
 from perdure.forms.schema import by_field, check_schema, faults_of
 from perdure.nodes.config import has_template
 from perdure.tasks.context import Context
@@ -44,7 +45,7 @@ class Check(NodeType):
                 raise InvalidInput(SCHEMA_OR_CONDITION.fault())
 
     def execute(self, config: Config, ctx: Context) -> Complete:
-        value = ctx.inputs if config.value is msgspec.UNSET else config.value
+        value = nested(ctx.inputs) if config.value is msgspec.UNSET else config.value
         if config.schema is not None:
             if broken := check_schema(config.schema):
                 raise InvalidInput(broken[0].under("schema"))

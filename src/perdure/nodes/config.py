@@ -15,6 +15,7 @@ from perdure.diagnostics import Fault, declare, near
 from perdure.errors import InvalidInput, Permanent
 from perdure.expr.path import Path, path_text
 from perdure.model import check
+from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import as_type
 from perdure.model.text import preview, type_name
 from perdure.model.times import DURATION_MAX
@@ -128,6 +129,17 @@ def port_faults(port: Any, *place: str | int) -> list[Fault]:
     except InvalidInput as error:
         return [replace(fault, where=place) for fault in error.faults]
     return []
+
+
+def named_ports(ports: Any) -> tuple[str, ...]:
+    """The ports in a setting that maps something to ports, without ``default``."""
+    named = ports.values() if isinstance(ports, Mapping) else ()
+    return tuple(dict.fromkeys(port for port in named if port != DEFAULT_PORT))
+
+
+def port_of(port: str | None) -> str:
+    """The port of a result, if such a setting maps it to ``port``, or to none."""
+    return ORDINARY if port in (None, DEFAULT_PORT) else port
 
 
 def _own_faults(node_type: NodeType, config: Any, wrong: set[Path]) -> list[Fault]:

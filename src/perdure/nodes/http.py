@@ -1,6 +1,6 @@
 """The ``http`` node type: one request to a service; the status may choose the port.
 
-``destination`` validates URLs, ``_exchange`` sends the request, ``result_of`` converts the
+``destination`` validates URLs, ``HttpNodeType.send`` sends the request, ``result_of`` converts the
 response; ``nodes.network`` restricts the addresses.
 """
 
@@ -22,11 +22,18 @@ from msgspec.structs import replace
 from perdure.diagnostics import Code, Fault, declare, render
 from perdure.errors import InvalidInput, PerdureError, Permanent, RetryLater
 from perdure.model import check
-from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json, to_json
 from perdure.model.text import first_words, json_preview, preview, type_name
 from perdure.model.value import Value
-from perdure.nodes.config import Span, duration_faults, has_template, port_faults, seconds_of
+from perdure.nodes.config import (
+    Span,
+    duration_faults,
+    has_template,
+    named_ports,
+    port_faults,
+    port_of,
+    seconds_of,
+)
 from perdure.tasks.context import BaseContext, Context
 from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Complete, complete
@@ -62,29 +69,12 @@ RESPONSE_TOO_LARGE = declare(
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-class Http(NodeType):
-    """Sends one request; the response is the output, and its status may choose the port.
+class HttpNodeType(NodeType):
+    """The base of node types that send one request to the ``url`` of their config.
 
     Only public addresses are reachable, unless others are allowed here or in the worker's
-    environment. Redirects are not followed: they are responses like any other.
+    environment.
     """
-
-    name = "http"
-
-    class Config(NodeConfig):
-        url: str
-        method: Method = "GET"
-        headers: dict[str, str | int | float | bool | None] = field(default_factory=dict)
-        query: dict[str, Any] = field(default_factory=dict)
-        """Added to the URL: strings, numbers, or lists of them; null is left out."""
-        body: Any = None
-        """Strings are sent unchanged, other values as JSON; null sends no body."""
-        timeout: Span = "30s"
-        """For the whole exchange: name resolution, connection, request and response."""
-        status: dict[str, str] = field(default_factory=dict)
-        """The port to continue on, by status or class of statuses such as ``4xx``."""
-        max_bytes: Annotated[int, Meta(ge=1, le=BODY_MAX_BYTES)] = BODY_DEFAULT_BYTES
-        """A longer response fails the node."""
 
     def __init__(self, allow: Iterable[str] = (), *, allow_private: bool = False) -> None:
         entries = [allow] if isinstance(allow, str) else list(allow)
@@ -92,48 +82,30 @@ class Http(NodeType):
         if self._allow:
             self._allowed()  # a mistake is reported here, not on a worker
 
-    def execute(self, config: Config, ctx: Context) -> Complete:
+    def send(
+        self, request: HttpRequest, timeout: Span, max_bytes: int, ctx: BaseContext
+    ) -> HttpResponse:
+        """The response, whatever its status; ``OSError`` if there is none."""
         # Imported with the first request: most flows have no such node.
-        from perdure.nodes.network import CheckedConnection
+        from perdure.nodes.network import CheckedConnection, unlogged
 
-        to = destination(config.url, config.query)
-        body, content_type = None, ""
-        if isinstance(config.body, str):
-            body, content_type = config.body.encode(), "text/plain; charset=utf-8"
-        elif config.body is not None:
-            body = to_json(config.body, "body", BODY_MAX_BYTES)
-            content_type = "application/json"
-        elif config.method in _HAVE_BODIES:
-            body = b""
-        request = _Request(
-            method=config.method,
-            to=to,
-            headers=request_headers(
-                config.headers, to, config.method, content_type, ctx.idempotency_key
-            ),
-            body=body,
-        )
         connection = CheckedConnection(
-            to.origin,
-            seconds_of(config.timeout, "timeout", TIMEOUT_MAX),
+            request.to.origin,
+            seconds_of(timeout, "timeout", TIMEOUT_MAX),
             self._allowed(),
             ctx.abort_signal,
         )
         try:
-            tls = self._tls if to.scheme == "https" else None
-            answer = _exchange(request, connection, tls, config.max_bytes)
+            tls = self._tls if request.to.scheme == "https" else None
+            with unlogged():
+                answer = _exchange(request, connection, tls, max_bytes)
         except (OSError, PerdureError):
             ctx.check()  # after an abort, the error is only its consequence
             raise
         finally:
             connection.close()
         ctx.check()
-        return result_of(answer, config.status, f"{config.method} {to.origin}", ctx)
-
-    def ports_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        status = config.get("status")
-        ports = status.values() if isinstance(status, Mapping) else ()
-        return tuple(dict.fromkeys(port for port in ports if port != DEFAULT_PORT))
+        return answer
 
     def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
         faults = duration_faults(config, "timeout", most=TIMEOUT_MAX)
@@ -142,13 +114,6 @@ class Http(NodeType):
             for name, value in headers.items():
                 if fault := header_fault(name, None if has_template(value) else value):
                     faults.append(fault)
-        status = config.get("status", {})
-        if isinstance(status, Mapping):
-            for name, port in status.items():
-                if not _STATUS.fullmatch(name):
-                    faults.append(INVALID_STATUS.fault(("status", name), status=name))
-                else:
-                    faults += port_faults(port, "status", name)
         url = config.get("url")
         if url is not None and not has_template(url):
             try:
@@ -174,7 +139,67 @@ class Http(NodeType):
         return ssl.create_default_context()
 
 
-class _Request(Value):
+class Http(HttpNodeType):
+    """Sends one request; the response is the output, and its status may choose the port.
+
+    Only public addresses are reachable, unless others are allowed here or in the worker's
+    environment. Redirects are not followed: they are responses like any other.
+    """
+
+    name = "http"
+
+    class Config(NodeConfig):
+        url: str
+        method: Method = "GET"
+        headers: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+        query: dict[str, Any] = field(default_factory=dict)
+        """Added to the URL: strings, numbers, or lists of them; null is left out."""
+        body: Any = None
+        """Strings are sent unchanged, other values as JSON; null sends no body."""
+        timeout: Span = "30s"
+        """For the whole exchange: name resolution, connection, request and response."""
+        status: dict[str, str] = field(default_factory=dict)
+        """The port to continue on, by status or class of statuses such as ``4xx``."""
+        max_bytes: Annotated[int, Meta(ge=1, le=BODY_MAX_BYTES)] = BODY_DEFAULT_BYTES
+        """A longer response fails the node."""
+
+    def execute(self, config: Config, ctx: Context) -> Complete:
+        to = destination(config.url, config.query)
+        body, content_type = None, ""
+        if isinstance(config.body, str):
+            body, content_type = config.body.encode(), "text/plain; charset=utf-8"
+        elif config.body is not None:
+            body = to_json(config.body, "body", BODY_MAX_BYTES)
+            content_type = "application/json"
+        elif config.method in _HAVE_BODIES:
+            body = b""
+        request = HttpRequest(
+            method=config.method,
+            to=to,
+            headers=request_headers(
+                config.headers, to, config.method, content_type, ctx.idempotency_key
+            ),
+            body=body,
+        )
+        answer = self.send(request, config.timeout, config.max_bytes, ctx)
+        return result_of(answer, config.status, f"{config.method} {to.origin}", ctx)
+
+    def ports_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        return named_ports(config.get("status"))
+
+    def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
+        faults = super().faults_of(config)
+        status = config.get("status", {})
+        if isinstance(status, Mapping):
+            for name, port in status.items():
+                if not _STATUS.fullmatch(name):
+                    faults.append(INVALID_STATUS.fault(("status", name), status=name))
+                else:
+                    faults += port_faults(port, "status", name)
+        return faults
+
+
+class HttpRequest(Value):
     method: str
     to: Destination
     headers: tuple[tuple[str, str], ...]
@@ -192,7 +217,7 @@ class HttpResponse(Value):
 
 
 def _exchange(
-    request: _Request, network: CheckedConnection, tls: ssl.SSLContext | None, body_max: int
+    request: HttpRequest, network: CheckedConnection, tls: ssl.SSLContext | None, body_max: int
 ) -> HttpResponse:
     """Send the request and read the response; ``ConnectionError`` if it is incomplete."""
     import httpcore
@@ -456,12 +481,7 @@ def result_of(
             text = body if isinstance(body, str) else answer.body.decode(errors="replace")
         # Masked before truncation, which could leave an unmasked part of a secret.
         beginning = first_words(ctx.mask(text), _TOLD_MAX)
-        fault = REQUEST_FAILED.fault(request=what, status=answer.status, beginning=beginning)
-        if answer.status in _BUSY and (delay := _retry_after(answer)) is not None:
-            raise RetryLater(render(fault), after=min(delay, RETRY_AFTER_MAX))
-        if answer.status in _TRANSIENT or answer.status >= 500:
-            raise HttpFailed(fault)
-        raise Permanent(fault)
+        raise failure_of(answer, what, beginning)
 
     headers: dict[str, str] = {}
     for name, value in answer.headers:
@@ -470,7 +490,17 @@ def result_of(
         joint = "\n" if key == "set-cookie" else ", "
         headers[key] = f"{headers[key]}{joint}{value}" if key in headers else value
     output = {"status": answer.status, "headers": headers, "body": body, "encoding": encoding}
-    return complete(output, ORDINARY if port in (None, DEFAULT_PORT) else port)
+    return complete(output, port_of(port))
+
+
+def failure_of(answer: HttpResponse, what: str, beginning: str) -> PerdureError:
+    """The error of a response with this status. ``beginning`` of its body must be masked."""
+    fault = REQUEST_FAILED.fault(request=what, status=answer.status, beginning=beginning)
+    if answer.status in _BUSY and (delay := _retry_after(answer)) is not None:
+        return RetryLater(render(fault), after=min(delay, RETRY_AFTER_MAX))
+    if answer.status in _TRANSIENT or answer.status >= 500:
+        return HttpFailed(fault)
+    return Permanent(fault)
 
 
 def _body(answer: HttpResponse, ctx: BaseContext) -> tuple[Any, str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from perdure.diagnostics import Fault
+import msgspec
+
+from perdure.diagnostics import Fault, declare
 from perdure.expr.condition import (
     AllOf,
     AnyOf,
@@ -15,11 +17,19 @@ from perdure.expr.condition import (
     holds,
     parse_condition,
 )
+from perdure.expr.path import nested
 from perdure.tasks.context import Context
 from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Complete, complete
 
 YES, NO = "true", "false"
+
+_FLAT = ("property", "operator", "value")
+
+ONE_FORM = declare(
+    "match.one_form",
+    "needs either 'conditions', or 'property', 'operator' and 'value' of a single condition",
+)
 
 
 class Match(NodeType):
@@ -29,26 +39,41 @@ class Match(NodeType):
     ports = (YES, NO)
 
     class Config(NodeConfig):
-        conditions: dict[str, Any] | list[Any]
+        conditions: dict[str, Any] | list[Any] | None = None
         """One condition, or a list of them."""
         mode: Literal["all", "any"] = "all"
         """For a list: whether all conditions must be true, or any."""
+        property: str | None = None
+        """A single condition may be written without ``conditions``."""
+        operator: str | None = None
+        value: Any = msgspec.UNSET
 
     def execute(self, config: Config, ctx: Context) -> Complete:
-        is_met = holds(_condition(config.conditions, config.mode), ctx.inputs)
+        conditions = _given(msgspec.to_builtins(config))
+        is_met = holds(_condition(conditions, config.mode), nested(ctx.inputs))
         return complete(is_met, YES if is_met else NO)
 
     def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
-        conditions = config.get("conditions")
-        if conditions is None or isinstance(conditions, str):
+        flat = [name for name in _FLAT if config.get(name) is not None]
+        if (config.get("conditions") is None) != bool(flat):
+            return [ONE_FORM.fault()]
+        if isinstance(config.get("conditions"), str):
             return []
-        found = condition_faults(conditions, has_templates=True)
-        return [fault.under("conditions") for fault in found]
+        found = condition_faults(_given(config), has_templates=True)
+        return found if flat else [fault.under("conditions") for fault in found]
 
     def reads_of(self, config: Mapping[str, Any]) -> list[tuple[str, ...]]:
-        if self.faults_of(config) or isinstance(config["conditions"], str):
+        if self.faults_of(config) or isinstance(config.get("conditions"), str):
             return []
-        return list(condition_properties(_condition(config["conditions"], "all", is_raw=True)))
+        return list(condition_properties(_condition(_given(config), "all", is_raw=True)))
+
+
+def _given(config: Mapping[str, Any]) -> Any:
+    """The conditions, in either form."""
+    if config.get("conditions") is not None:
+        return config["conditions"]
+    return {name: config[name] for name in _FLAT if name == "value" or config.get(name) is not None
+            if name in config}  # fmt: skip
 
 
 def _condition(conditions: Any, mode: str, *, is_raw: bool = False) -> Condition:

@@ -8,6 +8,7 @@ connection goes to a checked address.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 import ssl
 import threading
@@ -72,8 +73,31 @@ NOT_ALLOWABLE = declare(
 NOT_PUBLIC = declare(
     "http.not_public",
     "{url} resolves to {address}, which is not a public address",
-    "Allow it on the worker if intended: PERDURE_HTTP_ALLOW, or Http(allow=...)",
+    "Allow it on the worker if intended: PERDURE_HTTP_ALLOW, or allow=... of the node type",
 )
+
+
+_exchange = threading.local()
+
+
+def _is_logged(_: logging.LogRecord) -> bool:
+    return not getattr(_exchange, "is_ongoing", False)
+
+
+# httpcore logs headers at the level DEBUG, and a service may echo a secret in them. Requests of
+# other code in this process are logged as before.
+for _name in ("httpcore.connection", "httpcore.http11"):
+    logging.getLogger(_name).addFilter(_is_logged)
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """An exchange on this thread that httpcore does not log."""
+    _exchange.is_ongoing = True
+    try:
+        yield
+    finally:
+        _exchange.is_ongoing = False
 
 
 class Allowed:

@@ -72,14 +72,26 @@ class NodeTypes(Mapping[str, NodeType]):
     def __init__(self, node_types: Iterable[NodeType | type[NodeType]] = ()) -> None:
         # Imported here, because only flows that use node types need them.
         from perdure.nodes.check import Check
+        from perdure.nodes.container import Container
         from perdure.nodes.external import External
         from perdure.nodes.http import Http
+        from perdure.nodes.llm import Llm
         from perdure.nodes.match import Match
         from perdure.nodes.note import Note
         from perdure.nodes.script import Script
         from perdure.nodes.switch import Switch
 
-        built_in = [Match(), Switch(), Check(), Note(), External(), Http(), Script()]
+        built_in = [
+            Match(),
+            Switch(),
+            Check(),
+            Note(),
+            External(),
+            Http(),
+            Llm(),
+            Script(),
+            Container(),
+        ]
         self._node_types: dict[str, NodeType] = {
             node_type.name: node_type for node_type in built_in
         }

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Annotated, Any
 
@@ -23,18 +23,24 @@ from msgspec import Meta, field
 from perdure import clock
 from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput, PerdureError, Permanent
-from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json, to_json
 from perdure.model.text import first_words, last_words, preview
 from perdure.model.value import Value
-from perdure.nodes.config import Span, duration_faults, port_faults, seconds_of
+from perdure.nodes.config import (
+    Span,
+    duration_faults,
+    named_ports,
+    port_faults,
+    port_of,
+    seconds_of,
+)
 from perdure.tasks.context import AbortSignal, Context
 from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import Complete, complete
 
 OUTPUT_DEFAULT_BYTES = 1024 * 1024
 OUTPUT_MAX_BYTES = 64 * 1024 * 1024
-_STDERR_MAX = 1_000
+STDERR_MAX = 1_000
 """Characters of stderr in an error message."""
 
 Word = str | int | float
@@ -90,9 +96,9 @@ class Script(NodeType):
         elif config.stdin is not None:
             stdin = to_json(config.stdin, "stdin", OUTPUT_MAX_BYTES)
         command = ScriptCommand(
-            argv=tuple(map(_word, config.command)),
+            argv=tuple(map(as_word, config.command)),
             stdin=stdin,
-            env=environment({name: _word(value) for name, value in config.env.items()}),
+            env=environment({name: as_word(value) for name, value in config.env.items()}),
             cwd=config.cwd,
             seconds=seconds_of(config.timeout, "timeout"),
             output_max=config.max_bytes,
@@ -104,7 +110,8 @@ class Script(NodeType):
             raise TimeoutError(f"{command.label} was killed after {command.seconds:g} s")
         port = config.exit.get(str(code))
         if port is None and code != 0:
-            tail = last_words(stderr.strip(), _STDERR_MAX)
+            # Masked before truncation, which could leave an unmasked part of a secret.
+            tail = last_words(ctx.mask(stderr).strip(), STDERR_MAX)
             if code < 0:
                 fault = KILLED.fault(command=command.label, signal=-code, stderr=tail)
             else:
@@ -121,27 +128,29 @@ class Script(NodeType):
             "stderr": stderr,
             "json": parsed if isinstance(parsed, dict) else None,
         }
-        return complete(output, ORDINARY if port in (None, DEFAULT_PORT) else port)
+        return complete(output, port_of(port))
 
     def ports_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        codes = config.get("exit")
-        ports = codes.values() if isinstance(codes, Mapping) else ()
-        return tuple(dict.fromkeys(port for port in ports if port != DEFAULT_PORT))
+        return named_ports(config.get("exit"))
 
     def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
-        faults = duration_faults(config, "timeout")
-        codes = config.get("exit", {})
-        if isinstance(codes, Mapping):
-            for code, port in codes.items():
-                is_code = code.isascii() and code.isdecimal() and len(code) <= 3
-                if not is_code or int(code) > 255:
-                    faults.append(INVALID_EXIT_CODE.fault(("exit", code), exit_code=code))
-                else:
-                    faults += port_faults(port, "exit", code)
-        return faults
+        return [*duration_faults(config, "timeout"), *exit_faults(config)]
 
 
-def _word(word: Word | bool) -> str:
+def exit_faults(config: Mapping[str, Any], named: Sequence[str] = ()) -> list[Fault]:
+    """Faults of ports by exit code, or by the name of another end."""
+    faults: list[Fault] = []
+    codes = config.get("exit", {})
+    for code, port in codes.items() if isinstance(codes, Mapping) else ():
+        is_code = code.isascii() and code.isdecimal() and len(code) <= 3
+        if code not in named and (not is_code or int(code) > 255):
+            faults.append(INVALID_EXIT_CODE.fault(("exit", code), exit_code=code))
+        else:
+            faults += port_faults(port, "exit", code)
+    return faults
+
+
+def as_word(word: Word | bool) -> str:
     return word if isinstance(word, str) else to_json(word, "word").decode()
 
 

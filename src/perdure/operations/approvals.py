@@ -57,7 +57,7 @@ NO_SUCH_NODE = declare(
 UNREADABLE = declare(
     "approval.unreadable", "what approval {approval_id!r} asks cannot be read here: {reason}"
 )
-NOT_OPENED = declare("approval.not_opened", "run {run_id!r} has not reached it, or passed it by")
+NOT_OPENED = declare("approval.not_opened", "run {run_id!r} has not reached it, or skipped it")
 
 
 class Asked(Value):

@@ -113,6 +113,7 @@ def report(
     progress: Any,
     port: Any,
     key: Any,
+    at: Any,
     by: Any,
 ) -> Coroutine[Any, Any, ReportReceipt]:
     status = check.choice(status, "status", ReportStatus)
@@ -126,6 +127,8 @@ def report(
             raise InvalidInput(
                 WRONG_STATUS.fault((name,), name=name, required=required.value, status=status.value)
             )
+    at = check.optional(check.moment, at, "at")
+    token = "" if at is None else f"at:{at.isoformat()}"
     content = Report(
         status=status,
         result=result,
@@ -137,7 +140,7 @@ def report(
         key=Key(node=""),
         status=status,
         report=backend.json(content, "the report"),
-        token="" if key is None else check.name(key, "key"),
+        token=token if key is None else check.name(key, "key"),
         by=check.optional(check.person, by, "by"),
         port=port,
         has_progress=progress is not None,
@@ -154,10 +157,11 @@ async def _report(
         plan = await backend.command(run, replace(reported, key=part))
     except RunEnded:
         return await _too_late(backend, run, part, reported)
-    outcome = ReportOutcome.REPEATED
+    outcome, before = ReportOutcome.REPEATED, plan.run.state
     for event in plan.events:
         if isinstance(event, NodeReported):
-            outcome = ReportOutcome.ACCEPTED
+            is_ahead = part.node not in before.nodes
+            outcome = ReportOutcome.KEPT if is_ahead else ReportOutcome.ACCEPTED
         elif isinstance(event, ReportIgnored):
             outcome = ReportOutcome.IGNORED
     return await _receipt(backend, run, part, outcome)

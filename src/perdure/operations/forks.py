@@ -5,7 +5,9 @@ Which nodes start again is decided by ``engine.decide.fork``, through ``run_comm
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -14,7 +16,8 @@ from perdure.engine import decide
 from perdure.engine.cached_run import RunValues, folded
 from perdure.engine.fold import fold_stored
 from perdure.engine.plan import PlanContext, new_run
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidInput, LongEvaluation
+from perdure.expr.budget import on_event_loop
 from perdure.model.event import (
     IterationCompleted,
     NewEvent,
@@ -54,13 +57,27 @@ async def fork(
     _check_patch(run, state, number, patch)
     store = await backend.store()
     graph = await backend.graphs.load(store, namespace, f"{state.flow}@{state.version}")
+    # The run it is forked from may be removed, and its definition pruned, before the fork is added.
+    await backend.graphs.save(store, namespace, [graph], again=True)
     origin = Origin(run=run, number=number, by=by)
-    decision, forked = decide.fork(graph, new_id, state, origin, dict(patch), values)
+    late = await is_late(backend, state)
+    decided = partial(decide.fork, graph, new_id, state, origin, dict(patch), values, is_late=late)
+    try:
+        with on_event_loop():
+            decision, forked = decided()
+    except LongEvaluation:  # signals that the run had received are compared again
+        decision, forked = await asyncio.to_thread(decided)
     context = PlanContext(namespace, backend.graphs.known, backend.codec)
     new = new_run(context, new_id, graph, decision, forked)
     past = tuple(NewEvent(data=event.data, value=event.value) for event in shared)
     # The fork of a child run is not a child: no run waits for it.
     return await store.runs.submit(replace(new, events=past + new.events, parent=None))
+
+
+async def is_late(backend: Backend, state: RunState) -> bool:
+    """Whether the deadline of a run has passed, so that it continues without one."""
+    deadline = state.settings.deadline
+    return deadline is not None and await (await backend.store()).now() >= deadline
 
 
 def _number_of(run: RunId, after: int | str | None, events: Sequence[StoredEvent]) -> int:

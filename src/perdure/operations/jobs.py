@@ -9,12 +9,20 @@ from msgspec import UNSET
 
 from perdure.clock import new_id
 from perdure.diagnostics import declare
-from perdure.errors import IllegalTransition, InvalidInput, JobNotFound, NoResult
+from perdure.errors import (
+    IllegalTransition,
+    InvalidInput,
+    JobBelongsToRun,
+    JobNotFound,
+    NoResult,
+)
 from perdure.model import check
 from perdure.model.ids import JobId
-from perdure.model.job import FailedAttempt, Inserted, Job, JobFilter, NewJob, Status
+from perdure.model.job import Claim, FailedAttempt, Inserted, Job, JobFilter, NewJob, Status
 from perdure.model.payload import input_hash
+from perdure.model.run import StoredStep
 from perdure.model.value import Value
+from perdure.model.wait import answer_step
 from perdure.operations.backend import AnyTask, Backend
 from perdure.operations.explain import explain_job
 from perdure.operations.insight.explain import Explanation
@@ -272,9 +280,25 @@ class Jobs(Group):
         return await self._change(Transition.RETRY, id)
 
     @operation("jobs.resume", role=Role.OPERATOR, writes=True)
-    async def resume(self, id: str) -> JobChange:
-        """Put a parked job back into the queue."""
-        return await self._change(Transition.RESUME, id)
+    def resume(self, id: str, *, data: Any = None) -> Coroutine[Any, Any, JobChange]:
+        """Put a parked job back into the queue.
+
+        Its ``ctx.pause`` returns ``data`` as the result of the report.
+        """
+        answer = None
+        if data is not None:
+            answer = self._backend.codec.encode(self._backend.json(data, f"the data for job {id}"))
+        return self._resume(job_id(id), answer)
+
+    async def _resume(self, id: JobId, answer: bytes | None) -> JobChange:
+        if answer is None:
+            return await self._change(Transition.RESUME, id)
+        store = await self._backend.store()
+        while True:
+            job = await parked_job(store, self._backend.visible, id, Transition.RESUME)
+            step = StoredStep(name=answer_step(job.epoch), value=answer)
+            if await store.jobs.resume_parked(Claim(id=id, epoch=job.epoch), step):
+                return JobChange(id=id, before=Status.PAUSED, after=Status.WAITING)
 
     @operation("jobs.disable", role=Role.OPERATOR, writes=True)
     async def disable(self, id: str) -> JobChange:
@@ -307,6 +331,20 @@ async def change_job(
             raise IllegalTransition(job_id=id, operation=operation, status=change.before)
         return JobChange(id=change.id, before=change.before, after=change.after)
     raise JobNotFound(job_id=id)
+
+
+async def parked_job(
+    store: Store, namespace: str | None, id: JobId, operation: Transition = Transition.ACCEPT
+) -> Job:
+    """A parked job without a run; raises if it is anything else."""
+    job = await store.queries.get_job(namespace, id)
+    if job is None:
+        raise JobNotFound(job_id=id)
+    if job.node is not None:
+        raise JobBelongsToRun(job_id=id, run_id=job.node.run)
+    if job.status is not Status.PAUSED:
+        raise IllegalTransition(job_id=id, operation=operation, status=job.status)
+    return job
 
 
 # From calls to inserted jobs.

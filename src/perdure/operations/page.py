@@ -54,8 +54,8 @@ class Page(Sequence[T], Generic[T]):
         return self.items[place]
 
 
-def page_size(limit: Any) -> int:
-    return check.integer(limit, "limit", 1, PAGE_MAX)
+def page_size(limit: Any, name: str = "limit") -> int:
+    return check.integer(limit, name, 1, PAGE_MAX)
 
 
 def page_of(list: str, found: Sequence[T], size: int, key: Callable[[T], Any]) -> Page[T]:

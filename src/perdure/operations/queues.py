@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
 from perdure.model import check
-from perdure.model.job import QueueDepth, QueueInfo, Status
-from perdure.model.worker import WorkerState, is_live
+from perdure.model.job import Job, QueueDepth, QueueInfo, Status
+from perdure.model.partition import Partition
+from perdure.model.worker import PollResult, WorkerState, is_live
 from perdure.operations.operation import Group, Role, operation
-from perdure.operations.page import Page, page_of_all
+from perdure.operations.page import Page, page_of_all, page_size
 from perdure.operations.records import QueueStats, WorkerRecord
+from perdure.store.contract import POLL_PARTITIONS_MAX, Store
 
 
 class Queues(Group):
@@ -17,7 +22,8 @@ class Queues(Group):
     async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[QueueStats]:
         """List queues with their jobs by status.
 
-        Only queues that have jobs or are paused.
+        Only queues that have jobs or are paused. Counts are exact up to 10,000; ``more`` names the
+        statuses of a queue that has more.
         """
         store, visible = await self._backend.store(), self._backend.visible
         counts = await store.admin.queue_stats(visible)
@@ -29,6 +35,17 @@ class Queues(Group):
             cursor,
             lambda queue: (queue.namespace, queue.name),
         )
+
+    @operation("queues.peek", role=Role.VIEWER, one_namespace=True)
+    async def peek(self, name: str, *, limit: int = 10) -> Sequence[Job]:
+        """List the next jobs of a queue.
+
+        In the order in which workers claim them, without their values. Limits, tags and the code
+        of workers are not considered; a paused queue has no next jobs.
+        """
+        check.stored_name(name, "queue")
+        store, namespace = await self._backend.store(), self._backend.namespace
+        return await next_jobs(store, namespace, page_size(limit), lambda each: each.queue == name)
 
     @operation("queues.pause", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def pause(self, name: str, *, by: str | None = None) -> None:
@@ -69,7 +86,7 @@ class Workers(Group):
                 WorkerRecord(
                     **{name: getattr(each, name) for name in WorkerState.__struct_fields__},
                     status="live" if is_live(each, now) else "silent",
-                    silent_for=now - each.seen_at,
+                    silent_for=max(now - each.seen_at, timedelta(0)),
                 )
                 for each in found
             ],
@@ -79,18 +96,44 @@ class Workers(Group):
         )
 
 
+async def next_jobs(
+    store: Store, namespace: str, limit: int, is_wanted: Callable[[Partition], bool]
+) -> list[Job]:
+    """The next jobs of the partitions that are wanted, in the order of claims."""
+    poll = await store.maintenance.poll(namespace)
+    partitions = [
+        text
+        for text, partition in await waiting_partitions(store, namespace, poll)
+        if is_wanted(partition) and partition.queue not in poll.paused
+    ]
+    return await store.queries.peek(namespace, partitions, limit)
+
+
+async def waiting_partitions(
+    store: Store, namespace: str, poll: PollResult
+) -> list[tuple[str, Partition]]:
+    """All partitions with waiting jobs, as stored and parsed; ``poll`` has the first of them."""
+    texts = list(poll.partitions)
+    while len(poll.partitions) == POLL_PARTITIONS_MAX:
+        poll = await store.maintenance.poll(namespace, poll.partitions[-1])
+        texts += poll.partitions
+    return [(text, Partition.parse(text)) for text in texts]
+
+
 def queue_stats(counts: list[QueueDepth], paused: list[QueueInfo]) -> list[QueueStats]:
-    by_queue: dict[tuple[str, str], dict[Status, int]] = {}
+    by_queue: dict[tuple[str, str], dict[Status, QueueDepth]] = {}
     for entry in counts:
-        by_queue.setdefault((entry.namespace, entry.queue), {})[entry.status] = entry.count
+        by_queue.setdefault((entry.namespace, entry.queue), {})[entry.status] = entry
     pauses = {(each.namespace, each.queue): each for each in paused}
     return [
         QueueStats(
             namespace=namespace,
             name=name,
-            counts=by_queue.get((namespace, name), {}),
+            counts={status: each.count for status, each in depths.items()},
+            more=tuple(status for status, each in depths.items() if each.has_more),
             paused_at=None if (pause := pauses.get((namespace, name))) is None else pause.paused_at,
             paused_by=None if pause is None else pause.paused_by,
         )
         for namespace, name in sorted({*by_queue, *pauses})
+        for depths in [by_queue.get((namespace, name), {})]
     ]

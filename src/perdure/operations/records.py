@@ -140,7 +140,9 @@ class QueueStats(Value):
     namespace: str
     name: str
     counts: Mapping[Status, int] = {}
-    """Without zeros."""
+    """Without zeros; exact up to 10,000."""
+    more: tuple[Status, ...] = ()
+    """Statuses with more jobs than were counted."""
     paused_at: datetime | None = None
     paused_by: str | None = None
 
@@ -150,6 +152,7 @@ class QueueStats(Value):
 
     @property
     def total(self) -> int:
+        """All jobs that were counted; there are more if ``more`` names a status."""
         return sum(self.counts.values())
 
 
@@ -411,6 +414,8 @@ class BroadcastResult(Value):
 
 class ReportOutcome(StrEnum):
     ACCEPTED = "accepted"
+    KEPT = "kept"
+    """The run has not reached the node yet; the report counts once its body pauses."""
     REPEATED = "repeated"
     """A report with this key exists already; nothing was written."""
     IGNORED = "ignored"
@@ -431,7 +436,8 @@ class ReportReceipt(Value):
 
     @property
     def is_accepted(self) -> bool:
-        return self.outcome is ReportOutcome.ACCEPTED
+        """Whether it counts, now or once its node is reached."""
+        return self.outcome in (ReportOutcome.ACCEPTED, ReportOutcome.KEPT)
 
 
 class ApprovalStatus(StrEnum):

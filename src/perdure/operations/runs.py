@@ -12,15 +12,18 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from perdure.diagnostics import Fault, declare, near, safe_repr
+from perdure.engine.cached_run import CachedRun
 from perdure.engine.fold import check_complete
 from perdure.engine.migration import differences
 from perdure.errors import EventLogCorrupt, InvalidInput, MigrationRefused, RunNotFound
+from perdure.flows.settings import RunOptions
 from perdure.model import check
 from perdure.model.event import decode_event
 from perdure.model.failure import Failure
 from perdure.model.ids import RunId
-from perdure.model.job import CLAIMED
+from perdure.model.job import CLAIMED, Priority
 from perdure.model.run import (
+    LiveType,
     LoadedRun,
     OnExisting,
     Run,
@@ -34,13 +37,14 @@ from perdure.model.trigger import (
     ResumeRun,
     RetryRun,
     SendSignal,
+    SetPriority,
     Trigger,
 )
 from perdure.operations.backend import AnyFlow, flow_name
-from perdure.operations.cancel import cancel_children, cancel_run
+from perdure.operations.cancel import CHILDREN_AT_ONCE, cancel_children, cancel_run
 from perdure.operations.explain import explain_run
 from perdure.operations.external import broadcast, report
-from perdure.operations.forks import fork
+from perdure.operations.forks import fork, is_late
 from perdure.operations.insight.explain import Explanation
 from perdure.operations.insight.lineage import Lineage, trace, with_values
 from perdure.operations.insight.timeline import timeline_of
@@ -116,15 +120,19 @@ class Runs(Group):
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        options: RunOptions | None = None,
     ) -> Coroutine[Any, Any, RunStarted]:
         """Start a run of a flow.
 
         When this returns, the run is durable. ``flow`` is a built flow, or the name of one of the
         client's ``flows``. ``id`` is your own id for the run. ``on_conflict`` says what happens if
         a run has it already, finished or not: ``"fail"`` raises ``RunExists``, ``"use_existing"``
-        returns that run, ``"replace"`` cancels it and takes its place.
+        returns that run, ``"replace"`` cancels it and takes its place. ``options`` are
+        ``priority``, ``delay`` or ``run_at``, ``queue``, ``tags``, ``timeout`` or ``deadline``,
+        ``timeout_counts_waiting`` and ``max_attempts``.
         """
-        return self._submit(prepare_submission(self._backend, flow, input, id, on_conflict))
+        meant = check.optional(check.mapping, options, "options", "options to values")
+        return self._submit(prepare_submission(self._backend, flow, input, id, on_conflict, meant))
 
     async def _submit(self, submission: Submission) -> RunStarted:
         submitted = await submit_run(self._backend, submission)
@@ -377,6 +385,7 @@ class Runs(Group):
         progress: Any = None,
         port: str = "",
         key: str | None = None,
+        at: datetime | None = None,
         by: str | None = None,
     ) -> Coroutine[Any, Any, ReportReceipt]:
         """Report on external work that a node waits for.
@@ -384,8 +393,9 @@ class Runs(Group):
         ``status`` is ``"progress"``, as often as you like, then ``"completed"`` with a ``result``
         and optionally a ``port``, or ``"failed"`` with an ``error``; the first final report counts.
         ``progress`` is stored, so that another attempt can continue from it. ``key`` is an
-        idempotency key: reports with the same key count once. For a loop or a map, ``node`` may
-        name the iteration or item: ``poll#2``, ``pack[7]``.
+        idempotency key: reports with the same key count once. Without a key, reports with the same
+        time ``at`` count once. A report on a node that the run has not reached is kept. For a loop
+        or a map, ``node`` may name the iteration or item: ``poll#2``, ``pack[7]``.
         """
         return report(
             self._backend,
@@ -397,6 +407,7 @@ class Runs(Group):
             progress=progress,
             port=port,
             key=key,
+            at=at,
             by=by,
         )
 
@@ -442,8 +453,8 @@ class Runs(Group):
 
         Completed nodes are kept.
         """
-        command = RetryRun(by=_by(by))
         run = await self._backend.load_run(run_id(id))
+        command = RetryRun(by=_by(by), is_late=await is_late(self._backend, run.state))
         before = run.state.status
         if run.state.is_ended:
             # It starts new child runs, so the abandoned ones must be cancelled. Workers cancel them
@@ -452,6 +463,39 @@ class Runs(Group):
             await cancel_children(self._backend, run, CancelRun(reason=reason, by=command.by))
         await self._backend.command(run, command)
         return RunChange(id=run.id, before=before, after=run.state.status)
+
+    @operation("runs.set_priority", role=Role.OPERATOR, writes=True)
+    async def set_priority(
+        self, id: str, priority: Priority, *, by: str | None = None
+    ) -> RunChange:
+        """Change the priority of a run.
+
+        Jobs that wait are ranked as if they had always had it. Its child runs get it too.
+        """
+        command = SetPriority(priority=check.priority(priority), by=_by(by))
+        run = await self._backend.load_run(run_id(id))
+        before = run.state.status
+        await self._backend.command(run, command)
+        await self._set_priority_of_children(run, command)
+        return RunChange(id=run.id, before=before, after=run.state.status)
+
+    async def _set_priority_of_children(self, run: CachedRun, command: SetPriority) -> None:
+        engine, parents = await self._backend.engine(), [run]
+        while parents:
+            live = [
+                (parent.namespace, parent.state.children[key])
+                for parent in parents
+                for key, live_type in parent.state.live.items()
+                if live_type is LiveType.CHILD
+            ]
+            parents = []
+            for first in range(0, len(live), CHILDREN_AT_ONCE):
+                inheriting = [
+                    child
+                    for child in await engine.load_many(live[first : first + CHILDREN_AT_ONCE])
+                    if isinstance(child, CachedRun) and child.state.settings.priority is None
+                ]
+                parents += await engine.apply_all([(child, command) for child in inheriting])
 
     @operation("runs.fork", role=Role.OPERATOR, writes=True)
     def fork(
@@ -518,7 +562,7 @@ class Runs(Group):
             if reasons := (*differences(run.graph, flow.graph, run.state), *held):
                 raise MigrationRefused(*reasons, run_id=run.id, to=flow.graph.text)
             if run.graph.version != flow.version:
-                await self._backend.graphs.save(store, run.namespace, flow.graphs)
+                await self._backend.graphs.save(store, run.namespace, flow.graphs, again=True)
                 if not await engine.commit([plan]):
                     run = await engine.load(run.namespace, run.id)
                     continue

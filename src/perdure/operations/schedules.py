@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from perdure.engine.ticks import ScheduleTicker, Start, renewed
 from perdure.engine.timetable import check_timetable
 from perdure.errors import InvalidInput, ScheduleNotFound, ScheduleUnreadable
 from perdure.flows.built import BuiltFlow
+from perdure.flows.settings import RunOptions
 from perdure.model import check
 from perdure.model.ids import JobId
 from perdure.model.schedule import (
@@ -54,6 +55,16 @@ AnyTarget = AnyFlow | AnyTask
 
 JOB_OPTIONS = ("queue", "priority", "retries", "timeout", "tags")
 """Task options that a schedule may set."""
+RUN_OPTIONS = (
+    "priority",
+    "delay",
+    "queue",
+    "tags",
+    "timeout",
+    "timeout_counts_waiting",
+    "max_attempts",
+)
+"""Options of runs that a schedule may set: none that names one moment."""
 UNIQUE_LENGTH = 12
 """Length of the random suffix of a manually triggered run or job."""
 
@@ -103,7 +114,7 @@ class Schedules(Group):
         input: Any = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-        options: CallOptions | None = None,
+        options: CallOptions | RunOptions | None = None,
         overlap: Overlap = "skip",
         catch_up: CatchUp = "one",
         start_at: datetime | None = None,
@@ -113,8 +124,9 @@ class Schedules(Group):
         """Start a flow or a task on a schedule.
 
         By ``cron`` in a time zone, or at the interval ``every``. A flow gets ``input``, a task
-        ``args``, ``kwargs`` and ``options``, which are ``queue``, ``priority``, ``retries``,
-        ``timeout`` and ``tags``. ``overlap`` controls a tick that comes due while the previous
+        ``args`` and ``kwargs``. ``options`` of a task are ``queue``, ``priority``, ``retries``,
+        ``timeout`` and ``tags``; of a flow those of ``runs.submit``, except ``run_at`` and
+        ``deadline``. ``overlap`` controls a tick that comes due while the previous
         one is still running: it is skipped, it waits ("queue"), or it replaces the other
         ("cancel"). ``catch_up`` controls ticks missed while no worker was running: the latest
         one starts ("one"), all of them, or none.
@@ -128,20 +140,24 @@ class Schedules(Group):
         meant = self._target(target)
         call: FlowCall | TaskCall
         if isinstance(meant, BuiltFlow):
-            given = {"args": args, "kwargs": kwargs, "options": options}
+            given = {"args": args, "kwargs": kwargs}
             if unusable := tuple(each for each, value in given.items() if value):
                 raise InvalidInput(TASK_OPTIONS.fault(flow=meant.name, options=unusable))
-            submission = prepare_submission(self._backend, meant, input)
+            of_run = check.optional(check.mapping, options, "options", "options to values") or {}
+            if refused := tuple(each for each in of_run if each in ("run_at", "deadline")):
+                raise InvalidInput(JOB_OPTION.fault(options=refused, known=RUN_OPTIONS))
+            submission = prepare_submission(self._backend, meant, input, options=of_run)
             call = FlowCall(
                 flow=meant.name,
                 version=meant.version,
                 input=self._backend.codec.encode(submission.input),
                 aging_ms=round(self._backend.aging / timedelta(milliseconds=1)),
+                settings=submission.run.settings,
             )
         else:
             if input is not None:
                 raise InvalidInput(FLOW_OPTION.fault(("input",), task=meant.name))
-            meant = with_options(self._backend, meant, options)
+            meant = with_options(self._backend, meant, cast("CallOptions | None", options))
             if refused := tuple(each for each in meant.given if each not in JOB_OPTIONS):
                 raise InvalidInput(JOB_OPTION.fault(options=refused, known=JOB_OPTIONS))
             made = prepare_call(self._backend, meant, checked_args(args), checked_kwargs(kwargs))
@@ -179,7 +195,7 @@ class Schedules(Group):
     async def _save(self, request: ScheduleRequest) -> ScheduleRecord:
         namespace, store = self._backend.namespace, await self._backend.store()
         if request.flow is not None:
-            await self._backend.graphs.save(store, namespace, request.flow.graphs)
+            await self._backend.graphs.save(store, namespace, request.flow.graphs, again=True)
         while True:
             before = await _find(store, namespace, request.name)
             # Read only now: a time read before an outage would make past ticks due again.

@@ -94,6 +94,7 @@ async def _vitals(store: Store, namespace: str | None) -> Vitals:
     # A cheap read on every backend.
     paused = await store.admin.paused_queues(namespace)
     latency = timedelta(seconds=clock.monotonic() - asked)
+    examination = await store.admin.inspect_storage()
     before = clock.system_clock()
     now = await store.now()
     after = clock.system_clock()
@@ -108,7 +109,7 @@ async def _vitals(store: Store, namespace: str | None) -> Vitals:
         latency=latency,
         # The store read its clock about halfway between request and response.
         skew=before + (after - before) / 2 - now,
-        examination=await store.admin.inspect_storage(),
+        examination=examination,
         workers=tuple(workers),
         polls={place: await _poll_all(store, place) for place in sorted(places)},
         depth=tuple(depth),

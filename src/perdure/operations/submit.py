@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from perdure import clock
 from perdure.diagnostics import declare, truncate
 from perdure.engine.plan import PlanContext, start_run
+from perdure.engine.run_view import too_many_items
 from perdure.errors import (
     DefinitionCorrupt,
     EventLogCorrupt,
@@ -23,8 +24,11 @@ from perdure.errors import (
 )
 from perdure.expr.path import MISSING, value_at
 from perdure.flows.built import BuiltFlow
+from perdure.flows.settings import RunOptions, settings_of
 from perdure.model import check
 from perdure.model.graph import (
+    FAIL,
+    MAP_ITEMS_MAX,
     Call,
     FlowNode,
     FlowRef,
@@ -39,10 +43,13 @@ from perdure.model.graph import (
 from perdure.model.ids import RunId
 from perdure.model.payload import from_json
 from perdure.model.run import RUN_ID_MAX_BYTES, NewRun, OnExisting, Submitted
+from perdure.model.settings import RunSettings
 from perdure.model.trigger import CancelRun
 from perdure.model.value import Value
 from perdure.operations.backend import AnyFlow, Backend, checked_policy
 from perdure.operations.cancel import cancel_run
+from perdure.store.contract import Store
+from perdure.tasks.options import check_option_names
 
 _log = logging.getLogger("perdure.client")
 
@@ -104,19 +111,22 @@ def prepare_submission(
     input: Any = None,
     id: str | None = None,
     on_conflict: OnExisting | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Submission:
     """Check a submission before anything is written.
 
     Runs on the caller's thread: encoding the input runs the caller's code.
     """
     backend.require_namespace("runs.submit")
+    check_option_names(options or {}, RunOptions)
     meant = backend.flow(flow)
     data = backend.json(input, f"the input of flow {meant.name!r}")
     _check_input(meant, from_json(data))
+    settings = settings_of(meant, options or {})
     return Submission(
         flow=meant,
         input=data,
-        run=_new_run(backend, meant, new_run_id(id), data),
+        run=_new_run(backend, meant, new_run_id(id), data, settings),
         on_conflict=backend.on_conflict if on_conflict is None else checked_policy(on_conflict),
     )
 
@@ -124,6 +134,14 @@ def prepare_submission(
 async def submit_run(backend: Backend, submission: Submission) -> Submitted:
     store = await backend.store()
     await backend.graphs.save(store, backend.namespace, submission.flow.graphs)
+    try:
+        return await _submit(backend, store, submission)
+    except UnknownFlow:  # pruned since this client saved it
+        await backend.graphs.save(store, backend.namespace, submission.flow.graphs, again=True)
+        return await _submit(backend, store, submission)
+
+
+async def _submit(backend: Backend, store: Store, submission: Submission) -> Submitted:
     if submission.on_conflict == "replace":
         return await _replace(backend, submission)
     submitted = await store.runs.submit(replace(submission.run, on_existing=submission.on_conflict))
@@ -131,7 +149,9 @@ async def submit_run(backend: Backend, submission: Submission) -> Submitted:
     return submitted
 
 
-async def definitions_within(backend: Backend, submission: Submission) -> Sequence[Graph]:
+async def definitions_within(
+    backend: Backend, submission: Submission, *, again: bool = False
+) -> Sequence[Graph]:
     """Save definitions before the caller's transaction; return those to save in it.
 
     They are named by their content, so one that remains after a rollback is harmless.
@@ -139,7 +159,7 @@ async def definitions_within(backend: Backend, submission: Submission) -> Sequen
     store = await backend.store()
     if store.has_one_writer:
         return submission.flow.graphs
-    await backend.graphs.save(store, backend.namespace, submission.flow.graphs)
+    await backend.graphs.save(store, backend.namespace, submission.flow.graphs, again=again)
     return ()
 
 
@@ -181,17 +201,33 @@ async def _replace(backend: Backend, submission: Submission) -> Submitted:
         except (DefinitionCorrupt, EventLogCorrupt, UnknownFlow) as error:
             # Its log is unusable, so nothing can be decided; the store removes it nevertheless.
             _log.warning("run %r is replaced without being cancelled: %s", id, error)
-        new = _new_run(backend, submission.flow, id, submission.input, replaced=True)
+        settings = submission.run.settings
+        new = _new_run(backend, submission.flow, id, submission.input, settings, replaced=True)
         return await store.runs.submit(replace(new, on_existing="replace"))
 
 
 def _new_run(
-    backend: Backend, flow: BuiltFlow, id: RunId, input: bytes, *, replaced: bool = False
+    backend: Backend,
+    flow: BuiltFlow,
+    id: RunId,
+    input: bytes,
+    settings: RunSettings,
+    *,
+    replaced: bool = False,
 ) -> NewRun:
     backend.graphs.add(flow.graphs)
     context = PlanContext(backend.namespace, backend.graphs.known, backend.codec)
     aging_ms = round(backend.aging / timedelta(milliseconds=1))
-    return start_run(context, id, flow.graph, input, aging_ms=aging_ms, replaced=replaced)
+    run = start_run(
+        context,
+        id,
+        flow.graph,
+        input,
+        aging_ms=aging_ms,
+        replaced=replaced,
+        settings=settings,
+    )
+    return replace(run, needs_definition=True)
 
 
 def _check_input(flow: BuiltFlow, value: Any) -> None:
@@ -218,7 +254,13 @@ def _check_node(flow: BuiltFlow, node: Node, value: Any) -> None:
         case LoopNode() | FlowNode():
             _check_call(flow, node.body, value)
         case MapNode():
-            for item in _items(node, value):
+            items = _items(node, value)
+            most = MAP_ITEMS_MAX if node.items_max is None else node.items_max
+            if len(items) > most:
+                if node.on_error == FAIL:
+                    raise InvalidInput(too_many_items(node.id, len(items), most))
+                return  # the node fails, and the run continues
+            for item in items:
                 _check_call(flow, node.body, item)
         case _:
             pass  # passes it on, or takes no input

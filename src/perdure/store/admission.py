@@ -29,16 +29,27 @@ from perdure.model.event import (
 )
 from perdure.model.graph import Graph
 from perdure.model.ids import RunId
-from perdure.model.limit import Concurrency, Limit, LimitRule, LimitUsage, Rate, Spacing
+from perdure.model.limit import (
+    Concurrency,
+    Limit,
+    LimitRule,
+    LimitUsage,
+    Rate,
+    Spacing,
+    is_computed,
+)
 from perdure.model.partition import Partition
 from perdure.model.run import NewRun, RunStatus, RunSummary
-from perdure.model.times import nearest_duration
+from perdure.model.times import nearest_duration, nearest_storable
 from perdure.model.value import Value
 
 AGING_DEFAULT = timedelta(minutes=5)
 START_MARGIN = timedelta(milliseconds=100)
 """A body may start this much later than its claim, which is what a store counts. Windows and
 spacings are longer by it, so that they hold for the bodies too."""
+CLOCK_STEP_MIN = timedelta(seconds=1)
+"""A recorded time that is ahead of the clock by more than this shows that the clock was set back.
+Less may be a transaction that read the clock before it waited for another one."""
 
 
 def rank_of(ready_at: datetime, priority: int, aging: timedelta) -> float:
@@ -59,6 +70,11 @@ COMPUTED_KEY = declare(
 NOTHING_LIMITED = declare(
     "limit.without_key", "{limit!r} does not say what it counts", "Pass `key`, `queue` or `task`"
 )
+
+
+def is_ahead(at: datetime | None, now: datetime) -> bool:
+    """Whether a time that was recorded shows that the clock was set back since."""
+    return at is not None and at - now > CLOCK_STEP_MIN
 
 
 class Room(Value):
@@ -158,7 +174,7 @@ def governing_rules(
     for limit in task_limits:
         key = (
             next(computed, None)
-            if callable(limit.key)
+            if is_computed(limit)
             else _own_key(limit, f"task:{partition.task}")
         )
         if key is not None and _covers(limit, partition):
@@ -178,7 +194,7 @@ def check_worker_limits(
     for limit in limits:
         if not isinstance(limit, Concurrency | Rate | Spacing):
             raise check.wrong_type(limit, "limits", "a list of Concurrency, Rate and Spacing")
-        if callable(limit.key):
+        if is_computed(limit):
             raise InvalidInput(COMPUTED_KEY.fault(("limits",)))
         if limit.key is None and limit.queue is None and limit.task is None:
             raise InvalidInput(NOTHING_LIMITED.fault(("limits",), limit=limit))
@@ -252,6 +268,28 @@ def _rules(key: str, limits: Sequence[Limit]) -> list[LimitRule]:
         LimitRule(key=key, starts_max=rates[window], window=window) for window in sorted(rates)
     ] or [LimitRule(key=key)]
     return [replace(first, live_max=live_max, spacing=spacing), *further]
+
+
+NOT_STARTED = frozenset({RunStatus.QUEUED, RunStatus.SKIPPED})
+
+
+def start_at_of(run: NewRun, now: datetime) -> datetime | None:
+    """When a delayed run is to start; None if it is not delayed."""
+    settings = run.settings
+    if run.status is not RunStatus.QUEUED:
+        return None
+    if settings.run_at is not None:
+        return nearest_storable(settings.run_at)
+    if settings.delay_ms is None:
+        return None
+    return nearest_storable(now + timedelta(milliseconds=settings.delay_ms))
+
+
+def queue_rank(run: NewRun, now: datetime) -> float | None:
+    """The rank of a run that waits for a place; None for all others."""
+    if run.status is not RunStatus.QUEUED or run.place_key is None or start_at_of(run, now):
+        return None
+    return rank_of(now, run.priority, run.aging)
 
 
 class LastRun(Value):

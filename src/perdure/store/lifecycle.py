@@ -40,6 +40,7 @@ class Transition(StrEnum):
     REQUEUE = "requeue"
     PARK = "park"
     RESUME = "resume"
+    ACCEPT = "accept"
     TAKE_OVER = "take over"
     EXPIRE = "expire"
     ABORT = "abort"
@@ -65,6 +66,8 @@ TRANSITIONS: Mapping[Transition, Mapping[Status, frozenset[Status]]] = MappingPr
         Transition.REQUEUE: {S.ACTIVE: frozenset({S.WAITING}), **_ABORTED},
         Transition.PARK: {S.ACTIVE: frozenset({S.PAUSED}), **_ABORTED},
         Transition.RESUME: {S.PAUSED: frozenset({S.WAITING})},
+        # The outcome of a parked job: claimed and settled in one transaction.
+        Transition.ACCEPT: {S.PAUSED: frozenset({S.ACTIVE})},
         # The lease expired. Who crashed the worker is unknown, so a takeover condemns no job.
         Transition.TAKE_OVER: {S.ACTIVE: frozenset({S.WAITING}), **_ABORTED},
         Transition.EXPIRE: {
@@ -113,11 +116,16 @@ def starts_from(operation: Transition) -> frozenset[Status]:
     return frozenset(TRANSITIONS[operation])
 
 
-def after_settling(before: Status, outcome: Outcome, *, is_due: bool) -> Status | None:
+def after_settling(
+    before: Status, outcome: Outcome, *, is_due: bool, is_node: bool
+) -> Status | None:
     """The status an outcome leads to, or None if a job in ``before`` takes no outcome.
 
-    ``is_due``: whether a retried job is ready immediately.
+    ``is_due``: whether a retried job is ready immediately. ``is_node``: whether the job executes a
+    node, which only a commit of its run ends.
     """
+    if is_node and (before is S.ABORTING or not isinstance(outcome, Retried | Requeued | Parked)):
+        return None
     if before is S.ABORTING:
         return S.CANCELLED
     if before is not S.ACTIVE:

@@ -31,6 +31,8 @@ class Written(NamedTuple):
     attempts_back: int = 0
     retried: Retried | None = None
     """With times that every backend can read back."""
+    partition_key: str | None = None
+    """Another partition to move to."""
 
 
 _REQUEUED = Written(Status.WAITING, attempts_back=1)
@@ -55,8 +57,10 @@ def written_by(outcome: Outcome) -> Written:
             return Written(Status.DEAD, failure=failure, failures=1)
         case Cancelled(failure=reason):
             return Written(Status.CANCELLED, failure=reason)
-        case Requeued():
+        case Requeued(partition_key=""):
             return _REQUEUED
+        case Requeued(partition_key=key):
+            return _REQUEUED._replace(partition_key=key)
         case Parked():
             return _PARKED
         case _:

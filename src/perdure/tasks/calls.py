@@ -13,7 +13,6 @@ from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.ids import JobId
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT, NewJob
-from perdure.model.limit import computed_keys
 from perdure.model.partition import Partition
 from perdure.model.payload import (
     PAYLOAD_MAX_BYTES,
@@ -25,7 +24,7 @@ from perdure.model.payload import (
 )
 from perdure.model.value import Value
 from perdure.tasks.options import CallOptions, JobOptions, JobSettings, job_settings
-from perdure.tasks.task import Task
+from perdure.tasks.task import FUNCTION_FAILED, Task
 
 UNKNOWN_ARGUMENT = declare(
     "task.unknown_argument",
@@ -39,10 +38,10 @@ OPTION_AS_ARGUMENT = declare(
 CONTEXT_GIVEN = declare(
     "task.context_given", "{name!r} of task {task!r} is filled in by the worker", "Remove it"
 )
-FUNCTION_FAILED = declare(
-    "job.function_failed",
-    "the {function} failed for this input: {error}",
-    "It is called with the same arguments as the task",
+RESOURCE_GIVEN = declare(
+    "task.resource_given",
+    "{name!r} of task {task!r} is a resource, which the worker fills in",
+    "Remove it",
 )
 
 
@@ -72,7 +71,7 @@ class JobMaker:
         self._task = task.base
         self._template = template
         self._fingerprint = task.settings.fingerprint
-        self._keyed = [limit for limit in task.limits if callable(limit.key)]
+        self._is_keyed = bool(task.computed_limits)
         self._partitions: dict[tuple[str, ...], Partition] = {}
 
     @property
@@ -88,7 +87,7 @@ class JobMaker:
         job = replace(
             self._template, id=id, input=data, input_hash=input_hash(self._task.name, data)
         )
-        if self._keyed:
+        if self._is_keyed:
             job = replace(job, partition=self._partition(args, kwargs))
         if callable(self._fingerprint):
             made = _from_input("fingerprint function", self._fingerprint, args, kwargs)
@@ -97,15 +96,9 @@ class JobMaker:
 
     def _partition(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Partition:
         """Jobs with the same limit keys share a partition."""
-        values = [
-            _from_input(f"key function of {type(limit).__name__}", limit.key, args, kwargs)
-            for limit in self._keyed
-        ]
-        keys = computed_keys(self._keyed, values)
+        keys = self._task.limit_keys(args, kwargs)
         partition = self._partitions.get(keys)
         if partition is None:
-            for key in keys:
-                check.name(key, "limits", label="limit key")
             partition = self._partitions[keys] = replace(self._template.partition, keys=keys)
         return partition
 
@@ -186,12 +179,9 @@ def canonical_call(
 ) -> tuple[Sequence[Any], dict[str, Any]]:
     """The call with its arguments by position; raises for unknown names."""
     if kwargs:
-        if task.context_parameter in kwargs:  # `**kwargs` would accept it
-            raise InvalidInput(
-                CONTEXT_GIVEN.fault(
-                    (task.context_parameter,), name=task.context_parameter, task=task.name
-                )
-            )
+        for name in task.injected.keys() & kwargs.keys():  # `**kwargs` would accept it
+            code = CONTEXT_GIVEN if task.injected[name] is None else RESOURCE_GIVEN
+            raise InvalidInput(code.fault((name,), name=name, task=task.name))
         parameters = task.input_signature.parameters.values()
         if not any(each.kind is each.VAR_KEYWORD for each in parameters):
             for name in kwargs:

@@ -17,6 +17,7 @@ from perdure.model.job import ClaimedJob, Progress
 from perdure.model.payload import converter, from_json, storable_text, to_json
 from perdure.model.times import Duration
 from perdure.model.wait import LAST, PastPause, Report, Resumption
+from perdure.tasks.resource import NO_RESOURCES, Resources
 from perdure.tasks.result import Pause, paused
 
 P = ParamSpec("P")
@@ -107,12 +108,14 @@ class BaseContext:
     """The common part of the contexts of sync and async bodies."""
 
     __slots__ = (
+        "_arguments",
         "_inputs",
         "_job",
         "_mask",
         "_pause_attempt",
         "_pauses_used",
         "_report",
+        "_resources",
         "_resumption",
         "_secret",
         "_steps",
@@ -137,6 +140,8 @@ class BaseContext:
         inputs: Mapping[str, Any],
         resumption: Resumption,
         allows_scripts: bool,
+        resources: Resources = NO_RESOURCES,
+        arguments: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._job = job
         self._report = report
@@ -146,6 +151,8 @@ class BaseContext:
         self._pause_attempt = pause
         self._inputs = inputs
         self._resumption = resumption
+        self._resources = resources
+        self._arguments = arguments
         self._pauses_used: dict[str, int] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._thread_turns: dict[str, threading.Lock] = {}
@@ -176,8 +183,17 @@ class BaseContext:
 
     @property
     def attempt(self) -> int:
-        """1 for the first execution."""
-        return self._job.attempt
+        """1 for the first execution, increased by each retry.
+
+        Resuming after a pause continues the same attempt. A node type whose ``resume`` pauses again
+        starts another one.
+        """
+        return self._job.attempt + self._resumption.attempt - 1
+
+    @property
+    def failures(self) -> int:
+        """How often this job or node has failed before; a crash of a worker is no failure."""
+        return self._job.failures + self._resumption.failures
 
     @property
     def attempt_id(self) -> str:
@@ -188,6 +204,11 @@ class BaseContext:
     def run_id(self) -> str | None:
         """The run that this job belongs to; None for a plain job."""
         return None if self._job.node is None else self._job.node.run
+
+    @property
+    def flow(self) -> str | None:
+        """The name of the run's flow; None for a plain job."""
+        return self._job.partition.flow.rpartition("@")[0] or None
 
     @property
     def node(self) -> str | None:
@@ -213,6 +234,16 @@ class BaseContext:
     def inputs(self) -> Mapping[str, Any]:
         """The node's declared inputs by name; empty if it declares none."""
         return self._inputs
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The arguments of the call by name, without the context and resources."""
+        return self._arguments()
+
+    @property
+    def resources(self) -> Resources:
+        """The worker's resources by name; a missing one raises ``Permanent``."""
+        return self._resources
 
     @property
     def last_pause(self) -> PastPause | None:

@@ -58,6 +58,9 @@ class NodeType:
     """Ports that a result may choose, besides the ordinary one."""
     takes_ports: ClassVar[bool] = False
     """Whether a node has the ports that its ``next`` names, like a task."""
+    resources: ClassVar[Sequence[Any]] = ()
+    """The resources that it reads from ``ctx.resources``, as ``resource(...)`` declares them: a
+    worker that lacks one does not start."""
     poll_every: ClassVar[timedelta] = POLL_DEFAULT
     destinations_of: Callable[[Any], Sequence[str]] | None = None
     """A method that returns the origins a node sends its rendered config to, such as
@@ -75,6 +78,14 @@ class NodeType:
     def poll(self, checkpoint: Any, ctx: Any) -> Any:
         """Ask for news: return a ``Report``, or None. Only called if overridden."""
         raise NotImplementedError(f"node type {self.name!r} has no poll()")
+
+    def cancel(self, checkpoint: Any, ctx: Any) -> Any:
+        """Stop the work of a pause that nothing waits for any more. Only called if overridden.
+
+        The run was cancelled or failed, the deadline of the pause passed, or another item of a map
+        failed. The work may have ended already, and this may be called more than once.
+        """
+        raise NotImplementedError(f"node type {self.name!r} has no cancel()")
 
     def ports_of(self, config: Any) -> tuple[str, ...]:
         """The ports of a node with this config, whose templates are not rendered yet."""
@@ -99,6 +110,10 @@ class NodeType:
     @property
     def has_poll(self) -> bool:
         return type(self).poll is not NodeType.poll
+
+    @property
+    def has_cancel(self) -> bool:
+        return type(self).cancel is not NodeType.cancel
 
 
 def resumed(report: Report) -> Any:

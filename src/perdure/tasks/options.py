@@ -39,7 +39,7 @@ class JobOptions(TypedDict, total=False):
     run_at: datetime | None
     deadline: Duration | datetime | None
     max_attempts: int | None
-    priority: int | None
+    priority: model.Priority | None
     queue: str | None
     tags: Sequence[str] | None
 

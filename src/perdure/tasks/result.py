@@ -25,6 +25,8 @@ class Pause(Value):
     deadline: timedelta | None = None
     poll: timedelta | None = None
     """How often to poll while no report arrives."""
+    cancels: bool = False
+    """Whether to call the node type's ``cancel`` if nothing waits for the report any more."""
 
 
 class Skip(Value):

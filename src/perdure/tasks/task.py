@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, update_wrapper
 from typing import (
+    TYPE_CHECKING,
     Any,
     Generic,
     Literal,
@@ -25,13 +26,21 @@ from typing import (
 from perdure.diagnostics import declare, safe_repr
 from perdure.errors import InvalidInput
 from perdure.model import check
-from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
-from perdure.model.limit import Concurrency, Limit, Rate, Spacing
-from perdure.model.payload import Converter, convert_argument, converter
+from perdure.model.job import DEFAULT_QUEUE, MAX_SNOOZES, PRIORITY_DEFAULT, Priority, Progress
+from perdure.model.limit import (
+    Concurrency,
+    Limit,
+    Rate,
+    Spacing,
+    computed_keys,
+    is_computed,
+)
+from perdure.model.payload import Converter, convert_argument, converter, from_json, to_json
 from perdure.model.retry import Retry, retry_of
 from perdure.model.times import Duration
 from perdure.tasks.context import CONTEXT, AsyncContext, Context
 from perdure.tasks.options import NO_SETTINGS, CallOptions, job_settings
+from perdure.tasks.resource import Resource, Resources, resource_in
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,6 +49,8 @@ R_co = TypeVar("R_co", covariant=True)
 Isolation = Literal["thread", "process"]
 CONTEXT_NAME = "ctx"
 LAMBDA = "<lambda>"
+FIRST_ARGUMENT = "input"
+"""In the template of a limit key: the first argument."""
 
 
 INVALID_CALL = declare("task.invalid_call", "invalid arguments for task {task!r}: {reason}")
@@ -50,8 +61,18 @@ OTHER_CONTEXT = declare(
 )
 
 
+FUNCTION_FAILED = declare(
+    "job.function_failed",
+    "the {function} failed for this input: {error}",
+    "It is called with the same arguments as the task",
+)
+
+
 class Task(Generic[P, R_co]):
-    """A function decorated with ``@task``. Calling it calls the function directly."""
+    """A function decorated with ``@task``.
+
+    Calling it calls the function directly; if it declares a context, with a local one.
+    """
 
     def __init__(
         self,
@@ -59,12 +80,13 @@ class Task(Generic[P, R_co]):
         *,
         name: str,
         queue: str = DEFAULT_QUEUE,
-        priority: int = PRIORITY_DEFAULT,
+        priority: Priority = PRIORITY_DEFAULT,
         retry: Retry | None = None,
         timeout: timedelta | None = None,
         tags: Sequence[str] = (),
         limits: Sequence[Limit] = (),
         isolation: Isolation = "thread",
+        max_snoozes: int = MAX_SNOOZES,
     ) -> None:
         self.function = function
         self.name = check.name(name, "name", label="task name")
@@ -75,6 +97,7 @@ class Task(Generic[P, R_co]):
         self.tags = check.tags(tags)
         self.limits = tuple(limits)
         self.isolation: Isolation = isolation
+        self.max_snoozes = check.integer(max_snoozes, "max_snoozes", 0)
         self.is_async = inspect.iscoroutinefunction(function)
         self.base: Task[P, R_co] = self
         """The task without options."""
@@ -85,10 +108,46 @@ class Task(Generic[P, R_co]):
         update_wrapper(self, function)
         self.destinations: Callable[[Any], Sequence[str]] | None = None
         """For a node type that sends its config to hosts: their origins."""
+        self.reads: tuple[Resource, ...] = ()
+        """For a node type: the resources that it reads from its context."""
         refuse_other_context(function, f"task {name!r}")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        return self.function(*args, **kwargs)
+        return (
+            self.local()(*args, **kwargs) if self._is_injected else self.function(*args, **kwargs)
+        )
+
+    def local(
+        self,
+        *,
+        on_progress: Callable[[Progress], object] | None = None,
+        resources: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Callable[P, R_co]:
+        """Return the function for direct calls, with a local context.
+
+        ``work.local(on_progress=print)(3)`` calls ``work(3)`` and prints its progress. The body
+        gets ``resources`` by name; ``secrets`` default to the environment. Each step is called
+        once per call, and a pause is refused.
+        """
+        from perdure.tasks.local import LocalCall  # only direct calls need it
+
+        local = LocalCall(on_progress, resources, secrets)
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> R_co:
+            function: Callable[..., R_co] = self.function
+            if not self._is_injected:
+                return function(*args, **kwargs)
+            return function(*args, **local.arguments(self, args, kwargs))
+
+        return call
+
+    @cached_property
+    def _is_injected(self) -> bool:
+        try:
+            return bool(self.injected)
+        except ValueError:  # a builtin may have no signature
+            return False
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}{' with options' if self.given else ''}>"
@@ -106,6 +165,31 @@ class Task(Generic[P, R_co]):
         made = copy.copy(self)
         made.base, made.given, made.settings = self.base, given, job_settings(given)
         return made
+
+    @cached_property
+    def computed_limits(self) -> tuple[Limit, ...]:
+        """The limits whose keys are computed from the arguments."""
+        return tuple(filter(is_computed, self.limits))
+
+    def limit_keys(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, ...]:
+        """The keys of ``computed_limits`` for a call, which must be valid."""
+        from perdure.expr.template import render_text  # child processes do without it
+
+        values = []
+        for limit in self.computed_limits:
+            if isinstance(limit.key, str):
+                named = from_json(to_json(self.named(args, kwargs), "the arguments"))
+                scope = {FIRST_ARGUMENT: next(iter(named.values()), None)} | named
+                values.append(render_text(limit.key, scope))
+            else:
+                assert limit.key is not None
+                try:
+                    values.append(limit.key(*args, **kwargs))
+                except Exception as error:
+                    function = f"key function of {type(limit).__name__}"
+                    fault = FUNCTION_FAILED.fault(function=function, error=safe_repr(error))
+                    raise InvalidInput(fault) from error
+        return computed_keys(self.computed_limits, values)
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -128,12 +212,28 @@ class Task(Generic[P, R_co]):
         return AsyncContext if self.is_async else Context
 
     @cached_property
+    def injected(self) -> dict[str, Resource | None]:
+        """The parameters that the worker fills in, in order: with a resource or, if None, the
+        context."""
+        found = {
+            name: resource_in(parameter.default)
+            for name, parameter in self.signature.parameters.items()
+        }
+        own = self.context_parameter
+        return {name: each for name, each in found.items() if each is not None or name == own}
+
+    @property
+    def resources(self) -> list[Resource]:
+        """The resources that it needs."""
+        return [*filter(None, self.injected.values()), *self.reads]
+
+    @cached_property
     def input_signature(self) -> inspect.Signature:
-        """The signature for callers of ``enqueue``: without the context."""
+        """The signature for callers of ``enqueue``: without what the worker fills in."""
         parameters = [
             parameter
             for name, parameter in self.signature.parameters.items()
-            if name != self.context_parameter
+            if name not in self.injected
         ]
         return self.signature.replace(parameters=parameters)
 
@@ -167,6 +267,10 @@ class Task(Generic[P, R_co]):
             fault = INVALID_CALL.fault(task=self.name, reason=str(error))
             raise InvalidInput(fault) from error
 
+    def named(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a valid call by name."""
+        return dict(self.bind(args, kwargs).arguments)
+
     def canonical(
         self, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -196,20 +300,33 @@ class Task(Generic[P, R_co]):
         """Raise if plain JSON values do not match the function's annotations."""
         self._typed(list(args), dict(kwargs))
 
-    def arguments(
-        self, args: list[Any], kwargs: dict[str, Any], context: Any
-    ) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments to call the function with: typed, and with the context if declared."""
+    def convert(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Convert the arguments of a call in place to the types that the function declares."""
         if not self._is_by_position(args, kwargs):
             self.bind(args, kwargs)
         if self._converters:
             self._typed(args, kwargs)
-        if self.context_parameter is not None:
-            if self._context_index is not None and len(args) > self._context_index:
-                args.insert(self._context_index, context)
+
+    def inject(
+        self, args: list[Any], kwargs: dict[str, Any], context: Any, resources: Resources | None
+    ) -> None:
+        """Add the context and the resources to the arguments, in place.
+
+        Raises ``Permanent`` for a resource that is missing or of another type. Without
+        ``resources``, only the context is added.
+        """
+        for name, declared in self.injected.items():
+            if declared is None:
+                value = context
+            elif resources is None:
+                continue
             else:
-                kwargs[self.context_parameter] = context
-        return args, kwargs
+                value = resources.take(declared, self.name)
+            index = self._indexes.get(name)
+            if index is not None and len(args) > index:
+                args.insert(index, value)
+            else:
+                kwargs[name] = value
 
     def _typed(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Convert the values in place to the annotated types."""
@@ -229,14 +346,13 @@ class Task(Generic[P, R_co]):
         ]
 
     @cached_property
-    def _context_index(self) -> int | None:
-        """The index of the context among the positional parameters, if any."""
-        for index, parameter in enumerate(self.signature.parameters.values()):
-            if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                return None
-            if parameter.name == self.context_parameter:
-                return index
-        return None
+    def _indexes(self) -> dict[str, int]:
+        """The indexes of the positional parameters."""
+        return {
+            name: index
+            for index, (name, parameter) in enumerate(self.signature.parameters.items())
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        }
 
 
 def declared_context(annotation: Any) -> type[Context | AsyncContext] | None:
@@ -279,7 +395,17 @@ class AsyncTask(Task[P, R_co]):
     def __call__(  # type: ignore[override]  # returns an awaitable of R_co
         self, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R_co]:
-        return cast("Coroutine[Any, Any, R_co]", self.function(*args, **kwargs))
+        return cast("Coroutine[Any, Any, R_co]", super().__call__(*args, **kwargs))
+
+    if TYPE_CHECKING:
+
+        def local(  # type: ignore[override]  # returns an awaitable of R_co
+            self,
+            *,
+            on_progress: Callable[[Progress], object] | None = None,
+            resources: Mapping[str, Any] | None = None,
+            secrets: Mapping[str, str] | None = None,
+        ) -> Callable[P, Coroutine[Any, Any, R_co]]: ...
 
 
 class PlainFunction(Task[P, R_co]):
@@ -287,7 +413,7 @@ class PlainFunction(Task[P, R_co]):
 
 
 UNNAMED = declare(
-    "task.unnamed", "{value} has no name that a task could have", "Give the task one: name=..."
+    "task.unnamed", "{value} has no name to use for a task", "Give the task one: name=..."
 )
 NOT_A_FUNCTION = declare("task.not_a_function", "@task decorates a function (got {value})")
 
@@ -316,12 +442,13 @@ def task(
     *,
     name: str | None = None,
     queue: str = DEFAULT_QUEUE,
-    priority: int = PRIORITY_DEFAULT,
+    priority: Priority = PRIORITY_DEFAULT,
     retries: Retry | int | None = None,
     timeout: Duration | None = None,
     tags: Sequence[str] = (),
     limits: Sequence[Limit] = (),
     isolation: Isolation = "thread",
+    max_snoozes: int = MAX_SNOOZES,
 ) -> TaskDecorator: ...
 
 
@@ -331,19 +458,21 @@ def task(
     *,
     name: str | None = None,
     queue: str = DEFAULT_QUEUE,
-    priority: int = PRIORITY_DEFAULT,
+    priority: Priority = PRIORITY_DEFAULT,
     retries: Retry | int | None = None,
     timeout: Duration | None = None,
     tags: Sequence[str] = (),
     limits: Sequence[Limit] = (),
     isolation: Isolation = "thread",
+    max_snoozes: int = MAX_SNOOZES,
 ) -> Any:
     """Turn a sync or async function into a task that can be enqueued.
 
     ``retries`` is the number of retries, with exponential delays from 1 s, or a ``Retry``; by
     default an exception fails the job. ``timeout`` bounds each attempt. Only workers with all
     ``tags`` execute it. ``isolation="process"`` runs the body in a child process that a timeout or
-    an abort kills; ``"thread"`` runs a sync body in a thread.
+    an abort kills; ``"thread"`` runs a sync body in a thread. ``max_snoozes`` bounds ``RetryLater``
+    where neither ``retries`` nor ``max_attempts`` does.
     """
     if isinstance(function, str):
         name, function = function, None
@@ -351,6 +480,11 @@ def task(
     for index, limit in enumerate(check.listed(limits, "limits", "limits")):
         if not isinstance(limit, Concurrency | Rate | Spacing):
             raise check.wrong_type(limit, f"limits[{index}]", "a Concurrency, Rate or Spacing")
+        if isinstance(limit.key, str) and is_computed(limit):
+            from perdure.expr.template import template_faults  # child processes do without it
+
+            if faults := template_faults(limit.key):
+                raise InvalidInput(*(fault.under("limits", index) for fault in faults))
 
     def decorate(decorated: Callable[P, R]) -> Task[P, R]:
         if not callable(decorated):
@@ -370,6 +504,7 @@ def task(
             tags=tags,
             limits=limits,
             isolation=isolation,
+            max_snoozes=max_snoozes,
         )
 
     return decorate if function is None else decorate(function)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from perdure.diagnostics import declare
-from perdure.errors import InvalidInput, NotFaked, Permanent
+from perdure.errors import InvalidInput, NotFaked, PerdureError, Permanent
 from perdure.flows.built import BuiltFlow
 from perdure.model import check
 from perdure.model.graph import Call, LoopNode, Node, TaskNode
@@ -19,6 +19,7 @@ from perdure.model.ids import Key
 from perdure.model.payload import Converter
 from perdure.model.retry import Retry
 from perdure.tasks.context import AsyncContext, BaseContext, Context
+from perdure.tasks.resource import Resources
 from perdure.tasks.task import PlainFunction, Task
 
 NO_OUTCOME = declare("testing.no_outcome", "in_turn() needs at least one outcome")
@@ -138,7 +139,7 @@ class MadeCall:
 
     task: str
     args: tuple[Any, ...]
-    """As passed to the function, without the context."""
+    """As passed to the function, without the context and resources."""
     kwargs: Mapping[str, Any]
     run: str | None
     key: str | None
@@ -153,8 +154,8 @@ class CallRecorder:
     def __init__(self, *, fakes_only: bool) -> None:
         self.fakes = Fakes()
         self.calls: list[MadeCall] = []
-        self.refused: list[NotFaked] = []
-        """Calls without a fake, if the kit allows only fakes."""
+        self.refused: list[PerdureError] = []
+        """Calls without a fake, if the kit allows only fakes, or without their resources."""
         self._fakes_only = fakes_only
         self._tasks: dict[str, Task[..., Any]] = {}
         self._flows: dict[str, BuiltFlow] = {}
@@ -185,15 +186,24 @@ class CallRecorder:
         functions = [task.function for task in self._tasks.values()]
         self.fakes.refuse_unknown({*self._nodes, *self._tasks}, functions)
 
-    def enter(self, task: RecordedTask, ctx: BaseContext, call: tuple[Any, Any]) -> Any:
-        """Record a call; return the outcome of its fake, or ``_REAL``."""
+    def enter(
+        self,
+        task: RecordedTask,
+        ctx: BaseContext,
+        call: tuple[list[Any], dict[str, Any]],
+        resources: Resources,
+    ) -> Any:
+        """Record a call; return the outcome of its fake, or ``_REAL``.
+
+        Adds the context to the arguments and, for a real call, the resources.
+        """
         args, kwargs = call
         key = _key_of(ctx)
         fake = self.fakes.find(key, task.original)
         made = MadeCall(
             task=task.name,
-            args=tuple(each for each in args if each is not ctx),
-            kwargs={name: each for name, each in kwargs.items() if each is not ctx},
+            args=tuple(args),
+            kwargs=dict(kwargs),
             run=ctx.run_id,
             key=None if key is None else key.text,
             attempt=ctx.attempt,
@@ -201,11 +211,17 @@ class CallRecorder:
         )
         self.calls.append(made)
         if fake is not None:
+            task.original.inject(args, kwargs, ctx, None)
             return fake.outcome()
         if self._fakes_only and task.is_outward:
             refusal = NotFaked(task=task.name, key=made.key)
             self.refused.append(refusal)
             raise Permanent(*refusal.faults) from refusal
+        try:
+            task.original.inject(args, kwargs, ctx, resources)
+        except Permanent as error:
+            self.refused.append(error)
+            raise
         return _REAL
 
 
@@ -240,22 +256,33 @@ class RecordedTask(Task[..., Any]):
     def result_converter(self) -> Converter | None:
         return self.original.result_converter
 
-    def arguments(
-        self, args: list[Any], kwargs: dict[str, Any], context: Any
-    ) -> tuple[list[Any], dict[str, Any]]:
-        return [context, *self.original.arguments(args, kwargs, context)], {}
+    @cached_property
+    def input_signature(self) -> inspect.Signature:
+        return self.original.input_signature
 
-    def _execute(self, ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        outcome = self._recorder.enter(self, ctx, (args, kwargs))
+    def convert(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+        self.original.convert(args, kwargs)
+
+    def inject(
+        self, args: list[Any], kwargs: dict[str, Any], context: Any, resources: Resources | None
+    ) -> None:
+        # The original's resources are injected when it turns out that no fake replaces it.
+        args[:] = [context, list(args), dict(kwargs), resources]
+        kwargs.clear()
+
+    def _execute(
+        self, ctx: Context, args: list[Any], kwargs: dict[str, Any], resources: Resources
+    ) -> Any:
+        outcome = self._recorder.enter(self, ctx, (args, kwargs), resources)
         if outcome is _REAL:
             return self.original.function(*args, **kwargs)
         made = come_to(outcome, args, kwargs)
         return asyncio.run(_awaited(made)) if inspect.isawaitable(made) else made
 
     async def _execute_async(
-        self, ctx: AsyncContext, args: list[Any], kwargs: dict[str, Any]
+        self, ctx: AsyncContext, args: list[Any], kwargs: dict[str, Any], resources: Resources
     ) -> Any:
-        outcome = self._recorder.enter(self, ctx, (args, kwargs))
+        outcome = self._recorder.enter(self, ctx, (args, kwargs), resources)
         if outcome is _REAL:
             return await self.original.function(*args, **kwargs)
         made = come_to(outcome, args, kwargs)

@@ -39,6 +39,7 @@ from perdure.testing.fakes import CallRecorder
 from perdure.worker.due_work import DueSchedules, DueWaits, DueWork
 from perdure.worker.grants import Grant
 from perdure.worker.janitor import BATCH, promote_jobs
+from perdure.worker.resources import Lifespan
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import Worker
 
@@ -167,6 +168,7 @@ class KitWorkerSettings:
     secrets: Provider | None
     grants: Sequence[Grant]
     allow_scripts: bool
+    lifespan: Lifespan | None
 
 
 class KitWorker:
@@ -345,6 +347,7 @@ class KitWorker:
             secrets=self._settings.secrets,
             grants=self._settings.grants,
             allow_scripts=self._settings.allow_scripts,
+            lifespan=self._settings.lifespan,
         )
         self._queues |= set(worker.settings.queues)
         worker.adjust(queues=sorted(self._queues))

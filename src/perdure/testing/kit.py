@@ -29,6 +29,7 @@ from perdure.testing.gate import KitStore, KitWorker, KitWorkerSettings
 from perdure.testing.jobs import AsyncKitJob
 from perdure.testing.runs import AsyncKitRun
 from perdure.worker.grants import Grant
+from perdure.worker.resources import fixed
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import checked_concurrency
 
@@ -47,9 +48,9 @@ class AsyncKit:
     ``run_until_idle`` or the next call on the kit.
 
     ``fakes`` replaces tasks, by task, task name or node id. All other tasks run for real, unless
-    ``fakes_only`` forbids it. ``now`` is the initial time. Task bodies run one at a time, so that
-    each test run has the same order; ``concurrency`` allows more. ``timeout`` bounds the real time
-    that bodies may take together.
+    ``fakes_only`` forbids it, and get their resources from ``resources``, by name. ``now`` is the
+    initial time. Task bodies run one at a time, so that each test run has the same order;
+    ``concurrency`` allows more. ``timeout`` bounds the real time that bodies may take together.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class AsyncKit:
         secrets: Provider | None = None,
         grants: Sequence[Grant] = (),
         allow_scripts: bool = False,
+        resources: Mapping[str, Any] | None = None,
     ) -> None:
         self._stores = KitStore(None if now is None else check.moment(now, "now"))
         self._recorder = CallRecorder(fakes_only=fakes_only)
@@ -74,6 +76,7 @@ class AsyncKit:
             secrets=secrets,
             grants=grants,
             allow_scripts=allow_scripts,
+            lifespan=fixed(resources),
         )
         self._worker = KitWorker(self._stores, self._recorder, settings)
         self._submitted_count = 0

@@ -14,12 +14,18 @@ from msgspec.structs import replace
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, StoreInUse
 from perdure.model import worker
-from perdure.model.run import WaitType
+from perdure.model.run import RunStatus, WaitType
 from perdure.model.value import Value
 from perdure.store.contract import Store
-from perdure.store.contract.transfer import Contents, TransferRow, TransferStore, WaitRow
+from perdure.store.contract.transfer import (
+    Contents,
+    RunRow,
+    TransferRow,
+    TransferStore,
+    WaitRow,
+)
 from perdure.store.opening import store_at
-from perdure.transfer.file import ExportFile, written
+from perdure.transfer.file import LINE_MAX_BYTES, ExportFile, written
 from perdure.transfer.format import FORMAT, SCHEMA, Header, name_of
 
 NOT_MOVABLE = declare(
@@ -31,6 +37,8 @@ NOT_MOVABLE = declare(
 
 TITLES_ENCODED = 6
 """The first schema whose waits do not have the titles of approvals as their names."""
+RUNS_QUEUED = 7
+"""The first schema with runs that have not started."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished rows and the total."""
@@ -80,14 +88,19 @@ async def export_store(
 
 
 async def import_store(
-    place: str | Store, path: Path, *, tell: Progress = lambda done, of: None
+    place: str | Store,
+    path: Path,
+    *,
+    line_max_bytes: int = LINE_MAX_BYTES,
+    tell: Progress = lambda done, of: None,
 ) -> Transferred:
     """Import an export into an empty store, in one transaction.
 
-    The whole file is read first: an incomplete one is refused before the store is opened. Raises
-    ``InvalidExport`` and ``StoreNotEmpty``, with nothing written.
+    Reads line by line; a row may have ``line_max_bytes``, decompressed. The whole file is read
+    first: an incomplete one is refused before the store is opened. Raises ``InvalidExport`` and
+    ``StoreNotEmpty``, with nothing written.
     """
-    file = ExportFile(path)
+    file = ExportFile(path, line_max_bytes)
     header = await asyncio.to_thread(file.verified)
     total = sum(header.counts.values())
 
@@ -95,7 +108,7 @@ async def import_store(
         done = 0
         found = file.batches()
         while batch := await asyncio.to_thread(next, found, None):
-            yield _current(batch) if header.schema < TITLES_ENCODED else batch
+            yield _current(batch, header.schema) if header.schema < SCHEMA else batch
             done += len(batch)
             tell(done, total)
 
@@ -109,12 +122,17 @@ async def import_store(
     return Transferred(counts=dict(header.counts), exported_at=header.exported_at)
 
 
-def _current(batch: Sequence[TransferRow]) -> Sequence[TransferRow]:
-    """Rows of an earlier schema without the titles of approvals, which details have encoded."""
-    return [
-        replace(row, name="") if isinstance(row, WaitRow) and row.type == WaitType.APPROVAL else row
-        for row in batch
-    ]
+def _current(batch: Sequence[TransferRow], schema: int) -> Sequence[TransferRow]:
+    """Rows of an earlier schema, as the migrations since would have changed them."""
+    return [_migrated(row, schema) for row in batch]
+
+
+def _migrated(row: TransferRow, schema: int) -> TransferRow:
+    if isinstance(row, WaitRow) and row.type == WaitType.APPROVAL and schema < TITLES_ENCODED:
+        return replace(row, name="")  # details have the title, encoded
+    if isinstance(row, RunRow) and row.status != RunStatus.SKIPPED and schema < RUNS_QUEUED:
+        return replace(row, started_at=row.created_at)
+    return row
 
 
 def _transfer_of(store: Store) -> TransferStore:

@@ -35,6 +35,8 @@ from perdure.transfer.format import (
 
 BATCH_ROWS_MAX = 1000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
+LINE_MAX_BYTES = 16 * 1024 * 1024
+"""A longer line, decompressed, is refused: decoding one takes many times its size in memory."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _FOREIGN = "it is not an export of Perdure"
 _decode_header = msgspec.json.Decoder(Header).decode
@@ -43,15 +45,16 @@ _decode_header = msgspec.json.Decoder(Header).decode
 class ExportFile:
     """An export file; every read starts at its beginning."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, line_max_bytes: int = LINE_MAX_BYTES) -> None:
         self._path = path
+        self._line_max_bytes = line_max_bytes
 
     def verified(self) -> Header:
         """Read the whole file; raises ``InvalidExport`` unless every line is intact."""
         for _ in self.batches():
             pass
         with self._opened() as file:
-            return self._header(file.readline())
+            return self._header(next(self._lines(file), b""))
 
     def batches(self) -> Iterator[Sequence[TransferRow]]:
         """The rows, in batches of one type. Raises if the checksum at the end does not match."""
@@ -62,12 +65,13 @@ class ExportFile:
                 raise self._invalid(f"it is cut off or damaged: {error}") from error
 
     def _batches(self, file: BinaryIO) -> Iterator[Sequence[TransferRow]]:
-        first = file.readline()
+        lines = self._lines(file)
+        first = next(lines, b"")
         header = self._header(first)
         sum, counts = hashlib.sha256(first), Counter[str]()
         batch: list[TransferRow] = []
         size = 0
-        for number, line in enumerate(file, start=2):
+        for number, line in enumerate(lines, start=2):
             row = self._row(line, number)
             if isinstance(row, Trailer):
                 self._check_end(row, header, counts, sum.hexdigest(), file.read(1))
@@ -85,10 +89,22 @@ class ExportFile:
         if batch:
             yield batch
 
+    def _lines(self, file: BinaryIO) -> Iterator[bytes]:
+        most = self._line_max_bytes
+        number = 0
+        while line := file.readline(most + 1):
+            number += 1
+            if len(line) > most:
+                raise self._invalid(
+                    f"line {number} has more than {most} bytes",
+                    "If you trust the file, allow longer lines with line_max_bytes",
+                )
+            yield line
+
     def _header(self, line: bytes) -> Header:
         try:
             header = _decode_header(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._invalid(_FOREIGN, "Name a file that was exported from a store") from error
         if header.format > FORMAT or header.schema > SCHEMA:
             raise self._invalid(

@@ -28,7 +28,7 @@ EXISTS = declare("file.exists", "{path} exists already", "Name another file, or 
 
 FORMAT = 2
 """Increased when older code could misread new files."""
-SCHEMA = 6
+SCHEMA = 10
 """The schema version of the rows: that of the latest migration."""
 COMPRESSED_SUFFIX = ".gz"
 

@@ -3,7 +3,7 @@
     findings = await verify_store(store)
 
 It reads a store page by page, replays and redecides each run's log, and reports every contradiction
-of the invariants I1 to I12. It writes nothing. ``perdure verify`` is its command.
+of the invariants I1 to I13. It writes nothing. ``perdure verify`` is its command.
 """
 
 from __future__ import annotations

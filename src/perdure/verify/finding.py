@@ -41,7 +41,7 @@ def contradiction(
 ) -> Finding:
     """A finding with its location: ``run``, ``key``, ``job`` … are arguments if known.
 
-    ``invariant`` is ``I1`` to ``I12``, as on the architecture page, or ``log`` for unreadable logs.
+    ``invariant`` is ``I1`` to ``I13``, as on the architecture page, or ``log`` for unreadable logs.
     """
     place: dict[str, Any] = {
         "run": run,

@@ -135,6 +135,10 @@ class Redeciding:
                 aging_ms=event.aging_ms,
                 parent=event.parent,
                 replaced=event.replaced,
+                settings=event.settings,
+                priority=event.priority,
+                map_window=event.map_window,
+                first_items=event.first_items,
             )
             return self._unless_skipped(decision)
         if isinstance(event, events.OutputChanged | events.RunForked):
@@ -175,7 +179,9 @@ class Redeciding:
                 self._found.scheduled.clear()
                 before = self._steps[place].before
                 run, origin = self._runs[place], step.event.origin
-                decision, _ = fork(graph, run, before, origin, patch, self._values)
+                decision, _ = fork(
+                    graph, run, before, origin, patch, self._values, is_late=step.event.is_late
+                )
                 return decision
             else:
                 break
@@ -253,6 +259,10 @@ def _plain(event: Event) -> Event:
         event = events.ApprovalReminded(
             node=event.node, number=0, deciders=event.deciders, effects=event.effects
         )
+    elif isinstance(event, events.NodeRetried):
+        changes["is_snoozed"] = False
+    elif isinstance(event, events.ItemCompleted):
+        changes["size_bytes"] = 0
     elif isinstance(event, events.NodeReported):
         changes["is_poll"] = event.is_poll or event.by in RESERVED
     for name in event.__struct_fields__:

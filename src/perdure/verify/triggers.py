@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-from perdure.engine.decide import ASIDE
+from perdure.engine.decide import ATTEMPTS
+from perdure.engine.run_commands import TIMED_OUT
 from perdure.model import event as events
 from perdure.model.failure import Failure
 from perdure.model.graph import ORDINARY, FlowRef, Graph, RouteNode
-from perdure.model.ids import Key
+from perdure.model.ids import ASIDE, RUN_START, RUN_TIMEOUT, Key
 from perdure.model.outcome import Completed, Failed, Paused, Retried, Skipped
 from perdure.model.principal import RESERVED
 from perdure.model.run import LiveType, RunState, RunStatus
@@ -30,6 +31,7 @@ from perdure.model.trigger import (
     ResumeRun,
     RetryRun,
     SendSignal,
+    SetPriority,
     Trigger,
     WaitDue,
 )
@@ -78,19 +80,21 @@ def trigger_of(context: EventInContext) -> Trigger | None:
             return _ended(event.node, Skipped(reason=event.reason))
         case events.NodePaused():  # without the deadline, which only the wait has
             poll = None if event.poll_ms is None else timedelta(milliseconds=event.poll_ms)
-            return _ended(event.key, Paused(checkpoint=value, name=event.name, poll=poll))
+            paused = Paused(checkpoint=value, name=event.name, poll=poll, cancels=event.cancels)
+            return JobEnded(key=Key.parse(event.key), attempt=event.attempt, outcome=paused)
         case events.NodeRetried():
-            # Only this depends on whether it was snoozed.
-            outcome = Retried(failure=event.failure, is_snoozed=not event.restarts)
+            # Older logs do not tell whether it was snoozed; only this depends on it there.
+            counts = context.before.settings.max_attempts is not None
+            is_snoozed = event.is_snoozed if counts else not event.restarts
+            outcome = Retried(failure=event.failure, is_snoozed=is_snoozed)
             return JobEnded(key=Key.parse(event.key), attempt=event.attempt, outcome=outcome)
         case events.NodePolled():
             return _ended_aside(f"poll:{event.key}", event.failure)
-        case events.NodeNotified():
+        case events.NodeNotified() | events.NodeCancelled():
             return _ended_aside(event.key, event.failure)
-        case events.NodeUndone():
-            return _ended_aside(f"undo:{event.node}", None)
-        case events.UndoFailed():
-            return _ended_aside(f"undo:{event.node}", event.failure)
+        case events.NodeUndone() | events.UndoFailed():
+            key = Key(node=event.node, item=event.item, part="undo")
+            return _ended_aside(key.text, getattr(event, "failure", None))
         case events.NodePollStarted():
             return WaitDue(key=Key.parse(f"poll:{event.key}"))
         case events.ApprovalReminded() | events.ApprovalEscalated():
@@ -127,9 +131,17 @@ def trigger_of(context: EventInContext) -> Trigger | None:
         case events.RunCancelled():
             return CancelRun(reason=event.reason, by=event.by, compensates=event.compensates)
         case events.CompensationStarted(outcome=RunStatus.CANCELLED):
-            return CancelRun(reason=event.reason, by=event.by, compensates=True)
+            return CancelRun(reason=event.reason, by=event.by, compensates=event.compensates)
         case events.RunRetried():
-            return RetryRun(by=event.by)
+            return RetryRun(by=event.by, is_late=event.is_late)
+        case events.QueuedRunStarted():
+            return WaitDue(key=Key.parse(RUN_START))
+        case events.PriorityChanged():
+            return SetPriority(priority=event.priority, by=event.by)
+        case events.RunFailed() | events.CompensationStarted() if (
+            event.failure is not None and event.failure.code == TIMED_OUT.name
+        ):
+            return WaitDue(key=Key.parse(RUN_TIMEOUT))
         case events.RunMigrated():
             to = FlowRef(name=context.graph.name, version=event.version)
             return MigrateRun(to=to, by=event.by)
@@ -171,6 +183,8 @@ def _failed(context: EventInContext, event: events.NodeFailed) -> Trigger | None
     if event.cause == "child":
         child = context.before.children[event.key]
         return ChildEnded(key=key, run=child, status=RunStatus.FAILED, failure=event.failure)
+    if event.cause == ATTEMPTS:
+        return JobEnded(key=key, attempt=1, outcome=Retried(failure=event.failure))
     if event.cause:
         return None
     if key.part in ASIDE:  # it paused although it cannot

@@ -7,7 +7,8 @@ The protocol, from claim to commit (``runner.py`` holds the story together):
    that this worker writes about it, and starts a lease.
 2. **Run** (``attempt``, ``executors``, ``call``, ``outcome``). An attempt takes a slot and runs the
    body once: on the event loop, in a thread or in a child process. The first end counts, whether
-   the body returns, raises or is stopped.
+   the body returns, raises or is stopped. Bodies get what the worker opened, and what it builds for
+   their job (``resources``).
 3. **Commit** (``commits``). Outcomes are written in groups, each under its own fence. For the
    outcome of a node, the engine decides first; the decision is committed with the outcome. If the
    next node can run here, the same job continues in place, under the same claim and in the same

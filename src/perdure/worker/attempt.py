@@ -33,7 +33,8 @@ from perdure.model.outcome import (
     Skipped,
 )
 from perdure.store.admission import START_MARGIN
-from perdure.tasks.context import AbortSignal
+from perdure.tasks.context import AbortSignal, BaseContext
+from perdure.worker.call import HasLimitKeys
 from perdure.worker.executors import StartsLate
 from perdure.worker.outcome import failed_outcome, stored_policy
 from perdure.worker.secrets import Masker
@@ -86,6 +87,7 @@ class Attempt:
         "_timeout",
         "_timers",
         "abort",
+        "attempts_before",
         "claim",
         "has_slot",
         "is_over",
@@ -111,6 +113,8 @@ class Attempt:
         self.rules = runner.code.flows.rules_of(job)
         self.scope: CallScope | None = None
         """None if the body takes the stored arguments as they are, and no context."""
+        self.attempts_before = 0
+        """Attempts at the node before its job was enqueued, to resume a paused one."""
         self.abort = AbortSignal()
         self.stopped_by: StopReason | None = None
         self.has_slot = False
@@ -150,6 +154,23 @@ class Attempt:
             and job.claim.epoch != job.attempt
             and self.task.context_parameter is not None
         )
+
+    @property
+    def is_provided(self) -> bool:
+        """Whether the worker builds values for this job before its body is called."""
+        resources = self.runner.code.resources
+        return resources.provide is not None and resources.provides_for(self.task)
+
+    @property
+    def context(self) -> BaseContext:
+        """The context of its body, once its arguments are prepared."""
+        assert self.scope is not None
+        assert self.scope.body_context is not None
+        return self.scope.body_context
+
+    @property
+    def takes_context(self) -> bool:
+        return self.task.context_parameter is not None or self.is_provided
 
     @property
     def masker(self) -> Masker | None:
@@ -263,6 +284,8 @@ class Attempt:
             self.returned(outcome if scope.masker is None else scope.masker.outcome(outcome))
         elif type(error) is StartsLate:
             self._ended(Requeued())
+        elif type(error) is HasLimitKeys:
+            self._ended(Requeued(partition_key=error.partition_key))
         elif type(error) is TemplateSkips:
             self._ended(Skipped(reason=str(error)))
         # By type: isinstance() may run the exception's own code.

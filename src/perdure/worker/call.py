@@ -7,19 +7,22 @@ here, right before it calls the body.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from perdure.diagnostics import declare
-from perdure.errors import Permanent
-from perdure.model.ids import Key, RunId
+from perdure.errors import InvalidInput, Permanent, TemplateMissing
+from perdure.model.ids import Key, Part, RunId
 from perdure.model.job import ClaimedJob, Progress
 from perdure.model.outcome import Completed, Paused
+from perdure.model.partition import with_suspicion
 from perdure.model.payload import Codec, from_json
 from perdure.model.wait import ReportStatus, Resumption
 from perdure.tasks.context import AbortSignal, BaseContext, StepKeeper
+from perdure.tasks.resource import Resources
 from perdure.tasks.result import Pause
 from perdure.tasks.task import Task
 from perdure.worker.outcome import paused_outcome, refuse_pause
@@ -44,6 +47,7 @@ class CallScope:
         "_payload_max_bytes",
         "_resolved",
         "_secrets",
+        "body_context",
         "inputs",
         "requested_outcome",
         "resumption",
@@ -66,6 +70,7 @@ class CallScope:
         self._allows_scripts = allows_scripts
         self.resumption = resumption
         self.inputs: Mapping[str, Any] = {}
+        self.body_context: BaseContext | None = None
         self.requested_outcome: Paused | Completed | None = None
         """The outcome requested by a pause. It counts even if the body continued after that."""
 
@@ -74,8 +79,13 @@ class CallScope:
         return None if self._job.node is None else self._job.node.run
 
     @property
-    def is_poll(self) -> bool:
-        return self._job.node is not None and Key.parse(self._job.node.key).part == "poll"
+    def part(self) -> Part:
+        return "" if self._job.node is None else Key.parse(self._job.node.key).part
+
+    @property
+    def has_returned_again(self) -> bool:
+        """For a pause: whether the body returned it after it was resumed, to start over."""
+        return bool(self.resumption.pauses) and self.requested_outcome is None
 
     @property
     def masker(self) -> Masker | None:
@@ -93,8 +103,11 @@ class CallScope:
         report: Callable[[Progress], None],
         abort: AbortSignal,
         steps: StepKeeper,
+        resources: Resources,
+        arguments: Arguments,
     ) -> BaseContext:
-        return task.context_type(
+        args, kwargs = arguments
+        self.body_context = task.context_type(
             self._job,
             worker,
             report,
@@ -106,7 +119,10 @@ class CallScope:
             inputs=self.inputs,
             resumption=self.resumption,
             allows_scripts=self._allows_scripts,
+            resources=resources,
+            arguments=partial(task.named, tuple(args), dict(kwargs)),
         )
+        return self.body_context
 
     def secret(self, name: str) -> str:
         if self._resolved is None:
@@ -121,7 +137,7 @@ class CallScope:
         return masker.text(data) if isinstance(data, str) else masker.raw(data)
 
     def pause(self, pause: Pause) -> None:
-        if self.is_poll:  # a poll that reaches the pause found nothing new
+        if self.part == "poll":  # a poll that reaches the pause found nothing new
             self.requested_outcome = Completed(output=b"null")
             return
         outcome = paused_outcome(pause, self._payload_max_bytes)
@@ -131,28 +147,69 @@ class CallScope:
 
 
 def prepare(attempt: Attempt) -> Arguments:
-    """The arguments of the function; see :func:`stored_arguments` for the threads it may run in."""
+    """The arguments of the function; see :func:`stored_arguments` for the threads it may run in.
+
+    If values are built for this job, context and resources are injected after that.
+    """
     args, kwargs = stored_arguments(attempt)
-    context, scope = None, attempt.scope
-    if attempt.task.context_parameter is not None and scope is not None:
-        worker_id, steps = attempt.runner.worker_id, attempt.steps()
-        context = scope.context(attempt.task, worker_id, attempt.report, attempt.abort, steps)
-    return typed_arguments(attempt.task, args, kwargs, context)
+    task, runner, context = attempt.task, attempt.runner, None
+    typed_arguments(task, args, kwargs)
+    resources = runner.code.resources.opened
+    if attempt.scope is not None and attempt.takes_context:
+        context = attempt.scope.context(
+            task,
+            runner.worker_id,
+            attempt.report,
+            attempt.abort,
+            attempt.steps(),
+            resources,
+            (args, kwargs),
+        )
+    if task.injected and not attempt.is_provided:
+        task.inject(args, kwargs, context, resources)
+    return args, kwargs
 
 
 def stored_arguments(attempt: Attempt) -> Arguments:
     """The stored call as plain values, with its node's inputs and templates resolved.
 
+    Raises ``HasLimitKeys`` for a job without them: only a claim under its keys counts it. The
+    process that enqueued a node may not have had the functions that compute them.
+
     Runs in any thread, but not on the event loop if ``attempt.prepares_in_thread``.
     """
+    args, kwargs = _stored_arguments(attempt)
+    partition, task = attempt.job.partition, attempt.task
+    if task.computed_limits and not partition.keys:
+        given = list(args), dict(kwargs)
+        typed_arguments(task, *given)
+        try:
+            keys = task.limit_keys(*given)
+        except (InvalidInput, TemplateMissing) as error:
+            raise Permanent(*error.faults) from error
+        moved = replace(partition, keys=keys).text
+        raise HasLimitKeys(with_suspicion(moved, attempt.job.suspicion))
+    return args, kwargs
+
+
+class HasLimitKeys(Exception):
+    """The job is to be claimed under its limit keys: it moves to their partition."""
+
+    def __init__(self, partition_key: str) -> None:
+        super().__init__(partition_key)
+        self.partition_key = partition_key
+
+
+def _stored_arguments(attempt: Attempt) -> Arguments:
     job, runner = attempt.job, attempt.runner
     args, kwargs, before = stored_call(job, runner.codec)
-    if attempt.task.context_parameter is None and attempt.rules is None:
+    attempt.attempts_before = before.attempt - 1
+    if attempt.rules is None and not attempt.takes_context:
         return args, kwargs  # the common case
     if attempt.may_be_resumed:
         steps = attempt.steps()
         before = steps.wait(steps.past_pauses())
-    elif before.pauses:
+    elif before.pauses and (job.node is None or not Key.parse(job.node.key).part):
         before = before_retry(before, job.failures)
     scope = attempt.scope = CallScope(
         job,
@@ -166,12 +223,10 @@ def stored_arguments(attempt: Attempt) -> Arguments:
     return attempt.rules.arguments(args, kwargs, scope, runner.code.grants)
 
 
-def typed_arguments(
-    task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], context: BaseContext | None
-) -> Arguments:
-    """Convert the arguments to the types the function declares; raises ``Permanent``."""
+def typed_arguments(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Convert the arguments in place to the types the function declares; raises ``Permanent``."""
     try:
-        return task.arguments(args, kwargs, context)
+        task.convert(args, kwargs)
     except (ValueError, TypeError) as error:
         raise Permanent(INVALID_STORED_INPUT.fault(reason=str(error))) from error
 

@@ -111,12 +111,18 @@ class KnownPartitions:
     def serves(self, partition: Partition) -> bool:
         """Whether a job of a run may continue in this partition without a claim.
 
-        Not under a limit, because only a claim counts live jobs, and not in a paused queue.
+        Not under a limit, because only a claim counts live jobs, not before its limit keys are
+        known, and not in a paused queue.
         """
         if partition.queue in self.paused:
             return False
         request = self._request_for(partition)
-        return request is not None and not request.rules
+        return request is not None and not request.rules and not self._lacks_keys(partition)
+
+    def _lacks_keys(self, partition: Partition) -> bool:
+        """Whether its jobs have yet to move to the partitions of their limit keys."""
+        task = self._code.find(partition)
+        return task is not None and bool(task.computed_limits) and not partition.keys
 
     def place_held(self, partition: Partition) -> timedelta:
         """For how long a job that was claimed under limits keeps its place before it starts.
@@ -163,7 +169,11 @@ class KnownPartitions:
         task = self._code.find(partition)
         if task is None or not can_run(partition, queues=settings.queues, tags=settings.tags):
             return None
-        rules = governing_rules(partition, task.limits, settings.limits)
+        rules = (
+            ()
+            if self._lacks_keys(partition)
+            else governing_rules(partition, task.limits, settings.limits)
+        )
         return PartitionClaim(partition=partition.text, queue=partition.queue, rules=rules)
 
 
@@ -201,6 +211,10 @@ class Claims:
         self._timers: set[int] = set()
         self._changed = asyncio.Event()
         self._is_stopping = False
+        self.rested = asyncio.Event()
+        """Set whenever it has claimed everything that it can, and when it is stopped."""
+        self.opens_later = False
+        """Whether a claim left jobs that time alone will make claimable, or locked ones."""
         self._drain_seconds = drain_seconds(runner.worker_id)
 
     def look(self) -> None:
@@ -228,6 +242,7 @@ class Claims:
         """Claim no more jobs; a claim under way is completed."""
         self._is_stopping = True
         self._changed.set()
+        self.rested.set()
 
     @property
     def is_draining(self) -> bool:
@@ -244,6 +259,8 @@ class Claims:
     def _claimable_suspects(self) -> list[tuple[Suspects, int, int | None]]:
         """Suspects with how many to claim, and how many jobs the worker may have beside them."""
         runner, now = self._runner, clock.monotonic()
+        if runner.jobs_left == 0:
+            return []
         found: list[tuple[Suspects, int, int | None]] = []
         for each in runner.partitions.suspects():
             if each.retry_at > now:
@@ -266,6 +283,7 @@ class Claims:
                 and not (self._may_have_work and self._may_hold_unknown)
             ):
                 self._changed.clear()
+                self.rested.set()
                 await self._changed.wait()
                 continue
             try:
@@ -309,6 +327,8 @@ class Claims:
     ) -> Claimed:
         """Claim up to ``limit`` jobs, beside which the worker has at most ``slots`` at once."""
         runner, settings = self._runner, self._runner.settings
+        if runner.jobs_left is not None:
+            limit = min(limit, runner.jobs_left)
         request = ClaimRequest(
             namespace=settings.namespace,
             worker=runner.worker_id,
@@ -329,6 +349,8 @@ class Claims:
         if claimed.jobs and timed:
             # A rate limit may be exhausted now: only the next answer says until when.
             self._may_have_work = True
+        if claimed.has_skipped or claimed.opens_at is not None:
+            self.opens_later = True
         if claimed.has_skipped:
             # The transaction that locked them may leave them unchanged, and then publishes no hint.
             self.look_in(self._skipped_seconds)

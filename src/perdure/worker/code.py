@@ -20,6 +20,7 @@ from perdure.errors import (
     fault_text,
 )
 from perdure.expr.condition import explain_failure, parse_condition
+from perdure.expr.path import nested
 from perdure.expr.template import TemplateUse, render, template_names
 from perdure.flows.built import NOT_BUILT, BuiltFlow
 from perdure.forms.schema import faults_of
@@ -32,6 +33,7 @@ from perdure.tasks.node_type import TaskRegistry
 from perdure.tasks.task import PlainFunction, Task
 from perdure.worker.call import Arguments, CallScope
 from perdure.worker.grants import Grant, SecretUse
+from perdure.worker.resources import NO_SOURCES, WorkerResources
 from perdure.worker.secrets import Secrets
 
 SECRET = "secret"
@@ -54,15 +56,22 @@ SECRET_WITHOUT_NAME = declare(
 
 
 class TaskCode:
-    """The tasks, flows and secrets of a worker."""
+    """The tasks, flows, secrets and resources of a worker."""
 
     def __init__(
-        self, tasks: TaskRegistry, flows: FlowCode, secrets: Secrets, grants: Sequence[Grant] = ()
+        self,
+        tasks: TaskRegistry,
+        flows: FlowCode,
+        secrets: Secrets,
+        grants: Sequence[Grant] = (),
+        resources: WorkerResources = NO_SOURCES,
     ) -> None:
         self.tasks = tasks
         self.flows = flows
         self.secrets = secrets
         self.grants = grants
+        self.resources = resources
+        self.process_resources = resources.for_processes([*tasks.values(), *flows.tasks])
 
     def task_of(self, partition: Partition) -> Task[..., Any]:
         task = self.find(partition)
@@ -101,7 +110,7 @@ class FlowCode(dict[str, BuiltFlow]):
         if of_nodes is None:
             return None
         key = Key.parse(job.node.key)
-        return of_nodes.get(key.node) if key.part in ("", "poll") else None
+        return of_nodes.get(key.node) if key.part in ("", "poll", "cancel") else None
 
     def inline_check(self, graph: Graph, key: Key) -> Task[..., Any] | None:
         """The function that checks whether a loop is done, if it can be called inline.
@@ -115,7 +124,7 @@ class FlowCode(dict[str, BuiltFlow]):
         check = None if flow is None else flow.tasks.get(node.check.task)
         if not isinstance(check, PlainFunction):
             return None
-        return None if check.is_async or check.context_parameter is not None else check
+        return None if check.is_async or check.injected else check
 
     @property
     def tasks(self) -> list[Task[..., Any]]:
@@ -123,11 +132,13 @@ class FlowCode(dict[str, BuiltFlow]):
 
     @property
     def queues(self) -> list[str]:
-        """The queues of all jobs of these flows."""
+        """The queues of all jobs of these flows, unless ``submit`` names another."""
         nodes = [node for flow in self.values() for node in flow.graph.nodes.values()]
         names = ("call", "body", "check", "undo", "notify")
         calls = [getattr(node, name, None) for node in nodes for name in names]
-        return list(dict.fromkeys(call.queue for call in calls if isinstance(call, Call)))
+        queues = [call.queue for call in calls if isinstance(call, Call)]
+        defaults = [flow.settings.queue for flow in self.values() if flow.settings.queue]
+        return list(dict.fromkeys([*queues, *defaults]))
 
 
 class NodeRules:
@@ -195,19 +206,19 @@ class NodeRules:
         if nameless is not None:
             raise Permanent(SECRET_WITHOUT_NAME.fault(node=node.id, template=nameless.text))
         names = {
-            **scope.inputs,
+            **nested(scope.inputs),
             "run": {"id": scope.run_id, "flow": graph.name, "version": graph.version},
             "node": {"id": node.id},
             SECRET: named,
         }
         try:
-            # A paused node was not skipped; a poll of it can no longer change that.
-            on_missing = "error" if scope.is_poll else node.on_missing
+            # A paused node was not skipped; auxiliary jobs can no longer change that.
+            on_missing = "error" if scope.part else node.on_missing
             config = render(node.config, names, on_missing)
             named.check_destinations(config)
             return config
         except TemplateMissing as error:
-            raise Permanent(*error.of_node(node.id).faults) from error
+            raise error.of_node(node.id) from None
         except InvalidInput as error:
             raise Permanent(*(fault.under("nodes", node.id) for fault in error.faults)) from error
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -20,14 +21,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from perdure import clock
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.decider import NodeJob
 from perdure.engine.failures import describe
 from perdure.engine.plan import Plan
 from perdure.engine.runs import Graphs, RunCache, RunEngine, RunKey
-from perdure.errors import ClaimLost, LongEvaluation, StoreError, UnknownEvent
+from perdure.errors import ClaimLost, LongEvaluation, PerdureError, StoreError, UnknownEvent
 from perdure.model.graph import Graph
-from perdure.model.ids import Key
+from perdure.model.ids import Key, WorkerId
 from perdure.model.job import NewJob, Status
 from perdure.model.outcome import (
     Cancelled,
@@ -42,9 +44,12 @@ from perdure.model.outcome import (
     Settlement,
     Skipped,
 )
+from perdure.model.partition import Partition
 from perdure.model.payload import from_json
 from perdure.model.run import CommitAnswer, CommitState
+from perdure.model.settings import effective_priority, placed
 from perdure.model.trigger import JobEnded
+from perdure.model.worker import WorkerInfo, can_run, has_code, is_live
 from perdure.store.batching import Batches
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt
@@ -59,6 +64,8 @@ WRITERS = 2
 """Steps are decided before they are committed: while the store works on one batch of them, the
 next is decided. Of one run there is never more than one commit under way: it would conflict."""
 RETRY_SECONDS = 1.0
+PEERS_SECONDS = 1.0
+"""How old the list of other workers may be: while attempts fail, it is read this often."""
 LEAVE_FOR = timedelta(seconds=10)
 """How long a worker leaves jobs to newer workers when it is too old to read their run."""
 STATUS_AFTER = {
@@ -103,6 +110,7 @@ class Commits:
         hidden += [Failed] if settings.keep_failed == now else []
         hidden += [DeadLettered] if settings.keep_dead == now else []
         self._hidden_at_once = tuple(hidden)
+        self._peers = Peers(store, settings.namespace, runner.worker_id)
         self._jobs = Batches(self._write_jobs, batch_max=JOBS_MAX)
         self._nodes = Batches(self._write_nodes, batch_max=STEPS_MAX, writers=WRITERS, key=run_of)
 
@@ -124,6 +132,7 @@ class Commits:
         await self._jobs.flush()
 
     async def _write_nodes(self, items: list[Item]) -> None:
+        items = await self._without_idle_hold_offs(items)
         try:
             await self._run_commits.write(items)
         except Exception as error:
@@ -134,6 +143,7 @@ class Commits:
                 _log.error("processing a commit failed: attempts=%s", attempts, exc_info=error)
 
     async def _write_jobs(self, items: list[Item]) -> None:
+        items = await self._without_idle_hold_offs(items)
         try:
             for attempt, outcome in items:
                 if isinstance(outcome, Paused):
@@ -149,6 +159,18 @@ class Commits:
         else:
             for (attempt, outcome), status in zip(items, statuses, strict=True):
                 self._runner.settled(Settled(attempt, outcome, status))
+
+    async def _without_idle_hold_offs(self, items: list[Item]) -> list[Item]:
+        """Let this worker retry at once what no other live worker could take meanwhile."""
+        if not any(type(outcome) is Retried and outcome.hold_off for _, outcome in items):
+            return items  # nearly always
+        await self._peers.refresh()
+        return [
+            (attempt, replace(outcome, hold_off=timedelta(0)))
+            if isinstance(outcome, Retried) and not self._peers.serve(attempt.job.partition)
+            else (attempt, outcome)
+            for attempt, outcome in items
+        ]
 
     def _settlement(self, attempt: Attempt, outcome: NodeOutcome) -> Settlement:
         assert not isinstance(outcome, Skipped), "only nodes are skipped"
@@ -179,6 +201,44 @@ class Commits:
         await (self._write_nodes if moves_run(*item) else self._write_jobs)([item])
 
 
+class Peers:
+    """The other workers, as last read. Only failures that will be retried ask for them."""
+
+    def __init__(self, store: Store, namespace: str, worker: WorkerId) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._worker = worker
+        self._live: list[WorkerInfo] | None = None
+        """None: they could not be read."""
+        self._read_at = -math.inf
+
+    async def refresh(self) -> None:
+        if clock.monotonic() - self._read_at < PEERS_SECONDS:
+            return
+        try:
+            found = await self._store.queries.workers(self._namespace)
+        except Exception:
+            _log.warning("reading the other workers failed", exc_info=True)
+            self._live = None
+        else:
+            # Our own heartbeat is recent, so this is about the store's time.
+            now = max((each.seen_at for each in found), default=None)
+            self._live = [
+                each.info
+                for each in found
+                if each.info.id != self._worker and now is not None and is_live(each, now)
+            ]
+        self._read_at = clock.monotonic()
+
+    def serve(self, partition: Partition) -> bool:
+        """Whether another live worker could take jobs of this partition."""
+        return self._live is None or any(
+            has_code(each, task=partition.task, flow=partition.flow)
+            and can_run(partition, queues=each.queues, tags=each.tags)
+            for each in self._live
+        )
+
+
 class RunCommits:
     """Commits outcomes of node jobs, many runs in one write, each under its own fence."""
 
@@ -188,9 +248,13 @@ class RunCommits:
         self._runner = runner
 
     async def write(self, items: Sequence[Item]) -> None:
-        """Commit these outcomes, retrying conflicts; calls ``runner.settled`` once for each."""
+        """Commit these outcomes, retrying conflicts; calls ``runner.settled`` once for each.
+
+        Raises what the store refused, when the others are written.
+        """
         runner = self._runner
         pending = list(items)
+        refusal: PerdureError | None = None
         while pending:
             groups: dict[RunKey, list[Item]] = {}
             for item in pending:
@@ -209,7 +273,7 @@ class RunCommits:
                 else:
                     await self._set_aside(groups[key], run)
             if not planned:
-                return
+                break
             # With a free slot, no job waits that this chain would have to yield to.
             has_free_slot = runner.running < runner.concurrency
             rivals = [] if has_free_slot else runner.partitions.texts()
@@ -234,27 +298,34 @@ class RunCommits:
                             runner.settled(Settled(*item))
                         else:
                             pending.append(item)
+                elif result.refusal is not None:
+                    refusal = result.refusal
                 else:
                     pending += group
                     conflicts.append(plan.run)
             if conflicts:
                 await until_answered(partial(self._cache.catch_up, conflicts), LOADING)
+        if refusal is not None:
+            raise refusal
 
     def _settle(self, items: list[Item], plan: Plan) -> None:
         """Plan the outcomes of one run."""
         graph = plan.run.graph
         for attempt, outcome in items:
             ended = self._job_ended(attempt, outcome, graph)
-            plan.settle(attempt.claim, ended, partial(self._may_continue, attempt, graph))
+            plan.settle(attempt.claim, ended, partial(self._may_continue, attempt, plan))
 
-    def _may_continue(self, attempt: Attempt, graph: Graph, schedule: NodeJob) -> bool:
-        call = schedule.call
-        return self._runner.may_continue(attempt, call.priority, graph.partition_of(call))
+    def _may_continue(self, attempt: Attempt, plan: Plan, schedule: NodeJob) -> bool:
+        state, call = plan.state, schedule.call
+        priority = effective_priority(state.priority, call.priority)
+        partition = placed(plan.run.graph.partition_of(call), state.settings)
+        return self._runner.may_continue(attempt, priority, partition)
 
     def _job_ended(self, attempt: Attempt, outcome: NodeOutcome, graph: Graph) -> JobEnded:
         """The trigger for the end of a node's job: payloads decoded, a loop checked."""
         assert attempt.job.node is not None
-        key, number = Key.parse(attempt.job.node.key), attempt.job.attempt
+        key = Key.parse(attempt.job.node.key)
+        number = attempt.job.attempt + attempt.attempts_before
         decode, is_done = self._runner.codec.decode, None
         match outcome:
             case Completed():
@@ -264,14 +335,18 @@ class RunCommits:
                 check = self._runner.code.flows.inline_check(graph, key)
                 if check is not None:
                     try:
-                        args, kwargs = check.arguments([from_json(output)], {}, None)
-                        is_done = bool(check.function(*args, **kwargs))
+                        args: list[object] = [from_json(output)]
+                        check.convert(args, {})
+                        is_done = bool(check.function(*args))
                     except LongEvaluation:
                         is_done = None  # a job of its own checks it, in a thread
                     except BaseException as error:  # the user's code must not end the worker
                         outcome = Failed(failure=describe(error))
             case Paused():
                 outcome = replace(outcome, checkpoint=decode(outcome.checkpoint))
+                scope = attempt.scope
+                if scope is not None and scope.has_returned_again:
+                    number += 1
             case Requeued() | Parked():
                 raise AssertionError(f"{outcome!r} leaves the node as it is")
         return JobEnded(key=key, attempt=number, outcome=outcome, is_done=is_done)

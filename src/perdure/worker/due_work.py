@@ -52,6 +52,10 @@ class DueWork(ABC):
         is_paused = bool(self._backing_off) or self._processing is not None
         return BACK_OFF_SECONDS if is_paused else 0.0
 
+    @property
+    def is_at_work(self) -> bool:
+        return self._processing is not None
+
     @abstractmethod
     def due_at(self, poll: PollResult) -> datetime | None:
         """When the next item is due, according to a poll."""
@@ -271,7 +275,7 @@ def _cancellation(parent: CachedRun) -> CancelRun:
     state, place = parent.state, f"its parent, run {parent.id!r},"
     if RunStatus.CANCELLED in (state.status, state.ends_as):
         reason = state.reason or f"{place} was cancelled"
-        is_undone = state.compensates or state.ends_as is not None
+        is_undone = state.compensates or (state.ends_as is not None and not state.only_cancels)
         return CancelRun(reason=reason, by=state.by, compensates=is_undone)
     is_failed = RunStatus.FAILED in (state.status, state.ends_as)
     reason = f"{place} failed" if is_failed else f"{place} gave it up"

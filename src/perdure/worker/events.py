@@ -164,6 +164,10 @@ class WorkerEvents:
         self._seconds_completed = 0.0
         self._updated_at: datetime | None = None
 
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(self._counts)
+
     def stats(self, running: int, concurrency: int) -> WorkerStats:
         completed = self._counts["completed"]
         return WorkerStats(
@@ -210,7 +214,7 @@ class WorkerEvents:
             return
         if not any(issubclass(event_type, wanted) for wanted, _ in self._listeners):
             return
-        node = job.node if isinstance(job, ClaimedJob) else None
+        node = None if isinstance(job, Expired) else job.node
         event = event_type(
             worker=self.worker,
             job_id=job.claim.id if isinstance(job, ClaimedJob) else job.id,

@@ -19,6 +19,7 @@ from perdure.worker.isolation import ctrl_c_raises, exit_if_forked
 from perdure.worker.outcome import from_result
 
 if TYPE_CHECKING:
+    from perdure.model.outcome import NodeOutcome
     from perdure.worker.attempt import Attempt, Body
     from perdure.worker.processes import Processes
     from perdure.worker.runner import JobRunner
@@ -76,11 +77,10 @@ class CoroutineBody:
                 args, kwargs = prepare(attempt)
             while attempt.seconds_to_start < 0:
                 await attempt.count_start_again()
-            value = await attempt.task.function(*args, **kwargs)
-            if attempt.rules is not None and attempt.rules.checks_output:
-                result = await asyncio.to_thread(from_result, attempt, value)
+            if attempt.is_provided:
+                result = await _call_with_provided(attempt, args, kwargs)
             else:
-                result = from_result(attempt, value)
+                result = await _call(attempt, args, kwargs)
         # Including SystemExit: a body must neither end its worker nor leak its slot.
         except BaseException as error:
             exit_if_forked(attempt.runner.pid, error)
@@ -99,6 +99,21 @@ class CoroutineBody:
             attempt.returned(result)
             if attempt.writes_itself:
                 await runner.commits.write_here()
+
+
+async def _call(attempt: Attempt, args: list[Any], kwargs: dict[str, Any]) -> bytes | NodeOutcome:
+    value = await attempt.task.function(*args, **kwargs)
+    if attempt.rules is not None and attempt.rules.checks_output:
+        return await asyncio.to_thread(from_result, attempt, value)
+    return from_result(attempt, value)
+
+
+async def _call_with_provided(
+    attempt: Attempt, args: list[Any], kwargs: dict[str, Any]
+) -> bytes | NodeOutcome:
+    async with attempt.runner.code.resources.of_job(attempt.context) as resources:
+        attempt.task.inject(args, kwargs, attempt.context, resources)
+        return await _call(attempt, args, kwargs)
 
 
 def _ends_loop(error: BaseException, runner: JobRunner) -> bool:
@@ -148,7 +163,13 @@ def _run_in_thread(attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
     try:
         args, kwargs = prepare(attempt)
         seconds_to_start(attempt)
-        result = from_result(attempt, attempt.task.function(*args, **kwargs))
+        if attempt.is_provided:
+            context = attempt.context
+            with attempt.runner.code.resources.of_job_in_thread(context, loop) as resources:
+                attempt.task.inject(args, kwargs, context, resources)
+                result = from_result(attempt, attempt.task.function(*args, **kwargs))
+        else:
+            result = from_result(attempt, attempt.task.function(*args, **kwargs))
     except BaseException as error:
         exit_if_forked(attempt.runner.pid, error)
         call_on_loop(loop, attempt.raised, error)

@@ -26,7 +26,7 @@ _DEFAULT_PORTS = {"https": "443", "http": "80"}
 NO_TARGET = declare(
     "grant.no_target",
     "a grant of secret {secret!r} must name tasks, node types or hosts",
-    "Pass hosts=[...] for http nodes, and tasks=[...] for others",
+    "Pass hosts=[...] for http and llm nodes, and tasks=[...] for others",
 )
 INVALID_HOST = declare(
     "grant.invalid_host",
@@ -46,7 +46,8 @@ class Grant:
     """Lets flows that were loaded as data use a secret.
 
     ``flows`` are their names, or ``name@version`` for one version only; by default all flows.
-    ``hosts`` may be sent the secret by ``http`` nodes: ``api.example.com`` means HTTPS on port 443.
+    ``hosts`` may be sent the secret by ``http`` and ``llm`` nodes: ``api.example.com`` means HTTPS
+    on port 443.
     ``tasks`` are other node types, and tasks, whose config or inputs may contain the secret. ``*``
     stands for any.
     """

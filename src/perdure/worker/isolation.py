@@ -11,12 +11,13 @@ import threading
 import traceback
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 _log = logging.getLogger("perdure.worker")
 
 
-def run_until_main_ends(main: Coroutine[Any, Any, None]) -> None:
+def run_until_main_ends(main: Coroutine[Any, Any, T]) -> T:
     """Like ``asyncio.run``, but nothing except ``main`` ends the event loop.
 
     asyncio lets ``SystemExit`` and ``KeyboardInterrupt`` out of any task or callback end the loop,

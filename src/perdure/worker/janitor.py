@@ -18,6 +18,7 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import Status
 from perdure.model.run import RunStatus
 from perdure.model.worker import PollResult, WorkerSettings
+from perdure.store.admission import is_ahead
 from perdure.store.contract import Store
 from perdure.worker.events import WorkerEvents
 
@@ -33,6 +34,8 @@ WAITER_GRACE = timedelta(seconds=10)
 WORKER_IDLE = timedelta(minutes=5)
 LIMIT_IDLE = timedelta(days=1)
 """Longer than any worker needs them, so that workers with other settings keep theirs."""
+DEFINITION_IDLE = timedelta(days=7)
+"""How long an unused definition is kept: it may have been saved for a run that comes later."""
 _log = logging.getLogger("perdure.worker")
 
 S = TypeVar("S", Status, RunStatus)
@@ -60,13 +63,16 @@ class Janitor:
         has_expired_lease = is_due(poll.next_lease_end_at, poll.now)
         has_expired_deadline = is_due(poll.next_deadline_at, poll.now)
         is_prune_due = self._prune_at <= clock.monotonic()
-        if not (has_expired_lease or has_expired_deadline or is_prune_due):
+        is_clock_back = is_ahead(poll.last_seen_at, poll.now)
+        if not (has_expired_lease or has_expired_deadline or is_prune_due or is_clock_back):
             return True
         try:
             if not await self._lead():
                 if is_prune_due:  # another worker leads
                     self._prune_at = clock.monotonic() + self._prune_seconds
                 return True
+            if is_clock_back:
+                await self._bound_times(poll)
             if has_expired_lease:
                 await take_over_jobs(self._store, self._settings, self._events)
             if has_expired_deadline:
@@ -78,6 +84,15 @@ class Janitor:
         except Exception:
             _log.exception("maintenance failed; retrying")
             return True
+
+    async def _bound_times(self, poll: PollResult) -> None:
+        settings = self._settings
+        leases = await self._store.maintenance.bound_times(settings.namespace, settings.lease)
+        assert poll.last_seen_at is not None
+        seconds = (poll.last_seen_at - poll.now).total_seconds()
+        _log.warning(
+            "store clock was set back", extra={"seconds": seconds, "leases_bounded": leases}
+        )
 
     async def _prune(self) -> bool:
         """Prune some batches; True if nothing is left to prune."""
@@ -159,6 +174,8 @@ async def prune(store: Store, settings: WorkerSettings) -> bool:
     if await store.maintenance.prune_runs(namespace, of_runs, BATCH) == BATCH:
         return False
     if await store.maintenance.prune_limits(namespace, LIMIT_IDLE, BATCH) == BATCH:
+        return False
+    if await store.maintenance.prune_definitions(namespace, DEFINITION_IDLE, BATCH) == BATCH:
         return False
     await store.maintenance.prune_workers(namespace, WORKER_IDLE)
     return True

@@ -51,6 +51,7 @@ class LeaseRenewer:
         self._lease = lease
         self._renewed = renewed
         self._stopping = asyncio.Event()
+        self._woken = asyncio.Event()
         self._thread = threading.Thread(target=self._main, name="perdure leases", daemon=True)
 
     def start(self) -> None:
@@ -58,9 +59,14 @@ class LeaseRenewer:
         self._renewing = self._loop.create_task(self._renew_until_stopped())
         self._thread.start()
 
+    def wake(self) -> None:
+        """Write the worker's row now, because it changed. From any thread."""
+        call_on_loop(self._loop, self._woken.set)
+
     async def stop(self) -> None:
         """End the thread, without blocking the caller's loop."""
         call_on_loop(self._loop, self._stopping.set)
+        self.wake()
         join = asyncio.get_running_loop().run_in_executor
         await join(None, self._thread.join, STOP_SECONDS)
         if self._thread.is_alive():
@@ -91,7 +97,8 @@ class LeaseRenewer:
                     _log.exception("lease renewal failed; retrying")
                     await set_within(self._stopping, RETRY_SECONDS)
                 else:
-                    await set_within(self._stopping, interval)
+                    await set_within(self._woken, interval)
+                    self._woken.clear()
         finally:
             if is_open:
                 await self._store.close()

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure.diagnostics import declare
 from perdure.engine.failures import describe
 from perdure.engine.retry import Budget, after_error
-from perdure.errors import InvalidInput, Permanent
+from perdure.errors import InvalidInput, Permanent, TemplateMissing
 from perdure.model.ids import Key
 from perdure.model.job import ClaimedJob
 from perdure.model.outcome import Completed, Failed, NodeOutcome, Outcome, Paused, Skipped
@@ -113,7 +113,13 @@ def checked_outcome(attempt: Attempt, outcome: NodeOutcome) -> NodeOutcome:
 
 def paused_outcome(pause: Pause, payload_max_bytes: int) -> Paused:
     checkpoint = to_json(pause.checkpoint, "the checkpoint of a pause", payload_max_bytes)
-    return Paused(checkpoint=checkpoint, name=pause.name, deadline=pause.deadline, poll=pause.poll)
+    return Paused(
+        checkpoint=checkpoint,
+        name=pause.name,
+        deadline=pause.deadline,
+        poll=pause.poll,
+        cancels=pause.cancels,
+    )
 
 
 def refuse_pause(job: ClaimedJob, paused: Paused, masker: Masker | None) -> None:
@@ -154,11 +160,11 @@ def failed_outcome(
     mask = None if masker is None else masker.text
     failure = describe(error, mask)
     try:
-        if isinstance(error, Permanent):
+        if isinstance(error, Permanent | TemplateMissing):  # a retry would not help
             return Failed(failure=failure)
         policy = stored_policy(job)
         retry = policy.retry if policy is not None and policy.retry is not None else task.retry
-        budget = Budget(policy=retry, hold_off=hold_off)
+        budget = Budget(policy=retry, hold_off=hold_off, max_snoozes=task.max_snoozes)
         return after_error(job, error, failure, budget, random.random())
     except BaseException as second_error:
         # The decision reads the exception, whose class is user code. The attempt must end, or it

@@ -60,6 +60,20 @@ class Poller:
     def wake(self) -> None:
         self._hinted.set()
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it has not polled yet, or due work or maintenance is under way."""
+        if self._maintenance is None or not self._maintenance.done():
+            return True
+        return any(work.is_at_work for work in self._due_work)
+
+    def has_due(self, poll: PollResult) -> bool:
+        """Whether something is due that this worker may do, and does not back off from."""
+        return is_due(poll.next_due_at, poll.now) or any(
+            is_due(work.due_at(poll), poll.now) and not work.backing_off_count
+            for work in self._due_work
+        )
+
     def stop(self) -> None:
         """Poll no more; a poll under way is still finished."""
         self._is_stopping = True

@@ -7,10 +7,12 @@ Every module that it imports delays the first body, so it imports no engine beyo
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack, nullcontext
 from datetime import timedelta
 from functools import partial, reduce
 from importlib import import_module
@@ -27,10 +29,10 @@ from perdure.model.job import Progress
 from perdure.model.outcome import NodeOutcome, Requeued
 from perdure.model.payload import from_json, to_json
 from perdure.model.value import Value
-from perdure.tasks.context import AbortSignal
+from perdure.tasks.context import AbortSignal, BaseContext
 from perdure.tasks.task import Task
 from perdure.tasks.task import task as as_task
-from perdure.worker.call import CallScope, typed_arguments
+from perdure.worker.call import Arguments, CallScope, typed_arguments
 from perdure.worker.outcome import failed_outcome, outcome_of
 from perdure.worker.processes import (
     BodyEnded,
@@ -45,7 +47,16 @@ from perdure.worker.processes import (
     StepRequest,
     StopBody,
 )
+from perdure.worker.resources import (
+    NO_SOURCES,
+    ProcessResources,
+    WorkerResources,
+    held_on,
+    opened,
+)
 from perdure.worker.secrets import Secrets
+
+_log = logging.getLogger("perdure.worker")
 
 STEP_FAILED = declare("worker.step_failed", "step {step!r}: {reason}")
 SECRET_UNAVAILABLE = declare("worker.secret_unavailable", "{reason}")
@@ -67,11 +78,12 @@ class _Server:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._sending = threading.Lock()
-        self._requests: SimpleQueue[RunBody] = SimpleQueue()
+        self._requests: SimpleQueue[RunBody | None] = SimpleQueue()
         self._request: RunBody | None = None
         self._abort = AbortSignal()
         self._replies: SimpleQueue[Reply] = SimpleQueue()
         self._asking = threading.Lock()
+        self._resources = _ChildResources()
 
     def ask(self, message: StepRequest | SecretRequest | StartRequest) -> Any:
         """Ask the parent for a step, a secret or permission to start; one question at a time."""
@@ -82,12 +94,13 @@ class _Server:
 
     def serve(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
-        while True:
-            request = self._request = self._requests.get()
+        while (request := self._requests.get()) is not None:
             outcome = self._run(request)
             with self._sending:
                 self._request = None
                 self._send(BodyEnded(outcome=outcome))
+        self._resources.close()
+        os._exit(0)
 
     def _listen(self) -> None:
         try:
@@ -96,14 +109,17 @@ class _Server:
                 message = msgspec.json.decode(data, type=RunBody | StopBody | Reply)
                 if isinstance(message, RunBody):
                     self._abort = AbortSignal()
+                    self._request = message
                     self._requests.put(message)
                 elif isinstance(message, Reply):
                     self._replies.put(message)
                 else:
                     self._abort.fire(message.reason)
         except (EOFError, OSError):
-            # The parent is gone and cannot record the outcome, so stop immediately.
-            os._exit(0)
+            if self._request is not None:
+                # The parent is gone and cannot record the outcome, so stop immediately.
+                os._exit(0)
+            self._requests.put(None)
         except BaseException:
             # An unreadable message: the parent must not wait for an outcome.
             os._exit(1)
@@ -125,17 +141,34 @@ class _Server:
             task = found if isinstance(found, Task) else as_task(found)
             report = partial(self._report, request)
             steps = _ParentSteps(self, limit)
-            context = scope.context(task, request.worker_id, report, self._abort, steps)
-            args, kwargs = typed_arguments(task, list(request.args), request.kwargs, context)
+            args, kwargs = list(request.args), request.kwargs
+            typed_arguments(task, args, kwargs)
+            sources = self._resources.open(request.resources)
+            context = scope.context(
+                task,
+                request.worker_id,
+                report,
+                self._abort,
+                steps,
+                sources.opened,
+                (args, kwargs),
+            )
             if request.asks_to_start and not self._may_start():
                 return Requeued()
             with self._sending:
                 self._send(BodyStarted())
-            value = task.function(*args, **kwargs)
-            if task.is_async:
-                value = asyncio.run(value)
-            # Masked here too: the parent only gets truncated texts.
-            return scope.requested_outcome or outcome_of(value, task.name, limit, scope.masker)
+
+            name = task.name
+
+            def finish(value: Any) -> NodeOutcome:
+                # Masked here too: the parent only gets truncated texts.
+                return scope.requested_outcome or outcome_of(value, name, limit, scope.masker)
+
+            if sources is NO_SOURCES:
+                task.inject(args, kwargs, context, sources.opened)
+                value = task.function(*args, **kwargs)
+                return finish(asyncio.run(value) if task.is_async else value)
+            return self._resources.call(sources, task, (args, kwargs), context, finish)
         except BaseException as error:
             if scope.requested_outcome is not None:
                 return scope.requested_outcome
@@ -170,6 +203,77 @@ class _Server:
 
     def _send(self, message: Value) -> None:
         self._pipe.send_bytes(msgspec.json.encode(message))
+
+
+class _ChildResources:
+    """The worker's resources in this process, opened when a body first needs them.
+
+    They belong to an event loop that runs in a thread of its own, as long as this process: async
+    bodies that may use them run there, and sync ones in the main thread.
+    """
+
+    def __init__(self) -> None:
+        self._sources: WorkerResources | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._held = ExitStack()
+
+    def open(self, wanted: ProcessResources | None) -> WorkerResources:
+        if wanted is None:
+            return NO_SOURCES
+        if self._sources is None:
+            lifespan, provide = (
+                None if each is None else each.load() for each in (wanted.lifespan, wanted.provide)
+            )
+            sources = WorkerResources(lifespan, provide, wanted.provides)
+            made = None if lifespan is None else lifespan()
+            sources.use(self._held.enter_context(held_on(self._running_loop(), opened(made))))
+            self._sources = sources
+        return self._sources
+
+    def call(
+        self,
+        sources: WorkerResources,
+        task: Task[..., Any],
+        arguments: Arguments,
+        context: BaseContext,
+        finish: Callable[[Any], NodeOutcome],
+    ) -> NodeOutcome:
+        args, kwargs = arguments
+        loop = self._running_loop()
+        is_provided = sources.provides_for(task)
+
+        async def call_async() -> NodeOutcome | BaseException:
+            try:
+                made = sources.of_job(context) if is_provided else nullcontext(sources.opened)
+                async with made as resources:
+                    task.inject(args, kwargs, context, resources)
+                    return finish(await task.function(*args, **kwargs))
+            except BaseException as error:  # SystemExit would end the loop
+                return error
+
+        if task.is_async:
+            ended = asyncio.run_coroutine_threadsafe(call_async(), loop).result()
+            if isinstance(ended, BaseException):
+                raise ended
+            return ended
+        made = (
+            sources.of_job_in_thread(context, loop) if is_provided else nullcontext(sources.opened)
+        )
+        with made as resources:
+            task.inject(args, kwargs, context, resources)
+            return finish(task.function(*args, **kwargs))
+
+    def close(self) -> None:
+        try:
+            self._held.close()
+        except Exception:
+            _log.exception("closing the lifespan in a child process failed")
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        return self._loop
 
 
 class _ParentSteps:

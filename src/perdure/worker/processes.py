@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -33,6 +32,7 @@ from perdure.tasks.task import Task
 from perdure.worker.call import NOTHING_BEFORE, stored_arguments
 from perdure.worker.executors import StartsLate, Threads, call_on_loop, seconds_to_start
 from perdure.worker.outcome import checked_outcome
+from perdure.worker.resources import ProcessResources, is_main_importable, uses_resources
 
 if TYPE_CHECKING:
     from perdure.worker.attempt import Attempt
@@ -52,6 +52,8 @@ IN_MAIN_MODULE = declare(
 
 IDLE_MAX = 32
 """Idle child processes kept for reuse."""
+CLOSE_SECONDS_MAX = 10.0
+"""How long a child may take to close its resources before it is killed."""
 SIGNAL_SPREAD_SECONDS = 0.5
 """How long a signal to a process group may take to reach all of its processes."""
 
@@ -74,6 +76,8 @@ class RunBody(Value, tag=True):
     """Secrets in the arguments."""
     asks_to_start: bool
     """Whether a limit counts its start."""
+    resources: ProcessResources | None
+    """How to get the worker's resources; None if the task uses none."""
 
 
 class StopBody(Value, tag=True):
@@ -167,6 +171,8 @@ class _TaskProcess:
         theirs.close()
         _pipes.add(self.pipe)
         self._sending = threading.Lock()
+        self.has_resources = False
+        """It may have opened resources, which it closes before it ends."""
 
     def send(self, message: Value) -> None:
         with self._sending:
@@ -182,6 +188,18 @@ class _TaskProcess:
         self.process.join()
         _pipes.discard(self.pipe)
         self.pipe.close()
+
+    def let_close(self) -> None:
+        """Let an idle child close its resources, if it has any."""
+        if self.has_resources:
+            self.pipe.close()
+
+    def close(self) -> None:
+        """End an idle child, after it has closed its resources."""
+        if self.has_resources:
+            self.let_close()
+            self.process.join(CLOSE_SECONDS_MAX)
+        self.end()
 
 
 class Processes:
@@ -202,8 +220,10 @@ class Processes:
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
+        for child in idle:  # all at once
+            child.let_close()
         for child in idle:
-            child.end()
+            child.close()
 
     def _run(self, attempt: Attempt, body: ProcessBody) -> None:
         """Run the body in a child, in a thread that ends with it: the attempt always ends."""
@@ -220,6 +240,7 @@ class Processes:
         request = _request_of(attempt)
         steps = attempt.steps()
         child = self._take_idle() or _TaskProcess()
+        child.has_resources |= request.resources is not None
         body.attach(child)
         try:
             child.send(request)
@@ -246,8 +267,10 @@ class Processes:
                 time.sleep(SIGNAL_SPREAD_SECONDS)
             died = f"the process of task {request.job.partition.task!r} ended"
             raise ProcessCrashed(f"{died} (exit code {child.process.exitcode})") from None
-        if body.detach() or not self._keep_idle(child):
+        if body.detach():
             child.end()
+        elif not self._keep_idle(child):
+            child.close()
         return message.outcome
 
     def _take_idle(self) -> _TaskProcess | None:
@@ -332,6 +355,7 @@ def _request_of(attempt: Attempt) -> RunBody:
         inputs={} if scope is None else dict(scope.inputs),
         masked=() if scope is None else scope.secret_values,
         asks_to_start=attempt.start_by is not None,
+        resources=runner.code.process_resources if uses_resources(attempt.task) else None,
     )
 
 
@@ -373,15 +397,5 @@ def check_importable(tasks: Iterable[Task[..., Any]]) -> None:
         # A nested function or a lambda.
         if "<" in getattr(task.function, "__qualname__", "<"):
             raise InvalidInput(NOT_IMPORTABLE.fault(("tasks",), task=task.name))
-        if task.function.__module__ == "__main__" and not _is_main_importable():
+        if task.function.__module__ == "__main__" and not is_main_importable():
             raise InvalidInput(IN_MAIN_MODULE.fault(("tasks",), task=task.name))
-
-
-def _is_main_importable() -> bool:
-    """Whether a child that is spawned can run the main module again, as multiprocessing does."""
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        # It does not run the __main__ of a package again.
-        return bool(spec.name.rpartition(".")[2] != "__main__")
-    return os.path.isfile(getattr(main, "__file__", ""))

@@ -74,6 +74,10 @@ class JobRunner:
         self.running = 0
         """Attempts that have a slot."""
         self.concurrency = settings.concurrency
+        self.taken = 0
+        """Jobs claimed so far."""
+        self.jobs_left: int | None = None
+        """How many more jobs to claim, if that is bounded."""
         self.is_stopping = False
         self.is_idle = asyncio.Event()
         self.is_idle.set()
@@ -110,7 +114,9 @@ class JobRunner:
         prefetches = self._pace.is_fast(self.concurrency) and not self.partitions.are_limited
         slots = self.concurrency * 2 if prefetches else self.concurrency
         room = slots - self.running - len(self._queued)
-        return min(room, self._slots_left(slots)) if self._slots_beside else room
+        if self._slots_beside:
+            room = min(room, self._slots_left(slots))
+        return room if self.jobs_left is None else min(room, self.jobs_left)
 
     def is_condemned(self, suspicion: Suspicion) -> bool:
         """Whether a job crashed so many workers alone that it is dead-lettered, not run."""
@@ -148,6 +154,9 @@ class JobRunner:
         answered. Jobs of ``timed`` partitions are under a limit that counts starts: their bodies
         start soon after ``claimed_after``.
         """
+        self.taken += len(claimed.jobs)
+        if self.jobs_left is not None:
+            self.jobs_left -= len(claimed.jobs)
         for job in claimed.jobs:
             if (former := self.claimed.get(job.claim.id)) is not None:
                 former.stop(StopReason.CLAIM_LOST)  # lost and reclaimed before we learned of it
@@ -184,8 +193,10 @@ class JobRunner:
         """Whether the job may continue in place with a node of this partition, without a claim.
 
         Not with a less urgent node: jobs in the queue may come first. Not while suspects wait for
-        this worker to have fewer jobs.
+        this worker to have fewer jobs, nor if the jobs that it runs are counted: each node is one.
         """
+        if self.jobs_left is not None:
+            return False
         if self.is_stopping or priority > attempt.job.priority or self.claims.is_draining:
             return False
         return self.partitions.serves(partition)
@@ -198,6 +209,8 @@ class JobRunner:
             self._release(attempt)
             self.claims.wake()
             self.events.settled(attempt, outcome, result.status)
+            if self.jobs_left is not None and isinstance(outcome, Requeued):
+                self.jobs_left += 1
             if isinstance(outcome, Retried) and outcome.until is None:
                 # No hint announces that our own hold-off ends.
                 seconds = (outcome.delay + outcome.hold_off).total_seconds()

@@ -1,7 +1,8 @@
 """Secrets for task bodies: resolved by a provider, and masked in everything that is stored.
 
-A secret is recognized verbatim and in JSON, URL, ``repr`` and base64 encoding; long lines of a
-multiline secret are recognized separately. Values that a body derives from a secret are not masked.
+A secret is recognized verbatim and in JSON, URL, ``repr`` and base64 encoding, the latter also as a
+part of a longer text; long lines of a multiline secret are recognized separately. Values that a
+body derives from a secret are not masked.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ SECRET_IN_NAME = declare(
 MASK = "***"
 LINE_LENGTH_MIN = 8
 """Shorter lines of a secret are too common in other text to be masked."""
+BASE64_LENGTH_MIN = 8
+"""Likewise for parts of base64."""
+_URL_SAFE = str.maketrans("+/", "-_")
 
 
 class Masker:
@@ -117,20 +121,40 @@ class Masker:
 def _forms(value: str) -> Iterator[str]:
     lines = [line.strip() for line in value.splitlines()]
     for part in (value, *(line for line in lines if len(line) >= LINE_LENGTH_MIN)):
-        yield part
-        yield storable_text(part)
-        yield _escaped(part)
-        yield json.dumps(part)[1:-1]
-        yield repr(part)[1:-1]
         as_bytes = part.encode(errors="surrogatepass")
+        texts = (
+            part,
+            storable_text(part),
+            _escaped(part),
+            json.dumps(part)[1:-1],
+            repr(part)[1:-1],
+        )
+        for text in texts:
+            yield text
+            # As read from a response that declares another charset, or from its headers.
+            encoded = text.encode(errors="surrogatepass")
+            yield encoded.decode("latin-1")
+            yield encoded.decode("cp1252", errors="replace")
         yield quote(as_bytes)
         yield quote(as_bytes, safe="")
         yield quote(as_bytes, safe=UNQUOTED_IN_URLS)
         yield quote_plus(as_bytes)
-        # As read from a response that declares another charset, or from its headers.
-        yield as_bytes.decode("latin-1")
-        yield as_bytes.decode("cp1252", errors="replace")
         yield base64.b64encode(as_bytes).decode()
+        for form in _within_base64(as_bytes):
+            yield form
+            yield form.translate(_URL_SAFE)
+
+
+def _within_base64(data: bytes) -> Iterator[str]:
+    """The base64 of a longer text, wherever the data starts in it, as far as the data decides it.
+
+    Bytes in results are stored like this, and so are users and passwords in requests.
+    """
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + data).decode()
+        form = encoded[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
+        if len(form) >= BASE64_LENGTH_MIN:
+            yield form
 
 
 def _raw_forms(form: str) -> Iterator[bytes]:

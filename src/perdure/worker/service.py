@@ -15,6 +15,7 @@ from perdure.model.hint import Hint, HintType
 from perdure.model.payload import Codec
 from perdure.model.worker import WorkerInfo, WorkerSettings
 from perdure.store.contract import Store
+from perdure.worker.burst import Burst
 from perdure.worker.code import TaskCode
 from perdure.worker.due_work import DueSchedules, DueWaits
 from perdure.worker.events import WorkerEvents, WorkerStarted, WorkerStopped, WorkerStopping
@@ -68,8 +69,10 @@ class Service:
             lambda claims, renewal: call_on_loop(runner.loop, runner.renewed, claims, renewal),
         )
 
-    async def run(self, started: Callable[[], None] | None = None) -> None:
-        """Work until asked to stop, then stop gracefully."""
+    async def run(
+        self, started: Callable[[], None] | None = None, burst: Burst | None = None
+    ) -> None:
+        """Work until asked to stop, or until ``burst`` is over; then stop gracefully."""
         runner = self.runner
         runner.serving = asyncio.current_task()
         await self._store.maintenance.register_worker(self._info)
@@ -79,10 +82,20 @@ class Service:
         unsubscribe = self._store.subscribe(self._on_hint, HINTS)
         self._events.emit(WorkerStarted(worker=self._info.id))
         parts = (runner.claims, self._poller, runner.claim_monitor)
-        loops = [asyncio.create_task(part.run()) for part in parts]
+        loops = [asyncio.create_task(each.run(), name=type(each).__name__) for each in parts]
+        if burst is not None:
+            runner.jobs_left = burst.max_jobs
+            ending = burst.run(self._store, runner, self._poller, self.request_stop)
+            loops.append(asyncio.create_task(ending))
+        stopping = asyncio.create_task(self._stop_requested.wait())
+        broken: list[asyncio.Task[None]] = []
         try:
-            await self._stop_requested.wait()
+            # Without one of its loops a worker would look alive, and do nothing.
+            await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
+            if not self._stop_requested.is_set():
+                broken = [loop for loop in loops if loop.done()]
         finally:
+            stopping.cancel()
             try:
                 await self._drain(loops)
             finally:  # even a cancelled shutdown must leave no thread behind
@@ -93,10 +106,17 @@ class Service:
                 runner.close()
                 await self._leases.stop()
                 await self._sign_off()
+        for loop in broken:
+            error = None if loop.cancelled() else loop.exception()
+            raise RuntimeError(f"{loop.get_name()} ended before the worker") from error
 
     def call(self, act: Callable[..., None], *args: Any) -> None:
         """Call a method of this service or its runner from any thread."""
         call_on_loop(self.runner.loop, act, *args)
+
+    def scale(self, concurrency: int) -> None:
+        self.runner.scale(concurrency)
+        self._leases.wake()
 
     def request_stop(self, grace: timedelta | None = None) -> None:
         """Start no more jobs and stop after the grace period. The earliest of several ends wins."""

@@ -3,8 +3,9 @@
 A plain job has no log to record a pause in. Its checkpoint is stored under the claim, then the job
 is parked under the same claim. A worker that crashes in between leaves the checkpoint of a pause
 that never took effect: nobody resumed the job, so it must pause again. The job counts such crashes.
-A pause counts as over if no worker crashed since, and that is stored at once, so that later crashes
-do not matter. When in doubt the job pauses again, which is safe.
+A pause counts as over if the job was resumed with an answer, which is stored with the resumption,
+or if no worker crashed since, and that is stored at once, so that later crashes do not matter. When
+in doubt the job pauses again, which is safe.
 """
 
 from __future__ import annotations
@@ -23,15 +24,21 @@ from perdure.model.outcome import Paused
 from perdure.model.payload import Codec, as_type, from_json, to_json
 from perdure.model.run import StoredStep
 from perdure.model.value import Value
-from perdure.model.wait import PastPause, Report, ReportStatus, Resumption
+from perdure.model.wait import (
+    STEP_PREFIX,
+    PastPause,
+    Report,
+    ReportStatus,
+    Resumption,
+    answer_step,
+)
 from perdure.store.contract import Store
 from perdure.worker.secrets import SECRET_IN_NAME
 
 if TYPE_CHECKING:
     from perdure.worker.attempt import Attempt
 
-OWN_PREFIX = "perdure:"
-_PAUSE, _RESUMED = f"{OWN_PREFIX}pause:", f"{OWN_PREFIX}resumed:"
+_PAUSE, _RESUMED = f"{STEP_PREFIX}pause:", f"{STEP_PREFIX}resumed:"
 
 
 class _Parked(Value):
@@ -56,12 +63,14 @@ async def past_pauses(store: Store, job: ClaimedJob, codec: Codec) -> Resumption
         if not name.startswith(_PAUSE):
             continue
         parked = as_type(from_json(codec.decode(value)), _Parked)
-        mark = f"{_RESUMED}{name.removeprefix(_PAUSE)}"
-        if mark not in steps:
+        epoch = int(name.removeprefix(_PAUSE))
+        answer, mark = steps.get(answer_step(epoch)), f"{_RESUMED}{epoch}"
+        if answer is None and mark not in steps:
             if parked.crashes != job.crashes:
                 continue
             await _save(store, job, codec, mark, None)
-        report = Report(status=ReportStatus.COMPLETED)
+        result = None if answer is None else from_json(codec.decode(answer))
+        report = Report(status=ReportStatus.COMPLETED, result=result)
         pauses.append(PastPause(name=parked.name, checkpoint=parked.checkpoint, report=report))
     return Resumption(pauses=tuple(pauses))
 
@@ -118,8 +127,8 @@ class AttemptSteps:
 
     def _check(self, name: str) -> None:
         check.name(name, "step")
-        if name.startswith(OWN_PREFIX):
-            raise InvalidInput(RESERVED_NAME.fault(("name",), step=name, prefix=OWN_PREFIX))
+        if name.startswith(STEP_PREFIX):
+            raise InvalidInput(RESERVED_NAME.fault(("name",), step=name, prefix=STEP_PREFIX))
         masker = self._attempt.masker
         if masker is not None and masker.is_in(name):
             raise InvalidInput(SECRET_IN_NAME.fault(("name",), what="step"))

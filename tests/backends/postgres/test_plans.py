@@ -38,10 +38,19 @@ INSERT INTO {schema}.jobs (
 )
 SELECT lpad(number::text, 26, '0'), 'default', 'mail', 'send',
        format('["mail","send-%s",[],[]]', number % 10),
-       CASE WHEN is_finished THEN 'completed' ELSE 'waiting' END,
-       3, number, '{{}}', number, now(), now(),
-       CASE WHEN is_finished THEN now() END, CASE WHEN is_finished THEN '1'::bytea END
-FROM (SELECT number, number % 2 = 0 AS is_finished FROM generate_series(1, {count}) AS number) AS n
+       status, 3, number, '{{}}', number, now(), now(),
+       CASE WHEN status <> 'waiting' THEN now() END,
+       CASE WHEN status = 'completed' THEN '1'::bytea END
+FROM (
+    SELECT number,
+           CASE
+               WHEN number % 60 IN (0, 20, 40)
+                   THEN (ARRAY['failed', 'dead', 'cancelled'])[number % 60 / 20 + 1]
+               WHEN number % 2 = 0 THEN 'completed'
+               ELSE 'waiting'
+           END AS status
+    FROM generate_series(1, {count}) AS number
+) AS numbers
 """
 FILL_RUNS = """
 WITH numbers AS (
@@ -96,12 +105,11 @@ READ_ALL_ON_PURPOSE = {
     "applied": "a small table",
     "count_ended_jobs": "counts for an operator what pruning would remove",
     "count_flows": "counts all runs, for an operator",
-    "depth": "counts all jobs",
     "list_schedules": "a small table",
     "live_flows": "counts all runs that are not over",
     "requeue_unknown": "goes through the jobs that are held, when a worker starts",
     "paused_queues": "a small table",
-    "prune_workers": "a small table",
+    "newest_at": "looks at all jobs and runs, for an operator",
     "orphaned_runs": "looks at the runs that are not over, for an operator",
     "workers": "a small table, and the jobs that are held",
 }
@@ -271,6 +279,11 @@ class TestStatements:
             ("load_runs", "snapshots_pkey"),
             ("latest_events", "events_pkey"),
             ("live_flows", "runs_live"),
+            ("queue_stats", "jobs_waiting"),
+            ("queue_stats", "jobs_claimed"),
+            ("queue_stats", "jobs_completed"),
+            ("queue_stats", "jobs_ended"),
+            ("queue_stats", "jobs_idle"),
         ],
     )
     async def test_use_the_index_made_for_them(self, planner, name, index):

@@ -40,6 +40,7 @@ from perdure.testing.contract.builders import (
     status_of,
     timer,
 )
+from tests.support.refusal import refused
 
 
 @dataclass
@@ -237,7 +238,7 @@ class TestInsertInTransaction:
 
     async def test_refuses_a_deadline_that_has_passed(self, store, caller):
         insert_with, end = caller
-        with pytest.raises(InvalidInput, match="deadline"):
+        with refused("job.deadline_passed", InvalidInput):
             await insert_with([new_job(deadline_at=datetime(2020, 1, 1, tzinfo=UTC))])
         await end.commit()
         assert await store.queries.count_jobs(JobFilter()) == 0
@@ -345,12 +346,12 @@ class TestRefusals:
         await connection.close()
 
     async def test_ask_for_a_transaction_on_asyncpg(self, store, admin):
-        with pytest.raises(InvalidInput, match="transaction"):
+        with refused("store.no_transaction", InvalidInput):
             await store.insert_in_transaction(admin, [new_job()])
 
     async def test_ask_for_a_transaction_on_psycopg_in_autocommit(self, store, postgres_server_url):
         with psycopg.connect(postgres_server_url, autocommit=True) as connection:
-            with pytest.raises(InvalidInput, match="transaction"):
+            with refused("store.no_transaction", InvalidInput):
                 store.insert_in_blocking_transaction(connection, [new_job()])
             with connection.transaction():
                 store.insert_in_blocking_transaction(connection, [new_job()])
@@ -365,7 +366,7 @@ class TestRefusals:
         with engine.connect() as connection:
             if where == "connection":
                 connection.execution_options(isolation_level="AUTOCOMMIT")
-            with pytest.raises(InvalidInput, match="transaction"):
+            with refused("store.no_transaction", InvalidInput):
                 store.insert_in_blocking_transaction(connection, [new_job()])
         engine.dispose()
 
@@ -377,7 +378,7 @@ class TestRefusals:
 
     async def test_name_a_database_without_our_tables(self, caller_without_tables):
         insert_with, end = caller_without_tables
-        with pytest.raises(InvalidInput, match="same database"):
+        with refused("store.other_database", InvalidInput):
             await insert_with([new_job()])
         await end.rollback()
 

@@ -18,6 +18,7 @@ from perdure.store.sqlite.address import place_at
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.contract.builders import insert
 from tests.backends.sqlite.files import connected
+from tests.support.refusal import refused
 
 
 class TestPath:
@@ -182,15 +183,15 @@ async def test_a_file_that_stays_locked_is_given_up(path, url, monkeypatch):
 
 async def test_an_old_sqlite_is_refused(url, monkeypatch):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
-    with pytest.raises(StoreError, match=r"needs 3\.35"):
+    with refused("store.sqlite_too_old", StoreError):
         await SqliteStore(url).open()
 
 
 async def test_a_store_that_is_not_open_says_so(url):
     store = SqliteStore(url)
-    with pytest.raises(StoreError, match="not open"):
+    with refused("store.not_open", StoreError):
         await insert(store)
     await store.open()
     await store.close()
-    with pytest.raises(StoreError, match="not open"):
+    with refused("store.not_open", StoreError):
         await insert(store)

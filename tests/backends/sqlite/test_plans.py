@@ -29,17 +29,16 @@ SCANS_ON_PURPOSE = {
     "schedule_times": "lists a small table",
     "shared_fingerprints": "looks at the jobs that are not over, for the verifier",
     "count_ended_jobs": "counts for an operator what pruning would remove",
-    "count_ended_runs": "counts for an operator what pruning would remove",
     "count_flows": "counts all runs, for an operator",
     "count_waiting": "counts what it is asked to count, in the index alone",
-    "depth": "counts all jobs, in the indexes alone",
+    "queue_stats": "counts all jobs, in the indexes alone",
     "claimed_by_worker": "looks at the jobs that are held, when a worker starts",
     "claimed_jobs": "looks at the jobs that are held",
     "indexes_present": "lists a small table",
     "list_schedules": "lists a small table",
     "live_flows": "counts the runs that are not over, in the index alone",
+    "old_definitions": "looks at what the definitions of a namespace refer to",
     "paused_queues": "lists a small table",
-    "prune_workers": "looks at a small table",
     "orphaned_runs": "looks at the runs that are not over, for an operator",
     "workers": "lists a small table",
 }
@@ -132,7 +131,7 @@ def test_counting_looks_at_indexes_alone(connection):
 
 
 def test_the_depth_looks_at_the_rows_only_of_what_is_held_or_parked(connection):
-    steps = plan(connection, statements_of(PREFIX)["depth"])
+    steps = plan(connection, statements_of(PREFIX)["queue_stats"])
     looking = [step for step in steps if "perdure_jobs" in step and "COVERING" not in step]
     assert [re.findall(r"perdure_jobs_\w+", step) for step in looking] == [
         ["perdure_jobs_claimed"],

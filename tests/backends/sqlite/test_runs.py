@@ -12,10 +12,9 @@ import pytest
 from perdure import AsyncClient, Client, EventLogCorrupt, Flow, Worker, task
 from perdure.clock import ManualClock
 from perdure.diagnostics import Action
-from perdure.errors import InvalidInput
 from perdure.model.ids import RunId
 from perdure.model.partition import Suspicion
-from perdure.model.run import CommitAnswer, CommitState, RunFilter
+from perdure.model.run import CommitState, RunFilter
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.contract.builders import (
     MINUTE,
@@ -71,6 +70,41 @@ class TestALogThatLostItsEnd:
             for call in (run.events, run.nodes, run.pause):
                 with pytest.raises(EventLogCorrupt):
                     await call()
+
+    @pytest.mark.parametrize("is_chain", [True, False])
+    async def test_is_refused_while_the_run_is_running(self, url, store, is_chain):
+        """Finding 20: the job that continues in place knows where the log ends."""
+        release = asyncio.Event()
+
+        @task
+        async def first(number: int) -> int:
+            return number
+
+        @task
+        async def second(number: int) -> None:
+            await release.wait()
+
+        if is_chain:
+            flow = Flow("chain").then(first).then(second).build()
+        else:
+            flow = Flow("branches").fork(x=first, y=second).build()
+        worker = Worker(store, flows=[flow])
+        serving = asyncio.create_task(worker.serve())
+        async with AsyncClient(store) as client:
+            run = await client.submit(flow, 1)
+            async for event in run.watch():
+                if event.type == "node_completed":
+                    break
+            with connected(url.removeprefix("sqlite:///"), isolation_level=None) as connection:
+                last = "(SELECT max(number) FROM perdure_events)"
+                connection.execute(f"DELETE FROM perdure_events WHERE number = {last}")
+
+            for call in (run.events, run.nodes, run.pause):
+                with pytest.raises(EventLogCorrupt):
+                    await call()
+        release.set()
+        worker.shutdown(grace=0)
+        await serving
 
 
 class TestTheFence:
@@ -140,13 +174,10 @@ class TestGroupCommit:
             RunFilter()
         )  # the reader answers after all of them were handed over
         rival.unlock()
-        answers = await asyncio.gather(*committing, return_exceptions=True)
+        answers = await asyncio.gather(*committing)
 
-        states = [
-            answer.results[0].state if isinstance(answer, CommitAnswer) else type(answer)
-            for answer in answers
-        ]
-        assert states == [DONE, CONFLICT, InvalidInput, DONE]
+        states = [answer.results[0].state for answer in answers]
+        assert states == [DONE, CONFLICT, CommitState.REFUSED, DONE]
         assert [(await read_run(store, id)).number for id in ids] == [2, 1, 1, 2]
 
 

@@ -18,7 +18,13 @@ import click
 
 from perdure import clock
 from perdure.cli.command import LOCAL_STORE, STORE, SUPERVISED_STORE_VARIABLE, command, in_memory
-from perdure.cli.commands.worker import ALLOW_SCRIPTS, GRANT, WORKER_TARGET, child_command
+from perdure.cli.commands.worker import (
+    ALLOW_SCRIPTS,
+    GRANT,
+    LIFESPAN,
+    WORKER_TARGET,
+    child_command,
+)
 from perdure.cli.output import ExitCode, echo, tell_error
 from perdure.cli.renderer import CliRenderer, cli_command, one_line
 from perdure.cli.views.console import json_line
@@ -117,14 +123,15 @@ class RunWatch:
 
 def _tells(run: RunRecord) -> bool:
     """Whether a new run has already left its first status."""
-    return run.status is not RunStatus.RUNNING
+    return run.status not in (RunStatus.QUEUED, RunStatus.RUNNING)
 
 
 def news_text(news: RunNews) -> str:
     """One line: ``order-7 started, a run of orders@3f…``."""
     run = news.run
     if news.is_new:
-        return f"{run.id} started, a run of {run.flow}@{run.version}"
+        did = "queued" if run.status is RunStatus.QUEUED else "started"
+        return f"{run.id} {did}, a run of {run.flow}@{run.version}"
     match run.status:
         case RunStatus.WAITING:
             explain = cli_command(Action("runs.explain", {"id": run.id}))
@@ -282,8 +289,9 @@ class Development:
         help="Worker processes to keep running",
     ),
     click.Option(
-        ["--grace"], metavar="2s", default="2s", help="How long a restart lets running jobs finish"
+        ["--grace"], metavar="2s", default="2s", help="Time for running jobs to finish on a restart"
     ),
+    LIFESPAN,
     GRANT,
     ALLOW_SCRIPTS,
     click.Option(["--json", "as_json"], is_flag=True, help="Print a JSON line for each event"),
@@ -294,6 +302,7 @@ def dev(
     store: str | None,
     processes: int,
     grace: str,
+    lifespan: str | None,
     grants: tuple[str, ...],
     allow_scripts: bool,
     as_json: bool,
@@ -314,6 +323,7 @@ def dev(
     os.environ[SUPERVISED_STORE_VARIABLE] = url
     flags = ["--json"] if as_json else []
     flags += ["--allow-scripts"] if allow_scripts else []
+    flags += [f"--lifespan={lifespan}"] if lifespan else []
     for each in grants:
         Grant.parse(each)  # an invalid one is reported once, not by each process
         flags.append(f"--grant={each}")

@@ -113,7 +113,7 @@ def graph(
     click.Option(
         ["--app"],
         metavar="MODULE[:NAME]",
-        help="Module with the tasks they name; else those are not checked",
+        help="Module with their tasks; without it, tasks are not checked",
     ),
     click.Option(
         ["--store"], metavar="URL", help="Check that workers of this store have the tasks"
@@ -181,7 +181,7 @@ COMMANDS: Mapping[str, OperationCommand | click.Command] = {
             Argument(
                 ["target"],
                 metavar="[FLOWS]",
-                about="MODULE[:NAME] or a file; else the store is listed",
+                about="MODULE[:NAME] or a file; default: the flows in the store",
                 required=False,
             ),
             APP,
@@ -194,7 +194,7 @@ COMMANDS: Mapping[str, OperationCommand | click.Command] = {
         exit_code=lambda found: ExitCode.REFUSED if found[0] else ExitCode.OK,
         spell={"flows": "MODULE[:NAME]"},
         convert={"flows": _flows},
-        about={"flows": "A Worker, a flow or a list of flows; else all of the module"},
+        about={"flows": "A Worker, a flow or a list of flows; default: all in the module"},
         more="Each version comes with the nearest one, and with what keeps runs from being "
         "migrated. Exits with 0 if there is no such run, else with 1.",
     ),

@@ -45,7 +45,7 @@ _NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
     Argument(
         ["folder"],
         metavar="[DIR]",
-        about="Where; created if it does not exist",
+        about="Folder; created if it does not exist",
         type=PATH,
         required=False,
         default=Path("."),

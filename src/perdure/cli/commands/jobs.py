@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from perdure.cli.command import Choice, CommandOutput, Moment, OperationCommand
+from perdure.cli.command import PRIORITY, Choice, CommandOutput, Moment, OperationCommand
 from perdure.cli.output import ExitCode, echo, tell
 from perdure.cli.views.console import STYLES, json_line
 from perdure.cli.views.diagnostics import explanation_fields, print_explanation
@@ -46,14 +46,19 @@ _OPTIONS: Mapping[str, click.Option] = {
     each.name: each
     for each in (
         click.Option(["--queue"], metavar="NAME", help="Queue, instead of the task's"),
-        click.Option(["--delay"], metavar="5m", help="Start no sooner than this"),
-        click.Option(["--run-at"], type=Moment(), metavar="TIME", help="Start no sooner than this"),
-        click.Option(["--priority"], type=int, metavar="N", help="From 1, most urgent, to 5"),
+        click.Option(["--delay"], metavar="5m", help="Start after this delay"),
+        click.Option(["--run-at"], type=Moment(), metavar="TIME", help="Start at this time"),
+        PRIORITY,
         click.Option(["--group"], metavar="NAME", help="Group, to list and cancel together"),
         click.Option(
-            ["--tag", "tags"], multiple=True, metavar="NAME", help="Only for such workers"
+            ["--tag", "tags"],
+            multiple=True,
+            metavar="NAME",
+            help="Run only on workers with this tag",
         ),
-        click.Option(["--fingerprint"], metavar="TEXT", help="One live job of a fingerprint"),
+        click.Option(
+            ["--fingerprint"], metavar="TEXT", help="At most one live job per fingerprint"
+        ),
         click.Option(
             ["--on-conflict"],
             type=Choice(get_args(OnConflict)),
@@ -61,7 +66,9 @@ _OPTIONS: Mapping[str, click.Option] = {
             help=f"If the fingerprint is taken: {', '.join(get_args(OnConflict))}",
         ),
         click.Option(["--timeout"], metavar="30s", help="How long an attempt may take"),
-        click.Option(["--deadline"], metavar="1h", help="When it fails if it has not finished"),
+        click.Option(
+            ["--deadline"], metavar="1h", help="Fail the job if it has not finished by then"
+        ),
         click.Option(["--retries"], type=int, metavar="N", help="Retries after a failure"),
         click.Option(["--max-attempts"], type=int, metavar="N", help="Attempts that may fail"),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from perdure.cli.command import CommandOutput, OperationCommand
 from perdure.cli.output import echo
+from perdure.cli.views.jobs import job_fields, job_table
 from perdure.cli.views.queues import queue_table, worker_table
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def _print_state(queue: dict[str, str], out: CommandOutput) -> None:
 
 COMMANDS: Mapping[str, OperationCommand] = {
     "queues.list": OperationCommand(view=queue_table, empty="no jobs"),
+    "queues.peek": OperationCommand(
+        view=job_table, empty="no waiting jobs", spell={"name": "QUEUE"}, fields=job_fields
+    ),
     "queues.pause": OperationCommand(call=_pause, view=_print_state, spell={"name": "QUEUE"}),
     "queues.resume": OperationCommand(call=_resume, view=_print_state, spell={"name": "QUEUE"}),
     "workers.list": OperationCommand(view=worker_table, empty="no workers"),

@@ -153,7 +153,7 @@ def _counted(noun: str, counts: Mapping[Any, int]) -> str:
     ),
     EVERY_NAMESPACE,
     click.Option(["--pruned"], is_flag=True, help="Finished runs and jobs may have been pruned"),
-    click.Option(["--grace"], metavar="60s", help="How late anything due may be"),
+    click.Option(["--grace"], metavar="60s", help="How late due work may be"),
     JSON,
 )
 def verify(
@@ -228,7 +228,7 @@ NOT_A_FILE = declare(
 @command(
     Argument(["file"], metavar="FILE", about="A new file; gzipped if it ends in .gz", type=PATH),
     STORE,
-    click.Option(["--live"], is_flag=True, help="Even while workers run: a copy as of now"),
+    click.Option(["--live"], is_flag=True, help="Export a snapshot even while workers run"),
     JSON,
 )
 def export(file: Path, store: str | None, live: bool, as_json: bool) -> None:
@@ -255,11 +255,17 @@ def export(file: Path, store: str | None, live: bool, as_json: bool) -> None:
 
 
 @command(
-    Argument(["file"], metavar="FILE", about="What perdure store export wrote", type=PATH),
+    Argument(["file"], metavar="FILE", about="File written by perdure store export", type=PATH),
     STORE,
+    click.Option(
+        ["--line-max-bytes"],
+        metavar="N",
+        type=click.IntRange(min=1),
+        help="Longest line of a trusted file, decompressed",
+    ),
     JSON,
 )
-def import_(file: Path, store: str | None, as_json: bool) -> None:
+def import_(file: Path, store: str | None, line_max_bytes: int | None, as_json: bool) -> None:
     """Import an exported file into an empty store.
 
     All or nothing. Workers on the new store continue from there: waiting runs wait, queued jobs
@@ -267,10 +273,11 @@ def import_(file: Path, store: str | None, as_json: bool) -> None:
     """
     from perdure import clock
     from perdure.transfer import import_store
+    from perdure.transfer.file import LINE_MAX_BYTES
 
-    url = shared_store(store, is_new=True)
+    url, most = shared_store(store, is_new=True), line_max_bytes or LINE_MAX_BYTES
     with bar("importing") as tell:
-        done = asyncio.run(import_store(url, file, tell=tell))
+        done = asyncio.run(import_store(url, file, line_max_bytes=most, tell=tell))
     if as_json:
         fields = {"file": str(file), "exported_at": done.exported_at}
         echo_lines(json_text({**fields, "counts": done.counts}))
@@ -287,7 +294,11 @@ COMMANDS: Mapping[str, OperationCommand | click.Command] = {
         call=_prune,
         view=_print_pruned,
         choices={"status": FINISHED},
-        extra=(click.Option(["--yes", "-y"], is_flag=True, help="Delete them; else only count"),),
+        extra=(
+            click.Option(
+                ["--yes", "-y"], is_flag=True, help="Delete them; the default is to count them"
+            ),
+        ),
         more="Without --yes it only counts. Workers prune too, by their keep settings.",
     ),
     "store.verify": verify,

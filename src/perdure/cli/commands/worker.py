@@ -22,8 +22,11 @@ from perdure.cli.command import (
     renderer_for,
     required,
 )
-from perdure.cli.output import ExitCode, error_line, exit_code_of
-from perdure.errors import PerdureError, without_password
+from perdure.cli.output import ExitCode, echo, error_line, exit_code_of
+from perdure.cli.views.console import json_line
+from perdure.diagnostics import declare
+from perdure.errors import InvalidInput, PerdureError, without_password
+from perdure.model import check
 from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
@@ -31,10 +34,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("perdure.cli")
 
+ONLY_IN_BURSTS = declare("cli.only_in_bursts", "--max-jobs is for --burst", "Pass both")
+
 WORKER_TARGET = Argument(
     ["target"],
     metavar="MODULE[:NAME]",
-    about="A Worker, a task, a flow or a list of those; else all of the module",
+    about="A Worker, a task, a flow or a list of them; default: all in the module",
 )
 ALLOW_SCRIPTS = click.Option(
     ["--allow-scripts"], is_flag=True, help="Execute commands of script nodes"
@@ -45,6 +50,10 @@ GRANT = click.Option(
     multiple=True,
     metavar="GRANT",
     help="Let loaded flows use a secret: SECRET,flow=FLOW,host=HOST",
+)
+
+LIFESPAN = click.Option(
+    ["--lifespan"], metavar="MODULE:NAME", help="Function that opens the resources of tasks"
 )
 
 
@@ -64,7 +73,15 @@ GRANT = click.Option(
         metavar="N",
         help="Worker processes to keep running",
     ),
-    click.Option(["--grace"], metavar="30s", help="How long a stop lets running jobs finish"),
+    click.Option(["--grace"], metavar="30s", help="Time for running jobs to finish on a stop"),
+    click.Option(["--burst"], is_flag=True, help="Stop when nothing is left to do now"),
+    click.Option(
+        ["--max-jobs"],
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With --burst, stop after N jobs",
+    ),
+    LIFESPAN,
     GRANT,
     ALLOW_SCRIPTS,
     click.Option(["--json", "as_json"], is_flag=True, help="Log JSON lines"),
@@ -82,6 +99,9 @@ def worker(
     tags: str | None,
     processes: int,
     grace: str | None,
+    burst: bool,
+    max_jobs: int | None,
+    lifespan: str | None,
     grants: tuple[str, ...],
     allow_scripts: bool,
     as_json: bool,
@@ -95,9 +115,13 @@ def worker(
     The first signal lets running jobs finish for the grace period and requeues the rest; the
     second requeues them at once. Nothing is lost either way.
 
+    With --burst, it stops when nothing is left that it can do now, and prints how many attempts
+    ended how. It then exits with 1 if a job or node failed.
+
     Settings of a Worker in your module apply where no option is given.
     """
     from perdure.cli.logs import log_worker, set_up_logs
+    from perdure.cli.target import load_function
     from perdure.worker.grants import Grant
     from perdure.worker.supervisor import follow_supervisor
 
@@ -113,18 +137,25 @@ def worker(
             grace=grace,
             grants=[Grant.parse(each) for each in grants] or None,
             allow_scripts=allow_scripts or None,
+            lifespan=None if lifespan is None else load_function(lifespan),
             id=None if process is None else f"{made.id}-{process}",
         )
+        if max_jobs is not None and not burst:
+            raise InvalidInput(ONLY_IN_BURSTS.fault())
+        if burst and processes > 1:
+            raise InvalidInput(check.EXCLUSIVE.fault(names=("--burst", "--processes")))
         if processes > 1:
             flags = {"--json": as_json, "--quiet": quiet, "--verbose": verbose}
             values = {"--queues": queues, "--concurrency": concurrency, "--namespace": namespace}
             flags["--allow-scripts"] = allow_scripts
-            values |= {"--tags": tags, "--grace": grace}
+            values |= {"--tags": tags, "--grace": grace, "--lifespan": lifespan}
             options = [*_options(flags, values), *(f"--grant={each}" for each in grants)]
             return _supervise(made, processes, flag, [*options, "--", target])
         if supervisor is not None:
             follow_supervisor(made, supervisor)
         log_worker(made, store=made.store_url, queues=made.settings.queues)
+        if burst:
+            return _burst(made, max_jobs, as_json=as_json)
         made.run()
     except PerdureError as error:
         if not as_json:
@@ -132,6 +163,19 @@ def worker(
         _log.error(error_line(error, renderer_for(store, namespace or DEFAULT_NAMESPACE)))
         return exit_code_of(error)
     return None
+
+
+def _burst(worker: Worker, max_jobs: int | None, *, as_json: bool) -> ExitCode:
+    from msgspec import to_builtins
+
+    done = to_builtins(worker.run_until_idle(max_jobs=max_jobs))
+    if as_json:
+        echo(json_line(done))
+    else:
+        counts = {name: count for name, count in done.items() if name != "is_idle" and count}
+        told = ", ".join(f"{count} {name}" for name, count in counts.items())
+        echo(told or "nothing to do")
+    return ExitCode.REFUSED if done["failed"] or done["dead"] else ExitCode.OK
 
 
 def _level(*, quiet: bool, verbose: bool) -> int:

@@ -33,6 +33,7 @@ STYLES: dict[str, str] = {
     Status.DEAD: "bold red",
     Status.DISABLED: "magenta",
     Status.CANCELLED: "dim",
+    RunStatus.QUEUED: "blue",
     RunStatus.RUNNING: "yellow",
     RunStatus.COMPENSATING: "yellow",
     NodeStatus.LIVE: "yellow",

@@ -28,6 +28,7 @@ from perdure.model.graph import (
     SignalNode,
     type_of,
 )
+from perdure.model.payload import storable_text
 from perdure.model.text import visible
 from perdure.model.times import ago, ms_text
 from perdure.operations.records import UnservedVersion
@@ -143,7 +144,7 @@ def _if_it_fails(node: Node) -> str:
 
 def report_fields(report: FileReport) -> dict[str, Any]:
     return {
-        "file": report.file,
+        "file": storable_text(report.file),  # a name need not be UTF-8
         "ok": not report.faults,
         "flow": report.flow or None,
         "version": report.version,
@@ -160,7 +161,7 @@ def _fault_fields(fault: Fault) -> dict[str, Any]:
     source = fault.source or Source()
     return {
         "code": fault.code,
-        "file": source.file or None,
+        "file": storable_text(source.file) or None,
         "line": source.line or None,
         "column": source.column or None,
         "node": node_of(fault) or None,

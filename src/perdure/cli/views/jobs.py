@@ -26,11 +26,10 @@ from perdure.operations.records import JobRecord
 
 if TYPE_CHECKING:
     from perdure.cli.command import CommandOutput
-    from perdure.operations.page import Page
     from perdure.operations.records import JobChange, RunChange
 
 
-def job_table(jobs: Page[Job], out: CommandOutput) -> None:
+def job_table(jobs: Sequence[Job], out: CommandOutput) -> None:
     print_table(out.console, job_columns(jobs, out.now, is_across=out.is_across))
 
 
@@ -161,6 +160,7 @@ def _state(record: JobRecord) -> list[tuple[str, str]]:
         ("details", "" if progress.details is None else json_line(progress.details)),
         ("attempt", tries),
         ("failures", str(record.failures or "")),
+        ("snoozes", str(record.snoozes or "")),
         ("worker crashes", str(record.crashes or "")),
         ("worker", record.worker or ""),
     ]

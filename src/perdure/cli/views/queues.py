@@ -19,37 +19,43 @@ def queue_table(queues: Page[QueueStats], out: CommandOutput) -> None:
     def name(queue: QueueStats) -> str:
         return f"{queue.namespace}/{queue.name}" if out.is_across else queue.name
 
-    counts = {name(each): each.counts for each in queues}
-    paused = {name(each) for each in queues if each.is_paused}
-    print_table(out.console, queue_columns(counts, paused, out.console.width))
+    named = {f"{name(each)} (paused)" if each.is_paused else name(each): each for each in queues}
+    print_table(out.console, queue_columns(named, out.console.width))
 
 
-def queue_columns(
-    queues: Mapping[str, Mapping[Status, int]], paused: set[str], width: int
-) -> list[Column]:
+def queue_columns(queues: Mapping[str, QueueStats], width: int) -> list[Column]:
     """Counts by queue and status: one column per status with jobs, or rows if too wide."""
-    crossed = _queue_rows(queues, paused)
-    return crossed if least_width(crossed) <= width else _status_rows(queues, paused)
+    crossed = _queue_rows(queues)
+    return crossed if least_width(crossed) <= width else _status_rows(queues)
 
 
-def _queue_rows(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -> list[Column]:
-    used = [status for status in Status if any(counts.get(status) for counts in queues.values())]
-    names = [f"{name} (paused)" if name in paused else name for name in queues]
-    columns = [Column(title="QUEUE", cells=[*names, "total"], room_min=10)]
+def _queue_rows(queues: Mapping[str, QueueStats]) -> list[Column]:
+    used = [status for status in Status if any(each.counts.get(status) for each in queues.values())]
+    columns = [Column(title="QUEUE", cells=[*queues, "total"], room_min=10)]
     for status in used:
-        counts = [each.get(status, 0) for each in queues.values()]
-        cells = [str(count or "") for count in counts]
-        columns.append(
-            Column(title=status.value.upper(), cells=[*cells, str(sum(counts))], is_number=True)
+        cells = [
+            _count(each.counts[status], has_more=status in each.more)
+            if status in each.counts
+            else ""
+            for each in queues.values()
+        ]
+        total = _count(
+            sum(each.counts.get(status, 0) for each in queues.values()),
+            has_more=any(status in each.more for each in queues.values()),
         )
+        columns.append(Column(title=status.value.upper(), cells=[*cells, total], is_number=True))
     return columns
 
 
-def _status_rows(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -> list[Column]:
+def _count(count: int, *, has_more: bool) -> str:
+    return f"{count:,}+" if has_more else f"{count:,}"
+
+
+def _status_rows(queues: Mapping[str, QueueStats]) -> list[Column]:
     rows = [
-        (f"{name} (paused)" if name in paused else name, status, str(count))
-        for name, counts in queues.items()
-        for status, count in (*sorted(counts.items()), *([] if counts else [("", 0)]))
+        (name, status, _count(count, has_more=status in each.more))
+        for name, each in queues.items()
+        for status, count in (*sorted(each.counts.items()), *([] if each.counts else [("", 0)]))
     ]
     return [
         Column(title="QUEUE", cells=[row[0] for row in rows], room_min=10),

@@ -22,6 +22,7 @@ from perdure.cli.views.console import (
 )
 from perdure.cli.views.jobs import print_traceback
 from perdure.model.failure import Failure
+from perdure.model.job import PRIORITY_DEFAULT
 from perdure.model.run import NodeStatus, RunStatus
 from perdure.model.text import visible
 from perdure.model.times import ago, ahead, brief
@@ -157,6 +158,7 @@ def _state(record: RunRecord) -> list[tuple[str, str]]:
         ("status", record.status.value),
         ("reason", record.reason or ""),
         ("by", record.by or ""),
+        ("priority", "" if record.priority == PRIORITY_DEFAULT else str(record.priority)),
         ("events", str(record.number)),
     ]
 
@@ -165,7 +167,9 @@ def _times(record: RunRecord, now: datetime) -> list[tuple[str, str]]:
     ended = moment(record.finished_at, now)
     if record.finished_at is not None:
         ended += f", after {brief(record.finished_at - record.created_at)}"
-    return [("created", moment(record.created_at, now)), ("ended", ended)]
+    starts = moment(record.start_at, now) if record.started_at is None else ""
+    created = moment(record.created_at, now)
+    return [("created", created), ("starts", starts), ("ended", ended)]
 
 
 def _values(run: RunDetail) -> list[tuple[str, str]]:

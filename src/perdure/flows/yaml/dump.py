@@ -52,6 +52,7 @@ from perdure.model.graph import (
     ports_of,
 )
 from perdure.model.retry import Retry, decode_policy
+from perdure.model.settings import RunSettings
 from perdure.model.times import duration_text, ms_text
 from perdure.nodes.registry import NodeTypes
 from perdure.tasks.task import PlainFunction
@@ -237,10 +238,25 @@ def flow_data(flow: BuiltFlow) -> _Data:
         written["on_failure"] = definition.on_failure
     if definition.cooldown_ms:
         written["cooldown"] = ms_text(definition.cooldown_ms)
+    written |= _settings(flow.settings)
     if dumping.edges.gathers_by_default != definition.gathers:
         written["gathers"] = definition.gathers
     written["nodes"] = [dumping.node(node) for node in definition.nodes]
     return deepcopy(written)  # so that callers cannot change the flow
+
+
+def _settings(settings: RunSettings) -> _Data:
+    """The defaults of its runs that are set."""
+    timeout = None if settings.timeout_ms is None else ms_text(settings.timeout_ms)
+    given = {
+        "priority": settings.priority,
+        "queue": settings.queue,
+        "tags": list(settings.tags) or None,
+        "timeout": timeout,
+        "timeout_counts_waiting": None if settings.timeout_counts_waiting else False,
+        "max_attempts": settings.max_attempts,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 class _Dumping:

@@ -45,6 +45,7 @@ from perdure.flows.options import (
     at_option,
     read_options,
 )
+from perdure.flows.settings import FlowOptions, run_settings
 from perdure.flows.yaml.library import AnyNodeTypes, Files, Library, LoadFile, Tasks
 from perdure.flows.yaml.parse import (
     Document,
@@ -79,6 +80,7 @@ from perdure.model.graph import (
     TaskNode,
     ports_of,
 )
+from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.text import type_name
 from perdure.nodes.config import config_faults
 from perdure.tasks.node_type import NodeType
@@ -633,7 +635,7 @@ class _Loading:
         gathers = self._data.get("gathers")
         cursor = FlowCursor(fork="the flow" if gathers is True else "")
         on_failure: OnFailure = "finish" if self._data.get("on_failure") == "finish" else "stop"
-        flow = self._assembly.build(cursor, on_failure, self._cooldown_ms())
+        flow = self._assembly.build(cursor, on_failure, self._cooldown_ms(), self._settings())
         for fault in self._assembly.faults:
             self._note(fault)
         if flow is not None and gathers is False and flow.graph.definition.gathers:
@@ -651,6 +653,17 @@ class _Loading:
             several: Sequence[str] = fault.args.get("ids", ())
             path = self._nodes[several[0]].path if several else fault.where
             self._faults.add(self._document.located(fault, path))
+
+    def _settings(self) -> RunSettings:
+        options = {
+            name: self._data[name] for name in FlowOptions.__optional_keys__ if name in self._data
+        }
+        try:
+            return run_settings(options, FlowOptions)
+        except InvalidInput as error:
+            for fault in error.faults:
+                self._fault(fault, fault.where[:1])
+            return NO_SETTINGS
 
     def _cooldown_ms(self) -> int:
         given = self._data.get("cooldown")

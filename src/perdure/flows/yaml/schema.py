@@ -14,13 +14,16 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.diagnostics import Fault, declare, near
+from perdure.expr.condition import ALIASES, OPERATORS
 from perdure.flows.options import (
     CONDITION,
     DURATION,
     FLAG,
     FORMS,
     NAME,
+    NAMES,
     NODE_TYPE,
+    PRIORITY,
     TASK,
     TEXT,
     Fragment,
@@ -61,11 +64,9 @@ _CONDITION_DEFINITION: Final[Fragment] = {
             "type": "object",
             "properties": {
                 "property": {"type": "string"},
-                "op": {
-                    "enum": [
-                        "eq", "ne", "lt", "le", "gt", "ge", "in", "contains", "exists", "matches",
-                    ]
-                },
+                "field": {"type": "string"},
+                "op": {"enum": [*OPERATORS, *ALIASES]},
+                "operator": {"enum": [*OPERATORS, *ALIASES]},
                 "value": {},
                 "all": {"type": "array", "items": CONDITION},
                 "any": {"type": "array", "items": CONDITION},
@@ -96,6 +97,14 @@ FLOW_KEYS: Final[Mapping[str, Fragment]] = {
         "default": "stop",
     },
     "cooldown": described(DURATION, "Skip a run submitted sooner after the previous one."),
+    "priority": described(PRIORITY, "Default of its runs; shifts that of all their jobs."),
+    "queue": described(NAME, "Default of its runs, for nodes without one."),
+    "tags": described(NAMES, "Default of its runs, for nodes without any."),
+    "timeout": described(DURATION, "Default of its runs: how long one may take."),
+    "timeout_counts_waiting": described(FLAG, "Whether the time that a run waits counts."),
+    "max_attempts": described(
+        {"type": "integer", "minimum": 1}, "Default of its runs: how many attempts may fail."
+    ),
     "gathers": described(FLAG, "The result is an object by last node, even if there is only one."),
 }
 _COMMON_KEYS: Final[Mapping[str, Fragment]] = {

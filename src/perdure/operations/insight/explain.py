@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.diagnostics import PYTHON, Action, Code, Finding, Renderer, Severity, declare, message
 from perdure.model.failure import Failure
 from perdure.model.graph import APPROVE
-from perdure.model.ids import JobId, Key, RunId
+from perdure.model.ids import RUN_START, JobId, Key, RunId
 from perdure.model.job import FINISHED, FailedAttempt, Job, QueueInfo, Status
 from perdure.model.limit import Limit, LimitInfo, LimitRule, LimitUse, limit_of
 from perdure.model.partition import Partition
@@ -91,6 +91,7 @@ COMPENSATING = declare(
     "[: {reason}]; still to undo: {left:and}",
 )
 NODE_FAILED = declare("explain.node_failed", "node {node!r} failed with {error}[: {reason}]")
+RUN_FAILED = declare("explain.run_failed", "run {run!r} failed with {error}[: {reason}]")
 FAILING = declare(
     "explain.failing",
     "node {node!r} failed with {error}[: {reason}]; other branches finish first",
@@ -184,8 +185,8 @@ NO_TAGS = declare(
     "Start a worker with these tags",
 )
 QUEUE_PAUSED = declare("explain.queue_paused", "queue {queue!r} is paused[ by {by}] since {since}")
-DISABLED = declare("explain.disabled", "task {task!r} is disabled until somebody enables it")
-JOB_PAUSED = declare("explain.job_paused", "task {task!r} is paused until somebody resumes it")
+DISABLED = declare("explain.disabled", "task {task!r} is disabled until an operator enables it")
+JOB_PAUSED = declare("explain.job_paused", "task {task!r} is paused until it is resumed")
 LIMIT_FULL = declare(
     "explain.limit_full",
     "limit {limit!r} is full: {running} of {most} running[, held by job {holder}]"
@@ -211,6 +212,14 @@ LIMIT_CLOSED = declare(
 
 # What a node waits for.
 
+RUN_QUEUED = declare(
+    "explain.run_queued", "run {run!r} is queued and starts at {until}[ ({overdue} overdue)]"
+)
+RUN_QUEUED_UNSERVED = declare(
+    "explain.run_queued_no_worker",
+    "run {run!r} is queued until {until}[ ({overdue} overdue)]; no worker is live to start it",
+    "Start a worker",
+)
 TIMER = declare("explain.timer", "waiting since {since} until {until}[ ({overdue} overdue)]")
 TIMER_UNSERVED = declare(
     "explain.timer_no_worker",
@@ -303,7 +312,7 @@ def _headline(run: RunId, state: RunState, found: Sequence[Finding]) -> tuple[Fi
     if state.status is RunStatus.COMPLETED:
         return (RUN_STATUS.finding(severity=Severity.OK, run=run, status=state.status),)
     if state.status is RunStatus.FAILED:
-        return tuple(each for each in found if each.code == NODE_FAILED.name)[:1]
+        return tuple(each for each in found if each.code in (NODE_FAILED.name, RUN_FAILED.name))[:1]
     whole = [each for each in found if not each.about]
     if whole:  # paused, cancelled, skipped or compensating
         return (whole[0],)
@@ -365,7 +374,9 @@ def _of_run(run: RunId, state: RunState, paused_at: datetime | None) -> Iterator
     )
     if state.failure is not None:
         failed = {"node": state.failed_node, **_failure(state.failure)}
-        if state.status is RunStatus.FAILED:
+        if state.status is RunStatus.FAILED and not state.failed_node:
+            yield RUN_FAILED.finding("", again, run=run, **_failure(state.failure))
+        elif state.status is RunStatus.FAILED:
             yield NODE_FAILED.finding(state.failed_node, again, **failed)
         else:
             yield FAILING.finding(state.failed_node, severity=Severity.WARNING, **failed)
@@ -428,7 +439,7 @@ def _ended_job(job: Job, failed: FailedAttempt | None) -> Iterator[Finding]:
 def _task(job: Job) -> dict[str, Any]:
     """The task name, or the purpose of a job beside a node, such as ``poll:charge``."""
     purpose = "" if job.node is None else Key.parse(job.node.key).part
-    purpose = purpose if purpose in ("poll", "notify") else ""
+    purpose = purpose if purpose in ("poll", "cancel", "notify") else ""
     return {"task": job.task, **({"purpose": purpose} if purpose else {})}
 
 
@@ -671,6 +682,12 @@ def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[
         if wait.due_at is not None:
             args |= {"until": wait.due_at, "overdue": _overdue(wait.due_at, now)}
         match wait.type:
+            case WaitType.TIMER if wait.key == RUN_START:
+                code, asks = (
+                    (RUN_QUEUED, ()) if is_served else (RUN_QUEUED_UNSERVED, (START_WORKER,))
+                )
+                severity = Severity.OK if is_served else Severity.WARNING
+                yield code.finding("", *asks, severity=severity, run=wait.run, **args)
             case WaitType.TIMER:
                 if Key.parse(wait.key).part:  # it accompanies another wait
                     continue

@@ -75,6 +75,12 @@ CLOCK_BEHIND = declare(
     "this machine's clock is {skew} behind the store's: times given and shown here are off",
     "Synchronize the clock, for example with timedatectl set-ntp true",
 )
+CLOCK_SET_BACK = declare(
+    "health.clock_set_back",
+    "the store's clock was set back by at least {step}: it recorded {newest_at} and shows {now}",
+    "Leases and limits recover by themselves. Scheduled jobs, retries, timers, deadlines and "
+    "schedules are due when the clock shows their time: if it is wrong, correct it",
+)
 DAMAGED = declare(
     "health.damaged",
     "the database is damaged: {damage}",
@@ -165,10 +171,12 @@ TAGS_UNSERVED = declare(
 QUEUE_PAUSED = declare(
     "health.queue_paused",
     "queue {queue!r}[ of namespace {namespace!r}] was paused[ by {by}] {ago} ago; "
-    "{waiting:job waits|jobs wait}",
+    "[{waiting:job waits|jobs wait}][at least {waiting_min:job waits|jobs wait}]",
 )
 DEAD_LETTERS = declare(
-    "health.dead_letters", "{count:dead letter|dead letters}[ in namespace {namespace!r}]"
+    "health.dead_letters",
+    "[{count:dead letter|dead letters}][at least {count_min:dead letter|dead letters}]"
+    "[ in namespace {namespace!r}]",
 )
 SCHEDULE_UNREADABLE = declare(
     "health.schedule_unreadable",
@@ -210,6 +218,11 @@ def _place(vitals: Vitals) -> Iterator[Finding]:
     else:
         code = CLOCK_AHEAD if vitals.skew > timedelta(0) else CLOCK_BEHIND
         yield _warning(code, "clock", skew=_rounded(abs(vitals.skew)))
+    newest_at = vitals.examination.newest_at
+    if newest_at is not None and newest_at - vitals.now > SKEW_MAX:
+        step = _rounded(newest_at - vitals.now)
+        args = {"newest_at": newest_at, "now": vitals.now}
+        yield _warning(CLOCK_SET_BACK, "clock", step=step, **args)
 
 
 def _storage(found: StorageReport) -> Iterator[Finding]:
@@ -281,7 +294,8 @@ def _work(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Finding]:
         if alive:  # otherwise the finding about the workers says it all
             stuck += _unserved(namespace, poll, alive)
     yield from stuck
-    if not stuck and (alive or not _is_work_left(vitals)):
+    is_stuck = bool(stuck or vitals.examination.orphaned_runs)
+    if not is_stuck and (alive or not _is_work_left(vitals)):
         yield _ok(WORK, "work")
 
 
@@ -335,15 +349,15 @@ def _held_back(vitals: Vitals) -> Iterator[Finding]:
             queue=queue.queue,
             by=queue.paused_by,
             ago=_rounded(vitals.now - queue.paused_at),
-            waiting=_jobs(vitals, Status.WAITING, queue.namespace, queue.queue),
+            **_counted("waiting", vitals, Status.WAITING, queue.namespace, queue.queue),
             **within,
         )
     for namespace in sorted({each.namespace for each in vitals.depth}):
-        dead = _jobs(vitals, Status.DEAD, namespace)
-        if dead:
+        dead = _counted("count", vitals, Status.DEAD, namespace)
+        if any(dead.values()):
             within = _namespace(namespace)
             show = Action("jobs.list", {"status": Status.DEAD.value, **within})
-            yield _warning(DEAD_LETTERS, "jobs", show, count=dead, **within)
+            yield _warning(DEAD_LETTERS, "jobs", show, **dead, **within)
     for schedule in vitals.unreadable_schedules:
         yield _warning(
             SCHEDULE_UNREADABLE,
@@ -354,12 +368,17 @@ def _held_back(vitals: Vitals) -> Iterator[Finding]:
         )
 
 
-def _jobs(vitals: Vitals, status: Status, namespace: str, queue: str | None = None) -> int:
-    return sum(
-        each.count
+def _counted(
+    name: str, vitals: Vitals, status: Status, namespace: str, queue: str | None = None
+) -> dict[str, int]:
+    """The number of jobs as an argument of a finding; ``…_min`` if there are more."""
+    found = [
+        each
         for each in vitals.depth
         if (each.namespace, each.status) == (namespace, status) and queue in (None, each.queue)
-    )
+    ]
+    has_more = any(each.has_more for each in found)
+    return {f"{name}_min" if has_more else name: sum(each.count for each in found)}
 
 
 def _start(**args: Any) -> Action:

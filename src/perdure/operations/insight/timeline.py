@@ -38,7 +38,7 @@ from perdure.model.run import LiveType, NodeStatus, RunState
 from perdure.render.diagram import mark_of
 from perdure.render.timeline import Bar, BarEnd, Doing, Timeline, TimelineRow
 
-_BESIDE = ("poll", "remind", "notify")
+_BESIDE = ("poll", "cancel", "remind", "notify")
 """Parts of keys that accompany a node and are not its own work."""
 
 

@@ -21,12 +21,13 @@ from perdure.store.contract.audit import AuditStore
 from perdure.store.contract.jobs import ClaimRequest, JobStore, PartitionClaim
 from perdure.store.contract.maintenance import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.contract.queries import QueryStore
-from perdure.store.contract.runs import EventsAfter, EventsBefore, RunStore
+from perdure.store.contract.runs import DEFINITION_FRESH, EventsAfter, EventsBefore, RunStore
 from perdure.store.contract.schedules import ScheduleStore
 from perdure.store.contract.transfer import TransferStore
 from perdure.store.wakeups import HintTypes, Listener
 
 __all__ = [
+    "DEFINITION_FRESH",
     "PARTS",
     "POLL_PARTITIONS_MAX",
     "AdminStore",

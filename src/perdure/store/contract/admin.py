@@ -9,7 +9,7 @@ from typing import Protocol
 
 from perdure.model.facts import EndedCounts, FlowRuns, StorageReport
 from perdure.model.ids import JobId
-from perdure.model.job import QueueDepth, QueueInfo, StatusChange
+from perdure.model.job import QUEUE_COUNT_MAX, QueueDepth, QueueInfo, StatusChange
 from perdure.model.run import FlowCount
 from perdure.store.lifecycle import Transition
 
@@ -58,8 +58,13 @@ class AdminStore(Protocol):
         """End a pause, if there is one."""
 
     @abstractmethod
-    async def queue_stats(self, namespace: str | None) -> list[QueueDepth]:
-        """How many jobs are in each status, by queue."""
+    async def queue_stats(
+        self, namespace: str | None, most: int = QUEUE_COUNT_MAX
+    ) -> list[QueueDepth]:
+        """How many jobs are in each status, by queue.
+
+        - Exact up to ``most`` of a queue in a status; of more, that many and ``has_more``.
+        """
 
     @abstractmethod
     async def paused_queues(self, namespace: str | None) -> list[QueueInfo]: ...

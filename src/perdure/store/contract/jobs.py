@@ -11,6 +11,7 @@ from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Settlement
+from perdure.model.run import StoredStep
 from perdure.model.value import Value
 from perdure.model.worker import Renewal
 
@@ -71,6 +72,7 @@ class JobStore(Protocol):
         """Write outcomes, each under its claim's fence; answer the new status, or None if stale.
 
         - A claim that is not current writes nothing, and does not stop the others.
+        - Nor does an outcome that would end the job of a node: only a commit of its run may.
         - An aborting job ends cancelled whatever its outcome.
         - Completed keeps the output and sets progress to 100.
         - Retried, Failed and DeadLettered keep the failure in the job's history.
@@ -78,8 +80,25 @@ class JobStore(Protocol):
         - Retried counts a failure, or a snooze, and closes the limit it names.
         - A time out of range is clamped to what every backend can read back.
         - Failed and DeadLettered count a failure too: the last one.
-        - Requeued and Parked give the attempt back; Requeued keeps the rank.
+        - Requeued and Parked give the attempt back; Requeued keeps the rank, and may name another
+          partition.
         - A hidden job is invisible to readers, but not to its waiters.
+        """
+
+    @abstractmethod
+    async def settle_parked(self, settlement: Settlement, worker: WorkerId) -> Status | None:
+        """Write the outcome of a parked job; None, and nothing written, if it cannot be.
+
+        - The claim is the last one of the job, under which it was parked. Like any other claim,
+          that of ``worker``, which settles it, counts an attempt and makes earlier claims stale.
+        - Settles no job of a run, and none that was resumed since.
+        """
+
+    @abstractmethod
+    async def resume_parked(self, claim: Claim, step: StoredStep) -> bool:
+        """Requeue a job that was parked under this claim, and store a step of it.
+
+        - Answers False and writes nothing for a job of a run, and for one that was resumed since.
         """
 
     @abstractmethod

@@ -32,11 +32,15 @@ class MaintenanceStore(Protocol):
         - The times due are those of this namespace; a wait's counts as ``next_wait_at``, a
           schedule's as ``next_tick_at``.
         - Names the paused queues of this namespace.
+        - Tells the last heartbeat of its workers, which shows a clock that was set back.
         """
 
     @abstractmethod
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
-        """Acquire or renew the lease of a duty; False while another worker has it."""
+        """Acquire or renew the lease of a duty; False while another worker has it.
+
+        - A lease that ends later than it can, because the clock was set back, is free.
+        """
 
     @abstractmethod
     async def promote_due(self, namespace: str, limit: int) -> int:
@@ -51,6 +55,20 @@ class MaintenanceStore(Protocol):
         - A crash counts as one alone if the claim was made with ``is_alone``, unless a step was
           stored since; a stored step also removes the earlier suspicion.
         - An aborting one ends cancelled. The old claim is stale from then on.
+        """
+
+    @abstractmethod
+    async def bound_times(self, namespace: str, lease: timedelta) -> int:
+        """Bound times that a clock set back has left too far ahead; return the number of leases.
+
+        - A lease ends no later than one lease of its worker from now (``lease`` if its worker is
+          unknown): a live worker renews it before, the job of a dead one is taken over after it.
+        - A worker was seen no later than now.
+        - Starts under limits count as of now at the latest, and a closed limit opens after the
+          time it was closed for at the latest.
+        - A wait for a child that has ended is due.
+        - Times that callers set stay: those of scheduled jobs, retries, timers, deadlines and
+          schedules.
         """
 
     @abstractmethod
@@ -91,8 +109,22 @@ class MaintenanceStore(Protocol):
         """
 
     @abstractmethod
+    async def prune_definitions(self, namespace: str, idle: timedelta, limit: int) -> int:
+        """Look at definitions not used for that long; return how many. Unused ones are deleted.
+
+        - In use are those of runs, of schedules, and the child flows of stored definitions; also
+          one that a run was migrated away from, while any run of its flow is stored. They are
+          looked at again after ``idle``.
+        - Nothing is deleted while a schedule of the namespace is unreadable.
+        """
+
+    @abstractmethod
     async def register_worker(self, info: WorkerInfo) -> None:
-        """Write the worker's row, or refresh it."""
+        """Write the worker's row, or refresh it.
+
+        - It was seen now. If that is earlier than before, ``bound_times`` has to be called first:
+          the earlier heartbeat shows that the clock was set back.
+        """
 
     @abstractmethod
     async def remove_worker(self, id: WorkerId) -> None: ...

@@ -26,6 +26,10 @@ class QueryStore(Protocol):
         """Matching jobs without their values, newest first."""
 
     @abstractmethod
+    async def peek(self, namespace: str, partitions: Sequence[str], limit: int) -> list[Job]:
+        """The next jobs to claim from these partitions, in that order, without their values."""
+
+    @abstractmethod
     async def count_jobs(self, filter: JobFilter) -> int: ...
 
     @abstractmethod

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
+from perdure.model.check import check_times
+from perdure.model.job import NewJob
+from perdure.model.run import CommitResult, CommitState, Continues, NewRun, RunCommit
 
 REFUSED = declare("store.refused", "the store at {url} refused, and nothing was written: {reason}")
 CLOSED = declare("store.closed", "the store at {url} is closed")
 OUTCOME_UNKNOWN = declare(
     "store.outcome_unknown",
     "the connection to the store at {url} was lost before it answered: {reason}",
-    "The operation may have been done all the same",
+    "The operation may have taken effect",
 )
 LOST = declare("store.lost", "the connection to the store at {url} was lost: {reason}")
 DEADLINE_PASSED = declare(
@@ -50,3 +54,22 @@ def unusable_connection(value: str, accepted: str = "", reason: str = "") -> Inv
 
 def no_transaction(how: str = "") -> InvalidInput:
     return InvalidInput(NO_TRANSACTION.fault(("connection",), how=how))
+
+
+def refused(commit: RunCommit) -> CommitResult | None:
+    """The result of a commit that cannot be written, whatever the state of its run."""
+    try:
+        for settlement in commit.settlements:
+            if type(settlement.job_outcome) is Continues:
+                check_times(settlement.job_outcome.job)
+        _check_effects(commit.jobs, commit.children)
+    except InvalidInput as error:
+        return CommitResult(state=CommitState.REFUSED, refusal=error)
+    return None
+
+
+def _check_effects(jobs: Iterable[NewJob], children: Iterable[NewRun]) -> None:
+    for job in jobs:
+        check_times(job)
+    for child in children:
+        _check_effects(child.jobs, child.children)

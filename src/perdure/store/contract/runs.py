@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Protocol
 
 from perdure.model.event import StoredEvent
@@ -11,6 +12,9 @@ from perdure.model.ids import RunId
 from perdure.model.job import Claim
 from perdure.model.run import CommitAnswer, LoadedRun, NewRun, RunCommit, StoredStep, Submitted
 from perdure.model.value import Value
+
+DEFINITION_FRESH = timedelta(days=1)
+"""Shorter than pruning keeps unused definitions, by more than any submission takes."""
 
 
 class EventsAfter(Value):
@@ -50,6 +54,9 @@ class RunStore(Protocol):
           not count. Of concurrent submissions, exactly one starts.
         - A submission retried after a lost response counts once: it neither conflicts with nor
           replaces itself.
+        - ``needs_definition`` raises ``UnknownFlow``, and writes nothing, unless the definition is
+          stored and was used within ``DEFINITION_FRESH``: save it again, then submit again. So no
+          definition is pruned while a run of it is being added.
         """
 
     @abstractmethod
@@ -76,8 +83,8 @@ class RunStore(Protocol):
         - A new version goes into the partitions of the run's jobs.
         - The end of a child makes its parent's wait due immediately.
         - A snapshot replaces the stored one.
-        - A time of a job that some backend could not read back raises ``InvalidInput``, and nothing
-          of the batch is written.
+        - REFUSED, with ``InvalidInput`` and nothing written, when a job has a time that some
+          backend could not read back.
         - A commit retried with its token after a lost response counts once.
         - Answers the lowest rank that waits in ``partitions``, as of this write.
         """
@@ -108,7 +115,7 @@ class RunStore(Protocol):
 
     @abstractmethod
     async def save_definition(self, namespace: str, flow: str, version: str, data: bytes) -> None:
-        """Store a flow's definition, unless that version is stored already."""
+        """Store a flow's definition; a stored one counts as used now."""
 
     @abstractmethod
     async def get_definition(self, namespace: str, flow: str, version: str) -> bytes | None: ...

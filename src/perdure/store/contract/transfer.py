@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from perdure.model.job import Status
+from perdure.model.job import PRIORITY_DEFAULT, Status
 from perdure.model.value import Value
 from perdure.store.lifecycle import after_take_over
 
@@ -47,6 +47,13 @@ class RunRow(TransferRow, tag="run"):
     parent_run: str | None = None
     parent_key: str | None = None
     has_cooldown: bool = False
+    priority: int = PRIORITY_DEFAULT
+    start_at: datetime | None = None
+    started_at: datetime | None = None
+    place_key: str | None = None
+    place_limit: int | None = None
+    rank: float | None = None
+    settings: bytes | None = None
 
 
 class EventRow(TransferRow, tag="event"):
@@ -74,6 +81,7 @@ class WaitRow(TransferRow, tag="wait"):
     due_at: datetime | None = None
     suspended: bool = False
     deciders: tuple[str, ...] = ()
+    remaining: int | None = None
 
 
 class JobRow(TransferRow, tag="job"):
@@ -113,6 +121,7 @@ class JobRow(TransferRow, tag="job"):
     progress_details: bytes | None = None
     policy: bytes | None = None
     output: bytes | None = None
+    sticky_until: datetime | None = None
 
 
 class FailureRow(TransferRow, tag="failure"):
@@ -139,6 +148,7 @@ class LimitRow(TransferRow, tag="limit"):
     namespace: str
     key: str
     closed_until: datetime | None = None
+    closed_at: datetime | None = None
     last_start_at: datetime | None = None
     counts_until: datetime | None = None
 

@@ -14,11 +14,13 @@ from perdure.model.ids import JobId
 from perdure.model.job import (
     CLAIMED,
     FINISHED,
+    QUEUE_COUNT_MAX,
     JobFilter,
     QueueDepth,
     QueueInfo,
     Status,
     StatusChange,
+    queue_depth,
 )
 from perdure.model.partition import UNSUSPECTED
 from perdure.model.run import ENDED, FlowCount, RunStatus
@@ -89,12 +91,14 @@ class MemoryAdmin(AdminStore):
                 if namespace in (None, place)
             ]
 
-    async def queue_stats(self, namespace: str | None) -> list[QueueDepth]:
+    async def queue_stats(
+        self, namespace: str | None, most: int = QUEUE_COUNT_MAX
+    ) -> list[QueueDepth]:
         with self._session.transaction() as transaction:
             jobs = newest_jobs(transaction, JobFilter(namespace=namespace))
             counts = Counter((job.namespace, job.partition.queue, job.status) for job in jobs)
             return [
-                QueueDepth(namespace=place, queue=queue, status=status, count=count)
+                queue_depth(place, queue, status, count, most)
                 for (place, queue, status), count in sorted(counts.items())
             ]
 
@@ -105,14 +109,22 @@ class MemoryAdmin(AdminStore):
 
     async def inspect_storage(self) -> StorageReport:
         with self._session.transaction() as transaction:
-            state = transaction.state
-            oldest_first = (state.records.runs[place] for place in state.records.by_age.ids())
+            state, records = transaction.state, transaction.state.records
+            oldest_first = (records.runs[place] for place in records.by_age.ids())
             orphaned_runs = (
                 OrphanedRun(run=run.id, namespace=run.namespace)
                 for run in oldest_first
                 if _is_orphaned(state, run)
             )
-            return StorageReport(orphaned_runs=tuple(islice(orphaned_runs, ORPHANS_MAX)))
+            recorded = [
+                *(at for job in state.jobs.values() for at in _recorded_at(job)),
+                *(at for run in records.runs.values() for at in (run.created_at, run.finished_at)),
+                *(worker.seen_at for worker in state.workers.values()),
+            ]
+            return StorageReport(
+                orphaned_runs=tuple(islice(orphaned_runs, ORPHANS_MAX)),
+                newest_at=max((at for at in recorded if at is not None), default=None),
+            )
 
     async def flow_stats(self, namespace: str | None) -> list[FlowRuns]:
         with self._session.transaction() as transaction:
@@ -189,6 +201,10 @@ _CHANGES: dict[Transition, Change] = {
     Transition.RETRY: lambda transaction, job: _retry(transaction, job),
     Transition.RESUME: lambda transaction, job: _resume(transaction, job),
 }
+
+
+def _recorded_at(job: StoredJob) -> tuple[datetime | None, ...]:
+    return job.created_at, job.started_at, job.finished_at
 
 
 def _is_orphaned(state: MemoryState, run: StoredRun) -> bool:

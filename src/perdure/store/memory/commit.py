@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from perdure.model.ids import JobId
+from perdure.model.ids import RUN_TIMEOUT, JobId
 from perdure.model.job import CLAIMED, NewJob, Status
 from perdure.model.outcome import Settlement
 from perdure.model.partition import UNSUSPECTED
@@ -18,10 +18,12 @@ from perdure.model.run import (
     CommitState,
     Continues,
     Finishes,
+    Priorities,
     Retries,
     RunCommit,
     WaitType,
 )
+from perdure.store.contract.refusals import refused
 from perdure.store.memory.jobs import fresh, settle
 from perdure.store.memory.records import StoredJob, StoredRun
 from perdure.store.memory.submit import add_events, begin, make_due, remove_job, wake_parent
@@ -35,7 +37,7 @@ _SUSPENDABLE = CLAIMED | {Status.WAITING, Status.SCHEDULED}
 def commit_runs(
     transaction: Transaction, commits: Sequence[RunCommit], partitions: Sequence[str]
 ) -> CommitAnswer:
-    results = [_commit(transaction, commit) for commit in commits]
+    results = [refused(commit) or _commit(transaction, commit) for commit in commits]
     namespaces = {commit.namespace for commit in commits}
     waiting = transaction.state.waiting
     fronts = (
@@ -95,6 +97,10 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
         summary=run.summary if commit.summary is None else commit.summary,
         snapshot=commit.snapshot or run.snapshot,
     )
+    if commit.is_started is not None:
+        after = replace(after, started_at=now if commit.is_started else None, rank=None)
+    if commit.priorities is not None:
+        after = _reprioritized(transaction, after, commit.priorities)
     add_events(transaction, run.place, commit.events, commit.token)
     transaction.put(records.put_run, run.place, run, after)
     if after.is_ended and not run.is_ended:
@@ -109,6 +115,8 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
     if commit.suspend is not None:
         _suspend_jobs(transaction, run, settled, suspend=commit.suspend)
         _suspend_waits(transaction, run, suspend=commit.suspend)
+    if commit.stop_clock is not None:
+        _stop_clock(transaction, run, stop=commit.stop_clock)
     if commit.version is not None:
         _change_partitions(transaction, run, commit.version)
 
@@ -191,6 +199,10 @@ def _park(transaction: Transaction, job: StoredJob) -> None:
 
 def _change_partitions(transaction: Transaction, run: StoredRun, version: str) -> None:
     state = transaction.state
+    place = run.namespace, run.flow, run.version
+    if (use := state.records.definition_uses.get(place)) is not None:
+        left = use._replace(was_left=True)
+        transaction.put(state.records.put_definition_use, place, use, left)
     for id in state.of_run.ids(run.place):
         job = state.jobs[id]
         partition = replace(job.partition, flow=f"{run.flow}@{version}")
@@ -221,7 +233,37 @@ def _end_waits(transaction: Transaction, run: StoredRun, commit: RunCommit) -> N
 def _suspend_waits(transaction: Transaction, run: StoredRun, *, suspend: bool) -> None:
     records = transaction.state.records
     for wait in records.waits_of(run.place):
-        if wait.is_suspended is not suspend:
+        if wait.is_suspended is not suspend and wait.key != RUN_TIMEOUT:
             transaction.put(records.put_wait, wait.place, wait, replace(wait, is_suspended=suspend))
             if not suspend and wait.due_at is not None:
                 transaction.hints.due()
+
+
+def _stop_clock(transaction: Transaction, run: StoredRun, *, stop: bool) -> None:
+    """Stop the clock of the run's timeout, unless it is due already, or let it continue."""
+    records, now = transaction.state.records, transaction.now
+    wait = records.wait(*run.place, RUN_TIMEOUT)
+    if wait is None:
+        return
+    if stop and wait.due_at is not None and wait.due_at > now:
+        changed = replace(wait, due_at=None, remaining=wait.due_at - now)
+    elif not stop and wait.remaining is not None:
+        changed = replace(wait, due_at=now + wait.remaining, remaining=None)
+        transaction.hints.due()
+    else:
+        return
+    transaction.put(records.put_wait, wait.place, wait, changed)
+
+
+def _reprioritized(transaction: Transaction, run: StoredRun, given: Priorities) -> StoredRun:
+    """The run with its new priority, after that of its jobs has changed; aging stays exact."""
+    state = transaction.state
+    for key, priority in given.jobs:
+        for id in state.of_node.ids((*run.place, key)):
+            job = state.jobs[id]
+            rank = job.rank + (priority - job.priority) * given.aging.total_seconds()
+            transaction.save(replace(job, priority=priority, rank=rank))
+    queued = run.rank
+    if queued is not None:
+        queued += (given.run - run.priority) * given.aging.total_seconds()
+    return replace(run, priority=given.run, rank=queued)

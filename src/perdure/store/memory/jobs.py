@@ -27,6 +27,8 @@ from perdure.model.outcome import (
     Retried,
     Settlement,
 )
+from perdure.model.partition import Partition, suspicion_in
+from perdure.model.run import StoredStep
 from perdure.model.times import nearest_duration
 from perdure.model.worker import Renewal
 from perdure.store import admission
@@ -142,6 +144,14 @@ def record_starts(
             record.forget_starts(transaction.now - window)
 
 
+def bound_limits(transaction: Transaction, places: Iterable[tuple[str, str]]) -> None:
+    """Bound what limits count, if the clock was set back since."""
+    limits = transaction.state.limits
+    for place in places:
+        if place in limits and admission.is_ahead(limits[place].latest_at, transaction.now):
+            transaction.limit(*place).bound(transaction.now)
+
+
 def move_start(transaction: Transaction, claim: Claim, within: timedelta) -> bool:
     """Count the start of a claimed job now, or no longer if that is too late."""
     job = transaction.claimed(claim)
@@ -196,6 +206,7 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
     rules = tuple(
         dict.fromkeys(rule for partition_rules in partitions.values() for rule in partition_rules)
     )
+    bound_limits(transaction, [(request.namespace, rule.key) for rule in rules])
     usages = {rule: _usage(transaction, request.namespace, rule) for rule in rules}
     rooms = admission.rooms(usages, transaction.now)
 
@@ -269,8 +280,11 @@ def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
         return None
     outcome, written = settlement.outcome, written_by(settlement.outcome)
     ready_at = _ready_at(transaction, job, written.retried)
-    status = after_settling(job.status, outcome, is_due=ready_at <= transaction.now)
-    assert status is not None, "only held jobs get here, and they take every outcome"
+    is_node = job.node is not None
+    is_due = ready_at <= transaction.now
+    status = after_settling(job.status, outcome, is_due=is_due, is_node=is_node)
+    if status is None:
+        return None
 
     changes: dict[str, Any] = {
         "progress": settlement.progress or job.progress,
@@ -281,9 +295,39 @@ def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
     if job.status is Status.ACTIVE:  # an aborting job ends cancelled whatever its outcome
         changes |= _effects(job, written, changes["progress"], ready_at)
     if written.retried is not None and written.retried.closes_limit is not None:
-        transaction.limit(job.namespace, written.retried.closes_limit).close(ready_at)
+        transaction.limit(job.namespace, written.retried.closes_limit).close(
+            ready_at, transaction.now
+        )
     transaction.move(job, _OPERATIONS[type(outcome)], status, **changes)
     return status
+
+
+def settle_parked(
+    transaction: Transaction, settlement: Settlement, worker: WorkerId
+) -> Status | None:
+    """Claim a parked job and settle it."""
+    job = _parked(transaction, settlement.claim)
+    if job is None:
+        return None
+    accepted = transaction.move(
+        job,
+        Transition.ACCEPT,
+        Status.ACTIVE,
+        epoch=job.epoch + 1,
+        attempt=job.attempt + 1,
+        worker=worker,
+        lease_until=transaction.now,
+    )
+    claim = Claim(id=job.id, epoch=accepted.epoch)
+    return settle(transaction, replace(settlement, claim=claim))
+
+
+def _parked(transaction: Transaction, claim: Claim) -> StoredJob | None:
+    """The plain job that was parked under this claim."""
+    job = transaction.state.jobs.get(claim.id)
+    if job is None or (job.status, job.epoch, job.node) != (Status.PAUSED, claim.epoch, None):
+        return None
+    return job
 
 
 def _effects(
@@ -297,6 +341,11 @@ def _effects(
     }
     if written.status is Status.COMPLETED:
         changes |= {"output": written.output, "progress": replace(progress, percent=100.0)}
+    if written.partition_key is not None:
+        changes |= {
+            "partition": Partition.parse(written.partition_key),
+            "suspicion": suspicion_in(written.partition_key),
+        }
     if written.retried is not None:
         changes |= {
             "ready_at": ready_at,
@@ -329,6 +378,19 @@ class MemoryJobs(JobStore):
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         with self._session.transaction() as transaction:
             return [settle(transaction, settlement) for settlement in settlements]
+
+    async def settle_parked(self, settlement: Settlement, worker: WorkerId) -> Status | None:
+        with self._session.transaction() as transaction:
+            return settle_parked(transaction, settlement, worker)
+
+    async def resume_parked(self, claim: Claim, step: StoredStep) -> bool:
+        with self._session.transaction() as transaction:
+            job = _parked(transaction, claim)
+            if job is None:
+                return False
+            transaction.save_step(job, job.id, step)
+            transaction.move(job, Transition.RESUME, Status.WAITING)
+            return True
 
     async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
         with self._session.transaction() as transaction:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace as replace_record
 from datetime import datetime, timedelta
 from heapq import nsmallest
 from itertools import islice
 
+from msgspec.structs import replace
+
+from perdure.model.graph import children_in
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.partition import suspicion_in
-from perdure.model.run import RunStatus, Wait
-from perdure.model.schedule import Schedule
+from perdure.model.run import RunStatus, Wait, WaitType
+from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.lifecycle import Transition, after_take_over
+from perdure.store.memory.jobs import bound_limits
 from perdure.store.memory.records import Place, StoredJob
 from perdure.store.memory.state import MaintenanceLease, StoredWorker
-from perdure.store.memory.submit import forget_steps, remove_tree
+from perdure.store.memory.submit import forget_steps, make_due, remove_tree
 from perdure.store.memory.transaction import Session, Transaction
 
 
@@ -44,15 +49,28 @@ class MemoryMaintenance(MaintenanceStore):
                 next_wait_at=state.records.due.first(namespace),
                 next_tick_at=state.schedules.due.first(namespace),
                 paused=tuple(sorted(name for place, name in state.paused if place == namespace)),
+                last_seen_at=max(
+                    (
+                        worker.seen_at
+                        for worker in state.workers.values()
+                        if worker.info.namespace == namespace
+                    ),
+                    default=None,
+                ),
             )
 
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
         with self._session.transaction() as transaction:
             maintenance_leases, now = transaction.state.maintenance_leases, transaction.now
             holder = maintenance_leases.get(duty)
-            if holder is not None and holder.worker != worker and holder.until > now:
+            if (
+                holder is not None
+                and holder.worker != worker
+                and now < holder.until <= now + holder.lease
+            ):
                 return False
-            maintenance_leases[duty] = MaintenanceLease(worker, now + nearest_duration(lease))
+            span = nearest_duration(lease)
+            maintenance_leases[duty] = MaintenanceLease(worker, now + span, span)
             return True
 
     async def promote_due(self, namespace: str, limit: int) -> int:
@@ -67,6 +85,27 @@ class MemoryMaintenance(MaintenanceStore):
         with self._session.transaction() as transaction:
             expired = transaction.state.claimed.up_to(transaction.now, limit, namespace)
             return [_take_over(transaction, transaction.state.jobs[id]) for id in expired]
+
+    async def bound_times(self, namespace: str, lease: timedelta) -> int:
+        with self._session.transaction() as transaction:
+            state, now = transaction.state, transaction.now
+            bounded = 0
+            for until, id in list(state.claimed.entries(namespace)):
+                job = state.jobs[id]
+                holder = None if job.worker is None else state.workers.get(job.worker)
+                latest = now + nearest_duration(lease if holder is None else holder.info.lease)
+                if until > latest:
+                    transaction.save(replace(job, lease_until=latest))
+                    bounded += 1
+            for place in list(state.records.due.after(now, namespace)):
+                wait = state.records.wait(*place)
+                if wait is not None and wait.type is WaitType.CHILD:
+                    make_due(transaction, wait)
+            bound_limits(transaction, [place for place in state.limits if place[0] == namespace])
+            for worker, record in list(state.workers.items()):
+                if record.info.namespace == namespace and record.seen_at > now:
+                    state.workers[worker] = replace_record(record, seen_at=now)
+            return bounded
 
     async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
         with self._session.transaction() as transaction:
@@ -99,12 +138,45 @@ class MemoryMaintenance(MaintenanceStore):
                 del limits[place]
             return len(gone)
 
+    async def prune_definitions(self, namespace: str, idle: timedelta, limit: int) -> int:
+        with self._session.transaction() as transaction:
+            records, now = transaction.state.records, transaction.now
+            schedules = transaction.state.schedules.by_place.items()
+            scheduled = scheduled_flows(
+                each for (place, _), each in schedules if place == namespace
+            )
+            if scheduled is None:
+                return 0
+            ages = ((use.at, place) for place, use in records.definition_uses.items())
+            until = now - nearest_duration(idle)
+            old = [place for at, place in sorted(ages) if place[0] == namespace and at <= until][
+                :limit
+            ]
+            versions = {
+                (run.flow, run.version)
+                for run in records.runs.values()
+                if run.namespace == namespace
+            }
+            used = {f"{flow}@{version}" for flow, version in versions}.union(scheduled)
+            for (home, _, _), data in records.definitions.items():
+                if home == namespace:
+                    used.update(children_in(data) or ())
+            for place in old:
+                _, flow, version = place
+                use = records.definition_uses[place]
+                is_left = use.was_left and any(flow == name for name, _ in versions)
+                if is_left or f"{flow}@{version}" in used:
+                    records.definition_uses[place] = use._replace(at=now)
+                else:
+                    del records.definition_uses[place], records.definitions[place]
+            return len(old)
+
     async def register_worker(self, info: WorkerInfo) -> None:
         with self._session.transaction() as transaction:
             workers, now = transaction.state.workers, transaction.now
             known = workers.get(info.id)
-            started_at = now if known is None else known.started_at
-            workers[info.id] = StoredWorker(info, started_at, seen_at=now)
+            started_at, seen_at = (now, now) if known is None else (known.started_at, known.seen_at)
+            workers[info.id] = StoredWorker(info, started_at, max(seen_at, now))
 
     async def remove_worker(self, id: WorkerId) -> None:
         with self._session.transaction() as transaction:
@@ -170,6 +242,7 @@ def _take_over(transaction: Transaction, job: StoredJob) -> TakenOver:
         attempt=job.attempt,
         after=after,
         failure=failure,
+        node=job.node,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import merge
 from itertools import islice
 from typing import Any
 
@@ -34,6 +35,13 @@ class MemoryQueries(QueryStore):
         with self._session.transaction() as transaction:
             page = islice(newest_jobs(transaction, filter), limit)
             return [job.as_job(with_values=False) for job in page]
+
+    async def peek(self, namespace: str, partitions: Sequence[str], limit: int) -> list[Job]:
+        with self._session.transaction() as transaction:
+            state = transaction.state
+            fronts = (state.waiting.entries((namespace, each)) for each in partitions)
+            first = islice(merge(*fronts), limit)
+            return [state.jobs[id].as_job(with_values=False) for _, id in first]
 
     async def count_jobs(self, filter: JobFilter) -> int:
         with self._session.transaction() as transaction:

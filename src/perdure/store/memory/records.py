@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from perdure.model.event import Parent, StoredEvent
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import (
+    PRIORITY_DEFAULT,
     Claim,
     ClaimedJob,
     FailedAttempt,
@@ -19,6 +20,7 @@ from perdure.model.job import (
 )
 from perdure.model.partition import UNSUSPECTED, Partition, Suspicion, with_suspicion
 from perdure.model.run import ENDED, Run, RunStatus, Snapshot, Wait, WaitType
+from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.value import Value
 
 ENDED_BADLY = frozenset({Status.FAILED, Status.DEAD, Status.CANCELLED})
@@ -77,7 +79,10 @@ class StoredJob(Value):
     def is_held_off(self, worker: WorkerId, now: datetime) -> bool:
         """Whether ``worker`` failed it so recently that others are preferred."""
         return (
-            self.avoid_worker == worker and self.avoid_until is not None and self.avoid_until > now
+            self.avoid_worker == worker
+            and self.avoid_until is not None
+            and self.avoid_until > now
+            and self.ready_at <= now  # otherwise the clock was set back since
         )
 
     def as_claimed(self) -> ClaimedJob:
@@ -114,6 +119,7 @@ class StoredJob(Value):
             fingerprint=self.fingerprint,
             attempt=self.attempt,
             failures=self.failures,
+            snoozes=self.snoozes,
             crashes=self.crashes,
             suspicion=self.suspicion,
             max_attempts=self.max_attempts,
@@ -168,6 +174,13 @@ class StoredRun(Value):
     """The token of the last commit."""
     snapshot: Snapshot | None = None
     has_cooldown: bool = False
+    priority: int = PRIORITY_DEFAULT
+    start_at: datetime | None = None
+    started_at: datetime | None = None
+    place_key: str | None = None
+    place_limit: int | None = None
+    rank: float | None = None
+    settings: RunSettings = NO_SETTINGS
 
     @property
     def place(self) -> Place:
@@ -190,6 +203,10 @@ class StoredRun(Value):
             updated_at=self.updated_at,
             finished_at=self.finished_at,
             summary=self.summary,
+            priority=self.priority,
+            start_at=self.start_at,
+            started_at=self.started_at,
+            settings=self.settings,
         )
 
 
@@ -211,6 +228,8 @@ class StoredWait(Value):
     detail: bytes
     is_suspended: bool = False
     """Whether it is kept from becoming due until its run resumes."""
+    remaining: timedelta | None = None
+    """What is left of a stopped timer."""
 
     @property
     def place(self) -> WaitPlace:
@@ -231,4 +250,5 @@ class StoredWait(Value):
             due_at=self.due_at,
             deciders=self.deciders,
             detail=self.detail,
+            remaining=self.remaining,
         )

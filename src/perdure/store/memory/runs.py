@@ -14,7 +14,7 @@ from perdure.model.partition import UNSUSPECTED
 from perdure.model.run import CommitAnswer, LoadedRun, NewRun, RunCommit, StoredStep, Submitted
 from perdure.store.contract import EventsAfter, EventsBefore, RunStore
 from perdure.store.memory.commit import commit_runs
-from perdure.store.memory.state import RunRecords, StepRecords
+from perdure.store.memory.state import DefinitionUse, RunRecords
 from perdure.store.memory.submit import submit
 from perdure.store.memory.transaction import Session
 
@@ -25,7 +25,11 @@ class MemoryRuns(RunStore):
 
     async def save_definition(self, namespace: str, flow: str, version: str, data: bytes) -> None:
         with self._session.transaction() as transaction:
-            transaction.state.records.definitions.setdefault((namespace, flow, version), data)
+            records, place = transaction.state.records, (namespace, flow, version)
+            records.definitions.setdefault(place, data)
+            before = records.definition_uses.get(place)
+            was_left = before is not None and before.was_left
+            records.definition_uses[place] = DefinitionUse(transaction.now, was_left)
 
     async def get_definition(self, namespace: str, flow: str, version: str) -> bytes | None:
         with self._session.transaction() as transaction:
@@ -64,11 +68,7 @@ class MemoryRuns(RunStore):
             job = transaction.claimed(claim)
             if job is None:
                 raise ClaimLost(job_id=claim.id, epoch=claim.epoch)
-            records = transaction.state.records
-            if owner not in records.steps:
-                holder = job.id if job.node is None else (job.namespace, job.node.run)
-                transaction.put(records.put_steps, owner, None, StepRecords(holder))
-            records.steps[owner].by_name.setdefault(step.name, step)
+            transaction.save_step(job, owner, step)
             if job.suspicion != UNSUSPECTED:
                 progressed = replace(job, suspicion=UNSUSPECTED, was_claimed_alone=False)
                 transaction.save(progressed)

@@ -7,10 +7,10 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from perdure.model.ids import JobId, RunId, WorkerId
@@ -120,11 +120,23 @@ class StepRecords:
     by_name: dict[str, StoredStep] = field(default_factory=dict)
 
 
+DefinitionPlace = tuple[str, str, str]
+"""Namespace, flow and version."""
+
+
+class DefinitionUse(NamedTuple):
+    at: datetime
+    """When it was last saved, or found to be in use by pruning."""
+    was_left: bool = False
+    """A run was migrated to another version: its log still refers to this one."""
+
+
 class RunRecords:
     """Runs, their events, waits and steps, and definitions of flows."""
 
     def __init__(self) -> None:
-        self.definitions: dict[tuple[str, str, str], bytes] = {}
+        self.definitions: dict[DefinitionPlace, bytes] = {}
+        self.definition_uses: dict[DefinitionPlace, DefinitionUse] = {}
         self.runs: dict[Place, StoredRun] = {}
         self.events: dict[Place, list[StoredRunEvent]] = {}
         self.waits: dict[Place, dict[str, StoredWait]] = {}
@@ -164,6 +176,12 @@ class RunRecords:
         )
 
     # Each ``put`` writes a whole row; None removes it.
+
+    def put_definition_use(self, place: DefinitionPlace, use: DefinitionUse | None) -> None:
+        if use is None:
+            del self.definition_uses[place]
+        else:
+            self.definition_uses[place] = use
 
     def put_run(self, place: Place, run: StoredRun | None) -> None:
         before = self.runs.pop(place, None)
@@ -305,15 +323,16 @@ class LimitRecord:
     """The state of a limit key; live jobs are counted from their leases instead."""
 
     closed_until: datetime | None = None
+    closed_at: datetime | None = None
     last_start_at: datetime | None = None
     counts_until: datetime | None = None
     """When the last start is out of every window and spacing."""
     starts: deque[tuple[datetime, int]] = field(default_factory=deque)
     """When a claim started jobs under a rate, and how many, oldest first."""
 
-    def close(self, until: datetime) -> None:
+    def close(self, until: datetime, now: datetime) -> None:
         if self.closed_until is None or self.closed_until < until:
-            self.closed_until = until
+            self.closed_until, self.closed_at = until, now
 
     def count_until(self, until: datetime) -> None:
         if self.counts_until is None or self.counts_until < until:
@@ -322,6 +341,23 @@ class LimitRecord:
     def has_effect_after(self, moment: datetime) -> bool:
         ends = (self.closed_until, self.counts_until)
         return any(end is not None and end > moment for end in ends)
+
+    @property
+    def latest_at(self) -> datetime | None:
+        """The latest time at which anything was recorded."""
+        times = (self.closed_at, self.last_start_at, *(at for at, _ in self.starts))
+        return max((at for at in times if at is not None), default=None)
+
+    def bound(self, now: datetime) -> None:
+        """Record what happened after ``now``, by a clock that was set back since, as of now."""
+        self.starts = deque((min(at, now), count) for at, count in self.starts)
+        if self.last_start_at is not None and self.last_start_at > now:
+            if self.counts_until is not None:
+                self.counts_until -= self.last_start_at - now
+            self.last_start_at = now
+        if self.closed_until is not None and self.closed_at is not None and self.closed_at > now:
+            self.closed_until -= self.closed_at - now
+            self.closed_at = now
 
     def uncount_start(self, at: datetime) -> bool | None:
         """Count one start less at this time: whether it was the only one; None without any."""
@@ -350,6 +386,7 @@ class StoredWorker:
 class MaintenanceLease:
     worker: WorkerId
     until: datetime
+    lease: timedelta
 
 
 class MemoryState:

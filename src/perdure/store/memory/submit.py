@@ -7,12 +7,20 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from perdure.errors import RunExists
+from perdure.errors import RunExists, UnknownFlow
 from perdure.model.event import NewEvent, StoredEvent
 from perdure.model.job import CLAIMED, NewJob
 from perdure.model.run import ENDED, NewRun, NewWait, Submitted, WaitType
 from perdure.model.times import nearest_duration, nearest_storable
-from perdure.store.admission import LastRun, cooled
+from perdure.store.admission import (
+    NOT_STARTED,
+    LastRun,
+    cooled,
+    is_ahead,
+    queue_rank,
+    start_at_of,
+)
+from perdure.store.contract import DEFINITION_FRESH
 from perdure.store.memory.jobs import insert
 from perdure.store.memory.records import Place, StoredJob, StoredRun, StoredRunEvent, StoredWait
 from perdure.store.memory.state import StepOwner
@@ -59,8 +67,18 @@ def submit(transaction: Transaction, new: NewRun) -> Submitted:
             return Submitted(run=existing.as_run(), is_new=False)
         if new.on_existing == "fail":
             raise RunExists(run_id=existing.id, flow=existing.flow, status=existing.status)
+    _require_definition(transaction, new)
+    if existing is not None:
         remove_tree(transaction, existing.place)
     return Submitted(run=_add(transaction, _cooled(transaction, new)).as_run(), is_new=True)
+
+
+def _require_definition(transaction: Transaction, new: NewRun) -> None:
+    if not new.needs_definition:
+        return
+    use = transaction.state.records.definition_uses.get((new.namespace, new.flow, new.version))
+    if use is None or use.at <= transaction.now - DEFINITION_FRESH:
+        raise UnknownFlow(flow=f"{new.flow}@{new.version}", known=())
 
 
 def _cooled(transaction: Transaction, new: NewRun) -> NewRun:
@@ -68,12 +86,13 @@ def _cooled(transaction: Transaction, new: NewRun) -> NewRun:
     if new.cooldown is None:
         return new
     records, flow = transaction.state.records, (new.namespace, new.flow)
-    started = [LastRun(id=id, at=at) for (at, id), _ in records.started.entries(flow)[-1:]]
-    completed = [
-        LastRun(id=id, at=at, is_completed=True)
-        for (at, id), _ in records.completed.entries(flow)[-1:]
-    ]
-    return cooled(new, transaction.now, started + completed)
+    last: list[LastRun] = []
+    for index in (records.started, records.completed):
+        for (at, id), _ in reversed(index.entries(flow)):
+            if not is_ahead(at, transaction.now):
+                last.append(LastRun(id=id, at=at, is_completed=index is records.completed))
+                break
+    return cooled(new, transaction.now, last)
 
 
 def begin(
@@ -147,6 +166,13 @@ def _add(transaction: Transaction, new: NewRun) -> StoredRun:
         finished_at=now if new.status in ENDED else None,
         summary=new.summary,
         has_cooldown=new.cooldown is not None,
+        priority=new.priority,
+        start_at=start_at_of(new, now),
+        started_at=None if new.status in NOT_STARTED else now,
+        place_key=new.place_key,
+        place_limit=new.settings.max_running if new.place_key else None,
+        rank=queue_rank(new, now),
+        settings=new.settings,
     )
     transaction.put(records.put_run, run.place, None, run)
     add_events(transaction, run.place, new.events)
@@ -169,9 +195,10 @@ def _open(transaction: Transaction, place: Place, new: NewWait) -> None:
         type=new.type,
         name=new.name,
         opened_at=now if before is None else before.opened_at,
-        due_at=_due_at(new, now),
+        due_at=None if new.is_stopped else _due_at(new, now),
         deciders=new.deciders,
         detail=new.detail,
+        remaining=new.delay if new.is_stopped else None,
     )
     transaction.put(records.put_wait, wait.place, before, wait)
     if wait.due_at is not None:

@@ -15,10 +15,11 @@ from perdure.errors import IllegalTransition
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId
 from perdure.model.job import CLAIMED, FINISHED, Claim, FailedAttempt, Status
+from perdure.model.run import StoredStep
 from perdure.store.hints import WriteHints
 from perdure.store.lifecycle import Transition, allows
 from perdure.store.memory.records import StoredJob
-from perdure.store.memory.state import LimitRecord, MemoryState
+from perdure.store.memory.state import LimitRecord, MemoryState, StepRecords
 
 
 class Transaction:
@@ -68,6 +69,14 @@ class Transaction:
 
     def remove(self, id: JobId) -> None:
         self._put(id, None)
+
+    def save_step(self, job: StoredJob, owner: str, step: StoredStep) -> None:
+        """Store a step, unless one of this name exists."""
+        records = self.state.records
+        if owner not in records.steps:
+            holder = job.id if job.node is None else (job.namespace, job.node.run)
+            self.put(records.put_steps, owner, None, StepRecords(holder))
+        records.steps[owner].by_name.setdefault(step.name, step)
 
     def failed(self, job: StoredJob, failure: Failure) -> tuple[FailedAttempt, ...]:
         """The job's failed attempts, with this one added."""

@@ -12,7 +12,15 @@ from perdure.errors import FingerprintTaken, JobBelongsToRun
 from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.hint import Hint, HintType
 from perdure.model.ids import JobId
-from perdure.model.job import CLAIMED, QueueDepth, QueueInfo, Status, StatusChange
+from perdure.model.job import (
+    CLAIMED,
+    QUEUE_COUNT_MAX,
+    QueueDepth,
+    QueueInfo,
+    Status,
+    StatusChange,
+    queue_depth,
+)
 from perdure.model.run import FlowCount, RunStatus
 from perdure.model.times import nearest_duration
 from perdure.store.contract import AdminStore
@@ -130,10 +138,12 @@ class PostgresAdmin(AdminStore):
             for row in await self._session.fetch("live_flows", namespace)
         ]
 
-    async def queue_stats(self, namespace: str | None) -> list[QueueDepth]:
+    async def queue_stats(
+        self, namespace: str | None, most: int = QUEUE_COUNT_MAX
+    ) -> list[QueueDepth]:
         return [
-            QueueDepth(namespace=row[0], queue=row[1], status=STATUS_OF[row[2]], count=row[3])
-            for row in await self._session.scan(self._session.statements["depth"], namespace)
+            queue_depth(row[0], row[1], STATUS_OF[row[2]], row[3], most)
+            for row in await self._session.fetch("queue_stats", namespace, most + 1)
         ]
 
     async def paused_queues(self, namespace: str | None) -> list[QueueInfo]:
@@ -144,9 +154,9 @@ class PostgresAdmin(AdminStore):
         schema = self._session.address.schema
         wanted = indexes_made(load_migrations(PACKAGE, place_in_sql(schema)))
         present = dict(await self._session.fetch("indexes_present", schema))
-        orphaned_runs = await self._session.scan(
-            self._session.statements["orphaned_runs"], ORPHANS_MAX
-        )
+        statements = self._session.statements
+        orphaned_runs = await self._session.scan(statements["orphaned_runs"], ORPHANS_MAX)
+        [(newest_at,)] = await self._session.scan(statements["newest_at"])
         return StorageReport(
             schema_version=(await self._session.fetch("schema_version"))[0][0],
             missing_indexes={name: wanted[name] for name in sorted(wanted.keys() - present.keys())},
@@ -158,6 +168,7 @@ class PostgresAdmin(AdminStore):
             orphaned_runs=tuple(
                 OrphanedRun(run=run, namespace=namespace) for run, namespace in orphaned_runs
             ),
+            newest_at=newest_at,
         )
 
     async def flow_stats(self, namespace: str | None) -> list[FlowRuns]:

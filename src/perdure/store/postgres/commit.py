@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.model.check import check_times, reachable
+from perdure.model.check import reachable
 from perdure.model.job import CLAIMED, Claim, NewJob, Status
 from perdure.model.partition import Partition
 from perdure.model.run import (
@@ -21,6 +21,7 @@ from perdure.model.run import (
     Retries,
     RunCommit,
 )
+from perdure.store.contract.refusals import refused
 from perdure.store.hints import WriteHints, note_queued
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.params import (
@@ -50,9 +51,10 @@ _Results = dict[int, CommitResult]
 async def commit_runs(
     session: Session, commits: Sequence[RunCommit], partitions: Sequence[str] = ()
 ) -> CommitAnswer:
-    results: _Results = {}
+    found_refused = ((commit, refused(commit)) for commit in commits)
+    results: _Results = {id(each): result for each, result in found_refused if result is not None}
     rank, now = None, None
-    left: Sequence[RunCommit] = commits
+    left: Sequence[RunCommit] = [commit for commit in commits if id(commit) not in results]
     while left:
         # One step of each run: a second one is checked against the first one's writes.
         steps: dict[tuple[str, str], RunCommit] = {}
@@ -72,12 +74,6 @@ async def _commit(
     session: Session, commits: Sequence[RunCommit], partitions: Sequence[str]
 ) -> tuple[Record, _Results]:
     """Commit steps of different runs, given in lock order."""
-    for commit in commits:
-        for job in commit.jobs:
-            check_times(job)
-        for settlement in commit.settlements:
-            if type(settlement.job_outcome) is Continues:
-                check_times(settlement.job_outcome.job)
     settled: list[_Settled] = [
         (position, settlement)
         for position, commit in enumerate(commits, 1)
@@ -170,6 +166,8 @@ def _has_effects(commit: RunCommit) -> bool:
         or commit.close_waits
         or commit.children
         or commit.snapshot is not None
+        or commit.is_started is not None
+        or commit.stop_clock is not None
         or _takes_jobs(commit)
     )
 
@@ -180,7 +178,12 @@ def _takes_jobs(commit: RunCommit) -> bool:
 
 
 def _takes_all_jobs(commit: RunCommit) -> bool:
-    return commit.cancel_all or commit.suspend is not None or commit.version is not None
+    return (
+        commit.cancel_all
+        or commit.suspend is not None
+        or commit.version is not None
+        or commit.priorities is not None
+    )
 
 
 def _params(
@@ -362,6 +365,30 @@ async def _write_effects(
             hints.queued(status, partition)
         if any(has_time for (has_time,) in await fetch("suspend_waits", *_places(released), False)):
             hints.due()
+
+    moved = [commit for commit in commits if commit.is_started is not None]
+    if moved:
+        await fetch("start_runs", now, *_places(moved), [commit.is_started for commit in moved])
+    stopped = [commit for commit in commits if commit.stop_clock is True]
+    if stopped:
+        await fetch("stop_clocks", now, *_places(stopped))
+    continued = [commit for commit in commits if commit.stop_clock is False]
+    if continued and await fetch("continue_clocks", now, *_places(continued)):
+        hints.due()
+    ranked = [
+        (commit, commit.priorities, commit.priorities.aging.total_seconds())
+        for commit in commits
+        if commit.priorities is not None
+    ]
+    if ranked:
+        rows = [(commit.namespace, commit.run, given.run, aging) for commit, given, aging in ranked]
+        await fetch("change_priorities", *_columns(rows, 4))
+        jobs = [
+            (commit.namespace, commit.run, key, priority, aging)
+            for commit, given, aging in ranked
+            for key, priority in given.jobs
+        ]
+        await fetch("rank_jobs", *_columns(jobs, 5))
 
     migrated = [commit for commit in commits if commit.version is not None]
     if migrated:

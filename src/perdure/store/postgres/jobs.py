@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 import msgspec
+from msgspec.structs import replace
 
 from perdure.clock import Clock
 from perdure.errors import FingerprintTaken
@@ -20,6 +21,7 @@ from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.model.outcome import Completed, Settlement
+from perdure.model.run import StoredStep
 from perdure.model.times import nearest_duration
 from perdure.model.worker import Renewal
 from perdure.store import admission
@@ -29,6 +31,7 @@ from perdure.store.failures import replaced_by
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.params import (
+    AcceptParkedParams,
     ChosenColumns,
     ClaimFromOnePartitionParams,
     ClaimFromPartitionsParams,
@@ -42,6 +45,7 @@ from perdure.store.postgres.params import (
     ProgressColumns,
     ReplaceRivalsParams,
     ReplacingColumns,
+    ResumeParkedParams,
     RoomColumns,
     SaveProgressParams,
     SettleCompletedParams,
@@ -279,16 +283,18 @@ class LimitedClaim:
             dict.fromkeys(rule for partition in partitions for rule in partition.rules)
         )
         self._keys = sorted({rule.key for rule in self._rules})
+        self._is_bounded = False
+        """Whether what limits count was changed, because the clock was set back."""
 
     async def run(self, connection: Connection, is_repeated: bool) -> Claimed:
         async with Transacting(connection) as transaction:
             claimed = await self._claim(connection)
-            if not claimed.jobs:
+            if not claimed.jobs and not self._is_bounded:
                 transaction.undo()
         return msgspec.structs.replace(claimed, is_repeated=True) if is_repeated else claimed
 
     async def _claim(self, connection: Connection) -> Claimed:
-        usages, paused, now = await self._usage(connection, await self._lock(connection))
+        usages, paused, now = await self._usage(connection)
         partitions = [partition for partition in self._partitions if partition.queue not in paused]
         rules = dict.fromkeys(rule for partition in partitions for rule in partition.rules)
         rooms = admission.rooms({rule: usages[rule] for rule in rules}, now)
@@ -326,17 +332,24 @@ class LimitedClaim:
             await connection.fetch(self._statements["add_limits"], *arguments)
 
     async def _usage(
-        self, connection: Connection, limits: Mapping[str, Record]
+        self, connection: Connection
     ) -> tuple[dict[LimitRule, LimitUsage], Sequence[str], datetime]:
         """The usage of each rule, the paused queues, and the time."""
+        limits = await self._lock(connection)
         rates = [rule for rule in self._rules if rule.window is not None]
-        now, paused, keys, counts, starts, oldest = await connection.fetchrow(
+        now, paused, keys, counts, starts, oldest, newest = await connection.fetchrow(
             self._statements["limit_usage"],
             None if self._clock is None else self._clock(),
             self._request.namespace,
             [rule.key for rule in rates],
             [rule.window for rule in rates],
         )
+        recorded = (*newest, *(at for row in limits.values() for at in (row[2], row[3])))
+        if any(admission.is_ahead(at, now) for at in recorded):
+            arguments = (now, self._request.namespace, self._keys)
+            await connection.fetch(self._statements["bound_limits"], *arguments)
+            self._is_bounded = True
+            return await self._usage(connection)
         live = dict(zip(keys, counts, strict=True))
         started = dict(zip(rates, zip(starts, oldest, strict=True), strict=True))
         usages = {}
@@ -513,6 +526,37 @@ class PostgresJobs(JobStore):
             rows = await self._settle_any(batch)
         statuses = {row[0]: STATUS_OF[row[1]] for row in rows}
         return [statuses.get(settlement.claim.id) for settlement in settlements]
+
+    async def settle_parked(self, settlement: Settlement, worker: WorkerId) -> Status | None:
+        claim, statements = settlement.claim, self._session.statements
+        accepted = replace(settlement, claim=Claim(id=claim.id, epoch=claim.epoch + 1))
+        now = self._session.moment()
+        outcome = arguments_of(SettleParams(now=now, outcomes=outcome_columns([accepted])))
+
+        async def work(connection: Connection, is_repeated: bool) -> list[Record]:
+            params = AcceptParkedParams(
+                now=now, id=claim.id, epoch=claim.epoch, worker=worker, is_repeated=is_repeated
+            )
+            async with Transacting(connection):
+                found = await connection.fetch(statements["accept_parked"], *arguments_of(params))
+                for is_claimed, status in found:
+                    if not is_claimed:
+                        return [(claim.id, status, False, None)]
+                    rows: list[Record] = await connection.fetch(statements["settle_jobs"], *outcome)
+                    return rows
+                return []
+
+        rows = await self._session.connections.run(work)
+        self._publish_moved(rows)
+        return STATUS_OF[rows[0][1]] if rows else None
+
+    async def resume_parked(self, claim: Claim, step: StoredStep) -> bool:
+        params = ResumeParkedParams(
+            id=claim.id, epoch=claim.epoch, name=step.name, value=step.value
+        )
+        rows = await self._session.fetch("resume_parked", *arguments_of(params))
+        self._publish_moved(rows)
+        return bool(rows)
 
     async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
         columns, span = _columns_of(claims), nearest_duration(lease)

@@ -13,7 +13,7 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.partition import Partition
 from perdure.model.run import RunStatus, Wait
-from perdure.model.schedule import Schedule
+from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
@@ -33,7 +33,7 @@ from perdure.store.postgres.params import (
 from perdure.store.postgres.rows import encode_failure, wait_from
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import prune_runs
-from perdure.store.sql.rows import STATUS_OF, first_readable
+from perdure.store.sql.rows import STATUS_OF, first_readable, node_from, read_schedule
 from perdure.store.sql.statements import arguments_of
 
 
@@ -54,6 +54,7 @@ class PostgresMaintenance(MaintenanceStore):
             next_wait_at=row[5],
             next_tick_at=row[6],
             paused=tuple(row[7]),
+            last_seen_at=row[8],
         )
 
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
@@ -72,7 +73,7 @@ class PostgresMaintenance(MaintenanceStore):
 
     async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
         def decide(row: Record) -> tuple[Status, str]:
-            _, partition, _, _, status, was_alone, _, _ = row
+            _, partition, _, _, status, was_alone, *_ = row
             return after_take_over(STATUS_OF[status], partition, was_alone=was_alone)
 
         def write(rows: Sequence[Record]) -> tuple[str, Sequence[Any]]:
@@ -89,7 +90,7 @@ class PostgresMaintenance(MaintenanceStore):
         for row, failure in await self._end_attempts(
             "expired_leases", arguments, lambda row: lease_expired(row[2]), write
         ):
-            id, partition, holder, attempt, _, _, was_limited, _ = row
+            id, partition, holder, attempt, _, _, was_limited, run, key, _ = row
             after, partition_after = decide(row)
             moves.moved(id, after, partition_after, frees_limit=was_limited)
             taken.append(
@@ -101,10 +102,23 @@ class PostgresMaintenance(MaintenanceStore):
                     attempt=attempt,
                     after=after,
                     failure=failure,
+                    node=node_from(run, key),
                 )
             )
         self._session.publish(*moves.hints())
         return taken
+
+    async def bound_times(self, namespace: str, lease: timedelta) -> int:
+        session, span = self._session, nearest_duration(lease)
+        bounded = await session.fetch("bound_leases", session.moment(), namespace, span)
+        if await session.fetch("bound_child_waits", session.moment(), namespace):
+            moves = WriteHints()
+            moves.due()
+            session.publish(*moves.hints())
+        await session.fetch("bound_limits", session.moment(), namespace, None)
+        # Last: until then, each poll shows that there is something to bound.
+        await session.fetch("bound_workers", session.moment(), namespace)
+        return len(bounded)
 
     async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
         arguments = (self._session.moment(), namespace, limit)
@@ -180,6 +194,28 @@ class PostgresMaintenance(MaintenanceStore):
             "prune_limits", self._session.moment(), namespace, span, limit
         )
         return len(rows)
+
+    async def prune_definitions(self, namespace: str, idle: timedelta, limit: int) -> int:
+        span = nearest_duration(idle)
+
+        async def work(connection: Connection, _: bool) -> int:
+            statements = self._session.statements
+            async with Transacting(connection):
+                rows = await connection.fetch(statements["list_schedules"], namespace, None)
+                scheduled = scheduled_flows(map(read_schedule, rows))
+                if scheduled is None:
+                    return 0
+                count: int = await connection.fetchval(
+                    statements["prune_definitions"],
+                    self._session.moment(),
+                    namespace,
+                    span,
+                    limit,
+                    scheduled,
+                )
+                return count
+
+        return await self._session.connections.run(work)
 
     async def register_worker(self, info: WorkerInfo) -> None:
         params = RegisterWorkerParams(

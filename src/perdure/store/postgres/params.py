@@ -218,6 +218,8 @@ class OutcomeColumns(NamedTuple):
     delay: Interval
     until: Moments
     hold_off: Interval
+    partition_key: Text
+    """Another partition to move to; null: the same."""
 
 
 class SettleParams(NamedTuple):
@@ -250,6 +252,21 @@ class SaveStepParams(NamedTuple):
     id: OneText
     epoch: OneInteger
     owner: OneText
+    name: OneText
+    value: OneBytea
+
+
+class AcceptParkedParams(NamedTuple):
+    now: OneMoment
+    id: OneText
+    epoch: OneInteger
+    worker: OneText
+    is_repeated: OneBoolean
+
+
+class ResumeParkedParams(NamedTuple):
+    id: OneText
+    epoch: OneInteger
     name: OneText
     value: OneBytea
 
@@ -297,6 +314,16 @@ class SubmitParams(NamedTuple):
     events: FirstEventColumns
     jobs: NodeJobColumns
     has_cooldown: OneBoolean
+    priority: OneInteger
+    start_at: OneMoment
+    start_delay: OneInterval
+    """Both null if the run is not delayed."""
+    place_key: OneText
+    place_limit: OneInteger
+    aging: OneDouble
+    settings: OneBytea
+    fresh: OneInterval
+    """How lately its definition must have been used; null: no matter."""
 
 
 class ChildColumns(NamedTuple):
@@ -311,6 +338,10 @@ class ChildColumns(NamedTuple):
     parent_run: Text
     parent_key: Text
     summary: Bytea
+    priority: Integer
+    start_at: Moments
+    start_delay: Interval
+    settings: Bytea
 
 
 class AddRunsParams(NamedTuple):
@@ -343,6 +374,8 @@ class WaitColumns(NamedTuple):
     deciders: Text
     """Each in PostgreSQL's array syntax."""
     detail: Bytea
+    remaining: Bigint
+    """Microseconds, of a timer whose clock is stopped; it has neither delay nor due_at."""
 
 
 class OpenWaitsParams(NamedTuple):
@@ -533,6 +566,8 @@ PARAMS: dict[str, type[Params]] = {
     "insert_like_jobs": InsertLikeParams,
     "insert_schedule": ScheduleParams,
     "limit_candidates": LimitCandidatesParams,
+    "accept_parked": AcceptParkedParams,
+    "resume_parked": ResumeParkedParams,
     "move_start": MoveStartParams,
     "open_waits": OpenWaitsParams,
     "pick_old_runs": PickOldRunsParams,

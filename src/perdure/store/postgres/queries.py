@@ -53,6 +53,10 @@ class PostgresQueries(QueryStore):
             for row in await self._session.connections.fetch(statement, limit, *arguments)
         ]
 
+    async def peek(self, namespace: str, partitions: Sequence[str], limit: int) -> list[Job]:
+        rows = await self._session.fetch("peek", namespace, list(partitions), limit)
+        return [job_from(row) for row in rows]
+
     async def count_jobs(self, filter: JobFilter) -> int:
         statement, arguments = filtered_jobs(self._session.statements["count_jobs"], filter)
         count: int = (await self._session.scan(statement, *arguments))[0][0]

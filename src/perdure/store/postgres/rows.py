@@ -153,6 +153,7 @@ def outcome_columns(settlements: Sequence[Settlement]) -> OutcomeColumns:
         delay=[None if each is None else each.delay for each in retried],
         until=[None if each is None else each.until for each in retried],
         hold_off=[None if each is None else each.hold_off for each in retried],
+        partition_key=[each.partition_key for each in written],
     )
 
 
@@ -184,7 +185,7 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
-_SNAPSHOT, _LOG = 13, 15
+_SNAPSHOT, _LOG = 17, 19
 
 
 def same(at: datetime) -> datetime:

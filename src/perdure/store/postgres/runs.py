@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from perdure.errors import ClaimLost
 from perdure.model.event import StoredEvent
+from perdure.model.graph import children_in
 from perdure.model.ids import RunId
 from perdure.model.job import Claim
 from perdure.model.run import CommitAnswer, LoadedRun, NewRun, RunCommit, StoredStep, Submitted
@@ -23,7 +24,10 @@ class PostgresRuns(RunStore):
         self._session = session
 
     async def save_definition(self, namespace: str, flow: str, version: str, data: bytes) -> None:
-        await self._session.fetch("save_definition", namespace, flow, version, data)
+        place = namespace, flow, version
+        await self._session.fetch(
+            "save_definition", *place, data, children_in(data), self._session.moment()
+        )
 
     async def get_definition(self, namespace: str, flow: str, version: str) -> bytes | None:
         for row in await self._session.fetch("get_definition", namespace, flow, version):

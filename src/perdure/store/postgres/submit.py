@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from secrets import randbits
+from typing import NamedTuple
 
-from perdure.errors import RunExists
+from perdure.errors import RunExists, UnknownFlow
 from perdure.model.check import check_times
 from perdure.model.ids import RunId
 from perdure.model.run import ENDED, NewRun, NewWait, Run, RunStatus, Submitted
+from perdure.model.settings import encode_settings
 from perdure.model.times import nearest_duration, nearest_storable
-from perdure.store.admission import LastRun, cooled
+from perdure.store.admission import CLOCK_STEP_MIN, LastRun, cooled
+from perdure.store.contract import DEFINITION_FRESH
 from perdure.store.hints import WriteHints, note_queued
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.params import (
@@ -55,12 +58,21 @@ async def open_waits(
         key=[wait.key for _, wait in ordered],
         type=[wait.type for _, wait in ordered],
         name=[wait.name for _, wait in ordered],
-        delay=[None if wait.delay is None else nearest_duration(wait.delay) for _, wait in ordered],
+        delay=[
+            None if wait.delay is None or wait.is_stopped else nearest_duration(wait.delay)
+            for _, wait in ordered
+        ],
         due_at=[
             None if wait.due_at is None else nearest_storable(wait.due_at) for _, wait in ordered
         ],
         deciders=[as_array(wait.deciders) for _, wait in ordered],
         detail=[wait.detail for _, wait in ordered],
+        remaining=[
+            None
+            if wait.delay is None or not wait.is_stopped
+            else nearest_duration(wait.delay) // timedelta(microseconds=1)
+            for _, wait in ordered
+        ],
     )
     params = OpenWaitsParams(now=now, opened=columns)
     await connection.fetch(statements["open_waits"], *arguments_of(params))
@@ -95,6 +107,10 @@ async def add_runs(
             parent_run=[None if run.parent is None else run.parent.run for run in ordered],
             parent_key=[None if run.parent is None else run.parent.key for run in ordered],
             summary=[run.summary for run in ordered],
+            priority=[run.priority for run in ordered],
+            start_at=[_Start.of(run).run_at for run in ordered],
+            start_delay=[_Start.of(run).delay for run in ordered],
+            settings=[encode_settings(run.settings) for run in ordered],
         )
         rows = await fetch("add_runs", AddRunsParams(now=now, children=columns))
         added = [(serial, wanted[namespace, id]) for namespace, id, serial in rows]
@@ -140,6 +156,25 @@ async def add_runs(
         runs = [child for run in new for child in run.children]
 
 
+class _Start(NamedTuple):
+    """When a delayed run is to start, in terms of the database's clock."""
+
+    run_at: datetime | None
+    delay: timedelta | None
+
+    @staticmethod
+    def of(run: NewRun) -> _Start:
+        settings = run.settings
+        if run.status is not RunStatus.QUEUED:
+            return _Start(None, None)
+        if settings.run_at is not None:
+            return _Start(nearest_storable(settings.run_at), None)
+        delay = settings.delay_ms
+        if delay is None:
+            return _Start(None, None)
+        return _Start(None, nearest_duration(timedelta(milliseconds=delay)))
+
+
 async def submit_run(session: Session, run: NewRun) -> Submitted:
     for job in run.jobs:
         check_times(job)
@@ -173,6 +208,7 @@ async def submit_within(
             return Submitted(run=existing, is_new=False), WriteHints()
         if existing is not None:
             raise RunExists(run_id=existing.id, flow=existing.flow, status=existing.status)
+        await _require_definition(session, connection, run)
 
         # Removed concurrently: try again.
 
@@ -213,6 +249,7 @@ async def _submit(
             async with Transacting(connection):
                 added = await add()
                 if added is None and run.on_existing == "replace":
+                    await _require_definition(session, connection, run)
                     await _remove(session, connection, [(run.namespace, run.id)], moves)
                     added = await add()
         else:
@@ -224,6 +261,7 @@ async def _submit(
             return Submitted(run=existing, is_new=False), WriteHints()
         if existing is not None and run.on_existing == "fail":
             raise RunExists(run_id=existing.id, flow=existing.flow, status=existing.status)
+        await _require_definition(session, connection, run)
 
         # Removed or replaced concurrently: try again.
 
@@ -247,9 +285,10 @@ async def _add_once(
 async def add_run(
     session: Session, connection: Connection, run: NewRun, submission: int, moves: WriteHints
 ) -> Run | None:
-    """Add a run with all its first effects; None if its id is taken."""
+    """Add a run with all its first effects; None if its id or its definition is in the way."""
     jobs = job_columns(run.jobs)._asdict()
     del jobs["fingerprint"]  # only standalone jobs have one
+    start = _Start.of(run)
     params = SubmitParams(
         now=session.moment(),
         namespace=run.namespace,
@@ -266,6 +305,14 @@ async def add_run(
         ),
         jobs=NodeJobColumns(**jobs),
         has_cooldown=run.cooldown is not None,
+        priority=run.priority,
+        start_at=start.run_at,
+        start_delay=start.delay,
+        place_key=run.place_key,
+        place_limit=run.settings.max_running if run.place_key else None,
+        aging=run.aging.total_seconds(),
+        settings=encode_settings(run.settings),
+        fresh=DEFINITION_FRESH if run.needs_definition else None,
     )
     rows = await connection.fetch(session.statements["submit_run"], *arguments_of(params))
     if not rows:
@@ -287,7 +334,11 @@ async def cooled_run(session: Session, connection: Connection, run: NewRun) -> N
     # Two statements: only the second sees the rows committed while the first waited.
     await connection.fetch(session.statements["lock_flow"], run.namespace, run.flow)
     rows = await connection.fetch(
-        session.statements["last_runs"], session.moment(), run.namespace, run.flow
+        session.statements["last_runs"],
+        session.moment(),
+        run.namespace,
+        run.flow,
+        CLOCK_STEP_MIN,
     )
     last = [LastRun(id=row[0], at=row[1], is_completed=row[2]) for row in rows]
     return cooled(run, rows[0][3], last) if rows else run
@@ -304,6 +355,14 @@ async def own_run(
         session.statements["get_submitted"], run.namespace, run.id, submission
     )
     return None if row is None else run_from(row)
+
+
+async def _require_definition(session: Session, connection: Connection, run: NewRun) -> None:
+    place = run.namespace, run.flow, run.version
+    if run.needs_definition and not await connection.fetch(
+        session.statements["is_definition_fresh"], session.moment(), *place, DEFINITION_FRESH
+    ):
+        raise UnknownFlow(flow=f"{run.flow}@{run.version}", known=())
 
 
 async def _existing(session: Session, connection: Connection, run: NewRun) -> Run | None:

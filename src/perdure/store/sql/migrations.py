@@ -57,8 +57,8 @@ def load_migrations(package: str, place: Mapping[str, str]) -> tuple[Migration, 
             text = fill(file.read_text(encoding="utf-8"), place)
             steps.append(Migration(version=int(match[1]), name=match[2], text=text))
     steps.sort(key=lambda step: step.version)
-    if [step.version for step in steps] != list(range(1, len(steps) + 1)):
-        raise ValueError(f"the migrations of {package} are not numbered from 1 without a gap")
+    if len({step.version for step in steps}) < len(steps):
+        raise ValueError(f"two migrations of {package} have the same number")
     return tuple(steps)
 
 
@@ -71,7 +71,7 @@ def pending(
     """
     found = sorted(applied)
     if len(found) > len(known) and _names(known) == dict(found[: len(known)]):
-        fault = NEWER_SCHEMA.fault(where=where, found=found[-1][0], known=len(known))
+        fault = NEWER_SCHEMA.fault(where=where, found=found[-1][0], known=known[-1].version)
         raise SchemaMismatch(fault)
     if _names(known[: len(found)]) != dict(found):
         raise foreign_tables(where)
@@ -83,8 +83,9 @@ def require_all(known: Sequence[Migration], left: Sequence[Migration], where: st
     if len(left) == len(known):
         raise SchemaMismatch(WITHOUT_TABLES.fault(where=where))
     if left:
-        found = len(known) - len(left)
-        raise SchemaMismatch(OLDER_SCHEMA.fault(where=where, found=found, known=len(known)))
+        found = known[len(known) - len(left) - 1].version
+        fault = OLDER_SCHEMA.fault(where=where, found=found, known=known[-1].version)
+        raise SchemaMismatch(fault)
 
 
 def indexes_made(steps: Sequence[Migration]) -> dict[str, str]:

@@ -7,7 +7,7 @@ fastest way. Each backend maps claimed jobs and the reads of a commit itself.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from perdure.model.job import FailedAttempt, Job, JobState, NodeRef, Progress, Q
 from perdure.model.partition import Partition, suspicion_in
 from perdure.model.run import Run, RunStatus, Wait, WaitType
 from perdure.model.schedule import Schedule, UnreadableSchedule, decode_schedule
+from perdure.model.settings import decode_settings
 from perdure.store.failures import UNREADABLE
 
 Row = Sequence[Any]
@@ -56,12 +57,13 @@ JOB_COLUMNS = (
     "lease_until",
     "run_id",
     "node_key",
+    "snoozes",
 )
 """The columns of a job for readers; input and output follow where requested."""
 
-RUN_COLUMNS = 12
+RUN_COLUMNS = 16
 """Id, namespace, flow, version, status, number, parent_run, parent_key, created_at, updated_at,
-finished_at, summary."""
+finished_at, summary, priority, start_at, started_at, settings."""
 
 WAIT_COLUMNS = (
     "run_id",
@@ -73,6 +75,7 @@ WAIT_COLUMNS = (
     "due_at",
     "deciders",
     "detail",
+    "remaining",
 )
 
 
@@ -106,8 +109,9 @@ def job_from(row: Row, moment: Moment) -> Job:
         finished_at=None if row[20] is None else moment(row[20]),
         lease_until=None if row[21] is None else moment(row[21]),
         node=node_from(row[22], row[23]),
-        input=row[24] if has_values else None,
-        output=row[25] if has_values else None,
+        snoozes=row[24],
+        input=row[25] if has_values else None,
+        output=row[26] if has_values else None,
     )
 
 
@@ -157,6 +161,10 @@ def run_from(row: Row, moment: Moment) -> Run:
         updated_at=moment(row[9]),
         finished_at=None if row[10] is None else moment(row[10]),
         summary=row[11],
+        priority=row[12],
+        start_at=None if row[13] is None else moment(row[13]),
+        started_at=None if row[14] is None else moment(row[14]),
+        settings=decode_settings(row[15]),
     )
 
 
@@ -172,6 +180,7 @@ def wait_from(row: Row, moment: Moment, names: Callable[[Any], tuple[str, ...]])
         due_at=None if row[6] is None else moment(row[6]),
         deciders=names(row[7]),
         detail=row[8],
+        remaining=None if row[9] is None else timedelta(microseconds=row[9]),
     )
 
 

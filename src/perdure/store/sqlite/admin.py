@@ -9,14 +9,28 @@ from datetime import timedelta
 from perdure.errors import FingerprintTaken, JobBelongsToRun
 from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.ids import JobId
-from perdure.model.job import QueueDepth, QueueInfo, Status, StatusChange
+from perdure.model.job import (
+    QUEUE_COUNT_MAX,
+    QueueDepth,
+    QueueInfo,
+    Status,
+    StatusChange,
+    queue_depth,
+)
 from perdure.model.partition import UNSUSPECTED, with_suspicion
 from perdure.model.run import FlowCount, RunStatus
 from perdure.store.contract import AdminStore
 from perdure.store.lifecycle import Transition, starts_from
 from perdure.store.sql.migrations import indexes_made, load_migrations
 from perdure.store.sqlite.jobs import Move, is_claimed, move
-from perdure.store.sqlite.rows import SqliteJobRow, as_json, micros_in, moment, queue_from
+from perdure.store.sqlite.rows import (
+    SqliteJobRow,
+    as_json,
+    micros_in,
+    moment,
+    moment_or_none,
+    queue_from,
+)
 from perdure.store.sqlite.session import Session
 from perdure.store.sqlite.transaction import PACKAGE, Transaction
 
@@ -69,10 +83,12 @@ class SqliteAdmin(AdminStore):
             for place, flow, version, count in rows
         ]
 
-    async def queue_stats(self, namespace: str | None) -> list[QueueDepth]:
-        rows = await self._session.rows("depth", namespace=namespace)
+    async def queue_stats(
+        self, namespace: str | None, most: int = QUEUE_COUNT_MAX
+    ) -> list[QueueDepth]:
+        rows = await self._session.rows("queue_stats", namespace=namespace)
         return [
-            QueueDepth(namespace=place, queue=queue, status=Status(status), count=count)
+            queue_depth(place, queue, Status(status), count, most)
             for place, queue, status, count in rows
         ]
 
@@ -96,6 +112,7 @@ class SqliteAdmin(AdminStore):
                 orphaned_runs=tuple(
                     OrphanedRun(run=run, namespace=namespace) for run, namespace in orphaned_runs
                 ),
+                newest_at=moment_or_none(transaction.rows("newest_at")[0][0]),
             )
 
         return await self._session.read(inspect)

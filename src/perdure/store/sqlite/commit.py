@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from perdure.model.check import check_times
-from perdure.model.ids import JobId
+from perdure.model.ids import RUN_TIMEOUT, JobId
 from perdure.model.job import CLAIMED, NewJob, Status
 from perdure.model.outcome import Settlement
 from perdure.model.partition import Partition
@@ -18,9 +17,11 @@ from perdure.model.run import (
     CommitState,
     Continues,
     Finishes,
+    Priorities,
     RunCommit,
 )
 from perdure.store.admission import rank_of
+from perdure.store.contract.refusals import refused
 from perdure.store.sqlite.jobs import hint_at_moves, insert_jobs, settle_jobs
 from perdure.store.sqlite.rows import (
     INLINE_MAX_BYTES,
@@ -49,7 +50,7 @@ _SUSPENDABLE = CLAIMED | {Status.WAITING, Status.SCHEDULED}
 def commit_runs(
     transaction: Transaction, commits: Sequence[RunCommit], partitions: Sequence[str]
 ) -> CommitAnswer:
-    results = [_commit(transaction, commit) for commit in commits]
+    results = [refused(commit) or _commit(transaction, commit) for commit in commits]
     rank = None
     if partitions:
         rank = _lowest_rank(transaction, {commit.namespace for commit in commits}, partitions)
@@ -103,8 +104,12 @@ def _write(
         transaction.run("touch_run", (commit.token, now, run.serial))
     is_ended = commit.status in ENDED
     is_changed = commit.status != run.status or (is_ended and bool(events))
-    # Commands and timers record the number too: it is rare, and shows a log that lost its end.
-    is_recorded = bool(events) and not commit.settlements
+    # The number shows a log that lost its end. A job that continues in place records it as well, in
+    # the row that is written anyway.
+    continues = any(type(each.job_outcome) is Continues for each in commit.settlements)
+    is_recorded = bool(events) and not continues
+    if commit.version is not None:
+        transaction.write("leave_definition", serial=run.serial)
     if is_changed or is_recorded or commit.summary is not None or commit.version is not None:
         transaction.write(
             "change_run",
@@ -130,6 +135,13 @@ def _write(
         )
     if commit.cancel_keys or commit.cancel_all:
         _give_up(transaction, commit)
+    if commit.is_started is not None:
+        started_at = now if commit.is_started else None
+        transaction.write("start_run", serial=run.serial, started_at=started_at)
+    if commit.stop_clock is not None:
+        _stop_clock(transaction, commit, stop=commit.stop_clock)
+    if commit.priorities is not None:
+        _reprioritize(transaction, commit, run.serial, commit.priorities)
     if commit.suspend is not None:
         _hold(transaction, commit, is_suspended=commit.suspend)
     if commit.version is not None:
@@ -138,7 +150,7 @@ def _write(
     for settlement, job in zip(commit.settlements, jobs, strict=True):
         match settlement.job_outcome:
             case Continues(job=following):
-                _continue(transaction, settlement.claim.id, job, following)
+                _continue(transaction, settlement.claim.id, job, following, number)
             case Finishes():
                 transaction.run("remove_node_job", (job.number,))
                 _forget(transaction, settlement.claim.id, job)
@@ -160,9 +172,10 @@ def _write(
     transaction.hints.stepped(commit.run, is_moved=True)
 
 
-def _continue(transaction: Transaction, id: JobId, job: NodeJobRow, following: NewJob) -> None:
+def _continue(
+    transaction: Transaction, id: JobId, job: NodeJobRow, following: NewJob, number: int
+) -> None:
     """Turn the row into the next job under the same claim, as if just started."""
-    check_times(following)
     now, partition, node = transaction.now, following.partition, following.node
     is_large = len(following.input) > INLINE_MAX_BYTES
     transaction.run(
@@ -182,6 +195,7 @@ def _continue(transaction: Transaction, id: JobId, job: NodeJobRow, following: N
             following.policy,
             None if is_large else following.input,
             None if node is None else node.key,
+            number,
             job.number,
         ),
     )
@@ -235,6 +249,25 @@ def _hold(transaction: Transaction, commit: RunCommit, *, is_suspended: bool) ->
         transaction,
         [(job, Status.WAITING if job.ready_at <= now else Status.SCHEDULED) for job in back],
     )
+
+
+def _stop_clock(transaction: Transaction, commit: RunCommit, *, stop: bool) -> None:
+    """Stop the clock of the run's timeout, unless it is due already, or let it continue."""
+    place = {"namespace": commit.namespace, "run": commit.run, "key": RUN_TIMEOUT}
+    name = "stop_clock" if stop else "continue_clock"
+    if transaction.write(name, **place, now=transaction.now) and not stop:
+        transaction.hints.due()
+
+
+def _reprioritize(
+    transaction: Transaction, commit: RunCommit, serial: int, given: Priorities
+) -> None:
+    """Change the priority of a run and its jobs; aging stays exact."""
+    aging = given.aging.total_seconds()
+    transaction.write("change_priority", serial=serial, priority=given.run, aging=aging)
+    place = {"namespace": commit.namespace, "run": commit.run}
+    for key, priority in given.jobs:
+        transaction.write("rank_job", **place, key=key, priority=priority, aging=aging)
 
 
 def _change_partitions(transaction: Transaction, commit: RunCommit, flow: str) -> None:

@@ -20,7 +20,7 @@ from perdure.store.wakeups import hub_of
 FORKED = declare(
     "store.forked",
     "the store at {url} was opened before this process was forked",
-    "Open one of its own in each process",
+    "Open the store in each process",
 )
 
 READERS = 2

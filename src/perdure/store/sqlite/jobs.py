@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.errors import FingerprintTaken, IllegalTransition
 from perdure.model.check import check_times
@@ -17,6 +18,7 @@ from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import CLAIMED, FINISHED, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.model.outcome import Retried, Settlement
+from perdure.model.run import StoredStep
 from perdure.model.value import Value
 from perdure.model.worker import Renewal
 from perdure.store import admission
@@ -237,7 +239,7 @@ def limit_uses(
     holders: dict[str, list[JobId]] = {}
     for key, id in transaction.rows("limit_holders", namespace=namespace, now=transaction.now):
         holders.setdefault(key, []).append(JobId(id))
-    usages = _usages(transaction, namespace, rules)
+    usages, _ = _usages(transaction, namespace, rules)
     return [
         LimitUse(usage=usage, held_by=tuple(holders.get(rule.key, ())[:HOLDERS_MAX]))
         for rule, usage in zip(rules, usages, strict=True)
@@ -246,17 +248,19 @@ def limit_uses(
 
 def _usages(
     transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
-) -> list[LimitUsage]:
+) -> tuple[list[LimitUsage], bool]:
+    """The usage of each rule, and whether the clock was set back since."""
     live: dict[str, int] = dict(
         transaction.rows("live_under_limits", namespace=namespace, now=transaction.now)
     )
     keys = list({rule.key for rule in rules})
     found = transaction.rows("limits", namespace=namespace, keys=as_json(keys))
-    marks = {key: (last_start_at, closed_until) for key, last_start_at, closed_until in found}
-    usages = []
+    marks = {key: times for key, *times in found}
+    usages, recorded = [], set[int | None]()
     for rule in rules:
-        starts, oldest = _starts_in_window(transaction, namespace, rule)
-        last_start_at, closed_until = marks.get(rule.key, (None, None))
+        starts, oldest, newest = _starts_in_window(transaction, namespace, rule)
+        last_start_at, closed_until, closed_at = marks.get(rule.key, (None, None, None))
+        recorded |= {newest, last_start_at, closed_at}
         usages.append(
             LimitUsage(
                 live=live.get(rule.key, 0),
@@ -266,7 +270,15 @@ def _usages(
                 closed_until=moment_or_none(closed_until),
             )
         )
-    return usages
+    latest = max((at for at in recorded if at is not None), default=0)
+    return usages, latest - transaction.now > micros_in(admission.CLOCK_STEP_MIN)
+
+
+def bound_limits(transaction: Transaction, namespace: str, keys: Iterable[str] | None) -> None:
+    """Bound what limits count after the clock was set back; None for all keys."""
+    wanted = None if keys is None else as_json(list(keys))
+    for name in ("bound_limits", "bound_starts"):
+        transaction.write(name, namespace=namespace, keys=wanted, now=transaction.now)
 
 
 def record_starts(
@@ -292,14 +304,14 @@ def record_starts(
 
 def _starts_in_window(
     transaction: Transaction, namespace: str, rule: LimitRule
-) -> tuple[int, int | None]:
+) -> tuple[int, int | None, int | None]:
     if rule.window is None:
-        return 0, None
+        return 0, None, None
     since = transaction.now - micros_in(rule.window)
-    [(starts, oldest)] = transaction.rows(
+    [(starts, oldest, newest)] = transaction.rows(
         "starts_since", namespace=namespace, key=rule.key, since=since
     )
-    return starts, oldest
+    return starts, oldest, newest
 
 
 def move_start(transaction: Transaction, claim: Claim, within: timedelta) -> bool:
@@ -365,8 +377,11 @@ def _claim_limited(
     rules = tuple(
         dict.fromkeys(rule for of_partition in partitions.values() for rule in of_partition)
     )
-    usages = dict(zip(rules, _usages(transaction, request.namespace, rules), strict=True))
-    rooms = admission.rooms(usages, transaction.moment)
+    usages, is_ahead = _usages(transaction, request.namespace, rules)
+    if is_ahead:
+        bound_limits(transaction, request.namespace, {rule.key for rule in rules})
+        usages, _ = _usages(transaction, request.namespace, rules)
+    rooms = admission.rooms(dict(zip(rules, usages, strict=True)), transaction.moment)
     open_partitions = [
         partition
         for partition, of_partition in partitions.items()
@@ -441,6 +456,12 @@ class _Ending(NamedTuple):
     written: Written
     ready_at: int
 
+    @property
+    def moved_job(self) -> SqliteJobRow:
+        """With the partition that it moves to."""
+        key = self.written.partition_key
+        return self.job if key is None else self.job._replace(partition=key)
+
 
 def settle_jobs(transaction: Transaction, settlements: Sequence[Settlement]) -> list[Status | None]:
     """Write outcomes under their claims' fences; None, and nothing written, for a stale one."""
@@ -459,12 +480,12 @@ def settle_jobs(transaction: Transaction, settlements: Sequence[Settlement]) -> 
     transaction.write_rows(
         "close_limits",
         [
-            (each.job.namespace, each.written.retried.closes_limit, each.ready_at)
+            (each.job.namespace, each.written.retried.closes_limit, each.ready_at, now)
             for each in others
             if each.written.retried is not None and each.written.retried.closes_limit
         ],
     )
-    hint_at_moves(transaction, [(ending.job, ending.after) for ending in current])
+    hint_at_moves(transaction, [(ending.moved_job, ending.after) for ending in current])
     return [None if ending is None else ending.after for ending in endings]
 
 
@@ -479,7 +500,9 @@ def _endings(transaction: Transaction, settlements: Sequence[Settlement]) -> lis
             written = written_by(settlement.outcome)
             ready_at = _ready_at(transaction, job, written.retried)
             is_due = ready_at <= transaction.now
-            after = after_settling(STATUS_OF[job.status], settlement.outcome, is_due=is_due)
+            is_node = job.run_id is not None
+            before, outcome = STATUS_OF[job.status], settlement.outcome
+            after = after_settling(before, outcome, is_due=is_due, is_node=is_node)
             if after is not None:
                 ending = _Ending(job, after, settlement, written, ready_at)
                 del jobs[job.id]  # it is unclaimed if the same claim comes again
@@ -523,6 +546,7 @@ def _row(now: int, ending: _Ending) -> Row:
         None if progress is None else progress.percent,
         None if progress is None else progress.message,
         None if progress is None else encode_details(progress),
+        ending.moved_job.partition if is_counted else job.partition,
     )
 
 
@@ -555,6 +579,31 @@ class SqliteJobs(JobStore):
         return await self._session.write_small(
             lambda transaction: settle_jobs(transaction, settlements), len(settlements)
         )
+
+    async def settle_parked(self, settlement: Settlement, worker: WorkerId) -> Status | None:
+        claim = settlement.claim
+
+        def settle(transaction: Transaction) -> Status | None:
+            row = {"id": claim.id, "epoch": claim.epoch, "worker": worker, "now": transaction.now}
+            if not transaction.write("accept_parked", **row):
+                return None
+            accepted = Claim(id=claim.id, epoch=claim.epoch + 1)
+            [status] = settle_jobs(transaction, [replace(settlement, claim=accepted)])
+            return status
+
+        return await self._session.write(settle)
+
+    async def resume_parked(self, claim: Claim, step: StoredStep) -> bool:
+        def resume(transaction: Transaction) -> bool:
+            rows = transaction.rows("parked_job", id=claim.id, epoch=claim.epoch)
+            for job in map(SqliteJobRow._make, rows):
+                transaction.write(
+                    "save_step", id=job.id, owner=job.id, step=step.name, value=step.value
+                )
+                move(transaction, Transition.RESUME, [Move(job=job, after=Status.WAITING)])
+            return bool(rows)
+
+        return await self._session.write(resume)
 
     async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
         def renew(transaction: Transaction) -> Renewal:

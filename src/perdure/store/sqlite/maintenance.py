@@ -11,13 +11,13 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.partition import Partition
 from perdure.model.run import RunStatus, Wait
-from perdure.model.schedule import Schedule
+from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.lifecycle import Transition, after_take_over
-from perdure.store.sql.rows import first_readable
-from perdure.store.sqlite.jobs import Move, move
+from perdure.store.sql.rows import first_readable, node_from, read_schedule
+from perdure.store.sqlite.jobs import Move, bound_limits, move
 from perdure.store.sqlite.rows import (
     Row,
     SqliteJobRow,
@@ -44,9 +44,8 @@ class SqliteMaintenance(MaintenanceStore):
 
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
         def lead(transaction: Transaction) -> bool:
-            now = transaction.now
-            until = now + micros_in(lease)
-            parameters = {"duty": duty, "worker": worker, "lease_until": until, "now": now}
+            parameters = {"duty": duty, "worker": worker, "lease": micros_in(lease)}
+            parameters["now"] = transaction.now
             return transaction.write("acquire_lease", **parameters) > 0
 
         return await self._session.write(lead)
@@ -68,6 +67,18 @@ class SqliteMaintenance(MaintenanceStore):
             return [_taken_over(each) for each in moves]
 
         return await self._session.write(take_over)
+
+    async def bound_times(self, namespace: str, lease: timedelta) -> int:
+        def bound(transaction: Transaction) -> int:
+            within = {"namespace": namespace, "now": transaction.now}
+            bounded = transaction.write("bound_leases", **within, lease=micros_in(lease))
+            if transaction.write("bound_child_waits", **within):
+                transaction.hints.due()
+            bound_limits(transaction, namespace, None)
+            transaction.write("bound_workers", **within)
+            return bounded
+
+        return await self._session.write(bound)
 
     async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
         def expire(transaction: Transaction) -> list[Expired]:
@@ -110,6 +121,29 @@ class SqliteMaintenance(MaintenanceStore):
                 transaction.write("remove_starts", namespace=namespace, keys=keys)
                 transaction.write("remove_limits", namespace=namespace, keys=keys)
             return len(idle_keys)
+
+        return await self._session.write(prune)
+
+    async def prune_definitions(self, namespace: str, idle: timedelta, limit: int) -> int:
+        def prune(transaction: Transaction) -> int:
+            rows = transaction.rows("list_schedules", namespace=namespace, schedule=None)
+            scheduled = scheduled_flows(map(read_schedule, rows))
+            if scheduled is None:
+                return 0
+            old = transaction.rows(
+                "old_definitions",
+                namespace=namespace,
+                until=transaction.now - micros_in(idle),
+                limit=limit,
+                scheduled=as_json(scheduled),
+            )
+            for flow, version, is_used in old:
+                place = namespace, flow, version
+                if is_used:
+                    transaction.run("keep_definition", (transaction.now, *place))
+                else:
+                    transaction.run("remove_definition", place)
+            return len(old)
 
         return await self._session.write(prune)
 
@@ -166,12 +200,13 @@ class SqliteMaintenance(MaintenanceStore):
 
 
 def _poll(transaction: Transaction, namespace: str, after_partition: str) -> PollResult:
-    [(partitions, due_at, lease_end_at, deadline_at, wait_at, tick_at, paused)] = transaction.rows(
+    [row] = transaction.rows(
         "poll",
         namespace=namespace,
         after_partition=after_partition,
         partitions_max=POLL_PARTITIONS_MAX,
     )
+    partitions, due_at, lease_end_at, deadline_at, wait_at, tick_at, paused, last_seen_at = row
     return PollResult(
         now=moment(transaction.now),
         partitions=msgspec.json.decode(partitions, type=tuple[str, ...]),
@@ -181,6 +216,7 @@ def _poll(transaction: Transaction, namespace: str, after_partition: str) -> Pol
         next_wait_at=moment_or_none(wait_at),
         next_tick_at=moment_or_none(tick_at),
         paused=msgspec.json.decode(paused, type=tuple[str, ...]),
+        last_seen_at=moment_or_none(last_seen_at),
     )
 
 
@@ -212,6 +248,7 @@ def _taken_over(over: Move) -> TakenOver:
         attempt=over.job.attempt,
         after=over.after,
         failure=over.failure,
+        node=node_from(over.job.run_id, over.job.node_key),
     )
 
 

@@ -50,6 +50,12 @@ class SqliteQueries(QueryStore):
         )
         return [job_from(row) for row in rows]
 
+    async def peek(self, namespace: str, partitions: Sequence[str], limit: int) -> list[Job]:
+        rows = await self._session.rows(
+            "peek", namespace=namespace, partitions=as_json(list(partitions)), limit=limit
+        )
+        return [job_from(row) for row in rows]
+
     async def count_jobs(self, filter: JobFilter) -> int:
         prefix = self._session.place.prefix
         return await self._session.read(lambda transaction: _count(transaction, prefix, filter))

@@ -31,7 +31,7 @@ _MICROSECOND = timedelta(microseconds=1)
 JOB_ROW = """\
 job.rowid, job.id, job.namespace, job.queue, job.partition_key, job.status, job.epoch, job.attempt,
        job.crashes, job.claimed_alone, job.worker, job.ready_at, job.deadline_at, job.fingerprint,
-       job.limit_keys IS NOT NULL, job.run_id"""
+       job.limit_keys IS NOT NULL, job.run_id, job.node_key"""
 
 CLAIMED_ROW = """\
 rank, id, epoch, namespace, partition_key, input, attempt, failures, snoozes, max_attempts, policy,
@@ -61,6 +61,7 @@ class SqliteJobRow(NamedTuple):
     fingerprint: str | None
     is_limited: int
     run_id: RunId | None
+    node_key: str | None
 
 
 def micros(at: datetime) -> int:
@@ -184,7 +185,13 @@ max(run.number, coalesce((
 RECORD_ROW = ", ".join(f"job.{column}" for column in JOB_COLUMNS)
 WAIT_ROW = ", ".join(f"wait.{column}" for column in WAIT_COLUMNS)
 RUN_ROW = """\
-run.id, run.namespace, run.flow, run.version, run.status, {last_number}, run.parent_run,
+run.id, run.namespace, run.flow, run.version, run.status,
+       max({last_number}, coalesce((
+           SELECT max(job.run_number)
+           FROM {prefix}jobs AS job
+           WHERE job.run_id = run.id
+             AND job.namespace = run.namespace
+       ), 0)), run.parent_run,
        run.parent_key, run.created_at,
        max(run.updated_at, coalesce((
            SELECT event.at
@@ -193,7 +200,7 @@ run.id, run.namespace, run.flow, run.version, run.status, {last_number}, run.par
            ORDER BY event.number DESC
            LIMIT 1
        ), 0)),
-       run.finished_at, run.summary"""
+       run.finished_at, run.summary, run.priority, run.start_at, run.started_at, run.settings"""
 
 NODE_JOB_ROW = """\
 job.rowid, job.epoch, job.status, job.input IS NULL, job.limit_keys IS NOT NULL,

@@ -22,7 +22,7 @@ from perdure.store.sql.rows import RUN_COLUMNS
 from perdure.store.sqlite.commit import commit_runs
 from perdure.store.sqlite.rows import as_json, event_from, run_from
 from perdure.store.sqlite.session import SMALL_MAX, Session
-from perdure.store.sqlite.submit import submit_run
+from perdure.store.sqlite.submit import save_definition, submit_run
 from perdure.store.sqlite.transaction import Transaction
 
 _AFTER_ALL_EVENTS = 2**63 - 1
@@ -33,8 +33,9 @@ class SqliteRuns(RunStore):
         self._session = session
 
     async def save_definition(self, namespace: str, flow: str, version: str, data: bytes) -> None:
-        row = {"namespace": namespace, "flow": flow, "version": version, "data": data}
-        await self._session.write(lambda transaction: transaction.write("save_definition", **row))
+        await self._session.write(
+            lambda transaction: save_definition(transaction, namespace, flow, version, data)
+        )
 
     async def get_definition(self, namespace: str, flow: str, version: str) -> bytes | None:
         rows = await self._session.rows(

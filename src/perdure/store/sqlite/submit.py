@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from perdure.errors import RunExists
-from perdure.model.graph import Graph
+from perdure.errors import RunExists, UnknownFlow
+from perdure.model.graph import Graph, children_in
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import CLAIMED
 from perdure.model.run import ENDED, NewRun, NewWait, Run, Submitted
+from perdure.model.settings import encode_settings
 from perdure.model.times import nearest_storable
-from perdure.store.admission import LastRun, cooled
+from perdure.store.admission import (
+    CLOCK_STEP_MIN,
+    NOT_STARTED,
+    LastRun,
+    cooled,
+    queue_rank,
+    start_at_of,
+)
+from perdure.store.contract import DEFINITION_FRESH
 from perdure.store.sqlite.jobs import insert_jobs
 from perdure.store.sqlite.rows import SqliteJobRow, as_json, micros, micros_in, moment, run_from
 from perdure.store.sqlite.transaction import Transaction
@@ -62,7 +71,8 @@ def cooled_run(transaction: Transaction, run: NewRun) -> NewRun:
     """The run, or its skipped form while its flow is cooling down."""
     if run.cooldown is None:
         return run
-    place = {"namespace": run.namespace, "flow": run.flow}
+    until = transaction.now + micros_in(CLOCK_STEP_MIN)  # later ones: the clock was set back
+    place = {"namespace": run.namespace, "flow": run.flow, "until": until}
     last = [
         LastRun(id=id, at=moment(at), is_completed=name == "last_completed")
         for name in ("last_started", "last_completed")
@@ -78,11 +88,37 @@ def submit_run(transaction: Transaction, run: NewRun) -> Submitted:
             raise RunExists(run_id=run.id, flow=existing.flow, status=existing.status)
         if run.on_existing == "use_existing":
             return Submitted(run=existing, is_new=False)
+    _require_definition(transaction, run)
+    if existing is not None:
         remove_run(transaction, run.namespace, run.id)
     _insert(transaction, cooled_run(transaction, run))
     submitted = _find(transaction, run)
     assert submitted is not None
     return Submitted(run=submitted, is_new=True)
+
+
+def _require_definition(transaction: Transaction, run: NewRun) -> None:
+    if not run.needs_definition:
+        return
+    place = run.namespace, run.flow, run.version
+    used_at = [at for (at,) in transaction.run("definition_used_at", place)]
+    if max(used_at, default=0) <= transaction.now - micros_in(DEFINITION_FRESH):
+        raise UnknownFlow(flow=f"{run.flow}@{run.version}", known=())
+
+
+def save_definition(
+    transaction: Transaction, namespace: str, flow: str, version: str, data: bytes
+) -> None:
+    children = children_in(data)
+    transaction.write(
+        "save_definition",
+        namespace=namespace,
+        flow=flow,
+        version=version,
+        data=data,
+        children=None if children is None else as_json(children),
+        now=transaction.now,
+    )
 
 
 def submit_with_definitions(
@@ -95,8 +131,7 @@ def submit_with_definitions(
     transaction.
     """
     for each in definitions:
-        row = {"flow": each.name, "version": each.version, "data": each.data}
-        transaction.write("save_definition", namespace=run.namespace, **row)
+        save_definition(transaction, run.namespace, each.name, each.version, each.data)
     return submit_run(transaction, run)
 
 
@@ -118,9 +153,10 @@ def open_waits(
             wait.type.value,
             wait.name,
             now,
-            _due_at(wait, now),
+            None if wait.is_stopped else _due_at(wait, now),
             as_json(wait.deciders),
             wait.detail,
+            None if not wait.is_stopped or wait.delay is None else micros_in(wait.delay),
         )
         for wait in waits
     ]
@@ -152,6 +188,7 @@ def child_ended(
 
 def _insert(transaction: Transaction, run: NewRun) -> None:
     now, parent = transaction.now, run.parent
+    start_at = start_at_of(run, transaction.moment)
     inserted = transaction.run(
         "insert_run",
         (
@@ -168,6 +205,13 @@ def _insert(transaction: Transaction, run: NewRun) -> None:
             run.summary,
             run.cooldown is not None,
             len(run.events),
+            run.priority,
+            None if start_at is None else micros(start_at),
+            None if run.status in NOT_STARTED else now,
+            run.place_key,
+            run.settings.max_running if run.place_key else None,
+            queue_rank(run, transaction.moment),
+            encode_settings(run.settings),
         ),
     )
     if not inserted:

@@ -50,6 +50,7 @@ TOPICS = (
     "inserts",
     "claims",
     "leases",
+    "clock_steps",
     "limits",
     "settlements",
     "transitions",

@@ -38,6 +38,7 @@ from perdure.testing.contract.builders import (
     claim_new,
     claim_one,
     close_limit,
+    commit,
     commit_next,
     failure,
     insert,
@@ -51,6 +52,7 @@ from perdure.testing.contract.builders import (
     signal,
     status_of,
     submit,
+    worker_info,
 )
 from perdure.testing.contract.handles import Listener
 
@@ -591,6 +593,31 @@ class TestAdminInspectStorage:
             OrphanedRun(run=RUN, namespace=NAMESPACE),
             OrphanedRun(run=RUN, namespace=OTHER_NAMESPACE),
         }
+
+    async def test_tells_when_anything_was_last_recorded(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Finding 36: a clock that was set back since is noticed."""
+        assert (await store.admin.inspect_storage()).newest_at is None
+        await insert(store, delay=HOUR)
+        assert (await store.admin.inspect_storage()).newest_at == clock()
+        clock.advance(SECOND)
+        claimed = await claim_new(store)
+        assert (await store.admin.inspect_storage()).newest_at == clock()
+        clock.advance(SECOND)
+        await settle(store, claimed, Completed(output=b"1"))
+        assert (await store.admin.inspect_storage()).newest_at == clock()
+        clock.advance(SECOND)
+        await submit(store)
+        clock.advance(SECOND)
+        await commit(store, status=COMPLETED)
+        assert (await store.admin.inspect_storage()).newest_at == clock()
+        clock.advance(SECOND)
+        await store.maintenance.register_worker(worker_info())
+        newest_at = clock()
+        clock.advance(-HOUR)
+
+        assert (await store.admin.inspect_storage()).newest_at == newest_at
 
     async def test_names_no_more_than_so_many_of_them(self, store: Store) -> None:
         for number in range(ORPHANS_MAX + 1):

@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from perdure.clock import ManualClock
-from perdure.errors import InvalidInput
 from perdure.model.event import Parent, StoredEvent
-from perdure.model.ids import JobId, RunId, WorkerId
+from perdure.model.ids import RUN_START, RUN_TIMEOUT, JobId, RunId, WorkerId
 from perdure.model.job import Claim, Status
-from perdure.model.run import CommitResult, CommitState, RunStatus, Snapshot
+from perdure.model.run import CommitResult, CommitState, Priorities, RunStatus, Snapshot
+from perdure.model.settings import RunSettings
 from perdure.store.admission import rank_of
 from perdure.store.contract import Store
 from perdure.testing.contract.builders import (
@@ -32,6 +32,8 @@ from perdure.testing.contract.builders import (
     NODE_PARTITION,
     OTHER_NAMESPACE,
     OTHER_WORKER,
+    PAUSED,
+    QUEUED,
     RUN,
     RUNNING,
     SECOND,
@@ -186,22 +188,17 @@ class TestRunsCommit:
 
         assert await run_record(store, RUN, OTHER_NAMESPACE) == before
 
-    async def test_writes_nothing_at_all_of_what_it_cannot_keep(self, store: Store) -> None:
+    async def test_writes_nothing_of_a_step_that_it_cannot_keep(self, store: Store) -> None:
         claimed = await claim_new_node(store)
-        await submit(store, id=RunId("other"), waits=(timer(delay=MINUTE),))
-        before = await run_record(store), await run_record(store, RunId("other"))
+        before = await run_record(store)
         too_late = node_job("late", delay=timedelta.max)
 
-        with pytest.raises(InvalidInput):
-            await store.runs.commit(
-                [
-                    step(run=RunId("other"), close_waits=("delay",)),
-                    step(settlements=(finishes(claimed),), jobs=(node_job("n"), too_late)),
-                ]
-            )
+        result = await commit(
+            store, settlements=(finishes(claimed),), jobs=(node_job("n"), too_late)
+        )
 
-        after = await run_record(store), await run_record(store, RunId("other"))
-        assert after == before
+        assert result.state is CommitState.REFUSED
+        assert await run_record(store) == before
         assert await is_still_claimed(store, claimed)
 
     async def test_writes_steps_of_many_runs_at_once(self, store: Store) -> None:
@@ -798,3 +795,133 @@ class TestConcurrentCommits:
         await run_concurrently(store, work)
 
         assert set(await due_keys(store)) == {f"ship[{item}]" for item in range(THREADS)}
+
+
+class TestSettingsOfRuns:
+    async def test_are_kept_with_the_run(self, store: Store, clock: ManualClock) -> None:
+        settings = RunSettings(
+            priority=2, queue="gpu", tags=("eu",), timeout_ms=5, max_attempts=4, sticky_ms=9
+        )
+
+        run = await submit(store, settings=settings, priority=2)
+
+        assert (run.settings, run.priority) == (settings, 2)
+        assert (run.start_at, run.started_at) == (None, clock())
+        assert await read_run(store) == run
+
+    async def test_of_a_child_are_its_own(self, store: Store, clock: ManualClock) -> None:
+        settings = RunSettings(delay_ms=60_000)
+        child = new_child(settings=settings, priority=5, status=QUEUED)
+        await submit(store, waits=(child_wait(),), children=(child,))
+
+        run = await read_run(store, CHILD)
+
+        assert (run.settings, run.priority) == (settings, 5)
+        assert (run.start_at, run.started_at) == (clock() + MINUTE, None)
+
+    @pytest.mark.parametrize("is_delayed", [True, False])
+    async def test_say_when_a_queued_run_starts(
+        self, store: Store, clock: ManualClock, is_delayed: bool
+    ) -> None:
+        start_at = clock() + MINUTE
+        settings = RunSettings(delay_ms=60_000) if is_delayed else RunSettings(run_at=start_at)
+        waits = (timer(RUN_START, delay=MINUTE),)
+
+        queued = await submit(store, status=QUEUED, settings=settings, waits=waits)
+        clock.advance(MINUTE)
+        due = await due_keys(store)
+        await commit_next(store, is_started=True, close_waits=(RUN_START,), jobs=(node_job(),))
+
+        assert (queued.status, queued.start_at, queued.started_at) == (QUEUED, start_at, None)
+        assert due == [RUN_START]
+        assert (await read_run(store)).started_at == clock()
+        await commit_next(store, status=QUEUED, is_started=False)
+        assert (await read_run(store)).started_at is None
+
+
+class TestTheClockOfARun:
+    async def test_is_not_stopped_by_a_pause(self, store: Store, clock: ManualClock) -> None:
+        await submit(store, waits=(timer(RUN_TIMEOUT, delay=MINUTE), timer(delay=MINUTE)))
+
+        await commit_next(store, status=PAUSED, suspend=True)
+        clock.advance(MINUTE)
+
+        assert await due_keys(store) == [RUN_TIMEOUT]
+
+    async def test_stands_still_while_it_is_stopped(self, store: Store, clock: ManualClock) -> None:
+        await submit(store, waits=(timer(RUN_TIMEOUT, delay=HOUR),))
+        clock.advance(MINUTE)
+
+        await commit_next(store, status=WAITING, stop_clock=True)
+        stopped = (await waits_by_key(store))[RUN_TIMEOUT]
+        clock.advance(24 * HOUR)
+        await commit_next(store, stop_clock=False)
+        continued = (await waits_by_key(store))[RUN_TIMEOUT]
+
+        assert (stopped.due_at, stopped.remaining) == (None, HOUR - MINUTE)
+        assert (continued.due_at, continued.remaining) == (clock() + HOUR - MINUTE, None)
+
+    async def test_may_stand_still_from_the_start(self, store: Store, clock: ManualClock) -> None:
+        wait = timer(RUN_TIMEOUT, delay=HOUR, is_stopped=True)
+        await submit(store, status=WAITING, waits=(wait,))
+
+        stopped = (await waits_by_key(store))[RUN_TIMEOUT]
+        clock.advance(24 * HOUR)
+        due = await due_keys(store)
+        await commit_next(store, stop_clock=False)
+
+        assert (stopped.due_at, stopped.remaining, due) == (None, HOUR, [])
+        assert (await waits_by_key(store))[RUN_TIMEOUT].due_at == clock() + HOUR
+
+    async def test_is_not_stopped_once_it_has_run_out(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store, waits=(timer(RUN_TIMEOUT, delay=MINUTE),))
+        clock.advance(MINUTE)
+
+        await commit_next(store, status=WAITING, stop_clock=True)
+
+        assert await due_keys(store) == [RUN_TIMEOUT]
+
+
+class TestThePriorityOfARun:
+    @pytest.mark.parametrize("margin", [SECOND, -SECOND])
+    async def test_moves_its_jobs_as_if_they_had_always_had_it(
+        self, store: Store, clock: ManualClock, margin: timedelta
+    ) -> None:
+        """One level less urgent than the other's job, they have waited for an aging interval."""
+        other = RunId("another")
+        jobs = (node_job("first", priority=5), node_job("second", priority=4))
+        await submit(store, jobs=jobs, priority=4)
+        clock.advance(AGING + margin)
+        await submit(store, id=other, jobs=(node_job("third", other, priority=2),))
+        changed = Priorities(run=2, jobs=(("first", 3), ("second", 1)), aging=AGING)
+
+        await commit_next(store, priorities=changed)
+
+        assert (await read_run(store)).priority == 2
+        found = await jobs_by_key(store)
+        assert {key: found[key].priority for key in found} == dict(changed.jobs)
+        claimed = [job.node.key for job in await claim_nodes(store, limit=3) if job.node]
+        rest = ["first", "third"] if margin > timedelta(0) else ["third", "first"]
+        assert claimed == ["second", *rest]
+
+    async def test_changes_for_jobs_that_do_not_wait_too(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        other = RunId("another")
+        jobs = (node_job("later", delay=HOUR), node_job("active"))
+        await submit(store, jobs=jobs)
+        [active] = await claim_nodes(store)
+
+        changed = Priorities(run=1, jobs=(("later", 1), ("active", 1)), aging=AGING)
+        await commit_next(store, priorities=changed)
+
+        assert {job.priority for job in (await jobs_by_key(store)).values()} == {1}
+        assert await is_still_claimed(store, active.claim)
+        clock.advance(HOUR - SECOND)
+        await submit(store, id=other, jobs=(node_job("third", other, priority=2),))
+        clock.advance(SECOND)
+        await store.maintenance.promote_due(NAMESPACE, 10)
+        claimed = [job.node.key for job in await claim_nodes(store, limit=2) if job.node]
+        assert claimed == ["later", "third"]

@@ -97,6 +97,7 @@ class TestJobsInsert:
             fingerprint="hello-v1",
             attempt=0,
             failures=0,
+            snoozes=0,
             crashes=0,
             max_attempts=4,
             worker=None,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from perdure.clock import ManualClock
-from perdure.model.job import Claim, Claimed
+from perdure.model.job import Claim, Claimed, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage
 from perdure.model.outcome import (
     Cancelled,
@@ -19,6 +19,7 @@ from perdure.model.outcome import (
     Parked,
     Requeued,
     Retried,
+    Settlement,
 )
 from perdure.model.partition import Partition
 from perdure.store.admission import room_under
@@ -40,6 +41,7 @@ from perdure.testing.contract.builders import (
     insert,
     insert_many,
     settle,
+    status_of,
 )
 
 # Claims under rules
@@ -485,6 +487,23 @@ class TestQueriesLimitUsage:
         assert (rate.usage.starts, rate.usage.oldest_start_at) == (1, began)
         assert spaced.usage.last_start_at == began
         assert room_under(SPACED_CALLS, spaced.usage, clock()).opens_at == began + 10 * SECOND
+
+    async def test_tells_nothing_of_a_batch_that_raised(self, store: Store) -> None:
+        """Finding 32: the memory store kept limit changes of a batch that raised later."""
+        await insert_many(store, 2)
+        closing, broken = (job.claim for job in (await claim(store)).jobs)
+        retried = Retried(failure=failure(), delay=HOUR, closes_limit="mailer")
+        batch = [
+            Settlement(claim=closing, outcome=retried),
+            Settlement(claim=broken, outcome=cast("Any", "not an outcome")),
+        ]
+
+        with pytest.raises((AssertionError, AttributeError, TypeError)):
+            await store.jobs.settle(batch)
+
+        [use] = await store.queries.limit_usage(NAMESPACE, [TWO_AT_ONCE])
+        assert use.usage == LimitUsage()
+        assert await status_of(store, closing.id) is Status.ACTIVE
 
     async def test_tells_until_when_a_limit_is_closed(
         self, store: Store, clock: ManualClock

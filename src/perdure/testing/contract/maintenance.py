@@ -5,14 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.clock import ManualClock
-from perdure.model.ids import WorkerId
+from perdure.errors import UnknownFlow
+from perdure.model.graph import Call, Definition, FlowNode, Graph, TaskNode
+from perdure.model.ids import RunId, WorkerId
 from perdure.model.job import FINISHED, Expired, JobFilter, Status
 from perdure.model.outcome import Completed
 from perdure.model.partition import Partition
+from perdure.model.run import OnExisting, RunStatus
+from perdure.model.schedule import FlowCall, ScheduleCommit
 from perdure.model.worker import PollResult, WorkerState
-from perdure.store.contract import POLL_PARTITIONS_MAX, Store
+from perdure.store.contract import DEFINITION_FRESH, POLL_PARTITIONS_MAX, Store
 from perdure.store.failures import deadline_expired
 from perdure.store.lifecycle import Transition
 from perdure.testing.contract.builders import (
@@ -22,19 +27,24 @@ from perdure.testing.contract.builders import (
     NAMESPACE,
     OTHER_WORKER,
     PARTITION,
+    RUN,
     SECOND,
     WORKER,
     claim_ids,
     claim_new,
     claim_one,
+    commit_next,
     insert,
     insert_in_status,
     insert_many,
     job_record,
     new_job,
+    new_schedule,
     read_job,
+    read_run,
     settle,
     status_of,
+    submit,
     worker_info,
 )
 
@@ -436,3 +446,155 @@ class TestMaintenancePruneJobs:
 
         assert await insert(store, id=claimed.id, fingerprint="once") == claimed.id
         assert (await claim_one(store)).epoch == 1
+
+
+# Definitions of flows
+
+
+class TestMaintenancePruneDefinitions:
+    """Finding 21: stored definitions that no run uses were never pruned."""
+
+    async def test_removes_one_that_nothing_uses_once_it_is_old(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        unused = await save(store, graph("unused"))
+        theirs = await save(store, graph("unused"), namespace="team-b")
+        clock.advance(WEEK - SECOND)
+        assert await store.maintenance.prune_definitions(NAMESPACE, WEEK, 10) == 0
+        clock.advance(SECOND)
+        assert await store.maintenance.prune_definitions(NAMESPACE, WEEK, 10) == 1
+
+        assert not await is_saved(store, unused)
+        assert await is_saved(store, theirs, namespace="team-b")
+        await save(store, unused)
+        assert await is_saved(store, unused)
+
+    async def test_saving_it_again_makes_it_young(self, store: Store, clock: ManualClock) -> None:
+        saved = await save(store, graph("unused"))
+        clock.advance(WEEK)
+        await save(store, saved)
+
+        assert await store.maintenance.prune_definitions(NAMESPACE, WEEK, 10) == 0
+        assert await is_saved(store, saved)
+
+    @pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.COMPLETED])
+    async def test_keeps_that_of_a_run_until_the_run_is_removed(
+        self, store: Store, clock: ManualClock, status: RunStatus
+    ) -> None:
+        used, other = await save(store, graph("orders")), await save(store, graph("orders", "v2"))
+        await submit(store, flow=used.name, version=used.version, status=status)
+        clock.advance(WEEK)
+        assert await store.maintenance.prune_definitions(NAMESPACE, WEEK, 10) == 2
+
+        assert await is_saved(store, used)
+        assert not await is_saved(store, other)
+
+        if status is RunStatus.COMPLETED:
+            clock.advance(WEEK)
+            await store.maintenance.prune_runs(NAMESPACE, {status: HOUR}, 10)
+            await store.maintenance.prune_definitions(NAMESPACE, WEEK, 10)
+            assert not await is_saved(store, used)
+
+    async def test_keeps_those_of_schedules_and_of_child_flows(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        child = await save(store, graph("child"))
+        parent = await save(store, graph("parent", child=child))
+        nightly = await save(store, graph("nightly", child=parent))
+        new = new_schedule()
+        call = FlowCall(flow=nightly.name, version=nightly.version, input=b"1", aging_ms=1)
+        new = replace(new, definition=replace(new.definition, call=call))
+        await store.schedules.commit(ScheduleCommit(schedule=new, expected=None))
+
+        clock.advance(WEEK)
+        assert await store.maintenance.prune_definitions(NAMESPACE, WEEK, 10) == 3
+        assert [await is_saved(store, each) for each in (child, parent, nightly)] == [True] * 3
+
+        await store.schedules.delete(NAMESPACE, new.name)
+        for _ in range(3):  # a child is kept while its parent is stored
+            clock.advance(WEEK)
+            await store.maintenance.prune_definitions(NAMESPACE, WEEK, 10)
+        assert [await is_saved(store, each) for each in (child, parent, nightly)] == [False] * 3
+
+    async def test_keeps_that_a_run_was_migrated_from(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        before, after = await save(store, graph("orders")), await save(store, graph("orders", "v2"))
+        await submit(store, flow=before.name, version=before.version)
+        await commit_next(store, version=after.version)
+        clock.advance(WEEK)
+        await store.maintenance.prune_definitions(NAMESPACE, WEEK, 10)
+
+        assert await is_saved(store, before)
+        assert await is_saved(store, after)
+
+    async def test_looks_at_no_more_than_the_limit_and_at_each_once(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        used = await save(store, graph("used"))
+        await submit(store, flow=used.name, version=used.version)
+        for number in range(4):
+            await save(store, graph(f"unused-{number}"))
+        clock.advance(WEEK)
+
+        looked = [await store.maintenance.prune_definitions(NAMESPACE, WEEK, 2) for _ in range(4)]
+
+        assert looked == [2, 2, 1, 0]
+        assert [each.flow for each in await store.admin.flow_stats(NAMESPACE)] == ["used"]
+
+
+class TestRunsSubmitOfADefinition:
+    """Finding 21: a client that has saved a definition does not know that it was pruned."""
+
+    @pytest.mark.parametrize("on_existing", ["fail", "use_existing", "replace"])
+    async def test_is_refused_if_it_was_pruned_and_nothing_is_written(
+        self, store: Store, clock: ManualClock, on_existing: OnExisting
+    ) -> None:
+        flow = await save(store, graph("orders"))
+        run = {"flow": flow.name, "version": flow.version, "needs_definition": True}
+        clock.advance(WEEK)
+        await store.maintenance.prune_definitions(NAMESPACE, WEEK, 10)
+
+        with pytest.raises(UnknownFlow):
+            await submit(store, on_existing=on_existing, **run)
+        assert await store.queries.get_runs([(NAMESPACE, RUN)]) == [None]
+
+        await save(store, flow)
+        await submit(store, on_existing=on_existing, **run)
+        if on_existing == "replace":
+            clock.advance(2 * DEFINITION_FRESH)
+            with pytest.raises(UnknownFlow):
+                await submit(store, on_existing=on_existing, **run)
+            assert (await read_run(store)).flow == flow.name  # still there
+
+    async def test_is_refused_if_it_could_be_pruned_meanwhile(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        flow = await save(store, graph("orders"))
+        run = {"flow": flow.name, "version": flow.version, "needs_definition": True}
+        clock.advance(DEFINITION_FRESH - SECOND)
+        await submit(store, id=RunId("first"), **run)
+        clock.advance(SECOND)
+        with pytest.raises(UnknownFlow):
+            await submit(store, id=RunId("second"), **run)
+        await save(store, flow)
+        await submit(store, id=RunId("second"), **run)
+
+
+WEEK = timedelta(days=7)
+
+
+def graph(name: str, id: str = "v1", child: Graph | None = None) -> Graph:
+    nodes = () if child is None else (FlowNode(id="child", body=child.ref),)
+    call = Call(task=id, queue="default", priority=3)
+    return Graph(Definition(name=name, nodes=(TaskNode(id="first", call=call), *nodes)))
+
+
+async def save(store: Store, graph: Graph, namespace: str = NAMESPACE) -> Graph:
+    await store.runs.save_definition(namespace, graph.name, graph.version, graph.data)
+    return graph
+
+
+async def is_saved(store: Store, graph: Graph, namespace: str = NAMESPACE) -> bool:
+    found = await store.runs.get_definition(namespace, graph.name, graph.version)
+    return found == graph.data

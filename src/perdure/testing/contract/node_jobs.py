@@ -12,11 +12,21 @@ from msgspec.structs import replace
 from perdure.clock import ManualClock
 from perdure.errors import InvalidInput, JobBelongsToRun
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import Claim, ClaimedJob, Job, JobFilter, NodeRef, Progress, Status
+from perdure.model.job import FINISHED, Claim, ClaimedJob, Job, JobFilter, NodeRef, Progress, Status
 from perdure.model.limit import LimitRule
-from perdure.model.outcome import Parked, Requeued, Retried
+from perdure.model.outcome import (
+    Cancelled,
+    Completed,
+    DeadLettered,
+    Failed,
+    Outcome,
+    Parked,
+    Requeued,
+    Retried,
+    Settlement,
+)
 from perdure.model.partition import UNSUSPECTED, Suspicion
-from perdure.model.run import CommitResult
+from perdure.model.run import CommitResult, CommitState
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Transition
 from perdure.testing.contract.builders import (
@@ -139,6 +149,7 @@ class TestAJobThatContinues:
             fingerprint=None,
             attempt=1,
             failures=0,
+            snoozes=0,
             crashes=0,
             max_attempts=None,
             worker=WORKER,
@@ -356,32 +367,40 @@ class TestATimeOutOfReach:
     async def test_of_a_job_that_continues_is_refused(
         self, store: Store, change: dict[str, Any]
     ) -> None:
+        """Finding 32: PostgreSQL did not check the times of a job that continues in place."""
         claimed = await claim_new_node(store)
         before = await job_record(store, claimed.id)
 
-        with pytest.raises(InvalidInput):
-            await commit_next(store, settlements=(continues(claimed, node_job("next", **change)),))
+        result = await commit(store, settlements=(continues(claimed, node_job("next", **change)),))
 
+        assert (result.state, type(result.refusal)) == (CommitState.REFUSED, InvalidInput)
         assert await job_record(store, claimed.id) == before
         assert (await read_run(store)).number == 1
 
-    async def test_keeps_all_of_its_batch_from_being_written(
-        self, store: Store, clock: ManualClock
-    ) -> None:
-        other, rules = RunId("other"), (LimitRule(key="scale", live_max=5),)
+    async def test_fails_its_own_commit_only(self, store: Store, clock: ManualClock) -> None:
+        """Finding 32: one out-of-range time failed a whole batch of commits."""
+        other, third = RunId("other"), RunId("third")
+        rules = (LimitRule(key="scale", live_max=5),)
         claimed = await claim_new_node(store)
         await submit(store, id=other)
+        await submit(store, id=third)
         retried = Retried(failure=failure(), delay=HOUR, closes_limit="scale")
-        good = step(1, settlements=(retries(claimed, retried),))
-        bad = step(1, run=other, jobs=(node_job("next", run=other, delay=LONG),))
+        child = new_child(jobs=(node_job("deep", run=CHILD, delay=LONG),))
 
-        with pytest.raises(InvalidInput):
-            await store.runs.commit([good, bad])
+        answer = await store.runs.commit(
+            [
+                step(1, run=third, waits=(child_wait(),), children=(child,)),
+                step(1, settlements=(retries(claimed, retried),)),
+                step(1, run=other, jobs=(node_job("next", run=other, delay=LONG),)),
+            ]
+        )
 
-        assert await is_still_claimed(store, claimed)
-        assert [(await read_run(store, id)).number for id in (RUN, other)] == [1, 1]
+        refused, done = CommitState.REFUSED, CommitState.DONE
+        assert [each.state for each in answer.results] == [refused, done, refused]
+        numbers = [(await read_run(store, id)).number for id in (RUN, other, third)]
+        assert numbers == [2, 1, 1]
         [usage] = await store.queries.limit_usage(NAMESPACE, rules)
-        assert usage.usage.closed_until is None
+        assert usage.usage.closed_until == clock() + HOUR
 
 
 # Paused and resumed with their run
@@ -684,6 +703,30 @@ class TestClaimingAJobOfARun:
         assert (again.claim.id, again.attempt) == (claimed.id, 1)
         assert again.node == NodeRef(run=RUN, key="pack")
 
+    @pytest.mark.parametrize(
+        "outcome",
+        [
+            Completed(output=b"1"),
+            Failed(failure=failure()),
+            DeadLettered(failure=failure()),
+            Cancelled(),
+        ],
+        ids=lambda outcome: type(outcome).__name__,
+    )
+    async def test_is_ended_only_by_a_commit_of_its_run(
+        self, store: Store, outcome: Outcome
+    ) -> None:
+        claimed = await claim_new_node(store)
+        plain = await claim_new(store, namespace=NAMESPACE, partition=node_partition(flow=""))
+
+        settlements = [Settlement(claim=each, outcome=outcome) for each in (claimed, plain)]
+        [refused, settled] = await store.jobs.settle(settlements)
+
+        assert refused is None
+        assert settled in FINISHED
+        assert await is_still_claimed(store, claimed)
+        assert await store.queries.failed_attempts(claimed.id) == []
+
     async def test_is_requeued_if_its_worker_does_not_know_it(self, store: Store) -> None:
         claimed = await claim_new_node(store)
 
@@ -742,6 +785,8 @@ class TestTakingOverAJobOfARun:
 
         taken = await store.maintenance.take_over_expired(NAMESPACE, 10)
 
+        nodes = {each.id: each.node for each in taken}
+        assert nodes == {claimed.id: NodeRef(run=RUN, key="pack"), plain.id: None}
         assert {each.id: each.after for each in taken} == {
             claimed.id: Status.WAITING,
             plain.id: Status.WAITING,

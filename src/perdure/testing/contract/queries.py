@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.clock import ManualClock
 from perdure.model.ids import JobId, RunId
@@ -162,6 +163,25 @@ class TestQueriesListJobs:
         assert await store.queries.count_jobs(filter) == 1
 
 
+class TestQueriesPeek:
+    async def test_shows_waiting_jobs_in_the_order_of_claims(self, store: Store) -> None:
+        other = Partition(queue="mail", task="bounce")
+        last = await insert(store, priority=5)
+        second = await insert(store, partition=other, priority=3)
+        first = await insert(store, priority=2)
+        await insert(store, delay=MINUTE, priority=1)
+        await insert(store, partition=Partition(queue="mail", task="third"), priority=1)
+        await insert(store, namespace=OTHER_NAMESPACE, priority=1)
+        texts = [PARTITION.text, other.text]
+
+        found = await store.queries.peek(NAMESPACE, texts, 10)
+
+        assert [job.id for job in found] == [first, second, last]
+        assert [job.status for job in found] == [Status.WAITING] * 3
+        assert [job.id for job in await store.queries.peek(NAMESPACE, texts, 2)] == [first, second]
+        assert await store.queries.peek(NAMESPACE, [], 2) == []
+
+
 class TestQueriesCountJobs:
     async def test_counts_what_the_filter_is_about(self, store: Store) -> None:
         ids = await insert_many(store, 3, group="run-1")
@@ -193,6 +213,39 @@ class TestAdminQueueStats:
         assert await store.admin.queue_stats(NAMESPACE) == mine
         assert await store.admin.queue_stats(None) == [*mine, theirs]
         assert await store.admin.queue_stats("unknown") == []
+
+    @pytest.mark.parametrize("status", sorted(Status))
+    async def test_counts_up_to_a_bound_and_tells_that_there_are_more(
+        self, store: Store, status: Status
+    ) -> None:
+        """Finding 21: counting read every job of every queue."""
+        busy = [Partition(queue="mail", task=task) for task in ("send", 'q"t', "z")]
+        for partition in (*busy, *busy, Partition(queue="gpu", task="embed")):
+            await insert_in_status(store, status, partition=partition)
+        await insert_in_status(store, status, partition=busy[0], namespace="team-b")
+
+        def depth(queue: str, count: int, *, more: bool = False) -> QueueDepth:
+            return QueueDepth(
+                namespace=NAMESPACE, queue=queue, status=status, count=count, has_more=more
+            )
+
+        few, all = depth("gpu", 1), depth("mail", 6)
+        assert await store.admin.queue_stats(NAMESPACE, 6) == [few, all]
+        assert await store.admin.queue_stats(NAMESPACE, 5) == [few, depth("mail", 5, more=True)]
+        assert await store.admin.queue_stats(None, 1) == [
+            few,
+            depth("mail", 1, more=True),
+            replace(depth("mail", 1), namespace="team-b"),
+        ]
+
+    async def test_tells_queues_apart_by_their_whole_name(self, store: Store) -> None:
+        names = ["a", 'a"', 'a",', "a\\", "aa", "é", "a#", "[", "~1.0"]
+        for name in names:
+            await insert_many(store, 2, partition=Partition(queue=name, task="t", keys=("k",)))
+
+        found = await store.admin.queue_stats(NAMESPACE)
+
+        assert [(each.queue, each.count) for each in found] == [(name, 2) for name in sorted(names)]
 
 
 class TestQueriesFindResult:

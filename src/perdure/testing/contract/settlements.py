@@ -9,6 +9,7 @@ import pytest
 
 from perdure.clock import ManualClock
 from perdure.model.failure import Cause, Failure
+from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, Claim, FailedAttempt, JobFilter, Progress, Status
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import (
@@ -22,6 +23,8 @@ from perdure.model.outcome import (
     Retried,
     Settlement,
 )
+from perdure.model.partition import Partition, with_suspicion
+from perdure.model.run import StoredStep
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Transition
 from perdure.testing.contract.builders import (
@@ -400,6 +403,38 @@ class TestSettleJobsBackToTheQueue:
         assert (await read_job(store, claimed.id)).ready_at == ready_at
         assert await claim_ids(store) == [claimed.id, behind]
 
+    async def test_moves_to_another_partition_when_requeued_there(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Finding 21: a job gets its limit keys from the first worker that can compute them."""
+        keyed = Partition(queue=PARTITION.queue, task=PARTITION.task, keys=("acme",))
+        claimed = await claim_new(store)
+        clock.advance(MINUTE)
+        behind = await insert(store, partition=keyed)
+
+        suspected = with_suspicion(keyed.text, SUSPECTED)
+        await settle(store, claimed, Requeued(partition_key=suspected))
+        job = await read_job(store, claimed.id)
+        poll = await store.maintenance.poll(NAMESPACE)
+        [again] = (await claim(store, keyed, suspicion=SUSPECTED)).jobs
+        await settle(store, again.claim, Requeued(partition_key=keyed.text))
+
+        assert (job.limit_keys, job.attempt) == (("acme",), 0)
+        assert set(poll.partitions) == {keyed.text, suspected}
+        assert again.suspicion == SUSPECTED
+        assert await claim_ids(store, PARTITION) == []
+        assert await claim_ids(store, keyed) == [claimed.id, behind]
+
+    async def test_leaves_an_aborting_job_where_it_is(self, store: Store) -> None:
+        keyed = Partition(queue=PARTITION.queue, task=PARTITION.task, keys=("acme",))
+        claimed = await claim_new(store)
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [claimed.id])
+
+        await settle(store, claimed, Requeued(partition_key=keyed.text))
+
+        job = await read_job(store, claimed.id)
+        assert (job.status, job.limit_keys) == (Status.CANCELLED, ())
+
     async def test_takes_the_attempt_back_when_released(self, store: Store) -> None:
         claimed = await claim_new(store)
 
@@ -537,3 +572,77 @@ class TestJobsSaveProgress:
         )
 
         assert (await read_job(store, claimed.id)).progress.percent == 2
+
+
+# Parked jobs
+
+
+OTHER_PARTITION = Partition(queue="mail", task="bounce")
+
+
+async def parked(store: Store, **changes: Any) -> Claim:
+    claimed = await claim_new(store, **changes)
+    await settle(store, claimed, Parked())
+    return claimed
+
+
+class TestJobsSettleParked:
+    @every_outcome
+    async def test_claims_and_settles_it(self, store: Store, clock: ManualClock, name: str) -> None:
+        outcome, status = OUTCOMES[name]
+        claimed = await parked(store)
+        clock.advance(MINUTE)
+
+        settlement = Settlement(claim=claimed, outcome=outcome)
+        assert await store.jobs.settle_parked(settlement, OTHER_WORKER) is status
+
+        job = await read_job(store, claimed.id)
+        assert (job.status, job.epoch, job.lease_until) == (status, claimed.epoch + 1, None)
+        assert job.attempt == (0 if name in ("requeued", "parked") else 1)
+        if status in FINISHED:
+            assert (job.worker, job.finished_at) == (OTHER_WORKER, clock())
+        history = await store.queries.failed_attempts(claimed.id)
+        failed = {"retried", "retried later", "failed", "dead-lettered"}
+        assert [entry.worker for entry in history] == [OTHER_WORKER] * (name in failed)
+
+    async def test_is_refused_unless_it_is_parked_under_this_claim(self, store: Store) -> None:
+        active = await claim_new(store)
+        done = Completed(output=b"1")
+        for other in (
+            active,
+            await insert_in_status(store, Status.COMPLETED),
+            await insert_in_status(store, Status.WAITING),
+            Claim(id=JobId("missing"), epoch=1),
+        ):
+            settlement = Settlement(claim=other, outcome=done)
+            assert await store.jobs.settle_parked(settlement, OTHER_WORKER) is None
+
+        again = await parked(store, partition=OTHER_PARTITION)
+        await store.admin.change_jobs(Transition.RESUME, NAMESPACE, [again.id])
+        later = await claim_one(store, OTHER_PARTITION)
+        await settle(store, later, Parked())
+        settlement = Settlement(claim=again, outcome=done)
+        assert await store.jobs.settle_parked(settlement, OTHER_WORKER) is None
+        assert await status_of(store, again.id) is Status.PAUSED
+        assert await status_of(store, active.id) is Status.ACTIVE
+
+
+class TestJobsResumeParked:
+    async def test_requeues_it_and_stores_a_step(self, store: Store) -> None:
+        claimed = await parked(store)
+        step = StoredStep(name="answer", value=b"yes")
+
+        assert await store.jobs.resume_parked(claimed, step)
+
+        assert await store.runs.load_steps(claimed.id) == [step]
+        assert await claim_ids(store) == [claimed.id]
+
+    async def test_is_refused_unless_it_is_parked_under_this_claim(self, store: Store) -> None:
+        active = await claim_new(store)
+        again = await parked(store, partition=OTHER_PARTITION)
+        await store.admin.change_jobs(Transition.RESUME, NAMESPACE, [again.id])
+        step = StoredStep(name="answer", value=b"yes")
+        for other in (active, again, Claim(id=JobId("missing"), epoch=1)):
+            assert not await store.jobs.resume_parked(other, step)
+            assert await store.runs.load_steps(other.id) == []
+        assert await status_of(store, active.id) is Status.ACTIVE

@@ -9,9 +9,11 @@ import msgspec
 
 from perdure.diagnostics import Finding, declare
 from perdure.engine.plan import call_of
+from perdure.model.ids import RUN_START, RUN_TIMEOUT
 from perdure.model.job import FINISHED
 from perdure.model.partition import UNSUSPECTED, Partition, with_suspicion
 from perdure.model.run import LiveType, Wait, WaitType
+from perdure.model.settings import effective_priority, placed
 from perdure.model.times import nearest_duration
 from perdure.model.wait import MESSAGE_MAX, TITLE_MAX, bounded
 from perdure.store.admission import rank_of
@@ -52,7 +54,10 @@ def waits_as_opened(view: AuditedRun) -> Iterator[Finding]:
         return
     for wait in view.waits:
         opened = view.redecided.opened.get(wait.key)
-        if opened is None or view.state.live.get(wait.key) in (None, LiveType.JOB):
+        is_of_run = wait.key in (RUN_START, RUN_TIMEOUT)
+        if opened is None or (
+            not is_of_run and view.state.live.get(wait.key) in (None, LiveType.JOB)
+        ):
             continue  # another rule reports it
         wanted = opened.wait
         pairs = (
@@ -69,6 +74,8 @@ def waits_as_opened(view: AuditedRun) -> Iterator[Finding]:
             wanted.type is WaitType.APPROVAL and _is_longer(view, wait.detail, wanted.detail)
         ):
             yield view.finding("I7", WAITS_AS_OPENED_DETAIL, key=wait.key, detail=wait.detail[:80])
+        if wait.key == RUN_TIMEOUT and not view.state.settings.timeout_counts_waiting:
+            continue  # its clock stops and continues with the status
         if wanted.type is not WaitType.CHILD and not _is_due_in_time(wait, opened):
             due_at, delay = wanted.due_at, wanted.delay
             yield view.finding(
@@ -140,17 +147,15 @@ def jobs_as_scheduled(view: AuditedRun) -> Iterator[Finding]:
             continue  # another rule reports it
         details = None if view.details is None else view.details.get(job.id)
         key, call = schedule.key.text, schedule.call
-        pairs: list[tuple[str, object, object]] = [("priority", job.priority, call.priority)]
+        priority = effective_priority(view.state.priority, call.priority)
+        pairs: list[tuple[str, object, object]] = [("priority", job.priority, priority)]
         if details is not None:
-            partition = Partition(
-                queue=call.queue,
-                task=call.task,
-                tags=call.tags,
-                flow=f"{view.state.flow}@{view.state.version}",
-            )
+            flow = f"{view.state.flow}@{view.state.version}"
+            own = Partition(queue=call.queue, task=call.task, tags=call.tags, flow=flow)
+            partition = placed(own, view.state.settings)
             policy = None if call.policy is None else call.policy.encode()
             pairs += [
-                ("queue", details.queue, call.queue),
+                ("queue", details.queue, partition.queue),
                 ("task", details.task, call.task),
                 ("partition", with_suspicion(details.partition, UNSUSPECTED), partition.text),
                 ("policy", details.policy, policy),

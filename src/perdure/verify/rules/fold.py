@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.diagnostics import Finding, declare
 from perdure.engine.plan import summary_of
@@ -49,6 +50,9 @@ def run_row(view: AuditedRun) -> Iterator[Finding]:
         ("flow", run.flow, state.flow),
         ("version", run.version, state.version),
         ("parent", run.parent, state.parent),
+        ("priority", run.priority, state.priority),
+        # A retry after the deadline removes it from the state only.
+        ("settings", *(replace(each.settings, deadline=None) for each in (run, state))),
     )
     for name, kept, folded in pairs:
         if kept != folded:

@@ -69,10 +69,18 @@ JOB_CONSISTENT_ATTEMPT = declare(
 )
 
 
+JOB_CONSISTENT_NODE = declare(
+    "verify.job_consistent.node",
+    "{status}, but it executes a node, which only its run can end or stop",
+)
+
+
 def job_consistent(view: JobView) -> Iterator[Finding]:
     """Claimed jobs have a lease and a worker, finished ones an end, others neither."""
     job = view.job
     is_claimed, is_finished = job.status in CLAIMED, job.status in FINISHED
+    if job.node is not None and (is_finished or job.status in (Status.ABORTING, Status.DISABLED)):
+        yield view.finding("I13", JOB_CONSISTENT_NODE, status=job.status)
     if is_claimed and job.lease_until is None:
         yield view.finding("I7", JOB_CONSISTENT_NO_LEASE, status=job.status)
     if not is_claimed and job.lease_until is not None:
@@ -159,7 +167,7 @@ JOB_SUSPICION_CRASHES = declare(
 )
 JOB_SUSPICION_CONDEMNED = declare(
     "verify.job_suspicion.condemned",
-    "dead because its workers crashed, but none of them had no other job",
+    "dead because its workers crashed, but all of them were running other jobs too",
 )
 
 

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from perdure.diagnostics import Finding, declare
+from perdure.model.ids import RUN_START, RUN_TIMEOUT
 from perdure.model.job import CLAIMED, FINISHED, Status
 from perdure.model.partition import UNREADABLE, Partition
-from perdure.model.run import ENDED, LiveType, RunStatus, Wait, WaitType
+from perdure.model.run import ENDED, LiveType, RunState, RunStatus, Wait, WaitType
 from perdure.verify.load import NOT_STORED, AuditedRun
 
 LIVE_JOBS_MISSING = declare("verify.live_jobs.missing", "live, but no job would execute it")
@@ -59,7 +60,7 @@ LIVE_WAITS_OTHER_CHILD = declare(
 LIVE_WAITS_EXTRA = declare("verify.live_waits.extra", "a wait ({type}) of a key that is not live")
 LIVE_WAITS_NEVER_DUE = declare(
     "verify.live_waits.never_due",
-    "abandoned child {name!r} will not be canceled: the wait for it is never due",
+    "abandoned child {name!r} will not be cancelled: the wait for it is never due",
 )
 
 
@@ -71,6 +72,9 @@ def live_waits(view: AuditedRun) -> Iterator[Finding]:
     if view.jobs is None:
         return
     waits = {wait.key: wait for wait in view.waits}
+    for key in _timers(view.state):
+        if waits.pop(key, None) is None:
+            yield view.finding("I7", LIVE_WAITS_MISSING, key=key, type=WaitType.TIMER)
     for key, live_type in view.state.live.items():
         wait = waits.pop(key, None)
         if live_type is LiveType.JOB:
@@ -96,6 +100,17 @@ def live_waits(view: AuditedRun) -> Iterator[Finding]:
             yield view.finding(invariant, LIVE_WAITS_EXTRA, key=key, type=wait.type)
         elif wait.due_at is None:
             yield view.finding("I7", LIVE_WAITS_NEVER_DUE, key=key, name=wait.name)
+
+
+def _timers(state: RunState) -> Iterator[str]:
+    """The timers of the run itself: its start, and its timeout."""
+    settings = state.settings
+    if state.is_ended or state.ends_as is not None:
+        return
+    if state.is_queued and settings.is_delayed:
+        yield RUN_START
+    if settings.deadline is not None or (settings.timeout_ms is not None and not state.is_queued):
+        yield RUN_TIMEOUT
 
 
 IDLE_RUN_HOLDS_NO_JOB = declare(
@@ -155,7 +170,7 @@ def paused_run_parked(view: AuditedRun) -> Iterator[Finding]:
     if view.suspended is None:
         return
     for wait in view.waits:
-        if _is_given_up(view, wait):
+        if _is_given_up(view, wait) or wait.key == RUN_TIMEOUT:
             continue
         if is_paused and wait.key not in view.suspended:
             yield view.finding("I7", PAUSED_RUN_PARKED_WAIT, key=wait.key)
@@ -250,7 +265,7 @@ def run_overdue(view: AuditedRun) -> Iterator[Finding]:
             yield view.finding("I7", RUN_OVERDUE_SCHEDULED, key=key, job=job.id, late=late)
     for wait in view.waits:
         late = view.late_by(wait.due_at)
-        is_kept = view.state.is_paused and not _is_given_up(view, wait)
+        is_kept = view.state.is_paused and wait.key != RUN_TIMEOUT and not _is_given_up(view, wait)
         if late is None or is_kept or _waits_for_a_live_child(view, wait):
             continue
         yield view.finding("I7", RUN_OVERDUE_WAIT, key=wait.key, type=wait.type, late=late)

@@ -22,7 +22,9 @@ _IN_A_PAUSE = (
     events.ApprovalAnswered,
     events.RunResumed,
     events.RunMigrated,
+    events.PriorityChanged,
     events.RunCancelled,
+    events.RunFailed,
     events.CompensationStarted,
     events.OutputChanged,
     events.RunForked,
@@ -42,9 +44,13 @@ def ended_key(event: Event) -> str:
         case events.NodeSkipped():
             return event.node
         case events.NodeUndone() | events.UndoFailed():
-            return f"undo:{event.node}"
+            return _undo_key(event)
         case _:
             return ""
+
+
+def _undo_key(event: events.NodeUndone | events.UndoFailed) -> str:
+    return Key(node=event.node, item=event.item, part="undo").text
 
 
 KEY_COMMITTED_ONCE = declare(
@@ -105,6 +111,8 @@ def key_was_live(view: AuditedRun) -> Iterator[Finding]:
             continue
         if isinstance(step.event, events.NodeCompleted) and _is_gathered(step.before, step.event):
             continue
+        if isinstance(step.event, events.NodeReported) and _is_ahead(step.before, step.event):
+            continue
         wanted = " or ".join(sorted(types))
         was = step.before.live.get(keys[0])
         yield view.finding(
@@ -122,6 +130,11 @@ def _is_gathered(state: RunState, event: events.NodeCompleted) -> bool:
     """Whether all items of a map were done when it completed."""
     progress = state.maps.get(event.node)
     return event.cause == "items" and progress is not None and len(progress.refs) == progress.count
+
+
+def _is_ahead(state: RunState, event: events.NodeReported) -> bool:
+    """Whether the run had not reached the node yet; the report is kept until then."""
+    return Key.parse(event.key).node not in state.nodes
 
 
 _ANY = frozenset(LiveType)
@@ -161,9 +174,10 @@ _LIVE_KEYS: dict[type, Find] = {
     events.ApprovalAnswered: lambda event: ((event.node,), _WAIT),
     events.ApprovalReminded: lambda event: ((f"remind:{event.node}",), _WAIT),
     events.ApprovalEscalated: lambda event: ((f"remind:{event.node}",), _WAIT),
+    events.NodeCancelled: lambda event: ((event.key,), _JOB),
     events.NodeNotified: lambda event: ((event.key,), _JOB),
-    events.NodeUndone: lambda event: ((f"undo:{event.node}",), _JOB),
-    events.UndoFailed: lambda event: ((f"undo:{event.node}",), _JOB),
+    events.NodeUndone: lambda event: ((_undo_key(event),), _JOB),
+    events.UndoFailed: lambda event: ((_undo_key(event),), _JOB),
 }
 
 

@@ -116,7 +116,9 @@ def schedule_next_tick(view: ScheduleView) -> Iterator[Finding]:
     state, timetable = view.schedule.state, view.schedule.definition.timetable
     if state.paused_at is not None:
         return
-    tick = next_tick(timetable, state.anchor, max(view.now, state.changed_at))
+    # After the clock was set back, ticks that were processed already do not come again.
+    processed = [each.at for each in state.history[-1:]]
+    tick = next_tick(timetable, state.anchor, max(view.now, state.changed_at, *processed))
     if tick is not None and (state.due_at is None or state.due_at > tick):
         yield view.finding("I7", SCHEDULE_NEXT_TICK, tick=tick, due_at=state.due_at)
 

@@ -202,14 +202,19 @@ history AS (
 ),
 
 closed AS (
-    INSERT INTO "perdure".limits AS known (namespace, key, closed_until)
-    SELECT namespace, closes_limit, max(ready_at)
+    INSERT INTO "perdure".limits AS known (namespace, key, closed_until, closed_at)
+    SELECT namespace, closes_limit, max(ready_at), coalesce(CAST($1 AS timestamptz), statement_timestamp())
     FROM retried
     WHERE closes_limit IS NOT NULL
     GROUP BY namespace, closes_limit
     ORDER BY namespace, closes_limit
     ON CONFLICT (namespace, key) DO UPDATE
-    SET closed_until = greatest(known.closed_until, excluded.closed_until)
+    SET closed_until = greatest(known.closed_until, excluded.closed_until),
+        closed_at    = CASE
+            WHEN known.closed_until > excluded.closed_until
+            THEN known.closed_at
+            ELSE excluded.closed_at
+        END
 ),
 added AS (
     INSERT INTO "perdure".jobs (

@@ -12,6 +12,23 @@ JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
 JOIN pg_catalog.pg_namespace AS place ON place.oid = class.relnamespace
 WHERE place.nspname = $1;
 
+-- name: newest_at
+-- When a job, run or worker was last recorded.
+SELECT max(at)
+FROM (
+    SELECT max(created_at) AS at FROM {schema}.jobs
+    UNION ALL
+    SELECT max(started_at) FROM {schema}.jobs
+    UNION ALL
+    SELECT max(finished_at) FROM {schema}.jobs
+    UNION ALL
+    SELECT max(created_at) FROM {schema}.runs
+    UNION ALL
+    SELECT max(finished_at) FROM {schema}.runs
+    UNION ALL
+    SELECT max(seen_at) FROM {schema}.workers
+) AS recorded;
+
 -- name: orphaned_runs
 SELECT run.id, run.namespace
 FROM {schema}.runs AS run
@@ -164,12 +181,188 @@ WHERE namespace = $1
   AND name = $2
 RETURNING name;
 
--- name: depth
-SELECT namespace, queue, status, count(*)
-FROM {schema}.jobs
-WHERE ($1::text IS NULL OR namespace = $1)
-  AND NOT hidden
-GROUP BY namespace, queue, status
+-- name: queue_stats
+-- Skips from queue to queue through the indexes, and counts up to $2 jobs of each in a status, in
+-- the index alone. Only finished jobs are ever hidden.
+WITH RECURSIVE places (namespace) AS (
+    SELECT coalesce($1::text, '') COLLATE "C"
+    UNION ALL
+    SELECT least(
+        (
+            SELECT jobs.namespace
+            FROM {schema}.jobs
+            WHERE status = 'waiting' AND jobs.namespace > places.namespace
+            ORDER BY jobs.namespace
+            LIMIT 1
+        ),
+        (
+            SELECT jobs.namespace
+            FROM {schema}.jobs
+            WHERE status IN ('active', 'aborting') AND jobs.namespace > places.namespace
+            ORDER BY jobs.namespace
+            LIMIT 1
+        ),
+        (
+            SELECT jobs.namespace
+            FROM {schema}.jobs
+            WHERE status = 'completed' AND jobs.namespace > places.namespace
+            ORDER BY jobs.namespace
+            LIMIT 1
+        ),
+        (
+            SELECT jobs.namespace
+            FROM {schema}.jobs
+            WHERE status IN ('failed', 'dead', 'cancelled') AND jobs.namespace > places.namespace
+            ORDER BY jobs.namespace
+            LIMIT 1
+        ),
+        (
+            SELECT jobs.namespace
+            FROM {schema}.jobs
+            WHERE status IN ('scheduled', 'paused', 'disabled')
+              AND jobs.namespace > places.namespace
+            ORDER BY jobs.namespace
+            LIMIT 1
+        )
+    )
+    FROM places
+    WHERE $1::text IS NULL
+      AND places.namespace IS NOT NULL
+),
+-- A partition starts with its queue: ["mail","send",...]. All partitions of a queue are between
+-- the part up to the task's name and the same part with the next character after its quote.
+waiting (namespace, queue, part) AS (
+    SELECT namespace, NULL::text COLLATE "C", '' COLLATE "C"
+    FROM places
+    WHERE namespace IS NOT NULL
+    UNION ALL
+    SELECT waiting.namespace, next.queue, next.part
+    FROM waiting
+    CROSS JOIN LATERAL (
+        SELECT jobs.queue,
+               coalesce(
+                   substring(partition_key FROM '^(\["([^"\\]|\\.)*",)'), partition_key
+               ) AS part
+        FROM {schema}.jobs
+        WHERE status = 'waiting'
+          AND jobs.namespace = waiting.namespace
+          AND partition_key > waiting.part || '#'
+        ORDER BY partition_key
+        LIMIT 1
+    ) AS next
+),
+others (namespace, status, queue) AS (
+    SELECT namespace, status COLLATE "C", '' COLLATE "C"
+    FROM places
+    CROSS JOIN unnest(ARRAY[
+        'completed', 'failed', 'dead', 'cancelled', 'scheduled', 'paused', 'disabled'
+    ]) AS statuses (status)
+    WHERE namespace IS NOT NULL
+    UNION ALL
+    SELECT others.namespace, others.status, coalesce(
+        (
+            SELECT jobs.queue
+            FROM {schema}.jobs
+            WHERE jobs.status = 'completed'
+              AND others.status = 'completed'
+              AND jobs.namespace = others.namespace
+              AND jobs.queue > others.queue
+            ORDER BY jobs.queue
+            LIMIT 1
+        ),
+        (
+            SELECT jobs.queue
+            FROM {schema}.jobs
+            WHERE jobs.status IN ('failed', 'dead', 'cancelled')
+              AND jobs.status = others.status
+              AND jobs.namespace = others.namespace
+              AND jobs.queue > others.queue
+            ORDER BY jobs.queue
+            LIMIT 1
+        ),
+        (
+            SELECT jobs.queue
+            FROM {schema}.jobs
+            WHERE jobs.status IN ('scheduled', 'paused', 'disabled')
+              AND jobs.status = others.status
+              AND jobs.namespace = others.namespace
+              AND jobs.queue > others.queue
+            ORDER BY jobs.queue
+            LIMIT 1
+        )
+    )
+    FROM others
+    WHERE others.queue IS NOT NULL
+),
+counted (namespace, queue, status, number) AS (
+    SELECT waiting.namespace, queue, 'waiting', (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM {schema}.jobs
+            WHERE status = 'waiting'
+              AND jobs.namespace = waiting.namespace
+              AND partition_key >= waiting.part
+              AND partition_key < waiting.part || '#'
+            LIMIT $2
+        ) AS first
+    )
+    FROM waiting
+    WHERE queue IS NOT NULL
+    UNION ALL
+    -- As many as workers have at the moment.
+    SELECT places.namespace, claimed.queue, claimed.status, claimed.number
+    FROM places
+    CROSS JOIN LATERAL (
+        SELECT jobs.queue, jobs.status, count(*) AS number
+        FROM {schema}.jobs
+        WHERE jobs.status IN ('active', 'aborting')
+          AND jobs.namespace = places.namespace
+        GROUP BY jobs.queue, jobs.status
+    ) AS claimed
+    UNION ALL
+    SELECT others.namespace, others.queue, others.status, (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM {schema}.jobs
+            WHERE jobs.status = 'completed'
+              AND others.status = 'completed'
+              AND jobs.namespace = others.namespace
+              AND jobs.queue = others.queue
+              AND NOT hidden
+            LIMIT $2
+        ) AS first
+    ) + (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM {schema}.jobs
+            WHERE jobs.status IN ('failed', 'dead', 'cancelled')
+              AND jobs.status = others.status
+              AND jobs.namespace = others.namespace
+              AND jobs.queue = others.queue
+              AND NOT hidden
+            LIMIT $2
+        ) AS first
+    ) + (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM {schema}.jobs
+            WHERE jobs.status IN ('scheduled', 'paused', 'disabled')
+              AND jobs.status = others.status
+              AND jobs.namespace = others.namespace
+              AND jobs.queue = others.queue
+            LIMIT $2
+        ) AS first
+    )
+    FROM others
+    WHERE queue > ''
+)
+SELECT namespace, queue, status, number
+FROM counted
+WHERE number > 0
 ORDER BY namespace, queue, status;
 
 -- name: paused_queues

@@ -212,14 +212,19 @@ history AS (
 ),
 -- Sorted, so that two batches lock the rows of several limits in the same order.
 closed AS (
-    INSERT INTO {schema}.limits AS known (namespace, key, closed_until)
-    SELECT namespace, closes_limit, max(ready_at)
+    INSERT INTO {schema}.limits AS known (namespace, key, closed_until, closed_at)
+    SELECT namespace, closes_limit, max(ready_at), coalesce(:now, statement_timestamp())
     FROM retried
     WHERE closes_limit IS NOT NULL
     GROUP BY namespace, closes_limit
     ORDER BY namespace, closes_limit
     ON CONFLICT (namespace, key) DO UPDATE
-    SET closed_until = greatest(known.closed_until, excluded.closed_until)
+    SET closed_until = greatest(known.closed_until, excluded.closed_until),
+        closed_at    = CASE
+            WHEN known.closed_until > excluded.closed_until
+            THEN known.closed_at
+            ELSE excluded.closed_at
+        END
 ),
 added AS (
     INSERT INTO {schema}.jobs (
@@ -414,6 +419,7 @@ WITH found AS MATERIALIZED (
         FROM {schema}.waits
         WHERE waits.run_id = given.run_id
           AND waits.namespace = given.namespace
+          AND waits.key <> 'run:timeout'  -- a pause does not stop the clock of the run
         ORDER BY key
         FOR UPDATE
     ) AS wait
@@ -426,7 +432,75 @@ WHERE waits.run_id = found.run_id
   AND waits.key = found.key
 RETURNING waits.due_at IS NOT NULL;
 
+-- name: start_runs
+-- Queued runs start, or ($4) runs are queued again.
+UPDATE {schema}.runs
+SET started_at = CASE WHEN given.is_started THEN coalesce($1::timestamptz, statement_timestamp()) END,
+    rank       = NULL
+FROM unnest($2::text[], $3::text[], $4::boolean[]) AS given (namespace, id, is_started)
+WHERE runs.id = given.id
+  AND runs.namespace = given.namespace;
+
+-- name: stop_clocks
+-- Of the timeouts of runs; one that is due already is not stopped.
+UPDATE {schema}.waits
+SET remaining = date_part('epoch', due_at - moment.now) * 1000000,
+    due_at    = NULL
+FROM unnest($2::text[], $3::text[]) AS given (namespace, run_id)
+CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+WHERE waits.run_id = given.run_id
+  AND waits.namespace = given.namespace
+  AND waits.key = 'run:timeout'
+  AND waits.due_at > moment.now;
+
+-- name: continue_clocks
+UPDATE {schema}.waits
+SET due_at    = coalesce($1::timestamptz, statement_timestamp()) + remaining * interval '1 microsecond',
+    remaining = NULL
+FROM unnest($2::text[], $3::text[]) AS given (namespace, run_id)
+WHERE waits.run_id = given.run_id
+  AND waits.namespace = given.namespace
+  AND waits.key = 'run:timeout'
+  AND waits.remaining IS NOT NULL
+RETURNING waits.key;
+
+-- name: change_priorities
+UPDATE {schema}.runs
+SET priority = given.priority,
+    rank     = runs.rank + (given.priority - runs.priority) * given.aging
+FROM unnest($1::text[], $2::text[], $3::integer[], $4::double precision[])
+    AS given (namespace, id, priority, aging)
+WHERE runs.id = given.id
+  AND runs.namespace = given.namespace;
+
+-- name: rank_jobs
+UPDATE {schema}.jobs
+SET priority = given.priority,
+    rank     = jobs.rank + (given.priority - jobs.priority) * given.aging
+FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::double precision[])
+    AS given (namespace, run_id, key, priority, aging)
+WHERE jobs.run_id = given.run_id
+  AND jobs.namespace = given.namespace
+  AND jobs.node_key = given.key;
+
 -- name: change_versions
+-- The logs still refer to the former versions.
+WITH former AS MATERIALIZED (
+    SELECT DISTINCT runs.namespace, runs.flow, runs.version
+    FROM unnest($1::text[], $2::text[]) AS given (namespace, id)
+    JOIN {schema}.runs
+        ON runs.id = given.id
+       AND runs.namespace = given.namespace
+),
+left_versions AS (
+    UPDATE {schema}.definitions
+    SET was_left = true
+    FROM former
+    WHERE definitions.flow = former.flow
+      AND definitions.version = former.version
+      AND definitions.namespace = former.namespace
+      AND NOT was_left
+)
 UPDATE {schema}.runs
 SET version = given.version
 FROM unnest($1::text[], $2::text[], $3::text[]) AS given (namespace, id, version)

@@ -5,7 +5,8 @@
 -- name: claim_from_one_partition
 -- Claiming without limits. The rows are found again by ctid: they are locked by this statement, so
 -- they cannot move, and no statistics can mislead the planner. A row that was claimed and requeued
--- between the snapshot and the lock is missed, and waits for the next claim.
+-- between the snapshot and the lock is missed, and waits for the next claim. A waiting job that is
+-- not ready yet shows that the clock was set back; its hold-off ends then.
 WITH picked AS MATERIALIZED (
     -- Rows locked by other claims are skipped, not waited for.
     SELECT ctid AS place
@@ -15,7 +16,8 @@ WITH picked AS MATERIALIZED (
       AND partition_key = :partition_key
       AND (avoid_worker IS NULL
            OR avoid_worker <> :worker
-           OR avoid_until <= coalesce(:now, statement_timestamp()))
+           OR avoid_until <= coalesce(:now, statement_timestamp())
+           OR ready_at > coalesce(:now, statement_timestamp()))
       AND :queue <> ALL (ARRAY (SELECT name FROM {schema}.queues WHERE namespace = :namespace))
     ORDER BY rank, id
     LIMIT :limit
@@ -44,7 +46,8 @@ RETURNING id, epoch, partition_key, input, attempt, failures, snoozes, max_attem
                     AND partition_key = :partition_key
                     AND (avoid_worker IS NULL
                          OR avoid_worker <> :worker
-                         OR avoid_until <= coalesce(:now, statement_timestamp()))
+                         OR avoid_until <= coalesce(:now, statement_timestamp())
+                         OR ready_at > coalesce(:now, statement_timestamp()))
                   LIMIT :limit
               ) AS seen
           ) > (SELECT count(*) FROM picked) ELSE false END;
@@ -68,7 +71,8 @@ fronts AS MATERIALIZED (
           AND partition_key = open_partitions.partition_key
           AND (avoid_worker IS NULL
                OR avoid_worker <> :worker
-               OR avoid_until <= coalesce(:now, statement_timestamp()))
+               OR avoid_until <= coalesce(:now, statement_timestamp())
+               OR ready_at > coalesce(:now, statement_timestamp()))
         ORDER BY rank, id
         LIMIT :front
     ) AS front
@@ -93,7 +97,8 @@ picked AS MATERIALIZED (
               coalesce((SELECT rank FROM bound), 'infinity'), coalesce((SELECT id FROM bound), ''))
           AND (avoid_worker IS NULL
                OR avoid_worker <> :worker
-               OR avoid_until <= coalesce(:now, statement_timestamp()))
+               OR avoid_until <= coalesce(:now, statement_timestamp())
+               OR ready_at > coalesce(:now, statement_timestamp()))
         ORDER BY rank, id
         LIMIT :limit
         FOR UPDATE SKIP LOCKED
@@ -123,7 +128,8 @@ RETURNING id, epoch, partition_key, input, attempt, failures, snoozes, max_attem
                     AND partition_key = open_partitions.partition_key
                     AND (avoid_worker IS NULL
                          OR avoid_worker <> :worker
-                         OR avoid_until <= coalesce(:now, statement_timestamp()))
+                         OR avoid_until <= coalesce(:now, statement_timestamp())
+                         OR ready_at > coalesce(:now, statement_timestamp()))
                   LIMIT :limit
               ) AS seen
           ) > (SELECT count(*) FROM picked) ELSE false END;
@@ -143,7 +149,8 @@ SELECT coalesce(:now, statement_timestamp()),
                  AND partition_key = wanted.partition_key
                  AND (avoid_worker IS NULL
                       OR avoid_worker <> :worker
-                      OR avoid_until <= coalesce(:now, statement_timestamp()))
+                      OR avoid_until <= coalesce(:now, statement_timestamp())
+                      OR ready_at > coalesce(:now, statement_timestamp()))
                LIMIT 1
            ) AS waiting
            WHERE wanted.queue <> ALL (
@@ -271,7 +278,7 @@ SELECT pg_notify(CAST($1 AS text), CAST($2 AS text));
 -- name: settle_completed
 -- Here and below, a claimed job is one with a lease, which a CHECK ties to its status. The fence
 -- tests the lease rather than the status: otherwise the planner might scan the index of claimed
--- jobs instead of looking up each job by its id.
+-- jobs instead of looking up each job by its id. Only a commit of its run ends a node's job.
 UPDATE {schema}.jobs
 SET status      = CASE jobs.status WHEN 'active' THEN 'completed' ELSE 'cancelled' END,
     output      = CASE jobs.status WHEN 'active' THEN outcomes.output END,
@@ -283,18 +290,19 @@ FROM :outcomes(id, epoch, output)
 WHERE jobs.id = outcomes.id
   AND jobs.epoch = outcomes.epoch
   AND jobs.lease_until IS NOT NULL
+  AND jobs.run_id IS NULL
 RETURNING jobs.id, jobs.status, jobs.limit_keys IS NOT NULL;
 
 -- name: settle_jobs
 -- ``after`` is the status an outcome leads to, null for one that is retried at ``ready_at``.
 WITH given AS MATERIALIZED (
     SELECT id, epoch, after, output, is_refunded, is_snoozed, closes_limit, failure,
-           percent, message, details, is_hidden, moment.now,
+           percent, message, details, is_hidden, partition_key, moment.now,
            after IS NULL AS is_retried,
            coalesce(until, moment.now + delay) AS ready_at,
            coalesce(until, moment.now + delay) + hold_off AS avoid_until
     FROM :outcomes(id, epoch, after, output, is_refunded, is_snoozed, closes_limit, failure,
-                   percent, message, details, is_hidden, delay, until, hold_off)
+                   percent, message, details, is_hidden, delay, until, hold_off, partition_key)
     CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
 ),
 settled AS (
@@ -317,6 +325,10 @@ settled AS (
             THEN jobs.worker
         END,
         lease_until = NULL,
+        partition_key = CASE
+            WHEN jobs.status = 'active' THEN coalesce(given.partition_key, jobs.partition_key)
+            ELSE jobs.partition_key
+        END,
         output = CASE WHEN jobs.status = 'active' THEN given.output END,
         progress = CASE
             WHEN jobs.status = 'active' AND after = 'completed' THEN 100
@@ -354,6 +366,8 @@ settled AS (
     WHERE jobs.id = given.id
       AND jobs.epoch = given.epoch
       AND jobs.lease_until IS NOT NULL
+      AND (jobs.run_id IS NULL
+           OR jobs.status = 'active' AND (is_retried OR after IN ('waiting', 'paused')))
     RETURNING jobs.id, jobs.status, jobs.limit_keys IS NOT NULL AS was_limited,
               jobs.partition_key, jobs.namespace, jobs.attempt,
               coalesce(jobs.worker, jobs.avoid_worker) AS holder,
@@ -367,17 +381,73 @@ history AS (
 ),
 -- Sorted, so that two settling workers lock the rows of several limits in the same order.
 closed AS (
-    INSERT INTO {schema}.limits AS known (namespace, key, closed_until)
-    SELECT namespace, closes_limit, max(reopens_at)
+    INSERT INTO {schema}.limits AS known (namespace, key, closed_until, closed_at)
+    SELECT namespace, closes_limit, max(reopens_at), max(now)
     FROM settled
     WHERE closes_limit IS NOT NULL
     GROUP BY namespace, closes_limit
     ORDER BY namespace, closes_limit
     ON CONFLICT (namespace, key) DO UPDATE
-    SET closed_until = greatest(known.closed_until, excluded.closed_until)
+    SET closed_until = greatest(known.closed_until, excluded.closed_until),
+        closed_at    = CASE
+            WHEN known.closed_until > excluded.closed_until
+            THEN known.closed_at
+            ELSE excluded.closed_at
+        END
 )
 SELECT id, status, was_limited, partition_key
 FROM settled;
+
+-- name: accept_parked
+-- Returns whether the job is claimed now. If this statement is repeated after a lost response, the
+-- job may be settled already, and its status is that of our outcome.
+WITH accepted AS (
+    UPDATE {schema}.jobs
+    SET status      = 'active',
+        epoch       = epoch + 1,
+        attempt     = attempt + 1,
+        worker      = :worker,
+        lease_until = coalesce(:now, statement_timestamp())
+    WHERE id = :id
+      AND epoch = :epoch
+      AND status = 'paused'
+      AND run_id IS NULL
+    RETURNING id
+)
+SELECT true, 'active'
+FROM accepted
+UNION ALL
+SELECT false, status
+FROM {schema}.jobs
+WHERE :is_repeated
+  AND id = :id
+  AND epoch = :epoch + 1
+  AND lease_until IS NULL
+  AND coalesce(worker, avoid_worker) = :worker;
+
+-- name: resume_parked
+WITH parked AS MATERIALIZED (
+    SELECT id
+    FROM {schema}.jobs
+    WHERE id = :id
+      AND epoch = :epoch
+      AND status = 'paused'
+      AND run_id IS NULL
+    FOR UPDATE
+),
+kept AS (
+    INSERT INTO {schema}.steps (owner, name, value, job_id)
+    SELECT id, :name, :value, id
+    FROM parked
+    ON CONFLICT (owner, name) DO NOTHING
+)
+UPDATE {schema}.jobs
+SET status      = 'waiting',
+    lease_until = NULL,
+    finished_at = NULL
+FROM parked
+WHERE jobs.id = parked.id
+RETURNING jobs.id, jobs.status, false, jobs.partition_key;
 
 -- name: settled_already
 -- After a lost response: an unclaimed row with our epoch was settled by us, because revoking a
@@ -434,7 +504,7 @@ RETURNING id, status, limit_keys IS NOT NULL, partition_key;
 -- Claiming under limits, from here on: one transaction that locks the rows of all keys involved, so
 -- that claims of one key are serialized. Each statement sees the writes that the previous one
 -- waited for. Keys are locked in sorted order, so that no two claims deadlock.
-SELECT key, closed_until, last_start_at
+SELECT key, closed_until, last_start_at, closed_at
 FROM {schema}.limits
 WHERE namespace = $1
   AND key = ANY ($2::text[])
@@ -450,8 +520,8 @@ ON CONFLICT DO NOTHING;
 
 -- name: limit_usage
 -- One row: the time, the paused queues, how many jobs are live under which keys, and for each rate
--- ($3 keys, $4 windows) the starts within the window and the oldest of them. clock_timestamp,
--- because the locks may have taken long.
+-- ($3 keys, $4 windows) the starts within the window, the oldest and the newest of them.
+-- clock_timestamp, because the locks may have taken long.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ),
@@ -466,10 +536,11 @@ live AS MATERIALIZED (
     GROUP BY key
 ),
 rates AS MATERIALIZED (
-    SELECT coalesce(starts.count, 0) AS count, starts.oldest_at
+    SELECT coalesce(starts.count, 0) AS count, starts.oldest_at, starts.newest_at
     FROM unnest($3::text[], $4::interval[]) WITH ORDINALITY AS rate (key, span, number)
     CROSS JOIN LATERAL (
-        SELECT sum(count)::integer AS count, min(started_at) AS oldest_at
+        SELECT sum(count)::integer AS count, min(started_at) AS oldest_at,
+               max(started_at) AS newest_at
         FROM {schema}.limit_starts
         WHERE namespace = $2
           AND key = rate.key
@@ -482,7 +553,39 @@ SELECT (SELECT now FROM moment),
        ARRAY (SELECT key FROM live),
        ARRAY (SELECT count FROM live),
        ARRAY (SELECT count FROM rates),
-       ARRAY (SELECT oldest_at FROM rates);
+       ARRAY (SELECT oldest_at FROM rates),
+       ARRAY (SELECT newest_at FROM rates);
+
+-- name: bound_limits
+-- After the clock was set back: what happened after ``now`` is recorded as of now. Null keys mean
+-- all.
+WITH locked AS MATERIALIZED (
+    SELECT key
+    FROM {schema}.limits
+    WHERE namespace = $2
+      AND ($3::text[] IS NULL OR key = ANY ($3))
+    ORDER BY key
+    FOR UPDATE
+),
+moment AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+),
+starts AS (
+    UPDATE {schema}.limit_starts
+    SET started_at = moment.now
+    FROM moment
+    WHERE namespace = $2
+      AND key = ANY (ARRAY (SELECT key FROM locked))
+      AND started_at > moment.now
+)
+UPDATE {schema}.limits
+SET counts_until  = counts_until - (greatest(last_start_at, moment.now) - moment.now),
+    last_start_at = CASE WHEN last_start_at IS NOT NULL THEN least(last_start_at, moment.now) END,
+    closed_until  = closed_until - (greatest(closed_at, moment.now) - moment.now),
+    closed_at     = CASE WHEN closed_at IS NOT NULL THEN least(closed_at, moment.now) END
+FROM moment
+WHERE namespace = $2
+  AND key = ANY (ARRAY (SELECT key FROM locked));
 
 -- name: limit_candidates
 -- With whether jobs were skipped, in every row; one row without a job if there is none.
@@ -497,7 +600,8 @@ WITH candidates AS MATERIALIZED (
           AND partition_key = wanted.partition_key
           AND (avoid_worker IS NULL
                OR avoid_worker <> :worker
-               OR avoid_until <= :now)
+               OR avoid_until <= :now
+               OR ready_at > :now)
         ORDER BY rank, id
         LIMIT wanted.room
         FOR UPDATE SKIP LOCKED
@@ -514,7 +618,8 @@ skipped AS MATERIALIZED (
           AND partition_key = wanted.partition_key
           AND (avoid_worker IS NULL
                OR avoid_worker <> :worker
-               OR avoid_until <= :now)
+               OR avoid_until <= :now
+               OR ready_at > :now)
         LIMIT wanted.room
     ) AS seen
 )

@@ -75,17 +75,72 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
            ORDER BY due_at
            LIMIT 1
        ),
-       ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2 ORDER BY name);
+       ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2 ORDER BY name),
+       (
+           SELECT seen_at
+           FROM {schema}.workers
+           WHERE namespace = $2
+           ORDER BY seen_at DESC
+           LIMIT 1
+       );
 
 -- name: acquire_lease
-INSERT INTO {schema}.maintenance_leases AS held (name, worker, lease_until)
-VALUES ($2, $3, coalesce($1::timestamptz, statement_timestamp()) + $4::interval)
+-- One that ends later than it can was acquired before the clock was set back.
+INSERT INTO {schema}.maintenance_leases AS held (name, worker, lease_until, lease)
+VALUES ($2, $3, coalesce($1::timestamptz, statement_timestamp()) + $4::interval, $4::interval)
 ON CONFLICT (name) DO UPDATE
 SET worker      = excluded.worker,
-    lease_until = excluded.lease_until
+    lease_until = excluded.lease_until,
+    lease       = excluded.lease
 WHERE held.worker = excluded.worker
    OR held.lease_until <= coalesce($1::timestamptz, statement_timestamp())
+   OR held.lease_until > coalesce($1::timestamptz, statement_timestamp()) + held.lease
 RETURNING true;
+
+-- name: bound_leases
+-- Here and below: after the clock was set back (see ``bound_times`` in the contract).
+WITH ahead AS MATERIALIZED (
+    SELECT held.id, coalesce(holder.lease, $3::interval) AS lease
+    FROM {schema}.jobs AS held
+    LEFT JOIN {schema}.workers AS holder ON holder.id = held.worker
+    WHERE held.status IN ('active', 'aborting')
+      AND held.namespace = $2
+      AND held.lease_until > coalesce($1::timestamptz, statement_timestamp())
+                             + coalesce(holder.lease, $3::interval)
+    ORDER BY held.id
+    FOR UPDATE OF held
+)
+UPDATE {schema}.jobs
+SET lease_until = coalesce($1::timestamptz, statement_timestamp()) + ahead.lease
+FROM ahead
+WHERE jobs.id = ahead.id
+RETURNING jobs.id;
+
+-- name: bound_child_waits
+-- They have no time of their own: one with a time is due.
+WITH ahead AS MATERIALIZED (
+    SELECT run_id, namespace, key
+    FROM {schema}.waits
+    WHERE namespace = $2
+      AND due_at > coalesce($1::timestamptz, statement_timestamp())
+      AND NOT suspended
+      AND type = 'child'
+    ORDER BY run_id, namespace, key
+    FOR UPDATE
+)
+UPDATE {schema}.waits
+SET due_at = coalesce($1::timestamptz, statement_timestamp())
+FROM ahead
+WHERE waits.run_id = ahead.run_id
+  AND waits.namespace = ahead.namespace
+  AND waits.key = ahead.key
+RETURNING waits.key;
+
+-- name: bound_workers
+UPDATE {schema}.workers
+SET seen_at = coalesce($1::timestamptz, statement_timestamp())
+WHERE namespace = $2
+  AND seen_at > coalesce($1::timestamptz, statement_timestamp());
 
 -- name: promote_due
 WITH due AS MATERIALIZED (
@@ -105,7 +160,7 @@ RETURNING id, partition_key;
 
 -- name: expired_leases
 SELECT id, partition_key, worker, attempt, status, claimed_alone, limit_keys IS NOT NULL,
-       coalesce($1::timestamptz, statement_timestamp())
+       run_id, node_key, coalesce($1::timestamptz, statement_timestamp())
 FROM {schema}.jobs
 WHERE status IN ('active', 'aborting')
   AND namespace = $2
@@ -153,31 +208,68 @@ SELECT id, attempt, worker, :now, failure::json
 FROM :failed(id, attempt, worker, failure);
 
 -- name: prune_jobs
-WITH old AS MATERIALIZED (
+-- Skips from queue to queue, and takes the oldest jobs of each until there are enough.
+WITH RECURSIVE completed (queue) AS (
+    SELECT '' COLLATE "C"
+    UNION ALL
+    SELECT (
+        SELECT jobs.queue
+        FROM {schema}.jobs
+        WHERE status = 'completed'
+          AND namespace = :namespace
+          AND jobs.queue > completed.queue
+        ORDER BY jobs.queue
+        LIMIT 1
+    )
+    FROM completed
+    WHERE queue IS NOT NULL
+),
+ended (status, span, queue) AS (
+    SELECT status, span, '' COLLATE "C"
+    FROM :kept(status, span)
+    UNION ALL
+    SELECT ended.status, ended.span, (
+        SELECT jobs.queue
+        FROM {schema}.jobs
+        WHERE jobs.status IN ('failed', 'dead', 'cancelled')
+          AND jobs.status = ended.status
+          AND namespace = :namespace
+          AND jobs.queue > ended.queue
+        ORDER BY jobs.queue
+        LIMIT 1
+    )
+    FROM ended
+    WHERE queue IS NOT NULL
+),
+old AS MATERIALIZED (
     SELECT place, id
     FROM (
-        (
+        SELECT oldest.place, oldest.id
+        FROM completed
+        CROSS JOIN LATERAL (
             SELECT ctid AS place, id
             FROM {schema}.jobs
             WHERE status = 'completed'
               AND namespace = :namespace
+              AND jobs.queue = completed.queue
               AND finished_at <= coalesce(:now, statement_timestamp()) - :completed
             ORDER BY finished_at
             LIMIT :limit
-        )
+        ) AS oldest
         UNION ALL
-        SELECT ended.place, ended.id
-        FROM :kept(status, span)
+        SELECT oldest.place, oldest.id
+        FROM ended
         CROSS JOIN LATERAL (
             SELECT ctid AS place, id
             FROM {schema}.jobs
-            WHERE status IN ('failed', 'dead', 'cancelled')
+            WHERE jobs.status IN ('failed', 'dead', 'cancelled')
               AND namespace = :namespace
-              AND status = kept.status
-              AND finished_at <= coalesce(:now, statement_timestamp()) - kept.span
+              AND jobs.status = ended.status
+              AND jobs.queue = ended.queue
+              AND finished_at <= coalesce(:now, statement_timestamp()) - ended.span
             ORDER BY finished_at
             LIMIT :limit
-        ) AS ended
+        ) AS oldest
     ) AS candidate
     LIMIT :limit
 ),
@@ -231,7 +323,9 @@ ON CONFLICT (id) DO UPDATE
 SET namespace = excluded.namespace,
     info      = excluded.info,
     lease     = excluded.lease,
-    seen_at   = excluded.seen_at;
+    -- Not back: a heartbeat of the future shows that the clock was set back, until that is dealt
+    -- with.
+    seen_at   = greatest(known.seen_at, excluded.seen_at);
 
 -- name: remove_worker
 DELETE FROM {schema}.workers
@@ -243,6 +337,74 @@ WHERE namespace = $2
   AND seen_at <= coalesce($1::timestamptz, statement_timestamp())
                  - greatest($3::interval, 2 * lease)
 RETURNING id;
+
+-- name: prune_definitions
+-- $5 are the flows of schedules. Those in use are looked at again later. Where the child flows are
+-- unknown, any mention of a version counts. Returns the number of definitions looked at.
+WITH old AS MATERIALIZED (
+    SELECT flow, version, was_left
+    FROM {schema}.definitions
+    WHERE namespace = $2
+      AND used_at <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval
+    ORDER BY used_at
+    LIMIT $4
+    FOR UPDATE SKIP LOCKED
+),
+children AS MATERIALIZED (
+    SELECT DISTINCT unnest(children) AS text
+    FROM {schema}.definitions
+    WHERE namespace = $2
+      AND EXISTS (SELECT FROM old)
+),
+judged AS MATERIALIZED (
+    SELECT flow, version,
+           EXISTS (
+               SELECT
+               FROM {schema}.runs
+               WHERE finished_at IS NULL
+                 AND runs.namespace = $2
+                 AND runs.flow = old.flow
+                 AND (runs.version = old.version OR old.was_left)
+           )
+           OR EXISTS (
+               SELECT
+               FROM {schema}.runs
+               WHERE finished_at IS NOT NULL
+                 AND runs.namespace = $2
+                 AND runs.flow = old.flow
+                 AND (runs.version = old.version OR old.was_left)
+           )
+           OR flow || '@' || version = ANY ($5::text[])
+           OR flow || '@' || version IN (SELECT text FROM children)
+           OR EXISTS (
+               SELECT
+               FROM {schema}.definitions AS parent
+               WHERE parent.namespace = $2
+                 AND parent.children IS NULL
+                 AND parent.version <> old.version
+                 AND position(convert_to(old.version, 'UTF8') IN parent.data) > 0
+           ) AS is_used
+    FROM old
+),
+kept AS (
+    UPDATE {schema}.definitions
+    SET used_at = coalesce($1::timestamptz, statement_timestamp())
+    FROM judged
+    WHERE definitions.flow = judged.flow
+      AND definitions.version = judged.version
+      AND definitions.namespace = $2
+      AND is_used
+),
+removed AS (
+    DELETE FROM {schema}.definitions
+    USING judged
+    WHERE definitions.flow = judged.flow
+      AND definitions.version = judged.version
+      AND definitions.namespace = $2
+      AND NOT is_used
+)
+SELECT count(*)
+FROM old;
 
 -- name: due_schedules
 SELECT namespace, name, revision, definition, state, due_at

@@ -78,6 +78,25 @@ FROM {schema}.jobs
 WHERE id = ANY (ARRAY (SELECT id FROM page))
 ORDER BY id DESC;
 
+-- name: peek
+SELECT {job_columns}
+FROM (
+    SELECT front.*
+    FROM unnest($2::text[]) AS wanted (partition_key)
+    -- The front of each partition, by index; jobs behind it cannot be among the first.
+    CROSS JOIN LATERAL (
+        SELECT *
+        FROM {schema}.jobs
+        WHERE status = 'waiting'
+          AND namespace = $1
+          AND partition_key = wanted.partition_key
+        ORDER BY rank, id
+        LIMIT $3
+    ) AS front
+) AS jobs
+ORDER BY rank, id
+LIMIT $3;
+
 -- name: count_jobs
 SELECT count(*)
 FROM {schema}.jobs
@@ -145,7 +164,7 @@ ORDER BY started_at, workers.id;
 
 -- name: run_states
 SELECT given.position, runs.id, runs.namespace, flow, version, status, number, parent_run,
-       parent_key, created_at, updated_at, finished_at, summary
+       parent_key, created_at, updated_at, finished_at, summary, priority, start_at, started_at, settings
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (namespace, id, position)
 JOIN {schema}.runs
     ON runs.id = given.id
@@ -155,7 +174,7 @@ JOIN {schema}.runs
 -- {filter}, from queries.py, has only the requested conditions, so that each combination gets its
 -- own plan.
 SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
-       updated_at, finished_at, summary
+       updated_at, finished_at, summary, priority, start_at, started_at, settings
 FROM {schema}.runs
 WHERE {filter}
 ORDER BY created_at DESC, id DESC
@@ -166,7 +185,7 @@ LIMIT $1;
 -- statistics would scan all runs in order instead.
 WITH found AS MATERIALIZED (
     SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
-           updated_at, finished_at, summary
+           updated_at, finished_at, summary, priority, start_at, started_at, settings
     FROM {schema}.runs
     WHERE {filter}
 )

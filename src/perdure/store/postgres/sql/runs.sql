@@ -1,9 +1,16 @@
 -- Reads of runs; definitions and steps.
 
 -- name: save_definition
-INSERT INTO {schema}.definitions (namespace, flow, version, data)
-VALUES ($1, $2, $3, $4)
-ON CONFLICT DO NOTHING;
+-- One that was used an hour ago is not written: many clients may start at once.
+INSERT INTO {schema}.definitions AS stored (
+    namespace, flow, version, data, children, used_at, was_left
+)
+VALUES ($1, $2, $3, $4, $5, coalesce($6::timestamptz, statement_timestamp()), false)
+ON CONFLICT (flow, version, namespace) DO UPDATE
+SET used_at  = excluded.used_at,
+    children = excluded.children
+WHERE stored.used_at <= excluded.used_at - interval '1 hour'
+   OR stored.children IS NULL;
 
 -- name: get_definition
 SELECT data
@@ -15,7 +22,8 @@ WHERE flow = $2
 -- name: load_runs
 -- One statement, hence one snapshot: the run's number is that of the last event read.
 SELECT given.position, runs.id, runs.namespace, flow, version, status, runs.number, parent_run,
-       parent_key, created_at, updated_at, finished_at, summary,
+       parent_key, created_at, updated_at, finished_at, summary, priority, start_at,
+       started_at, settings,
        snapshots.number, snapshots.data, log.numbers, log.times, log.data, log.values
 FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY
     AS given (namespace, id, after, position)

@@ -29,11 +29,11 @@ FOR UPDATE;
 -- name: open_waits
 -- Replaces an open wait of the same key; its opening time stays.
 INSERT INTO {schema}.waits (
-    namespace, run_id, key, type, name, opened_at, due_at, deciders, detail
+    namespace, run_id, key, type, name, opened_at, due_at, deciders, detail, remaining
 )
 SELECT namespace, run_id, key, type, name, moment.now, coalesce(due_at, moment.now + delay),
-       deciders::text[], detail
-FROM :opened(namespace, run_id, key, type, name, delay, due_at, deciders, detail)
+       deciders::text[], detail, remaining
+FROM :opened(namespace, run_id, key, type, name, delay, due_at, deciders, detail, remaining)
 CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
 ON CONFLICT (run_id, namespace, key) DO UPDATE
 SET type     = excluded.type,
@@ -41,11 +41,12 @@ SET type     = excluded.type,
     due_at   = excluded.due_at,
     deciders = excluded.deciders,
     detail   = excluded.detail,
+    remaining = excluded.remaining,
     suspended = false;
 
 -- name: get_run
 SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
-       updated_at, finished_at, summary
+       updated_at, finished_at, summary, priority, start_at, started_at, settings
 FROM {schema}.runs
 WHERE id = $2
   AND ($1::text IS NULL OR namespace = $1)
@@ -59,7 +60,8 @@ SELECT pg_advisory_xact_lock(hashtextextended(
 ));
 
 -- name: last_runs
--- The latest run to start and the latest to complete, with a flag for the latter.
+-- The latest run to start and the latest to complete, with a flag for the latter. Those more than
+-- $4 ahead are of a time before the clock was set back, and do not count.
 SELECT begun.id, begun.created_at, false, moment.now
 FROM (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
 CROSS JOIN LATERAL (
@@ -69,6 +71,7 @@ CROSS JOIN LATERAL (
       AND status <> 'skipped'
       AND namespace = $2
       AND flow = $3
+      AND created_at <= moment.now + $4::interval
     ORDER BY created_at DESC, id DESC
     LIMIT 1
 ) AS begun
@@ -82,25 +85,46 @@ CROSS JOIN LATERAL (
       AND status = 'completed'
       AND namespace = $2
       AND flow = $3
+      AND finished_at <= moment.now + $4::interval
     ORDER BY finished_at DESC, id DESC
     LIMIT 1
 ) AS completed;
 
 -- name: submit_run
--- One run with its events and jobs. Returns no row, and writes nothing, if its id is taken; waits
--- for a concurrent insert of it.
+-- One run with its events and jobs. Returns no row, and writes nothing, if its id is taken, or its
+-- definition was not used lately; waits for a concurrent insert of the id.
 WITH added AS (
     INSERT INTO {schema}.runs (
         namespace, id, flow, version, status, submission, parent_run, parent_key, summary, number,
-        has_cooldown, created_at, updated_at, finished_at
+        has_cooldown, created_at, updated_at, finished_at, priority, start_at, started_at,
+        place_key, place_limit, rank, settings
     )
     SELECT :namespace, :id, :flow, :version, :status, :submission, :parent_run, :parent_key,
            :summary, coalesce(cardinality(:events.data), 0), :has_cooldown, now, now,
-           CASE WHEN :status IN ('completed', 'failed', 'cancelled', 'skipped') THEN now END
+           CASE WHEN :status IN ('completed', 'failed', 'cancelled', 'skipped') THEN now END,
+           :priority, coalesce(:start_at, now + :start_delay),
+           CASE WHEN :status NOT IN ('queued', 'skipped') THEN now END,
+           :place_key, :place_limit,
+           -- Of a run that waits for a place, and for nothing else.
+           CASE
+               WHEN :status = 'queued' AND :start_at IS NULL AND :start_delay IS NULL
+                AND :place_key IS NOT NULL
+               THEN date_part('epoch', now) + :priority * :aging
+           END,
+           :settings
     FROM (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
+    WHERE :fresh IS NULL
+       OR EXISTS (
+           SELECT
+           FROM {schema}.definitions
+           WHERE definitions.flow = :flow
+             AND definitions.version = :version
+             AND definitions.namespace = :namespace
+             AND used_at > moment.now - :fresh
+       )
     ON CONFLICT (id, namespace) DO NOTHING
     RETURNING serial, id, namespace, flow, version, status, number, parent_run, parent_key,
-              created_at, updated_at, finished_at, summary
+              created_at, updated_at, finished_at, summary, priority, start_at, started_at, settings
 ),
 logged AS (
     INSERT INTO {schema}.events (run_serial, number, at, data, value)
@@ -128,13 +152,21 @@ queued AS (
     ) AS given
 )
 SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
-       updated_at, finished_at, summary
+       updated_at, finished_at, summary, priority, start_at, started_at, settings
 FROM added;
+
+-- name: is_definition_fresh
+SELECT
+FROM {schema}.definitions
+WHERE flow = $3
+  AND version = $4
+  AND namespace = $2
+  AND used_at > coalesce($1::timestamptz, statement_timestamp()) - $5::interval;
 
 -- name: get_submitted
 -- The run of this id, if this submission added it.
 SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
-       updated_at, finished_at, summary
+       updated_at, finished_at, summary, priority, start_at, started_at, settings
 FROM {schema}.runs
 WHERE id = $2
   AND namespace = $1
@@ -156,12 +188,15 @@ RETURNING waits.key;
 -- Children; one whose id is taken is left out. Sorted by the caller, like all runs.
 INSERT INTO {schema}.runs (
     namespace, id, flow, version, status, number, parent_run, parent_key, summary, created_at,
-    updated_at, finished_at
+    updated_at, finished_at, priority, start_at, started_at, settings
 )
 SELECT namespace, id, flow, version, status, number, parent_run, parent_key, summary, moment.now,
        moment.now,
-       CASE WHEN status IN ('completed', 'failed', 'cancelled', 'skipped') THEN moment.now END
-FROM :children(namespace, id, flow, version, status, number, parent_run, parent_key, summary)
+       CASE WHEN status IN ('completed', 'failed', 'cancelled', 'skipped') THEN moment.now END,
+       priority, coalesce(start_at, moment.now + start_delay),
+       CASE WHEN status NOT IN ('queued', 'skipped') THEN moment.now END, settings
+FROM :children(namespace, id, flow, version, status, number, parent_run, parent_key, summary,
+               priority, start_at, start_delay, settings)
 CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
 ON CONFLICT (id, namespace) DO NOTHING
 RETURNING namespace, id, serial;

@@ -14,6 +14,23 @@ WHERE type = 'index';
 -- Reads every page, and stops at the tenth fault.
 PRAGMA quick_check(10);
 
+-- name: newest_at
+-- When a job, run or worker was last recorded.
+SELECT max(at)
+FROM (
+    SELECT max(created_at) AS at FROM {prefix}jobs
+    UNION ALL
+    SELECT max(started_at) FROM {prefix}jobs
+    UNION ALL
+    SELECT max(finished_at) FROM {prefix}jobs
+    UNION ALL
+    SELECT max(created_at) FROM {prefix}runs
+    UNION ALL
+    SELECT max(finished_at) FROM {prefix}runs
+    UNION ALL
+    SELECT max(seen_at) FROM {prefix}workers
+) AS recorded;
+
 -- name: orphaned_runs
 SELECT run.id, run.namespace
 FROM {prefix}runs AS run
@@ -104,14 +121,19 @@ DELETE FROM {prefix}queues
 WHERE namespace = :namespace
   AND name = :queue;
 
--- name: depth
+-- name: queue_stats
 -- One part for each index that covers it, without reading rows. The indexes are named, because the
 -- planner prefers finding the status to skipping the rows.
 SELECT namespace, queue, status, sum(number)
 FROM (
-    SELECT namespace, json_extract(rtrim(partition_key, '~.0123456789'), '$[0]') AS queue, 'waiting' AS status, number
+    SELECT
+        namespace,
+        -- The queue is '' where the key is damaged: one row must not hide all the others.
+        coalesce(CASE WHEN json_valid(key) THEN CAST(json_extract(key, '$[0]') AS TEXT) END, '') AS queue,
+        'waiting' AS status,
+        number
     FROM (
-        SELECT namespace, partition_key, count(*) AS number
+        SELECT namespace, rtrim(partition_key, '~.0123456789') AS key, count(*) AS number
         FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
         WHERE status = 'waiting'
         GROUP BY namespace, partition_key

@@ -64,6 +64,7 @@ SET queue            = ?,
     policy           = ?,
     input            = ?,
     node_key         = ?,
+    run_number       = ?,
     attempt          = 1,
     failures         = 0,
     snoozes          = 0,
@@ -158,7 +159,47 @@ WHERE namespace = :namespace
 UPDATE {prefix}waits
 SET suspended = :suspended
 WHERE namespace = :namespace
-  AND run_id = :run;
+  AND run_id = :run
+  AND key <> 'run:timeout';  -- a pause does not stop the clock of the run
+
+-- name: start_run
+-- Or, without a time, queue it again.
+UPDATE {prefix}runs
+SET started_at = :started_at,
+    rank       = NULL
+WHERE serial = :serial;
+
+-- name: stop_clock
+UPDATE {prefix}waits
+SET remaining = due_at - :now,
+    due_at    = NULL
+WHERE namespace = :namespace
+  AND run_id = :run
+  AND key = :key
+  AND due_at > :now;
+
+-- name: continue_clock
+UPDATE {prefix}waits
+SET due_at    = :now + remaining,
+    remaining = NULL
+WHERE namespace = :namespace
+  AND run_id = :run
+  AND key = :key
+  AND remaining IS NOT NULL;
+
+-- name: change_priority
+UPDATE {prefix}runs
+SET priority = :priority,
+    rank     = rank + (:priority - priority) * :aging
+WHERE serial = :serial;
+
+-- name: rank_job
+UPDATE {prefix}jobs INDEXED BY {prefix}jobs_run
+SET priority = :priority,
+    rank     = rank + (:priority - priority) * :aging
+WHERE run_id = :run
+  AND namespace = :namespace
+  AND node_key = :key;
 
 -- name: replace_snapshot
 INSERT INTO {prefix}snapshots (run_serial, number, data)

@@ -69,7 +69,12 @@ WHERE rowid IN (
         WHERE status = 'waiting'
           AND namespace = :namespace
           AND partition_key = wanted.value
-          AND (avoid_until IS NULL OR avoid_until <= :now OR avoid_worker <> :worker)
+          AND (
+              avoid_until IS NULL
+              OR avoid_until <= :now
+              OR avoid_worker <> :worker
+              OR ready_at > :now  -- the clock was set back since
+          )
         ORDER BY rank, id
         LIMIT :limit
     )
@@ -88,7 +93,12 @@ CROSS JOIN {prefix}jobs AS job ON job.rowid IN (
     WHERE status = 'waiting'
       AND namespace = :namespace
       AND partition_key = wanted.value
-      AND (avoid_until IS NULL OR avoid_until <= :now OR avoid_worker <> :worker)
+      AND (
+          avoid_until IS NULL
+          OR avoid_until <= :now
+          OR avoid_worker <> :worker
+          OR ready_at > :now
+      )
     ORDER BY rank, id
     LIMIT :limit
 )
@@ -154,6 +164,7 @@ SET status           = ended.status,
     attempt          = job.attempt - ended.attempts_back,
     failures         = job.failures + ended.failures,
     snoozes          = job.snoozes + ended.snoozes,
+    partition_key    = ended.partition_key,
     worker           = CASE WHEN ended.finished_at IS NOT NULL THEN job.worker END,
     lease_until      = NULL,
     limit_keys       = NULL,
@@ -181,7 +192,8 @@ FROM (
            column10 AS hidden,
            column11 AS percent,
            column12 AS message,
-           column13 AS details
+           column13 AS details,
+           column14 AS partition_key
     FROM (VALUES {rows})
 ) AS ended
 WHERE job.rowid = ended.number;
@@ -217,6 +229,26 @@ WHERE job.rowid = moved.number;
 UPDATE {prefix}jobs
 SET lease_until = :lease_until
 WHERE rowid IN (SELECT value FROM json_each(:numbers));
+
+-- name: accept_parked
+UPDATE {prefix}jobs
+SET status      = 'active',
+    epoch       = epoch + 1,
+    attempt     = attempt + 1,
+    worker      = :worker,
+    lease_until = :now
+WHERE id = :id
+  AND epoch = :epoch
+  AND status = 'paused'
+  AND run_id IS NULL;
+
+-- name: parked_job
+SELECT {job_row}
+FROM {prefix}jobs AS job
+WHERE job.id = :id
+  AND job.epoch = :epoch
+  AND job.status = 'paused'
+  AND job.run_id IS NULL;
 
 -- name: claim_states
 SELECT job.rowid, job.id, job.epoch, job.status
@@ -264,13 +296,13 @@ WHERE job.namespace = :namespace
 ORDER BY job.started_at, job.id;
 
 -- name: limits
-SELECT key, last_start_at, closed_until
+SELECT key, last_start_at, closed_until, closed_at
 FROM {prefix}limits
 WHERE namespace = :namespace
   AND key IN (SELECT value FROM json_each(:keys));
 
 -- name: starts_since
-SELECT coalesce(sum(count), 0), min(started_at)
+SELECT coalesce(sum(count), 0), min(started_at), max(started_at)
 FROM {prefix}limit_starts
 WHERE namespace = :namespace
   AND key = :key
@@ -338,7 +370,28 @@ SET started_at = :started_at,
 WHERE rowid = :number;
 
 -- name: close_limits
-INSERT INTO {prefix}limits (namespace, key, closed_until)
+INSERT INTO {prefix}limits (namespace, key, closed_until, closed_at)
 VALUES {rows}
 ON CONFLICT (namespace, key) DO UPDATE
-SET closed_until = max(coalesce(closed_until, excluded.closed_until), excluded.closed_until);
+SET closed_until = max(coalesce(closed_until, excluded.closed_until), excluded.closed_until),
+    closed_at    = CASE
+        WHEN closed_until > excluded.closed_until THEN closed_at ELSE excluded.closed_at
+    END;
+
+-- name: bound_limits
+-- After the clock was set back: what happened after ``now`` is recorded as of now. NULL keys mean
+-- all.
+UPDATE {prefix}limits
+SET counts_until  = counts_until - max(coalesce(last_start_at, :now) - :now, 0),
+    last_start_at = min(last_start_at, :now),
+    closed_until  = closed_until - max(coalesce(closed_at, :now) - :now, 0),
+    closed_at     = min(closed_at, :now)
+WHERE namespace = :namespace
+  AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)));
+
+-- name: bound_starts
+UPDATE {prefix}limit_starts
+SET started_at = :now
+WHERE namespace = :namespace
+  AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))
+  AND started_at > :now;

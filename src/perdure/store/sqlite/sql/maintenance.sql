@@ -66,16 +66,51 @@ SELECT (SELECT json_group_array(partition_key) FROM partitions WHERE partition_k
                WHERE namespace = :namespace
                ORDER BY name
            )
+       ),
+       (
+           SELECT max(seen_at)
+           FROM {prefix}workers INDEXED BY {prefix}workers_seen
+           WHERE namespace = :namespace
        );
 
 -- name: acquire_lease
-INSERT INTO {prefix}maintenance_leases (name, worker, lease_until)
-VALUES (:duty, :worker, :lease_until)
+-- One that ends later than it can was acquired before the clock was set back.
+INSERT INTO {prefix}maintenance_leases (name, worker, lease_until, lease)
+VALUES (:duty, :worker, :now + :lease, :lease)
 ON CONFLICT (name) DO UPDATE
 SET worker      = excluded.worker,
-    lease_until = excluded.lease_until
+    lease_until = excluded.lease_until,
+    lease       = excluded.lease
 WHERE worker = excluded.worker
-   OR lease_until <= :now;
+   OR lease_until <= :now
+   OR lease_until > :now + lease;
+
+-- name: bound_leases
+-- Here and below: after the clock was set back (see ``bound_times`` in the contract).
+UPDATE {prefix}jobs AS job
+SET lease_until = :now + coalesce((SELECT lease FROM {prefix}workers WHERE id = job.worker), :lease)
+WHERE job.rowid IN (
+    SELECT held.rowid
+    FROM {prefix}jobs AS held INDEXED BY {prefix}jobs_claimed
+    LEFT JOIN {prefix}workers AS holder ON holder.id = held.worker
+    WHERE held.namespace = :namespace
+      AND held.lease_until > :now + coalesce(holder.lease, :lease)
+);
+
+-- name: bound_child_waits
+-- They have no time of their own: one with a time is due.
+UPDATE {prefix}waits
+SET due_at = :now
+WHERE namespace = :namespace
+  AND due_at > :now
+  AND suspended = 0
+  AND type = 'child';
+
+-- name: bound_workers
+UPDATE {prefix}workers
+SET seen_at = :now
+WHERE namespace = :namespace
+  AND seen_at > :now;
 
 -- name: due_jobs
 SELECT {job_row}
@@ -138,7 +173,9 @@ ON CONFLICT (id) DO UPDATE
 SET namespace = excluded.namespace,
     info      = excluded.info,
     lease     = excluded.lease,
-    seen_at   = excluded.seen_at;
+    -- Not back: a heartbeat of the future shows that the clock was set back, until that is dealt
+    -- with.
+    seen_at   = max(seen_at, excluded.seen_at);
 
 -- name: remove_worker
 DELETE FROM {prefix}workers
@@ -176,6 +213,59 @@ WHERE run.status = :status
   )
 ORDER BY run.finished_at
 LIMIT :limit;
+
+-- name: old_definitions
+-- With whether each is in use. Where the child flows are unknown, any mention of a version counts.
+WITH child (text) AS MATERIALIZED (
+    SELECT value
+    FROM {prefix}definitions AS parent, json_each(parent.children)
+    WHERE parent.namespace = :namespace
+)
+SELECT old.flow, old.version,
+       EXISTS (
+           SELECT 1
+           FROM {prefix}runs AS run INDEXED BY {prefix}runs_live
+           WHERE run.finished_at IS NULL
+             AND run.namespace = :namespace
+             AND run.flow = old.flow
+             AND (run.version = old.version OR old.was_left)
+       )
+       OR EXISTS (
+           SELECT 1
+           FROM {prefix}runs AS run INDEXED BY {prefix}runs_of_flows
+           WHERE run.finished_at IS NOT NULL
+             AND run.namespace = :namespace
+             AND run.flow = old.flow
+             AND (run.version = old.version OR old.was_left)
+       )
+       OR old.flow || '@' || old.version IN (SELECT value FROM json_each(:scheduled))
+       OR old.flow || '@' || old.version IN (SELECT text FROM child)
+       OR EXISTS (
+           SELECT 1
+           FROM {prefix}definitions AS parent
+           WHERE parent.namespace = :namespace
+             AND parent.children IS NULL
+             AND parent.version <> old.version
+             AND instr(parent.data, CAST(old.version AS BLOB)) > 0
+       )
+FROM {prefix}definitions AS old INDEXED BY {prefix}definitions_used
+WHERE old.namespace = :namespace
+  AND old.used_at <= :until
+ORDER BY old.used_at
+LIMIT :limit;
+
+-- name: keep_definition
+UPDATE {prefix}definitions
+SET used_at = ?
+WHERE namespace = ?
+  AND flow = ?
+  AND version = ?;
+
+-- name: remove_definition
+DELETE FROM {prefix}definitions
+WHERE namespace = ?
+  AND flow = ?
+  AND version = ?;
 
 -- name: due_schedules
 SELECT namespace, name, revision, definition, state, due_at

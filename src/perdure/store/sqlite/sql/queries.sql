@@ -26,6 +26,22 @@ WHERE {where}
 ORDER BY job.id DESC
 LIMIT :limit;
 
+-- name: peek
+SELECT {record_row}
+FROM json_each(:partitions) AS wanted
+-- The front of each partition, by index; jobs behind it cannot be among the first.
+CROSS JOIN {prefix}jobs AS job ON job.rowid IN (
+    SELECT front.rowid
+    FROM {prefix}jobs AS front
+    WHERE front.status = 'waiting'
+      AND front.namespace = :namespace
+      AND front.partition_key = wanted.value
+    ORDER BY front.rank, front.id
+    LIMIT :limit
+)
+ORDER BY job.rank, job.id
+LIMIT :limit;
+
 -- name: count_listed
 SELECT count(*)
 FROM {prefix}jobs AS job

@@ -1,7 +1,25 @@
 -- name: save_definition
-INSERT INTO {prefix}definitions (namespace, flow, version, data)
-VALUES (:namespace, :flow, :version, :data)
-ON CONFLICT (namespace, flow, version) DO NOTHING;
+INSERT INTO {prefix}definitions (namespace, flow, version, data, children, used_at, was_left)
+VALUES (:namespace, :flow, :version, :data, :children, :now, 0)
+ON CONFLICT (namespace, flow, version) DO UPDATE
+SET used_at  = excluded.used_at,
+    children = excluded.children;
+
+-- name: definition_used_at
+SELECT used_at
+FROM {prefix}definitions
+WHERE namespace = ?
+  AND flow = ?
+  AND version = ?;
+
+-- name: leave_definition
+UPDATE {prefix}definitions
+SET was_left = 1
+WHERE (namespace, flow, version) = (
+    SELECT namespace, flow, version
+    FROM {prefix}runs
+    WHERE serial = :serial
+);
 
 -- name: get_definition
 SELECT data

@@ -18,9 +18,10 @@ WHERE job_id IN (SELECT value FROM json_each(:ids));
 -- Returns no row if the id is taken.
 INSERT INTO {prefix}runs (
     id, namespace, flow, version, status, parent_run, parent_key, created_at, updated_at,
-    finished_at, summary, has_cooldown, number
+    finished_at, summary, has_cooldown, number, priority, start_at, started_at, place_key,
+    place_limit, rank, settings
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id, namespace) DO NOTHING
 RETURNING serial;
 
@@ -39,7 +40,7 @@ ORDER BY job.id;
 -- Replaces an open wait of the same key, whose opening time stays: the key waits for something else
 -- now, or was restarted and still has the wait of an abandoned child.
 INSERT INTO {prefix}waits (
-    namespace, run_id, key, type, name, opened_at, due_at, deciders, detail
+    namespace, run_id, key, type, name, opened_at, due_at, deciders, detail, remaining
 )
 VALUES {rows}
 ON CONFLICT (run_id, namespace, key) DO UPDATE
@@ -48,6 +49,7 @@ SET type     = excluded.type,
     due_at   = excluded.due_at,
     deciders = excluded.deciders,
     detail   = excluded.detail,
+    remaining = excluded.remaining,
     suspended = 0;
 
 -- name: child_ended
@@ -112,6 +114,7 @@ WHERE has_cooldown = 1
   AND status <> 'skipped'
   AND namespace = :namespace
   AND flow = :flow
+  AND created_at <= :until
 ORDER BY created_at DESC, id DESC
 LIMIT 1;
 
@@ -122,5 +125,6 @@ WHERE has_cooldown = 1
   AND status = 'completed'
   AND namespace = :namespace
   AND flow = :flow
+  AND finished_at <= :until
 ORDER BY finished_at DESC, id DESC
 LIMIT 1;

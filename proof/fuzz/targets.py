@@ -1,10 +1,12 @@
-"""The types of bad input: how it is drawn, used and judged."""
+"""The targets of fuzzing: how their input is drawn, tried and judged."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -13,19 +15,27 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from perdure import AsyncClient, BuiltFlow, Flow, InvalidFlow, PerdureError, run_flow_async
+from perdure import AsyncClient, BuiltFlow, Flow, Grant, InvalidFlow, PerdureError, run_flow_async
 from perdure.clock import ManualClock
 from perdure.expr.condition import holds, parse_condition
 from perdure.expr.template import render
 from perdure.forms.schema import check_schema, faults_of, with_defaults
 from perdure.operations.catalog import OPERATIONS
+from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from proof.fuzz import leaks, rows, work
+from perdure.transfer import import_store
+from proof.fuzz import grants, imports, leaks, people, races, rows, screens, work
 from proof.fuzz.aftermath import check_aftermath, of_work, read_job, read_run, show
 from proof.fuzz.calls import Call, calls, command_lines, is_passable
-from proof.fuzz.inspection import check_secrets, inspect_store, visible_parts
+from proof.fuzz.inspection import (
+    check_printed,
+    check_secrets,
+    contents,
+    inspect_store,
+    visible_parts,
+)
 from proof.fuzz.rows import COLUMNS, JUNK, corrupt_rows
-from proof.fuzz.scene import BrokenPromise, scene
+from proof.fuzz.scene import SECONDS_MAX, BrokenPromise, scene
 from proof.strategies import (
     answers,
     any_conditions,
@@ -33,6 +43,7 @@ from proof.strategies import (
     any_forms,
     any_templates,
     flow_texts,
+    hostile_texts,
     json_values,
     odd_texts,
     store_urls,
@@ -47,7 +58,7 @@ ACTS = (
     *(name for name, each in OPERATIONS.items() if each.writes and name not in REMOVES),
 )
 """Calls that write, except those that remove the targets of others."""
-EXTERNAL = ("http", "script")
+EXTERNAL = ("container", "http", "llm", "script")
 """Types whose nodes would reach outside this process."""
 
 Try = Callable[[Any], Awaitable[bool]]
@@ -55,7 +66,7 @@ Try = Callable[[Any], Awaitable[bool]]
 
 
 @dataclass(frozen=True)
-class NodeType:
+class Target:
     """``stage`` prepares an empty store at a URL for many examples."""
 
     examples: st.SearchStrategy[Any]
@@ -113,7 +124,7 @@ async def _flows(_: str) -> AsyncIterator[Try]:
 async def _execute(flow: BuiltFlow) -> None:
     """Every run ends with a known status, and the same after a round trip."""
     assert Flow.from_yaml(flow.to_yaml(), tasks=[*work.TASKS, flow]).version == flow.version
-    if any(getattr(node, "kind", "") in EXTERNAL for node in flow.graph.nodes.values()):
+    if any(getattr(node, "type", "") in EXTERNAL for node in flow.graph.nodes.values()):
         return
     with contextlib.suppress(PerdureError):
         await run_flow_async(
@@ -193,6 +204,7 @@ def _show_refused(store_url: str) -> None:
         Commands(None)("doctor", "--store", store_url),
     ):
         check_secrets("a command", answer)
+        check_printed("a command", repr(answer))
 
 
 @asynccontextmanager
@@ -205,6 +217,7 @@ async def _commands(url: str) -> AsyncIterator[Try]:
             assert answer.exit_code in (0, 1, 2), (line, answer)
             assert "Traceback" not in answer.error, (line, answer)
             check_secrets(f"perdure {line}", answer, url)
+            check_printed(f"perdure {line}", repr(answer))
             return answer.exit_code == 0
 
         yield attempt
@@ -261,22 +274,136 @@ async def _secrets(url: str) -> AsyncIterator[Try]:
     await store.close()
 
 
+@asynccontextmanager
+async def _opened(url: str, **code: Any) -> AsyncIterator[tuple[Store, AsyncClient]]:
+    store = store_at(url)
+    await store.open()
+    async with AsyncClient(store, **code) as client:
+        yield store, client
+    await store.close()
+
+
+@asynccontextmanager
+async def _terminal(url: str) -> AsyncIterator[Try]:
+    """Whatever text a store has, nothing that is printed controls a terminal."""
+
+    async def attempt(example: tuple[str, int]) -> bool:
+        text, column = example
+        async with _opened(url, tasks=[screens.say, *work.TASKS], flows=screens.FLOWS) as opened:
+            store, client = opened
+            await screens.fill(store, client, text)
+            jobs, runs = await screens.ids(client)
+            await asyncio.to_thread(screens.show, url, jobs[:1], [*runs[:1], "titled"])
+            await screens.rewrite(url, column, text)
+            jobs, runs = await screens.ids(client)
+            await asyncio.to_thread(screens.show, url, jobs[:1], runs[-2:])
+        return True
+
+    yield attempt
+
+
+@asynccontextmanager
+async def _titles(url: str) -> AsyncIterator[Try]:
+    async with _opened(url) as (store, client):
+
+        async def attempt(example: tuple[str, str, Any]) -> bool:
+            return await people.ask(client, *example) is not None
+
+        yield attempt
+        await inspect_store(url, store)
+
+
+@asynccontextmanager
+async def _deciders(url: str) -> AsyncIterator[Try]:
+    async with _opened(url) as (store, client):
+        yield lambda example: people.decide(client, *example)
+        await inspect_store(url, store)
+
+
+@asynccontextmanager
+async def _grants(url: str) -> AsyncIterator[Try]:
+    """A loaded flow sends a secret only where a grant says so, and leaves it nowhere."""
+    with grants.services() as services:
+        async with _opened(url) as (store, client):
+
+            async def attempt(example: tuple[Any, Any, list[dict[str, Any]], str]) -> bool:
+                child, parent, given, host = example
+                granted = [Grant(**services.meant(each)) for each in given]
+                try:
+                    flow = grants.load(services.meant([child, parent]))
+                except InvalidFlow:
+                    return False
+                input = services.meant({"host": host, "text": "hello"})
+                run = await grants.execute(store, client, flow, granted, input)
+                grants.check_received(services, granted)
+                await read_run(client, run, url)
+                return True
+
+            yield attempt
+            await inspect_store(url, store)
+
+
+@asynccontextmanager
+async def _imports(url: str) -> AsyncIterator[Try]:
+    """An export is imported, or refused with nothing written, in bounded memory."""
+
+    async def attempt(example: tuple[Any, bool, str]) -> bool:
+        changes, is_sealed, suffix = example
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            path = folder / f"changed{suffix}"
+            imports.write(path, await imports.exported(folder), changes, is_sealed)
+            has_refused = False
+            with imports.bounded_memory():
+                try:
+                    async with asyncio.timeout(SECONDS_MAX):
+                        await import_store(url, path)
+                except PerdureError:
+                    has_refused = True
+        async with _opened(url, tasks=work.TASKS, flows=work.FLOWS) as (_, client):
+            if has_refused:
+                left = await contents(url)
+                assert not any(left.values()), left
+            await rows.try_all(client)
+        return not has_refused
+
+    yield attempt
+
+
+@asynccontextmanager
+async def _races(url: str) -> AsyncIterator[Try]:
+    async with contextlib.AsyncExitStack() as stack:
+        flows = list(races.FLOWS.values())
+        opened = [
+            await stack.enter_async_context(_opened(url, tasks=races.TASKS, flows=flows))
+            for _ in range(3)
+        ]
+        store, clients = opened[0][0], [client for _, client in opened]
+        numbers = itertools.count()
+
+        async def attempt(example: tuple[str, list[str]]) -> bool:
+            return await races.race(store, clients, f"race-{next(numbers)}", *example)
+
+        yield attempt
+        await inspect_store(url, store)
+
+
 _STORY = st.lists(st.sampled_from(ACTS).flatmap(calls), min_size=4, max_size=12)
 _SQL = ("sqlite", "postgres")
-KINDS: dict[str, NodeType] = {
-    "calls": NodeType(calls(), _calls, ("memory", *_SQL)),
-    "stories": NodeType(_STORY, _stories, ("memory", *_SQL)),
-    "shown stories": NodeType(_STORY, _shown_stories, ("sqlite",)),
-    "flows as data": NodeType(any_flows([task.name for task in work.TASKS]), _flows),
-    "flows as text": NodeType(flow_texts([task.name for task in work.TASKS]), _flows),
-    "forms": NodeType(st.tuples(any_forms(), answers()), _forms),
-    "conditions": NodeType(st.tuples(any_conditions(), json_values()), _conditions),
-    "templates": NodeType(st.tuples(any_templates(), json_values()), _templates),
-    "store urls": NodeType(store_urls(), _urls, ("sqlite",)),
-    "corrupt rows": NodeType(
+TARGETS: dict[str, Target] = {
+    "calls": Target(calls(), _calls, ("memory", *_SQL)),
+    "stories": Target(_STORY, _stories, ("memory", *_SQL)),
+    "shown stories": Target(_STORY, _shown_stories, ("sqlite",)),
+    "flows as data": Target(any_flows([task.name for task in work.TASKS]), _flows),
+    "flows as text": Target(flow_texts([task.name for task in work.TASKS]), _flows),
+    "forms": Target(st.tuples(any_forms(), answers()), _forms),
+    "conditions": Target(st.tuples(any_conditions(), json_values()), _conditions),
+    "templates": Target(st.tuples(any_templates(), json_values()), _templates),
+    "store urls": Target(store_urls(), _urls, ("sqlite",)),
+    "corrupt rows": Target(
         st.tuples(st.sampled_from(COLUMNS), st.sampled_from(list(JUNK))), _rows, _SQL
     ),
-    "secrets": NodeType(
+    "secrets": Target(
         st.tuples(
             st.sampled_from(list(leaks.FLOWS)),
             st.sampled_from(leaks.WAYS),
@@ -285,5 +412,11 @@ KINDS: dict[str, NodeType] = {
         _secrets,
         ("memory", *_SQL),
     ),
-    "command lines": NodeType(command_lines(), _commands, ("sqlite",)),
+    "terminal output": Target(st.tuples(hostile_texts(), st.integers(0, 10**6)), _terminal, _SQL),
+    "titles": Target(people.TITLES, _titles, ("memory", *_SQL)),
+    "deciders": Target(people.DECISIONS, _deciders, ("memory", *_SQL)),
+    "grants": Target(grants.EXAMPLES, _grants, ("memory", *_SQL)),
+    "imports": Target(imports.CHANGES, _imports, _SQL),
+    "races": Target(races.EXAMPLES, _races, ("memory", *_SQL)),
+    "command lines": Target(command_lines(), _commands, ("sqlite",)),
 }
