@@ -55,6 +55,8 @@ SETTINGS: Mapping[str, str] = {
     "log_checkpoints": "off",
     "log_line_prefix": "%m [%p] ",
     "max_connections": "200",
+    # Tests look for waiting statements by the names in them.
+    "track_activity_query_size": "32768",
     "unix_socket_directories": "",
 }
 

@@ -67,7 +67,7 @@ OPTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"max_attempts": True}, "argument.type", "max_attempts"),
     ({"priority": 0}, "argument.range", "priority"),
     ({"priority": 6}, "argument.range", "priority"),
-    ({"priority": "high"}, "argument.type", "priority"),
+    ({"priority": "soonest"}, "argument.choice", "priority"),
     ({"queue": ""}, "argument.name", "queue"),
     ({"queue": "q" * 201}, "argument.name", "queue"),
     ({"group": "a\x00b"}, "argument.name", "group"),

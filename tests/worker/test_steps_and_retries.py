@@ -17,10 +17,13 @@ from perdure import (
     JobFailed,
     Retry,
     RunFailed,
+    StoreError,
     task,
 )
 from perdure.operations.records import EventRecord
+from perdure.worker import steps
 from tests.worker import process_tasks
+from tests.worker.watched_store import StoreWatch
 
 AGAIN = Retry(3, first=0)
 
@@ -83,6 +86,31 @@ class TestSteps:
         of_job = await (await client.enqueue(process_tasks.steps_in_process, 6)).result(30)
         assert of_node == [None, "5", 2]
         assert of_job == [None, "6", 2]
+
+    @pytest.mark.parametrize("call", ["runs.load_steps", "runs.save_step"])
+    async def test_outage_of_the_store_does_not_fail_the_body(
+        self, client, start_worker, store_url, monkeypatch, call
+    ):
+        monkeypatch.setattr(steps, "RETRY_SECONDS", 0.01)
+        watch, ran = StoreWatch(store_url), []
+
+        async def disk_full() -> None:
+            raise StoreError("disk full")
+
+        def note() -> int:
+            ran.append(1)
+            return len(ran)
+
+        @task
+        async def work(ctx: AsyncContext = CONTEXT) -> object:
+            return await ctx.step("only", note)
+
+        watch.after[call] = disk_full
+        await start_worker(work, store=watch.store)
+
+        assert await (await client.enqueue(work)).result(10) == 1
+        assert watch.calls[call] >= 2
+        assert ran == [1]
 
     async def test_step_belongs_to_one_item_and_one_iteration(self, client, start_worker):
         @task

@@ -401,11 +401,12 @@ class OperationCommand:
         is_page = isinstance(result, Page)
         if out.as_json:
             if self.fields is not None:
-                result = (
-                    Page(tuple(self.fields(each, out) for each in result), result.next)
-                    if is_page
-                    else self.fields(result, out)
-                )
+                if is_page:
+                    result = Page(tuple(self.fields(each, out) for each in result), result.next)
+                elif isinstance(result, list):
+                    result = [self.fields(each, out) for each in result]
+                else:
+                    result = self.fields(result, out)
             echo_lines(json_text(result))
         elif self.empty and not result:
             echo(self.empty)

@@ -10,14 +10,13 @@ outcome that the store refuses is written alone, so that the others are not lost
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,7 +26,7 @@ from perdure.engine.decider import NodeJob
 from perdure.engine.failures import describe
 from perdure.engine.plan import Plan
 from perdure.engine.runs import Graphs, RunCache, RunEngine, RunKey
-from perdure.errors import ClaimLost, LongEvaluation, PerdureError, StoreError, UnknownEvent
+from perdure.errors import ClaimLost, LongEvaluation, PerdureError, UnknownEvent
 from perdure.model.graph import Graph
 from perdure.model.ids import Key, WorkerId
 from perdure.model.job import NewJob, Status
@@ -53,7 +52,7 @@ from perdure.model.worker import WorkerInfo, can_run, has_code, is_live
 from perdure.store.batching import Batches
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt
-from perdure.worker.steps import save_checkpoint
+from perdure.worker.steps import save_checkpoint, until_answered
 
 if TYPE_CHECKING:
     from perdure.worker.runner import JobRunner
@@ -63,7 +62,6 @@ STEPS_MAX = 64
 WRITERS = 2
 """Steps are decided before they are committed: while the store works on one batch of them, the
 next is decided. Of one run there is never more than one commit under way: it would conflict."""
-RETRY_SECONDS = 1.0
 PEERS_SECONDS = 1.0
 """How old the list of other workers may be: while attempts fail, it is read this often."""
 LEAVE_FOR = timedelta(seconds=10)
@@ -80,7 +78,6 @@ STATUS_AFTER = {
 _log = logging.getLogger("perdure.worker")
 
 Item = tuple[Attempt, NodeOutcome]
-T = TypeVar("T")
 
 
 class Settled(NamedTuple):
@@ -371,16 +368,6 @@ class RunCommits:
 
 
 LOADING = "loading runs failed"
-
-
-async def until_answered(ask: Callable[[], Awaitable[T]], failure: str) -> T:
-    """Call the store until it responds. A repeated commit counts once."""
-    while True:
-        try:
-            return await ask()
-        except StoreError:
-            _log.exception("%s; retrying", failure)
-            await asyncio.sleep(RETRY_SECONDS)
 
 
 def moves_run(attempt: Attempt, outcome: NodeOutcome) -> bool:

@@ -11,13 +11,15 @@ in doubt the job pauses again, which is safe.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from perdure.diagnostics import declare
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidInput, StoreError
 from perdure.model import check
 from perdure.model.job import ClaimedJob
 from perdure.model.outcome import Paused
@@ -39,6 +41,32 @@ if TYPE_CHECKING:
     from perdure.worker.attempt import Attempt
 
 _PAUSE, _RESUMED = f"{STEP_PREFIX}pause:", f"{STEP_PREFIX}resumed:"
+
+
+T = TypeVar("T")
+
+RETRY_SECONDS = 1.0
+
+_log = logging.getLogger("perdure.worker")
+
+
+async def until_answered(
+    ask: Callable[[], Awaitable[T]],
+    failure: str,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> T:
+    """Call the store until it responds, or nothing wants the answer. A repeated write counts once.
+
+    An outage of the store is no failure of the work that needs it.
+    """
+    while True:
+        try:
+            return await ask()
+        except StoreError:
+            if not is_wanted():
+                raise
+            _log.exception("%s; retrying", failure)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 class _Parked(Value):
@@ -102,7 +130,8 @@ class AttemptSteps:
         self._check(name)
         async with self._reading:  # once: a second read could drop a step stored meanwhile
             if self._known is None:
-                stored = await self._store.runs.load_steps(self._owner)
+                load = partial(self._store.runs.load_steps, self._owner)
+                stored = await self._until_answered(load, "loading steps failed")
                 self._known = {step.name: step.value for step in stored}
         return (self._read(self._known[name]),) if name in self._known else ()
 
@@ -114,16 +143,21 @@ class AttemptSteps:
         if (masker := self._attempt.masker) is not None:
             plain = masker.json(plain)
         step = StoredStep(name=name, value=self._codec.encode(plain))
-        await self._store.runs.save_step(self._job.claim, self._owner, step)
+        save = partial(self._store.runs.save_step, self._job.claim, self._owner, step)
+        await self._until_answered(save, "writing a step failed")
         self._known[name] = step.value
         return self._read(step.value)
 
     async def past_pauses(self) -> Resumption:
         """The pauses that a plain job was resumed from."""
-        return await past_pauses(self._store, self._job, self._codec)
+        read = partial(past_pauses, self._store, self._job, self._codec)
+        return await self._until_answered(read, "loading pauses failed")
 
     def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(act, self._attempt.runner.loop).result()
+
+    async def _until_answered(self, ask: Callable[[], Awaitable[T]], failure: str) -> T:
+        return await until_answered(ask, failure, lambda: not self._attempt.is_over)
 
     def _check(self, name: str) -> None:
         check.name(name, "step")

@@ -76,6 +76,7 @@ class TestRunsSubmit:
             parent=None,
             created_at=clock(),
             updated_at=clock(),
+            started_at=clock(),
             finished_at=None,
             summary=b'{"by":"ann"}',
         )
