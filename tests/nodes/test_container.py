@@ -79,12 +79,6 @@ def engine(
         found("rm", "--force", each)
 
 
-@pytest.fixture
-def store_url(memory_url: str) -> str:
-    """What node types do has nothing to do with the store."""
-    return memory_url
-
-
 def flow(engine: Engine, script: str, *, next: Any = None, retries: int = 0, **config: Any) -> Any:
     node: dict[str, Any] = {
         "id": "work",

@@ -19,6 +19,9 @@ from perdure.nodes.http import RETRY_AFTER_MAX, HttpFailed
 from perdure.nodes.llm import Llm, LlmFailed
 from tests.nodes.contexts import Service, context, reply, serving
 from tests.support.refusal import refused
+from tests.worker.conftest import client, start_worker
+
+__all__ = ["client", "start_worker"]
 
 LOOPBACK = Llm(allow=["127.0.0.1"])
 KEY = "sk-open-sesame-1234"
@@ -382,6 +385,18 @@ class TestInAFlow:
             "You sell private pears.",
             "What do 3 cost?",
         ]
+
+    async def test_runs_on_a_worker(self, model, client, start_worker):
+        flow = Flow.from_yaml(self.FLOW, node_types=[LOOPBACK])
+        host = f"http://127.0.0.1:{model.service.port}"
+        model.say = lambda body: '{"price": 12}' if len(model.requests) > 1 else "dunno"
+        await start_worker(flows=[flow], secrets={"KEY": KEY}, grants=[Grant("KEY", hosts=[host])])
+
+        given = {"port": model.service.port, "what": "private pears", "count": 3}
+        run = await client.submit(flow, given)
+
+        assert await run.result(10) == "12 for 19 tokens"
+        assert (await run.outputs())["ask"]["usage"]["total_tokens"] == 19
 
     def test_may_choose_a_port(self, model):
         model.say = {"content": None, "refusal": "No."}
