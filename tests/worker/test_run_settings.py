@@ -19,7 +19,7 @@ from perdure import (
 )
 from perdure.store.contract import Store
 from perdure.verify.verifier import verify_store
-from tests.worker.harness import until
+from tests.worker.harness import Gate, until
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -170,6 +170,29 @@ class TestThePriorityOfARun:
         await client.runs.signal("p/child", "go", 3)
         assert await client.runs.handle("p").result(10) == 3
 
+    async def test_counts_before_the_next_node_continues_in_place(self, client, start_worker):
+        order: list[str] = []
+        gate = Gate()
+
+        @task
+        async def first(name: str) -> str:
+            await gate.pass_through()
+            return name
+
+        @task
+        async def note(name: str) -> None:
+            order.append(name)
+
+        flow = Flow("noted").then(first).then(note).build()
+        await start_worker(note, flows=[flow], concurrency=1)
+        run = await client.submit(flow, "lowered")
+        await gate.reached()
+        await client.enqueue(note, "job")
+        await client.runs.set_priority(run.id, "minimal")
+        gate.open()
+        await run.result(10)
+        assert order == ["job", "lowered"]
+
     async def test_stays_for_the_next_jobs(self, client, store):
         await client.submit(WAITING, 1, id="r")
         await client.runs.set_priority("r", 4)
@@ -232,6 +255,41 @@ class TestThePlaceOfARun:
         assert await run.result(10) == 1
 
 
+class TestAChildRun:
+    CHILD = Flow("child", priority=5, queue="batch", tags=["us"], timeout="2h")
+    CHILD = CHILD.wait_for_signal("go").then(pass_on).build()
+
+    @pytest.mark.parametrize(
+        "given, expected",
+        [
+            ({}, (4, "batch", ("us",), HOUR * 2)),
+            (
+                {"priority": "high", "queue": "gpu", "tags": ["eu"], "timeout": "1h"},
+                (2, "gpu", ("eu",), HOUR),
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("method", ["flow", "map"])
+    async def test_has_the_settings_of_its_node_then_of_its_flow(
+        self, client, start_worker, store, method, given, expected
+    ):
+        flow = getattr(Flow("parent"), method)(self.CHILD, name="run", **given).build()
+        read = Flow.from_yaml(flow.to_yaml(), flows=[self.CHILD], tasks=[pass_on])
+        assert (read.version, read.settings) == (flow.version, flow.settings)
+        await start_worker(flows=[read])
+        run = await client.submit(read, [1], priority=4)
+        id = f"{run.id}/run" + ("[0]" if method == "map" else "")
+        await until(lambda: _has_started(client, id))
+        child = await client.runs.get(id)
+        await client.runs.signal(child.id, "go")
+
+        [job] = await store.queries.run_jobs("default", child.id)
+        waits = await store.queries.run_waits("default", child.id)
+        [timer] = [each for each in waits if each.key == "run:timeout"]
+        limit = timer.due_at - timer.opened_at
+        assert (child.priority, job.queue, job.tags, limit) == expected
+
+
 class TestATimeout:
     async def test_fails_the_run_and_cancels_its_children(self, client, start_worker):
         flow = Flow("parent", timeout="100ms").flow(WAITING).build()
@@ -248,6 +306,25 @@ class TestATimeout:
         assert await failure_code(run) == "run.timed_out"
         types = [each.type for each in (await client.runs.events(run.id)).items]
         assert "node_undone" in types
+
+    async def test_does_not_interrupt_a_compensation(self, client, start_worker, store):
+        gate = Gate()
+
+        @task
+        async def held(value: Any) -> None:
+            await gate.pass_through()
+
+        steps = Flow("undone", timeout="1h").then(pass_on, undo=held).then(fail, retries=0)
+        flow = steps.build()
+        await start_worker(flows=[flow])
+        run = await client.submit(flow, 1)
+        await gate.reached()
+        assert await status(client, run.id) is RunStatus.COMPENSATING
+        assert await store.queries.run_waits("default", run.id) == []  # nor the timer
+        gate.open()
+        with pytest.raises(RunFailed) as caught:
+            await run.result(10)
+        assert caught.value.failure.type == "ValueError"
 
     async def test_counts_while_the_run_is_paused_but_not_while_it_is_queued(
         self, client, start_worker

@@ -111,6 +111,8 @@ class Assembly:
         self._functions: dict[str, frozenset[str]] = {}
         """Plain functions by task name, with their settings."""
         self._flows: dict[str, BuiltFlow] = {}
+        self._children: dict[str, RunSettings] = {}
+        """Settings of child runs, by node."""
         self._merges: list[str] = []
         self._ended: set[Exit] = set()
         self._inputs: dict[str, Inputs] = {}
@@ -208,6 +210,11 @@ class Assembly:
     def child(self, flow: BuiltFlow) -> FlowRef:
         self._flows.setdefault(flow.graph.text, flow)
         return flow.graph.ref
+
+    def set_child(self, id: str, settings: RunSettings) -> None:
+        """Set what the child runs of a node have instead of the settings of their flow."""
+        if settings != NO_SETTINGS:
+            self._children[id] = settings
 
     # Nodes and edges
 
@@ -317,7 +324,11 @@ class Assembly:
             return None
         tasks = {name: task for name, (task, _) in self._tasks.items()}
         return BuiltFlow(
-            definition, tasks, dict(self._flows), is_loaded=self.is_yaml, settings=settings
+            definition,
+            tasks,
+            dict(self._flows),
+            is_loaded=self.is_yaml,
+            settings=replace(settings, children=self._children),
         )
 
     def _with_inputs(self, node: Node) -> Node:

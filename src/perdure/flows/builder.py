@@ -38,6 +38,7 @@ from perdure.flows.options import (
     TASK,
     AnyTask,
     ApprovalOptions,
+    ChildOptions,
     Function,
     InputOptions,
     NodeOptions,
@@ -333,9 +334,13 @@ class Flow(BuilderSteps, Generic[I, O]):
         after: After | None = None,
         on_error: str = "fail",
         undo: AnyTask | Function | None = None,
-        **options: Unpack[InputOptions],
+        **options: Unpack[ChildOptions],
     ) -> Chain[I, Any]:
-        """Run a built flow as a child run; outputs its result."""
+        """Run a built flow as a child run; outputs its result.
+
+        ``priority``, ``queue``, ``tags`` and ``timeout`` are settings of the child run. They
+        replace those of its flow, and those that it would inherit.
+        """
         given = {"body": flow, "on_error": on_error, "undo": undo, **options}
         return self._record("flow", Draft(FLOW, given, name, after))
 

@@ -23,6 +23,7 @@ from perdure.flows.check import DUPLICATE_BRANCH, NODE_ID
 from perdure.flows.options import (
     APPROVAL,
     CALL_SETTINGS,
+    CHILD_SETTINGS,
     DELAY,
     FLOW,
     LOOP,
@@ -39,6 +40,7 @@ from perdure.flows.options import (
     json_value,
     read_options,
 )
+from perdure.flows.settings import child_settings
 from perdure.model import check
 from perdure.model.graph import (
     DEFAULT_PORT,
@@ -203,9 +205,10 @@ class Draft(BuilderStep):
         if isinstance(body, BuiltFlow):
             found += (
                 TASK_OPTION.fault((option,), option=option)
-                for option in sorted(CALL_SETTINGS.intersection(given, form.parameters))
+                for option in (CALL_SETTINGS - CHILD_SETTINGS).intersection(given, form.parameters)
                 if given[option] is not None
             )
+            assembly.set_child(id, child_settings(values))
         assembly.faults += (fault.under("nodes", id) for fault in found)
         inputs = assembly.inputs(id, values)
         if any(fault.where[:1] in _PORT_OPTIONS for fault in found):

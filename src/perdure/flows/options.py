@@ -52,7 +52,7 @@ Fragment = Mapping[str, Any]
 EMPTY_CHECK = declare("flow.empty_check", "check needs a schema, a condition or both")
 ONE_OF = declare("flow.one_of", "needs either {names:or}[, not both: {given:and}]")
 TASK_OPTION = declare(
-    "flow.task_option", "{option} is for tasks; a child flow has its own nodes and settings"
+    "flow.task_option", "{option} is for tasks; a child flow has its own nodes"
 )
 NEEDS_TIMEOUT = declare("flow.needs_timeout", "on_timeout needs {timeout}")
 
@@ -75,6 +75,15 @@ class InputOptions(TypedDict, total=False):
     """Named inputs; by default, the node takes the previous output."""
     on_missing: OnMissing
     """``"error"``, ``"default"`` or ``"skip"``, if an input or a value in a template is missing."""
+
+
+class ChildOptions(InputOptions, total=False):
+    """Settings of the child run; None leaves those of its flow and its parent."""
+
+    timeout: Duration | None
+    queue: str | None
+    priority: Priority | None
+    tags: Sequence[str] | None
 
 
 class RouteOptions(CallSettings, total=False):
@@ -559,6 +568,13 @@ _CALL = (
     _key("queue", check.name, NAME, "The queue of its jobs."),
     _key("tags", check.tags, NAMES, "Tags that a worker must have."),
 )
+# The same for child runs, which have nodes and retries of their own.
+_CHILD = (
+    _key("timeout", _timeout, DURATION, "Time limit of the child run."),
+    _key("priority", check.priority, PRIORITY, "Priority of the child run."),
+    _key("queue", check.name, NAME, "The queue of nodes without one of their own."),
+    _key("tags", check.tags, NAMES, "Tags of nodes without any of their own."),
+)
 _ON_ERROR = _key("on_error", check.name, PORT, "fail, continue, or a port.", default=FAIL,
     is_needed=True)
 _UNDO = _key("undo", as_given, NAME, "A task that compensates this node.", names="task",
@@ -712,6 +728,7 @@ FLOW = NodeForm(
         _setting("flow", as_given, NAME, "Its name, or a file in the same folder.", gives="body",
             names="flow", is_required=True, is_needed=True),
         *_INPUTS,
+        *_CHILD,
         _ON_ERROR,
         _UNDO,
     ),
@@ -723,6 +740,7 @@ FORMS: Final[Mapping[str, NodeForm]] = {
     form.type: form for form in (TASK, ROUTE, MAP, LOOP, DELAY, SIGNAL, APPROVAL, FLOW)
 }
 CALL_SETTINGS = frozenset(each.name for each in _CALL)
+CHILD_SETTINGS = frozenset(each.name for each in _CHILD)
 
 
 def read_options(

@@ -88,19 +88,40 @@ def run_settings(
     return replace(defaults, **changes) if changes else defaults
 
 
+def child_settings(values: Mapping[str, Any]) -> RunSettings:
+    """What the options of a node set for its child runs."""
+    timeout: timedelta | None = values["timeout"]
+    return RunSettings(
+        priority=values["priority"],
+        queue=values["queue"],
+        tags=values["tags"] or (),
+        timeout_ms=None if timeout is None else _milliseconds(timeout),
+    )
+
+
 def settings_of(flow: BuiltFlow, options: Mapping[str, Any]) -> RunSettings:
     """The settings of a run of this flow, with those of the child runs that it may start."""
     return replace(run_settings(options, defaults=flow.settings), children=_of_children(flow))
 
 
 def _of_children(flow: BuiltFlow) -> dict[str, RunSettings]:
-    """By node, where they are not the defaults. A child run has the priority of its parent."""
+    """By node, where they are not the defaults: those of the node, else of the child flow.
+
+    A child run has the priority of its parent, unless the node says otherwise.
+    """
     found: dict[str, RunSettings] = {}
     for node in flow.graph.nodes.values():
         body = getattr(node, "body", None)
         if isinstance(body, FlowRef):
-            child = flow.flows[body.text]
-            own = replace(child.settings, priority=None, children=_of_children(child))
+            child, given = flow.flows[body.text], flow.settings.children.get(node.id, NO_SETTINGS)
+            own = replace(
+                child.settings,
+                priority=given.priority,
+                queue=given.queue or child.settings.queue,
+                tags=given.tags or child.settings.tags,
+                timeout_ms=given.timeout_ms or child.settings.timeout_ms,
+                children=_of_children(child),
+            )
             if own != NO_SETTINGS:
                 found[node.id] = own
     return found

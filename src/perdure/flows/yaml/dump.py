@@ -52,7 +52,7 @@ from perdure.model.graph import (
     ports_of,
 )
 from perdure.model.retry import Retry, decode_policy
-from perdure.model.settings import RunSettings
+from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.times import duration_text, ms_text
 from perdure.nodes.registry import NodeTypes
 from perdure.tasks.task import PlainFunction
@@ -64,9 +64,12 @@ class _Calls:
     def __init__(self, flow: BuiltFlow) -> None:
         self._tasks = flow.tasks
         self._places = places_before(flow.graph)
+        self._children = flow.settings.children
 
     def settings_of(self, node: Node) -> dict[str, Any]:
         call = node.call if isinstance(node, TaskNode | RouteNode) else getattr(node, "body", None)
+        if isinstance(call, FlowRef):
+            return _settings(self._children.get(node.id, NO_SETTINGS))
         if not isinstance(call, Call):
             return {}
         written = _policy(call)
