@@ -449,6 +449,8 @@ class TestHostile:
     @given(DATA | FLOWS)
     @example({"flow": "f", "nodes": [{"id": "a", "type": "route", "ports": None}]})
     @example({"flow": "f", "nodes": [{"id": "a", "type": "task", "ports": None}]})
+    @example({"flow": "f", "nodes": [{"id": "a", "inputs": None}]})
+    @example({"flow": "f", "nodes": [{"id": "a", "inputs": 5}]})
     @settings(max_examples=100)
     def test_any_data(self, data):
         check_round_trip(from_dict(data))

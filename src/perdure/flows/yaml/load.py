@@ -420,7 +420,8 @@ class _Loading:
         place = self._document.line_of(node.path)
         (step or self._placeholder(node)).add(self._assembly, FlowCursor(), place)
         if step is None or not node.is_whole:
-            self._assembly.unread(node.id, node.data.get("inputs", ()))
+            inputs = node.data.get("inputs")
+            self._assembly.unread(node.id, inputs if isinstance(inputs, Mapping) else ())
 
     def _step(self, node: _Node) -> BuilderStep | None:
         """The builder step for a node. None if it is unusable; its option faults are then added
