@@ -13,7 +13,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from perdure import AsyncClient, PerdureError, ReportReceipt, RunStatus, Status, StoreUnreachable
+from perdure import (
+    AsyncClient,
+    AsyncJobQueue,
+    PerdureError,
+    ReportReceipt,
+    RunStatus,
+    Status,
+    StoreUnreachable,
+)
 from perdure.model.value import Value
 from perdure.operations.records import ApprovalRecord, WaitRecord
 from perdure.store.contract import Store
@@ -52,7 +60,7 @@ WAITING_MAX = 200
 """Maximum unfinished work before clients wait."""
 LOOK_SECONDS = 0.3
 PAGE = 25
-CANCEL_SHARE, PAUSE_SHARE = 0.2, 0.4
+CANCEL_SHARE, PAUSE_SHARE, PRIORITY_SHARE = 0.2, 0.4, 0.8
 NUMBER_MAX = 1_000
 SEEN_MAX = 3
 FINAL = (RunStatus.COMPLETED, RunStatus.FAILED)
@@ -66,6 +74,7 @@ class Clients:
 
     def __init__(self, store: Store, settings: dict[str, Any]) -> None:
         self._client = AsyncClient(store)
+        self._queue = AsyncJobQueue(store)
         self._name = f"{settings['name']}.{settings['generation']}"
         self._rate: float = settings["rate"]
         self._made = 0
@@ -83,10 +92,11 @@ class Clients:
             self._report: look_at,
             self._signal: look_at,
             self._intervene: look_at,
+            self._dequeue: look_at,
             self._read_ends: look_at,
             self._measure: look_at,
         }
-        async with self._client, asyncio.TaskGroup() as group:
+        async with self._client, self._queue, asyncio.TaskGroup() as group:
             for loop, pause in loops.items():
                 group.create_task(self._repeated(loop, pause))
 
@@ -114,7 +124,8 @@ class Clients:
         flow, number = random.choice(SUBMITTED), random.randrange(NUMBER_MAX)
         id = run_name(flow.name, number, self._unique())
         ask = asks().begin("submit", run=id)
-        told = await answered(ask, lambda: self._client.submit(flow, number, id=id))
+        settings = _settings()
+        told = await answered(ask, lambda: self._client.submit(flow, number, id=id, **settings))
         if told.error is not None:
             evidence().refused(told.error, run=id)
         elif told.answer is Answer.ACCEPTED:
@@ -137,6 +148,24 @@ class Clients:
     def _is_asking(self) -> bool:
         """Once the harness has asked to stop, clients only provide input to waiting runs."""
         return not self._quiet.exists()
+
+    async def _dequeue(self) -> None:
+        """Claim a job as a worker of one's own, park it and resume it. Never a node of a run."""
+        if not self._is_asking:
+            # The client that parked a job may have been killed before resuming it.
+            for parked in await self._client.jobs.list(status=Status.PAUSED, limit=PAGE):
+                if parked.node is None:
+                    await self._resume(parked.id)
+            return
+        names = [task.name for task in TASKS]
+        job = await self._queue.dequeue(f"{self._name}.queue", tasks=names, lease="2s")
+        if job is not None:
+            await self._queue.release(job)
+            await self._resume(job.id)
+
+    async def _resume(self, id: str) -> None:
+        ask = asks().begin("resume job")
+        await answered(ask, lambda: self._client.jobs.resume(id, data=1))
 
     async def _measure(self) -> None:
         running = await self._client.runs.count(status=RunStatus.RUNNING)
@@ -211,6 +240,10 @@ class Clients:
             await self._move("pause", id)
             await asyncio.sleep(random.uniform(0, LOOK_SECONDS))
             await self._move("resume", id)
+        elif (id := await self._any(RunStatus.RUNNING)) and chance < PRIORITY_SHARE:
+            priority = random.randint(1, 5)
+            ask = asks().begin("set_priority", run=id)
+            await answered(ask, lambda: self._client.runs.set_priority(id, priority))
         else:
             await self._move("retry", await self._any(RunStatus.CANCELLED))
 
@@ -228,6 +261,15 @@ class Clients:
     def _unique(self) -> str:
         self._made += 1
         return f"{self._name}.{self._made}"
+
+
+def _settings() -> dict[str, Any]:
+    """Settings of a run that change when and where it starts, and bounds that it keeps."""
+    options: dict[str, Any] = {"priority": random.choice([None, 1, 3, 5])}
+    options["delay"] = random.choice([None, None, "700ms"])
+    options["timeout"] = random.choice([None, "1h"])
+    options["max_attempts"] = random.choice([None, 10_000])
+    return options
 
 
 def _some(found: Sequence[Found]) -> list[Found]:

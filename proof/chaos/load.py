@@ -22,6 +22,7 @@ from perdure import (
     Permanent,
     Rate,
     Retry,
+    RetryLater,
     Task,
     task,
 )
@@ -86,6 +87,14 @@ async def in_steps(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
         again = await ctx.step("draw", random.random)
         if drawn != again:
             raise Permanent(f"a step gave {drawn} and then {again}")
+        return one_more(value, execution.nonce)
+
+
+@task
+async def later(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
+    with evidence().execution(ctx) as execution:
+        if random.random() < FAULTY_SHARE:
+            raise RetryLater(after=0.1)
         return one_more(value, execution.nonce)
 
 
@@ -235,6 +244,7 @@ TASKS: tuple[Task[..., Any], ...] = (
     work,
     work_in_thread,
     flaky,
+    later,
     long_work,
     in_steps,
     crowded,
