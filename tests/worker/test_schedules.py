@@ -290,7 +290,7 @@ class TestOverlap:
         await tick(store)
         record = await client.schedules.get("sums")
         assert outcomes(record) == [(1, "started"), (2, "skipped")]
-        assert f"job {record.last_job} was still going on" in record.history[1].reason
+        assert f"job {record.last_job} was still running" in record.history[1].reason
 
     async def test_a_job_is_aborted_where_the_next_one_cancels_it(self, client, store, clock):
         await client.schedules.save("sums", add, every="1h", args=[1], overlap="cancel")
