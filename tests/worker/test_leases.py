@@ -21,9 +21,7 @@ from perdure import (
     JobFailed,
     JobNotFound,
     Permanent,
-    Rate,
     Retry,
-    Spacing,
     Status,
     StoreError,
     Worker,
@@ -596,19 +594,6 @@ class TestAClockSetBack:
 
             assert await job.result(10) == "well"
             assert holder.all(AttemptLost) == []
-
-    async def test_closes_no_limit_for_longer_than_its_window(self, stepped, start_worker):
-        """Finding 36: rate and spacing limits stayed closed for as long as the step."""
-        store, clock = stepped
-        limits = [Rate(2, per="1s", key="rate"), Spacing("200ms", key="spacing")]
-        await start_worker(end, store=store, poll="5s", limits=limits)
-        async with AsyncClient(store) as client:
-            for job in await client.enqueue_many(end, ["well"] * 2):
-                assert await job.result(10) == "well"
-            clock.step = -timedelta(hours=1)
-
-            for job in await client.enqueue_many(end, ["well"] * 3):
-                assert await job.result(10) == "well"
 
 
 class TestDuties:

@@ -162,22 +162,6 @@ class _SlowAtFirst(PlainCodec):
 
 
 class TestRate:
-    async def test_holds_in_any_window_across_workers(self, client, start_worker):
-        starts: list[float] = []
-
-        @task
-        async def call(number: int) -> None:
-            starts.append(time.monotonic())
-
-        for _ in range(2):
-            await start_worker(call, limits=[Rate(4, per="400ms", key="api")], poll="1m")
-        await client.jobs.results(await client.enqueue_many(call, range(12)), timeout=15)
-        starts.sort()
-
-        assert len(starts) == 12
-        assert all(after - before > 0.4 for before, after in zip(starts, starts[4:], strict=False))
-        assert starts[-1] - starts[0] < 3
-
     @pytest.mark.parametrize("limit", [Rate(1, per="300ms"), Spacing("300ms")], ids=str)
     @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
     async def test_counts_bodies_that_start_late(self, client, start_worker, limit, is_async):
@@ -242,23 +226,6 @@ class TestRate:
         assert codec.decoded == 4
         assert all(after - before >= 0.05 for before, after in pairwise(sorted(starts)))
         assert [(await job.record()).attempt for job in jobs] == [1, 1, 1]
-
-
-class TestSpacing:
-    async def test_keeps_starts_apart_across_workers(self, client, start_worker):
-        starts: list[float] = []
-
-        @task
-        async def call(number: int) -> None:
-            starts.append(time.monotonic())
-
-        for _ in range(2):
-            await start_worker(call, limits=[Spacing("120ms", task="call")], poll="1m")
-        await client.jobs.results(await client.enqueue_many(call, range(5)), timeout=15)
-        starts.sort()
-
-        assert all(after - before >= 0.12 for before, after in pairwise(starts))
-        assert starts[-1] - starts[0] < 2.5
 
 
 # Delays, moments, deadlines, and timeouts of every kind of body.

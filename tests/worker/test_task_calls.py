@@ -29,8 +29,7 @@ from perdure import (
     resource,
     task,
 )
-from perdure.flows.built import BuiltFlow
-from perdure.model.event import NodeCompleted, NodeSkipped, decode_event
+from perdure.model.event import NodeCompleted, decode_event
 from perdure.model.ids import RunId
 from perdure.store.contract import EventsAfter, Store
 from perdure.tasks.node_type import NodeConfig, NodeType
@@ -150,40 +149,6 @@ class TestConfig:
         with pytest.raises(RunFailed, match="argument 'amount' of task 'charge'"):
             await (await client.submit(flow, 7)).result(10)
         assert worker.worker.stats().retried == 0
-
-    async def test_with_a_missing_key_names_node_template_and_key(self, client, start_worker):
-        flow = missing("error")
-        worker = await start_worker(flows=[flow], hold_off="0s")
-        with pytest.raises(
-            RunFailed, match=r"node 'charge': template '{{ order.totl }}'"
-        ) as caught:
-            await (await client.submit(flow, 7)).result(10)
-        assert "did you mean 'total'" in str(caught.value)
-        assert caught.value.failure is not None
-        assert caught.value.failure.type == "perdure.errors.TemplateMissing"
-        assert worker.worker.stats().retried == 0
-
-    async def test_with_a_missing_key_may_skip_the_node(self, world, store):
-        flow = missing("skip")
-        run = await world.submit(flow, 7)
-        await run.result(10)
-        [skipped] = await events_of(store, run.id, NodeSkipped)
-        assert skipped.node == "charge"
-        assert "order.totl" in skipped.reason
-
-
-def missing(on_missing: Any) -> BuiltFlow:
-    @task(name="charge", retries=AGAIN)
-    async def charge(amount: int, reason: Any) -> list[Any]:
-        return [amount, reason, "EUR"]
-
-    config = {"amount": "{{ order.total }}", "reason": "{{ order.totl }}"}
-    return (
-        Flow(f"missing-{on_missing}")
-        .then(load)
-        .then(charge, inputs={"order": "load.output"}, config=config, on_missing=on_missing)
-        .build()
-    )
 
 
 class TestSchemas:
