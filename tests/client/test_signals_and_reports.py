@@ -247,7 +247,7 @@ class TestReport:
             for each in options
         ]
         assert found == ["accepted", "repeated", *["accepted"] * 5]
-        with pytest.raises(InvalidInput, match="at"):
+        with refused("argument.naive", InvalidInput, name="at"):
             await client.runs.report("order-7", "hand_over", at=at.replace(tzinfo=None))
 
     async def test_on_a_node_that_is_not_reached_yet_is_kept_until_it_pauses(self, client, store):

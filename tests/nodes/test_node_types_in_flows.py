@@ -26,7 +26,7 @@ from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import complete, paused, skipped
 from tests.docs.pages import page
 from tests.nodes.contexts import Service, reply, serving
-from tests.support.refusal import refused
+from tests.support.refusal import failing, refused
 from tests.worker.conftest import StartWorker, client, start_worker
 from tests.worker.harness import until
 
@@ -151,7 +151,7 @@ class TestHttp:
         flow = Flow.from_yaml(self.FLOW, node_types=[LOOPBACK])
         given = {"port": service.port, "order": {"id": 1, "lines": []}}
 
-        with pytest.raises(RunFailed, match="returned status 403") as caught:
+        with failing("http.request_failed", RunFailed) as caught:
             await at_work(flow, given, secrets={"api_key": "opensesame"}, grants=ANYWHERE)
 
         assert "opense" not in str(caught.value)
@@ -206,7 +206,7 @@ class TestScript:
 
     async def test_is_refused_elsewhere(self, at_work):
         secrets = {"key": "sesame!"}
-        with pytest.raises(RunFailed, match="allow_scripts=True"):
+        with failing("script.not_allowed", RunFailed):
             await at_work(Flow.from_yaml(self.FLOW), "x", secrets=secrets, grants=self.GRANTS)
 
     async def test_that_fails_is_masked_before_its_stderr_is_truncated(self, at_work):
@@ -308,7 +308,7 @@ class TestAKindOfYours:
 
     async def test_is_refused_what_its_settings_do_not_take(self, at_work):
         flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
-        with pytest.raises(RunFailed, match="config 'offer' of node type 'haggle': expected int"):
+        with failing("config.does_not_fit", RunFailed):
             await at_work(flow, "many")
 
 

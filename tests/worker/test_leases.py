@@ -52,6 +52,7 @@ from perdure.worker.events import (
 from perdure.worker.janitor import PRUNE_BATCHES, Janitor, leader_row, prune_seconds
 from perdure.worker.poller import MAINTENANCE_SECONDS, OUTAGE_SECONDS, Poller
 from perdure.worker.secrets import Secrets
+from tests.support.refusal import failing
 from tests.support.tasks import gated, nothing
 from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, Running, until
@@ -227,7 +228,7 @@ class TestLeases:
                     break
         await start_worker(deadly, max_crashes=2, poll="100ms")
 
-        with pytest.raises(JobDead, match="WorkerCrashed"):
+        with failing("job.too_many_crashes", JobDead):
             await job.result(10)
         assert (await job.record()).crashes == 3
         attempts = await job.attempts()
