@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench")
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--singles", type=int, default=2_000)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="backlog rows of each kind")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="backlog rows of each type")
     parser.add_argument("--waiting-runs", type=int, default=10_000)
     parser.add_argument("--decisions", type=int, default=200)
     parser.add_argument("--repeat", type=int, default=3)

@@ -1,4 +1,4 @@
-"""One order from the shop to the doorstep, through every kind of flow node.
+"""One order from the shop to the doorstep, through every type of flow node.
 
     python examples/orders.py
     python examples/orders.py --number 7 --total 2500

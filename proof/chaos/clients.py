@@ -305,7 +305,7 @@ async def acted(place: Place, operation: Callable[[], Awaitable[Any]]) -> None:
     """Perform an action on a run, and record the response as evidence."""
     told = await answered(asks().begin(place.act, run=place.run), operation)
     is_ignored = isinstance(told.value, ReportReceipt) and not told.value.is_accepted
-    if told.answer is Answer.UNCLEAR or is_ignored:  # another report came first
+    if told.answer is Answer.UNCLEAR or is_ignored:  # another report arrived first
         return
     evidence().acted(
         place.act, place.run, place.key, nonce=place.nonce, by=place.by, error=told.error

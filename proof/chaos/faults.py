@@ -32,7 +32,7 @@ class Fault:
 
 
 class Missed(Exception):
-    """A fault had no effect, or ended early: it does not count."""
+    """A fault that had no effect or ended early; it does not count."""
 
 
 class Misbehaved(Exception):

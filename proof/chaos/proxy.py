@@ -51,7 +51,7 @@ class Proxy:
         self.delay_seconds = 0.0
         """The delay in each direction."""
         self.delayed = 0
-        """How often something was delayed."""
+        """The number of delays so far."""
         self._target = target
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()

@@ -1,4 +1,4 @@
-"""Flows loaded as data that try to get at secrets, and what two services and a task receive."""
+"""Loaded flows that try to read secrets, and what two services and a task receive."""
 
 from __future__ import annotations
 

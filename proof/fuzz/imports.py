@@ -1,4 +1,4 @@
-"""Exports that were damaged, changed on purpose, or made to be huge."""
+"""Damaged, forged and oversized exports."""
 
 from __future__ import annotations
 

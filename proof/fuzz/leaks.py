@@ -77,7 +77,7 @@ async def tell(given: Any, ctx: AsyncContext = CONTEXT) -> Any:
 
 
 async def _told_on_the_way(way: str, value: Any, ctx: AsyncContext) -> Any:
-    """The ways of tasks that have not ended, or do not return."""
+    """Leaks from tasks that have not ended or never return."""
     secret = ctx.secret("key")
     around = f"{value}{secret}{value}"
     match way:

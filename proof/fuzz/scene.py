@@ -84,7 +84,7 @@ def _check_readable(call: Call, error: PerdureError) -> None:
 
 @asynccontextmanager
 async def scene(url: str) -> AsyncIterator[Scene]:
-    """Jobs, runs and schedules as operators find them; no worker is running."""
+    """A typical mix of jobs, runs and schedules; no worker is running."""
     clock = ManualClock()
     store = store_at(url, clock=clock)
     await store.open()

@@ -362,7 +362,7 @@ class CallGuard:
         meanwhile, so another job may have got their place.
         """
         self._ended: dict[tuple[str, str, datetime], int] = {}
-        """How many events ended runs had; the start time tells most runs of one id apart."""
+        """Event counts of ended runs; the start time distinguishes most runs with the same id."""
         self._taps: list[tuple[datetime, JobId]] = []
         self._ticks: set[tuple[str, datetime, datetime]] = set()
 

@@ -103,7 +103,7 @@ def repeated(state: MemoryState, name: str, args: tuple[Any, ...], first: Any, a
 
 
 def is_undone_without_caller(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether an attempt cannot count once the next one was answered.
+    """Whether an attempt has no effect once the next one was answered.
 
     Replacing a run takes several statements under locks that the next attempt waits for: if one of
     them arrives late, the last one was never sent.

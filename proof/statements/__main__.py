@@ -28,12 +28,12 @@ _INVALID = re.compile(
     r"|IndeterminateDatatype|DatatypeMismatch|AmbiguousColumn|InvalidColumnReference"
     r"|UndefinedFunction|Grouping)Error).*"
 )
-"""What databases say of SQL that they cannot run. Anybody would notice such a mistake."""
+"""Database errors for SQL that cannot run. Such a mistake would be obvious."""
 
 
 @dataclass(frozen=True)
 class Hunt:
-    """What became of one mutant."""
+    """The result for one mutant."""
 
     name: str
     finder: str | None

@@ -106,7 +106,7 @@ CONTROLS = [
     "\u200f\u061c",
     "\u2028\u2029",
 ]
-"""What terminals obey, and what reorders or breaks a line."""
+"""Characters that control terminals, or reorder or break lines."""
 LONG_TEXTS = [("x", NAME_MAX), ("x", NAME_MAX + 1), ("x", 10_000), ("😀", 70), ("e\u0301", 50)]
 
 

@@ -498,7 +498,7 @@ class TestFlowsGraph:
     def test_refuses_two_formats_at_once(self, perdure):
         refused = perdure("flows", "graph", FLOW, "--json", "--format", "svg")
         assert refused.exit_code == 2
-        assert "--json and --format svg exclude each other" in refused.error
+        assert "--json and --format svg are mutually exclusive" in refused.error
 
     def test_refuses_a_file_that_cannot_be_written(self, perdure, folder):
         refused = perdure("flows", "graph", FLOW, "-o", str(folder / "no" / "flow.svg"))

@@ -195,29 +195,6 @@ class TestEvents:
         assert perdure("runs", "watch", "order-5").exit_code == 4
 
 
-class TestExplain:
-    def test_says_what_keeps_it_from_going_on(self, perdure, client):
-        client.submit(sample.orders, 5, id="order-5")
-
-        shown = perdure("runs", "explain", "order-5")
-        found = perdure("runs", "explain", "order-5", "--json").json
-
-        assert "  fetch: no worker is live" in shown.out
-        assert (found["run"], found["status"]) == ("order-5", "running")
-        [finding] = found["findings"]
-        assert (finding["code"], finding["about"]) == ("explain.no_worker", "fetch")
-        assert finding["args"]["flow"] == f"orders@{sample.orders.version}"
-        assert [each["rendered"] for each in finding["actions"]] == ["perdure worker MODULE"]
-        assert found["headline"] == [finding]
-
-    def test_helps_with_commands(self, perdure, waiting):
-        waiting.pause()
-        shown = perdure("runs", "explain", "order-5")
-        assert max(len(line) for line in shown.out.splitlines()) < 200
-        assert "    → perdure runs resume order-5\n" in shown.out
-        assert "    → perdure signal order-5 approval\n" in shown.out
-
-
 # ``perdure explain`` and ``jobs explain``: of whatever has this id, with commands to type.
 
 

@@ -73,7 +73,7 @@ class TestPicture:
     def test_in_a_wide_terminal(self):
         assert printed(72) == [
             "sqlite:///work.db",
-            "ok      store     the store answers in 0.3ms",
+            "ok      store     the store responds in 0.3ms",
             "error   jobs      jobs wait in queue 'slow', which no live worker that",
             "                  has task 'pack' of orders@v1 serves",
             "                  perdure worker MODULE --queues slow",
@@ -84,7 +84,7 @@ class TestPicture:
         assert printed(40) == [
             "sqlite:///work.db",
             "ok      store",
-            "  the store answers in 0.3ms",
+            "  the store responds in 0.3ms",
             "error   jobs",
             "  jobs wait in queue 'slow', which no",
             "  live worker that has task 'pack' of",

@@ -25,6 +25,7 @@ from perdure.worker import events, supervisor
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
 from tests.cli.harness import PATIENCE_SECONDS, WorkerProcess, killed_at_the_end, run_cli
+from tests.support.refusal import failing
 
 # ``perdure worker`` as a real process.
 
@@ -315,7 +316,7 @@ class TestWorkerScripts:
             WorkerProcess("loaded", "--store", url, *grant, *options, cwd=folder),
         ):
             assert client.submit(loaded).result(timeout=30) == 10
-            with pytest.raises(RunFailed, match="may not use secret 'other'"):
+            with failing("task.secret_not_granted", RunFailed):
                 client.submit(greedy).result(timeout=30)
 
     @pytest.mark.parametrize("options", [(), ("--processes", "2")])
@@ -352,7 +353,7 @@ class TestWorkerScripts:
         (folder / "asking.py").write_text(MODULE)
         with Client(url) as client, WorkerProcess("asking", "--store", url, cwd=folder):
             run = client.submit(asking, "x")
-            with pytest.raises(RunFailed, match="set PERDURE_SECRET_API_KEY in the worker's"):
+            with failing("task.missing_secret", RunFailed):
                 run.result(timeout=30)
 
 

@@ -155,13 +155,6 @@ class TestDecide:
             result = await run.result(timeout=20)
         assert (result["decision"], result["by"], result["data"]) == ("approve", ["lea"], ORDER)
 
-    async def test_of_several_says_that_it_is_still_open(self, client):
-        await client.submit(two, ORDER, id="order-7")
-        one = await client.approvals.decide("order-7:review", "approve", by="ann")
-        another = await client.approvals.decide("order-7:review", "approve", by="bob")
-        assert (one.status, len(one.answers), one.quorum) == ("open", 1, 2)
-        assert (another.status, len(another.answers)) == ("decided", 2)
-
     async def test_is_refused_once_it_is_decided_with_by_whom(self, client, clock):
         run = await client.submit(refunds, ORDER, id="order-7")
         await client.approvals.decide("order-7:review", "approve", by="ann")

@@ -19,7 +19,6 @@ from perdure import (
     FingerprintTaken,
     Flow,
     InvalidFlow,
-    JobCancelled,
     JobNotFound,
     PayloadTooLarge,
     PerdureError,
@@ -379,14 +378,6 @@ class TestFingerprint:
         assert (first.is_new, second.is_new) == (True, False)
         assert await client.jobs.count() == 1
 
-    async def test_replaces_when_asked_to(self, client):
-        first = await client.enqueue(add.options(fingerprint="one"), 1)
-        second = await client.enqueue(add.options(fingerprint="one", on_conflict="replace"), 2)
-        assert second.is_new
-        assert await second.status() is Status.WAITING
-        with pytest.raises(JobCancelled, match=f"replaced by {second.id}"):
-            await first.result(timeout=10)
-
     async def test_may_be_made_from_the_input(self, client):
         handle = await client.enqueue(add.options(fingerprint=lambda a, b: f"{a}+{b}"), 1, b=2)
         assert (await client.jobs.get(handle.id)).fingerprint == "1+2"
@@ -396,19 +387,6 @@ class TestFingerprint:
 
 
 HOUR = timedelta(hours=1)
-
-
-class TestDelay:
-    async def test_schedules_the_job(self, client, store, worker, clock):
-        handle = await client.enqueue(add.options(delay="5s"), 1)
-        assert await handle.status() is Status.SCHEDULED
-        clock.advance(timedelta(seconds=5))
-        await store.maintenance.promote_due("default", 10)
-        assert (await worker.claim()).claim.id == handle.id
-
-    async def test_of_zero_is_no_delay(self, client):
-        handle = await client.enqueue(add.options(delay=0), 1)
-        assert await handle.status() is Status.WAITING
 
 
 class TestRunAt:

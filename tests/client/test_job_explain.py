@@ -61,19 +61,6 @@ async def register(store: Store, **fields: Any) -> None:
 
 
 class TestAJob:
-    async def test_waits_for_a_worker(self, client, clock):
-        job = await client.enqueue(add, 1)
-
-        told = await job.explain()
-
-        assert (told.job, told.run, told.status) == (job.id, None, Status.WAITING)
-        assert told.headline == told.findings
-        assert only(told) == Finding(
-            code="explain.no_worker",
-            args={"task": "add", "queue": "default", "since": clock()},
-            actions=(START_WORKER,),
-        )
-
     async def test_is_never_taken_for_a_run(self, client):
         job = await client.enqueue(add, 1)
         assert await client.jobs.explain(job.id) == await job.explain()
@@ -88,14 +75,6 @@ class TestAJob:
             args={"task": "add", "queue": "default", "since": clock()},
             actions=(START_WORKER,),
         )
-
-    async def test_can_be_taken(self, client, store):
-        await register(store)
-        job = await client.enqueue(add, 1)
-        told = await job.explain()
-        assert only(told).code == "explain.queued"
-        assert (only(told).args["workers"], only(told).args["busy"]) == (1, None)
-        assert told.headline == told.findings
 
     async def test_says_when_the_worker_that_can_take_it_was_last_seen(self, client, store, clock):
         """Finding 23: it may have been killed since."""

@@ -198,21 +198,6 @@ class TestAnAsyncClient:
         yield connection
         await connection.close()
 
-    async def test_enqueues_when_the_caller_commits(self, postgres_url, connection):
-        async with AsyncClient(postgres_url) as client:
-            async with connection.transaction():
-                handle = await client.using(connection).enqueue(add, 1)
-                assert await client.jobs.count() == 0
-            assert await handle.status() is Status.WAITING
-
-    async def test_enqueues_nothing_when_the_caller_rolls_back(self, postgres_url, connection):
-        async with AsyncClient(postgres_url) as client:
-            transaction = connection.transaction()
-            await transaction.start()
-            await client.using(connection).enqueue_many(add, [1, 2])
-            await transaction.rollback()
-            assert await client.jobs.count() == 0
-
     async def test_starts_a_run_when_the_caller_commits(self, postgres_url, connection):
         async with AsyncClient(postgres_url) as client:
             transaction = connection.transaction()

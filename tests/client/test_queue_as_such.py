@@ -264,38 +264,6 @@ class TestReclaimExpired:
         assert again is not None
         assert (again.id, again.claim_epoch > job.claim_epoch) == (job.id, True)
 
-    async def test_sends_a_job_that_kills_its_workers_to_the_dead_letter(self, queue, clock):
-        id = await queue.enqueue("start", 1)
-        for _ in range(4):  # the first time it is one of several suspects
-            assert await queue.dequeue("worker-1") is not None
-            clock.advance(MINUTES_5)
-            await queue.reclaim_expired()
-
-        assert await queue.dequeue("worker-1") is None
-        assert (await queue.get_job(id)).status is Status.DEAD
-        [stats] = await queue.stats()
-        assert stats.counts == {Status.DEAD: 1}
-
-    async def test_gives_suspects_only_to_a_worker_without_other_jobs(self, queue, clock):
-        """Finding 35: a job beside the one that crashes its worker must not end dead."""
-        ids = [await queue.enqueue("start", number) for number in range(3)]
-        assert [(await held_next(queue)).id for _ in ids[:2]] == ids[:2]
-        clock.advance(MINUTES_5)
-        await queue.reclaim_expired()
-
-        first = await held_next(queue)
-        assert first.id == ids[0], "none of them is held any longer, and it comes first"
-        assert await queue.dequeue("worker-1") is None, "the suspect is alone until it is settled"
-        other = await queue.dequeue("worker-2")
-        assert other is not None
-        assert other.id == ids[1]
-        await queue.ack(first)
-        third = await held_next(queue)
-        await queue.ack(other)
-        assert third.id == ids[2]
-        await queue.ack(third)
-        assert [(await queue.get_job(id)).status for id in ids] == [Status.COMPLETED] * 3
-
 
 class TestFencing:
     async def test_refuses_everything_under_a_stale_claim(self, queue, clock):

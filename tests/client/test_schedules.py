@@ -331,7 +331,7 @@ class TestCooldown:
         await client.submit(cooling, 1)
         skipped = await client.submit(cooling, 2)
 
-        with pytest.raises(RunNotRetryable, match="it is skipped"):
+        with refused("run.not_retryable", RunNotRetryable, reason="it is skipped"):
             await skipped.retry()
         with refused("run.ended", RunEnded):
             await skipped.cancel()

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from perdure.cli.app import ALIASES, GROUPS, SUMMARIES, app, command_named, spelled
+from perdure.cli.app import ALIASES, GROUPS, SUMMARIES, app, command_named, parameter_name
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/reference/cli.md"
@@ -69,16 +69,16 @@ def _tables(command: click.Command) -> Iterator[str]:
     ]
     arguments: list[Any] = [each for each in command.params if isinstance(each, click.Argument)]
     if arguments:
-        rows = [f"| `{spelled(each)}` | {each.about} |" for each in arguments]
+        rows = [f"| `{parameter_name(each)}` | {each.about} |" for each in arguments]
         yield "\n".join(["| argument | meaning |", "|---|---|", *rows])
     rows = [f"| {_names(each)} | {_default(each)} | {each.help} |" for each in options]
     yield "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 
 
 def _names(option: click.Option) -> str:
-    spelled = [*sorted(option.opts, key=len, reverse=True), *option.secondary_opts]
+    parameter_name = [*sorted(option.opts, key=len, reverse=True), *option.secondary_opts]
     value = "" if option.is_flag else f" {option.metavar}"
-    first, *others = spelled
+    first, *others = parameter_name
     return ", ".join([f"`{first}{value}`", *(f"`{each}`" for each in others)])
 
 

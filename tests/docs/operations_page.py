@@ -38,7 +38,7 @@ The role is what a caller will need over HTTP and MCP; a client that opens the s
 | operator | pause, cancel, retry, replace and otherwise change what others submitted; pause queues; save and change schedules; check the health of a store |
 | admin | prune a store |
 
-`perdure store export` and `import` are not operations: they need the database and the file on one machine, and whoever can open the database may use them.
+`perdure store export` and `import` are not operations: they need the database and the file on one machine, and anyone who can open the database may use them.
 
 Who the caller is, is not an argument over HTTP and MCP: what is listed as *from the caller* is filled in with the caller's name and roles.
 

@@ -80,7 +80,7 @@ class TestMatch:
         assert executed(Match(), {"conditions": LARGE}, **sly).output is False
 
     def test_an_operator_that_is_not_there_fails_for_good(self):
-        with pytest.raises(Permanent, match="is not an operator"):
+        with refused("condition.unknown_operator", Permanent):
             executed(Match(), {"conditions": {"property": "a", "op": "gtt", "value": 1}}, **ORDER)
 
     def test_faults_have_their_place(self):

@@ -166,8 +166,8 @@ class TestDifferences:
         run.finish("r", "x")
         new = graph(route("r", "x", "y"), signal("s"), task("t"), edges="r.y s, r.x t")
         assert told(run, new) == (
-            "node 's' is live, but it would have been skipped in the new version",
-            "node 't' is skipped, but it would have been started in the new version",
+            "node 's' is live, but in the new version it would be skipped",
+            "node 't' is skipped, but in the new version it would be started",
         )
 
     def test_what_was_blocked_must_still_be(self):
@@ -177,7 +177,7 @@ class TestDifferences:
         assert run.nodes["b"] is NodeStatus.BLOCKED
         assert told(run, run.graph) == ()
         assert told(run, graph(*nodes, on_failure="finish")) == (
-            "node 'b' is blocked, but it would have been started in the new version",
+            "node 'b' is blocked, but in the new version it would be started",
         )
 
     def test_what_is_to_be_undone_must_be_undone_the_same_way(self):

@@ -694,7 +694,7 @@ class TestSignals:
             assert run.status == FAILED
             assert run.state.failure is not None
             assert run.state.failure.type == "perdure.errors.WaitTimedOut"
-            assert run.state.failure.message == "no signal 'go' came within 1000 ms"
+            assert run.state.failure.message == "signal 'go' did not arrive within 1000 ms"
         else:
             target = "end" if on_timeout == "continue" else "chase"
             assert run.decision.close_waits == ["s"]

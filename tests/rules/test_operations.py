@@ -279,10 +279,10 @@ class TestRetry:
 
     def test_is_refused_for_a_run_that_did_not_fail(self):
         run = Played(chain(task("a")))
-        with pytest.raises(RunNotRetryable, match="it is running"):
+        with refused("run.not_retryable", RunNotRetryable, reason="it is running"):
             run.retry()
         run.finish("a")
-        with pytest.raises(RunNotRetryable, match="it is completed"):
+        with refused("run.not_retryable", RunNotRetryable, reason="it is completed"):
             run.retry()
 
 

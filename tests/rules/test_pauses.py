@@ -175,7 +175,7 @@ class TestReports:
 
         with refused("run.node_not_found", NodeNotFound, node="aa", nearest=("a",)):
             run.report("aa", "completed")
-        with pytest.raises(NodeNotWaiting, match="does not wait for reports"):
+        with refused("run.node_not_waiting", NodeNotWaiting):
             run.report("s", "completed")
         run.finish("a")
         with refused("run.node_not_waiting", NodeNotWaiting, status="completed"):

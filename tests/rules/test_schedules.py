@@ -275,7 +275,7 @@ class TestOverlap:
         assert step.schedule.state.skipped == 1
         last = step.schedule.state.history[-1]
         assert last.result is TickResult.SKIPPED
-        assert "run 'nightly@2026-11-16T13:00:00Z' was still going on" in last.reason
+        assert "run 'nightly@2026-11-16T13:00:00Z' was still running" in last.reason
         assert step.schedule.state.due_at == NOON + 3 * HOUR
 
     def test_queue_lets_the_tick_wait_and_looks_again(self, catch_up):

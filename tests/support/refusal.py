@@ -1,4 +1,4 @@
-"""Refusals by code and arguments, whatever the words."""
+"""Refusals by code and arguments, and failures by code, whatever the words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.diagnostics import Fault, Path
-from perdure.errors import PerdureError
+from perdure.errors import JobUnsuccessful, PerdureError, RunUnsuccessful
 
 
 @contextmanager
@@ -34,3 +34,14 @@ def refused(
     assert fitting, f"no {code} with {args}: {[dict(each.args) for each in found]}"
     places = {each.where for each in fitting if isinstance(each, Fault)}
     assert where is None or where in places, f"{code} is not at {where} but at {places}"
+
+
+@contextmanager
+def failing(
+    code: str, error: type[JobUnsuccessful | RunUnsuccessful]
+) -> Iterator[pytest.ExceptionInfo[Any]]:
+    """Expect a run or job that ended with a failure of this code."""
+    with pytest.raises(error) as caught:
+        yield caught
+    assert caught.value.failure is not None
+    assert caught.value.failure.code == code, caught.value.failure

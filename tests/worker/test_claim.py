@@ -198,33 +198,6 @@ class TestPrefetch:
 class TestFencing:
     """A holder whose claim was taken away changes nothing, and is told to stop."""
 
-    async def test_a_disabled_active_job_is_taken_from_its_holder(self, client, start_worker):
-        gate = Gate()
-        ended: list[str] = []
-
-        @task
-        async def wait() -> str:
-            try:
-                await gate.pass_through()
-            except asyncio.CancelledError:
-                ended.append("cancelled")
-                return "as if nothing had happened"
-            return "done"
-
-        worker = await start_worker(wait)
-        job = await client.enqueue(wait)
-        await gate.reached()
-        await client.jobs.disable(job.id)
-        taken = await job.record()
-        await worker.told(AttemptLost, job.id)
-
-        assert ended == ["cancelled"]
-        assert worker.worker.stats().claims_lost == 1
-        assert worker.worker.stats().running == 0
-        after = await job.record()
-        assert after == taken
-        assert (after.status, after.output) == (Status.DISABLED, None)
-
     async def test_a_sync_body_cannot_write_after_its_claim_was_lost(self, client, start_worker):
         gate = Gate()
         reasons: list[str | None] = []

@@ -385,25 +385,6 @@ async def reaches(run: AsyncRunHandle, status: RunStatus) -> None:
     await until(lambda: has_status(run, status))
 
 
-class TestFailure:
-    async def test_of_one_item_cancels_the_children_of_the_others(self, world):
-        either = Flow("either").route(
-            lambda value: value, {"wait": Flow().wait_for_signal("go"), "fail": fail}
-        )
-        flow = Flow("items").map(either.build()).build()
-        run = await world.submit(flow, ["wait", "wait", "fail"])
-        with pytest.raises(RunFailed, match="not with fail"):
-            await run.result(10)
-
-        async def are_ended() -> bool:
-            return {child.status for child in await run.children()} == {
-                RunStatus.CANCELLED,
-                RunStatus.FAILED,
-            }
-
-        await until(are_ended)
-
-
 class TestCancel:
     async def test_of_a_parent_reaches_children_on_a_later_worker(
         self, client, start_worker, store

@@ -23,6 +23,7 @@ from perdure.engine.runs import Graphs, RunEngine
 from perdure.model.payload import PlainCodec
 from perdure.worker import commits, service
 from perdure.worker.events import AttemptLost, AttemptRequeued, AttemptStarted
+from tests.support.refusal import refused
 from tests.worker.harness import Gate, soon, until
 from tests.worker.watched_store import StoreWatch
 
@@ -62,33 +63,13 @@ class TestCancel:
         took = time.monotonic() - began
 
         assert took < 1
-        with pytest.raises(RunCancelled, match="out of stock"):
+        with refused("run.cancelled", RunCancelled):
             await run.result(5)
         await worker.told(AttemptLost)
         # Its slot is free.
         gate.open()
         other = Flow("other").then(pass_on).build()
         assert await (await world.submit(other, 2, concurrency=1)).result(5) == 2
-        assert worker.worker.stats().running == 0
-
-    async def test_during_the_commit_counts_or_does_not(self, client, start_worker, watch):
-        """The outcome was executed, and is written after the cancel: nothing of it counts."""
-        flow = Flow("late").then(pass_on, name="a").then(pass_on, name="b").build()
-        run = await client.submit(flow, 1, id="r")
-        cancelled = asyncio.Event()
-
-        async def cancel() -> None:
-            await client.runs.cancel("r")
-            cancelled.set()
-
-        watch.after["runs.load"] = cancel  # between the body and its commit
-        worker = await start_worker(flows=[flow], store=watch.store)
-        await soon(cancelled.wait())
-        await worker.told(AttemptLost)
-
-        assert await run.status() is RunStatus.CANCELLED
-        node_types = [event.type for event in await run.events()]
-        assert node_types == ["run_submitted", "run_cancelled"]
         assert worker.worker.stats().running == 0
 
     async def test_while_a_job_continues_stops_the_next_body(self, client, start_worker, watch):
@@ -333,10 +314,6 @@ class TestOutage:
         assert await run.result(10) == {"x": 1, "s": 2}
         keys = [event.key for event in await run.events() if event.key]
         assert sorted(keys) == ["a", "both", "s", "x", "y"]
-
-
-async def is_waiting(run: Any) -> bool:
-    return await run.status() is RunStatus.WAITING
 
 
 async def asked_for(watch: StoreWatch, method: str) -> bool:

@@ -31,6 +31,7 @@ from perdure.tasks.node_type import NodeType
 from perdure.tasks.result import complete, failed, paused, skipped
 from perdure.worker.events import AttemptRequeued
 from perdure.worker.steps import past_pauses, save_checkpoint
+from tests.support.refusal import failing
 from tests.worker import process_tasks
 from tests.worker.harness import Gate, until
 
@@ -206,9 +207,9 @@ class TestReturned:
         none = Flow("none").then(judge).build()
         await start_worker(flows=[some, none], hold_off="0s")
 
-        with pytest.raises(RunFailed, match=r"no port 'lagre'; it has 'large'"):
+        with failing("node.unknown_port", RunFailed):
             await (await client.submit(some)).result(10)
-        with pytest.raises(RunFailed, match="chose port 'lagre', but it has no ports"):
+        with failing("node.no_ports", RunFailed):
             await (await client.submit(none)).result(10)
         assert len(tries) == 2
 
@@ -235,7 +236,7 @@ class TestReturned:
             return paused(object())
 
         flow = Flow("odd").then(odd).build()
-        with pytest.raises(RunFailed, match="checkpoint of a pause cannot be stored"):
+        with failing("payload.not_serializable", RunFailed):
             await (await world.submit(flow)).result(10)
 
 
@@ -320,7 +321,7 @@ class TestPlainJob:
 
         assert await (await world.enqueue(result, "")).result(10) == 1
         assert await (await client.enqueue(result, "skip")).result(10) is None
-        with pytest.raises(JobFailed, match="port 'x', but a plain job has none"):
+        with failing("job.no_ports", JobFailed):
             await (await client.enqueue(result, "x")).result(10)
 
     async def test_has_no_deadline(self, world):
@@ -328,7 +329,7 @@ class TestPlainJob:
         async def work(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.pause(deadline="1h")
 
-        with pytest.raises(JobFailed, match="it has no deadline and no poll"):
+        with failing("job.pause_deadline", JobFailed):
             await (await world.enqueue(work)).result(10)
 
 

@@ -21,7 +21,7 @@ from perdure.flows.built import BuiltFlow
 from perdure.nodes.http import Http
 from perdure.testing import Kit
 from tests.nodes.contexts import Service, reply, serving
-from tests.support.refusal import refused
+from tests.support.refusal import failing, refused
 from tests.support.tasks import echo
 from tests.worker.conftest import World
 
@@ -225,7 +225,7 @@ class TestOrigin:
 
     def test_counts_without_a_store_too(self):
         """Finding 5: ``run_flow`` and the testing kit take the same grants."""
-        with pytest.raises(RunFailed, match="may not use secret 'key'"):
+        with failing("task.secret_not_granted", RunFailed):
             run_flow(naming(), secrets=SECRETS)
         grants = [Grant("key", tasks=["echo"])]
         assert run_flow(naming(), secrets=SECRETS, grants=grants) == "***"

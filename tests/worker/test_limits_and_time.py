@@ -32,7 +32,7 @@ from perdure.model.payload import PlainCodec
 from perdure.worker import attempt
 from perdure.worker.events import AttemptFailed as JobFailedEvent
 from perdure.worker.events import AttemptProgressed, AttemptStarted
-from tests.support.refusal import refused
+from tests.support.refusal import failing, refused
 from tests.support.tasks import gated, nothing
 from tests.worker import process_tasks
 from tests.worker.harness import Gate, Peak, until
@@ -162,22 +162,6 @@ class _SlowAtFirst(PlainCodec):
 
 
 class TestRate:
-    async def test_holds_in_any_window_across_workers(self, client, start_worker):
-        starts: list[float] = []
-
-        @task
-        async def call(number: int) -> None:
-            starts.append(time.monotonic())
-
-        for _ in range(2):
-            await start_worker(call, limits=[Rate(4, per="400ms", key="api")], poll="1m")
-        await client.jobs.results(await client.enqueue_many(call, range(12)), timeout=15)
-        starts.sort()
-
-        assert len(starts) == 12
-        assert all(after - before > 0.4 for before, after in zip(starts, starts[4:], strict=False))
-        assert starts[-1] - starts[0] < 3
-
     @pytest.mark.parametrize("limit", [Rate(1, per="300ms"), Spacing("300ms")], ids=str)
     @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
     async def test_counts_bodies_that_start_late(self, client, start_worker, limit, is_async):
@@ -244,23 +228,6 @@ class TestRate:
         assert [(await job.record()).attempt for job in jobs] == [1, 1, 1]
 
 
-class TestSpacing:
-    async def test_keeps_starts_apart_across_workers(self, client, start_worker):
-        starts: list[float] = []
-
-        @task
-        async def call(number: int) -> None:
-            starts.append(time.monotonic())
-
-        for _ in range(2):
-            await start_worker(call, limits=[Spacing("120ms", task="call")], poll="1m")
-        await client.jobs.results(await client.enqueue_many(call, range(5)), timeout=15)
-        starts.sort()
-
-        assert all(after - before >= 0.12 for before, after in pairwise(starts))
-        assert starts[-1] - starts[0] < 2.5
-
-
 # Delays, moments, deadlines, and timeouts of every kind of body.
 
 
@@ -316,7 +283,7 @@ class TestDeadline:
         work = work_async if found_type == "async" else work_sync
         worker = await start_worker(work)
         job = await client.enqueue(work.options(deadline="300ms"))
-        with pytest.raises(JobFailed, match="DeadlineExceeded"):
+        with failing("attempt.deadline_exceeded", JobFailed):
             await job.result(10)
         gate.open()
 
@@ -346,7 +313,7 @@ class TestTimeout:
                 raise
 
         job = await world.enqueue(slow)
-        with pytest.raises(JobFailed, match="AttemptTimeout"):
+        with failing("attempt.timeout", JobFailed):
             await job.result(10)
 
         assert ends == ["cancelled"]
@@ -370,7 +337,7 @@ class TestTimeout:
             await asyncio.sleep(30)
 
         job = await world.enqueue(slow.options(timeout="50ms"))
-        with pytest.raises(JobFailed, match="AttemptTimeout"):
+        with failing("attempt.timeout", JobFailed):
             await job.result(10)
 
     async def test_holds_against_a_stubborn_body(self, client, start_worker, monkeypatch):
@@ -395,7 +362,7 @@ class TestTimeout:
         await worker.told(JobFailedEvent, job.id)
         assert await (await client.enqueue(other)).result(10) == "the slot is free"
         gate.open()
-        with pytest.raises(JobFailed, match="AttemptTimeout"):
+        with failing("attempt.timeout", JobFailed):
             await job.result(10)
 
     async def test_a_result_returned_in_answer_to_it_does_not_count(self, world):
@@ -409,7 +376,7 @@ class TestTimeout:
 
         job = await world.enqueue(stubborn)
 
-        with pytest.raises(JobFailed, match="AttemptTimeout"):
+        with failing("attempt.timeout", JobFailed):
             await job.result(10)
 
     async def test_gives_a_sync_body_up_and_ignores_its_late_result(self, client, start_worker):
@@ -429,7 +396,7 @@ class TestTimeout:
 
         worker = await start_worker(slow, other, concurrency=1)
         job = await client.enqueue(slow)
-        with pytest.raises(JobFailed, match="AttemptTimeout"):
+        with failing("attempt.timeout", JobFailed):
             await job.result(10)
         assert await (await client.enqueue(other)).result(10) == "the slot is free"
         gate.open()
@@ -445,7 +412,7 @@ class TestTimeout:
         job = await client.enqueue(process_tasks.hang_past_timeout.options(timeout="1s"))
         pid = int((await worker.told(AttemptProgressed, job.id)).progress.message)
         assert is_alive(pid)
-        with pytest.raises(JobFailed, match="AttemptTimeout"):
+        with failing("attempt.timeout", JobFailed):
             await job.result(15)
 
         async def is_gone() -> bool:
@@ -462,7 +429,7 @@ class TestTimeout:
         worker = await start_worker(block, concurrency=5)
         jobs = await client.enqueue_many(block, [() for _ in range(5)])
         for job in jobs:
-            with pytest.raises(JobFailed, match="AttemptTimeout"):
+            with failing("attempt.timeout", JobFailed):
                 await job.result(10)
 
         assert worker.worker.stats().running == 0
@@ -493,7 +460,7 @@ class TestProcess:
         for found_type in ("exit", "odd"):
             with pytest.raises(JobFailed):
                 await (await client.enqueue(process_tasks.fail, found_type)).result(15)
-        with pytest.raises(JobFailed, match="cannot be stored"):
+        with failing("payload.not_serializable", JobFailed):
             await (await client.enqueue(process_tasks.unstorable)).result(15)
         later = await client.enqueue(process_tasks.fail, "later")
 

@@ -256,8 +256,8 @@ class TestThePlaceOfARun:
 
 
 class TestAChildRun:
-    CHILD = Flow("child", priority=5, queue="batch", tags=["us"], timeout="2h")
-    CHILD = CHILD.wait_for_signal("go").then(pass_on).build()
+    FLOW = Flow("child", priority=5, queue="batch", tags=["us"], timeout="2h")
+    CHILD = FLOW.wait_for_signal("go").then(pass_on).build()
 
     @pytest.mark.parametrize(
         "given, expected",
@@ -322,9 +322,8 @@ class TestATimeout:
         assert await status(client, run.id) is RunStatus.COMPENSATING
         assert await store.queries.run_waits("default", run.id) == []  # nor the timer
         gate.open()
-        with pytest.raises(RunFailed) as caught:
+        with pytest.raises(RunFailed, match="ValueError: no"):
             await run.result(10)
-        assert caught.value.failure.type == "ValueError"
 
     async def test_counts_while_the_run_is_paused_but_not_while_it_is_queued(
         self, client, start_worker

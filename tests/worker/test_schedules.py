@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from perdure import AsyncClient, Flow, RunStatus, ScheduleRecord, Worker, task
 from perdure.clock import ManualClock
-from perdure.engine.schedule import QUEUE_LOOK
 from perdure.model.ids import RunId
 from perdure.model.schedule import FlowCall, Schedule, ScheduleCommit
 from perdure.store.contract import Store
@@ -200,56 +199,6 @@ class TestOnceOnly:
         assert "exists already" in record.history[0].reason
 
 
-AFTER_DOWNTIME = {
-    ("skip", "one"): [(2, "missed"), (3, "missed"), (4, "skipped")],
-    ("skip", "all"): [(2, "skipped"), (3, "skipped"), (4, "skipped")],
-    ("skip", "none"): [(2, "missed"), (3, "missed"), (4, "missed")],
-    ("queue", "one"): [(2, "missed"), (3, "missed")],
-    ("queue", "all"): [],
-    ("queue", "none"): [(2, "missed"), (3, "missed"), (4, "missed")],
-    ("cancel", "one"): [(2, "missed"), (3, "missed"), (4, "started")],
-    ("cancel", "all"): [(2, "started"), (3, "started"), (4, "started")],
-    ("cancel", "none"): [(2, "missed"), (3, "missed"), (4, "missed")],
-}
-"""What becomes of three ticks that nobody was there for, while the first run goes on."""
-AFTER_ITS_END = {("queue", "one"): [(4, "started")], ("queue", "all"): [(2, "started")]}
-"""What is started once that run has ended."""
-LIVE = {
-    ("cancel", "one"): [4],
-    ("cancel", "all"): [4],
-    ("queue", "one"): [4],
-    ("queue", "all"): [2],
-}
-"""The hours of the runs that go on in the end."""
-
-
-@pytest.mark.parametrize("overlap, catch_up", AFTER_DOWNTIME)
-class TestEveryRule:
-    async def test_says_what_becomes_of_ticks(self, client, store, clock, overlap, catch_up):
-        rules = overlap, catch_up
-        await client.schedules.save("ask", asking, every="1h", overlap=overlap, catch_up=catch_up)
-        clock.advance(HOUR)
-        await tick(store)
-        first = client.runs.handle("ask@2030-01-01T01:00:00Z")
-
-        clock.advance(3.5 * HOUR)
-        await tick(store)
-
-        record = await client.schedules.get("ask")
-        assert outcomes(record) == [(1, "started"), *AFTER_DOWNTIME[rules]]
-        assert record.next_at == MIDNIGHT + 5 * HOUR
-        is_cancelled = await first.status() is RunStatus.CANCELLED
-        assert is_cancelled == (overlap == "cancel" and catch_up != "none")
-        if not is_cancelled:
-            await first.cancel()
-        clock.advance(QUEUE_LOOK)
-        await tick(store)
-        after = await client.schedules.get("ask")
-        assert outcomes(after)[len(record.history) :] == AFTER_ITS_END.get(rules, [])
-        live = [run.id for run in await client.runs.list(status="waiting")]
-        assert live == [f"ask@2030-01-01T0{hour}:00:00Z" for hour in LIVE.get(rules, [])]
-
-
 class TestOverlap:
     async def test_a_backlog_of_quick_runs_is_soon_gone(self, client, store, clock, start_worker):
         await client.schedules.save(
@@ -265,23 +214,6 @@ class TestOverlap:
 
         assert await store.now() - began < timedelta(seconds=2)
 
-    async def test_a_worker_starts_a_queued_tick_in_its_turn(self, client, clock, start_worker):
-        await start_worker()
-        await client.schedules.save("ask", asking, every="1h", overlap="queue")
-        clock.advance(HOUR)
-        await ticked(client, "ask", 1)
-        clock.advance(HOUR)
-
-        async def is_queued() -> bool:
-            return bool((await client.schedules.get("ask")).queued)
-
-        await until(is_queued)
-        await client.runs.signal("ask@2030-01-01T01:00:00Z", "answer", 1)
-        clock.advance(QUEUE_LOOK)
-
-        record = await ticked(client, "ask", 2)
-        assert record.last_run == "ask@2030-01-01T02:00:00Z"
-
     async def test_a_job_that_goes_on_counts_as_well(self, client, store, clock):
         await client.schedules.save("sums", add, every="1h", args=[1])
         clock.advance(HOUR)
@@ -290,7 +222,7 @@ class TestOverlap:
         await tick(store)
         record = await client.schedules.get("sums")
         assert outcomes(record) == [(1, "started"), (2, "skipped")]
-        assert f"job {record.last_job} was still going on" in record.history[1].reason
+        assert f"job {record.last_job} was still running" in record.history[1].reason
 
     async def test_a_job_is_aborted_where_the_next_one_cancels_it(self, client, store, clock):
         await client.schedules.save("sums", add, every="1h", args=[1], overlap="cancel")

@@ -30,7 +30,7 @@ from perdure.model.failure import Cause, Failure
 from perdure.tasks.result import failed, paused, skipped
 from perdure.worker.events import AttemptRequeued, JobEvent
 from perdure.worker.secrets import MASK, Masker, ResolvedSecrets, Secrets
-from tests.support.refusal import refused
+from tests.support.refusal import failing, refused
 from tests.support.tasks import echo
 from tests.worker import process_tasks
 from tests.worker.harness import Running
@@ -288,14 +288,14 @@ class TestProvider:
             tries.append(1)
             ctx.secret("nothing")
 
-        with pytest.raises(JobFailed, match="secret 'nothing' not found; set PERDURE_SECRET_NOT"):
+        with failing("task.missing_secret", JobFailed):
             await (await world.enqueue(need, hold_off="0s")).result(10)
         assert len(tries) == 1
 
     async def test_that_has_not_the_secret_of_a_template_fails_the_node(self, world):
         flow = Flow("missing").then(echo, config={"value": "{{ secret.x }}"}, on_missing="default")
         built = flow.build()
-        with pytest.raises(RunFailed, match="secret 'x' not found"):
+        with failing("task.missing_secret", RunFailed):
             await (await world.submit(built, secrets={})).result(10)
 
     @pytest.mark.parametrize("provider", [7, "text", ["key"]])

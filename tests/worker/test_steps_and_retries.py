@@ -22,6 +22,7 @@ from perdure import (
 )
 from perdure.operations.records import EventRecord
 from perdure.worker import steps
+from tests.support.refusal import failing
 from tests.worker import process_tasks
 from tests.worker.watched_store import StoreWatch
 
@@ -163,7 +164,7 @@ class TestSteps:
         async def work(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.step("odd", lambda: object())
 
-        with pytest.raises(JobFailed, match="the result of step 'odd'"):
+        with failing("payload.not_serializable", JobFailed):
             await (await world.enqueue(work)).result(10)
 
     async def test_who_a_body_is(self, client, start_worker):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 def main() -> None:
     from perdure.cli.app import app
-    from perdure.cli.output import output_told
+    from perdure.cli.output import output_flushed
 
-    with output_told():
+    with output_flushed():
         app(prog_name="perdure")

@@ -131,16 +131,16 @@ def usage_fault(error: click.UsageError) -> Fault:
                 return MISPLACED_OPTION.fault(name=name, path=path)
             return UNKNOWN_OPTION.fault(name=name, nearest=error.possibilities or (), path=path)
         case click.MissingParameter(param=click.Parameter() as parameter):
-            return MISSING.fault(name=spelled(parameter), path=path)
+            return MISSING.fault(name=parameter_name(parameter), path=path)
         case click.BadParameter(param=click.Parameter() as parameter):
             reason = error.message.rstrip(".")
-            return INVALID_VALUE.fault(name=spelled(parameter), reason=reason, path=path)
+            return INVALID_VALUE.fault(name=parameter_name(parameter), reason=reason, path=path)
         case _:
             reason = error.format_message().rstrip(".")
             return USAGE.fault(reason=f"{reason[:1].lower()}{reason[1:]}", path=path)
 
 
-def spelled(parameter: click.Parameter) -> str:
+def parameter_name(parameter: click.Parameter) -> str:
     """``--older-than``, or ``ID`` of an argument."""
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)

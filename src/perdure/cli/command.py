@@ -19,7 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from perdure import clock
-from perdure.cli.app import help_option, spelled
+from perdure.cli.app import help_option, parameter_name
 from perdure.cli.output import ExitCode, echo, echo_lines, exit_code_of, tell_error
 from perdure.cli.renderer import CliRenderer, quoted
 from perdure.cli.views.console import ReadingCodec, json_text
@@ -84,7 +84,7 @@ class CliCommand(click.Command):
         arguments = [each for each in self.params if isinstance(each, Argument)]
         if arguments:
             with formatter.section("Arguments"):
-                formatter.write_dl([(spelled(each), each.about) for each in arguments])
+                formatter.write_dl([(parameter_name(each), each.about) for each in arguments])
         super().format_options(ctx, formatter)
 
     def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -108,7 +108,7 @@ class Choice(click.ParamType):  # type: ignore[type-arg]  # not generic before c
         self.words = tuple(words)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return check.choice(value, spelled(param) if param else "value", self.words)
+        return check.choice(value, parameter_name(param) if param else "value", self.words)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -129,7 +129,7 @@ class Json(click.ParamType):  # type: ignore[type-arg]
         except (ValueError, RecursionError) as error:
             is_meant_as_such = value.lstrip().startswith(("{", "[", '"'))
             fault = NOT_JSON.fault(
-                what=spelled(param) if param else "value",
+                what=parameter_name(param) if param else "value",
                 text=value,
                 reason=str(error),
                 quoted="" if is_meant_as_such else quoted(json.dumps(value, ensure_ascii=False)),
@@ -148,7 +148,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
         try:
             at = datetime.fromisoformat(value)
         except ValueError:
-            fault = NOT_A_TIME.fault(what=spelled(param) if param else "value", text=value)
+            fault = NOT_A_TIME.fault(what=parameter_name(param) if param else "value", text=value)
             raise InvalidInput(fault) from None
         return at if at.tzinfo else at.astimezone()
 
@@ -257,7 +257,7 @@ class OperationCommand:
     each: str = ""
     """The argument that may be repeated; the worst exit code is returned."""
     exit_code: Callable[[Any], ExitCode] = lambda _: ExitCode.OK
-    spell: Mapping[str, str] = field(default_factory=dict)
+    metavars: Mapping[str, str] = field(default_factory=dict)
     """``--option`` or ``ARGUMENT`` for a parameter, if it differs from the name; empty to omit
     it."""
     about: Mapping[str, str] = field(default_factory=dict)
@@ -283,7 +283,7 @@ class OperationCommand:
         params = [
             self._parameter(operation, each)
             for each in operation.parameters
-            if self.spell.get(each) != ""
+            if self.metavars.get(each) != ""
         ]
         namespace = ONE_NAMESPACE if operation.one_namespace else NAMESPACE
         return CliCommand(
@@ -298,24 +298,24 @@ class OperationCommand:
 
         parameter, hint = operation.parameters[name], operation.types[name]
         about = self.about.get(name) or parameter_help(operation, name)
-        spelling = self.spell.get(name, "")
-        is_option = spelling.startswith("-") or name not in operation.positional
+        metavar = self.metavars.get(name, "")
+        is_option = metavar.startswith("-") or name not in operation.positional
         settings = self._type_of(name, hint, is_option=is_option)
         if words := getattr(settings.get("type"), "words", ()):
             about = f"{about}: {', '.join(words)}"
         is_required = parameter.default is inspect.Parameter.empty
         if not is_option:
-            settings |= {"metavar": spelling or name.upper()}
-            if name == self.each or spelling.endswith("..."):
+            settings |= {"metavar": metavar or name.upper()}
+            if name == self.each or metavar.endswith("..."):
                 settings |= {"nargs": -1, "metavar": f"{settings['metavar'].rstrip('.')}..."}
-            is_required = is_required and not spelling.startswith("[")
+            is_required = is_required and not metavar.startswith("[")
             return Argument([name], about=about, required=is_required, **settings)
         if isinstance(parameter.default, str | int) and parameter.default not in ("", False):
             settings |= {"default": parameter.default, "show_default": True}
         if name == "by":
             about = f"{about}; default: your login name"
             settings["default"] = login_name
-        option = spelling or f"--{name.replace('_', '-')}"
+        option = metavar or f"--{name.replace('_', '-')}"
         return click.Option([option, name], help=about, required=is_required, **settings)
 
     def _type_of(self, name: str, hint: Any, *, is_option: bool) -> dict[str, Any]:
@@ -451,7 +451,7 @@ def renderer_for(store: str | None, namespace: str) -> CliRenderer:
     """A renderer with the parameter names of this command; suggested commands use the same
     store."""
     params = click.get_current_context().command.params
-    names = {each.name: spelled(each) for each in params if each.name}
+    names = {each.name: parameter_name(each) for each in params if each.name}
     return CliRenderer(options_of(store, namespace), names)
 
 

@@ -119,7 +119,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
-def output_told() -> Iterator[None]:
+def output_flushed() -> Iterator[None]:
     """Flush stdout; report a failure in one line instead of a traceback."""
     sys.excepthook = _print_unexpected
     try:

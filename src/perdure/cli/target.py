@@ -36,7 +36,7 @@ WHICH_TARGET = declare(
     "cli.which_target", "{target!r} must name one task or flow", "[Name one of {known}]"
 )
 NOT_A_FUNCTION = declare("cli.not_a_function", "{target!r} is {found}, not a function")
-NO_FLOWS = declare("cli.no_flows", "{target!r} has no flows, so there is nothing to check")
+NO_FLOWS = declare("cli.no_flows", "{target!r} has no flows")
 NOT_A_MODULE = declare(
     "cli.not_a_module",
     "{target!r} must name a module, with dots and without .py",

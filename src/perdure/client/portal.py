@@ -30,7 +30,7 @@ FORKED = declare(
 )
 OWN_LOOP = declare(
     "client.own_loop",
-    "a blocking client was called on its own event loop, where it would wait for itself",
+    "a blocking client was called on its own event loop and would deadlock",
     "Use AsyncClient there",
 )
 

@@ -239,7 +239,7 @@ class AsyncJobQueue:
                 return from_json(self._backend.codec.decode(data))
         return None
 
-    # A parked job has no claim: whoever knows its id may settle it.
+    # A parked job has no claim: any caller with its id may settle it.
 
     def ack(self, job: QueuedJob | str, result: Any = None) -> Coroutine[Any, Any, Status]:
         """Complete a job and return its status, which is cancelled if it was aborted meanwhile.

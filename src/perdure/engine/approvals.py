@@ -298,9 +298,9 @@ def _close(d: Decider, node: ApprovalNode) -> None:
     """Close the wait with its reminders and notifications."""
     d.decision.close_waits.append(node.id)
     reminders = d.state.approvals.get(node.id, _UNANSWERED).reminders
-    aside = [Key(node=node.id, part="remind"), Key(node=node.id, part="notify")]
-    aside += [Key(node=node.id, part="notify", iteration=n + 1) for n in range(reminders)]
-    d.decision.cancel_keys.extend(key.text for key in aside if key.text in d.state.live)
+    auxiliary = [Key(node=node.id, part="remind"), Key(node=node.id, part="notify")]
+    auxiliary += [Key(node=node.id, part="notify", iteration=n + 1) for n in range(reminders)]
+    d.decision.cancel_keys.extend(key.text for key in auxiliary if key.text in d.state.live)
 
 
 def _remind(d: Decider, node: ApprovalNode, late_ms: int) -> None:

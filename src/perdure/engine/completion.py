@@ -246,8 +246,8 @@ def cancel_work(d: Decider, key: Key) -> None:
     """Start a job that cancels the external work of a key, if its node type can."""
     pauses = d.state.pauses.get(key.text)
     if pauses and pauses[-1].cancels is True and (work := work_of(d, key)) is not None:
-        aside = replace(key, part="cancel")
-        d.schedule(aside, *work, d.view.resumption_of(key.text))
+        cancel_key = replace(key, part="cancel")
+        d.schedule(cancel_key, *work, d.view.resumption_of(key.text))
 
 
 def work_of(d: Decider, key: Key) -> tuple[Call, bytes] | None:

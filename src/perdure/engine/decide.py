@@ -83,7 +83,7 @@ from perdure.model.graph import (
     TaskNode,
     ports_of,
 )
-from perdure.model.ids import ASIDE, RUN_START, Key, RunId
+from perdure.model.ids import AUXILIARY_PARTS, RUN_START, Key, RunId
 from perdure.model.job import PRIORITY_DEFAULT
 from perdure.model.outcome import Cancelled, Completed, Paused, Retried, Skipped
 from perdure.model.run import LiveType, NewWait, NodeStatus, RunState, RunStatus, WaitType
@@ -123,7 +123,7 @@ NO_BRANCH = declare(
 )
 NOT_DONE = declare("node.loop_not_done", "loop {node!r} is not done after {count} iterations")
 CHILD_CANCELLED = declare("run.child_cancelled", "child run {run} was cancelled")
-NO_SIGNAL = declare("node.no_signal", "no signal {signal!r} came within {timeout_ms} ms")
+NO_SIGNAL = declare("node.no_signal", "signal {signal!r} did not arrive within {timeout_ms} ms")
 ATTEMPTS_EXHAUSTED = declare(
     "run.attempts_exhausted",
     "{count:attempt|attempts} of the run's nodes failed, as many as it may have",
@@ -275,7 +275,7 @@ def _job_ended(d: Decider, trigger: JobEnded) -> None:
         case Completed():
             _completed(d, trigger, outcome)
         case Retried():
-            counts = not outcome.is_snoozed and key.part not in ASIDE
+            counts = not outcome.is_snoozed and key.part not in AUXILIARY_PARTS
             if counts and _is_exhausted(d, d.state.failed_attempts + 1):
                 d.emit(NodeFailed(key=key.text, failure=outcome.failure, cause=ATTEMPTS))
                 _exhausted(d, key)
@@ -301,7 +301,7 @@ def _job_ended(d: Decider, trigger: JobEnded) -> None:
             if failure is None:
                 assert isinstance(outcome, Cancelled)
                 failure = failure_of(ATTEMPT_ABORTED.fault(), Permanent)
-            if key.part in ASIDE:
+            if key.part in AUXILIARY_PARTS:
                 _aside_ended(d, key, NULL, failure)
             else:
                 fail(d, key, failure)
@@ -325,7 +325,7 @@ def _exhausted(d: Decider, key: Key) -> None:
 
 def _completed(d: Decider, trigger: JobEnded, outcome: Completed) -> None:
     key = trigger.key
-    if key.part in ASIDE:
+    if key.part in AUXILIARY_PARTS:
         _aside_ended(d, key, outcome.output, None)
         return
     node = d.graph.nodes[key.node]

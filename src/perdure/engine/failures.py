@@ -29,7 +29,7 @@ _OURS = "perdure.worker"
 TOO_MANY_CRASHES = declare(
     "job.too_many_crashes",
     "its workers crashed {crashes} times, {alone} times while it was their only job",
-    "Find out what it does to its process, then retry it",
+    "Find out why it crashes its process, then retry it",
 )
 
 Mask = Callable[[str], str]

@@ -53,7 +53,7 @@ from perdure.model.event import (
     UndoFailed,
 )
 from perdure.model.graph import CONTINUE, ORDINARY
-from perdure.model.ids import ASIDE, Key, RunId
+from perdure.model.ids import AUXILIARY_PARTS, Key, RunId
 from perdure.model.principal import RESERVED
 from perdure.model.run import (
     ENDED,
@@ -324,7 +324,7 @@ def _iteration_completed(state: RunState, event: IterationCompleted, changes: Ch
 
 def _node_retried(state: RunState, event: NodeRetried, changes: Changes) -> None:
     text = event.key
-    if not event.is_snoozed and Key.parse(text).part not in ASIDE:
+    if not event.is_snoozed and Key.parse(text).part not in AUXILIARY_PARTS:
         changes["failed_attempts"] = state.failed_attempts + 1
     if event.restarts:  # the external work starts again: drop the failed report
         changes["pauses"] = state.pauses.set(text, state.pauses[text][:-1])

@@ -71,7 +71,7 @@ NOT_REACHED = declare(
     "migration.not_reached",
     _NODE + "it comes after {ahead} in the new version, still to be completed",
 )
-OTHER_WAY = declare("migration.other_way", _NODE + "it would have been {would} in the new version")
+OTHER_WAY = declare("migration.other_way", _NODE + "in the new version it would be {would}")
 
 
 def differences(old: Graph, new: Graph, state: RunState) -> tuple[Fault, ...]:

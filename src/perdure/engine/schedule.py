@@ -101,7 +101,7 @@ def next_step(schedule: Schedule, now: datetime, is_busy: bool) -> TickStep | No
         reason = f"{QUEUED_MAX} ticks are waiting already"
         records += _skipped(over, reason)
     elif is_busy and schedule.definition.overlap == "skip":
-        records += _skipped(waiting, f"{_last_of(state)} was still going on")
+        records += _skipped(waiting, f"{_last_of(state)} was still running")
         waiting = ()
     elif waiting:
         start, *rest = waiting

@@ -87,7 +87,7 @@ ROUTE_CONTINUES = declare(
 UNKNOWN_NODE = declare(
     "flow.unknown_node",
     "[input {input!r}: ]unknown node {name!r}[; did you mean {nearest:or}?][; known: {known}]"
-    "[; the nearest of {count}: {ranked}]",
+    "[; closest of {count}: {ranked}]",
 )
 UNKNOWN_PORT = declare(
     "flow.unknown_port",
@@ -125,7 +125,7 @@ DECIDERS_NEEDED = declare(
 )
 NO_DECIDER_NAMED = declare("flow.nobody_named", "escalate: no decider is named for {time}")
 DECIDES_ALREADY = declare(
-    "flow.decides_already", "escalate: {name!r} may already decide before {time}"
+    "flow.decides_already", "escalate: {name!r} is already a decider before {time}"
 )
 APPROVE_MISSING = declare(
     "flow.approve_missing", "answers must include 'approve'[; did you mean {nearest:or}?]"

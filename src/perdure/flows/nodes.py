@@ -79,7 +79,7 @@ INLINED_OPTIONS = declare(
 )
 INLINED_AFTER = declare(
     "flow.inlined_after",
-    "`after` must be one node here",
+    "`after` must name a single node here",
     "Start with a task that gathers",
 )
 CHILD_GATHERS = declare(
@@ -101,7 +101,8 @@ EMPTY_FORK = declare(
 )
 BRANCH_NAME = declare("flow.branch_name", "the name of a branch must be a string (got {name})")
 NOTHING_BEFORE = declare(
-    "flow.nothing_before", "no node precedes the fork, so this branch has no output to pass on"
+    "flow.nothing_before",
+    "no node precedes the fork, so this branch has no output to pass through",
 )
 CHILD_JOINS = declare(
     "flow.child_joins", "a child flow cannot join", "Join with a task, and then .flow(...)"

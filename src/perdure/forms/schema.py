@@ -596,7 +596,7 @@ def _matches(pattern: str, text: Any) -> bool:
 
 
 def _error(*, field: str | None = None, context: Sequence[ValidationError] = ()) -> ValidationError:
-    """An error of one of our keywords. ``fault_of`` only needs the keyword, not a message."""
+    """An error for one of our keywords. ``fault_of`` needs only the keyword, not a message."""
     from jsonschema.exceptions import ValidationError
 
     return ValidationError("", path=() if field is None else (field,), context=context)

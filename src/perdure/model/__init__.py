@@ -1,1 +1,1 @@
-"""What exists: frozen values that every other layer speaks in."""
+"""Frozen values shared by all other layers."""

@@ -85,16 +85,16 @@ class RunSubmitted(_Event, tag="RunSubmitted"):
     In those, a map starts all items at once, may have any number, and is undone only as a whole.
     """
     first_items: int = 0
-    """How many items each map of a child run starts with it; 0: as later."""
+    """How many items each map of a child run starts initially; 0: as many as afterwards."""
     settings: RunSettings = NO_SETTINGS
     priority: int = PRIORITY_DEFAULT
-    """That of the settings, or of the parent."""
+    """The priority from the settings, or the parent's."""
     is_queued: bool = False
-    """It starts later (``QueuedRunStarted``)."""
+    """It starts queued (see ``QueuedRunStarted``)."""
 
 
 class QueuedRunStarted(_Event, tag="QueuedRunStarted"):
-    """A queued run starts."""
+    """A queued run started."""
 
     effects: Effects
 
@@ -214,7 +214,8 @@ class NodePolled(_Event, tag="NodePolled"):
 
 
 class ReportIgnored(_Event, tag="ReportIgnored"):
-    """A final report that arrived after another one. The first counts; this one is only logged."""
+    """A final report that arrived after another one. Only the first counts;
+    this one is just recorded."""
 
     key: str
     status: str

@@ -43,7 +43,7 @@ class Key(Value):
     @property
     def text(self) -> str:
         """The stored form."""
-        if self.item is None and not self.iteration and not self.part:  # as nearly always
+        if self.item is None and not self.iteration and not self.part:  # the usual case
             return self.node
         return _encode(self)
 
@@ -74,7 +74,7 @@ def _parse(text: str) -> Key:
     )
 
 
-ASIDE = frozenset({"undo", "poll", "cancel", "notify"})
+AUXILIARY_PARTS = frozenset({"undo", "poll", "cancel", "notify"})
 """Parts of keys for auxiliary jobs, whose results are not the output of the node."""
 RUN_START = "run:start"
 """The key of the timer that starts a delayed run."""

@@ -199,6 +199,6 @@ def _computed_elsewhere(*_: object) -> str:
 
 def _set(limit: Limit, **values: Any) -> None:
     for name, value in values.items():
-        if isinstance(value, str):  # a key, queue or task
+        if isinstance(value, str):  # (comment) the counter: a key, queue or task
             check.name(value, name)
         object.__setattr__(limit, name, value)

@@ -83,9 +83,9 @@ class MapState(Value):
     refs: Map[int, int]
     """Item to the event whose value is its output."""
     failed: Map[int, int] = Map()
-    """Those among them that failed and count as null; not known in runs of earlier versions."""
+    """The items that failed and count as null; empty for runs of earlier versions."""
     size_bytes: int = 0
-    """Of the outputs together."""
+    """Total size of the outputs in bytes."""
 
 
 class PauseState(Value):
@@ -140,7 +140,7 @@ class RunState(Value):
     is_queued: bool = False
     """It has not started yet."""
     failed_attempts: int = 0
-    """Of all its nodes since it was submitted or last retried."""
+    """Failed attempts of all nodes since the run was submitted or last retried."""
     map_window: int = 0
     """See ``RunSubmitted``."""
     nodes: Map[str, NodeState] = Map()
@@ -199,7 +199,7 @@ class Run(Value):
     version: str
     status: RunStatus
     number: int
-    """Of its last event."""
+    """The number of its last event."""
     parent: Parent | None
     created_at: datetime
     updated_at: datetime
@@ -333,7 +333,7 @@ class NewRun(Value):
     settings: RunSettings = NO_SETTINGS
     priority: int = PRIORITY_DEFAULT
     aging: timedelta = timedelta(0)
-    """For the rank of a run that waits for a place."""
+    """Determines the rank of a run that waits for a place."""
     on_existing: OnExisting = "fail"
     cooldown: timedelta | None = None
     """Skip the run if the flow's last run is unfinished or ended less than this ago.

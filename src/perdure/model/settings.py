@@ -63,8 +63,8 @@ def encode_settings(settings: RunSettings) -> bytes | None:
 
 
 def decode_settings(data: bytes | None) -> RunSettings:
-    """Those of a run's row; the defaults if unreadable: the log has them, and a list must not
-    fail because of one run."""
+    """Decode the settings in a run's row. Unreadable ones become the defaults: the log has them,
+    and one run must not break a list."""
     try:
         return NO_SETTINGS if data is None else _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):

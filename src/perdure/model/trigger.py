@@ -71,7 +71,7 @@ class DecideApproval(Value):
     is_late: bool = False
     """The deadline has passed, but no worker has ended the wait yet."""
     is_recorded: bool = False
-    """Taken from a log: it was checked by the rules of its time, and ``roles`` are those it
+    """Read from a log: already checked by the rules of its version; ``roles`` are the ones it
     counted for."""
 
 

@@ -85,7 +85,7 @@ class Renewal(Value):
     lost: frozenset[JobId]
     """Claims lost: stop working on these jobs."""
     aborting: frozenset[JobId]
-    """Claims kept, but the jobs should stop."""
+    """Claims still held, whose jobs must stop."""
 
 
 class PollResult(Value):

@@ -103,7 +103,7 @@ ENGINE_FAILED = declare(
 )
 OTHER_MACHINE = declare(
     "container.other_machine",
-    "the container of this node runs on {machine!r}, which this worker does not reach",
+    "the container of this node runs on {machine!r}, which this worker cannot reach",
     "Give the node a queue that only that machine serves, or share one engine",
 )
 FAILED = declare("container.failed", "the container exited with code {exit_code}[: {stderr}]")
@@ -225,7 +225,7 @@ class Container(NodeType):
         at = _checkpoint(checkpoint)
         at.refuse_other_machine()
         end = _end_of(report)
-        if end is None:  # somebody reported: the container has no more to do
+        if end is None:  # a report arrived: the container is no longer needed
             engine.stop(at.container)
         stored = ctx.step(f"collect {at.container}", engine.collect, at.container, at.max_bytes)
         engine.remove(at.container)
@@ -348,7 +348,7 @@ class ContainerEnd(Value):
 
 
 def _end_of(report: Report) -> ContainerEnd | None:
-    """The end that a poll found; None for a report of somebody else."""
+    """The exit found by a poll; None for an external report."""
     with suppress(msgspec.ValidationError):
         if isinstance(report.result, dict) and report.result.keys() == {
             "exit_code", "is_oom", "is_timed_out"
@@ -416,7 +416,7 @@ class Engine:
         output_max: int = OUTPUT_DEFAULT_BYTES,
         checks: bool = True,
     ) -> ScriptExit:
-        """Execute a command of the engine; raises if it fails, unless told not to check that."""
+        """Execute a command of the engine; with ``checks``, raises if it fails."""
         command = ScriptCommand(
             argv=(self._command, *arguments),
             stdin=stdin,

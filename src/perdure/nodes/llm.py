@@ -73,7 +73,7 @@ INVALID_RESPONSE = declare(
 INVALID_ANSWER = declare(
     "llm.invalid_answer",
     "the answer of the model does not fit the schema: {faults}[; {tokens} tokens were used]",
-    "Retries ask again; describe the form of the answer in the prompt",
+    "Retries call the model again; describe the format of the answer in the prompt",
 )
 REFUSED = declare(
     "llm.refused",

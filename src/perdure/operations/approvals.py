@@ -55,9 +55,11 @@ NO_SUCH_NODE = declare(
     "[; it has {known}]",
 )
 UNREADABLE = declare(
-    "approval.unreadable", "what approval {approval_id!r} asks cannot be read here: {reason}"
+    "approval.unreadable", "the request of approval {approval_id!r} cannot be read: {reason}"
 )
-NOT_OPENED = declare("approval.not_opened", "run {run_id!r} has not reached it, or skipped it")
+NOT_OPENED = declare(
+    "approval.not_opened", "run {run_id!r} has not reached this approval, or skipped it"
+)
 
 
 class Asked(Value):

@@ -1,7 +1,7 @@
 """Positions of the boxes and lines of a diagram.
 
 A Sugiyama layout: a box lies below all boxes that lead to it; a line that passes a row has a place
-in it, so that it need not cross boxes; places are ordered by their neighbors. Lines to one box
+in it, so that it does not cross boxes; places are ordered by their neighbors. Lines to one box
 share their places, so that they merge before it. Boxes are numbers, and the graph must be acyclic.
 """
 
@@ -128,7 +128,7 @@ def _swept(rows: list[list[int]], neighbors: Sequence[Sequence[int]]) -> list[li
         keys = {}
         for number, place in enumerate(row):
             known = [at[each] for each in neighbors[place] if each in at]
-            # A place without neighbors stays about where it is.
+            # A place without neighbors keeps roughly its position.
             keys[place] = sum(known) / len(known) if known else number / max(1, len(row))
         ordered = sorted(row, key=keys.__getitem__)
         swept.append(ordered)

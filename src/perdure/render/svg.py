@@ -307,8 +307,8 @@ def described(diagram: Diagram) -> str:
     counts = Counter(node.mark for node in diagram.nodes if node.mark is not None)
     marks = ", ".join(f"{counts[mark]} {mark}" for mark in NodeMark if counts[mark])
     status = f"The run is {diagram.status}. " if diagram.status else ""
-    told = f"{status}{nodes} node{'s' * (nodes != 1)}, {edges} edge{'s' * (edges != 1)}"
-    return f"{told}: {marks}." if marks else f"{told}."
+    size = f"{status}{nodes} node{'s' * (nodes != 1)}, {edges} edge{'s' * (edges != 1)}"
+    return f"{size}: {marks}." if marks else f"{size}."
 
 
 def _lines(node: DiagramNode) -> list[_Text]:

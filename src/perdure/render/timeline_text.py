@@ -107,9 +107,9 @@ def _axis(timeline: Timeline, label_width: int, chart: int) -> Line:
     text = ""
     for tick in ticks(span, max(2, chart // _TICK_ROOM)):
         at = round(tick / span * chart) if span else 0
-        told = brief(tick)
-        if at >= len(text) and at + len(told) <= chart:
-            text = f"{text:{at}}{told} "
+        label = brief(tick)
+        if at >= len(text) and at + len(label) <= chart:
+            text = f"{text:{at}}{label} "
     return [Piece(text=f"{'':{label_width + 2}}{text.rstrip()}")]
 
 
@@ -148,12 +148,12 @@ def _wrapped_legend(timeline: Timeline, glyphs: Glyphs, width: int) -> Iterator[
     bars = [bar for row in timeline.rows for bar in row.bars]
     doings = {bar.doing for bar in bars}
     endings = {bar.ending for bar in bars}
-    told = [f"{glyphs.doings[each]} {each.label}" for each in Doing if each in doings]
-    told += [f"{glyphs.endings[each]} {each}" for each in glyphs.endings if each in endings]
+    entries = [f"{glyphs.doings[each]} {each.label}" for each in Doing if each in doings]
+    entries += [f"{glyphs.endings[each]} {each}" for each in glyphs.endings if each in endings]
     if any(row.items is not None for row in timeline.rows):
-        told.append(f"{glyphs.levels[0]}-{glyphs.levels[-1]} items at once")
+        entries.append(f"{glyphs.levels[0]}-{glyphs.levels[-1]} items at once")
     line = ""
-    for each in told:
+    for each in entries:
         if line and len(line) + 3 + len(each) > width:
             yield [Piece(text=line)]
             line = ""
@@ -167,7 +167,7 @@ def _errors(timeline: Timeline, glyphs: Glyphs) -> Iterator[Line]:
     failed.sort(key=lambda bar: bar.ended_at or timeline.until)
     for bar in failed[:ERRORS_MAX]:
         after = brief((bar.ended_at or timeline.until) - timeline.started_at)
-        told = f"{glyphs.endings[bar.ending]} {bar.key}, attempt {bar.attempt}, at {after}: "
-        yield [Piece(text=told, mark=NodeMark.FAILED), Piece(text=" ".join(bar.error.split()))]
+        heading = f"{glyphs.endings[bar.ending]} {bar.key}, attempt {bar.attempt}, at {after}: "
+        yield [Piece(text=heading, mark=NodeMark.FAILED), Piece(text=" ".join(bar.error.split()))]
     if len(failed) > ERRORS_MAX:
         yield [Piece(text=f"and {len(failed) - ERRORS_MAX} more errors")]

@@ -49,7 +49,8 @@ START_MARGIN = timedelta(milliseconds=100)
 spacings are longer by it, so that they hold for the bodies too."""
 CLOCK_STEP_MIN = timedelta(seconds=1)
 """A recorded time that is ahead of the clock by more than this shows that the clock was set back.
-Less may be a transaction that read the clock before it waited for another one."""
+A smaller difference may come from a transaction that read the clock and then waited for another
+one."""
 
 
 def rank_of(ready_at: datetime, priority: int, aging: timedelta) -> float:
@@ -85,7 +86,7 @@ class Room(Value):
 
 
 def room_under(rule: LimitRule, usage: LimitUsage, now: datetime) -> Room:
-    """The tightest of the rule's limits."""
+    """The tightest limit of the rule."""
     if usage.closed_until is not None and usage.closed_until > now:
         return Room(count=0, opens_at=usage.closed_until)
     rooms = []

@@ -93,7 +93,7 @@ class Fakes:
         for target in self._by_target:
             if target in called or (isinstance(target, str) and _node_of(target) in known):
                 continue
-            fault = FAKE_FOR_NOTHING.fault(target=_told(target), known=tuple(sorted(known)))
+            fault = FAKE_FOR_NOTHING.fault(target=_target_text(target), known=tuple(sorted(known)))
             raise InvalidInput(fault)
 
 
@@ -124,7 +124,7 @@ def _node_of(text: str) -> str:
         return text
 
 
-def _told(target: Target) -> str:
+def _target_text(target: Target) -> str:
     return repr(target if isinstance(target, str) else getattr(target, "__name__", target))
 
 

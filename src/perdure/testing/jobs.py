@@ -51,24 +51,26 @@ class AsyncKitJob:
         await self.assert_status(Status.COMPLETED)
         found = await self.handle.result()
         if result is not ANYTHING and found != result:
-            raise AssertionError(await self._told(f"gave {found!r}, not {result!r}"))
+            raise AssertionError(await self._failure_text(f"gave {found!r}, not {result!r}"))
 
     async def assert_failed(self, message: str = "") -> None:
         """Assert that it failed permanently, with this text in its error if given."""
         record = await self.record()
         if record.status not in _FAILED:
-            raise AssertionError(await self._told("has not failed for good"))
+            raise AssertionError(await self._failure_text("has not failed for good"))
         failure = (await self.failures())[-1].failure
         found = f"{failure.type}: {failure.message}"
         if message not in found:
-            raise AssertionError(await self._told(f"failed with {found!r}, without {message!r}"))
+            raise AssertionError(
+                await self._failure_text(f"failed with {found!r}, without {message!r}")
+            )
 
     async def assert_status(self, status: str) -> None:
         """Assert its status: ``completed``, ``scheduled``, ``waiting`` and so on."""
         if await self.status() != status:
-            raise AssertionError(await self._told(f"is not {status}"))
+            raise AssertionError(await self._failure_text(f"is not {status}"))
 
-    async def _told(self, wanted: str) -> str:
+    async def _failure_text(self, wanted: str) -> str:
         record = await self.record()
         lines = [
             f"job {self.id} of task {record.task!r} {wanted}; it is {record.status} after "

@@ -20,7 +20,7 @@ EVENTS_MAX = 30
 VALUE_MAX = 60
 
 
-async def told(run: AsyncRunHandle, explanation: Explanation, wanted: str) -> str:
+async def failure_text(run: AsyncRunHandle, explanation: Explanation, wanted: str) -> str:
     """An assertion about a run that failed, with the state and log of the run."""
     record, events = await run.record(), await run.events()
     name = f"run {run.id!r} of flow {record.flow!r}"
@@ -91,7 +91,9 @@ class AsyncKitRun:
     async def result(self) -> Any:
         """Its result. Raises ``RunStuck`` if it has not ended, or the error that it ended with."""
         if await self.status() not in ENDED:
-            raise RunStuck(STUCK.fault(run_id=self.id, report=await self._told("has no result")))
+            raise RunStuck(
+                STUCK.fault(run_id=self.id, report=await self._failure_text("has no result"))
+            )
         return await self.handle.result()
 
     async def outputs(self) -> dict[str, Any]:
@@ -197,24 +199,26 @@ class AsyncKitRun:
     async def assert_completed(self, result: Any = ANYTHING) -> None:
         """Assert that it completed, with this result if given."""
         if await self.status() is not RunStatus.COMPLETED:
-            raise AssertionError(await self._told("is not completed"))
+            raise AssertionError(await self._failure_text("is not completed"))
         found = await self.handle.result()
         if result is not ANYTHING and found != result:
             wanted = f"was completed with {found!r}, not with {result!r}"
-            raise AssertionError(await self._told(wanted))
+            raise AssertionError(await self._failure_text(wanted))
 
     async def assert_failed(self, message: str = "", *, at: str | None = None) -> None:
         """Assert that it failed; at this node and with this text in its error, if given."""
         record = await self.record()
         if record.status is not RunStatus.FAILED:
-            raise AssertionError(await self._told("has not failed"))
+            raise AssertionError(await self._failure_text("has not failed"))
         failure = record.failure
         found = "" if failure is None else f"{failure.type}: {failure.message}"
         if message not in found:
-            raise AssertionError(await self._told(f"failed with {found!r}, without {message!r}"))
+            raise AssertionError(
+                await self._failure_text(f"failed with {found!r}, without {message!r}")
+            )
         if at not in (None, record.failed_node):
             wanted = f"failed at node {record.failed_node!r}, not at {at!r}"
-            raise AssertionError(await self._told(wanted))
+            raise AssertionError(await self._failure_text(wanted))
 
     async def assert_waiting(
         self, node: str | None = None, *, type: str | None = None, name: str | None = None
@@ -227,13 +231,13 @@ class AsyncKitRun:
         asked = [f"type {type!r}" if type else "", f"name {name!r}" if name else ""]
         what = "".join(f", {each}" for each in asked if each)
         place = f" at node {node!r}" if node else ""
-        raise AssertionError(await self._told(f"does not wait{place}{what}"))
+        raise AssertionError(await self._failure_text(f"does not wait{place}{what}"))
 
     async def assert_executed(self, *keys: str) -> None:
         """Assert that exactly these completed, in this order."""
         found = await self.executed()
         if found != list(keys):
-            raise AssertionError(await self._told(f"completed {found}, not {list(keys)}"))
+            raise AssertionError(await self._failure_text(f"completed {found}, not {list(keys)}"))
 
     async def assert_event(
         self, type: str, node: str | None = None, *, value: Any = ANYTHING, times: int | None = None
@@ -254,7 +258,7 @@ class AsyncKitRun:
         wanted = "" if times is None else f", not {times} times"
         lines = "".join(f"\n{event_line(each)}" for each in found)
         raise AssertionError(
-            await self._told(f"has {type}{place}{with_value} {often}{wanted}{lines}")
+            await self._failure_text(f"has {type}{place}{with_value} {often}{wanted}{lines}")
         )
 
     def _is_below(self, run: str) -> bool:
@@ -270,5 +274,5 @@ class AsyncKitRun:
         await act
         await self._settle()
 
-    async def _told(self, wanted: str) -> str:
-        return await told(self.handle, await self.explain(), wanted)
+    async def _failure_text(self, wanted: str) -> str:
+        return await failure_text(self.handle, await self.explain(), wanted)

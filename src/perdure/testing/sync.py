@@ -28,19 +28,19 @@ from perdure.testing.runs import AsyncKitRun
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Twin = TypeVar("Twin")
+Owner = TypeVar("Owner")
 
 
 def asserts(
-    method: Callable[Concatenate[Twin, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Facade[Twin], P], R]:
+    method: Callable[Concatenate[Owner, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Facade[Owner], P], R]:
     """Make a blocking method. A failed assertion is raised at the line of the test."""
 
     @functools.wraps(method, assigned=("__name__", "__doc__"))
-    def check(face: Facade[Twin], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def check(facade: Facade[Owner], /, *args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True
         try:
-            return face._portal.run(method(face._target, *args, **kwargs))
+            return facade._portal.run(method(facade._target, *args, **kwargs))
         except AssertionError as error:
             raise AssertionError(*error.args) from None  # without the kit's own frames
 

@@ -23,7 +23,7 @@ UNWRITABLE = declare("file.unwritable", "{path} cannot be written: {reason}")
 IS_DIRECTORY = declare(
     "file.is_directory", "{path} is a directory", "Name a file in it, such as {example}"
 )
-EXISTS = declare("file.exists", "{path} exists already", "Name another file, or remove it")
+EXISTS = declare("file.exists", "{path} already exists", "Name another file, or remove it")
 
 
 FORMAT = 2

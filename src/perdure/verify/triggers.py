@@ -16,7 +16,7 @@ from perdure.engine.run_commands import TIMED_OUT
 from perdure.model import event as events
 from perdure.model.failure import Failure
 from perdure.model.graph import ORDINARY, FlowRef, Graph, RouteNode
-from perdure.model.ids import ASIDE, RUN_START, RUN_TIMEOUT, Key
+from perdure.model.ids import AUXILIARY_PARTS, RUN_START, RUN_TIMEOUT, Key
 from perdure.model.outcome import Completed, Failed, Paused, Retried, Skipped
 from perdure.model.principal import RESERVED
 from perdure.model.run import LiveType, RunState, RunStatus
@@ -187,7 +187,7 @@ def _failed(context: EventInContext, event: events.NodeFailed) -> Trigger | None
         return JobEnded(key=key, attempt=1, outcome=Retried(failure=event.failure))
     if event.cause:
         return None
-    if key.part in ASIDE:  # it paused although it cannot
+    if key.part in AUXILIARY_PARTS:  # it paused although it cannot
         return _ended(event.key, Paused(checkpoint=NULL))
     return _ended(event.key, Failed(failure=event.failure))
 

@@ -354,7 +354,7 @@ class RunCommits:
         If a newer version wrote the log, workers of that version get them; otherwise they are
         parked.
         """
-        _log.error("run unusable, its jobs are set aside: error=%s", error)
+        _log.error("run log unusable; jobs parked or requeued: error=%s", error)
         left: Parked | Retried = Parked()
         if isinstance(error, UnknownEvent):
             left = Retried(
@@ -362,7 +362,7 @@ class RunCommits:
             )
         settlements = [Settlement(claim=attempt.claim, outcome=left) for attempt, _ in items]
         settle = partial(self._runs.store.jobs.settle, settlements)
-        await until_answered(settle, "setting jobs aside failed")
+        await until_answered(settle, "parking jobs failed")
         for item in items:
             self._runner.settled(Settled(*item))
 

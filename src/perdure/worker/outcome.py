@@ -36,7 +36,7 @@ _log = logging.getLogger("perdure.worker")
 
 PORT_OF_JOB = declare(
     "job.no_ports",
-    "the result chose port {port!r}, but a plain job has none: ports are ways through a flow",
+    "the result chose port {port!r}, but only nodes of flows have ports",
 )
 NO_PORTS = declare(
     "node.no_ports",

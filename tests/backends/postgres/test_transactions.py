@@ -29,7 +29,6 @@ from perdure.store.postgres.store import PostgresStore
 from perdure.testing.contract.builders import (
     MINUTE,
     PARTITION,
-    claim_new,
     insert,
     new_child,
     new_job,
@@ -37,7 +36,6 @@ from perdure.testing.contract.builders import (
     node_job,
     read_job,
     signal,
-    status_of,
     timer,
 )
 from tests.support.refusal import refused
@@ -158,18 +156,6 @@ async def caller(
 
 
 class TestInsertInTransaction:
-    async def test_enqueues_on_commit_and_not_before(self, store, caller):
-        insert_with, end = caller
-        jobs = [new_job(input=bytes([0, 255, number])) for number in range(3)]
-
-        inserted = await insert_with(jobs)
-        assert await store.queries.count_jobs(JobFilter()) == 0
-        await end.commit()
-
-        assert [each.id for each in inserted] == [job.id for job in jobs]
-        assert all(each.is_new for each in inserted)
-        assert (await read_job(store, jobs[2].id)).input == bytes([0, 255, 2])
-
     async def test_enqueues_nothing_on_rollback(self, store, caller):
         insert_with, end = caller
         await insert_with([new_job(), new_job(fingerprint="once")])
@@ -203,13 +189,6 @@ class TestInsertInTransaction:
         assert later.ready_at == later.created_at + MINUTE
         assert later.deadline_at == later.created_at + timedelta(hours=1)
 
-    async def test_answers_the_live_job_of_a_fingerprint(self, store, caller):
-        insert_with, end = caller
-        live = await insert(store, fingerprint="once")
-        [inserted] = await insert_with([new_job(fingerprint="once")])
-        await end.commit()
-        assert (inserted.id, inserted.is_new) == (live, False)
-
     async def test_writes_nothing_when_a_fingerprint_is_taken(self, store, caller):
         insert_with, end = caller
         live = await insert(store, fingerprint="once")
@@ -223,18 +202,6 @@ class TestInsertInTransaction:
             live,
             kept[0].id,
         }
-
-    async def test_replaces_the_live_job_of_a_fingerprint_on_commit(self, store, caller):
-        insert_with, end = caller
-        held = await claim_new(store, fingerprint="once")
-        job = new_job(fingerprint="once", on_conflict="replace")
-
-        await insert_with([job])
-        assert await status_of(store, held.id) is Status.ACTIVE
-        await end.commit()
-
-        assert await status_of(store, held.id) is Status.CANCELLED
-        assert await status_of(store, job.id) is Status.WAITING
 
     async def test_refuses_a_deadline_that_has_passed(self, store, caller):
         insert_with, end = caller
@@ -289,18 +256,6 @@ class TestSubmitInTransaction:
         assert [each.data for each in loaded.events] == [each.data for each in run.events]
         assert await store.queries.count_jobs(JobFilter()) == 1
         assert await store.queries.count_runs(RunFilter()) == 2
-
-    async def test_leaves_nothing_behind_on_rollback(self, store, caller):
-        write, end = caller
-        run = full_run()
-
-        await write.submit(run, [FLOW_GRAPH])
-        await end.rollback()
-
-        assert await store.queries.count_runs(RunFilter()) == 0
-        assert await store.queries.count_jobs(JobFilter()) == 0
-        kept = await store.runs.get_definition(run.namespace, FLOW_GRAPH.name, FLOW_GRAPH.version)
-        assert kept is None
 
     async def test_tells_of_a_run_that_has_the_id(self, store, caller):
         write, end = caller

@@ -17,12 +17,9 @@ from perdure.model.job import Inserted, JobFilter
 from perdure.model.run import RunFilter
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.contract.builders import (
-    new_child,
     new_job,
     new_run,
-    node_job,
     read_job,
-    signal,
 )
 from tests.backends.sqlite.files import connected
 from tests.support.refusal import refused
@@ -188,27 +185,9 @@ class TestThroughSqlalchemy:
 
 
 class TestSubmit:
-    async def test_commit_starts_the_run_together_with_the_callers_rows(self, store, connection):
-        connection.execute("INSERT INTO orders VALUES (1)")
-        run = new_run(jobs=(node_job(),), waits=(signal(),), children=(new_child(),))
-
-        submitted = store.submit_in_blocking_transaction(connection, run, [FLOW_GRAPH])
-        before = await store.queries.count_runs(RunFilter())
-        connection.commit()
-
-        assert (submitted.is_new, before) == (True, 0)
-        assert await store.queries.get_runs([(run.namespace, run.id)]) == [submitted.run]
-        assert await store.queries.count_runs(RunFilter()) == 2
-        assert await store.queries.count_jobs(JobFilter()) == 1
-        assert await kept_definition(store) == FLOW_GRAPH.data
-
     async def test_works_through_sqlalchemy_in_both_colours(self, store, engine, async_engine):
         with Session(engine) as session, session.begin():
             store.submit_in_blocking_transaction(session, new_run(), [FLOW_GRAPH])
         async with async_engine.begin() as connection:
             await store.submit_in_transaction(connection, new_run(id="other"), [FLOW_GRAPH])
         assert await store.queries.count_runs(RunFilter()) == 2
-
-
-async def kept_definition(store: SqliteStore) -> bytes | None:
-    return await store.runs.get_definition("team-a", FLOW_GRAPH.name, FLOW_GRAPH.version)

@@ -168,14 +168,14 @@ COMMANDS: Mapping[str, OperationCommand] = {
         view=approval_table,
         fields=approval_fields,
         empty="no open approvals",
-        spell={"deciders": "--for"},
+        metavars={"deciders": "--for"},
     ),
     "approvals.get": OperationCommand(view=print_approval, fields=approval_fields),
     "approvals.decide": OperationCommand(
         call=_decide,
         fields=approval_fields,
         view=lambda record, _: echo(answer_text(record)),
-        spell={"decision": "[DECISION]", "roles": "--role"},
+        metavars={"decision": "[DECISION]", "roles": "--role"},
         extra=(
             click.Option(
                 ["--field"], multiple=True, metavar="NAME=VALUE", help="One field of the form"

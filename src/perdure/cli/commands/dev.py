@@ -226,7 +226,7 @@ class Development:
             if found is not None:
                 self._tell_found(found)
                 return
-            self._tell("kept", "it cannot be used; workers continue with the previous code")
+            self._tell("kept", "the new code is unusable; workers keep the previous code")
 
     async def _follow_runs(self) -> None:
         while True:

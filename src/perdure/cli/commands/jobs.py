@@ -158,7 +158,7 @@ COMMANDS: Mapping[str, OperationCommand] = {
     "jobs.enqueue": OperationCommand(
         call=_enqueue,
         view=_print_enqueued,
-        spell={"task": "MODULE:TASK", "args": "[ARG]...", "kwargs": "--kwargs", "options": ""},
+        metavars={"task": "MODULE:TASK", "args": "[ARG]...", "kwargs": "--kwargs", "options": ""},
         convert={"task": _task},
         about={"task": "A task in a module", "args": "Arguments of the task, each as JSON"},
         extra=tuple(_OPTIONS.values()),

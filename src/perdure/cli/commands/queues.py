@@ -31,9 +31,9 @@ def _print_state(queue: dict[str, str], out: CommandOutput) -> None:
 COMMANDS: Mapping[str, OperationCommand] = {
     "queues.list": OperationCommand(view=queue_table, empty="no jobs"),
     "queues.peek": OperationCommand(
-        view=job_table, empty="no waiting jobs", spell={"name": "QUEUE"}, fields=job_fields
+        view=job_table, empty="no waiting jobs", metavars={"name": "QUEUE"}, fields=job_fields
     ),
-    "queues.pause": OperationCommand(call=_pause, view=_print_state, spell={"name": "QUEUE"}),
-    "queues.resume": OperationCommand(call=_resume, view=_print_state, spell={"name": "QUEUE"}),
+    "queues.pause": OperationCommand(call=_pause, view=_print_state, metavars={"name": "QUEUE"}),
+    "queues.resume": OperationCommand(call=_resume, view=_print_state, metavars={"name": "QUEUE"}),
     "workers.list": OperationCommand(view=worker_table, empty="no workers"),
 }

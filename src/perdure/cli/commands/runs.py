@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from perdure.render.diagram import Diagram
     from perdure.worker.worker import Worker
 
-TWO_FORMATS = declare("cli.two_formats", "--json and --format {format} exclude each other")
+TWO_FORMATS = declare("cli.two_formats", "--json and --format {format} are mutually exclusive")
 UNKNOWN_ENDING = declare(
-    "cli.unknown_ending", "the ending of {path!r} names no format", "Pass --format {formats}"
+    "cli.unknown_ending", "unknown file extension: {path!r}", "Pass --format {formats}"
 )
 GRACE = "5s"
 """How long running tasks have to finish when the worker of ``perdure run`` stops."""
@@ -463,7 +463,7 @@ COMMANDS: Mapping[str, OperationCommand | click.Command] = {
         call=_submit,
         view=_print_submitted,
         fields=_first,
-        spell={"input": "[INPUT]", "options": ""},
+        metavars={"input": "[INPUT]", "options": ""},
         convert={"flow": _flow},
         about={"flow": FLOW_HELP, "input": INPUT_HELP},
         extra=(*RUN_OPTIONS, APP),
@@ -506,22 +506,22 @@ COMMANDS: Mapping[str, OperationCommand | click.Command] = {
         shows_values=True,
     ),
     "runs.signal": OperationCommand(
-        call=_signal, view=_print_signaled, fields=_first, spell={"payload": "[PAYLOAD]"}
+        call=_signal, view=_print_signaled, fields=_first, metavars={"payload": "[PAYLOAD]"}
     ),
-    "runs.broadcast": OperationCommand(view=_print_broadcast, spell={"payload": "[PAYLOAD]"}),
+    "runs.broadcast": OperationCommand(view=_print_broadcast, metavars={"payload": "[PAYLOAD]"}),
     "runs.report": OperationCommand(view=_print_receipt, choices={"status": ReportStatus}),
     "runs.pause": OperationCommand(each="id", view=print_change),
     "runs.resume": OperationCommand(each="id", view=print_change),
     "runs.cancel": OperationCommand(each="id", view=print_change),
     "runs.retry": OperationCommand(each="id", view=print_change),
     "runs.fork": OperationCommand(
-        call=_fork, view=_print_forked, fields=_first, spell={"new_id": "--id"}
+        call=_fork, view=_print_forked, fields=_first, metavars={"new_id": "--id"}
     ),
     "runs.migrate": OperationCommand(
         call=_migrate,
         view=_print_migrated,
         fields=_first,
-        spell={"to": "--to"},
+        metavars={"to": "--to"},
         convert={"to": _to},
     ),
     "waits.list": OperationCommand(

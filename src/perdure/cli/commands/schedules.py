@@ -51,7 +51,7 @@ def _delete(client: Client, out: CommandOutput, *, name: str) -> dict[str, str]:
 COMMANDS: Mapping[str, OperationCommand] = {
     "schedules.save": OperationCommand(
         view=_print_saved,
-        spell={"target": "MODULE:NAME"},
+        metavars={"target": "MODULE:NAME"},
         convert={"target": _target},
         about={"target": "A flow or a task in a module"},
         makes_store=True,

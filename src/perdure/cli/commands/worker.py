@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("perdure.cli")
 
-ONLY_IN_BURSTS = declare("cli.only_in_bursts", "--max-jobs is for --burst", "Pass both")
+ONLY_IN_BURSTS = declare("cli.only_in_bursts", "--max-jobs requires --burst", "Pass both")
 
 WORKER_TARGET = Argument(
     ["target"],
@@ -173,8 +173,8 @@ def _burst(worker: Worker, max_jobs: int | None, *, as_json: bool) -> ExitCode:
         echo(json_line(done))
     else:
         counts = {name: count for name, count in done.items() if name != "is_idle" and count}
-        told = ", ".join(f"{count} {name}" for name, count in counts.items())
-        echo(told or "nothing to do")
+        counted = ", ".join(f"{count} {name}" for name, count in counts.items())
+        echo(counted or "nothing to do")
     return ExitCode.REFUSED if done["failed"] or done["dead"] else ExitCode.OK
 
 

@@ -63,10 +63,10 @@ def print_explanation(explanation: Explanation, out: CommandOutput) -> None:
         console.print(Text(visible(f"  It belongs to run {explanation.run}.")), soft_wrap=True)
     for finding in explanation.findings[:FINDINGS_SHOWN]:
         # The summary does not name its node, unless the finding does.
-        is_told = finding in explanation.headline and (
+        is_in_headline = finding in explanation.headline and (
             not finding.about or finding.about == finding.args.get("node")
         )
-        if not is_told:
+        if not is_in_headline:
             _print_explained(console, finding, renderer)
         for command in map(renderer.action, finding.actions):
             console.print(Text(visible(f"    → {command}"), style="dim"), soft_wrap=True)
@@ -104,8 +104,10 @@ def print_health(health: Health, out: CommandOutput) -> None:
         _print_health_finding(console, finding, out.renderer)
     counts = Counter(finding.severity for finding in health.findings)
     wrong = [each for each in (Severity.ERROR, Severity.WARNING) if counts[each]]
-    told = ", ".join(f"{counts[each]} {each}{'s' * (counts[each] != 1)}" for each in wrong)
-    console.print(told or "all is well", style=_SEVERITY_STYLES[wrong[0] if wrong else Severity.OK])
+    counted = ", ".join(f"{counts[each]} {each}{'s' * (counts[each] != 1)}" for each in wrong)
+    console.print(
+        counted or "no problems found", style=_SEVERITY_STYLES[wrong[0] if wrong else Severity.OK]
+    )
 
 
 def _print_health_finding(console: Console, finding: Finding, renderer: CliRenderer) -> None:

@@ -180,9 +180,9 @@ def print_reports(console: Console, reports: Sequence[FileReport]) -> None:
             _print_needs(console, report)
     errors = sum(len(report.faults) for report in reports)
     warnings = sum(len(report.warnings) for report in reports)
-    told = [_counted(len(reports), "file"), _counted(errors, "error")]
-    told += [_counted(warnings, "warning")] if warnings else []
-    console.print(", ".join(told), style="bold red" if errors else "bold green")
+    parts = [_counted(len(reports), "file"), _counted(errors, "error")]
+    parts += [_counted(warnings, "warning")] if warnings else []
+    console.print(", ".join(parts), style="bold red" if errors else "bold green")
 
 
 def _fault_place(report: FileReport, fault: Fault) -> str:

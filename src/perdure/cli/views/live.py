@@ -298,8 +298,8 @@ def is_silent(worker: WorkerState, now: datetime) -> bool:
 
 def _progress(job: Job) -> tuple[float | None, str]:
     percent = job.progress.percent
-    is_told = job.status in CLAIMED and percent
-    return (percent / 100, f"{percent:.0f}%") if is_told else (None, "")
+    is_known = job.status in CLAIMED and percent
+    return (percent / 100, f"{percent:.0f}%") if is_known else (None, "")
 
 
 def _who(job: Job, now: datetime) -> str:

@@ -126,7 +126,7 @@ def node_columns(nodes: Sequence[NodeRecord]) -> list[Column]:
 
 
 def child_columns(children: Sequence[ChildRun]) -> list[Column]:
-    statuses = [child.status.value if child.status else "not kept" for child in children]
+    statuses = [child.status.value if child.status else "pruned" for child in children]
     failures = [shortened(in_words(each.failure), 80) if each.failure else "" for each in children]
     return [
         Column(title="CHILD OF", cells=[child.key for child in children], room_min=8),

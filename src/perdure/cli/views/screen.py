@@ -347,15 +347,15 @@ class PlainScreen:
         self._console = console
         self._renderer = CliRenderer(options)
         self._lines = EventLines(console)
-        self._told: set[tuple[str, str]] = set()
+        self._announced: set[tuple[str, str]] = set()
 
     def show(self, snapshot: RunSnapshot) -> None:
         for event in snapshot.events:
             self._lines.print(event)
         for wait in snapshot.waits:
             place = (wait.key, wait.opened_at.isoformat())
-            if wait.type in _FOR_OTHERS and place not in self._told:
-                self._told.add(place)
+            if wait.type in _FOR_OTHERS and place not in self._announced:
+                self._announced.add(place)
                 what, command = waits_for(wait, snapshot.now, self._renderer)
                 line = visible(f"      {wait.key} {what}: {command}")
                 self._console.print(line, soft_wrap=True)

@@ -51,7 +51,7 @@ WHICH_VERSION = declare(
 )
 NO_FILE = declare("flow.no_file", "{name!r} is a file, but this flow was not loaded from a file")
 OUTSIDE_FOLDER = declare("flow.outside_folder", "file {name!r} is outside the folder of this flow")
-FILE_CIRCLE = declare("flow.file_circle", "child flows form a cycle: {chain}")
+FILE_CYCLE = declare("flow.file_cycle", "child flows form a cycle: {chain}")
 FILES_TOO_DEEP = declare(
     "flow.files_too_deep", "child flows are nested more than {most} files deep"
 )
@@ -186,7 +186,7 @@ class Files:
             raise InvalidInput(OUTSIDE_FOLDER.fault(name=name))
         if resolved in parents:
             chain = " → ".join(each.name for each in (*parents, resolved))
-            raise InvalidInput(FILE_CIRCLE.fault(chain=chain))
+            raise InvalidInput(FILE_CYCLE.fault(chain=chain))
         if len(parents) >= _FILES_DEEP_MAX:
             raise InvalidInput(FILES_TOO_DEEP.fault(most=_FILES_DEEP_MAX))
         return self.flow(file, parents)

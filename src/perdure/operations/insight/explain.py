@@ -78,7 +78,7 @@ WORKERS_MAX = 20
 
 RUN_STATUS = declare("explain.run_status", "run {run!r} is {status}")
 JOB_STATUS = declare("explain.job_status", "job {job!r} is {status}")
-PROGRESSING = declare("explain.progressing", "the run has just progressed; ask again")
+PROGRESSING = declare("explain.progressing", "the run made progress meanwhile; run explain again")
 MORE = declare("explain.more", "{count:more finding|more findings}")
 PAUSED = declare("explain.paused", "run {run!r} is paused[ by {by}][ since {since}][: {reason}]")
 CANCELLED = declare("explain.cancelled", "run {run!r} was cancelled[ by {by}][: {reason}]")
@@ -246,7 +246,8 @@ REPORT = declare(
 POLLING = declare("explain.polling", "the external work of node {node!r} is polled[ at {at}]")
 CHILD = declare("explain.child", "waiting for child run {child!r} ({status}) since {since}")
 CHILD_NOT_FOUND = declare(
-    "explain.child_not_found", "waiting for child run {child!r}, which is not found, since {since}"
+    "explain.child_not_found",
+    "waiting since {since} for child run {child!r}, which does not exist",
 )
 
 STATES_STATUS = frozenset(

@@ -57,22 +57,23 @@ LOG_BYTES_MAX = 256 * 1024 * 1024
 NAMED_MAX = 5
 """Maximum items of one type that are listed; the rest are counted."""
 
-STORE = declare("health.store", "the store answers in {latency}")
+STORE = declare("health.store", "the store responds in {latency}")
 STORE_SLOW = declare(
     "health.store_slow",
-    "the store answers in {latency}; each node of a chain waits for that",
-    "Run this and the workers closer to it, or check what keeps it busy",
+    "the store responds in {latency}; every step of a chain waits this long",
+    "Run this and the workers closer to it, or reduce its load",
 )
 SCHEMA = declare("health.schema", "the tables are at version {version}, which this Perdure knows")
 CLOCK = declare("health.clock", "this machine and the store agree on the time")
 CLOCK_AHEAD = declare(
     "health.clock_ahead",
-    "this machine's clock is {skew} ahead of the store's: times given and shown here are off",
+    "this machine's clock is {skew} ahead of the store's: "
+    "times entered or displayed here are wrong",
     "Synchronize the clock, for example with timedatectl set-ntp true",
 )
 CLOCK_BEHIND = declare(
     "health.clock_behind",
-    "this machine's clock is {skew} behind the store's: times given and shown here are off",
+    "this machine's clock is {skew} behind the store's: times entered or displayed here are wrong",
     "Synchronize the clock, for example with timedatectl set-ntp true",
 )
 CLOCK_SET_BACK = declare(
@@ -95,15 +96,15 @@ INDEX_INVALID = declare(
 )
 LOG_LARGE = declare(
     "health.log_large",
-    "the write-ahead log has {megabytes} MB: a reader keeps it from being emptied",
-    "End what has had the file open for long: lsof FILE",
+    "the write-ahead log has {megabytes} MB: a long-running reader blocks its checkpoint",
+    "Close long-lived readers of the file: lsof FILE lists them",
 )
 RUN_ORPHANED = declare(
     "health.run_orphaned",
     "run {run!r}[ of namespace {namespace!r}] has no job and waits for nothing",
     "Cancel it, then retry it",
 )
-MORE = declare("health.more", "and {count} more")
+MORE = declare("health.more", "{count:more finding|more findings}")
 WORKERS = declare("health.workers", "{count:worker is|workers are} live")
 NO_WORKER = declare("health.no_worker", "jobs are waiting, but no worker is live", "Start a worker")
 NO_WORKER_IDLE = declare(
@@ -132,8 +133,8 @@ DEADLINE_OVERDUE = declare(
 )
 WAIT_OVERDUE = declare(
     "health.wait_overdue",
-    "a wait of a run[ of namespace {namespace!r}] has been over for {late}, "
-    "and the run has not continued",
+    "a wait of a run[ of namespace {namespace!r}] has been due for {late}, "
+    "but its run has not resumed",
     "Start a worker",
 )
 SCHEDULE_OVERDUE = declare(

@@ -252,7 +252,7 @@ class _Tracing:
             id=node.id,
             type=type_of(node),
             status=state.status,
-            uses=(*taken, *self._told(node)),
+            uses=(*taken, *self._external_uses(node)),
             output=state.ref if is_completed else 0,
             parts=tuple(self._parts(node, taken)),
             child=self._state.children.get(node.id),
@@ -312,19 +312,19 @@ class _Tracing:
             and source.port == edge.port
         )
 
-    def _told(self, node: Node) -> Iterator[Use]:
+    def _external_uses(self, node: Node) -> Iterator[Use]:
         """External values: the signal it received, answers, reports."""
         state = self._state.nodes[node.id]
         if isinstance(node, SignalNode):
             if state.ref in self._log.by:
-                yield self._said(UseOrigin.SIGNAL, node.signal, state.ref)
+                yield self._external_use(UseOrigin.SIGNAL, node.signal, state.ref)
             return
         for number in self._log.answers.get(node.id, ()):
-            yield self._said(UseOrigin.ANSWER, "", number)
+            yield self._external_use(UseOrigin.ANSWER, "", number)
         for number in self._log.reports.get(node.id, ()):
-            yield self._said(UseOrigin.REPORT, "", number)
+            yield self._external_use(UseOrigin.REPORT, "", number)
 
-    def _said(self, origin: UseOrigin, source: str, number: int) -> Use:
+    def _external_use(self, origin: UseOrigin, source: str, number: int) -> Use:
         return Use(origin=origin, source=source, number=number, by=self._log.by[number])
 
     def _parts(self, node: Node, taken: Sequence[Use]) -> Iterator[PartLineage]:
@@ -347,7 +347,8 @@ class _Tracing:
 
     def _part(self, key: str, uses: Sequence[Use], output: int) -> PartLineage:
         reports = [
-            self._said(UseOrigin.REPORT, "", number) for number in self._log.reports.get(key, ())
+            self._external_use(UseOrigin.REPORT, "", number)
+            for number in self._log.reports.get(key, ())
         ]
         return PartLineage(key=key, uses=(*uses, *reports), output=output)
 

@@ -203,5 +203,5 @@ def _ended(bar: Bar, text: str, event: Event, at: datetime) -> Bar:
             ending = BarEnd.PAUSED
         case _:
             ending = BarEnd.CANCELLED
-    is_told = ending in (BarEnd.RETRIED, BarEnd.FAILED)
-    return replace(bar, ended_at=at, ending=ending, error=error if is_told else "")
+    has_error = ending in (BarEnd.RETRIED, BarEnd.FAILED)
+    return replace(bar, ended_at=at, ending=ending, error=error if has_error else "")

@@ -125,7 +125,7 @@ class JobStore(Protocol):
     async def move_start(self, claim: Claim, within: timedelta) -> bool:
         """Count the start of a claimed job now instead of when it was counted last.
 
-        - Takes less than ``within`` since then: later, another job may have the place. If it is
-          too late, the answer is False, and the job no longer counts under its limits.
+        - Only within ``within`` of that count: later, another job may have taken its place. If it
+          is too late, the answer is False, and the job no longer counts under its limits.
         - Answers False and changes nothing if the claim is not current or under no limit.
         """

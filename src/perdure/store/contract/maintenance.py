@@ -59,7 +59,8 @@ class MaintenanceStore(Protocol):
 
     @abstractmethod
     async def bound_times(self, namespace: str, lease: timedelta) -> int:
-        """Bound times that a clock set back has left too far ahead; return the number of leases.
+        """Bound times that are too far ahead after the clock was set back. Return the number of
+        leases.
 
         - A lease ends no later than one lease of its worker from now (``lease`` if its worker is
           unknown): a live worker renews it before, the job of a dead one is taken over after it.
@@ -110,11 +111,12 @@ class MaintenanceStore(Protocol):
 
     @abstractmethod
     async def prune_definitions(self, namespace: str, idle: timedelta, limit: int) -> int:
-        """Look at definitions not used for that long; return how many. Unused ones are deleted.
+        """Check definitions unused for that long; return how many were checked. Unused ones
+        are deleted.
 
         - In use are those of runs, of schedules, and the child flows of stored definitions; also
           one that a run was migrated away from, while any run of its flow is stored. They are
-          looked at again after ``idle``.
+          checked again after ``idle``.
         - Nothing is deleted while a schedule of the namespace is unreadable.
         """
 

@@ -35,7 +35,7 @@ Id = TypeVar("Id")
 Groups = tuple[Hashable, ...]
 
 ALL = ""
-"""The group of an index that has only one."""
+"""The group key of an ungrouped index."""
 
 
 class Index(Generic[Item, Id]):
@@ -360,7 +360,7 @@ class LimitRecord:
             self.closed_at = now
 
     def uncount_start(self, at: datetime) -> bool | None:
-        """Count one start less at this time: whether it was the only one; None without any."""
+        """Remove one start at this time. Return whether it was the only one; None without any."""
         for number, (started_at, count) in enumerate(self.starts):
             if started_at == at:
                 if count > 1:
@@ -485,7 +485,7 @@ def _waiting_in(job: StoredJob) -> Groups:
 
 
 def _expiring(job: StoredJob) -> Groups:
-    # A run decides itself whether its job has failed.
+    # Whether a node's job has failed is decided by its run.
     is_expiring = job.deadline_at is not None and job.node is None and job.status in _EXPIRING
     return (job.namespace,) if is_expiring else _NONE
 

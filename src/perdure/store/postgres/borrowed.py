@@ -249,7 +249,7 @@ async def submit_awaiting(connection: Any, session: Session, run: NewRun) -> Sub
 
 
 def submit_blocking(connection: Any, session: Session, run: NewRun) -> Submitted:
-    """Submit on a blocking connection: a coroutine that never waits finishes in its first step."""
+    """Submit on a blocking connection. The coroutine never suspends, so one step completes it."""
     block = blocking_driver(connection)
 
     async def execute(statement: str, arguments: Sequence[Any]) -> Rows:

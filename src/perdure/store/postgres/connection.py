@@ -269,7 +269,7 @@ class Connections:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 # asyncpg has asked the server to cancel the statement, and waits for that first.
                 await connection.execute("ROLLBACK" if connection.is_in_transaction() else "SELECT")
-                if connection.is_in_transaction():  # its start was cancelled too late
+                if connection.is_in_transaction():  # cancelled after it had started
                     await connection.execute("ROLLBACK")
         except BaseException:  # still running, or lost
             connection.terminate()

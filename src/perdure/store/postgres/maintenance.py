@@ -116,7 +116,7 @@ class PostgresMaintenance(MaintenanceStore):
             moves.due()
             session.publish(*moves.hints())
         await session.fetch("bound_limits", session.moment(), namespace, None)
-        # Last: until then, each poll shows that there is something to bound.
+        # Last: until this is written, every poll still detects the clock change.
         await session.fetch("bound_workers", session.moment(), namespace)
         return len(bounded)
 

@@ -307,7 +307,7 @@ class SubmitParams(NamedTuple):
     version: OneText
     status: OneText
     submission: OneBigint
-    """Random: by it a submission whose response was lost recognizes its run."""
+    """Random: lets a submission whose response was lost recognize its run."""
     parent_run: OneText
     parent_key: OneText
     summary: OneBytea
@@ -323,7 +323,7 @@ class SubmitParams(NamedTuple):
     aging: OneDouble
     settings: OneBytea
     fresh: OneInterval
-    """How lately its definition must have been used; null: no matter."""
+    """How recently its definition must have been used; null: no requirement."""
 
 
 class ChildColumns(NamedTuple):

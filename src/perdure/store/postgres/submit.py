@@ -157,7 +157,7 @@ async def add_runs(
 
 
 class _Start(NamedTuple):
-    """When a delayed run is to start, in terms of the database's clock."""
+    """When a delayed run is to start, by the database's clock."""
 
     run_at: datetime | None
     delay: timedelta | None
@@ -285,7 +285,7 @@ async def _add_once(
 async def add_run(
     session: Session, connection: Connection, run: NewRun, submission: int, moves: WriteHints
 ) -> Run | None:
-    """Add a run with all its first effects; None if its id or its definition is in the way."""
+    """Add a run with its first effects; None if its id is taken or its definition is missing."""
     jobs = job_columns(run.jobs)._asdict()
     del jobs["fingerprint"]  # only standalone jobs have one
     start = _Start.of(run)

@@ -104,8 +104,8 @@ def _write(
         transaction.run("touch_run", (commit.token, now, run.serial))
     is_ended = commit.status in ENDED
     is_changed = commit.status != run.status or (is_ended and bool(events))
-    # The number shows a log that lost its end. A job that continues in place records it as well, in
-    # the row that is written anyway.
+    # The number detects a truncated log. A job that continues in place stores it too, in a row
+    # that is written anyway.
     continues = any(type(each.job_outcome) is Continues for each in commit.settlements)
     is_recorded = bool(events) and not continues
     if commit.version is not None:

@@ -290,7 +290,7 @@ _INDEXES = {
     WaitType.EXTERNAL: _ASKING,
     WaitType.APPROVAL: _ASKING,
 }
-"""The index of each type of wait, with a condition by which SQLite can use it."""
+"""The index for each wait type, with the condition that lets SQLite use it."""
 
 
 def listing_of_waits(prefix: str, filter: WaitFilter) -> str:

@@ -74,7 +74,7 @@ Answer = TypeVar("Answer")
 Connect = Callable[[SqliteAddress], sqlite3.Connection]
 
 
-class Aside:
+class DedicatedThread:
     """A thread that runs calls one after another, even if a caller is canceled."""
 
     def __init__(self, place: SqliteAddress, thread: ThreadPoolExecutor) -> None:
@@ -90,12 +90,12 @@ class Aside:
 
 
 @asynccontextmanager
-async def aside(
+async def on_dedicated_thread(
     place: SqliteAddress, connect: Connect
-) -> AsyncIterator[tuple[Aside, sqlite3.Connection]]:
+) -> AsyncIterator[tuple[DedicatedThread, sqlite3.Connection]]:
     """Open a connection on its own thread, and close it; uncommitted writes are rolled back."""
-    with ThreadPoolExecutor(1, thread_name_prefix="perdure aside") as thread:
-        own = Aside(place, thread)
+    with ThreadPoolExecutor(1, thread_name_prefix="perdure transfer") as thread:
+        own = DedicatedThread(place, thread)
         connection = await own.do(lambda: connect(place))
         try:
             yield own, connection
@@ -125,7 +125,7 @@ _EXPRESSIONS = {
 class SqliteDump:
     def __init__(
         self,
-        thread: Aside,
+        thread: DedicatedThread,
         connection: sqlite3.Connection,
         place: SqliteAddress,
         contents: Contents,
@@ -190,7 +190,7 @@ class SqliteTransfer(TransferStore):
     @asynccontextmanager
     async def _dumped(self) -> AsyncIterator[SqliteDump]:
         place = self._session.place
-        async with aside(place, connect_reader) as (thread, connection):
+        async with on_dedicated_thread(place, connect_reader) as (thread, connection):
             contents = await thread.do(
                 partial(_begin_reading, connection, place, self._session.clock)
             )
@@ -198,7 +198,7 @@ class SqliteTransfer(TransferStore):
 
     async def import_rows(self, batches: AsyncIterable[Sequence[TransferRow]]) -> None:
         place = self._session.place
-        async with aside(place, connect_writer) as (thread, connection):
+        async with on_dedicated_thread(place, connect_writer) as (thread, connection):
             await thread.do(partial(_begin_writing, connection, place))
             async for batch in batches:
                 await thread.do(partial(_add, connection, place.prefix, batch))

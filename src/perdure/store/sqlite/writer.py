@@ -275,7 +275,7 @@ class Writer:
         try:
             transaction, answer = self._commit_now(operation, clock)
         except sqlite3.Error:
-            return ()  # locked by another process, or broken: the thread will find out
+            return ()  # locked by another process, or broken: the thread reports it
         else:
             self._watch.poll(self._connection)  # saves the thread from acquiring the lock
         finally:

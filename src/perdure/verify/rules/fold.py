@@ -232,8 +232,8 @@ def events_after_snapshot(view: AuditedRun) -> Iterator[Finding]:
     """The events loaded with the snapshot are those of the log after it."""
     after = 0 if view.snapshot is None else view.snapshot.number
     known = [event for event in view.events if event.number > after]
-    for told, event in zip(view.tail, known, strict=False):
-        if told != event:
+    for stored, event in zip(view.tail, known, strict=False):
+        if stored != event:
             yield view.finding("I5", EVENTS_AFTER_SNAPSHOT, event.number, after=after)
             return
 

@@ -133,7 +133,7 @@ def _is_gathered(state: RunState, event: events.NodeCompleted) -> bool:
 
 
 def _is_ahead(state: RunState, event: events.NodeReported) -> bool:
-    """Whether the run had not reached the node yet; the report is kept until then."""
+    """Whether the run had not reached the node yet; the report is stored until then."""
     return Key.parse(event.key).node not in state.nodes
 
 

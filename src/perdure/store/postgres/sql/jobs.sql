@@ -668,7 +668,7 @@ RETURNING jobs.id, epoch, partition_key, input, attempt, failures, snoozes, max_
           job_group, deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key;
 
 -- name: lock_limits_of_job
--- As a claim does, before the next statement: it sees what others wrote, and claims see what it does.
+-- Locks as a claim does, so that the next statement sees other writes and claims see its own.
 SELECT limits.key
 FROM {schema}.jobs
 JOIN {schema}.limits ON limits.namespace = jobs.namespace AND limits.key = ANY (jobs.limit_keys)
@@ -689,7 +689,7 @@ WITH verdict AS MATERIALIZED (
       AND lease_until IS NOT NULL
       AND limit_keys IS NOT NULL
 ),
--- Claims at the same time have a row each; one of them is changed.
+-- Concurrent claims have one row each; one of them is changed.
 counted AS MATERIALIZED (
     SELECT verdict.namespace, held.key, starts.place, starts.count, starts.total
     FROM verdict

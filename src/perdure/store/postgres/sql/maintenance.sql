@@ -98,7 +98,8 @@ WHERE held.worker = excluded.worker
 RETURNING true;
 
 -- name: bound_leases
--- Here and below: after the clock was set back (see ``bound_times`` in the contract).
+-- Used after the clock was set back, like the statements below (see ``bound_times`` in the
+-- contract).
 WITH ahead AS MATERIALIZED (
     SELECT held.id, coalesce(holder.lease, $3::interval) AS lease
     FROM {schema}.jobs AS held
@@ -117,7 +118,7 @@ WHERE jobs.id = ahead.id
 RETURNING jobs.id;
 
 -- name: bound_child_waits
--- They have no time of their own: one with a time is due.
+-- Child waits have no timer: one with a time is due.
 WITH ahead AS MATERIALIZED (
     SELECT run_id, namespace, key
     FROM {schema}.waits
@@ -323,8 +324,8 @@ ON CONFLICT (id) DO UPDATE
 SET namespace = excluded.namespace,
     info      = excluded.info,
     lease     = excluded.lease,
-    -- Not back: a heartbeat of the future shows that the clock was set back, until that is dealt
-    -- with.
+    -- Never earlier: a heartbeat in the future marks a clock that was set back, until bound_times
+    -- runs.
     seen_at   = greatest(known.seen_at, excluded.seen_at);
 
 -- name: remove_worker
@@ -339,8 +340,8 @@ WHERE namespace = $2
 RETURNING id;
 
 -- name: prune_definitions
--- $5 are the flows of schedules. Those in use are looked at again later. Where the child flows are
--- unknown, any mention of a version counts. Returns the number of definitions looked at.
+-- $5 are the flows of schedules. Definitions in use are checked again later. Where the child flows
+-- are unknown, any mention of a version counts. Returns the number of definitions checked.
 WITH old AS MATERIALIZED (
     SELECT flow, version, was_left
     FROM {schema}.definitions

@@ -44,7 +44,7 @@ ORDER BY id DESC
 LIMIT $1;
 
 -- name: list_jobs_by_status
--- For a status whose index is not in the order of ids. If few jobs have it, they are found by that
+-- For statuses whose index is not ordered by id. If few jobs have it, they are found by that
 -- index and sorted; if many have it, scanning back from the newest job soon finds enough. Without
 -- the first branch, a rare status would be sought in all jobs; without the second, all jobs of the
 -- status would be sorted. {filter_unindexed} hides the status from the planner, which would sort

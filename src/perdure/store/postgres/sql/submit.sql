@@ -60,9 +60,9 @@ SELECT pg_advisory_xact_lock(hashtextextended(
 ));
 
 -- name: last_runs
--- The latest run to start and the latest to complete, with a flag for the latter. Those more than
--- $4 ahead are of a time before the clock was set back, and do not count.
-SELECT begun.id, begun.created_at, false, moment.now
+-- The latest run to start and the latest to complete, with a flag for the latter. Runs more than
+-- $4 in the future predate a clock change and do not count.
+SELECT started.id, started.created_at, false, moment.now
 FROM (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
 CROSS JOIN LATERAL (
     SELECT id, created_at
@@ -74,7 +74,7 @@ CROSS JOIN LATERAL (
       AND created_at <= moment.now + $4::interval
     ORDER BY created_at DESC, id DESC
     LIMIT 1
-) AS begun
+) AS started
 UNION ALL
 SELECT completed.id, completed.finished_at, true, moment.now
 FROM (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)

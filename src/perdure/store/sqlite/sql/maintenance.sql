@@ -215,7 +215,8 @@ ORDER BY run.finished_at
 LIMIT :limit;
 
 -- name: old_definitions
--- With whether each is in use. Where the child flows are unknown, any mention of a version counts.
+-- With a flag for whether each is in use. Where the child flows are unknown, any mention of a
+-- version counts.
 WITH child (text) AS MATERIALIZED (
     SELECT value
     FROM {prefix}definitions AS parent, json_each(parent.children)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,9 +19,9 @@ from perdure.store.memory.store import MemoryStore
 from perdure.store.opening import store_at
 from perdure.verify import verify_store
 from proof.evidence import EvidenceSettings, EvidenceVerifier, MemoryEvidenceLog
+from proof.tests.evidence.history import Maker
 from tests.flows.catalogue import FLOWS
 from tests.flows.conftest import results_of_all
-from tests.verify.history import Maker
 from tests.worker.conftest import client, start_worker
 
 __all__ = ["client", "start_worker"]
@@ -34,7 +35,7 @@ async def store(store_url: str) -> AsyncIterator[Store]:
     await store.close()
 
 
-async def test_finds_nothing_where_everything_happened_once(store):
+async def test_finds_nothing_where_everything_happened_once(store: Store) -> None:
     made = await Maker(store).make()
     verifier = EvidenceVerifier(store, made.evidence.lines, made.settings)
 
@@ -54,13 +55,15 @@ async def test_finds_nothing_where_everything_happened_once(store):
     assert verifier.evidence_counts.refused == 1
 
 
-async def test_finds_nothing_after_every_flow_of_the_catalogue(store, client, start_worker):
+async def test_finds_nothing_after_every_flow_of_the_catalogue(
+    store: Store, client: AsyncClient, start_worker: Callable[..., Awaitable[Any]]
+) -> None:
     await start_worker(flows=FLOWS)
     await results_of_all(client)
     assert await verify_store(store) == []
 
 
-async def test_finds_nothing_after_everything_that_ended_was_pruned(store):
+async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store) -> None:
     made = await Maker(store).make()
     at_once = timedelta(0)
     while await store.maintenance.prune_runs("default", dict.fromkeys(ENDED, at_once), 100):
@@ -75,7 +78,9 @@ async def test_finds_nothing_after_everything_that_ended_was_pruned(store):
     assert verifier.counts.ended_runs == 0
 
 
-async def test_looks_at_jobs_that_only_their_waiters_still_see(store, client, start_worker):
+async def test_looks_at_jobs_that_only_their_waiters_still_see(
+    store: Store, client: AsyncClient, start_worker: Callable[..., Awaitable[Any]]
+) -> None:
     evidence = MemoryEvidenceLog()
 
     @task
@@ -93,11 +98,11 @@ async def test_looks_at_jobs_that_only_their_waiters_still_see(store, client, st
     assert verifier.evidence_counts.committed == 1
 
 
-async def test_finds_nothing_in_an_empty_store(store):
+async def test_finds_nothing_in_an_empty_store(store: Store) -> None:
     assert await verify_store(store) == []
 
 
-async def test_finds_nothing_where_an_approval_is_older_than_the_bounds_of_its_texts():
+async def test_finds_nothing_where_an_approval_is_older_than_the_bounds_of_its_texts() -> None:
     """An earlier version stored titles and messages in full; deciding again truncates them."""
     store = MemoryStore("memory://")
     flow = Flow("asking").approve("{{ value }}", message="{{ value }}", name="ok").build()

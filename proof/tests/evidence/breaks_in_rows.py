@@ -12,7 +12,7 @@ from perdure.model.job import Status
 from perdure.model.partition import Partition, Suspicion
 from perdure.model.run import WaitType
 from perdure.store.memory.state import LimitRecord
-from tests.verify.broken import NAMESPACE, Broken, Case
+from proof.tests.evidence.broken import NAMESPACE, Broken, Case
 
 # I1: what was accepted is there as it was
 

@@ -15,7 +15,7 @@ from perdure.model.run import RunStatus, WaitType
 from perdure.model.schedule import TickRecord, TickResult
 from proof.evidence import EvidenceSettings, Expected
 from proof.evidence.log import BodyBegan, BodyEnded, Requeued
-from tests.verify.broken import NAMESPACE, Broken, Case
+from proof.tests.evidence.broken import NAMESPACE, Broken, Case
 
 WORKER = WorkerId("w1")
 

@@ -16,7 +16,7 @@ from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.store import MemoryStore
 from proof.evidence import EvidenceSettings, Expected
 from proof.evidence.log import Accepted, Acted, Refused
-from tests.verify.broken import NAMESPACE, Broken, Case
+from proof.tests.evidence.broken import NAMESPACE, Broken, Case
 
 NONCE = "wit-" + "0" * 32
 

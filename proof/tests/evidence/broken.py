@@ -20,7 +20,7 @@ from perdure.store.memory.records import StoredJob, StoredRun, StoredRunEvent, S
 from perdure.store.memory.store import MemoryStore
 from proof.evidence import EvidenceSettings
 from proof.evidence.log import BodyBegan, EndSeen, Line
-from tests.verify.history import Made
+from proof.tests.evidence.history import Made
 
 NAMESPACE = "default"
 

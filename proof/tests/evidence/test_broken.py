@@ -25,11 +25,11 @@ from perdure.verify.verifier import RUN_RULES
 from proof.evidence import EvidenceSettings, verify_with_evidence
 from proof.evidence.log import Line
 from proof.evidence.rules import EvidenceRules
-from tests.verify.breaks_at_work import AT_WORK, change_schedule
-from tests.verify.breaks_in_logs import IN_LOGS
-from tests.verify.breaks_in_rows import DECISIONS, IN_ROWS
-from tests.verify.broken import NAMESPACE, ROWS, Broken, Case, rule_of
-from tests.verify.history import Made, Maker
+from proof.tests.evidence.breaks_at_work import AT_WORK, change_schedule
+from proof.tests.evidence.breaks_in_logs import IN_LOGS
+from proof.tests.evidence.breaks_in_rows import DECISIONS, IN_ROWS
+from proof.tests.evidence.broken import NAMESPACE, ROWS, Broken, Case, rule_of
+from proof.tests.evidence.history import Made, Maker
 
 FIELD = re.compile(r"{(\w+)")
 """In the template of a message."""
@@ -50,11 +50,11 @@ def names(cases: list[Case]) -> Iterator[str]:
 class TestBroken:
     """Stores and logs that break a promise: the checker catches each, and says which it is."""
 
-    async def test_the_history_itself_is_sound(self, made):
+    async def test_the_history_itself_is_sound(self, made: Made) -> None:
         broken = Broken(made)
         assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
 
-    async def test_two_may_trigger_a_schedule_at_one_moment(self, made):
+    async def test_two_may_trigger_a_schedule_at_one_moment(self, made: Made) -> None:
         broken = Broken(made)
         [triggered] = broken.state.schedules.by_place[NAMESPACE, "nightly"].state.history
         other = replace(triggered, run=RunId("chain"))
@@ -62,7 +62,9 @@ class TestBroken:
         assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
 
     @pytest.mark.parametrize("act, invariant, rule", CASES, ids=names(CASES))
-    async def test_catches(self, made, act, invariant, rule):
+    async def test_catches(
+        self, made: Made, act: Callable[[Broken], None], invariant: str, rule: str
+    ) -> None:
         broken = Broken(made)
         act(broken)
 
@@ -74,10 +76,10 @@ class TestBroken:
         for finding in findings:
             assert set(FIELD.findall(declared()[finding.code].sentence)) <= finding.args.keys()
 
-    def test_every_invariant_has_something_that_breaks_it(self):
+    def test_every_invariant_has_something_that_breaks_it(self) -> None:
         assert {invariant for _, invariant, _ in CASES} == {f"I{n}" for n in range(1, 14)}
 
-    def test_every_rule_has_something_that_breaks_it(self):
+    def test_every_rule_has_something_that_breaks_it(self) -> None:
         evidence = EvidenceRules((), EvidenceSettings())
         extra = evidence.extra_rules
         evidence.close()
@@ -147,7 +149,7 @@ def broken_by(kept: Kept, tmp_path: Path) -> Callable[[str], str]:
 class TestChangedRows:
     """Rows of a database changed behind the store's back: the checker catches that too."""
 
-    async def test_the_rows_themselves_are_sound(self, kept):
+    async def test_the_rows_themselves_are_sound(self, kept: Kept) -> None:
         store = store_at(f"sqlite:///{kept.path}")
         await store.open()
         findings = await verify_with_evidence(store, kept.made.evidence.lines, kept.made.settings)
@@ -157,7 +159,9 @@ class TestChangedRows:
     @pytest.mark.parametrize(
         "statement, invariant, rule", [each[1:] for each in ROWS], ids=[each[0] for each in ROWS]
     )
-    async def test_catches(self, kept, broken_by, statement, invariant, rule):
+    async def test_catches(
+        self, kept: Kept, broken_by: Callable[[str], str], statement: str, invariant: str, rule: str
+    ) -> None:
         store = store_at(broken_by(statement))
         await store.open()
         findings = await verify_with_evidence(store, kept.made.evidence.lines, kept.made.settings)
