@@ -215,9 +215,14 @@ class TestDev:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
-        ("target", "arguments", "used", "ignored"),
+        "target, arguments, used, ignored",
         [
-            ("hello:worker", ["--store", "sqlite:///flag.db"], "flag", ["the code", "PERDURE_STORE"]),
+            (
+                "hello:worker",
+                ["--store", "sqlite:///flag.db"],
+                "flag",
+                ["the code", "PERDURE_STORE"],
+            ),
             ("hello:worker", [], "own", ["PERDURE_STORE"]),
             ("hello", [], "env", []),
         ],

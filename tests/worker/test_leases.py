@@ -49,6 +49,7 @@ from perdure.worker.events import (
     AttemptLost,
     AttemptRequeued,
     AttemptStarted,
+    JobTakenOver,
     WorkerEvents,
 )
 from perdure.worker.janitor import PRUNE_BATCHES, Janitor, leader_row, prune_seconds
@@ -199,7 +200,7 @@ class TestLeases:
 
         job = await client.enqueue(work.options(max_attempts=1))
         await claim_and_die(store, job.id)
-        await start_worker(work)
+        worker = await start_worker(work)
         began = time.monotonic()
         attempt = await job.result(10)
 
@@ -210,6 +211,8 @@ class TestLeases:
         [death] = await job.attempts()
         assert death.failure.type == "perdure.errors.WorkerCrashed"
         assert death.worker == "dead-worker"
+        [takeover] = worker.all(JobTakenOver)
+        assert (takeover.holder, takeover.attempt_id) == ("dead-worker", f"{job.id}:1")
 
     async def test_lost_too_often_make_a_job_a_poison_pill(self, client, store, start_worker):
         @task
@@ -563,7 +566,7 @@ class TestAClockSetBack:
 
             assert await job.result(10) == "well"
             told = [each for each in caplog.records if each.msg == "store clock was set back"]
-            assert [each.leases_bounded for each in told] == [1]
+            assert [each.fields["leases_bounded"] for each in told] == [1]
             assert worker.all(AttemptLost) == []
 
     async def test_takes_no_job_from_a_live_worker(self, stepped, start_worker):
