@@ -27,6 +27,7 @@ from perdure.store.postgres.session import statements_in
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.postgres.wakeups import channel_of, write_message
 from perdure.testing.contract.builders import (
+    NAMESPACE,
     WORKER,
     claim,
     claim_ids,
@@ -167,6 +168,13 @@ class TestLostAnswers:
         [inserted] = await wired.jobs.insert([job])
         assert inserted.is_new
         assert inserted.id == job.id
+
+    async def test_do_not_turn_a_pause_of_a_queue_into_a_second_one(self, wired, line):
+        line.lose_answer_to("lost on the way back")
+        assert await wired.admin.pause_queue(NAMESPACE, "mail", "lost on the way back")
+        line.lose_answer_to("DELETE FROM")
+        assert await wired.admin.resume_queue(NAMESPACE, "mail")
+        assert not await wired.admin.resume_queue(NAMESPACE, "mail")
 
     async def test_do_not_make_an_outcome_look_stale(self, wired, line):
         await insert(wired)
