@@ -295,6 +295,8 @@ class Worker:
     async def serve(self, *, started: Callable[[], None] | None = None) -> None:
         """Run on the current event loop until ``shutdown()``.
 
+        A ``KeyboardInterrupt`` of a body fails its attempt if the loop handles SIGINT, as that of
+        ``asyncio.run`` does; asyncio ends the loop if a task that the body created raises it.
         ``started`` is called once the store is open and the worker is registered in it.
         """
         await self._serve(started)
