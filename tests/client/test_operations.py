@@ -439,7 +439,7 @@ class TestPauses:
 
         [record] = [each for each in await operations.list() if "nightly" in str(each)]
         assert (record.is_paused, record.paused_by) == (True, "ann")
-        assert no.value.paused_at == record.paused_at
+        assert dict(no.value.diagnostic.args)["paused_at"] == record.paused_at
         await operations.resume("nightly")
         with refused(f"{group[:-1]}.not_paused", not_paused, name="nightly"):
             await operations.resume("nightly")
