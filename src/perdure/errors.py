@@ -642,6 +642,52 @@ class ScheduleUnreadable(Conflict):
     reason: str
 
 
+class ScheduleAlreadyPaused(Conflict):
+    """The schedule is paused; who paused it and when stays as it was recorded."""
+
+    CODE = declare(
+        "schedule.already_paused",
+        "cannot pause schedule {name!r}: it is already paused[ by {paused_by!r}] since {paused_at}",
+        "To continue it",
+    )
+    name: str
+    paused_at: datetime
+    paused_by: str | None = None
+
+    def actions(self) -> tuple[Action, ...]:
+        return (Action("schedules.resume", {"name": self.name}),)
+
+
+class ScheduleNotPaused(Conflict):
+    """Only a paused schedule can be resumed."""
+
+    CODE = declare("schedule.not_paused", "cannot resume schedule {name!r}: it is not paused")
+    name: str
+
+
+class QueueAlreadyPaused(Conflict):
+    """The queue is paused; who paused it and when stays as it was recorded."""
+
+    CODE = declare(
+        "queue.already_paused",
+        "cannot pause queue {name!r}: it is already paused[ by {paused_by!r}] since {paused_at}",
+        "To continue it",
+    )
+    name: str
+    paused_at: datetime
+    paused_by: str | None = None
+
+    def actions(self) -> tuple[Action, ...]:
+        return (Action("queues.resume", {"name": self.name}),)
+
+
+class QueueNotPaused(Conflict):
+    """Only a paused queue can be resumed."""
+
+    CODE = declare("queue.not_paused", "cannot resume queue {name!r}: it is not paused")
+    name: str
+
+
 class NodeNotWaiting(Conflict):
     """The node is not waiting for a report."""
 

@@ -180,6 +180,50 @@ def worded_faults(found: Iterable[Module]) -> Iterator[str]:
                         yield module.name
 
 
+# A log record is a fixed message and fields, which a formatter finds under one name.
+
+
+# Module -> why its message has arguments.
+LOG_ARGUMENTS = {
+    "cli.commands.worker": "the name of a variable, which is fixed",
+    "operations.submit": "for a program's own log, which may not show fields",
+    "worker.steps": "the message of the caller",
+}
+
+
+def test_log_records_keep_their_values_in_fields():
+    """Finding 28: fields under any other name were left out of the logs of ``perdure worker``."""
+    assert set(log_arguments(modules())) == LOG_ARGUMENTS.keys()
+    assert list(unseen_fields(modules())) == []
+
+
+def log_arguments(found: Iterable[Module]) -> Iterator[str]:
+    """``_log.error("it failed: job=%s", id)``"""
+    for module, call in _log_calls(found):
+        is_message = isinstance(call.args[0], ast.Constant | ast.Name)
+        if call.func.attr != "log" and (len(call.args) > 1 or not is_message):  # type: ignore[attr-defined]
+            yield module.name
+
+
+def unseen_fields(found: Iterable[Module]) -> Iterator[str]:
+    """``_log.error("it failed", extra={"job": id})``"""
+    for module, call in _log_calls(found):
+        for given in call.keywords:
+            match given.value:
+                case ast.Dict(keys=[ast.Constant(value="fields")]):
+                    pass
+                case _ if given.arg == "extra":
+                    yield module.name
+
+
+def _log_calls(found: Iterable[Module]) -> Iterator[tuple[Module, ast.Call]]:
+    for module in found:
+        for node in ast.walk(module.tree):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="_log"))):
+                    yield module, node
+
+
 def _is_text_of_an_error(node: ast.expr) -> bool:
     match node:
         case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
@@ -209,6 +253,8 @@ class TestTheChecksThemselves:
             "f('see client.runs.get(id)')\n"
             "g(f'{x} perdure runs get {x}')\n"
             'def h():\n    "client.runs.get(id)"\n'
+            "_log.error('no: %s', x, extra={'job': x})\n"
+            "_log.error('no', extra={'fields': {'job': x}})\n"
         )
         found = modules(tmp_path)
 
@@ -219,3 +265,5 @@ class TestTheChecksThemselves:
         assert list(worded_errors(found)) == ["other"]
         assert list(spelled_advice(found)) == ["other", "other"]
         assert list(worded_faults(found)) == ["other"]
+        assert list(log_arguments(found)) == ["other"]
+        assert list(unseen_fields(found)) == ["other"]

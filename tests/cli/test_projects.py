@@ -15,6 +15,8 @@ from queue import Queue
 from threading import Thread
 from typing import Any
 
+import pytest
+
 from perdure import Client, Flow, task
 from perdure.cli.commands.dev import SourceFiles
 from perdure.cli.commands.init import FILES
@@ -156,12 +158,14 @@ class Lines:
 
 
 @contextmanager
-def developing(folder: Path) -> Iterator[Lines]:
-    command = [sys.executable, "-m", "perdure.cli", "dev", "hello", "--json", "--processes", "1"]
+def developing(
+    folder: Path, target: str = "hello", *arguments: str, **environment: str
+) -> Iterator[Lines]:
+    command = [sys.executable, "-m", "perdure.cli", "dev", target, "--json", "--processes", "1"]
     process = subprocess.Popen(
-        command,
+        [*command, *arguments],
         cwd=folder,
-        env=clean_environment(),
+        env=clean_environment() | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -210,8 +214,45 @@ class TestDev:
         assert line.startswith("perdure: module 'nope' not found")
         assert list(tmp_path.iterdir()) == []
 
-    def test_memory_cannot_be_shared(self):
-        assert_refused(Commands("memory://x")("dev", "nope"), 2, "one process")
+    @pytest.mark.parametrize(
+        "target, arguments, used, ignored",
+        [
+            (
+                "hello:worker",
+                ["--store", "sqlite:///flag.db"],
+                "flag",
+                ["the code", "PERDURE_STORE"],
+            ),
+            ("hello:worker", [], "own", ["PERDURE_STORE"]),
+            ("hello", [], "env", []),
+        ],
+    )
+    def test_uses_the_store_of_the_flag_the_code_or_the_environment_in_this_order(
+        self, tmp_path, target, arguments, used, ignored
+    ):
+        """Finding 27: the environment never outranks the code; what is ignored is printed."""
+        write_code(tmp_path, "'hello'")
+        with (tmp_path / "hello.py").open("a") as file:
+            file.write("from perdure import Worker\n")
+            file.write("worker = Worker('sqlite:///own.db', flows=[greeting])\n")
+        environment = {"PERDURE_STORE": "sqlite:///env.db"}
+        with (
+            developing(tmp_path, target, *arguments, **environment) as lines,
+            Client(f"sqlite:///{tmp_path}/{used}.db") as client,
+        ):
+            assert lines.next("store")["text"] == f"store: sqlite:///{used}.db"
+            for name in ignored:
+                assert lines.next("ignored")["name"] == name
+            lines.next("workers")
+            assert client.submit(greeting, "ann").result(timeout=30) == "hello, ann"
+
+            assert lines.stop() == 0
+        assert [each.name for each in tmp_path.glob("*.db")] == [f"{used}.db"]
+
+    def test_memory_cannot_be_shared(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        write_code(tmp_path, "'hello'")
+        assert_refused(Commands("memory://x")("dev", "hello"), 2, "one process")
 
 
 def write(folder: Path, name: str, text: str = "") -> Path:

@@ -69,6 +69,17 @@ def printed(width: int) -> list[str]:
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
+@pytest.mark.parametrize("group", ["queues", "schedules"])
+def test_pausing_or_resuming_twice_is_refused_and_says_who_paused_it(perdure, client, group):
+    """Finding 38: the second pause was acknowledged, and its author dropped."""
+    client.schedules.save("mail", sample.add, every="1h", args=[1, 2])
+    assert perdure(group, "pause", "mail", "--by", "ann").exit_code == 0
+    again = perdure(group, "pause", "mail", "--by", "bob")
+    assert_refused(again, 1, "already paused by 'ann' since 20", f"perdure {group} resume mail")
+    assert perdure(group, "resume", "mail").exit_code == 0
+    assert_refused(perdure(group, "resume", "mail"), 1, "not paused")
+
+
 class TestPicture:
     def test_in_a_wide_terminal(self):
         assert printed(72) == [

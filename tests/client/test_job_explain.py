@@ -94,10 +94,13 @@ class TestAJob:
         clock.advance(HOUR)
         await store.maintenance.take_over_expired("default", 10)
         await register(store)
+        clock.advance(timedelta(seconds=20))
 
         finding = only(await job.explain())
         assert finding.code == "explain.suspected"
         assert (finding.args["crashes"], finding.args["alone"], finding.args["others"]) == (1, 0, 5)
+        # Finding 23: a live worker may have been killed since.
+        assert (finding.args["workers"], finding.args["seen"]) == (1, timedelta(seconds=20))
 
     async def test_lost_its_worker(self, client, worker, store, clock):
         job = await client.enqueue(add, 1)

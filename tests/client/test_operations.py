@@ -22,6 +22,10 @@ from perdure import (
     InvalidInput,
     Job,
     JobNotFound,
+    QueueAlreadyPaused,
+    QueueNotPaused,
+    ScheduleAlreadyPaused,
+    ScheduleNotPaused,
     Status,
     task,
 )
@@ -410,6 +414,35 @@ def everywhere(sync_client: Client, store_url: str) -> Iterator[Client]:
 
 def wrong(health: Health) -> list[str]:
     return [f"{each.severity} {each.about}" for each in health.findings if each.severity != "ok"]
+
+
+class TestPauses:
+    """Finding 38: what is paused or resumed twice was acknowledged, and its author dropped."""
+
+    @pytest.mark.parametrize(
+        "group, paused, not_paused",
+        [
+            ("queues", QueueAlreadyPaused, QueueNotPaused),
+            ("schedules", ScheduleAlreadyPaused, ScheduleNotPaused),
+        ],
+    )
+    @pytest.mark.parametrize("again", ["ann", "bob", None])
+    async def test_of_queues_and_schedules_are_refused_twice_and_say_whose_counts(
+        self, client, group, paused, not_paused, again
+    ):
+        operations = getattr(client, group)
+        await client.schedules.save("nightly", echo, every="1h", args=[1])
+        await operations.pause("nightly", by="ann")
+
+        with refused(f"{group[:-1]}.already_paused", paused, name="nightly", paused_by="ann") as no:
+            await operations.pause("nightly", by=again)
+
+        [record] = [each for each in await operations.list() if "nightly" in str(each)]
+        assert (record.is_paused, record.paused_by) == (True, "ann")
+        assert dict(no.value.diagnostic.args)["paused_at"] == record.paused_at
+        await operations.resume("nightly")
+        with refused(f"{group[:-1]}.not_paused", not_paused, name="nightly"):
+            await operations.resume("nightly")
 
 
 class TestHealth:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from datetime import timedelta
@@ -253,6 +255,30 @@ class TestAcrossProcesses:
         assert sorted(took)[2] < 0.5
 
 
+INTERRUPTING = """
+import asyncio
+from perdure import AsyncClient, JobFailed, Worker, task
+
+@task
+async def interrupt():
+    raise KeyboardInterrupt
+
+async def main():
+    worker = Worker("memory://interrupting", tasks=[interrupt])
+    serving = asyncio.create_task(worker.serve())
+    async with AsyncClient("memory://interrupting") as client:
+        job = await client.enqueue(interrupt.options(retries=0))
+        try:
+            await job.result(10)
+        except JobFailed as error:
+            print("failed:", error.failure.type)
+    worker.shutdown()
+    await serving
+
+asyncio.run(main())
+"""
+
+
 class TestBodiesThatExit:
     """What a body does to its process does not stop its worker."""
 
@@ -301,3 +327,10 @@ class TestBodiesThatExit:
         worker.send(signal.SIGTERM)
         assert await worker.ended() == 0
         assert worker.count("AttemptStarted") == len(jobs)
+
+    def test_an_interrupt_by_a_body_fails_its_attempt_under_asyncio_run(self):
+        """Finding 34: also with ``serve()``, on a loop that handles SIGINT."""
+        done = subprocess.run(
+            [sys.executable, "-c", INTERRUPTING], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (0, "failed: KeyboardInterrupt\n"), done.stderr

@@ -110,7 +110,7 @@ class TestSettings:
         assert names_in(SETTINGS.table_under("Context")) == public_names(AsyncContext)
 
     def test_every_method_of_a_worker_is_named(self):
-        attributes = {"tasks", "flows", "settings", "store_url", "is_running"}
+        attributes = {"tasks", "flows", "settings", "store_url", "given_url", "is_running"}
         methods = public_names(perdure.Worker) - attributes
         text = SETTINGS.text.replace("await ", "")
         assert {name for name in methods if f"`{name}(" not in text} == set()

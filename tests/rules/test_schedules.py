@@ -443,7 +443,7 @@ class TestChanges:
         again = resumed(before.definition, still, NOON + 5 * HOUR + MINUTE)
         assert (again.next_at, again.paused_at, again.paused_by) == (NOON + 6 * HOUR, None, None)
 
-    def test_pausing_twice_keeps_the_first(self):
+    def test_saving_a_paused_one_as_paused_keeps_the_first_pause(self):
         still = paused(schedule().state, NOON, "ann")
         assert paused(still, NOON + HOUR, "bob") == still
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
 import time
+from multiprocessing.connection import Connection
 
 from perdure import CONTEXT, AsyncContext, Context, Retry, RetryLater, task
 
@@ -146,6 +148,15 @@ def report_deeply(ctx: Context = CONTEXT) -> str:
     for _ in range(DEEP):
         details = [details]
     ctx.progress(1, "deep", details)
+    return "done"
+
+
+@task(isolation="process")
+def talk_nonsense(ctx: Context = CONTEXT) -> str:
+    """Sends its worker a message that is no JSON."""
+    for each in gc.get_objects():
+        if isinstance(each, Connection):
+            each.send_bytes(b"nonsense")
     return "done"
 
 

@@ -309,7 +309,8 @@ class TestAnErrorAfterTheCommit:
         assert await run.result(10) == 7
         await until(partial(has_errors, caplog))
         [record] = errors(caplog)
-        assert record.msg == "processing a commit failed: attempts=%s"
+        assert record.msg == "processing a commit failed"
+        assert len(vars(record)["fields"]["attempt_ids"]) == 1
         assert record.exc_info is not None
         assert record.exc_info[0] is ValueError
 

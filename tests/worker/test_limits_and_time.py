@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,7 @@ from perdure import (
     Status,
     task,
 )
+from perdure.cli.logs import JsonLines
 from perdure.model.job import JobFilter
 from perdure.model.payload import PlainCodec
 from perdure.worker import attempt
@@ -195,8 +197,13 @@ class TestRate:
         assert len(starts) == 4
         assert all(after - before >= 0.3 for before, after in pairwise(starts))
 
-    async def test_starts_nevertheless_with_a_slow_store(self, client, start_worker, monkeypatch):
-        """Finding 26: a job under a limit is never stuck, however slow the store is (I7)."""
+    async def test_starts_nevertheless_with_a_slow_store(
+        self, client, start_worker, monkeypatch, caplog
+    ):
+        """Finding 26: a job under a limit is never stuck, however slow the store is (I7).
+
+        Finding 28: the log line about it names the attempt.
+        """
         monkeypatch.setattr("perdure.worker.runner.START_SECONDS_MAX", -1.0)
         monkeypatch.setattr("perdure.worker.attempt.START_SECONDS_MAX", -1.0)
 
@@ -206,8 +213,11 @@ class TestRate:
 
         await start_worker(call, process_tasks.add, limits=[Rate(1, per="1h", task="add")])
 
-        assert await (await client.enqueue(call)).result(15) == "called"
-        assert await (await client.enqueue(process_tasks.add, 1, 2)).result(15) == 3
+        jobs = [await client.enqueue(call), await client.enqueue(process_tasks.add, 1, 2)]
+        assert [await job.result(15) for job in jobs] == ["called", 3]
+        lines = [json.loads(JsonLines().format(each)) for each in caplog.records]
+        told = [each for each in lines if each["message"] == "store too slow for a rate limit"]
+        assert {each["attempt_id"] for each in told} == {f"{job.id}:1" for job in jobs}
 
     async def test_requeues_a_body_whose_place_is_taken(self, client, start_worker):
         """Finding 26: too late even to be counted again, it waits for its next turn, uncounted."""

@@ -133,9 +133,9 @@ class TestDue:
         assert await ids_of_runs(client) == ["nightly@2030-01-01T01:00:00Z"]
         assert found == [True, False, False]
         assert (work.is_backing_off("newer"), work.is_backing_off("newer too")) == (True, False)
-        assert [record.getMessage().split(" reason")[0] for record in caplog.records] == [
-            "schedule unreadable: name='newer'",
-            "schedule unreadable: name='newer too'",
+        assert [(record.msg, record.fields["schedule"]) for record in caplog.records] == [
+            ("schedule unreadable", "newer"),
+            ("schedule unreadable", "newer too"),
         ]
 
 

@@ -229,14 +229,21 @@ class TestNothingIsKept:
         ] == []
         assert leaks_in(told_bytes(running)) == []
 
-    async def test_fails_a_process_whose_progress_is_too_deep(self, world):
+    @pytest.mark.parametrize(
+        "body, failed",
+        [
+            (process_tasks.report_deeply, "perdure.errors.PayloadNotSerializable"),
+            (process_tasks.talk_nonsense, "msgspec.DecodeError"),
+        ],
+    )
+    async def test_fails_a_process_whose_messages_cannot_be_processed(self, world, body, failed):
         """Finding 31: the attempt kept its slot and its lease for ever."""
-        job = await world.enqueue(process_tasks.report_deeply, secrets={"key": VALUE})
+        job = await world.enqueue(body, secrets={"key": VALUE})
         with pytest.raises(JobFailed) as caught:
             await job.result(30)
         failure = caught.value.failure
         assert failure is not None
-        assert failure.code == "payload.not_serializable"
+        assert failure.type == failed
 
     async def test_of_names_that_are_stored_as_they_are(self, client, start_worker):
         @task

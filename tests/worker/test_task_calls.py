@@ -34,7 +34,7 @@ from perdure.model.ids import RunId
 from perdure.store.contract import EventsAfter, Store
 from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import complete, paused
-from perdure.worker.events import AttemptRequeued, AttemptStarted
+from perdure.worker.events import AttemptRequeued, AttemptRetried, AttemptStarted
 from tests.support.refusal import failing, refused
 from tests.support.tasks import echo
 from tests.worker import process_tasks
@@ -626,21 +626,26 @@ class TestValues:
 
         in_threads: list[bool] = []
 
-        @task("counting.add.until", queue="checks", retries=Retry(1, first=0))
-        def is_enough(value: int) -> bool:
+        @task("counting.add.until", queue="checks", retries=Retry(2, first=0), timeout="300ms")
+        def is_enough(value: int, ctx: Context = CONTEXT) -> bool:
             in_threads.append(threading.current_thread() is not threading.main_thread())
             if len(in_threads) == 1:
                 raise ValueError("once")
+            if len(in_threads) == 2:
+                ctx.abort_signal.wait(10)
             return value >= 2
 
         flow = Flow("counting").loop(add, until=is_enough, name="add").build()
         worker = await start_worker(flows=[flow])
 
         assert await (await client.submit(flow, 0)).result(10) == 2
-        assert in_threads == [True, True, True]
+        assert in_threads == [True, True, True, True]
         checks = [each for each in worker.all(AttemptStarted) if each.queue == "checks"]
         assert [(each.task, each.attempt) for each in checks] == [
             (is_enough.name, 1),
             (is_enough.name, 2),
+            (is_enough.name, 3),
             (is_enough.name, 1),
         ]
+        failures = [each.failure.type for each in worker.all(AttemptRetried)]
+        assert failures == ["ValueError", "perdure.errors.AttemptTimeout"]

@@ -193,8 +193,6 @@ def paused(state: ScheduleState, now: datetime, by: str | None) -> ScheduleState
 
 def resumed(definition: ScheduleDefinition, state: ScheduleState, now: datetime) -> ScheduleState:
     """Resume with the next tick from now; ticks during the pause are not caught up."""
-    if state.paused_at is None:
-        return state
     return _from_now_on(definition, replace(state, paused_at=None, paused_by=None), now)
 
 

@@ -134,7 +134,8 @@ class ScheduleTicker:
     async def _failed(self, step: TickStep, before: Schedule, reason: str) -> Schedule | None:
         """Record that a tick could not be started, and advance to the next one."""
         assert step.start is not None
-        _log.error("starting a tick failed: schedule=%r reason=%s", before.name, reason)
+        fields = {"schedule": before.name, "reason": reason}
+        _log.error("starting a tick failed", extra={"fields": fields})
         record = TickRecord(at=step.start, result=TickResult.FAILED, reason=reason[:REASON_MAX])
         return await self._write(ended(step, record), before)
 

@@ -51,9 +51,7 @@ Fragment = Mapping[str, Any]
 
 EMPTY_CHECK = declare("flow.empty_check", "check needs a schema, a condition or both")
 ONE_OF = declare("flow.one_of", "needs either {names:or}[, not both: {given:and}]")
-TASK_OPTION = declare(
-    "flow.task_option", "{option} is for tasks; a child flow has its own nodes"
-)
+TASK_OPTION = declare("flow.task_option", "{option} is for tasks; a child flow has its own nodes")
 NEEDS_TIMEOUT = declare("flow.needs_timeout", "on_timeout needs {timeout}")
 
 

@@ -95,6 +95,10 @@ class Claim(Value, cache_hash=True):
     epoch: int
 
 
+def _attempt_id(claim: Claim, node: NodeRef | None) -> str:
+    return f"{claim.id}:{claim.epoch}" + ("" if node is None else f":{node.key}")
+
+
 class ClaimedJob(Value):
     """The data that a worker needs to run one attempt."""
 
@@ -125,8 +129,7 @@ class ClaimedJob(Value):
 
         Nodes that a job continues with in place share its claim.
         """
-        node = "" if self.node is None else f":{self.node.key}"
-        return f"{self.claim.id}:{self.claim.epoch}{node}"
+        return _attempt_id(self.claim, self.node)
 
 
 class Claimed(Value):
@@ -235,10 +238,17 @@ class TakenOver(Value):
     namespace: str
     partition: Partition
     worker: WorkerId | None
+    epoch: int
+    """Of the claim that this worker lost."""
     attempt: int
     after: Status
     failure: Failure
     node: NodeRef | None = None
+
+    @property
+    def attempt_id(self) -> str:
+        """Of the attempt that the crash ended, as in ``ClaimedJob``."""
+        return _attempt_id(Claim(id=self.id, epoch=self.epoch), self.node)
 
 
 class Expired(Value):

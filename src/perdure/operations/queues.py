@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from perdure.errors import QueueAlreadyPaused, QueueNotPaused
 from perdure.model import check
 from perdure.model.job import Job, QueueDepth, QueueInfo, Status
 from perdure.model.partition import Partition
@@ -56,14 +57,21 @@ class Queues(Group):
         check.name(name, "queue")
         who = check.optional(check.person, by, "by")
         store = await self._backend.store()
-        await store.admin.pause_queue(self._backend.namespace, name, who)
+        namespace = self._backend.namespace
+        while not await store.admin.pause_queue(namespace, name, who):
+            for pause in await store.admin.paused_queues(namespace):
+                if pause.queue == name:
+                    raise QueueAlreadyPaused(
+                        name=name, paused_at=pause.paused_at, paused_by=pause.paused_by
+                    )
 
     @operation("queues.resume", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def resume(self, name: str) -> None:
         """Resume a paused queue."""
         check.stored_name(name, "queue")
         store = await self._backend.store()
-        await store.admin.resume_queue(self._backend.namespace, name)
+        if not await store.admin.resume_queue(self._backend.namespace, name):
+            raise QueueNotPaused(name=name)
 
 
 class Workers(Group):

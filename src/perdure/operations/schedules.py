@@ -21,7 +21,13 @@ from perdure.engine.schedule import (
 )
 from perdure.engine.ticks import ScheduleTicker, Start, renewed
 from perdure.engine.timetable import check_timetable
-from perdure.errors import InvalidInput, ScheduleNotFound, ScheduleUnreadable
+from perdure.errors import (
+    InvalidInput,
+    ScheduleAlreadyPaused,
+    ScheduleNotFound,
+    ScheduleNotPaused,
+    ScheduleUnreadable,
+)
 from perdure.flows.built import BuiltFlow
 from perdure.flows.settings import RunOptions
 from perdure.model import check
@@ -234,12 +240,16 @@ class Schedules(Group):
 
     @operation("schedules.pause", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def pause(self, name: str, *, by: str | None = None) -> ScheduleRecord:
-        """Pause a schedule until it is resumed.
-
-        Pausing it again keeps the first pause.
-        """
+        """Pause a schedule until it is resumed."""
         who = check.optional(check.person, by, "by")
-        return await self._change(name, lambda before, now: paused(before.state, now, who))
+
+        def pause(before: Schedule, now: datetime) -> ScheduleState:
+            if before.state.paused_at is None:
+                return paused(before.state, now, who)
+            at, holder = before.state.paused_at, before.state.paused_by
+            raise ScheduleAlreadyPaused(name=before.name, paused_at=at, paused_by=holder)
+
+        return await self._change(name, pause)
 
     @operation("schedules.resume", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def resume(self, name: str) -> ScheduleRecord:
@@ -247,9 +257,13 @@ class Schedules(Group):
 
         Ticks during the pause are not caught up.
         """
-        return await self._change(
-            name, lambda before, now: resumed(before.definition, before.state, now)
-        )
+
+        def resume(before: Schedule, now: datetime) -> ScheduleState:
+            if before.state.paused_at is None:
+                raise ScheduleNotPaused(name=before.name)
+            return resumed(before.definition, before.state, now)
+
+        return await self._change(name, resume)
 
     @operation("schedules.trigger", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def trigger(self, name: str, *, by: str | None = None) -> ScheduleStarted:
@@ -291,8 +305,6 @@ class Schedules(Group):
         while True:
             before = await self._named(name)
             state = change(before, await store.now())
-            if state == before.state:
-                return schedule_record(before)
             after = renewed(replace(before, state=state))
             commit = ScheduleCommit(schedule=after, expected=before.revision)
             answer = await store.schedules.commit(commit)

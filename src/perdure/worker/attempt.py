@@ -242,7 +242,8 @@ class Attempt:
             self.start_by = now + START_SECONDS_MAX
         else:  # it would be late forever
             self.start_by = None
-            _log.warning("store too slow for a rate limit", extra={"job": self.claim.id})
+            fields = {"task": self.job.partition.task, "attempt_id": self.job.attempt_id}
+            _log.warning("store too slow for a rate limit", extra={"fields": fields})
 
     def report(self, progress: Progress) -> None:
         """Record progress, from any thread. The outcome carries the last one."""

@@ -136,8 +136,8 @@ class Commits:
             if left := [item for item in items if not item[0].is_settled]:
                 await self._write_each_alone(left, error)
             else:
-                attempts = [attempt.job.attempt_id for attempt, _ in items]
-                _log.error("processing a commit failed: attempts=%s", attempts, exc_info=error)
+                fields = {"attempt_ids": [attempt.job.attempt_id for attempt, _ in items]}
+                _log.error("processing a commit failed", exc_info=error, extra={"fields": fields})
 
     async def _write_jobs(self, items: list[Item]) -> None:
         items = await self._without_idle_hold_offs(items)
@@ -185,7 +185,8 @@ class Commits:
                 await self._write(item)
             return
         [(attempt, outcome)] = items
-        _log.error("outcome refused: attempt=%s", attempt.job.attempt_id, exc_info=error)
+        fields = {"attempt_id": attempt.job.attempt_id}
+        _log.error("outcome refused", exc_info=error, extra={"fields": fields})
         if attempt.progress is not None:  # it may be what was refused
             attempt.progress = None
             await self._write((attempt, outcome))
@@ -354,7 +355,11 @@ class RunCommits:
         If a newer version wrote the log, workers of that version get them; otherwise they are
         parked.
         """
-        _log.error("run log unusable; jobs parked or requeued: error=%s", error)
+        fields = {
+            "attempt_ids": [attempt.job.attempt_id for attempt, _ in items],
+            "error": str(error),
+        }
+        _log.error("run log unusable; jobs parked or requeued", extra={"fields": fields})
         left: Parked | Retried = Parked()
         if isinstance(error, UnknownEvent):
             left = Retried(

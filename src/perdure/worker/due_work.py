@@ -81,7 +81,9 @@ class DueWork(ABC):
         try:
             is_progress = await self.process_due() or not self._backing_off
         except Exception:
-            _log.exception("processing due %s failed; retrying", self.name)
+            _log.exception(
+                "processing due work failed; retrying", extra={"fields": {"type": self.name}}
+            )
             await asyncio.sleep(BACK_OFF_SECONDS)
         finally:
             self._processing = None
@@ -201,7 +203,8 @@ class DueWaits(DueWork):
 
     def _back_off(self, waits: Sequence[Wait], error: Exception | None = None) -> None:
         if error is not None:
-            _log.error("ending waits failed: run=%s", waits[0].run, exc_info=error)
+            fields = {"run": waits[0].run}
+            _log.error("ending waits failed", exc_info=error, extra={"fields": fields})
         for wait in waits:
             self.back_off((wait.run, wait.key))
 
@@ -230,7 +233,8 @@ async def ends_of_children(runs: RunEngine, waits: Sequence[Waited]) -> list[Chi
         if isinstance(child, RunNotFound):
             ends.append(_cancelled(wait))
         elif not isinstance(child, CachedRun):
-            _log.error("cannot read how child run %s ended: %s", wait.name, child)
+            fields = {"run": wait.run, "child": wait.name, "error": str(child)}
+            _log.error("reading a child run failed", extra={"fields": fields})
             ends.append(None)
         elif child in abandoned:
             is_over = child.state.is_ended or child not in existing
@@ -317,7 +321,8 @@ class DueSchedules(DueWork):
             if each.due_at is not None and each.due_at <= now:
                 self.back_off(each.name)
             if each.name not in self._logged:
-                _log.error("schedule unreadable: name=%r reason=%s", each.name, each.reason)
+                fields = {"schedule": each.name, "reason": each.reason}
+                _log.error("schedule unreadable", extra={"fields": fields})
         self._logged = {each.name for each in unreadable}
 
     async def _advance(self, schedule: Schedule, now: datetime) -> None:
@@ -329,5 +334,6 @@ class DueSchedules(DueWork):
                     return
                 left = await self._ticker.advance(left, now)
         except Exception:
-            _log.exception("ticking a schedule failed; retrying: name=%r", schedule.name)
+            fields = {"schedule": schedule.name}
+            _log.exception("ticking a schedule failed; retrying", extra={"fields": fields})
             self.back_off(schedule.name)

@@ -66,7 +66,7 @@ class JobEvent(WorkerEvent):
     node: str | None
     """The node with its iteration or item, for the job of a node."""
     attempt_id: str | None
-    """Unique to one execution, as ``ctx.attempt_id``; None if no attempt was under way here."""
+    """Unique to one execution, as ``ctx.attempt_id``; None for a job that never started."""
 
 
 class AttemptStarted(JobEvent):
@@ -118,6 +118,7 @@ class AttemptRequeued(JobEvent):
 class JobTakenOver(JobEvent):
     """The lease of the worker ``holder`` expired, and this worker took the job over.
 
+    ``attempt`` and ``attempt_id`` are those of the attempt that ended with it.
     The job is requeued, unless another event reports that it ended.
     """
 
@@ -223,7 +224,7 @@ class WorkerEvents:
             attempt=job.attempt,
             run_id=None if node is None else node.run,
             node=None if node is None else node.key,
-            attempt_id=job.attempt_id if isinstance(job, ClaimedJob) else None,
+            attempt_id=None if isinstance(job, Expired) else job.attempt_id,
             **details,
         )
         self.emit(event)

@@ -90,9 +90,8 @@ class Janitor:
         leases = await self._store.maintenance.bound_times(settings.namespace, settings.lease)
         assert poll.last_seen_at is not None
         seconds = (poll.last_seen_at - poll.now).total_seconds()
-        _log.warning(
-            "store clock was set back", extra={"seconds": seconds, "leases_bounded": leases}
-        )
+        fields = {"seconds": seconds, "leases_bounded": leases}
+        _log.warning("store clock was set back", extra={"fields": fields})
 
     async def _prune(self) -> bool:
         """Prune some batches; True if nothing is left to prune."""

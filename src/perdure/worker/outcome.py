@@ -170,5 +170,6 @@ def failed_outcome(
         # The decision reads the exception, whose class is user code. The attempt must end, or it
         # would keep its slot and its lease forever.
         reason = describe(second_error, mask).message
-        _log.error("applying the retry policy failed: attempt=%s reason=%s", job.attempt_id, reason)
+        fields = {"attempt_id": job.attempt_id, "error": reason}
+        _log.error("applying the retry policy failed", extra={"fields": fields})
         return Failed(failure=failure)

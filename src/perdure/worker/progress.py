@@ -59,7 +59,7 @@ class ProgressWriter:
                 )
             except Exception:
                 # Progress is informational: losing it must not fail the job.
-                _log.exception("writing progress failed: jobs=%d", len(batch))
+                _log.exception("writing progress failed", extra={"fields": {"jobs": len(batch)}})
             for attempt, progress in batch.items():
                 if not attempt.is_over:  # no progress event after the attempt ended
                     self._events.emit_job(AttemptProgressed, attempt.job, progress=progress)

@@ -160,6 +160,7 @@ class Worker:
         )
         self.id = WorkerId(check.name(made if id is None else id, "id", label="worker id"))
         self._store = store_at(store)
+        self._given_url = store if isinstance(store, str) else self._store.url
         self._codec = codec or PlainCodec()
         self._events = WorkerEvents(self.id)
         self._service: Service | None = None
@@ -242,6 +243,11 @@ class Worker:
         """The URL of its store, without the password."""
         return self._store.url
 
+    @property
+    def given_url(self) -> str:
+        """The URL of its store as it was given, which may have a password."""
+        return self._given_url
+
     def adjust(
         self,
         *,
@@ -271,6 +277,7 @@ class Worker:
         self._settings = replace(self._settings, **self._checked(changes))
         if store is not None:
             self._store = store_at(store)
+            self._given_url = store if isinstance(store, str) else self._store.url
         if grants is not None:
             self._grants = _checked_grants(grants)
         if lifespan is not None:
@@ -288,6 +295,8 @@ class Worker:
     async def serve(self, *, started: Callable[[], None] | None = None) -> None:
         """Run on the current event loop until ``shutdown()``.
 
+        A ``KeyboardInterrupt`` of a body fails its attempt if the loop handles SIGINT, as that of
+        ``asyncio.run`` does; asyncio ends the loop if a task that the body created raises it.
         ``started`` is called once the store is open and the worker is registered in it.
         """
         await self._serve(started)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
@@ -18,8 +19,10 @@ from perdure.testing.contract.builders import (
     CHILD,
     CONFLICT,
     DONE,
+    FLOW,
     LEASE,
     MINUTE,
+    NAMESPACE,
     RUN,
     STALE,
     WORKER,
@@ -232,7 +235,7 @@ class TestJobsOfTheRun:
 
 class TestReplacing:
     async def test_the_same_ids_at_once_deadlocks_nowhere(self, postgres_url, admin):
-        """Finding 37: replacing and cancelling runs of the same ids."""
+        """Finding 37: replacing and cancelling runs of the same ids, also under a worker."""
         deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
         before = await admin.fetchval(deadlocks)
 
@@ -246,8 +249,29 @@ class TestReplacing:
                 await store.runs.commit([step(run=run, cancel_all=True)])
             await store.close()  # a connection adds its count to the server's when it ends
 
-        await asyncio.gather(*(replace_in_turn(number) for number in range(6)))
+        claimed = 0
 
+        async def work() -> None:
+            nonlocal claimed
+            store = PostgresStore(postgres_url)
+            await store.open()
+            while not is_over.is_set():
+                jobs = await claim_nodes(store, limit=5)
+                claimed += len(jobs)
+                await store.jobs.renew(WORKER, [job.claim for job in jobs], LEASE)
+                steps = [step(run=node_of(job), settlements=(finishes(job.claim),)) for job in jobs]
+                await store.runs.commit(steps)
+                await store.runs.save_definition(NAMESPACE, FLOW, f"v{claimed}", b"{}")
+                await store.maintenance.prune_definitions(NAMESPACE, timedelta(0), 5)
+            await store.close()
+
+        is_over = asyncio.Event()
+        working = [asyncio.create_task(work()) for _ in range(2)]
+        await asyncio.gather(*(replace_in_turn(number) for number in range(6)))
+        is_over.set()
+        await asyncio.gather(*working)
+
+        assert claimed > 0
         assert await admin.fetchval(deadlocks) == before
 
 

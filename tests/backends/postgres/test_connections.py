@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, Flow
+from perdure.cli.logs import PlainLines
 from perdure.errors import InvalidInput, InvalidStoreUrl, StoreError, StoreUnreachable
 from perdure.model.hint import Hint, HintType
 from perdure.model.job import JobFilter, Progress, Status
@@ -26,6 +27,7 @@ from perdure.store.postgres.session import statements_in
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.postgres.wakeups import channel_of, write_message
 from perdure.testing.contract.builders import (
+    NAMESPACE,
     WORKER,
     claim,
     claim_ids,
@@ -141,6 +143,8 @@ class TestLostConnections:
         logged = Counter(record.getMessage() for record in caplog.records)
         assert logged["lost the connection to the store; trying again until it answers"] == 1
         assert logged["the store answers again"] == 1
+        shown = [PlainLines(is_coloured=False).format(record) for record in caplog.records]
+        assert all(f"  store={store.url}" in line for line in shown)
         await store.close()
 
     def test_are_tried_again_after_growing_capped_delays(self):
@@ -164,6 +168,13 @@ class TestLostAnswers:
         [inserted] = await wired.jobs.insert([job])
         assert inserted.is_new
         assert inserted.id == job.id
+
+    async def test_do_not_turn_a_pause_of_a_queue_into_a_second_one(self, wired, line):
+        line.lose_answer_to("lost on the way back")
+        assert await wired.admin.pause_queue(NAMESPACE, "mail", "lost on the way back")
+        line.lose_answer_to("DELETE FROM")
+        assert await wired.admin.resume_queue(NAMESPACE, "mail")
+        assert not await wired.admin.resume_queue(NAMESPACE, "mail")
 
     async def test_do_not_make_an_outcome_look_stale(self, wired, line):
         await insert(wired)
@@ -241,7 +252,7 @@ class TestCancellation:
     async def test_of_a_transaction_leaves_a_connection_that_can_begin_another(
         self, postgres_url, schema, admin
     ):
-        """Finding 38."""
+        """Finding 38: the cancelled call kept its connection, here the only one."""
         store = PostgresStore(with_query(postgres_url, pool="1"))
         async with AsyncClient(store) as client:
             run = await client.submit(Flow("waits").wait_for_signal("go").build(), id="a")
@@ -256,7 +267,7 @@ class TestCancellation:
             assert (await run.record()).status is RunStatus.CANCELLED
 
     async def test_of_a_connection_that_is_being_made_leaves_no_errors_behind(self, postgres_url):
-        """Finding 38."""
+        """Finding 38: "Future exception was never retrieved" was logged for each such call."""
         stray: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: stray.append(context))
         store = PostgresStore(postgres_url)

@@ -195,6 +195,23 @@ class Planner:
         await self._connection.execute("DEALLOCATE looked_at")
         return list(flatten(json.loads(plan)[0]["Plan"]))
 
+    async def rows_read(self, statement: str, *arguments: Any) -> int:
+        """How many of our rows it reads, in tables and indexes."""
+        await self._connection.execute("SET plan_cache_mode = force_generic_plan")
+        plan = await self._connection.fetchval(
+            f"EXPLAIN (ANALYZE, BUFFERS, VERBOSE, FORMAT JSON) {statement}", *arguments
+        )
+        scans = [each for each in flatten(json.loads(plan)[0]["Plan"]) if self._reads(each)]
+        removed = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
+        return sum(
+            (each["Actual Rows"] + sum(each.get(name, 0) for name in removed))
+            * each["Actual Loops"]
+            for each in scans
+        )
+
+    def _reads(self, node: dict[str, Any]) -> bool:
+        return "Scan" in node["Node Type"] and node.get("Schema") == self.schema
+
     async def reads_all(self, statement: str) -> list[str]:
         """What of our tables is read from one end to the other.
 
@@ -204,9 +221,7 @@ class Planner:
         return [
             f"{node['Node Type']} of {node['Relation Name']} {node.get('Index Name', '')}"
             for node in await self.nodes(statement)
-            if "Scan" in node["Node Type"]
-            and node.get("Schema") == self.schema
-            and not node.keys() & {"Index Cond", "TID Cond", "Ends Early"}
+            if self._reads(node) and not node.keys() & {"Index Cond", "TID Cond", "Ends Early"}
         ]
 
 
@@ -289,6 +304,14 @@ class TestStatements:
     async def test_use_the_index_made_for_them(self, planner, name, index):
         nodes = await planner.nodes(planner.statements[name])
         assert index in {node.get("Index Name") for node in nodes}
+
+    @pytest.mark.parametrize("namespace", ["default", None])
+    async def test_count_a_queue_only_up_to_the_most(self, planner, namespace):
+        """Finding 21: the depth of queues read the whole table."""
+        most = 50
+        counted = 5  # the statuses that the one queue has more jobs in
+        read = await planner.rows_read(planner.statements["queue_stats"], namespace, most)
+        assert most * counted <= read <= 3 * most * counted < ROWS
 
     @pytest.mark.parametrize("operation", CHANGES)
     @pytest.mark.parametrize("scope,index", [("ids", "jobs_pkey"), ("group", "jobs_group")])

@@ -31,7 +31,7 @@ SCANS_ON_PURPOSE = {
     "count_ended_jobs": "counts for an operator what pruning would remove",
     "count_flows": "counts all runs, for an operator",
     "count_waiting": "counts what it is asked to count, in the index alone",
-    "queue_stats": "counts all jobs, in the indexes alone",
+    "queue_stats": "counts all jobs, in the indexes alone; bounded on PostgreSQL only",
     "claimed_by_worker": "looks at the jobs that are held, when a worker starts",
     "claimed_jobs": "looks at the jobs that are held",
     "indexes_present": "lists a small table",

@@ -11,13 +11,22 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 import click
+from click.core import ParameterSource
 
 from perdure import clock
-from perdure.cli.command import LOCAL_STORE, STORE, SUPERVISED_STORE_VARIABLE, command, in_memory
+from perdure.cli.command import (
+    LOCAL_STORE,
+    STORE,
+    STORE_VARIABLE,
+    SUPERVISED_STORE_VARIABLE,
+    command,
+    in_memory,
+)
 from perdure.cli.commands.worker import (
     ALLOW_SCRIPTS,
     GRANT,
@@ -150,16 +159,35 @@ LOOK_SECONDS = 0.3
 
 
 class Found(TypedDict):
-    """The flows and tasks found in the code."""
+    """The flows and tasks found in the code, and the store of its worker."""
 
     flows: list[str]
     tasks: list[str]
+    store: str | None
+
+
+class DevStore(NamedTuple):
+    """The store of the workers, and what else names one."""
+
+    url: str
+    source: str
+    ignored: tuple[str, ...]
+
+    @classmethod
+    def choose(cls, flag: str | None, environment: str | None, code: str | None) -> DevStore:
+        """The first that names a store, as for ``perdure worker``; perdure.db if none does."""
+        ranked = {"--store": flag, "the code": code, STORE_VARIABLE: environment}
+        named = {source: url for source, url in ranked.items() if url}
+        url = next(iter(named.values()), LOCAL_STORE)
+        source, *others = named or ["the default"]
+        return cls(url, source, tuple(each for each in others if named[each] != url))
 
 
 class DevTarget(NamedTuple):
     """How to inspect the code, and how to run workers with it."""
 
     look: Callable[[], Found | None]
+    choose: Callable[[str | None], DevStore]
     command: Callable[[int, int], Sequence[str]]
     grace: timedelta
 
@@ -167,8 +195,9 @@ class DevTarget(NamedTuple):
 class Development:
     """Runs until SIGTERM or Ctrl-C; the second one stops immediately."""
 
-    def __init__(self, url: str, code: DevTarget, processes: int, *, as_json: bool) -> None:
-        self._client = AsyncClient(url, namespace=ALL_NAMESPACES)
+    def __init__(self, store: DevStore, code: DevTarget, processes: int, *, as_json: bool) -> None:
+        self._client = AsyncClient(store.url, namespace=ALL_NAMESPACES)
+        self._store = store
         self._code = code
         self._processes = processes
         self._as_json = as_json
@@ -177,10 +206,7 @@ class Development:
         self._stopping = asyncio.Event()
         self._supervisor: Supervisor | None = None
 
-    def run(self) -> ExitCode:
-        found = self._code.look()
-        if found is None:
-            return ExitCode.USAGE
+    def run(self, found: Found) -> ExitCode:
         return asyncio.run(self._work(found))
 
     async def _work(self, found: Found) -> ExitCode:
@@ -189,7 +215,7 @@ class Development:
             loop.add_signal_handler(number, self._stop)
         async with self._client:
             await self._tell_runs()  # baseline: only later changes are reported
-            self._tell("store", f"store: {self._client.store_url}")
+            self._tell_store()
             self._tell_found(found)
             following = asyncio.create_task(self._follow_runs())
             try:
@@ -224,6 +250,8 @@ class Development:
             self._tell("changed", f"{changed[0]}{more} changed", files=changed)
             found = await asyncio.to_thread(self._code.look)
             if found is not None:
+                if self._code.choose(found["store"]).url != self._store.url:
+                    self._tell("store", "the code names another store; restart to use it")
                 self._tell_found(found)
                 return
             self._tell("kept", "the new code is unusable; workers keep the previous code")
@@ -248,6 +276,11 @@ class Development:
             self._supervisor.stop()
 
     # Reporting
+
+    def _tell_store(self) -> None:
+        self._tell("store", f"store: {self._client.store_url}")
+        for name in self._store.ignored:
+            self._tell("ignored", f"{name} ignored: {self._store.source} names a store", name=name)
 
     def _tell_found(self, found: Found) -> None:
         for found_type, names in (("flows", found["flows"]), ("tasks", found["tasks"])):
@@ -310,29 +343,36 @@ def dev(
 ) -> ExitCode | None:
     """Run workers that restart when the code changes.
 
-    Without --store, everything is stored in perdure.db in the current directory, whatever store a
-    Worker in the module names. Code that cannot be imported is reported, and the workers with the
-    previous code continue until it can.
+    The store is that of --store, or the one that the Worker in MODULE:NAME names, or that of
+    PERDURE_STORE; by default perdure.db in the current directory. Code that cannot be imported is
+    reported, and the workers with the previous code continue until it can.
     """
     if look:
         echo(json.dumps(_found_code(target)))
         return None
-    url = store or LOCAL_STORE
-    if url.startswith("memory:"):
-        raise in_memory(url, "perdure dev")
-    os.environ[SUPERVISED_STORE_VARIABLE] = url
     flags = ["--json"] if as_json else []
     flags += ["--allow-scripts"] if allow_scripts else []
     flags += [f"--lifespan={lifespan}"] if lifespan else []
     for each in grants:
         Grant.parse(each)  # an invalid one is reported once, not by each process
         flags.append(f"--grant={each}")
+    context = click.get_current_context()
+    is_flag = context.get_parameter_source("store") is ParameterSource.COMMANDLINE
+    flag, environment = (store, os.environ.get(STORE_VARIABLE)) if is_flag else (None, store)
     code = DevTarget(
         look=lambda: _looked(target),
+        choose=partial(DevStore.choose, flag, environment),
         command=child_command(["--quiet", f"--grace={grace}", *flags, "--", target]),
         grace=check.span(grace, "grace"),
     )
-    return Development(url, code, processes, as_json=as_json).run()
+    found = code.look()
+    if found is None:
+        return ExitCode.USAGE
+    chosen = code.choose(found["store"])
+    if chosen.url.startswith("memory:"):
+        raise in_memory(chosen.url, "perdure dev")
+    os.environ[SUPERVISED_STORE_VARIABLE] = chosen.url
+    return Development(chosen, code, processes, as_json=as_json).run(found)
 
 
 def _looked(target: str) -> Found | None:
@@ -347,10 +387,13 @@ def _looked(target: str) -> Found | None:
 
 def _found_code(target: str) -> Found:
     from perdure.cli.target import load
+    from perdure.worker.worker import Worker
 
     found = load(target)
     flows = {text for each in found.flows for text in each.with_children()}
-    return {"flows": sorted(flows), "tasks": sorted(each.name for each in found.tasks)}
+    tasks = sorted(each.name for each in found.tasks)
+    store = found.given_url if isinstance(found, Worker) else None
+    return {"flows": sorted(flows), "tasks": tasks, "store": store}
 
 
 COMMANDS = {"dev": dev}

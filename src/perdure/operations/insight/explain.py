@@ -151,7 +151,8 @@ QUEUED = declare(
 SUSPECTED = declare(
     "explain.suspected",
     "task {task!r}[ ({purpose})] is suspected of crashing its worker ({crashes:crash|crashes}, "
-    "{alone} alone): a worker runs it beside at most {others:other job|other jobs}",
+    "{alone} alone): {workers:live worker|live workers}, last seen {seen} ago at most, can run it "
+    "beside at most {others:other job|other jobs}",
 )
 
 # A job that no worker claims.
@@ -506,28 +507,33 @@ def _unclaimed(
         yield NO_TAGS.finding(key, start, tags=job.tags, **ready)
     elif full := _full_limits(job, key, flow, able, around, now):
         yield from full
-    elif job.suspicion.crashes:
-        yield SUSPECTED.finding(
-            key,
-            severity=Severity.OK,
-            crashes=job.suspicion.crashes,
-            alone=job.suspicion.alone,
-            others=max(job.suspicion.slots(each.info.concurrency) for each in able) - 1,
-            **_task(job),
-        )
     else:
-        busy = sum(len(each.running) >= each.info.concurrency for each in able)
-        yield QUEUED.finding(
-            key,
-            severity=Severity.OK,
-            queue=job.queue,
-            since=job.ready_at,
-            workers=len(able),
-            busy=busy or None,
-            seen=max(now - each.seen_at for each in able),
-            seen_at={each.info.id: each.seen_at for each in able[:WORKERS_MAX]},
+        # A killed worker is taken for live until its lease ends, so say when each was last seen.
+        could: dict[str, Any] = {
+            "workers": len(able),
+            "seen": max(now - each.seen_at for each in able),
+            "seen_at": {each.info.id: each.seen_at for each in able[:WORKERS_MAX]},
             **_task(job),
-        )
+        }
+        if job.suspicion.crashes:
+            yield SUSPECTED.finding(
+                key,
+                severity=Severity.OK,
+                crashes=job.suspicion.crashes,
+                alone=job.suspicion.alone,
+                others=max(job.suspicion.slots(each.info.concurrency) for each in able) - 1,
+                **could,
+            )
+        else:
+            busy = sum(len(each.running) >= each.info.concurrency for each in able)
+            yield QUEUED.finding(
+                key,
+                severity=Severity.OK,
+                queue=job.queue,
+                since=job.ready_at,
+                busy=busy or None,
+                **could,
+            )
 
 
 def _no_version(job: Job, key: str, flow: str, live: Sequence[WorkerState]) -> Finding:

@@ -47,15 +47,15 @@ class AdminStore(Protocol):
         """
 
     @abstractmethod
-    async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
-        """Stop claims from the queue until it is resumed. Pausing again keeps the first pause.
+    async def pause_queue(self, namespace: str, queue: str, by: str | None) -> bool:
+        """Stop claims from the queue until it is resumed; False, changing nothing, if it is paused.
 
         - Publishes a DUE hint, so that no run continues in place into the queue.
         """
 
     @abstractmethod
-    async def resume_queue(self, namespace: str, queue: str) -> None:
-        """End a pause, if there is one."""
+    async def resume_queue(self, namespace: str, queue: str) -> bool:
+        """End a pause; False if there is none."""
 
     @abstractmethod
     async def queue_stats(

@@ -66,18 +66,23 @@ class MemoryAdmin(AdminStore):
                 changes.append(StatusChange(id=job.id, before=job.status, after=after.status))
             return changes
 
-    async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
+    async def pause_queue(self, namespace: str, queue: str, by: str | None) -> bool:
         with self._session.transaction() as transaction:
+            if (namespace, queue) in transaction.state.paused:
+                return False
             pause = QueueInfo(
                 namespace=namespace, queue=queue, paused_at=transaction.now, paused_by=by
             )
-            transaction.state.paused.setdefault((namespace, queue), pause)
+            transaction.state.paused[namespace, queue] = pause
             transaction.hints.due()
+            return True
 
-    async def resume_queue(self, namespace: str, queue: str) -> None:
+    async def resume_queue(self, namespace: str, queue: str) -> bool:
         with self._session.transaction() as transaction:
-            if transaction.state.paused.pop((namespace, queue), None) is not None:
-                transaction.hints.frees_limit()
+            if transaction.state.paused.pop((namespace, queue), None) is None:
+                return False
+            transaction.hints.frees_limit()
+            return True
 
     async def live_flows(self, namespace: str | None) -> list[FlowCount]:
         with self._session.transaction() as transaction:

@@ -239,6 +239,7 @@ def _take_over(transaction: Transaction, job: StoredJob) -> TakenOver:
         namespace=job.namespace,
         partition=job.partition,
         worker=job.worker,
+        epoch=job.epoch,
         attempt=job.attempt,
         after=after,
         failure=failure,

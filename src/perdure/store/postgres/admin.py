@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
+from typing import Any
 
 import asyncpg
 
@@ -26,6 +27,7 @@ from perdure.model.times import nearest_duration
 from perdure.store.contract import AdminStore
 from perdure.store.hints import WriteHints
 from perdure.store.lifecycle import Transition, starts_from
+from perdure.store.postgres.connection import Connection
 from perdure.store.postgres.rows import queue_from
 from perdure.store.postgres.session import PACKAGE, Session, place_in_sql
 from perdure.store.sql.migrations import indexes_made, load_migrations
@@ -124,13 +126,27 @@ class PostgresAdmin(AdminStore):
         order = sorted(changes) if group is not None else dict.fromkeys(ids)
         return [changes[id] for id in order if id in changes]
 
-    async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
-        await self._session.fetch("pause_queue", self._session.moment(), namespace, queue, by)
-        self._session.publish(Hint(type=HintType.DUE))
+    async def pause_queue(self, namespace: str, queue: str, by: str | None) -> bool:
+        arguments = (self._session.moment(), namespace, queue, by)
+        is_paused = await self._changes("pause_queue", *arguments)
+        if is_paused:
+            self._session.publish(Hint(type=HintType.DUE))
+        return is_paused
 
-    async def resume_queue(self, namespace: str, queue: str) -> None:
-        if await self._session.fetch("resume_queue", namespace, queue):
+    async def resume_queue(self, namespace: str, queue: str) -> bool:
+        is_resumed = await self._changes("resume_queue", namespace, queue)
+        if is_resumed:
             self._session.publish(Hint(type=HintType.READY))
+        return is_resumed
+
+    async def _changes(self, statement: str, *arguments: Any) -> bool:
+        """Whether a statement changed a row; assumed if its first execution got no response."""
+        text = self._session.statements[statement]
+
+        async def work(connection: Connection, is_repeated: bool) -> bool:
+            return bool(await connection.fetch(text, *arguments)) or is_repeated
+
+        return await self._session.connections.run(work)
 
     async def live_flows(self, namespace: str | None) -> list[FlowCount]:
         return [

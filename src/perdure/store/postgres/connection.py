@@ -130,7 +130,7 @@ class Connections:
                     self._is_out = True
                     _log.warning(
                         "the server is starting; waiting up to 10 minutes",
-                        extra={"store": self._address.url, "error": repr(error)},
+                        extra={"fields": {"store": self._address.url, "error": repr(error)}},
                     )
             await asyncio.sleep(delay)
 
@@ -216,7 +216,7 @@ class Connections:
     def _put_back(self, connection: Connection) -> None:
         if self._is_out:
             self._is_out = False
-            _log.info("the store answers again", extra={"store": self._address.url})
+            _log.info("the store answers again", extra={"fields": {"store": self._address.url}})
         if self._is_closed or len(self._idle) >= self._address.pool_max:
             connection.terminate()
         else:
@@ -284,7 +284,7 @@ class Connections:
             self._is_out = True
             _log.warning(
                 "lost the connection to the store; trying again until it answers",
-                extra={"store": self._address.url, "error": repr(error)},
+                extra={"fields": {"store": self._address.url, "error": repr(error)}},
             )
 
 

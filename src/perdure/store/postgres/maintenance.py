@@ -90,7 +90,7 @@ class PostgresMaintenance(MaintenanceStore):
         for row, failure in await self._end_attempts(
             "expired_leases", arguments, lambda row: lease_expired(row[2]), write
         ):
-            id, partition, holder, attempt, _, _, was_limited, run, key, _ = row
+            id, partition, holder, attempt, _, _, was_limited, run, key, epoch, _ = row
             after, partition_after = decide(row)
             moves.moved(id, after, partition_after, frees_limit=was_limited)
             taken.append(
@@ -99,6 +99,7 @@ class PostgresMaintenance(MaintenanceStore):
                     namespace=namespace,
                     partition=Partition.parse(partition),
                     worker=holder,
+                    epoch=epoch,
                     attempt=attempt,
                     after=after,
                     failure=failure,

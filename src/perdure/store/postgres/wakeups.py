@@ -230,7 +230,7 @@ class Wakeups:
             self._is_out = True
             _log.warning(
                 "wake-ups between processes are interrupted; polling stands in for them",
-                extra={"store": self._address.url, "error": repr(error)},
+                extra={"fields": {"store": self._address.url, "error": repr(error)}},
             )
 
 

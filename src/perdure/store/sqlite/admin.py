@@ -61,20 +61,24 @@ class SqliteAdmin(AdminStore):
 
         return await self._session.write(change)
 
-    async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
-        def pause(transaction: Transaction) -> None:
+    async def pause_queue(self, namespace: str, queue: str, by: str | None) -> bool:
+        def pause(transaction: Transaction) -> bool:
             row = {"namespace": namespace, "queue": queue, "by": by, "now": transaction.now}
-            transaction.write("pause_queue", **row)
+            if not transaction.write("pause_queue", **row):
+                return False
             transaction.hints.due()
+            return True
 
-        await self._session.write(pause)
+        return await self._session.write(pause)
 
-    async def resume_queue(self, namespace: str, queue: str) -> None:
-        def resume(transaction: Transaction) -> None:
-            if transaction.write("resume_queue", namespace=namespace, queue=queue):
-                transaction.hints.frees_limit()
+    async def resume_queue(self, namespace: str, queue: str) -> bool:
+        def resume(transaction: Transaction) -> bool:
+            if not transaction.write("resume_queue", namespace=namespace, queue=queue):
+                return False
+            transaction.hints.frees_limit()
+            return True
 
-        await self._session.write(resume)
+        return await self._session.write(resume)
 
     async def live_flows(self, namespace: str | None) -> list[FlowCount]:
         rows = await self._session.rows("live_flows", namespace=namespace)

@@ -172,10 +172,10 @@ def retry_while_busy(
                 raise
         if now - complained > COMPLAIN_EVERY_SECONDS:
             complained = now
+            fields = {"store": where, "seconds": round(now - started)}
             _log.warning(
-                "waiting for the lock on %s for %.0f s: another process is in a transaction",
-                where,
-                now - started,
+                "waiting for the lock: another process is in a transaction",
+                extra={"fields": fields},
             )
         time.sleep(pause * random.uniform(0.5, 1))
         pause = min(pause * _PAUSE_GROWTH, _PAUSE_MAX)

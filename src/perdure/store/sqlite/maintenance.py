@@ -245,6 +245,7 @@ def _taken_over(over: Move) -> TakenOver:
         namespace=over.job.namespace,
         partition=Partition.parse(over.job.partition),
         worker=over.job.worker,
+        epoch=over.job.epoch,
         attempt=over.job.attempt,
         after=over.after,
         failure=over.failure,

@@ -479,9 +479,9 @@ class TestAdminPauseQueue:
         self, store: Store, clock: ManualClock
     ) -> None:
         since = clock()
-        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, "ann")
+        assert await store.admin.pause_queue(NAMESPACE, PARTITION.queue, "ann")
         clock.advance(MINUTE)
-        await store.admin.pause_queue(NAMESPACE, PARTITION.queue, "ben")
+        assert not await store.admin.pause_queue(NAMESPACE, PARTITION.queue, "ben")
 
         [paused] = await store.admin.paused_queues(NAMESPACE)
 
@@ -493,13 +493,13 @@ class TestAdminResumeQueue:
         id = await insert(store)
         await store.admin.pause_queue(NAMESPACE, PARTITION.queue, None)
 
-        await store.admin.resume_queue(NAMESPACE, PARTITION.queue)
+        assert await store.admin.resume_queue(NAMESPACE, PARTITION.queue)
 
         assert await claim_ids(store) == [id]
         assert await store.admin.paused_queues(None) == []
 
     async def test_does_nothing_when_there_is_no_pause(self, store: Store) -> None:
-        await store.admin.resume_queue(NAMESPACE, PARTITION.queue)
+        assert not await store.admin.resume_queue(NAMESPACE, PARTITION.queue)
 
         assert await store.admin.paused_queues(None) == []
 

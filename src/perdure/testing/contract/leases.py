@@ -237,6 +237,7 @@ class TestMaintenanceTakeOverExpired:
                 namespace=NAMESPACE,
                 partition=PARTITION,
                 worker=WORKER,
+                epoch=claimed.epoch,
                 attempt=1,
                 after=Status.WAITING,
                 failure=attempt.failure,

@@ -173,7 +173,8 @@ LIMIT 1;
 -- name: pause_queue
 INSERT INTO {schema}.queues (namespace, name, paused_at, paused_by)
 VALUES ($2, $3, coalesce($1::timestamptz, statement_timestamp()), $4)
-ON CONFLICT DO NOTHING;
+ON CONFLICT DO NOTHING
+RETURNING name;
 
 -- name: resume_queue
 DELETE FROM {schema}.queues

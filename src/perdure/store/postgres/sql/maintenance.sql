@@ -161,7 +161,7 @@ RETURNING id, partition_key;
 
 -- name: expired_leases
 SELECT id, partition_key, worker, attempt, status, claimed_alone, limit_keys IS NOT NULL,
-       run_id, node_key, coalesce($1::timestamptz, statement_timestamp())
+       run_id, node_key, epoch, coalesce($1::timestamptz, statement_timestamp())
 FROM {schema}.jobs
 WHERE status IN ('active', 'aborting')
   AND namespace = $2
