@@ -21,7 +21,7 @@ from perdure import (
 )
 from perdure.engine.runs import Graphs, RunEngine
 from perdure.model.payload import PlainCodec
-from perdure.worker import commits, service
+from perdure.worker import service, steps
 from perdure.worker.events import AttemptLost, AttemptRequeued, AttemptStarted
 from tests.support.refusal import refused
 from tests.worker.harness import Gate, soon, until
@@ -275,7 +275,7 @@ class TestOutage:
     async def test_while_an_outcome_is_written(
         self, client, start_worker, watch, method, monkeypatch
     ):
-        monkeypatch.setattr(commits, "RETRY_SECONDS", 0.01)
+        monkeypatch.setattr(steps, "RETRY_SECONDS", 0.01)
         watch.after[method] = fail
         flow = Flow("outage").then(pass_on, name="a").then(pass_on, name="b").build()
         worker = await start_worker(flows=[flow], store=watch.store)
@@ -287,7 +287,7 @@ class TestOutage:
         assert len(worker.all(AttemptStarted)) == 2
 
     async def test_while_others_were_faster(self, client, start_worker, watch, monkeypatch):
-        monkeypatch.setattr(commits, "RETRY_SECONDS", 0.01)
+        monkeypatch.setattr(steps, "RETRY_SECONDS", 0.01)
         gate = Gate()
 
         @task
