@@ -181,7 +181,7 @@ class Clients:
         decision = "approve" if approval.deciders else random.choice(approval.choices)
         place = Place(act="decide", run=approval.run, key=approval.node, by=by)
         data = {"by": place.nonce}
-        await acted(
+        await send_command(
             place,
             lambda: self._client.approvals.decide(
                 approval.id, decision, by=by, data=data, revision=approval.revision
@@ -194,7 +194,7 @@ class Clients:
 
     async def _report_on(self, wait: WaitRecord) -> None:
         place = Place(act="report", run=wait.run, key=wait.key, by=self._name)
-        await acted(
+        await send_command(
             place,
             lambda: self._client.runs.report(
                 wait.run,
@@ -212,7 +212,7 @@ class Clients:
 
     async def _signal_to(self, wait: WaitRecord) -> None:
         place = Place(act="signal", run=wait.run, key=wait.name, by=self._name)
-        await acted(
+        await send_command(
             place,
             lambda: self._client.runs.signal(wait.run, wait.name, place.brought, by=self._name),
         )
@@ -256,7 +256,7 @@ class Clients:
         if id is not None:
             operation = getattr(self._client.runs, act)
             place = Place(act=act, run=id, by=self._name, nonce="")  # it has no payload
-            await acted(place, lambda: operation(id, by=self._name))
+            await send_command(place, lambda: operation(id, by=self._name))
 
     def _unique(self) -> str:
         self._made += 1
@@ -301,13 +301,13 @@ class Response(Value):
     error: PerdureError | None = None
 
 
-async def acted(place: Place, operation: Callable[[], Awaitable[Any]]) -> None:
+async def send_command(place: Place, operation: Callable[[], Awaitable[Any]]) -> None:
     """Perform an action on a run, and record the response as evidence."""
     told = await answered(asks().begin(place.act, run=place.run), operation)
     is_ignored = isinstance(told.value, ReportReceipt) and not told.value.is_accepted
     if told.answer is Answer.UNCLEAR or is_ignored:  # another report arrived first
         return
-    evidence().acted(
+    evidence().command_sent(
         place.act, place.run, place.key, nonce=place.nonce, by=place.by, error=told.error
     )
 

@@ -19,7 +19,7 @@ from proof.chaos.faults import FaultRecord
 from proof.chaos.journal import Answer, Ask, by_answer, read_asks
 from proof.chaos.load import LIMITS, number_of, results_of
 from proof.evidence import EvidenceSettings, EvidenceVerifier
-from proof.evidence.log import BodyBegan, BodyEnded, read_lines
+from proof.evidence.log import BodyEnded, BodyStarted, read_lines
 
 FINDINGS_SHOWN = 50
 
@@ -73,8 +73,8 @@ def report_lines(report: ChaosReport) -> Iterator[str]:
     yield f"Chaos on {report.store}, seed {report.seed}"
     yield (
         f"  faults: {len(report.survived)} in {report.fault_seconds:.0f} s, on {report.workers} "
-        f"worker and {report.clients} client processes, started {report.restarts} times anew "
-        f"({report.failed_starts} times in vain, while the store was out of order)"
+        f"worker and {report.clients} client processes, restarted {report.restarts} times "
+        f"({report.failed_starts} failed starts while the store was unavailable)"
     )
     times: dict[str, list[float]] = {}
     for each in report.survived:
@@ -89,7 +89,7 @@ def report_lines(report: ChaosReport) -> Iterator[str]:
 
     load, seconds = report.load, report.fault_seconds + report.settle_seconds
     yield (
-        f"  load: {load.runs} runs, {load.jobs} plain jobs, {load.executions} bodies begun, "
+        f"  load: {load.runs} runs, {load.jobs} plain jobs, {load.executions} attempts started, "
         f"{load.events} events in {seconds:.0f} s"
     )
     yield (
@@ -98,12 +98,12 @@ def report_lines(report: ChaosReport) -> Iterator[str]:
     )
     share = 100 * load.repeated / max(1, load.executions)
     yield (
-        f"    bodies begun again: {load.repeated} because of faults ({share:.1f} %), "
+        f"    attempts repeated: {load.repeated} because of faults ({share:.1f} %), "
         f"{load.retried} after failing on purpose, {load.paused} after a pause"
     )
     yield f"    settled {report.settle_seconds:.1f} s after the last fault"
 
-    yield "  clients were told (accepted / refused / nothing, which may mean either):"
+    yield "  responses to clients (accepted / refused / unknown):"
     for act, counts in sorted(report.asked.items()):
         numbers = [counts.get(answer, 0) for answer in ("accepted", "refused", "unclear")]
         yield f"    {act:<10}{numbers[0]:>6} /{numbers[1]:>4} /{numbers[2]:>4}"
@@ -225,11 +225,11 @@ def _answers(asked: Sequence[Ask], act: str) -> dict[str, Answer]:
 
 def _load(evidence_log: Path, counts: Counts) -> Load:
     pieces: set[tuple[str, str]] = set()
-    begun = 0
+    started = 0
     ends: Counter[str] = Counter()
     for _, line in read_lines(evidence_log):
-        if isinstance(line, BodyBegan):
-            begun += 1
+        if isinstance(line, BodyStarted):
+            started += 1
             pieces.add((line.run, line.key) if line.run else ("", line.job))
         elif isinstance(line, BodyEnded):
             ends[line.error] += 1
@@ -238,10 +238,10 @@ def _load(evidence_log: Path, counts: Counts) -> Load:
         runs=counts.runs,
         jobs=counts.jobs,
         events=counts.events,
-        executions=begun,
+        executions=started,
         retried=retried,
         paused=paused,
-        repeated=max(0, begun - len(pieces) - retried - paused),
+        repeated=max(0, started - len(pieces) - retried - paused),
     )
 
 

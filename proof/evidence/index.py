@@ -11,9 +11,9 @@ from perdure.model.ids import Key
 from perdure.model.value import Value
 from proof.evidence.log import (
     Accepted,
-    Acted,
-    BodyBegan,
     BodyEnded,
+    BodyStarted,
+    CommandSent,
     EndSeen,
     Line,
     Refused,
@@ -262,7 +262,7 @@ class EvidenceIndex:
 
     def _take(self, line: Line) -> None:
         match line:
-            case BodyBegan():
+            case BodyStarted():
                 # The columns of the table, in their order; ``began_at`` is the line's ``at``.
                 columns = ("nonce", "at", *RecordedExecution.__struct_fields__[2:])
                 self._insert("executions", *(getattr(line, name) for name in columns))
@@ -282,7 +282,7 @@ class EvidenceIndex:
             case Refused():
                 errors = " ".join(line.errors)
                 self._insert("refused", line.namespace, line.run, line.job, errors)
-            case Acted():
+            case CommandSent():
                 errors = " ".join(line.errors)
                 where = (line.namespace, line.run, line.act, line.key)
                 self._insert("acts", *where, line.by, line.nonce, errors)
@@ -312,7 +312,7 @@ class EvidenceIndex:
         return iter(self._database.execute(text, values))  # type: ignore[arg-type]  # of any kind
 
 
-def place_of(line: BodyBegan) -> tuple[str, str]:
+def place_of(line: BodyStarted) -> tuple[str, str]:
     """The flow and node of an execution; for a standalone job, no flow and its task.
 
     Executions beside a node, such as its compensation, have their own outputs: the part of the key

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NONCE_PATTERN = rb"wit-[0-9a-f]{32}"
 
 
-class BodyBegan(Value, tag="began", omit_defaults=True):
+class BodyStarted(Value, tag="began", omit_defaults=True):
     """A task started. ``nonce`` identifies this execution; the task includes it in its output."""
 
     nonce: str
@@ -75,7 +75,7 @@ class Refused(Value, tag="refused", omit_defaults=True):
     job: str = ""
 
 
-class Acted(Value, tag="acted", omit_defaults=True):
+class CommandSent(Value, tag="command", omit_defaults=True):
     """An action on a run: ``signal``, ``decide``, ``report``, ``cancel`` …
 
     Without a run, on a job, whose id is the key.
@@ -112,7 +112,7 @@ class Requeued(Value, tag="requeued"):
     attempt: int
 
 
-Line = BodyBegan | BodyEnded | Accepted | Refused | Acted | EndSeen | Requeued
+Line = BodyStarted | BodyEnded | Accepted | Refused | CommandSent | EndSeen | Requeued
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)
@@ -178,7 +178,7 @@ class EvidenceLog:
             Refused(at=self._now(), namespace=self.namespace, errors=errors, run=run, job=job)
         )
 
-    def acted(
+    def command_sent(
         self,
         act: str,
         run: str,
@@ -190,7 +190,7 @@ class EvidenceLog:
     ) -> None:
         errors = () if error is None else types_of(error)
         self._append(
-            Acted(
+            CommandSent(
                 at=self._now(),
                 namespace=self.namespace,
                 act=act,
@@ -240,10 +240,10 @@ def new_nonce() -> str:
     return f"wit-{secrets.token_hex(16)}"
 
 
-def began(ctx: BaseContext, nonce: str, at: float, limits: tuple[str, ...]) -> BodyBegan:
+def began(ctx: BaseContext, nonce: str, at: float, limits: tuple[str, ...]) -> BodyStarted:
     job = ctx._job  # epochs are not part of the public context
     node = job.node
-    return BodyBegan(
+    return BodyStarted(
         nonce=nonce,
         at=at,
         namespace=job.namespace,

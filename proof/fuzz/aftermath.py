@@ -84,7 +84,7 @@ async def read_all(client: AsyncClient, url: str) -> None:
     look("the inbox", await client.approvals.list(limit=PAGE))
     look("waits", await client.waits.list(limit=PAGE))
     look("the depth", await client.queues.list())
-    look("what is stranded", await client.flows.unserved(FLOWS))
+    look("unserved runs", await client.flows.unserved(FLOWS))
 
 
 async def read_job(client: AsyncClient, id: str, url: str) -> None:

@@ -290,7 +290,7 @@ LEFT_OUT = {
     "close": "takes nothing",
     "run": "waits for the end of a run, and takes what submit takes",
     "jobs.results": "waits for jobs, which its handles name",
-    "jobs.watch": "goes on until the job ends",
+    "jobs.watch": "runs until the job ends",
     "runs.watch": "goes on until the run ends",
     "runs.observe": "goes on until the run ends",
 }
@@ -324,7 +324,7 @@ COMMANDS_LEFT_OUT = {
     "store import": "reads a file",
     "flows validate": "reads files, whose texts are a target of their own",
     "dev": "starts processes",
-    "worker": "runs until it is told to stop",
+    "worker": "runs until it is stopped",
     "run": "runs until the run ends",
     "runs watch": "runs until the run ends",
     "jobs watch": "runs until the job ends",

@@ -56,8 +56,8 @@ def _node(called: str, config: dict[str, Any], token: str) -> dict[str, Any]:
     """A node with the inputs that its templates name."""
     sources = {"host": "input.host", "token": token}
     used = {name: path for name, path in sources.items() if f"{{{{ {name} }}}}" in str(config)}
-    kind = "task" if called == "take" else "type"
-    return {"id": "ask", kind: called, "config": config} | ({"inputs": used} if used else {})
+    key = "task" if called == "take" else "type"
+    return {"id": "ask", key: called, "config": config} | ({"inputs": used} if used else {})
 
 
 def _grants(secret: str) -> st.SearchStrategy[list[dict[str, Any]]]:

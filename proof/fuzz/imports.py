@@ -107,7 +107,7 @@ def _changed(lines: Lines, what: str, where: Any, how: Any) -> Lines:
 
 
 def _sealed(lines: Lines) -> Lines:
-    """The lines with counts and a checksum that fit, as somebody would write them on purpose."""
+    """The lines with counts and a checksum that fit, as an attacker would write them."""
     try:
         header, *found = [json.loads(line) for line in lines]
         counts = Counter(row["row"] for row in found[:-1])

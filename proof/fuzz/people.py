@@ -1,6 +1,5 @@
-"""Approvals: what deciders are shown, and who has decided in the end.
-
-The rules are written down a second time, as simply as possible.
+"""Approvals: what deciders see, and who decided. The rules are implemented a second time, as
+simply as possible.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class Ballot:
     revision: int = 0
 
     def accept(self, answer: dict[str, Any]) -> None:
-        """Count an answer; raises ``AssertionError`` if nobody should have accepted it."""
+        """Count an answer; raises ``AssertionError`` if it must not be accepted."""
         assert self.decided is None, "it was decided"
         by, decision, data = answer.get("by"), answer["decision"], answer.get("data")
         who = None if by is None else normal(by)

@@ -1,4 +1,4 @@
-"""Several people and programs acting on one run at the same time, while a worker runs it."""
+"""Concurrent commands on one run while a worker executes it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ FLOWS = {
     .then(fragile)
     .build(),
 }
-ACTS: dict[str, Callable[[AsyncClient, str, int], Awaitable[Any]]] = {
+COMMANDS: dict[str, Callable[[AsyncClient, str, int], Awaitable[Any]]] = {
     "report": lambda c, run, _: c.runs.report(run, "node", status="completed", result=1),
     "report with a key": lambda c, run, _: c.runs.report(
         run, "node", status="completed", result=1, key="same"
@@ -91,7 +91,7 @@ ACTS: dict[str, Callable[[AsyncClient, str, int], Awaitable[Any]]] = {
 }
 OF_ALL = ["cancel", "pause", "resume", "retry", "fork", "replace"]
 OF_ONE = {
-    "reported": [each for each in ACTS if each.startswith("report")],
+    "reported": [each for each in COMMANDS if each.startswith("report")],
     "signalled": ["signal", "broadcast"],
     "decided": ["approve", "reject"],
     "failed": ["retry", "fork"],
@@ -105,7 +105,7 @@ def _acts(flow: str) -> st.SearchStrategy[tuple[str, list[str]]]:
     acts = st.one_of(
         fitting.map(lambda act: [act] * 3),
         st.lists(fitting | st.sampled_from(OF_ALL), min_size=2, max_size=6),
-        st.lists(st.sampled_from(list(ACTS)), min_size=2, max_size=4),
+        st.lists(st.sampled_from(list(COMMANDS)), min_size=2, max_size=4),
     )
     return st.tuples(st.just(flow), acts)
 
@@ -127,7 +127,7 @@ async def race(
         async with asyncio.timeout(SECONDS_MAX):
             await until(lambda: _is_settled(client, id))
             told = await asyncio.gather(
-                *(ACTS[act](clients[n % len(clients)], id, n) for n, act in enumerate(acts)),
+                *(COMMANDS[act](clients[n % len(clients)], id, n) for n, act in enumerate(acts)),
                 return_exceptions=True,
             )
             refused = [each for each in told if isinstance(each, BaseException)]
@@ -175,7 +175,7 @@ async def _finish(client: AsyncClient, id: str) -> None:
             return
         for act in ("resume", "report", "approve", "broadcast"):
             try:
-                await ACTS[act](client, id, 99)
+                await COMMANDS[act](client, id, 99)
             except PerdureError:
                 continue
         await asyncio.sleep(0.005)

@@ -61,7 +61,7 @@ JUNK = {
     "a list": b"[]",
     "an object": b"{}",
     "other fields": b'{"type":"NodeCompleted","node":7,"state":[],"format":2,"checksum":0}',
-    "a newer kind": b'{"type":"NodeDreamt"}',
+    "a newer type": b'{"type":"NodeDreamt"}',
     "another event": b'{"type":"NodeCompleted","node":"nobody","then":{"started":["a#1[0]"]}}',
     "half": b'{"type":',
     "no encoding": b"\xff\xfe\x00",

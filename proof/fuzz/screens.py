@@ -21,7 +21,7 @@ from tests.worker.harness import Running
 
 @task
 async def say(text: str, ctx: AsyncContext = CONTEXT) -> None:
-    """Quotes its input in everything that it tells on its way."""
+    """Quotes its input in all its progress messages."""
     await ctx.progress(50, text, {text: [text]})
     await ctx.step("said", lambda: {text: text})
     error = type("Said", (Permanent,), {"__module__": text})(text)

@@ -74,7 +74,7 @@ class Asked:
             raise
         finally:
             if not may_be_replaced(run) and not unclear:
-                self.evidence.acted(act, run, key, nonce=nonce, by=by, error=error)
+                self.evidence.command_sent(act, run, key, nonce=nonce, by=by, error=error)
 
 
 SCHEDULES = ("tick", "tock")
@@ -138,9 +138,9 @@ class SimulatedClient:
 
     async def _attempt(self, name: str, act: Act) -> None:
         """Perform one action; refusals are expected, other errors are not."""
-        patience = self._draw.choice(TIMEOUTS)
+        timeout = self._draw.choice(TIMEOUTS)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await act()
         except TimeoutError:
             self._world.trace(f"{name}: not waited for any longer")
@@ -339,7 +339,7 @@ class SimulatedClient:
                 await client.schedules.resume(name)
             case _:
                 await self._schedule()
-        self._world.trace(f"acted on schedule {name}")
+        self._world.trace(f"changed schedule {name}")
 
     async def _schedule(self) -> None:
         draw, name = self._draw, self._draw.choice(SCHEDULES)

@@ -256,7 +256,7 @@ class Approval(Part):
                 "reminders": ["2s", "5s"],
             }
         flow.approve(
-            f"May {self.id} go on?",
+            f"May {self.id} continue?",
             name=self.id,
             deciders=self.deciders,
             policy=self.policy,
@@ -299,7 +299,7 @@ SIGNALS = ("go", "paid")
 PEOPLE = ("ann", "bob", "eve")
 DEPTH_MAX = 2
 
-KINDS = (
+PART_TYPES = (
     "work",
     "work",
     "work",
@@ -376,7 +376,7 @@ class Drawing:
 
     def _part(self, depth: int) -> Part:
         draw, id = self._draw, f"n{next(self._ids)}"
-        found_type = draw.choice(KINDS)
+        found_type = draw.choice(PART_TYPES)
         if depth >= DEPTH_MAX and found_type in ("fork", "route"):
             found_type = "work"
         match found_type:

@@ -33,7 +33,7 @@ Jobs = Mapping[JobId, StoredJob]
 Runs = Mapping[Place, StoredRun]
 
 _UNHELD = frozenset({Status.WAITING, Status.SCHEDULED, Status.PAUSED})
-KEPT = timedelta(seconds=10)
+WAITER_RETENTION = timedelta(seconds=10)
 """Ended work must stay this long for its waiters, whatever the retention."""
 _ABORTED = frozenset({Status.ABORTING, Status.CANCELLED})
 
@@ -210,7 +210,7 @@ class WriteGuard:
     def _check_ended(self, gone: Iterable[tuple[Hashable, datetime | None]]) -> None:
         """Only work that ended long enough ago is pruned."""
         for id, finished_at in gone:
-            if finished_at is None or finished_at > self._now() - KEPT:
+            if finished_at is None or finished_at > self._now() - WAITER_RETENTION:
                 self._find(f"{id} was removed, and its end was {finished_at}")
             self.pruned.add(id)
 

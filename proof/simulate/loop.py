@@ -51,7 +51,7 @@ class Process:
 class Actor:
     """One thread of a process."""
 
-    __slots__ = ("buried", "frozen_until", "name", "pace", "process", "ready")
+    __slots__ = ("discarded", "frozen_until", "name", "pace", "process", "ready")
 
     def __init__(self, process: Process, name: str = "") -> None:
         self.process = process
@@ -60,7 +60,7 @@ class Actor:
         self.pace = 0.0
         """Maximum seconds of one callback; most take no time."""
         self.ready: deque[asyncio.Handle] = deque()
-        self.buried: list[asyncio.Handle] = []
+        self.discarded: list[asyncio.Handle] = []
         """Pending handles of a dead actor. Kept, because dropping them would finalize their
         coroutines.
         """
@@ -69,11 +69,11 @@ class Actor:
     def context(self) -> Context:
         """A separate context: tasks started in it belong to this actor."""
         context = copy_context()
-        context.run(ACTING.set, self)
+        context.run(CURRENT_ACTOR.set, self)
         return context
 
 
-ACTING: ContextVar[Actor] = ContextVar("acting")
+CURRENT_ACTOR: ContextVar[Actor] = ContextVar("acting")
 
 
 STEPS_AT_ONE_TIME_MAX = 200_000
@@ -113,7 +113,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # The interface that asyncio requires of a loop.
 
     def time(self) -> float:
-        return ACTING.get(self.home).process.local(self.now)
+        return CURRENT_ACTOR.get(self.home).process.local(self.now)
 
     def call_at(  # type: ignore[override]  # how its arguments are typed differs by version
         self,
@@ -123,7 +123,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)
-        true = ACTING.get(self.home).process.true(when) + LATE
+        true = CURRENT_ACTOR.get(self.home).process.true(when) + LATE
         heapq.heappush(self._timers, (true, next(self._order), timer))
         return timer
 
@@ -199,9 +199,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._hand(ready.popleft())
 
     def _hand(self, handle: asyncio.Handle) -> None:
-        actor = handle._context.get(ACTING, self.home)  # type: ignore[attr-defined]
+        actor = handle._context.get(CURRENT_ACTOR, self.home)  # type: ignore[attr-defined]
         if actor.process.is_dead:
-            actor.buried.append(handle)
+            actor.discarded.append(handle)
         else:
             actor.ready.append(handle)
             self._busy[actor] = None
@@ -214,7 +214,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self._timers:
             times.append(self._timers[0][0])
         if not times:
-            raise NothingLeft("somebody waits for what never comes")
+            raise NothingLeft("deadlock: a task waits and nothing is scheduled")
         self.now = max(self.now, min(times))
         self._steps_now = 0
         self._sort()
@@ -223,7 +223,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Kill a process: its pending handles are set aside, and never run."""
         process.is_dead = True
         for actor in [actor for actor in self._busy if actor.process is process]:
-            actor.buried += actor.ready
+            actor.discarded += actor.ready
             actor.ready.clear()
             del self._busy[actor]
 
@@ -258,7 +258,7 @@ class _Time:
 
     def wall(self) -> datetime:
         loop = self._loop
-        return moment(loop.now + ACTING.get(loop.home).process.wall_offset)
+        return moment(loop.now + CURRENT_ACTOR.get(loop.home).process.wall_offset)
 
 
 class _Datetime:
@@ -318,7 +318,7 @@ class Trace:
         self._hash = hashlib.blake2b(digest_size=16)
 
     def __call__(self, what: str) -> None:
-        actor = ACTING.get(self._loop.home).name
+        actor = CURRENT_ACTOR.get(self._loop.home).name
         line = f"{self._loop.now:12.6f}  {actor:<12}  {what}"
         self._hash.update(line.encode())
         if self._show is not None:
@@ -333,7 +333,7 @@ class LeaseRenewerOnLoop(LeaseRenewer):
     """The renewer with its thread as a separate actor, which may freeze independently."""
 
     def start(self) -> None:
-        renewer = Actor(ACTING.get().process, "leases")
+        renewer = Actor(CURRENT_ACTOR.get().process, "leases")
         task = asyncio.get_running_loop().create_task
         self._renewing = renewer.context().run(task, self._renew_until_stopped())
 

@@ -65,7 +65,7 @@ SQLITE = (
     ),
     Mutant(
         "claim_jobs",
-        "a worker is avoided for ever",
+        "a worker is avoided forever",
         "OR avoid_until <= :now\n",
         "\n",
         "claims",
@@ -107,7 +107,7 @@ SQLITE = (
     ),
     Mutant(
         "counted_start",
-        "a stale claim moves the start of another",
+        "a stale claim moves another claim's start",
         "\n  AND epoch = :epoch",
         "",
         "limits",
@@ -121,7 +121,7 @@ SQLITE = (
     ),
     Mutant(
         "close_limits",
-        "a limit that is closed for long reopens early",
+        "a limit closed for longer reopens early",
         "max(coalesce(closed_until, excluded.closed_until), excluded.closed_until)",
         "excluded.closed_until",
         "admin",
@@ -191,7 +191,7 @@ SQLITE = (
     ),
     Mutant(
         "move_jobs",
-        "who lost a claim may still write",
+        "a lost claim may still write",
         "epoch       = moved.epoch",
         "epoch       = job.epoch",
         "leases",
@@ -371,7 +371,7 @@ SQLITE = (
     ),
     Mutant(
         "job_states",
-        "the first failure is told instead of the last",
+        "the first failure is returned instead of the last",
         "ORDER BY past.number DESC",
         "ORDER BY past.number",
         "queries",
@@ -527,7 +527,7 @@ SQLITE = (
     ),
     Mutant(
         "replace_snapshot",
-        "a newer snapshot is not kept",
+        "a newer snapshot is not stored",
         "DO UPDATE\nSET number = excluded.number,\n    data   = excluded.data",
         "DO NOTHING",
         "commits",
@@ -1061,7 +1061,7 @@ POSTGRES = (
     ),
     Mutant(
         "limit_uses",
-        "the job that was claimed last is told first",
+        "the most recently claimed job comes first",
         "ORDER BY started_at, id",
         "ORDER BY started_at DESC, id",
         "limits",
@@ -1253,7 +1253,7 @@ POSTGRES = (
     ),
     Mutant(
         "find_retry_rival",
-        "of two jobs that are retried together, the wrong one is told",
+        "of two jobs retried together, the wrong one is returned",
         "like_it.id < ended.id",
         "like_it.id > ended.id",
         "admin",

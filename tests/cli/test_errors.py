@@ -125,7 +125,7 @@ class TestExitCodes:
         assert_refused(Commands(f"sqlite:///{file}")("queues", "list"), 3, name)
         assert not file.exists()
 
-    def test_a_file_of_another_kind_is_3(self, tmp_path):
+    def test_a_file_of_another_type_is_3(self, tmp_path):
         file = tmp_path / "notes.txt"
         file.write_text("dear diary " * 1000)
         assert_refused(Commands(f"sqlite:///{file}")("queues", "list"), 3, "notes.txt")

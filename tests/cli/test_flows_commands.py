@@ -115,7 +115,7 @@ class TestOfAFile:
         assert {each["code"] for each in told["faults"]} == {"flow.unknown_task"}
         assert "Pass --app MODULE" in told["message"]
 
-    def test_that_names_no_code_is_not_told_of_an_app(self, folder):
+    def test_that_names_no_code_gets_no_hint_about_app(self, folder):
         (folder / "odd.yaml").write_text("flow: odd\nodd: 1\nnodes: []\n", encoding="utf-8")
         refused = Commands(None)("flows", "show", str(folder / "odd.yaml"))
         assert refused.exit_code == 2
@@ -243,7 +243,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestSecrets:
-    def test_that_are_set_are_not_told(self, perdure, here, monkeypatch):
+    def test_that_are_set_are_not_reported(self, perdure, here, monkeypatch):
         monkeypatch.setenv("PERDURE_SECRET_API", "12345")
         done = perdure("flows", "validate", "good.yaml", "--strict")
         assert done.exit_code == 0
@@ -326,7 +326,7 @@ async def register(url: str, infos: list[WorkerInfo]) -> None:
 class TestValidate:
     """``perdure flows validate``: all that is wrong with flows in files."""
 
-    def test_a_good_file_is_told_with_what_it_needs(self, perdure, here):
+    def test_a_good_file_is_reported_with_what_it_needs(self, perdure, here):
         done = perdure("flows", "validate", "good.yaml")
 
         assert done.exit_code == 0
@@ -473,7 +473,7 @@ def is_svg(text: str) -> bool:
 
 
 class TestFlowsGraph:
-    def test_is_mermaid_unless_told_otherwise(self, perdure):
+    def test_is_mermaid_by_default(self, perdure):
         assert perdure("flows", "graph", FLOW).out == sample.orders.mermaid()
 
     def test_as_svg(self, perdure):
@@ -523,7 +523,7 @@ class TestRunsDiagram:
 
 
 class TestRunsTimeline:
-    def test_of_a_run_that_goes_on(self, perdure, waiting):
+    def test_of_a_live_run(self, perdure, waiting):
         lines = perdure("runs", "timeline", "order-5").out.splitlines()
         assert lines[0].endswith(" so far")
         assert "… approval" in lines[4]

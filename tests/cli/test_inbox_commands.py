@@ -105,7 +105,7 @@ class TestInbox:
         assert second[0] == "order-8:review"
 
     @pytest.mark.usefixtures("asked")
-    def test_is_of_somebody(self, perdure):
+    def test_filters_by_person(self, perdure):
         ids = [each["id"] for each in perdure("inbox", "--for", "ann", "--json").items]
         of_two = perdure("inbox", "--for", "ann", "--for", "role:finance", "--json").items
         assert ids == ["order-8:review"]
@@ -303,7 +303,7 @@ class TestDecideAtATerminal:
             written = keyboard.rest()
         assert written == "order-7:review is decided: approve\n"
 
-    def test_asks_nothing_of_somebody_who_may_not_decide(self, url, client):
+    def test_asks_nothing_of_a_person_who_may_not_decide(self, url, client):
         client.submit(refunds, ORDER, id="order-7")
         with Keyboard(80, "decide", "order-7:review", "--by", "eve", "--store", url) as keyboard:
             written = keyboard.rest()
@@ -446,7 +446,7 @@ class TestAskingForFields:
             ({"type": "string"}, "", "form.nothing_entered"),
         ],
     )
-    def test_what_cannot_be_read_is_told_and_asked_for_again(self, field, typed, code):
+    def test_what_cannot_be_read_is_reported_and_asked_for_again(self, field, typed, code):
         with refused(code, InvalidInput):
             understood(typed, field)
 

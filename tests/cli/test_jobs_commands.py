@@ -56,7 +56,7 @@ class TestList:
         shown = perdure("jobs", "list", *option, "--json")
         assert [job["id"] for job in shown.items] == [wanted.id]
 
-    def test_says_that_there_is_nothing(self, perdure, client):
+    def test_says_so_if_there_is_nothing(self, perdure, client):
         assert perdure("jobs", "list").out == "no jobs\n"
         assert perdure("jobs", "list", "--json").items == []
 
@@ -264,7 +264,7 @@ class TestDepth:
         queues = perdure("queues", "list", "--json").items
         assert [(each["name"], each["paused_by"]) for each in queues] == [("mail", "ann")]
 
-    def test_says_that_there_is_nothing(self, perdure, client):
+    def test_says_so_if_there_is_nothing(self, perdure, client):
         assert perdure("queues", "list").out == "no jobs\n"
         assert perdure("queues", "list", "--json").items == []
 
@@ -298,7 +298,7 @@ class TestWorkers:
 
 
 class TestPrune:
-    def test_counts_first_and_removes_when_told_to(self, perdure, client, failed):
+    def test_counts_first_and_removes_on_request(self, perdure, client, failed):
         client.enqueue(sample.add, 1, 2).cancel()
 
         counted = perdure("store", "prune", "--older-than", "0s")

@@ -180,7 +180,7 @@ def developing(
 
 
 class TestDev:
-    """``perdure dev``: workers for local work, started anew when the code changes."""
+    """``perdure dev``: workers for local work, restarted when the code changes."""
 
     def test_runs_what_it_finds_and_takes_up_changes(self, tmp_path):
         write_code(tmp_path, "'hello'")
@@ -265,7 +265,7 @@ def write(folder: Path, name: str, text: str = "") -> Path:
 class TestSourceFiles:
     """Which files of a project have changed."""
 
-    def test_tells_what_came_changed_and_went_once(self, tmp_path):
+    def test_reports_each_addition_change_and_removal_once(self, tmp_path):
         changed, gone = write(tmp_path, "a.py"), write(tmp_path, "flows/b.yaml")
         write(tmp_path, "same.py")
         files = SourceFiles(tmp_path)

@@ -51,7 +51,7 @@ naps = Flow("naps").then(nap).build()
 
 @pytest.fixture(autouse=True)
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the folder of a user, whose modules are imported anew."""
+    """In the folder of a user, whose modules are re-imported."""
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "shop", raising=False)
@@ -116,13 +116,13 @@ class TestRun:
         assert shown.exit_code == 0
         assert shown.out.splitlines()[-1] == 'result "packed here"'
 
-    def test_leaves_the_work_to_others_if_told_to(self, perdure, working, relay):
+    def test_leaves_the_work_to_others_on_request(self, perdure, working, relay):
         assert relay.shipping.graph.text in {flow.graph.text for flow in working.flows}
         shown = perdure("run", "relay:shipping", "5", "--no-worker")
         assert shown.exit_code == 0
         assert shown.out.splitlines()[-1] == 'result "L-1"'
 
-    def test_keeps_runs_in_a_file_here_unless_told_otherwise(self, folder):
+    def test_keeps_runs_in_a_file_here_by_default(self, folder):
         shown = Commands(None)("run", "shop:shipping", "5", "--id", "parcel-5")
         assert shown.exit_code == 0
         with Client(f"sqlite:///{folder}/perdure.db") as client:

@@ -58,7 +58,7 @@ class TestSubmit:
         "policy, exit_code, status",
         [("fail", 1, "paused"), ("use_existing", 0, "paused"), ("replace", 0, "running")],
     )
-    def test_of_an_id_that_is_taken_does_as_it_is_told(
+    def test_of_an_id_that_is_taken_does_as_requested(
         self, perdure, client, policy, exit_code, status
     ):
         client.submit(sample.orders, 5, id="order-5")
@@ -137,7 +137,7 @@ class TestCancel:
 
 
 class TestRetry:
-    def test_lets_a_failed_run_go_on(self, perdure, client):
+    def test_resumes_a_failed_run(self, perdure, client):
         client.submit(sample.orders, 5, id="a")
         client.runs.cancel("a")
         done = perdure("runs", "retry", "a", "--by", "ann")
@@ -215,7 +215,7 @@ class TestWhatCannotBeUnderstood:
             (["cancel", "a", "--by", ""], "by"),
         ],
     )
-    def test_is_told_in_one_line_and_changes_nothing(self, perdure, client, arguments, told):
+    def test_is_reported_in_one_line_and_changes_nothing(self, perdure, client, arguments, told):
         client.submit(sample.orders, 5, id="a")
         done = perdure("runs", *arguments)
         assert done.exit_code == 2
@@ -263,7 +263,7 @@ class TestList:
         assert "0 3 * * *" in shown.out
         assert "every 15m" in shown.out
 
-    def test_a_tick_that_no_worker_has_seen_to_is_due(self, client, nightly):
+    def test_a_tick_that_no_worker_has_processed_is_due(self, client, nightly):
         after = FAR + timedelta(days=1, hours=2)
         columns = schedule_columns(client.schedules.list(), after, is_across=False)
         [due] = [column.cells for column in columns if column.title == "NEXT"]

@@ -60,7 +60,7 @@ class TestList:
         assert "stock taking (by ann)" in shown.out
         assert "fetch: ValueError: thirteen is suspicious" in shown.out
 
-    def test_says_that_there_is_nothing(self, perdure, client):
+    def test_says_so_if_there_is_nothing(self, perdure, client):
         assert perdure("runs", "list").out == "no runs\n"
         assert perdure("runs", "list", "--json").json == {"items": [], "next": None}
 
@@ -326,7 +326,7 @@ def paused(url: str, client: Client) -> Iterator[str]:
 
 
 class TestReport:
-    def test_lets_the_run_go_on(self, perdure, client, paused):
+    def test_resumes_the_run(self, perdure, client, paused):
         done = perdure(
             "runs", "report", paused, "hand_over",
             "--status", "completed", "--result", '{"ok":true}', "--by", "agent-3",
@@ -351,7 +351,7 @@ class TestReport:
 
 
 class TestBroadcast:
-    def test_says_whom_it_reached(self, perdure, client):
+    def test_reports_the_runs_that_it_reached(self, perdure, client):
         for id, flow in (("a", paying), ("b", paying), ("c", choosy)):
             client.submit(flow, 1, id=id)
 
@@ -375,7 +375,7 @@ class TestWaits:
         assert row[:4] == ["job-1", "hand_over", "external", "agent"]
         assert row[-1] == '{"ticket":3}'
 
-    def test_of_one_kind(self, perdure, client):
+    def test_of_one_type(self, perdure, client):
         client.submit(paying, 1, id="a")
         assert perdure("waits", "list", "--type", "timer").out == "no waits\n"
         [wait] = perdure("waits", "list", "--type", "signal", "--json").items
@@ -397,14 +397,14 @@ class TestLineage:
 
 
 class TestEventsOfWaits:
-    def test_of_people_are_told(self, perdure, client):
+    def test_of_approvals_are_shown(self, perdure, client):
         client.submit(asking, 1, id="a")
         client.approvals.decide("a:review", "approve", by="ann", note="go on")
         lines = perdure("runs", "events", "a").out.splitlines()
         assert lines[1].split()[3:5] == ["approval_answered", "review"]
         assert 'decision=approve by=ann stands_for=ann note="go on"' in lines[1]
 
-    def test_of_outside_parties_are_told(self, perdure, paused):
+    def test_of_external_systems_are_reported(self, perdure, paused):
         perdure(
             "runs", "report", paused, "hand_over", "--progress", "5", "--key", "k", "--by", "agent"
         )

@@ -39,7 +39,7 @@ class TestExitCode:
         assert shown.exit_code == 1
         assert ["1", "error"] in shown.rows
 
-    def test_looks_at_all_namespaces_unless_told_otherwise(self, perdure, url):
+    def test_looks_at_all_namespaces_by_default(self, perdure, url):
         with Client(url, namespace="team-a") as client:
             client.enqueue(sample.add, 1, 2)
         assert perdure("doctor").exit_code == 1
@@ -242,7 +242,7 @@ def tables_in(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("look", LOOKS)
 class TestASqliteFile:
-    def test_of_somebody_else_gets_no_tables(self, look, foreign):
+    def test_of_another_program_gets_no_tables(self, look, foreign):
         words = [word.format(folder=foreign.parent) for word in look]
         answer = Commands(f"sqlite:///{foreign}")(*words)
         assert_refused(answer, 3, "app.db has no tables of Perdure", "The first worker")

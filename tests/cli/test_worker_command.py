@@ -166,7 +166,7 @@ class TestStore:
 
 
 class TestFlows:
-    def test_a_run_is_begun_signalled_and_followed_by_commands_alone(self, folder, url):
+    def test_a_run_is_submitted_signalled_and_followed_by_commands_alone(self, folder, url):
         def perdure(*arguments: str) -> str:
             done = run_cli(*arguments, cwd=folder, environment={"PERDURE_STORE": url})
             assert done.returncode == 0, done.stderr
@@ -228,13 +228,13 @@ class TestWhatCannotRun:
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else None,
     )
-    def test_is_told_before_anything_starts(self, folder, arguments, exit_code, told):
+    def test_is_reported_before_anything_starts(self, folder, arguments, exit_code, told):
         done = run_cli("worker", *arguments, cwd=folder)
         assert done.returncode == exit_code, done.stderr
         assert told in done.stderr
         assert "Traceback" not in done.stderr
 
-    def test_is_told_as_json_where_logs_are(self, folder):
+    def test_is_reported_as_json_where_logs_are(self, folder):
         done = run_cli("worker", "sample:worker", "--grace", "soon", "--json", cwd=folder)
         [line] = [json.loads(line) for line in done.stderr.splitlines()]
         assert line["level"] == "error"
@@ -582,11 +582,11 @@ class TestFields:
     @pytest.mark.parametrize(
         "found_type", [events.AttemptFailed, events.AttemptRetried, events.AttemptDeadLettered]
     )
-    def test_a_failure_is_told_in_one_line(self, found_type):
+    def test_a_failure_is_reported_in_one_line(self, found_type):
         event = found_type(**JOB, failure=Failure(type="ValueError", message="two\nlines"))
         assert fields_of(event)["error"] == "ValueError: two lines"
 
-    def test_a_take_over_says_from_whom(self):
+    def test_a_take_over_says_from_which_worker(self):
         failure = Failure(type="perdure.errors.WorkerCrashed", message="gone")
         event = events.JobTakenOver(**JOB, holder="worker-1", failure=failure)
         assert fields_of(event)["holder"] == "worker-1"

@@ -104,7 +104,7 @@ FORM: dict[str, Any] = {
 
 @task
 def hand_over(value: Any, ctx: Context = CONTEXT) -> Any:
-    """Pauses until somebody outside is done."""
+    """Pauses until an external system reports."""
     report = ctx.pause("agent", checkpoint={"ticket": f"T-{value}"}, deadline="2h")
     if report.status == "failed":
         raise ValueError(report.error)

@@ -139,7 +139,7 @@ class TestInbox:
 
 
 class TestDecide:
-    async def test_lets_the_run_go_on_with_who_decided_what(self, client, store, clock):
+    async def test_resumes_the_run_with_who_decided_what(self, client, store, clock):
         run = await client.submit(refunds, ORDER, id="order-7")
         clock.advance(timedelta(minutes=5))
 
@@ -155,7 +155,7 @@ class TestDecide:
             result = await run.result(timeout=20)
         assert (result["decision"], result["by"], result["data"]) == ("approve", ["lea"], ORDER)
 
-    async def test_is_refused_once_it_is_decided_with_by_whom(self, client, clock):
+    async def test_is_refused_after_the_decision_and_names_who_decided(self, client, clock):
         run = await client.submit(refunds, ORDER, id="order-7")
         await client.approvals.decide("order-7:review", "approve", by="ann")
         count = len(await run.events())
@@ -296,7 +296,7 @@ class TestPeopleAndRoles:
         with refused("argument.unseen_character", InvalidInput):
             await client.approvals.list(f"a{unseen}da")
 
-    async def test_of_whom_all_have_approved_add_nothing(self, client):
+    async def test_whose_roles_all_have_approved_add_nothing(self, client):
         """Finding 23: an approval for deciders who have approved is refused, a rejection is not."""
         flow = Flow("offices").approve(
             "Go?", name="ok", deciders=["role:finance", "bob"], policy="all", on_reject="continue"
@@ -424,7 +424,7 @@ class TestApproval:
             ("order-7:keep", "approval.no_such_node", {"nearest": (), "known": ("review",)}),
         ],
     )
-    async def test_that_there_is_not_is_told_with_what_there_is(self, client, id, code, args):
+    async def test_unknown_is_refused_with_the_known_ones(self, client, id, code, args):
         await client.submit(refunds, ORDER, id="order-7")
         with refused(code, ApprovalNotFound, **args):
             await client.approvals.get(id)

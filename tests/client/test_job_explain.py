@@ -183,7 +183,7 @@ class TestAJobOfARun:
 class TestLimits:
     """Jobs that limits hold back: which, until when, and who holds what they allow."""
 
-    async def test_a_full_one_is_told_with_its_holders(self, client, store, clock):
+    async def test_a_full_one_is_reported_with_its_holders(self, client, store, clock):
         limits = [Concurrency(1, key="api")]
         await register(store, task_limits=_of_task(limits))
         holder = await client.enqueue(call_api, 1)
@@ -279,7 +279,7 @@ class TestLimits:
         await _claim(store, limits)
         assert only(await job.explain()).code == "explain.queued"
 
-    async def test_of_a_run_are_told_with_the_run_that_holds_them(self, client, store):
+    async def test_of_a_run_are_reported_with_the_run_that_holds_them(self, client, store):
         flow = Flow("calling").then(call_api).build()
         of_flow = _of_task([Concurrency(1, key="api")], flow=flow.graph.text)
         await register(store, flows=(flow.graph.text,), task_limits=of_flow)

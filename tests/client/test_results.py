@@ -113,7 +113,7 @@ class TestFailure:
         with refused("job.cancelled", JobCancelled):
             await handle.result(timeout=10)
 
-    async def test_of_a_disabled_job_says_how_to_go_on(self, client):
+    async def test_of_a_disabled_job_says_how_to_continue(self, client):
         handle = await client.enqueue(add, 1)
         await client.jobs.disable(handle.id)
         with refused("job.disabled", JobDisabled):

@@ -215,7 +215,7 @@ def stored(number: int, event: RunSubmitted | RunPaused) -> StoredEvent:
     return StoredEvent(number=number, at=ManualClock()(), data=encode_event(event))
 
 
-class TestSights:
+class TestObserve:
     """Looking at a run again and again: what is new, who works, what is missing."""
 
     async def test_end_with_the_run_and_have_every_event_once(self, client, store):
@@ -231,9 +231,9 @@ class TestSights:
         async with (
             worker_at(store) as worker,
             asyncio.timeout(20),
-            aclosing(run.observe()) as sights,
+            aclosing(run.observe()) as snapshots,
         ):
-            async for snapshot in sights:
+            async for snapshot in snapshots:
                 if any(job.status in CLAIMED for job in snapshot.jobs):
                     break
 
@@ -244,8 +244,8 @@ class TestSights:
 
     async def test_show_what_is_waited_for(self, client, store):
         run = await client.submit(asking, 1)
-        async with worker_at(store), asyncio.timeout(20), aclosing(run.observe()) as sights:
-            async for snapshot in sights:
+        async with worker_at(store), asyncio.timeout(20), aclosing(run.observe()) as snapshots:
+            async for snapshot in snapshots:
                 if snapshot.waits:
                     break
 
@@ -271,12 +271,12 @@ class TestSights:
 
     async def test_of_a_run_that_was_replaced_are_refused(self, client, clock):
         run = await client.submit(asking, 1, id="taken")
-        async with asyncio.timeout(20), aclosing(run.observe()) as sights:
-            await anext(sights)
+        async with asyncio.timeout(20), aclosing(run.observe()) as snapshots:
+            await anext(snapshots)
             clock.advance(timedelta(seconds=1))
             await client.submit(asking, 2, id="taken", on_conflict="replace")
             with pytest.raises(RunNotFound):
-                await anext(sights)
+                await anext(snapshots)
 
 
 # Asking why a run is where it is: everything around it is looked at.
@@ -410,7 +410,7 @@ class TestInputs:
         assert (total.is_default, total.value) == (True, 7)
         assert id.is_default is False
 
-    async def test_that_are_secret_are_told_by_name_only(self, client, store, monkeypatch):
+    async def test_that_are_secret_are_reported_by_name_only(self, client, store, monkeypatch):
         monkeypatch.setenv("PERDURE_SECRET_TOKEN", SECRET)
         flow = (
             Flow("secretive")
@@ -455,7 +455,7 @@ class TestEdges:
         assert (use.port, use.number, use.value) == ("big", 1, 9)
         assert use.text.endswith(":big.output")
 
-    async def test_that_are_gathered_are_told_by_branch(self, client, store):
+    async def test_that_are_gathered_are_reported_by_branch(self, client, store):
         flow = Flow("gathering").fork(one=half, other=nothing).join(keep).build()
         lineage = await traced(client, store, flow, 8)
         gathered = {use.name: (use.source, use.value) for use in lineage["keep"].uses}
@@ -653,7 +653,7 @@ async def spoil(
 class TestCorruptLog:
     """Runs whose log cannot be read: nothing is done with them, but they can be got rid of."""
 
-    async def test_with_an_event_that_does_not_follow_is_refused_by_whoever_reads(
+    async def test_with_an_event_that_does_not_follow_is_refused_by_every_reader(
         self, client, store
     ):
         handle = await client.submit(ordering, 3, id="order-3")

@@ -134,7 +134,7 @@ class TestSignal:
 
 
 class TestPause:
-    async def test_says_why_and_by_whom(self, client):
+    async def test_records_reason_and_author(self, client):
         await client.submit(ordering, 3, id="order-3")
         moved = await client.runs.pause("order-3", reason="maintenance", by="ann")
         record = await client.runs.get("order-3")
@@ -155,7 +155,7 @@ class TestPause:
 
 
 class TestCancel:
-    async def test_says_why_and_by_whom(self, client):
+    async def test_records_reason_and_author(self, client):
         await client.submit(ordering, 3, id="order-3")
         moved = await client.runs.cancel("order-3", reason="out of stock", by="ann")
         record = await client.runs.get("order-3")
@@ -241,7 +241,7 @@ class TestCancel:
 
 class TestRetry:
     @pytest.mark.usefixtures("working")
-    async def test_goes_on_from_the_node_that_failed(self, client):
+    async def test_continues_from_the_node_that_failed(self, client):
         run = await client.submit(failing, 3)
         await until(run, RunStatus.FAILED)
 
@@ -321,7 +321,7 @@ class TestLists:
 
 
 class TestNamespaces:
-    async def test_that_have_a_run_of_one_id_are_told_to_an_operator(self, client, store):
+    async def test_that_have_a_run_of_one_id_are_reported_to_an_operator(self, client, store):
         async with (
             AsyncClient(store, namespace="other") as other,
             AsyncClient(store, namespace="*") as operator,
@@ -361,7 +361,7 @@ class TestNamespaces:
 
 @pytest.mark.usefixtures("working")
 class TestFork:
-    async def test_goes_on_after_a_node_with_its_output_changed(self, client):
+    async def test_continues_after_a_node_with_its_output_changed(self, client):
         run = await client.submit(ordering, 3, id="order-3")
         await run.result(timeout=20)
         before = await run.events()
@@ -422,7 +422,7 @@ extended = Flow("asking").then(keep).wait_for_signal("answer").then(keep_anew).b
 
 
 class TestMigrate:
-    async def test_goes_on_in_the_new_version(self, client, store):
+    async def test_continues_in_the_new_version(self, client, store):
         run = await client.submit(asking, 3)
         async with worker_at(store):
             await until(run, RunStatus.WAITING)

@@ -198,7 +198,7 @@ class TestSchedule:
 
 class TestReading:
     @pytest.mark.parametrize("act", ["get", "pause", "resume", "trigger", "delete"])
-    async def test_an_unknown_name_is_told_with_the_nearest(self, client, act):
+    async def test_an_unknown_name_is_reported_with_the_nearest(self, client, act):
         await client.schedules.save("nightly", ordering, every="1h", input=1)
         with pytest.raises(ScheduleNotFound, match=r"'nigthly'.*did you mean 'nightly'") as error:
             await getattr(client.schedules, act)("nigthly")
@@ -288,7 +288,7 @@ class TestTrigger:
 
 
 class TestDelete:
-    async def test_lets_nothing_tick_any_more_and_what_runs_go_on(self, client, store, clock):
+    async def test_stops_ticks_and_leaves_running_work(self, client, store, clock):
         await client.schedules.save("ask", asking, every="1h")
         handle = await client.schedules.trigger("ask")
         await client.schedules.delete("ask")

@@ -212,7 +212,7 @@ async def paused(client: AsyncClient, working: Worker) -> AsyncRunHandle:
 
 
 class TestReport:
-    async def test_completed_lets_the_run_go_on_with_the_result(self, client, paused):
+    async def test_completed_resumes_the_run_with_the_result(self, client, paused):
         answer = await client.runs.report(
             "order-7", "hand_over", status="completed", result={"ok": True}, by="agent-3"
         )
@@ -308,7 +308,7 @@ class TestRefusals:
             await client.runs.signal("job-1", "go", by=by)
         assert len(await run.events()) == count
 
-    async def test_of_a_node_that_there_is_not_names_the_nearest(self, client):
+    async def test_of_an_unknown_node_names_the_nearest(self, client):
         run = await client.submit(outside, 7, id="order-7")
         for node in ("hand_ovr", "hand over", "poll:hand_over"):
             with refused("run.node_not_found", NodeNotFound):
@@ -330,7 +330,7 @@ class TestRefusals:
         with refused("run.ended", RunEnded):
             await client.runs.report("order-7", "hand_over", status="completed")
 
-    async def test_of_a_run_that_there_is_not(self, client):
+    async def test_of_an_unknown_run(self, client):
         with refused("run.not_found", RunNotFound):
             await client.runs.report("order-9", "hand_over")
 
@@ -373,6 +373,6 @@ class TestWaits:
         assert wait.detail == {"ticket": "T-7"}
         assert (wait.opened_at, wait.due_at) == (clock(), clock() + timedelta(hours=2))
 
-    async def test_are_not_of_a_kind_that_there_is_not(self, client):
+    async def test_are_not_of_an_unknown_type(self, client):
         with refused("argument.choice", InvalidInput, name="type", nearest=("timer",)):
             await client.waits.list(type="timers")

@@ -61,7 +61,7 @@ from tests.client.flows import (
 from tests.support.codecs import Reversed
 from tests.support.refusal import refused
 
-# The blocking face: the same names, from any thread, and nothing left behind.
+# The sync facade: the same names, from any thread, and nothing left behind.
 
 
 @task
@@ -97,7 +97,7 @@ def public_methods(face: type) -> dict[str, list[tuple[str, Any, Any]]]:
     return {name: parameters(method) for name, method in methods if not name.startswith("_")}
 
 
-class TestFaces:
+class TestFacades:
     @pytest.mark.parametrize("blocking, target", [(Client, AsyncClient), (JobQueue, AsyncJobQueue)])
     def test_take_what_their_async_twins_take(self, blocking, target):
         assert public_methods(blocking) == public_methods(target)
@@ -246,7 +246,7 @@ class TestLifetime:
         thread.join(10)
         assert not thread.is_alive()
 
-    def test_goes_on_while_a_handle_is_left(self, memory_url):
+    def test_continues_while_a_handle_is_left(self, memory_url):
         job = Client(memory_url).enqueue(add, 1)
         gc.collect()
         assert job.status is Status.WAITING

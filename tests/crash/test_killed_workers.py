@@ -175,7 +175,7 @@ async def ticked(client: AsyncClient, count: int) -> ScheduleRecord:
 class TestSchedules:
     """Schedules whose workers are killed: each tick starts one job, and none is forgotten."""
 
-    async def test_each_tick_starts_one_job_whoever_is_killed(self, client, shared_url, launch):
+    async def test_each_tick_starts_one_job_despite_kills(self, client, shared_url, launch):
         first, _ = [await launch(shared_url, **BRISK) for _ in range(2)]
         # Cancelling, each tick starts something, whatever became of the last one.
         await client.schedules.save(

@@ -91,8 +91,8 @@ class TestJobs:
             return ctx.attempt
 
         async with Line(url) as line:
-            patience = with_query(line.url, answer_timeout="1")
-            worker = Worker(patience, tasks=[hold_on], lease="6s", poll="200ms")
+            impatient_url = with_query(line.url, answer_timeout="1")
+            worker = Worker(impatient_url, tasks=[hold_on], lease="6s", poll="200ms")
             serving = asyncio.create_task(worker.serve())
             held = await client.enqueue(hold_on)
             await asyncio.wait_for(inside.wait(), 20)

@@ -119,7 +119,7 @@ PATIENT = [
         report_twice,
     ),
 ]
-"""They wait until somebody acts."""
+"""They wait until a client acts."""
 TIMED = [
     Scene(flows.nap, 80, lambda number: number),
     Scene(flows.hurry, 60, lambda _: "too late"),

@@ -69,7 +69,7 @@ def site() -> Iterator[Site]:
 
 
 class TestLinkChecker:
-    def test_reports_what_is_broken_and_asks_again_where_it_was_told_to(self, site, tmp_path):
+    def test_reports_what_is_broken_and_asks_again_where_requested(self, site, tmp_path):
         done = run_example("link_checker.py", f"{site.url}/", cwd=tmp_path)
         assert done.returncode == 1, done.stderr
         assert done.stdout.splitlines() == [
@@ -339,7 +339,7 @@ class TestReviewGate:
         [code] = [node for node in lineage.nodes if node.id == "code"]
         assert {use.text: use.value for use in code.uses}["input.feedback"] == "too long"
 
-    def test_killed_while_it_waits_it_goes_on_from_the_answer(self, tmp_path):
+    def test_killed_while_it_waits_it_continues_from_the_answer(self, tmp_path):
         with started_example("review_gate", "ants", cwd=tmp_path) as program:
             command = next_line(program, "  in another shell: ")
         assert "perdure decide 'ants/rounds#2:gate' --role maintainers" in command

@@ -1,7 +1,7 @@
 """The flows that examples, documentation, demo, benchmarks and tests define, with their versions.
 
 A version is a hash over what a store keeps of a flow. Runs in a store name it, so it must not
-change unless somebody changed the flow: ``flow_versions.json`` has the versions as they were.
+change unless the flow changed: ``flow_versions.json`` has the versions as they were.
 
 ``python -m tests.golden.flow_versions`` prints what it finds; ``--write`` keeps it, after a
 flow was added, or changed on purpose.

@@ -173,7 +173,7 @@ class TestInAFlow:
 
     # Podman does not tell it from any other SIGKILL where cgroups are of version 1.
     @pytest.mark.parametrize("engine", ["stand-in"], indirect=True)
-    async def test_too_much_memory_is_told_from_other_ends(self, at_work, engine):
+    async def test_too_much_memory_is_distinguished_from_other_ends(self, at_work, engine):
         script = "exec tail /dev/zero"
         run = await at_work(flow(engine, script, memory="32m"))
         failure = await failure_of(run)

@@ -54,7 +54,7 @@ class TestMatch:
             ({"property": "order.total", "operator": "exists", "value": False}, False),
         ],
     )
-    def test_goes_on_from_the_port_of_the_answer(self, config, is_met):
+    def test_continues_from_the_port_of_the_answer(self, config, is_met):
         result = executed(Match(), config, **ORDER)
         assert result == Complete(output=is_met, port="true" if is_met else "false")
 
@@ -120,7 +120,7 @@ class TestSwitch:
             ("3", "3"),
         ],
     )
-    def test_goes_on_from_the_port_that_the_value_names(self, value, port):
+    def test_continues_from_the_port_that_the_value_names(self, value, port):
         cases = ["a", "3", "2.5", "true", "null"]
         assert executed(Switch(), {"value": value, "cases": cases}) == Complete(
             output=value, port=port
@@ -131,7 +131,7 @@ class TestSwitch:
         assert executed(Switch(), config).port == "3"
 
     @pytest.mark.parametrize("value", ["c", "", "x" * 1000, ["a"], {"a": 1}, "default", "\x00"])
-    def test_goes_on_ordinarily_by_default(self, value):
+    def test_continues_ordinarily_by_default(self, value):
         result = executed(Switch(), {"value": value, "cases": ["a", "default"]})
         assert result == Complete(output=value, port="")
 
@@ -139,7 +139,7 @@ class TestSwitch:
         result = executed(Switch(), {"value": "c", "cases": ["a", "b"]})
         assert result == Fail(error="the value is \"c\", but the cases are 'a', 'b'")
 
-    def test_without_cases_goes_on_ordinarily(self):
+    def test_without_cases_continues_ordinarily(self):
         assert executed(Switch(), {"value": "c"}) == Complete(output="c", port="")
 
     def test_its_cases_are_its_ports(self):
@@ -226,7 +226,7 @@ class TestNote:
 
 
 class TestOutside:
-    def test_waits_for_whom_it_names(self):
+    def test_waits_for_the_named_party(self):
         config = {"for": "printer", "data": {"pages": 3}, "deadline": "2h"}
         assert executed(External(), config) == Pause(
             checkpoint={"for": "printer", "data": {"pages": 3}},
@@ -234,7 +234,7 @@ class TestOutside:
             deadline=timedelta(hours=2),
         )
 
-    def test_waits_for_ever_unless_told(self):
+    def test_waits_for_ever_by_default(self):
         assert executed(External(), {"for": "printer"}).deadline is None
 
     @pytest.mark.parametrize(

@@ -469,7 +469,7 @@ class TestAddresses:
         with pytest.raises(ConnectionError, match="cannot be resolved"):
             sent({"url": "http://does-not-exist.invalid/"})
 
-    def test_a_mistake_in_what_is_allowed_is_told_at_once(self):
+    def test_a_mistake_in_what_is_allowed_is_reported_at_once(self):
         with refused("http.not_allowable", InvalidInput):
             Http(allow=["http://internal/"])
 

@@ -214,7 +214,7 @@ class TestAnswersInJson:
             ("3", "form.type at the top"),
         ],
     )
-    def test_that_do_not_fit_are_retried_and_not_told(self, model, said, faults):
+    def test_that_do_not_fit_are_retried_and_not_reported(self, model, said, faults):
         model.say = said
         with refused("llm.invalid_answer", LlmFailed, faults=faults, tokens=9) as caught:
             ask(model, schema=PRICE)

@@ -166,7 +166,7 @@ class TestNodeTypes:
 
 
 class TestDescribe:
-    def test_tells_what_each_kind_is_for(self):
+    def test_tells_what_each_type_is_for(self):
         told = {each.name: each for each in NodeTypes([Translate]).describe()}
         assert told.keys() == {*COME_WITH_IT, "translate"}
         assert told["translate"].summary == "Translates a text."
@@ -297,7 +297,7 @@ class TestConfigFaults:
         assert config_faults(Send(), "{{ all }}") == []
 
     @pytest.mark.parametrize("config", [3, [], "text", True])
-    def test_what_is_no_object_is_told(self, config):
+    def test_what_is_no_object_is_reported(self, config):
         [fault] = config_faults(Send(), config)
         assert fault.where == ()
         assert fault.code == "config.not_an_object"
@@ -305,25 +305,25 @@ class TestConfigFaults:
     def test_no_config_lacks_what_is_needed(self):
         assert told(config_faults(Send(), None)) == [((), "needs 'to'"), ((), "needs 'from'")]
 
-    def test_asks_the_kind_itself(self):
+    def test_asks_the_node_type_itself(self):
         assert faults(extra="bad") == [
             ((), "extra is bad"),
             (("extra",), "worse"),
             (("extra",), "the worst"),
         ]
 
-    def test_asks_the_kind_about_single_settings_also_where_types_of_others_are_wrong(self):
+    def test_asks_the_node_type_about_single_settings_also_where_types_of_others_are_wrong(self):
         assert faults(extra="bad", copies="x") == [
             (("copies",), "expected int, got str"),
             (("extra",), "worse"),
             (("extra",), "the worst"),
         ]
 
-    def test_asks_the_kind_nothing_about_what_is_wrong_already(self):
+    def test_asks_the_node_type_nothing_about_what_is_wrong_already(self):
         found = config_faults(Http(), {"url": 5, "timeout": -4, "headers": {"X Y": [[]]}})
         assert [fault.where for fault in found] == [("url",), ("headers", "X Y"), ("timeout",)]
 
-    def test_leaves_it_at_the_types_where_the_kind_relies_on_them(self):
+    def test_leaves_it_at_the_types_where_the_node_type_relies_on_them(self):
         class Relies(Send):
             def faults_of(self, config: Mapping[str, Any]) -> list[str | tuple[Path, str] | Fault]:
                 return [(("from",), f"{len(config['to'])}")]
@@ -339,7 +339,7 @@ class TestConfigFaults:
         assert faults(labels={404: 1}) == []
         assert faults(labels={404: "x"}) == [(("labels", "404"), "expected int, got str")]
 
-    def test_what_json_cannot_carry_is_told(self):
+    def test_what_json_cannot_carry_is_reported(self):
         [(where, reason)] = faults(extra=object())
         assert where == ()
         assert "cannot be serialized to JSON" in reason
@@ -407,7 +407,7 @@ class Wait(NodeType):
 
 
 class TestTheTask:
-    def test_has_the_name_of_the_node_and_the_words_of_the_kind(self):
+    def test_has_the_name_of_the_node_and_the_words_of_the_node_type(self):
         task = node_type_task(Greet(), "orders.hello")
         assert (task.name, task.__doc__, task.retry) == ("orders.hello", "Greets.", None)
         assert task.context_parameter == "ctx"
@@ -418,7 +418,7 @@ class TestTheTask:
 
 
 class TestTheConfig:
-    def test_becomes_that_of_the_kind(self):
+    def test_becomes_that_of_the_node_type(self):
         given = {"whom": "Ann", "times": 2, "loud": True}
         assert node_type_task(Greet(), "a")(given, context())[:3] == ["Ann", 2, True]
 
@@ -447,11 +447,11 @@ class TestTheConfig:
 
 
 class TestAPause:
-    async def test_is_asked_about_as_often_as_the_kind_says(self):
+    async def test_is_asked_about_as_often_as_the_node_type_says(self):
         pause = await node_type_task(Ask(), "a")({}, async_context())
         assert pause == Pause(checkpoint={"job": 3}, poll=timedelta(minutes=7))
 
-    def test_is_not_asked_about_if_the_kind_cannot(self):
+    def test_is_not_asked_about_if_the_node_type_cannot(self):
         assert node_type_task(Wait(), "a")({}, context()) == Pause(checkpoint={"job": 4})
 
     async def test_keeps_what_it_says_itself(self):
@@ -471,7 +471,7 @@ class TestAPause:
         # A plain method of a kind with async ones must not block the loop.
         assert result.output[2] != threading.current_thread().name
 
-    def test_gives_the_result_of_the_report_unless_the_kind_says_otherwise(self):
+    def test_gives_the_result_of_the_report_unless_the_node_type_says_otherwise(self):
         ctx = context(paused_before({"job": 4}, DONE))
         assert node_type_task(Wait(), "a")({}, ctx) == Complete(output=[1], port="late")
 
@@ -524,7 +524,7 @@ class TestMethods:
         with pytest.raises(KeyError):
             node_type_task(Broken(), "a")({}, context())
 
-    def test_that_return_a_coroutine_without_being_async_are_told_so(self):
+    def test_that_return_a_coroutine_without_being_async_are_reported_so(self):
         async def later() -> int:
             return 3
 

@@ -427,7 +427,7 @@ class TestPage:
         [told] = re.findall(r"Ports: ([^.]*)\.", section)
         assert tuple(port.strip("`") for port in told.split(", ")) == KINDS[name].ports
 
-    def test_every_member_of_a_kind_is_there(self):
+    def test_every_member_of_a_type_is_there(self):
         rows = PAGE.table_under("Node type members")
 
         told = {cell.strip("`").partition("(")[0] for cell, _ in rows}

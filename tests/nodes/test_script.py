@@ -98,7 +98,7 @@ class TestTheCommand:
         few = {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "OWN", "N", "YES"}
         assert found.keys() <= few | {"LC_CTYPE"}  # which Python sets by itself
 
-    def test_works_where_it_is_told(self, tmp_path):
+    def test_works_in_the_given_folder(self, tmp_path):
         assert executed(["pwd"], cwd=str(tmp_path)).output["stdout"].strip() == str(tmp_path)
 
     def test_has_no_files_of_the_worker_open(self):

@@ -149,7 +149,7 @@ class TestProgress:
         run.finish("check:l#1", False)
         assert progress(run, "l") == "iteration 2"
 
-    def test_of_a_node_that_failed_and_was_gone_on_from(self):
+    def test_of_a_node_that_failed_and_was_continued_from(self):
         run = Played(chain(task("a", on_error="continue"), task("b")))
         run.fail("a")
         assert progress(run, "a") == "after it failed"
@@ -363,7 +363,7 @@ class TestWhatItShows:
         flow = Flow("orders").then(fetch).build()
         assert texts(flow.svg()) == [flow.graph.text, "fetch"]
 
-    def test_each_kind_has_a_shape_of_its_own(self):
+    def test_each_type_has_a_shape_of_its_own(self):
         """With the same text in all of them, so that it is the outline that differs."""
         shown = set()
         for shape in SHAPES:
@@ -393,7 +393,7 @@ class TestWhatItShows:
 
         assert "low | high | ordinary" in tooltips(drawn)
 
-    def test_a_taken_edge_is_told_from_others_without_colour(self):
+    def test_a_taken_edge_is_distinguished_from_others_without_colour(self):
         nodes = [node(name) for name in "abcd"]
         edges = [
             edge("a", "b", is_taken=True),

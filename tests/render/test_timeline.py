@@ -120,7 +120,7 @@ class TestBars:
         assert [each[0] for each in told(shown, "a")] == [Doing.WORK, Doing.UNDO]
         assert told(shown, "a")[1][3] is BarEnd.COMPLETED
 
-    def test_a_run_that_is_retried_goes_on_in_the_same_rows(self):
+    def test_a_run_that_is_retried_continues_in_the_same_rows(self):
         run = Played(chain(task("a"), task("b")))
         run.finish("a")
         run.fail("b")
@@ -156,7 +156,7 @@ class TestRows:
 
 
 class TestTheWhole:
-    def test_what_goes_on_goes_on_until_now(self):
+    def test_live_bars_end_now(self):
         run = Played(chain(task("a")))
         shown = timeline(run, after=60 * SECOND)
         assert (shown.started_at, shown.until) == (START, START + 60 * SECOND)

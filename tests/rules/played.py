@@ -92,7 +92,7 @@ class Played:
         self.started: list[str] = []
         """Keys in the order in which they were started, each time from its beginning."""
         self.resumptions: dict[str, Any] = {}
-        """Of every key that was started, what it had to go on with."""
+        """Of every key that was started, its resumption data."""
         self.state = RunState()
         self.decision = Decision()
         self._take(

@@ -1,7 +1,7 @@
 """Recorded runs: their events as a store keeps them, and the state that they add up to.
 
 ``python -m tests.rules.recording`` writes those that are missing. One that is there is a promise:
-logs like it are out in the world, so it is never written anew.
+released versions wrote such logs, so it is never rewritten.
 """
 
 from __future__ import annotations

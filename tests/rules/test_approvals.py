@@ -64,7 +64,7 @@ class TestBuiltApproval:
     def test_need_no_more_than_a_title(self):
         assert built_approval(asked()) == ApprovalNode(id="approve", title="Pay?")
 
-    def test_are_told_everything_in_one_call(self):
+    def test_take_everything_in_one_call(self):
         flow = asked(
             "Pay {{ order.total }}?",
             message="To {{ name }}",
@@ -304,7 +304,7 @@ class TestBuiltApproval:
         flow = asked(deadline="1d", on_timeout="refused", on_reject="refused")
         assert built_approval(flow.then(refuse, after="approve:refused")).on_reject == "refused"
 
-    def test_all_faults_are_told_at_once(self):
+    def test_all_faults_are_reported_at_once(self):
         told = codes(asked("", policy="all", answers=["ok"], deadline="soon", show=["x"]))
         assert len(told) == 5
 
@@ -340,7 +340,7 @@ class TestAsking:
         assert (wait.deciders, wait.delay) == (("finance", "ann"), timedelta(seconds=1))
         assert (run.live, run.status) == ({"ok": WAIT}, RunStatus.WAITING)
 
-    def test_fills_in_texts_and_shows_what_it_is_told_to(self):
+    def test_fills_in_texts_and_shows_the_chosen_inputs(self):
         run = Played(
             chain(
                 task("load"),
@@ -377,7 +377,7 @@ class TestAsking:
 
 
 class TestAnswering:
-    def test_approving_goes_on_with_who_decided_what(self):
+    def test_approving_continues_with_who_decided_what(self):
         run = asked_of({"draft": "Dear"})
         run.answer("ok", by="ann", note="fine")
 
@@ -542,7 +542,7 @@ class TestAnswering:
             run.answer("ok", "reject", by="bob")
         assert run.live == {"end": JOB}
 
-    def test_late_is_refused_though_nobody_has_seen_to_it_yet(self):
+    def test_late_is_refused_though_no_worker_has_processed_it_yet(self):
         with pytest.raises(ApprovalDecided, match="time"):
             asked_of(timeout_ms=10).answer("ok", is_late=True)
 
@@ -643,7 +643,7 @@ class TestWhatFollows:
         run.answer("ok", "later", by="ann")
         assert run.live == {"later": JOB}
 
-    def test_a_retry_asks_anew(self):
+    def test_a_retry_asks_again(self):
         run = asked_of(deciders=("ann",))
         run.answer("ok", "reject", by="ann")
         run.retry()
@@ -722,7 +722,7 @@ def delays(run: Played) -> dict[str, timedelta | None]:
 
 
 class TestReminders:
-    def test_people_are_told_when_it_opens(self):
+    def test_people_are_notified_when_it_opens(self):
         run = reminded()
 
         assert run.live == {"ok": WAIT, "remind:ok": WAIT, "notify:ok": JOB}
@@ -815,7 +815,7 @@ class TestPausedRuns:
         run.unpause()
         assert run.inputs["end"]["by"] == ["ann"]
 
-    def test_all_that_were_decided_meanwhile_go_on(self):
+    def test_all_that_were_decided_meanwhile_continue(self):
         run = Played(graph(approval("x"), approval("y"), approval("z"), edges=""))
         run.pause()
         run.answer("z", by="ann")

@@ -372,7 +372,7 @@ class TestWhatIsNoCondition:
         with pytest.raises(InvalidInput):
             parse_condition(data)
 
-    def test_is_told_all_at_once(self):
+    def test_is_reported_all_at_once(self):
         with pytest.raises(InvalidInput) as caught:
             parse_condition([{"property": "", "op": "eq"}, {"any": [{"op": "exists"}, 3]}])
         for told in (

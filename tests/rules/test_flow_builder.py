@@ -355,7 +355,7 @@ class TestArbitraryGraphs:
         assert flow.graph.starts == ["b", "fetch"]
         assert flow.graph.definition.gathers is True
 
-    def test_go_on_from_the_last_node(self):
+    def test_continue_from_the_last_node(self):
         flow = Flow("orders").node("a", fetch).then(score).build()
         assert links(flow) == edges("a score")
 
@@ -375,7 +375,7 @@ class TestArbitraryGraphs:
         assert links(flow) == edges("charge:declined remind, charge pack, remind pack")
         assert task_at(flow, "pack").gathers is False
 
-    def test_attach_every_kind_elsewhere(self):
+    def test_attach_every_type_elsewhere(self):
         flow = (
             Flow("orders")
             .route("kind", {"a": None, "b": None, "c:d": None})
@@ -433,7 +433,7 @@ class TestPlainFunctions:
         assert (route.call.queue, route.call.priority) == ("slow", 1)
         assert (task_at(flow, "f").call.queue, task_at(flow, "f").call.priority) == ("slow", 1)
 
-    def test_run_where_they_are_told_to(self):
+    def test_run_where_requested(self):
         flow = Flow("orders").then(score).then(lambda o: o, name="f", queue="q", priority=4)
         call = task_at(flow.build(), "f").call
         assert (call.queue, call.priority) == ("q", 4)
@@ -464,7 +464,7 @@ class TestOtherCalls:
         assert flow.name == "orders"
         assert flow.graph.on_failure == "finish"
 
-    def test_a_flow_may_go_on_growing_after_it_was_built(self):
+    def test_a_flow_may_continue_growing_after_it_was_built(self):
         growing = Flow("orders").then(fetch)
         first = growing.build()
         second = growing.then(score).build()
@@ -475,7 +475,7 @@ class TestOtherCalls:
 class TestMermaid:
     """The picture of a flow as text."""
 
-    def test_shows_every_kind_and_what_leads_where(self):
+    def test_shows_every_type_and_what_leads_where(self):
         child = Flow("child").then(fetch).build()
         flow = (
             Flow("orders")

@@ -57,7 +57,7 @@ class TestNames:
             ".fork number 1, branch 'a', item 2",
         )
 
-    def test_are_told_with_both_places_if_used_twice(self):
+    def test_are_reported_with_both_places_if_used_twice(self):
         flow = Flow("orders").fork(a=fetch, b=Flow().then(charge).then(fetch))
         fault = only_fault(flow)
         assert (fault.code, fault.where) == ("flow.duplicate_node", ("nodes", "fetch"))
@@ -103,7 +103,7 @@ class TestTasks:
     def test_must_be_callable_with_one_value(self):
         assert codes(Flow("orders").then(needs_two)) == ["flow.one_value"]
 
-    def test_must_have_parameters_that_can_be_told(self):
+    def test_must_have_parameters_that_are_known(self):
         assert codes(Flow("orders").then(dict, name="as_dict")) == ["flow.no_signature"]
 
     @pytest.mark.parametrize("body", [None, 7, "fetch"])
@@ -131,13 +131,13 @@ class TestTasks:
         assert call_of(fault) == ".then number 1"
 
     @pytest.mark.parametrize("add", [Flow.then, Flow.map, Flow.join])
-    def test_are_told_of_every_option_that_is_not_usable(self, add):
+    def test_report_every_option_that_is_not_usable(self, add):
         flow = Flow("orders").fork(a=charge, b=decide)
         found = faults(add(flow, fetch, **UNUSABLE, undo=needs_two, on_error=""))
         for option in (*UNUSABLE, "undo", "on_error"):
             assert [each.where[:3] for each in found].count(("nodes", "fetch", option)) == 1
 
-    def test_are_told_of_every_option_of_what_decides(self):
+    def test_report_every_option_of_what_decides(self):
         flow = (
             Flow("orders")
             .loop(fetch, until=needs_two, max_iterations=0, on_max="", **UNUSABLE)
@@ -153,7 +153,7 @@ class TestTasks:
     def test_that_cannot_be_called_hide_no_option(self, body):
         assert len(faults(Flow("orders").then(body, name="x", **UNUSABLE))) == 6
 
-    def test_are_told_of_every_option_that_there_is_not(self):
+    def test_report_every_unknown_option(self):
         options: Any = {"retrys": 3, "undoing": fetch}
         found = faults(Flow("orders").then(fetch, **options).route("kind", {"a": None}, **options))
         assert [(each.code, each.where[2]) for each in found] == [
@@ -175,7 +175,7 @@ class TestForks:
         assert (fault.code, call_of(fault)) == ("flow.fork_not_joined", ".fork number 2")
         assert fault.args["fork"] == ".fork number 1"
 
-    def test_must_be_joined_inside_the_branch_of_a_route_that_goes_on(self):
+    def test_must_be_joined_inside_the_branch_of_a_route_that_continues(self):
         inner = Flow().fork(a=fetch, b=charge)
         flow = Flow("orders").route("kind", {"x": inner}).then(decide)
         assert only_fault(flow).args["fork"] == ".route number 1, branch 'x', .fork number 1"
@@ -267,7 +267,7 @@ class TestRoutes:
         flow = Flow("orders").route("kind", {"default": charge}, default=fetch)
         assert codes(flow) == ["flow.two_defaults"]
 
-    def test_cannot_go_on_without_a_key(self):
+    def test_cannot_continue_without_a_key(self):
         flow = Flow("orders").route("kind", {"pay": charge}, on_error="continue")
         assert codes(flow) == ["flow.route_continues"]
 
@@ -468,7 +468,7 @@ class TestFaultsAsData:
             assert same.faults == caught.value.faults
             assert same.errors == caught.value.errors
 
-    def test_are_told_with_node_and_call(self):
+    def test_are_reported_with_node_and_call(self):
         with pytest.raises(InvalidFlow) as caught:
             Flow("f").then(fetch, undo=7).build()  # type: ignore[call-overload]
         assert str(caught.value) == (
@@ -480,7 +480,7 @@ class TestFaultsAsData:
 class TestAllFaults:
     """What the builder refuses: all at once, each fault with node and place."""
 
-    def test_all_faults_are_told_at_once(self):
+    def test_all_faults_are_reported_at_once(self):
         flow = (
             Flow("orders")
             .then(lambda order: order)

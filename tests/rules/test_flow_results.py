@@ -217,7 +217,7 @@ class TestKinds:
         flow = Flow("o").use(Translate, {"text": "a", "to": "de"}, ports=["else"]).build()
         assert task_at(flow, "translate").ports == ("unsure", "in_de", "else")
 
-    def test_stand_where_they_are_told(self):
+    def test_stand_where_requested(self):
         flow = (
             Flow("o")
             .then(score)
@@ -261,7 +261,7 @@ class TestKinds:
     def test_are_refused_where_they_cannot_work(self, found_type, config, code):
         assert codes(Flow("o").use(found_type, config))[0] == code
 
-    def test_are_told_of_everything_at_once(self):
+    def test_report_everything_at_once(self):
         options: Any = {"ports": ["unsure"], "output_schema": {"type": "x"}, "retrys": 1}
         flow = Flow("o").use(Translate, {"text": "{{ a }}"}, on_error="bad", **options)
 

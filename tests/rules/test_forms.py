@@ -118,7 +118,7 @@ class TestFaultsOf:
         answer = {"amount": 1.5, "reason": "taxi", "payer": {"name": "Ann"}, "receipts": []}
         assert field_faults(EXPENSE, answer) == {}
 
-    def test_are_told_for_every_field_at_once(self):
+    def test_are_reported_for_every_field_at_once(self):
         answer = {"amount": 0, "kind": "x", "payer": {}, "receipts": [{"id": 1}, {}], "tip": 2}
 
         assert field_faults(EXPENSE, answer) == {
@@ -130,7 +130,7 @@ class TestFaultsOf:
             "tip": ["is not a field of this form"],
         }
 
-    def test_are_told_for_the_whole_where_no_field_is_wrong(self):
+    def test_are_reported_for_the_whole_where_no_field_is_wrong(self):
         assert field_faults(EXPENSE, [1]) == {"": ["must be an object"]}
 
     def test_gather_several_of_one_field(self):
@@ -230,7 +230,7 @@ class TestFaultsOf:
             ({"prefixItems": [{}, {"const": 1}]}, [2, 2], "1", "must be 1"),
         ],
     )
-    def test_are_told_at_the_field(self, schema, value, path, told):
+    def test_are_reported_at_the_field(self, schema, value, path, told):
         assert field_faults(schema, value) == {path: [told]}
 
     @pytest.mark.parametrize(
@@ -262,12 +262,12 @@ class TestFaultsOf:
                     assert len(path) < 300
                     assert all(len(message) < 300 for message in messages)
 
-    def test_are_not_told_without_end(self):
+    def test_are_not_reported_without_end(self):
         faults = field_faults({"items": {"type": "string"}}, [1] * 5_000)
         assert len(faults) == FAULTS_MAX
 
     @pytest.mark.parametrize("schema", [7, None, "x", {"type": "strin"}, {"$ref": "#/nowhere"}])
-    def test_are_told_of_a_form_that_is_wrong_itself(self, schema):
+    def test_report_a_form_that_is_wrong_itself(self, schema):
         [message] = field_faults(schema, {})[""]
         assert "the form itself is invalid" in message
 
@@ -582,7 +582,7 @@ class TestCheckSchema:
         assert all(len(text) < 400 for text in texts)
         assert list(field_faults(schema, {})) == [""]
 
-    def test_tells_all_faults_of_a_kind_at_once(self):
+    def test_tells_all_faults_of_a_type_at_once(self):
         schema = {"properties": {"a": {"pattern": "("}, "b": {"$ref": "x"}, "c": {"pattern": "["}}}
         assert len(check_schema(schema)) == 3
 

@@ -83,7 +83,7 @@ class TestCycles:
     def test_may_be_of_one_node(self):
         assert faults("a", edges="a>a")[0].args["cycle"] == "a → a"
 
-    def test_are_all_told(self):
+    def test_are_all_reported(self):
         found = faults("a", "b", "c", "d", "e", edges="a>b b>a b>c c>d d>c d>e e>e")
         assert [each.args["ids"] for each in found] == [("a", "b"), ("c", "d"), ("e",)]
 
@@ -149,7 +149,7 @@ class TestCheck:
         assert found.args["count"] == 41
         assert found.args["ranked"] == ("ship-it-all", "other-9", "other-8")
 
-    def test_a_node_that_follows_what_is_unknown_is_not_told_to_follow_itself(self):
+    def test_no_node_is_suggested_as_its_own_predecessor(self):
         found = only_fault("charge", "pack", edges="chrge>charge charge>pack")
         assert (found.args["name"], found.args["known"]) == ("chrge", ("pack",))
 
@@ -199,7 +199,7 @@ class TestCheck:
         assert found.code == code
         assert found.where == (("nodes", node.id, option) if option else ("nodes", node.id))
 
-    def test_what_follows_an_unknown_node_is_not_told_again(self):
+    def test_what_follows_an_unknown_node_is_not_reported_again(self):
         assert len(faults("a", "b", "c", edges="zzzzzz>a a>b b>c")) == 1
 
     def test_faults_about_several_nodes_say_where_they_are(self):
@@ -289,7 +289,7 @@ class TestExclusion:
             pairs = all(exclusion.are_exclusive(pair) for pair in combinations(several, 2))
             assert exclusion.are_exclusive(several) is pairs
 
-    def test_branches_of_a_route_are_exclusive_however_they_go_on(self):
+    def test_branches_of_a_route_are_exclusive_however_they_continue(self):
         # n0 routes to n1 (x), n2 (y) and n3 (z); n4 takes x or y; n5 forks off n1
         graph = a_graph(
             {0}, [(0, 1, "x"), (0, 2, "y"), (0, 3, "z"), (1, 4, ""), (2, 4, ""), (1, 5, "")], 6

@@ -55,7 +55,7 @@ INFO = WorkerInfo(
     flows=("orders@v1",),
 )
 
-SURVEY = PollResult(
+POLL = PollResult(
     now=NOW, partitions=(), next_due_at=None, next_lease_end_at=None, next_deadline_at=None
 )
 
@@ -75,13 +75,13 @@ def vitals(**changes: Any) -> Vitals:
         skew=timedelta(0),
         examination=TABLES,
         workers=(worker(),),
-        polls={DEFAULT_NAMESPACE: SURVEY},
+        polls={DEFAULT_NAMESPACE: POLL},
     )
     return replace(well, **changes)
 
 
 def surveyed(*partitions: Partition, namespace: str = DEFAULT_NAMESPACE, **changes: Any) -> Vitals:
-    poll = replace(SURVEY, partitions=tuple(partition.text for partition in partitions), **changes)
+    poll = replace(POLL, partitions=tuple(partition.text for partition in partitions), **changes)
     return vitals(polls={namespace: poll})
 
 
@@ -219,15 +219,15 @@ class TestWork:
         ],
     )
     def test_that_is_overdue(self, name, about, code):
-        late = replace(SURVEY, **{name: NOW - OVERDUE})
+        late = replace(POLL, **{name: NOW - OVERDUE})
         assert wrong(vitals(polls={DEFAULT_NAMESPACE: late})) == []
-        later = replace(SURVEY, **{name: NOW - timedelta(days=2, hours=3, minutes=4)})
+        later = replace(POLL, **{name: NOW - timedelta(days=2, hours=3, minutes=4)})
         finding = the_one(vitals(polls={"team-a": later}), Severity.ERROR)
         assert (finding.about, finding.code) == (about, code)
         assert finding.args == {"late": timedelta(days=2, hours=3), "namespace": "team-a"}
         assert finding.actions == start(namespace="team-a")
 
-    def test_that_somebody_takes(self):
+    def test_that_a_worker_can_take(self):
         plain = Partition(queue="default", task="add", tags=("gpu",))
         of_a_run = Partition(queue="default", task="pack", flow="orders@v1")
         assert wrong(surveyed(plain, of_a_run)) == []
@@ -278,7 +278,7 @@ class TestWork:
     def test_of_a_paused_queue_is_not_stuck(self):
         assert wrong(surveyed(Partition(queue="slow", task="add"), paused=("slow",))) == []
 
-    def test_many_kinds_are_told_of_in_few_lines(self):
+    def test_many_partitions_are_summarized(self):
         partitions = [Partition(queue="default", task=f"task-{n}") for n in range(8)]
         *named, more = wrong(surveyed(*partitions, *partitions))
         assert [each.args["task"] for each in named] == [f"task-{n}" for n in range(5)]
@@ -407,10 +407,10 @@ SHORT_OF_STEADY = STEADY_AFTER - timedelta(milliseconds=1)
 
 
 class TestRestartDelay:
-    def test_is_short_after_the_first_death(self):
+    def test_is_short_after_the_first_crash(self):
         assert restart_delay(1) == FIRST_DELAY
 
-    def test_grows_with_every_further_death(self):
+    def test_grows_with_every_further_crash(self):
         delays = [restart_delay(crashes) for crashes in range(1, 6)]
         assert delays == sorted(set(delays))
 
@@ -423,12 +423,12 @@ class TestRestartDelay:
             restart_delay(0)
 
 
-class TestDeathsInARow:
+class TestConsecutiveCrashes:
     def test_counts_up_while_it_dies_soon_after_its_start(self):
         assert crashes_in_a_row(0, timedelta(0)) == 1
         assert crashes_in_a_row(3, SHORT_OF_STEADY) == 4
 
-    def test_starts_anew_once_it_was_up_for_a_while(self):
+    def test_restarts_once_it_was_up_for_a_while(self):
         assert crashes_in_a_row(7, STEADY_AFTER) == 1
 
 
@@ -470,7 +470,7 @@ class TestTakeoverGrace:
             watch.seconds += 1
         assert needed.count(False) >= 45
 
-    def test_begins_anew_with_a_later_outage(self):
+    def test_restarts_with_a_later_outage(self):
         watch = Watch()
         grace = TakeoverGrace(LEASE, watch)
         grace.note_delay(2)

@@ -145,7 +145,7 @@ class TestSources:
         assert (fault.code, fault.where) == (code, ("nodes", "send", *where))
         assert call_of(fault) == ".then number 2"
 
-    def test_are_told_how_they_would_be_written(self):
+    def test_are_reported_how_they_would_be_written(self):
         assert only_fault(sent({"x": "fetch.total"})).args["correct"] == "fetch.output.total"
 
     def test_have_no_default_if_they_are_secrets(self):
@@ -156,7 +156,7 @@ class TestSources:
         fault = only_fault(sent({"x": "input"}, on_missing="ignore"))
         assert (fault.code, fault.where[2:]) == ("argument.choice", ("on_missing",))
 
-    def test_all_faults_are_told_at_once(self):
+    def test_all_faults_are_reported_at_once(self):
         told = faults(sent({"a": "fetch", "b": 7, "c": "later.output", "run": "input"}))
         assert sorted((each.where[-1], each.code) for each in told) == [
             ("a", "flow.no_output"),
@@ -253,7 +253,7 @@ class TestArguments:
         assert code in [fault.code for fault in found]
         assert {fault.where for fault in found} == {("nodes", "send", "body")}
 
-    def test_that_are_misspelled_are_told_with_the_nearest(self):
+    def test_that_are_misspelled_are_reported_with_the_nearest(self):
         [unknown, missing] = faults(Flow("o").then(send, inputs={"ordr": "input"}))
         assert unknown.args["nearest"] == ("order",)
         assert (missing.code, missing.args["name"]) == ("flow.no_argument", "order")
@@ -262,7 +262,7 @@ class TestArguments:
         flow = Flow("o").then(by_position, inputs={"order": "input"})
         assert "flow.positional_parameter" in codes(flow)
 
-    def test_that_are_wrong_are_told_all_at_once(self):
+    def test_that_are_wrong_are_reported_all_at_once(self):
         assert len(faults(Flow("o").then(send, inputs={"a": "input", "b": "input"}))) == 3
 
     def test_do_not_count_the_context(self):
@@ -510,7 +510,7 @@ class TestWhatIsMissing:
         assert "'totl'" in run.state.failure.message
         assert "'total'" in run.state.failure.message
 
-    def test_goes_on_from_the_port_for_errors_if_there_is_one(self):
+    def test_continues_from_the_port_for_errors_if_there_is_one(self):
         run = Played(
             graph(
                 task("a"),

@@ -367,7 +367,7 @@ class TestAfterError:
         ]
         assert node_types == [Retried, Retried, DeadLettered]
 
-    def test_buries_at_once_what_has_no_retries_to_use(self):
+    def test_dead_letters_immediately_what_has_no_retries_to_use(self):
         assert self.after(OSError(), Retry(0)) == DeadLettered(failure=FAILURE)
 
     def test_holds_the_worker_off_and_waits(self):
@@ -402,7 +402,7 @@ class TestAfterError:
     def test_looks_at_the_type_of_the_error_and_its_bases(self, error, retry, expected):
         assert type(self.after(error, retry)) is expected
 
-    def test_postpones_when_the_task_says_not_now(self):
+    def test_snoozes_when_the_task_says_not_now(self):
         until = datetime(2030, 1, 2, tzinfo=UTC)
 
         outcome = self.after(RetryLater(until=until, limit="smtp"), None)
@@ -455,7 +455,7 @@ partitions = st.builds(
 )
 
 
-class TestLane:
+class TestPartition:
     @given(partition=partitions)
     def test_comes_back_as_it_was_written(self, partition):
         assert Partition.parse(partition.text) == partition

@@ -98,7 +98,7 @@ class TestStoredLimit:
             Spacing(DURATION_MAX, key="api"),
         ],
     )
-    def test_a_limit_is_made_anew_from_what_was_stored(self, limit):
+    def test_a_limit_is_rebuilt_from_what_was_stored(self, limit):
         assert limit_of(stored(info_of(limit))) == limit
 
     def test_a_key_that_is_computed_stays_computed(self):
@@ -106,7 +106,7 @@ class TestStoredLimit:
         assert limit is not None
         assert callable(limit.key)
 
-    def test_a_limit_of_another_kind_is_left_out(self):
+    def test_a_limit_of_another_type_is_left_out(self):
         assert limit_of(LimitInfo(key="cost")) is None
 
 
@@ -210,7 +210,7 @@ class TestShareOut:
         assert all(count <= rooms.get(key, 0) for key, count in used.items())
 
     @given(candidates=candidates, rooms=rooms, limit=st.integers(0, 10))
-    def test_passes_nobody_over_for_whom_there_is_room(self, candidates, rooms, limit):
+    def test_skips_no_job_that_has_room(self, candidates, rooms, limit):
         chosen = share_out(candidates, rooms, limit)
 
         names = [name for name, _ in candidates]

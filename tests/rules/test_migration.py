@@ -192,7 +192,7 @@ class TestDifferences:
 
 
 class TestMigrating:
-    def test_goes_on_in_the_new_version(self):
+    def test_continues_in_the_new_version(self):
         run, wait = waiting_after(task("a"))
         new = chain(task("a"), wait, task("new"), task("end"))
         run.migrate(new)
@@ -207,7 +207,7 @@ class TestMigrating:
         assert run.migrate(run.graph).events == []
         assert run.decision.version is None
 
-    def test_edges_are_counted_anew(self):
+    def test_edges_are_recounted(self):
         nodes = task("a"), task("b"), task("c"), task("join", gathers=True)
         run = Played(graph(*nodes, edges="a join, b join"))
         run.finish("a", "A")
@@ -282,7 +282,7 @@ class TestMigrating:
         assert (run.inputs["b"], run.inputs["c"]) == ("A", 1)
         assert not run.state.edge_counts
 
-    def test_a_map_goes_on_where_it_was(self):
+    def test_a_map_continues_where_it_was(self):
         run = Played(chain(mapped("m", concurrency=1), task("old")), [1, 2, 3])
         run.finish("m[0]", "a")
         run.migrate(chain(mapped("m", concurrency=1), task("new")))
@@ -424,7 +424,7 @@ class TestRecordedRun:
         recorded = msgspec.json.decode((LOGS / f"{name}.json").read_bytes())
         assert comparable(known_then(decided, recorded)) == comparable(recorded)
 
-    def test_every_kind_of_event_was_recorded(self):
+    def test_every_event_type_was_recorded(self):
         recorded = {
             msgspec.json.decode(data)["type"] for path in PATHS for data in read(path).events
         }

@@ -1,4 +1,4 @@
-"""What each kind of node does: how it starts, goes on, waits and ends."""
+"""How each node type starts, continues, waits and ends."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TestTasks:
         assert run.result == value
         assert type(run.result) is type(value)
 
-    def test_a_failed_attempt_is_told_and_changes_nothing_else(self):
+    def test_a_failed_attempt_is_reported_and_changes_nothing_else(self):
         run = Played(chain(task("a")))
         before = run.state
         run.attempt_failed("a")
@@ -140,7 +140,7 @@ class TestRoutes:
         edges="kind.pay charge, kind.default ask, charge join, ask join",
     )
 
-    def test_goes_on_from_the_port_of_the_key_with_its_own_input(self):
+    def test_continues_from_the_port_of_the_key_with_its_own_input(self):
         run = Played(self.GRAPH, {"amount": 3})
         run.finish("kind", "pay")
         assert run.live == {"charge": JOB}
@@ -180,7 +180,7 @@ class TestRoutes:
         assert run.inputs["x"] == 4
         assert run.started.count("x") == 1
 
-    def test_skipping_goes_on_to_the_end(self):
+    def test_skipping_continues_to_the_end(self):
         run = Played(
             graph(route("r", "a", "b"), task("x"), task("y"), task("z"), edges="r.a x, x y, r.b z")
         )
@@ -247,7 +247,7 @@ class TestMaps:
         assert run.state.failure is not None
         assert (run.state.failure.code, run.state.failure.message) == (code, message)
 
-    def test_an_input_without_a_list_may_be_gone_on_from(self):
+    def test_an_input_without_a_list_may_be_continued_from(self):
         run = Played(chain(mapped("m", on_error="continue"), task("end")), 5)
         assert run.inputs == {"end": None}
 
@@ -340,7 +340,7 @@ class TestMaps:
         else:
             assert run.status == FAILED
 
-    def test_too_many_items_may_be_gone_on_from(self):
+    def test_too_many_items_may_be_continued_from(self):
         """Finding 8: the failure is one of the node, so its on_error applies."""
         run = Played(chain(mapped("m", items_max=1, on_error="continue"), task("end")), [1, 2])
         assert run.inputs == {"end": None}
@@ -485,7 +485,7 @@ class TestLoops:
         assert run.result == 1
 
     @pytest.mark.parametrize("answer", [False, 0, "", None, []])
-    def test_whatever_is_false_lets_it_go_on(self, answer):
+    def test_whatever_is_false_continues_it(self, answer):
         run = Played(chain(loop("l")), 0)
         run.finish("l#1", 1)
         run.finish("check:l#1", answer)

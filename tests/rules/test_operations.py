@@ -54,7 +54,7 @@ class TestPause:
 
         assert run.state.number == number
 
-    def test_the_run_goes_on_where_it_was(self):
+    def test_the_run_continues_where_it_was(self):
         run = Played(chain(task("a"), task("b")))
         run.pause()
         run.unpause(by="ops")
@@ -143,7 +143,7 @@ class TestCancel:
 
 
 class TestRetry:
-    def test_goes_on_from_the_failed_node_keeping_what_is_completed(self):
+    def test_continues_from_the_failed_node_keeping_what_is_completed(self):
         run = Played(chain(task("a"), task("b"), task("c")))
         run.finish("a", 1)
         run.fail("b")
@@ -230,7 +230,7 @@ class TestRetry:
         run.retry()
         assert run.inputs["l#1"] == 5
 
-    def test_a_child_starts_anew_under_another_id(self):
+    def test_a_child_restarts_under_another_id(self):
         run = Played(chain(child("c"), task("end")), 1)
         run.child_ended("c", RunStatus.FAILED)
         run.retry()
@@ -255,7 +255,7 @@ class TestRetry:
         run.finish("a")
         assert run.result == 1
 
-    def test_starts_a_cancelled_run_anew(self):
+    def test_restarts_a_cancelled_run(self):
         run = Played(graph(task("a"), signal("s", timeout_ms=5)))
         run.pause()
         run.cancel(reason="wrong button")
@@ -293,7 +293,7 @@ class TestFork:
             run.finish(id, f"did {id}")
         return run
 
-    def test_goes_on_from_an_earlier_point(self):
+    def test_continues_from_an_earlier_point(self):
         run = self.ended()
         other = run.fork(after=2)
 
@@ -318,7 +318,7 @@ class TestFork:
         assert other.result == "changed"
 
     @pytest.mark.parametrize("after", range(1, 6))
-    def test_goes_on_from_any_event(self, after):
+    def test_continues_from_any_event(self, after):
         other = self.ended().fork(after=after)
         for id in ("a", "b", "c"):
             if id in other.live:
@@ -333,7 +333,7 @@ class TestFork:
         other = run.fork(after=3)
         assert other.inputs == {"end": ["a", "b"]}
 
-    def test_a_map_over_a_changed_list_starts_anew(self):
+    def test_a_map_over_a_changed_list_restarts(self):
         run = Played(chain(task("a"), mapped("m"), task("end")))
         run.finish("a", [1, 2])
         run.finish("m[0]")
@@ -341,7 +341,7 @@ class TestFork:
         assert other.inputs == {"m[0]": 7, "m[1]": 8, "m[2]": 9}
         assert run.fork(after=3).inputs == {"m[1]": 2}
 
-    def test_a_loop_on_a_changed_output_starts_anew(self):
+    def test_a_loop_on_a_changed_output_restarts(self):
         run = Played(chain(task("a"), loop("l")))
         run.finish("a", 1)
         run.finish("l#1", 2, is_done=False)
@@ -376,7 +376,7 @@ class TestFork:
         with refused("run.patch_not_completed", nodes=("b", "x"), completed=("a",)):
             self.ended().fork(after=2, patch={"a": 1, "b": 1, "x": 1})
 
-    def test_refuses_to_go_on_from_what_was_undone(self):
+    def test_refuses_to_continue_from_what_was_undone(self):
         run = Played(chain(task("a", undo=True), task("b")))
         run.finish("a")
         run.fail("b")
@@ -393,7 +393,7 @@ JOB, WAIT = LiveType.JOB, LiveType.WAIT
 
 
 class TestHandled:
-    def test_continue_goes_on_with_null(self):
+    def test_continue_passes_null(self):
         run = Played(chain(task("a", on_error="continue"), task("b")))
         run.fail("a")
         assert run.inputs["b"] is None
@@ -466,7 +466,7 @@ class TestFinish:
         assert run.nodes["join"] is NodeStatus.BLOCKED
         assert (run.state.failed_node, run.state.failure) == ("a", failure("first"))
 
-    def test_the_first_of_several_failures_is_told(self):
+    def test_the_first_of_several_failures_is_reported(self):
         run = Played(graph(task("a"), task("b"), on_failure="finish"))
         run.fail("b", "first")
         run.fail("a", "second")
@@ -554,7 +554,7 @@ class TestCompensation:
         run.finish("undo:a")
         assert run.status == RunStatus.FAILED
 
-    def test_what_failed_and_was_gone_on_from_is_not_undone(self):
+    def test_what_failed_and_was_continued_from_is_not_undone(self):
         run = Played(chain(task("a", undo=True, on_error="continue"), task("b")))
         run.fail("a")
         run.fail("b")
@@ -653,7 +653,7 @@ class TestCompensation:
         run.finish("undo:a")
         assert (run.state.reason, run.state.by) == ("out of stock", "ops")
 
-    def test_cancelling_meanwhile_lets_it_go_on(self):
+    def test_cancelling_meanwhile_does_not_stop_it(self):
         run = self.failed()
         assert run.cancel(compensates=True).events == []
         run.pause()

@@ -51,7 +51,7 @@ class TestPausing:
         ]
         assert (run.live, run.status) == ({"a": WAIT}, WAITING)
 
-    def test_goes_on_with_the_same_input_the_checkpoint_and_the_report(self):
+    def test_continues_with_the_same_input_the_checkpoint_and_the_report(self):
         run = paused()
         run.report("a", "completed", result=[1])
 
@@ -292,7 +292,7 @@ class TestDeadlines:
         assert run.state.failure is not None
         assert run.state.failure.type == "perdure.errors.WaitTimedOut"
 
-    def test_may_have_a_port_or_go_on(self):
+    def test_may_have_a_port_or_continue(self):
         node = task("a", on_timeout="late")
         run = Played(graph(node, task("b"), edges="a.late b"))
         run.pause_body("a", deadline_ms=10)
@@ -409,7 +409,7 @@ class TestItemsThatAreAskedAfter:
 
 
 class TestTryingAgain:
-    def test_what_was_reported_as_failed_is_begun_again(self):
+    def test_what_was_reported_as_failed_is_restarted(self):
         run = paused()
         run.report("a", "failed", error="no paper", progress={"page": 3})
         run.attempt_failed("a")
@@ -433,7 +433,7 @@ class TestTryingAgain:
 
         assert not run.state.external_failures
 
-    def test_an_error_after_a_good_report_goes_on_from_it(self):
+    def test_an_error_after_a_good_report_continues_from_it(self):
         run = paused()
         run.report("a", "completed", result=1)
         run.attempt_failed("a")
@@ -511,7 +511,7 @@ class TestCancellingTheWork:
         run.cancel()
         assert run.live == {"cancel:a": JOB}
 
-    def test_at_the_deadline_lets_the_run_go_on_but_not_end(self):
+    def test_at_the_deadline_resumes_the_run_but_delays_its_end(self):
         run = Played(
             graph(task("a", on_timeout="late", ports=("late",)), task("b"), edges="a.late b")
         )
@@ -562,7 +562,7 @@ class TestCancellingTheWork:
 
         assert [job.node and job.node.key for job in plan.commit.jobs] == ["cancel:a"]
 
-    def test_is_not_done_for_a_node_that_goes_on(self):
+    def test_is_not_done_for_a_node_that_continues(self):
         run = Played(chain(task("a"), task("b")), "in")
         run.pause_body("a", 7, cancels=True)
         run.report("a", "completed")

@@ -192,7 +192,7 @@ class TestCompensation:
 class TestMigration:
     @some
     @given(graphs(), worlds(failures=0), INPUTS, SEEDS, st.booleans())
-    def test_goes_on_in_a_version_with_more_nodes(self, graph, world, input, seed, is_paused):
+    def test_continues_in_a_version_with_more_nodes(self, graph, world, input, seed, is_paused):
         chance = random.Random(seed)
         run = played(graph, input)
         driver = Driver(run, world, seed)

@@ -306,7 +306,7 @@ class TestOverlap:
         assert after.due_at == NOON + 3 * HOUR
 
     @pytest.mark.parametrize("overlap", ["skip", "queue", "cancel"])
-    def test_a_tick_starts_when_nothing_goes_on(self, catch_up, overlap):
+    def test_a_tick_starts_if_nothing_is_running(self, catch_up, overlap):
         step = stepped(schedule(catch_up=catch_up, overlap=overlap), NOON + HOUR)
         assert (step.start, step.replaces) == (NOON + HOUR, None)
 

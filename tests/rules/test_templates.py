@@ -191,7 +191,7 @@ class TestWhatIsMissing:
         assert "known: 'total', 'paid'" in told.lower()
         assert (caught.value.template, caught.value.where) == ("{{ order.nmae }}", "to.0.text")
 
-    def test_is_told_with_the_node_where_that_is_known(self):
+    def test_is_reported_with_the_node_where_that_is_known(self):
         with pytest.raises(TemplateMissing) as caught:
             render("{{ nothing }}", SCOPE)
         told = caught.value.of_node("notify")
@@ -267,7 +267,7 @@ class TestAMalformedTemplate:
         assert template_faults(["{{ a-b.c_d.0 }}", "{{größe}}", 7, None]) == []
 
     @given(config=json_values)
-    def test_is_told_exactly_where_rendering_refuses(self, config):
+    def test_is_reported_exactly_where_rendering_refuses(self, config):
         if template_faults(config):
             with pytest.raises(InvalidInput):
                 render(config, {}, "default")
@@ -390,7 +390,7 @@ class TestUsedInputs:
         fault = only_fault(with_config("{{ x }}", x="input", y="fetch.output"))
         assert (fault.code, fault.where) == ("flow.unused_input", ("nodes", "send", "inputs", "y"))
 
-    def test_are_all_that_go_on_together(self):
+    def test_are_all_that_continue_together(self):
         inputs = {"x": "input", "y": "fetch.output"}
         flow = (
             Flow("o")

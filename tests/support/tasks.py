@@ -1,4 +1,4 @@
-"""Tasks that many tests of workers need: they do nothing, give back, wait at a gate, or fail."""
+"""Tasks for tests of workers: they do nothing, return their input, wait at a gate, or fail."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class TestSteps:
             ("bob", "fine"),
         ]
 
-    def test_somebody_who_may_not_decide_is_refused(self, kit):
+    def test_a_person_who_may_not_decide_is_refused(self, kit):
         run = kit.submit(deciding, 100)
         with pytest.raises(NotDecider):
             run.decide("boss", by="eve")
@@ -307,7 +307,7 @@ class TestRefusals:
         with refused("argument.type", InvalidInput, name="code"):
             kit.add(Flow("unbuilt"))  # type: ignore[arg-type]  # that is what is tested
 
-    def test_a_run_that_there_is_not_is_named(self, kit):
+    def test_an_unknown_run_is_named(self, kit):
         with refused("run.not_found", RunNotFound, run_id="nowhere"):
             kit.run("nowhere").assert_completed()
 

@@ -156,7 +156,7 @@ class TestCalls:
             assert (shipped.args, shipped.kwargs, shipped.is_fake) == (("receipt 1",), {}, False)
             assert (shipped.run, shipped.key, shipped.attempt) == ("order-7", "ship", 1)
 
-    def test_of_one_node_are_told_apart(self):
+    def test_of_one_node_are_distinguished(self):
         with Kit() as kit:
             kit.submit(doubling, [4, 5])
             assert [call.args for call in kit.calls_of("each")] == [(4,), (5,)]
@@ -164,7 +164,7 @@ class TestCalls:
 
 
 class TestRefusals:
-    def test_a_name_that_there_is_not_is_refused_with_those_that_there_are(self):
+    def test_an_unknown_name_is_refused_with_the_known_ones(self):
         with (
             Kit(fakes={"chrage": "ok"}) as kit,
             pytest.raises(InvalidInput, match=r"'chrage'.*'charge', 'fetch', 'refund', 'ship'"),

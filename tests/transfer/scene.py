@@ -107,7 +107,7 @@ def _follow(run: RunHandle, row_type: str, count: int) -> None:
 
 
 def act(client: Client) -> None:
-    """Do what the runs wait for, and let go of what was kept back."""
+    """Supply what the runs wait for, and open the gate."""
     Gate.is_open = True
     client.queues.resume("stopped")
     client.runs.signal("letter", "letter", "a letter")

@@ -44,7 +44,7 @@ class TestMove:
         assert await seen_of(target_url) == await seen_of(source_url)
         assert await found_in(target_url) == []
 
-    async def test_the_work_goes_on(self, export, target_url):
+    async def test_the_work_continues(self, export, target_url):
         await import_store(target_url, export)
 
         fetched = Gate.fetched
@@ -61,7 +61,7 @@ class TestMove:
         assert Gate.fetched == fetched, "a step that was stored was done again"
         assert await found_in(target_url) == []
 
-    async def test_a_worker_that_is_there_already_goes_on_at_once(self, tmp_path, target_url):
+    async def test_a_worker_that_is_there_already_continues_at_once(self, tmp_path, target_url):
         source_url, file = f"sqlite:///{tmp_path}/other.db", tmp_path / "other.jsonl"
         Gate.is_open = True
         with Client(source_url) as client:
@@ -90,12 +90,12 @@ class TestMove:
 
         assert rows_of(moved) == rows_of(export)
 
-    def test_every_kind_of_row_is_in_the_export(self, export):
+    def test_every_row_type_is_in_the_export(self, export):
         """But snapshots, limits and their starts, which have tests of their own."""
         assert kinds_in(rows_of(export)) == set(NAMES) - {"snapshot", "limit", "limit_start"}
 
 
-# Jobs that somebody holds are moved as given back, and their holders can write nowhere.
+# Claimed jobs are exported as requeued, and their workers can no longer write.
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ class TestHeldJobs:
         assert (job.status, job.worker) == ("cancelled", "own-worker")
         assert job.finished_at is not None
 
-    async def test_a_lease_that_ran_out_counts_as_a_death(self, tmp_path, file):
+    async def test_a_lease_that_ran_out_counts_as_a_crash(self, tmp_path, file):
         clock = ManualClock()
         source = store_at(f"sqlite:///{tmp_path}/a.db", clock=clock)
         async with AsyncJobQueue(source) as queue:

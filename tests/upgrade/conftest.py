@@ -1,4 +1,4 @@
-"""Databases that earlier code made, each loaded anew for a test."""
+"""Databases that earlier code made, each loaded afresh for a test."""
 
 from __future__ import annotations
 

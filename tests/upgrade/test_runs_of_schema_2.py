@@ -144,7 +144,7 @@ async def test_obey_operators(client, worker, clock):
 class TestAVersionThatIsGone:
     """Routes by a key have it in their definition today, so the version of then is another."""
 
-    async def test_is_told_by_explain(self, client, worker, clock):
+    async def test_is_reported_by_explain(self, client, worker, clock):
         clock.advance(HOUR)
         # Once its delay is over, and the worker has been seen since.
         await until(lambda: self.is_told(client))

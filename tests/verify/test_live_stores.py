@@ -33,7 +33,7 @@ async def print_it(number: int, ctx: AsyncContext = CONTEXT) -> int:
 
 
 class TestLiveStore:
-    async def test_finds_nothing_while_workers_go_on(self, store_url, start_worker):
+    async def test_finds_nothing_while_workers_continue(self, store_url, start_worker):
         await asyncio.gather(
             *(start_worker(print_it, flows=[chain_flow, *FLOWS]) for _ in range(2))
         )

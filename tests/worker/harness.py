@@ -17,7 +17,7 @@ E = TypeVar("E", bound=WorkerEvent)
 
 
 class Running:
-    """A worker at work, and everything it has told so far."""
+    """A worker at work, and all events it has emitted."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker

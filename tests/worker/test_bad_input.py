@@ -168,7 +168,7 @@ def test_a_task_in_a_main_module_that_cannot_be_imported_is_refused(arguments, t
     assert told in done.stdout
 
 
-async def test_a_run_outside_the_main_thread_is_told_what_to_use():
+async def test_run_outside_the_main_thread_names_the_alternative():
     worker = Worker("memory://", tasks=[nothing])
     with refused("worker.not_main_thread", InvalidInput):
         await asyncio.to_thread(worker.run)
@@ -199,7 +199,7 @@ def test_what_cannot_listen_is_refused(listener, code):
 
 
 @pytest.mark.parametrize("found_type", [JobFailed, "job_failed", None])
-def test_what_is_no_kind_of_event_is_refused(found_type):
+def test_what_is_no_event_type_is_refused(found_type):
     with refused(
         "worker.unknown_event",
         value=found_type if isinstance(found_type, str | None) else repr(found_type),
@@ -217,7 +217,7 @@ UNREACHABLE = ["postgresql://postgres@127.0.0.1:1/nowhere", "sqlite:////nowhere/
 
 
 @pytest.mark.parametrize("url", UNREACHABLE)
-async def test_an_unreachable_store_is_told_by_start_and_by_serve(url):
+async def test_start_and_serve_report_an_unreachable_store(url):
     worker = Worker(url, tasks=[nothing])
     with pytest.raises(StoreUnreachable):
         await asyncio.to_thread(worker.start)
@@ -226,7 +226,7 @@ async def test_an_unreachable_store_is_told_by_start_and_by_serve(url):
 
 
 @pytest.mark.parametrize("url", UNREACHABLE)
-def test_an_unreachable_store_is_told_by_run(url):
+def test_an_unreachable_store_is_reported_by_run(url):
     with pytest.raises(StoreUnreachable):
         Worker(url, tasks=[nothing]).run()
 
@@ -348,7 +348,7 @@ async def test_a_stored_policy_that_cannot_be_read_costs_only_its_job(client, st
     assert await client.jobs.handle(broken).status() is Status.FAILED
 
 
-async def test_a_file_that_is_no_database_is_told(tmp_path):
+async def test_a_file_that_is_no_database_is_reported(tmp_path):
     path = tmp_path / "work.db"
     path.write_text("not a database, and long enough to be read as one " * 40)
     with refused("store.not_a_database"):

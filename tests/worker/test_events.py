@@ -175,7 +175,7 @@ class TestEvents:
 
 
 class TestStats:
-    async def test_count_every_kind_of_end(self, client, start_worker):
+    async def test_count_every_outcome(self, client, start_worker):
         @task
         async def end(how: str) -> None:
             if how == "fail":
@@ -225,7 +225,7 @@ class TestScale:
 
         await client.jobs.results(jobs, timeout=10)
 
-    async def test_down_lets_what_runs_go_on_and_starts_less(self, client, start_worker):
+    async def test_down_leaves_running_work_alone_and_starts_less(self, client, start_worker):
         first, second = Gate(), Gate()
 
         @task

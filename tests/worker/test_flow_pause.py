@@ -1,4 +1,4 @@
-"""Bodies that wait for somebody outside: nothing is held meanwhile, and they go on anywhere."""
+"""Bodies that wait for a report: they occupy nothing, and any worker resumes them."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class TestPauseInANode:
 
         assert refused_as == ["node.cannot_pause"]
 
-    async def test_of_a_stopped_worker_is_begun_anew(self, client, start_worker):
+    async def test_of_a_stopped_worker_is_restarted(self, client, start_worker):
         gate = Gate()
 
         @task
@@ -241,7 +241,7 @@ class TestReturned:
 
 
 class TestPlainJob:
-    async def test_is_parked_and_goes_on_when_resumed(self, client, start_worker):
+    async def test_is_parked_and_continues_when_resumed(self, client, start_worker):
         @task
         async def work(number: int, ctx: AsyncContext = CONTEXT) -> Any:
             await ctx.step("before", lambda: number)

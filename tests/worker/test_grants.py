@@ -122,7 +122,7 @@ class TestHosts:
         assert failure.code == "task.secret_not_granted"
         assert service.asked == []
 
-    async def test_a_secret_in_the_host_is_not_told(self, world):
+    async def test_a_secret_in_the_host_is_not_reported(self, world):
         """Finding 5: a secret as a part of the host would be told to name servers."""
         config = {"url": "https://{{ secret.key }}.example.com/"}
         grant = Grant("key", hosts=["example.com"])

@@ -158,7 +158,7 @@ class TestClients:
         assert cells["STATUS"] == ["active", "unreadable", "active"]
         assert cells["NEXT"][1] == cells["NEXT"][0]
 
-    async def test_are_told_when_they_act_on_it_and_change_nothing(self, store, client):
+    async def test_are_reported_when_they_act_on_it_and_change_nothing(self, store, client):
         await save(store, newer("b", due_at=START + HOUR))
         [before] = await client.schedules.list()
         acts: list[Callable[[], Awaitable[object]]] = [

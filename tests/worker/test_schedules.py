@@ -1,4 +1,4 @@
-"""Workers and schedules: one run for each tick, whoever is there, and whatever happens."""
+"""Workers and schedules: one run for each tick, regardless of workers and crashes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ class TestWorkers:
         record = await client.schedules.get("nightly")
         assert (record.started, record.skipped, record.missed, record.failed) == (5, 0, 0, 0)
 
-    async def test_what_was_due_while_none_was_there_is_seen_to(self, client, clock, start_worker):
+    async def test_what_was_due_while_none_was_there_is_processed(
+        self, client, clock, start_worker
+    ):
         await client.schedules.save("nightly", "keeping", cron="0 * * * *", input=1)
         clock.advance(3.5 * HOUR)
         await start_worker()
@@ -214,7 +216,7 @@ class TestOverlap:
 
         assert await store.now() - began < timedelta(seconds=2)
 
-    async def test_a_job_that_goes_on_counts_as_well(self, client, store, clock):
+    async def test_a_job_that_continues_counts_as_well(self, client, store, clock):
         await client.schedules.save("sums", add, every="1h", args=[1])
         clock.advance(HOUR)
         await tick(store)

@@ -382,7 +382,7 @@ class TestMasker:
 
         assert leaks_in(masked) == []
 
-    def test_masks_everything_that_is_told_of_a_failure(self):
+    def test_masks_every_part_of_a_failure(self):
         failure = Failure(
             type="errors.secretError",
             message="no secret",

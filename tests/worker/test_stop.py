@@ -44,7 +44,7 @@ class TestStop:
         await worker.stop(grace=60)
         assert time.monotonic() - began < 1.5
 
-    async def test_start_is_told_once_the_worker_is_in_the_list(self, client, watch):
+    async def test_start_is_reported_once_the_worker_is_in_the_list(self, client, watch):
         started, before = asyncio.Event(), []
 
         async def look() -> None:
@@ -326,7 +326,7 @@ class TestAbort:
 
         assert ends == [f"job {job.id}: the job was aborted"]
 
-    async def test_flags_a_sync_body_and_goes_on_without_it(self, client, start_worker):
+    async def test_flags_a_sync_body_and_continues_without_it(self, client, start_worker):
         gate = Gate()
         flags: list[bool] = []
 

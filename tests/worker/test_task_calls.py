@@ -224,7 +224,7 @@ class Translate(NodeType):
 
 
 class TestKind:
-    async def test_gets_its_config_and_goes_on_from_its_checkpoint(self, client, start_worker):
+    async def test_gets_its_config_and_continues_from_its_checkpoint(self, client, start_worker):
         flow = (
             Flow("translating")
             .use(Translate, {"text": "{{ word }}"}, inputs={"word": "input"})
@@ -474,7 +474,7 @@ class TestAnotherContext:
         with refused("task.other_context", InvalidInput, **wrong):
             task(retries=3)(in_thread)
 
-    def test_is_refused_in_a_function_and_a_kind_of_a_flow(self):
+    def test_is_refused_in_a_function_and_a_node_type_of_a_flow(self):
         async def later(value: int, ctx: Context) -> int:
             return value
 

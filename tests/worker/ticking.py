@@ -13,7 +13,7 @@ NAMESPACE = "default"
 
 
 def ticking_at(store: Store) -> ScheduleTicker:
-    """What a worker without any code has to see to schedules."""
+    """The part of a worker that fires schedules."""
     return ScheduleTicker(RunEngine(store, Graphs(), PlainCodec()))
 
 

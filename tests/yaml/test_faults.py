@@ -61,13 +61,13 @@ class TestTheWhole:
     def test_of_a_wrong_shape_is_refused(self, text, code):
         assert [each.code for each in faults(text)] == [code]
 
-    def test_fault_has_its_place_apart_and_is_told_with_it(self):
+    def test_fault_has_its_place_apart_and_is_reported_with_it(self):
         [found] = faults("flow: f\nnodes:\n  - {id: a, task: pay, next: b}")
         assert found.source == Source(line=3, column=24)
         assert found.where == ("nodes", "a", "next")
         assert flow_fault_text(found) == "line 3: node 'a': unknown node 'b'; known: 'a'"
 
-    def test_of_many_faults_only_so_many_are_told(self):
+    def test_of_many_faults_only_so_many_are_reported(self):
         nodes = "\n".join(f"  - {{id: n{at}, task: pay, colour: red}}" for at in range(500))
         found = faults(f"flow: f\nnodes:\n{nodes}")
         assert len(found) == FAULTS_MAX + 1
@@ -127,7 +127,7 @@ class TestNodes:
         found = faults(f"flow: f\nnodes:\n  - {{id: first, task: tick}}\n  {text}")
         assert [(line_of(each), each.code) for each in found] == [(4, code)]
 
-    def test_of_one_id_are_told_with_the_line_of_the_other(self):
+    def test_of_one_id_are_reported_with_the_line_of_the_other(self):
         [found] = faults(
             HEAD + "  - {id: a, task: pay}\n  - {id: b, task: pay}\n  - {id: a, task: ask}"
         )
@@ -142,7 +142,7 @@ class TestNodes:
         [found] = faults("{flow: f, nodes: {a: {id: b, task: pay}}}")
         assert (found.where, found.code) == (("nodes", "a", "id"), "flow.two_ids")
 
-    def test_of_an_unknown_kind_name_the_nearest(self):
+    def test_of_an_unknown_type_name_the_nearest(self):
         nodes = "  - {id: a, type: htp, config: {url: 1}, next: {bad: a2}}\n  - {id: a2, task: pay}"
         [found] = faults(HEAD + nodes)
         assert (line_of(found), found.code) == (3, "flow.unknown_node_type")
@@ -508,7 +508,7 @@ class TestFaultsTogether:
             ),
         ],
     )
-    def test_all_faults_of_a_node_are_told(self, node, codes):
+    def test_all_faults_of_a_node_are_reported(self, node, codes):
         assert sorted(told(node)) == sorted(codes)
 
     @pytest.mark.parametrize(
@@ -571,7 +571,7 @@ class TestFaultsTogether:
 
         assert fault(node) == (6, "m", "condition.unknown_operator")
 
-    def test_a_template_as_a_key_is_told_to_be_none(self):
+    def test_a_template_as_a_key_is_reported_to_be_none(self):
         node = (
             '{id: b, task: pay, after: a, inputs: {k: a.output}, config: {order: {"{{ k }}": 1}}}'
         )

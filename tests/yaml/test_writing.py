@@ -210,12 +210,12 @@ class TestPlainFunctions:
         assert "queue: fast" in flow.to_yaml()
         assert "queue: slow" not in flow.to_yaml()
 
-    def test_are_told_from_tasks_of_the_same_name(self):
+    def test_are_distinguished_from_tasks_of_the_same_name(self):
         looks_so = task(name="placed.same")(lambda order: order)
         flow = Flow("placed").then(price).then(looks_so, name="same").build()
         assert {found.version for found in again(flow)} == {flow.version}
 
-    def test_of_a_kind_run_where_their_node_does(self):
+    def test_of_a_type_run_where_their_node_does(self):
         flow = Flow("placed").then(price).use("note", {"text": "x"}, priority=3).build()
         assert {found.version for found in again(flow)} == {flow.version}
         assert "queue" not in flow.to_yaml()
@@ -328,7 +328,7 @@ class TestSchema:
     def test_it_is_a_schema(self):
         jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
-    def test_it_has_every_kind(self):
+    def test_it_has_every_type(self):
         node_types = SCHEMA["$defs"]["node"]["properties"]["type"]["anyOf"][0]["enum"]
         assert set(node_types) == {*STRUCTURAL, *NodeTypes()}
         assert set(FORMS) == set(STRUCTURAL)

@@ -30,7 +30,7 @@ from proof.simulate.mutants.patch import Change, mutant, nothing
 # Claims, epochs and leases
 
 
-@mutant("an outcome is written whatever the epoch of its claim")
+@mutant("an outcome is written regardless of its claim's epoch")
 def _epoch_ignored() -> list[Change]:
     def claimed(self: Transaction, claim: Any) -> Any:
         job = self.state.jobs.get(claim.id)
@@ -68,7 +68,7 @@ def _fence_removed_from_commit_runs() -> list[Change]:
     return [(committing, "_commit", unfenced)]
 
 
-@mutant("a step is committed though others wrote to the run since it was decided")
+@mutant("a step is committed although the run has changed since the decision")
 def _version_check_removed() -> list[Change]:
     commit = committing._commit
 
@@ -82,7 +82,7 @@ def _version_check_removed() -> list[Change]:
     return [(committing, "_commit", unchecked)]
 
 
-@mutant("jobs are taken from holders whose lease has not run out")
+@mutant("jobs are taken over before their lease expires")
 def _lease_ignored() -> list[Change]:
     async def take_all(self: Any, namespace: str, limit: int) -> Any:
         with self._session.transaction() as transaction:
@@ -95,7 +95,7 @@ def _lease_ignored() -> list[Change]:
     return [(MemoryMaintenance, "take_over_expired", take_all)]
 
 
-@mutant("a job whose lease ran out is never taken over")
+@mutant("a job with an expired lease is never taken over")
 def _nothing_is_taken_over() -> list[Change]:
     async def take_none(self: Any, namespace: str, limit: int) -> Any:
         return []
@@ -103,7 +103,7 @@ def _nothing_is_taken_over() -> list[Change]:
     return [(MemoryMaintenance, "take_over_expired", take_none)]
 
 
-@mutant("a take-over does not raise the epoch")
+@mutant("a takeover does not raise the epoch")
 def _take_over_keeps_the_epoch() -> list[Change]:
     take_over = maintenance._take_over
 
@@ -128,7 +128,7 @@ def _claim_keeps_the_epoch() -> list[Change]:
     return [(jobs, "_start", keeping)]
 
 
-@mutant("a job that is given back has cost an attempt")
+@mutant("a requeued job has used up an attempt")
 def _attempt_counted_on_requeue() -> list[Change]:
     effects = jobs._effects
 
@@ -166,17 +166,17 @@ def _event_numbered_twice() -> list[Change]:
     return [(committing, "add_events", doubling)]
 
 
-@mutant("a commit that is repeated after a lost answer does not recognize itself", seeds_max=1_000)
+@mutant("a commit repeated after a lost response does not recognize itself", seeds_max=1_000)
 def _token_ignored() -> list[Change]:
     return [(committing, "_is_repeated", lambda *_: False)]
 
 
-@mutant("jobs are left behind when their run ends, or gives them up")
+@mutant("jobs stay when their run ends or cancels them")
 def _jobs_left_behind() -> list[Change]:
     return [(committing, "_give_up_jobs", nothing)]
 
 
-@mutant("waits that end are not closed")
+@mutant("ended waits are not closed")
 def _wait_not_closed() -> list[Change]:
     return [(committing, "_end_waits", nothing)]
 
@@ -191,12 +191,12 @@ def _one_job_of_several() -> list[Change]:
     return [(committing, "begin", dropping)]
 
 
-@mutant("the end of a child is not told to its parent")
+@mutant("a child's end is not reported to its parent")
 def _parent_not_woken() -> list[Change]:
     return [(committing, "wake_parent", nothing), (submitting, "wake_parent", nothing)]
 
 
-@mutant("children of a run that ends are not given up")
+@mutant("children of an ended run are not cancelled")
 def _children_not_given_up() -> list[Change]:
     def closing(transaction: Transaction, wait: Any, **changes: Any) -> None:
         records = transaction.state.records
@@ -215,7 +215,7 @@ def _pause_leaves_waits() -> list[Change]:
     return [(committing, "_suspend_waits", nothing)]
 
 
-@mutant("a run that is unpaused does not get its jobs back")
+@mutant("a resumed run does not get its jobs back")
 def _unpause_forgets_jobs() -> list[Change]:
     hold = committing._suspend_jobs
 
@@ -245,12 +245,12 @@ def _rate_forgotten() -> list[Change]:
     return [(jobs, "record_starts", nothing)]
 
 
-@mutant("a fingerprint that is taken does not matter")
+@mutant("a taken fingerprint is ignored")
 def _fingerprint_ignored() -> list[Change]:
     return [(jobs, "live_rival", lambda *_: None)]
 
 
-@mutant("a schedule is written though another wrote it since")
+@mutant("a schedule is written although it has changed since")
 def _revision_guard_removed() -> list[Change]:
     commit = schedules._commit
 
@@ -274,7 +274,7 @@ def _steps_forgotten() -> list[Change]:
 # The worker
 
 
-@mutant("waits are ended without a look whether they are still the same")
+@mutant("waits are ended without checking that they are unchanged")
 def _still_due_removed() -> list[Change]:
     async def all_of_them(self: Any, found: Any) -> Any:
         return list(found)
@@ -282,7 +282,7 @@ def _still_due_removed() -> list[Change]:
     return [(DueWaits, "_still_due", all_of_them)]
 
 
-@mutant("the survey does not tell when a wait is due")
+@mutant("the poll does not report when a wait is due")
 def _waits_not_polled() -> list[Change]:
     poll = MemoryMaintenance.poll
 
@@ -306,12 +306,12 @@ def _outcome_lost() -> list[Change]:
 # The rules
 
 
-@mutant("a signal that a node took is still there for the next")
+@mutant("a consumed signal stays available")
 def _signal_taken_twice() -> list[Change]:
     return [(fold, "_without_signal", lambda signals, ref: signals)]
 
 
-@mutant("a report that comes before the pause is forgotten")
+@mutant("a report that arrives before the pause is lost")
 def _early_report_dropped() -> list[Change]:
     reported = fold._node_reported
 
@@ -334,7 +334,7 @@ def _quorum_off_by_one() -> list[Change]:
     return [(approvals, "decision_of", hasty)]
 
 
-@mutant("what has ended may still be signalled, paused and cancelled")
+@mutant("an ended run still accepts signals, pauses and cancellations")
 def _ended_not_refused() -> list[Change]:
     return [(decide, "refuse_ended", nothing), (run_commands, "refuse_ended", nothing)]
 
@@ -355,7 +355,7 @@ def _retry_restarts_completed() -> list[Change]:
     return [(run_commands, "reopen", reopening)]
 
 
-@mutant("a cancel leaves what is live")
+@mutant("cancelling leaves live work running")
 def _cancel_clears_nothing() -> list[Change]:
     give_up = Decider.give_up
 
@@ -380,7 +380,7 @@ def _items_out_of_order() -> list[Change]:
     return [(RunView, "gathered_items", mixed)]
 
 
-@mutant("a map that fails leaves its completed items done")
+@mutant("completed items of a failed map are not undone")
 def _items_not_undone() -> list[Change]:
     def nodes_only(d: Decider) -> tuple[str, ...]:
         return tuple(text for text in to_undo(d) if Key.parse(text).item is None)
@@ -389,12 +389,12 @@ def _items_not_undone() -> list[Change]:
     return [(completion, "_to_undo", nodes_only)]
 
 
-@mutant("what waits for a time is due at once")
+@mutant("timers are due immediately")
 def _due_at_once() -> list[Change]:
     return [(submitting, "_due_at", lambda wait, now: None if wait.delay is None else now)]
 
 
-@mutant("a timer fires when a signal has come already")
+@mutant("a timeout fires after its signal arrived")
 def _signal_leaves_its_wait() -> list[Change]:
     deliver = run_commands.deliver
 
@@ -405,7 +405,7 @@ def _signal_leaves_its_wait() -> list[Change]:
     return [(run_commands, "deliver", leaving), (decide, "deliver", leaving)]
 
 
-@mutant("what was undone once is undone again")
+@mutant("a node is undone twice")
 def _undone_twice() -> list[Change]:
     def undone(d: Decider, key: Key, failure: Any) -> None:
         text = Key(node=key.node, item=key.item).text
@@ -418,7 +418,7 @@ def _undone_twice() -> list[Change]:
     return [(decide, "undone", undone)]
 
 
-@mutant("a pause whose time is over goes on and is waited for all the same")
+@mutant("an expired pause resumes and stays open")
 def _pause_not_closed() -> list[Change]:
     def due(d: Decider, key: Any) -> None:
         if key.part == "poll":

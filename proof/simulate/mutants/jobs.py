@@ -36,7 +36,7 @@ def _held_by_anybody(transaction: Transaction, claim: Any) -> Any:
 # Claims
 
 
-@mutant("a lease is renewed by who has lost it")
+@mutant("a lost claim renews its lease")
 def _stale_renewal_accepted() -> list[Change]:
     async def renew(self: Any, worker: Any, claims: Sequence[Any], lease: timedelta) -> Any:
         with self._session.transaction() as transaction:
@@ -48,7 +48,7 @@ def _stale_renewal_accepted() -> list[Change]:
     return [(MemoryJobs, "renew", renew)]
 
 
-@mutant("progress is taken from who has lost the job")
+@mutant("progress under a lost claim is accepted")
 def _stale_progress_accepted() -> list[Change]:
     async def save(self: Any, progress: Sequence[Any]) -> None:
         with self._session.transaction() as transaction:
@@ -71,7 +71,7 @@ def _dead_worker_keeps_limit() -> list[Change]:
     return [(jobs, "_usage", counting)]
 
 
-@mutant("the death of a worker costs one of the tries")
+@mutant("a worker crash counts as a failed attempt")
 def _crash_costs_an_attempt() -> list[Change]:
     take_over = maintenance._take_over
 
@@ -114,7 +114,7 @@ def _suspects_run_beside_others() -> list[Change]:
     return [(JobRunner, "_slots_left", lambda self, slots: self.concurrency - self.running)]
 
 
-@mutant("a queue hands out nodes, whose run does not hear of their end")
+@mutant("JobQueue delivers node jobs, whose outcome never reaches the run")
 def _queue_hands_out_nodes() -> list[Change]:
     class WithoutFlow:
         @staticmethod
@@ -140,7 +140,7 @@ def _delayed_starts_early() -> list[Change]:
     return [(MemoryMaintenance, "promote_due", promote)]
 
 
-@mutant("what failed is tried again at once")
+@mutant("retries ignore their delay")
 def _retried_at_once() -> list[Change]:
     return [(jobs, "_ready_at", lambda transaction, job, outcome: transaction.now)]
 
@@ -191,12 +191,12 @@ def _finished_aborted() -> list[Change]:
     ]
 
 
-@mutant("what has just ended is removed before those who wait for it could see it")
+@mutant("ended work is pruned before its waiters see it")
 def _pruned_too_soon() -> list[Change]:
     return [(janitor, "WAITER_GRACE", timedelta(0))]
 
 
-@mutant("runs are removed when they have not ended")
+@mutant("unfinished runs are pruned")
 def _live_runs_pruned() -> list[Change]:
     def over(transaction: Transaction, group: Any, until: datetime) -> Any:
         return [run.place for run in transaction.state.records.runs.values() if not run.parent]
@@ -207,7 +207,7 @@ def _live_runs_pruned() -> list[Change]:
 # The store's clock
 
 
-@mutant("nobody notices that the store's clock was set back")
+@mutant("a clock set back goes unnoticed")
 def _clock_step_unnoticed() -> list[Change]:
     return [(janitor, "is_ahead", lambda *_: False)]
 
@@ -220,7 +220,7 @@ def _future_starts_counted() -> list[Change]:
 # Logs of runs
 
 
-@mutant("a snapshot is not what the log says")
+@mutant("a snapshot differs from the log")
 def _snapshot_wrong() -> list[Change]:
     take = snapshot.take
     return [(snapshot, "take", lambda state: take(replace(state, jobs=state.jobs + 1)))]

@@ -36,13 +36,13 @@ async def test_faults_of_one_seed_come_in_the_same_order_with_the_same_numbers()
     assert sorted(first[:common]) != sorted(other[:common])
 
 
-async def test_every_kind_of_fault_has_its_turn() -> None:
+async def test_every_fault_type_has_its_turn() -> None:
     names = [name for name, _ in await raged(1)]
 
     assert set(names[: 2 * len(KINDS)]) == set(KINDS)
 
 
-async def test_what_misbehaves_is_a_complaint_and_faults_go_on() -> None:
+async def test_what_misbehaves_is_a_complaint_and_faults_continue() -> None:
     async def happen(random: Random) -> str:
         raise Misbehaved("it would not stop")
 
@@ -54,7 +54,7 @@ async def test_what_misbehaves_is_a_complaint_and_faults_go_on() -> None:
     assert nemesis.hits["stop"] == len(nemesis.complaints)
 
 
-async def test_what_befell_nothing_is_told_and_not_counted() -> None:
+async def test_what_befell_nothing_is_reported_and_not_counted() -> None:
     told: list[str] = []
 
     async def happen(random: Random) -> str:

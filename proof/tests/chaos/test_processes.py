@@ -52,7 +52,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
         await process.close()
 
 
-async def test_a_killed_process_is_started_anew_and_that_is_no_finding(make: Make) -> None:
+async def test_a_killed_process_is_restarted_and_that_is_no_finding(make: Make) -> None:
     process = make("waits")
     first = await running(process)
 
@@ -63,7 +63,7 @@ async def test_a_killed_process_is_started_anew_and_that_is_no_finding(make: Mak
     assert process.unwanted_ends == []
 
 
-async def test_an_end_that_nobody_wanted_is_told_with_what_was_said(make: Make) -> None:
+async def test_an_end_that_nobody_wanted_is_reported_with_what_was_said(make: Make) -> None:
     process = make("fails")
     await until(lambda: bool(process.unwanted_ends))
 
@@ -108,7 +108,7 @@ async def test_a_frozen_process_can_be_closed(make: Make) -> None:
     assert process.pid is None
 
 
-async def test_processes_end_with_whoever_started_them(tmp_path: Path) -> None:
+async def test_processes_end_with_their_parent(tmp_path: Path) -> None:
     starter = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", STARTER, str(tmp_path)), stdout=asyncio.subprocess.PIPE, cwd=ROOT
     )

@@ -1,4 +1,4 @@
-"""Ways to break what goes on, ends, is counted and is limited: I6 to I11, and schedules."""
+"""Ways to break progress, ends, counts and limits: I6 to I11, and schedules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.model.limit import LimitRule
 from perdure.model.run import RunStatus, WaitType
 from perdure.model.schedule import TickRecord, TickResult
 from proof.evidence import EvidenceSettings, Expected
-from proof.evidence.log import BodyBegan, BodyEnded, Requeued
+from proof.evidence.log import BodyEnded, BodyStarted, Requeued
 from proof.tests.evidence.broken import NAMESPACE, Broken, Case
 
 WORKER = WorkerId("w1")
@@ -168,7 +168,7 @@ def lose_a_child(broken: Broken) -> None:
 
 def leave_a_job_without_a_run(broken: Broken) -> None:
     [job] = broken.jobs_of("queued")
-    broken.add_job_like(job.id, "stray", node=NodeRef(run=RunId("gone"), key="n"))
+    broken.add_job_like(job.id, "orphan", node=NodeRef(run=RunId("gone"), key="n"))
 
 
 def leave_a_wait_without_a_run(broken: Broken) -> None:
@@ -339,7 +339,7 @@ def change_schedule(broken: Broken, **changes: object) -> None:
     broken.state.schedules.put(place, after)
 
 
-def is_end_of(line: object, began: BodyBegan) -> bool:
+def is_end_of(line: object, began: BodyStarted) -> bool:
     return isinstance(line, BodyEnded) and line.nonce == began.nonce
 
 

@@ -15,7 +15,7 @@ from perdure.store.contract import EventsAfter
 from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.store import MemoryStore
 from proof.evidence import EvidenceSettings, Expected
-from proof.evidence.log import Accepted, Acted, Refused
+from proof.evidence.log import Accepted, CommandSent, Refused
 from proof.tests.evidence.broken import NAMESPACE, Broken, Case
 
 NONCE = "wit-" + "0" * 32
@@ -49,21 +49,21 @@ def keep_a_refused_job(broken: Broken) -> None:
 
 
 def lose_a_signal(broken: Broken) -> None:
-    act = Acted(at=0, namespace=NAMESPACE, act="signal", run="asking", key="go", nonce=NONCE)
+    act = CommandSent(at=0, namespace=NAMESPACE, act="signal", run="asking", key="go", nonce=NONCE)
     broken.lines.append(act)
 
 
 def keep_a_refused_signal(broken: Broken) -> None:
-    [act, *_] = [each for each in broken.lines if isinstance(each, Acted) and each.nonce]
+    [act, *_] = [each for each in broken.lines if isinstance(each, CommandSent) and each.nonce]
     broken.change_line(act, errors=("InvalidInput",))
 
 
 def lose_a_cancel(broken: Broken) -> None:
-    broken.lines.append(Acted(at=0, namespace=NAMESPACE, act="cancel", run="asking"))
+    broken.lines.append(CommandSent(at=0, namespace=NAMESPACE, act="cancel", run="asking"))
 
 
 def lose_an_answer(broken: Broken) -> None:
-    act = Acted(at=0, namespace=NAMESPACE, act="decide", run="open", key="ok", by="bob")
+    act = CommandSent(at=0, namespace=NAMESPACE, act="decide", run="open", key="ok", by="bob")
     broken.lines.append(act)
 
 

@@ -58,7 +58,7 @@ def lose_the_output_of_a_job_that_signs(broken: Broken) -> None:
 
 def have_two_live_jobs_of_one_fingerprint(broken: Broken) -> None:
     broken.change_job(broken.plain["idle"], fingerprint="same")
-    broken.add_job_like(broken.plain["idle"], "twin")
+    broken.add_job_like(broken.plain["idle"], "duplicate")
 
 
 def hide_a_stale_output(broken: Broken) -> None:

@@ -19,7 +19,7 @@ from perdure.store.contract import Store
 from perdure.store.memory.records import StoredJob, StoredRun, StoredRunEvent, StoredWait
 from perdure.store.memory.store import MemoryStore
 from proof.evidence import EvidenceSettings
-from proof.evidence.log import BodyBegan, EndSeen, Line
+from proof.evidence.log import BodyStarted, EndSeen, Line
 from proof.tests.evidence.history import Made
 
 NAMESPACE = "default"
@@ -144,11 +144,11 @@ class Broken:
 
     # The evidence log
 
-    def began(self, *, run: str = "", key: str = "", job: str = "", place: int = 0) -> BodyBegan:
+    def began(self, *, run: str = "", key: str = "", job: str = "", place: int = 0) -> BodyStarted:
         found = [
             line
             for line in self.lines
-            if isinstance(line, BodyBegan)
+            if isinstance(line, BodyStarted)
             and (line.run, line.key) == (run, key)
             and job in ("", line.job)
         ]
@@ -236,7 +236,7 @@ ROWS: list[Row] = [
     ),
     ("a wait is deleted", "DELETE FROM perdure_waits WHERE run_id = 'asking'", "I7", "live_waits"),
     (
-        "a wait of a paused run is let go",
+        "a wait of a paused run is resumed",
         "UPDATE perdure_waits SET suspended = 0 WHERE run_id = 'held'",
         "I7",
         "paused_run_parked",

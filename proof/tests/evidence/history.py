@@ -225,7 +225,7 @@ class Maker:
         for _ in range(2):
             nonce = new_nonce()
             await self._client.runs.signal("answered", "go", {"nonce": nonce})
-            self.evidence.acted("signal", "answered", "go", nonce=nonce)
+            self.evidence.command_sent("signal", "answered", "go", nonce=nonce)
         await answered.result(20)
         await self._submit(self.scene.sleeping, 1, "sleeping")
         await self._submit(self.scene.queued, 1, "queued")
@@ -259,7 +259,7 @@ class Maker:
         cancelled = await self._submit(self.scene.parent, 1, "cancelled")
         await came_to(cancelled, RunStatus.WAITING)
         await self._client.runs.cancel("cancelled", reason="enough")
-        self.evidence.acted("cancel", "cancelled")
+        self.evidence.command_sent("cancel", "cancelled")
         await self._until_ended("cancelled/c")
         done = await self._submit(self.scene.parent, 1, "parent done")
         await came_to(done, RunStatus.WAITING)
@@ -276,7 +276,7 @@ class Maker:
         approved = await self._submit(self.scene.approving, 1, "approved")
         for by in ("ann", "bob"):
             await self._client.approvals.decide("approved:ok", "approve", by=by)
-            self.evidence.acted("decide", "approved", "ok", by=by)
+            self.evidence.command_sent("decide", "approved", "ok", by=by)
         await approved.result(20)
         await self._submit(self.scene.approving, 1, "open")
         await self._client.approvals.decide("open:ok", "approve", by="ann")
@@ -286,7 +286,7 @@ class Maker:
         await self._client.runs.report(
             "reported", "h", status="completed", result={"nonce": nonce}, key="t1"
         )
-        self.evidence.acted("report", "reported", "h", nonce=nonce)
+        self.evidence.command_sent("report", "reported", "h", nonce=nonce)
         await reported.result(20)
 
     async def _plain_jobs(self) -> None:

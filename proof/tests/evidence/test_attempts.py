@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from perdure.store.memory.store import MemoryStore
 from perdure.verify import Finding
-from proof.evidence.log import BodyBegan, Line, Requeued
+from proof.evidence.log import BodyStarted, Line, Requeued
 from proof.evidence.rules import EvidenceRules, EvidenceSettings
 
 
-def began(at: float, key: str, epoch: int, attempt: int) -> BodyBegan:
-    return BodyBegan(
+def began(at: float, key: str, epoch: int, attempt: int) -> BodyStarted:
+    return BodyStarted(
         nonce=f"{key}-{attempt}",
         at=at,
         namespace="default",

@@ -23,9 +23,9 @@ from proof.evidence import (
 )
 from proof.evidence.log import (
     Accepted,
-    Acted,
-    BodyBegan,
     BodyEnded,
+    BodyStarted,
+    CommandSent,
     EndSeen,
     Refused,
     Requeued,
@@ -47,11 +47,11 @@ async def store(store_url: str) -> AsyncIterator[Store]:
 
 
 class TestEvidenceLog:
-    def test_keeps_what_it_was_told(self, tmp_path: Path) -> None:
+    def test_stores_what_was_recorded(self, tmp_path: Path) -> None:
         evidence = EvidenceLog(tmp_path / "log", namespace="n", now=lambda: 1.5)
         evidence.accepted(run="r")
         evidence.refused(InvalidInput("no"), job="j")
-        evidence.acted("signal", "r", "go", nonce="x", by="ann", error=InvalidInput("no"))
+        evidence.command_sent("signal", "r", "go", nonce="x", by="ann", error=InvalidInput("no"))
         evidence.saw_end("completed", run="r")
         evidence.requeued("j", 2)
         evidence.close()
@@ -62,7 +62,7 @@ class TestEvidenceLog:
         assert lines == [
             Accepted(at=1.5, namespace="n", run="r"),
             Refused(at=1.5, namespace="n", errors=errors, job="j"),
-            Acted(
+            CommandSent(
                 at=1.5,
                 namespace="n",
                 act="signal",
@@ -134,7 +134,7 @@ class TestInBodies:
 
         lines = [line for _, line in read_lines(tmp_path / "log")]
 
-        began = [line for line in lines if isinstance(line, BodyBegan)]
+        began = [line for line in lines if isinstance(line, BodyStarted)]
         ended = [line for line in lines if isinstance(line, BodyEnded)]
         assert [(each.run, each.key, each.attempt) for each in began] == [
             ("r", "print_it", 1),
@@ -199,7 +199,7 @@ class TestLimits:
 
 
 class TestEnds:
-    async def test_a_job_that_was_started_anew_may_end_otherwise(
+    async def test_a_job_that_was_restarted_may_end_otherwise(
         self, store: Store, start_worker: StartWorker
     ) -> None:
         evidence = MemoryEvidenceLog()
@@ -220,7 +220,7 @@ class TestEnds:
             await job.result(20)
 
         before = await verify_with_evidence(store, evidence.lines)
-        evidence.acted("retry", "", job.id)
+        evidence.command_sent("retry", "", job.id)
 
         assert [each.code for each in before] == ["evidence.ends_are_final"]
         assert await verify_with_evidence(store, evidence.lines) == []
@@ -233,7 +233,7 @@ class TestUnclearAnswers:
         async with AsyncClient(store) as client:
             await client.submit(flow, 1, id="r")
             await client.runs.signal("r", "go", nonce)
-        act = Acted(
+        act = CommandSent(
             at=0, namespace="default", act="signal", run="r", nonce=nonce, errors=("StoreError",)
         )
 

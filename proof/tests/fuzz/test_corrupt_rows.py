@@ -22,7 +22,7 @@ LOOKS = 20
     "table, column",
     [("jobs", "partition_key"), ("events", "data"), ("waits", "key"), ("schedules", "state")],
 )
-async def test_are_told_of_less_often_than_they_are_seen(
+async def test_are_logged_less_often_than_they_are_read(
     table: str, column: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()

@@ -80,7 +80,7 @@ def test_that_only_raises_because_the_code_has_changed_is_not_found_out(
     assert "broken" in catch.finding
 
 
-def test_are_told_as_a_table_with_the_hardest_to_find_last() -> None:
+def test_are_reported_as_a_table_with_the_hardest_to_find_last() -> None:
     finding = "verifier: I2 evidence.acts_are_kept.repeated: "
     finding += f"{'order-1'.rjust(SHOWN_MAX - len(finding))}, event 4"
     catches = [

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 
 class Line:
-    """Forwards everything, until told to lose an answer or to let nothing through.
+    """Forwards everything, until asked to lose a response or block all traffic.
 
     Silenced connections stay open, and take whatever is sent: only nothing comes out at the end.
     """
@@ -77,7 +77,7 @@ class Line:
         self._silent_from = text.encode()
 
     def hold_back_from(self, text: str) -> None:
-        """Cut off whoever sends the next message that holds ``text``, and keep that on its way.
+        """Cut the connection that next sends ``text``, and hold the message back.
 
         It arrives when it is let through.
         """
@@ -143,7 +143,7 @@ class Line:
         sink.transport.abort()
 
 
-# Forcing an interleaving: hold a row, see somebody wait for it, let go.
+# Forcing an interleaving: lock a row, wait until another session waits for it, release it.
 
 
 WAITING_FOR_A_LOCK = """
@@ -175,7 +175,7 @@ async def until_nobody_waits(connection: Any, schema: str) -> None:
 
 
 async def until_gone(connection: Any, name: str) -> None:
-    """Look until the server has let go of all connections of that name."""
+    """Wait until the server has closed all connections of that name."""
     await _until(connection, BY_NAME, name, lambda count: count == 0)
 
 

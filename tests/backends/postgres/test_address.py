@@ -148,7 +148,7 @@ class TestAStatementThatTimesOut:
             await until_nobody_waits(watcher, schema)
         assert await settling is Status.COMPLETED
 
-    async def test_is_told_as_an_error_of_the_store_in_the_end(self, hasty, admin, schema):
+    async def test_is_reported_as_an_error_of_the_store_in_the_end(self, hasty, admin, schema):
         held = await claim_new(hasty)
         async with row_held(admin, schema, held.id):
             with pytest.raises(StoreError, match="nothing was written") as refused:
@@ -157,7 +157,7 @@ class TestAStatementThatTimesOut:
         assert await status_of(hasty, held.id) is Status.ACTIVE
 
 
-async def test_any_other_refusal_is_told_as_an_error_of_the_store(store, admin, schema):
+async def test_any_other_refusal_is_reported_as_an_error_of_the_store(store, admin, schema):
     await admin.execute(f"ALTER TABLE {schema}.jobs RENAME TO elsewhere")
     with pytest.raises(StoreError) as refused:
         await insert(store)

@@ -86,7 +86,7 @@ class TestCommit:
     """Each waits for a row, and has to judge by what the row has become meanwhile."""
 
     @pytest.mark.parametrize("fate", FATES)
-    async def test_is_a_conflict_if_the_run_went_on_meanwhile(self, store, admin, schema, fate):
+    async def test_is_a_conflict_if_the_run_continued_meanwhile(self, store, admin, schema, fate):
         held = await claim_new_node(store)
         before = await jobs_by_key(store)
 

@@ -1,4 +1,4 @@
-"""Connections come and go; whoever uses the store does not notice."""
+"""Lost connections are replaced without the caller noticing."""
 
 from __future__ import annotations
 
@@ -404,7 +404,7 @@ class TestASilentConnection:
         assert inserted.is_new
         assert await wired.queries.count_jobs(JobFilter()) == 1
 
-    async def test_does_not_hold_up_whoever_gives_up_earlier(self, patient, line):
+    async def test_does_not_hold_up_callers_that_give_up_earlier(self, patient, line):
         line.silence_from("COMMIT")
         inserting = asyncio.create_task(
             patient.jobs.insert([new_job(fingerprint="once", on_conflict="raise")])

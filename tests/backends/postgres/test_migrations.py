@@ -1,4 +1,4 @@
-"""Tables are created and upgraded once, by whoever comes first, and never over someone else's."""
+"""Tables are created and upgraded once, by the first process, and never over another program's."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class TestUpgradeOfWaits:
         yield store
         await store.close()
 
-    async def test_still_refuses_what_is_no_kind(self, upgraded, schema, admin):
+    async def test_still_refuses_what_is_no_type(self, upgraded, schema, admin):
         with pytest.raises(asyncpg.CheckViolationError):
             await admin.execute(f"UPDATE {schema}.waits SET type = 'hope'")
 
@@ -186,7 +186,7 @@ async def communicate_all(processes: list[Any]) -> list[Any]:
     return await asyncio.gather(*(process.communicate() for process in processes))
 
 
-# A database that was made before there were schedules: its runs stay, and go on.
+# A database that was made before there were schedules: its runs stay and continue.
 
 
 BEFORE_SCHEDULES = 2

@@ -64,7 +64,7 @@ MOVES = {
 }
 S = Status
 
-# What somebody else does just now, and what becomes of an act that has to wait for it.
+# A concurrent change, and the result of an operation that waits for it.
 RACES = [
     ("abort", S.WAITING, S.ACTIVE, S.ABORTING),
     ("abort", S.ACTIVE, S.WAITING, S.CANCELLED),
@@ -119,7 +119,7 @@ class TestHolders:
 
 
 class TestClaims:
-    async def test_pass_by_a_job_that_somebody_has_in_hand(self, store, admin, schema):
+    async def test_pass_by_a_job_that_another_transaction_has_locked(self, store, admin, schema):
         first, second = await insert_many(store, 2)
         async with row_held(admin, schema, first):
             assert await claim_ids(store) == [second]

@@ -170,7 +170,7 @@ async def test_finds_an_index_that_was_dropped_and_how_to_make_it(store, admin, 
     assert (await store.admin.inspect_storage()).missing_indexes == {}
 
 
-async def test_finds_an_index_that_is_not_valid_and_how_to_make_it_anew(store, admin, schema):
+async def test_finds_an_index_that_is_not_valid_and_how_to_recreate_it(store, admin, schema):
     await admin.execute(
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = $1::text::regclass",
         f'"{schema}".jobs_group',

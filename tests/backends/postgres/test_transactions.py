@@ -325,7 +325,7 @@ class TestRefusals:
                 store.insert_in_blocking_transaction(connection, [new_job()])
         engine.dispose()
 
-    async def test_name_a_connection_to_another_kind_of_database(self, store):
+    async def test_name_a_connection_to_another_type_of_database(self, store):
         engine = create_engine("sqlite://")
         with engine.connect() as connection, pytest.raises(InvalidInput, match="PostgreSQL"):
             store.insert_in_blocking_transaction(connection, [new_job()])

@@ -209,7 +209,7 @@ class TestSending:
         ]
         assert tap.payloads.qsize() <= spent / GATHER_S + 2
 
-    async def test_merges_hints_of_one_kind(self, store, tap):
+    async def test_merges_hints_of_one_type(self, store, tap):
         await store._session.connections.fetch("SELECT 1")
         store._session.publish(Hint(type=HintType.CHANGED, names=frozenset("a")))
         store._session.publish(Hint(type=HintType.CHANGED, names=frozenset("b")))
@@ -222,7 +222,7 @@ class TestSending:
             Hint(type=HintType.SCHEDULED),
         }
 
-    async def test_goes_on_after_the_server_ended_its_connection(self, named, admin, schema, tap):
+    async def test_continues_after_the_server_ended_its_connection(self, named, admin, schema, tap):
         await insert(named)
         await tap.next()
         await admin.fetchval(CUT_ALL, schema)

@@ -37,7 +37,7 @@ async def store(url: str, clock: ManualClock) -> AsyncIterator[SqliteStore]:
 
 @pytest.fixture
 def rival(store: SqliteStore, path: Path) -> Iterator[Rival]:
-    """Somebody else who uses the same file and can keep others from writing."""
+    """Another connection to the file, which can block writers."""
     rival = Rival(path)
     yield rival
     rival.close()

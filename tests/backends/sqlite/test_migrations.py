@@ -91,7 +91,7 @@ class TestAFileOfAnEarlierVersion:
         await open_and_close(f"sqlite:///{tmp_path}/fresh.db")
         assert schema_of(jobs_only) == schema_of(tmp_path / "fresh.db")
 
-    async def test_is_refused_if_somebody_else_has_such_a_table(self, jobs_only):
+    async def test_is_refused_if_another_program_has_such_a_table(self, jobs_only):
         run_script(jobs_only, "CREATE TABLE perdure_runs (x)")
         before = schema_of(jobs_only)
         with refused("store.foreign_tables", SchemaMismatch):
@@ -121,7 +121,7 @@ class TestAFileWithWaitsOfAnEarlierVersion:
         await open_and_close(f"sqlite:///{tmp_path}/fresh.db")
         assert schema_of(two_steps) == schema_of(tmp_path / "fresh.db")
 
-    async def test_is_refused_if_somebody_else_has_such_a_table(self, two_steps):
+    async def test_is_refused_if_another_program_has_such_a_table(self, two_steps):
         run_script(two_steps, "CREATE TABLE perdure_waits_anew (x)")
         before = schema_of(two_steps)
         with refused("store.foreign_tables", SchemaMismatch):

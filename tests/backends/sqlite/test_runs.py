@@ -209,7 +209,7 @@ async def test_finds_an_index_that_was_dropped_and_how_to_make_it(store, path):
     assert (await store.admin.inspect_storage()).missing_indexes == {}
 
 
-async def test_an_index_that_a_later_version_made_anew_is_the_later_one(store, path):
+async def test_an_index_that_a_later_version_rebuilt_is_the_later_one(store, path):
     with connected(path) as connection:
         connection.execute("DROP INDEX perdure_jobs_deadline")
         connection.commit()
@@ -245,7 +245,7 @@ def pack(value: int) -> int:
 packing = Flow("packing").then(pack).build()
 
 
-def test_a_stray_goes_on_once_it_was_cancelled_and_retried(url, path):
+def test_an_orphaned_run_continues_once_it_was_cancelled_and_retried(url, path):
     """As the doctor advises; nothing that the library does makes one."""
     with Client(url) as client:
         run = client.submit(packing, 7, id="lost")

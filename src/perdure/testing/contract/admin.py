@@ -302,7 +302,7 @@ class TestRetrying:
         assert await settle(store, again, Completed(output=b"2")) is Status.COMPLETED
         assert (await store.queries.job_states([ended.id]))[ended.id].failure is None
 
-    async def test_counts_failures_postponements_and_deaths_from_zero(
+    async def test_counts_failures_snoozes_and_crashes_from_zero(
         self, store: Store, clock: ManualClock
     ) -> None:
         id = await insert(store)
@@ -515,7 +515,7 @@ class TestAdminResumeQueue:
 
 
 class TestAdminPausedQueues:
-    async def test_shows_what_is_paused_by_whom_and_since_when(
+    async def test_shows_what_is_paused_since_when_and_by_which_user(
         self, store: Store, clock: ManualClock
     ) -> None:
         since = clock()

@@ -404,9 +404,7 @@ class TestHintsAboutRuns:
 
         await listener.receives(ABORTING, claimed.id)
 
-    async def test_tell_of_jobs_and_waits_that_are_let_go_on(
-        self, store: Store, second: Store
-    ) -> None:
+    async def test_report_resumed_jobs_and_waits(self, store: Store, second: Store) -> None:
         await submit(store, jobs=(node_job(),), waits=(timer(delay=HOUR),))
         await commit_next(store, suspend=True, status=PAUSED)
         partitions, dues = Listener(second), Listener(second)
@@ -426,7 +424,7 @@ class TestHintsAboutRuns:
 
         await listener.receives(READY, node_partition(version="v2").text)
 
-    async def test_tell_of_a_parent_that_can_go_on(self, store: Store, second: Store) -> None:
+    async def test_tell_of_a_parent_that_can_continue(self, store: Store, second: Store) -> None:
         await submit(store, waits=(child_wait(),), children=(new_child(),))
         listener = Listener(second)
 

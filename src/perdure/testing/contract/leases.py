@@ -252,7 +252,7 @@ class TestMaintenanceTakeOverExpired:
         )
         assert [each.claim.id for each in again.jobs] == [claimed.id, behind]
 
-    async def test_counts_a_death_and_no_failure(self, store: Store, clock: ManualClock) -> None:
+    async def test_counts_a_crash_and_no_failure(self, store: Store, clock: ManualClock) -> None:
         claimed = await claim_new(store)
         clock.advance(LEASE)
 

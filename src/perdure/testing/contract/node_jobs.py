@@ -735,7 +735,7 @@ class TestClaimingAJobOfARun:
         assert not await is_still_claimed(store, claimed)
         assert len(await claim_nodes(store)) == 1
 
-    async def test_tells_the_deaths_of_a_plain_job_too(
+    async def test_tells_the_crashes_of_a_plain_job_too(
         self, store: Store, clock: ManualClock
     ) -> None:
         await claim_new(store, namespace=NAMESPACE, partition=node_partition(flow=""), priority=5)
@@ -759,7 +759,7 @@ class TestInsertingAJobOfARun:
 
 
 class TestTakingOverAJobOfARun:
-    async def test_never_buries_it_and_counts_its_deaths(
+    async def test_never_dead_letters_it_and_counts_its_crashes(
         self, store: Store, clock: ManualClock
     ) -> None:
         await submit(store, jobs=(node_job(),))

@@ -94,7 +94,7 @@ class TestQueriesListJobs:
 
         assert [job.id for job in page] == [ids[4], ids[3], ids[2]]
 
-    async def test_goes_on_before_the_last_job_of_a_page(self, store: Store) -> None:
+    async def test_continues_before_the_last_job_of_a_page(self, store: Store) -> None:
         ids = await insert_many(store, 5)
 
         page = await store.queries.list_jobs(JobFilter(before=ids[2]), 10)

@@ -175,7 +175,7 @@ class TestRunsLatestEvents:
             StoredEvent(number=2, at=clock(), data=b'{"type":"two"}'),
         ]
 
-    async def test_go_on_before_a_number(self, store: Store) -> None:
+    async def test_continue_before_a_number(self, store: Store) -> None:
         await run_of(store, 5)
 
         pages = await store.runs.latest_events(
@@ -701,7 +701,7 @@ class TestPruningParents:
         )
         assert loaded == [None, None, None]
 
-    async def test_keeps_a_parent_while_a_child_goes_on(
+    async def test_keeps_a_parent_while_a_child_continues(
         self, store: Store, clock: ManualClock
     ) -> None:
         """It failed, and its child is still being cancelled and undone."""
@@ -716,7 +716,7 @@ class TestPruningParents:
         await prune(store)
         assert await left(store) == set()
 
-    async def test_keeps_a_parent_while_a_grandchild_goes_on(
+    async def test_keeps_a_parent_while_a_grandchild_continues(
         self, store: Store, clock: ManualClock
     ) -> None:
         below = RunId("below")

@@ -134,21 +134,21 @@ class TestSchedulesCommit:
         assert await store.schedules.list(NAMESPACE, NAME) == []
 
     async def test_starts_one_run_however_many_try_at_once(self, store: Store) -> None:
-        twins = [store.clone() for _ in range(4)]
-        for each in twins:
+        clones = [store.clone() for _ in range(4)]
+        for each in clones:
             await each.open()
         first = await save_schedule(store)
 
         answers = await asyncio.gather(
             *(
                 commit_tick(each, first, run=new_run(id=f"tick-{n}"))
-                for n, each in enumerate(twins * 3)
+                for n, each in enumerate(clones * 3)
             )
         )
 
         assert [answer.state for answer in answers].count(DONE) == 1
         assert len(await runs_in(store)) == 1
-        for each in twins:
+        for each in clones:
             await each.close()
 
     async def test_makes_one_schedule_however_many_try_at_once(
@@ -360,16 +360,16 @@ class TestCooldown:
         assert answer.run == first.run
 
     async def test_of_many_at_once_one_begins(self, store: Store) -> None:
-        twins = [store.clone() for _ in range(3)]
-        for each in twins:
+        clones = [store.clone() for _ in range(3)]
+        for each in clones:
             await each.open()
 
-        submitted = await asyncio.gather(*(each.runs.submit(cooling_run()) for each in twins * 5))
+        submitted = await asyncio.gather(*(each.runs.submit(cooling_run()) for each in clones * 5))
 
         statuses = [each.run.status for each in submitted]
         assert statuses.count(RunStatus.RUNNING) == 1
         assert statuses.count(RunStatus.SKIPPED) == len(statuses) - 1
-        for each in twins:
+        for each in clones:
             await each.close()
 
     async def test_skipped_runs_are_listed_and_pruned(

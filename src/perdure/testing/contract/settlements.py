@@ -471,7 +471,7 @@ class TestSettleJobsThatAreDropped:
         assert (states[claimed.id].status, states[claimed.id].output) == (Status.COMPLETED, b"1")
         assert states[failed.id].failure == failure()
 
-    async def test_drops_no_job_that_goes_on(self, store: Store) -> None:
+    async def test_drops_no_job_that_continues(self, store: Store) -> None:
         claimed = await claim_new(store)
 
         await settle(store, claimed, Retried(failure=failure()), is_hidden=True)

@@ -507,7 +507,7 @@ class TestQueriesListWaits:
         assert await store.queries.list_waits(WaitFilter(), 10) == []
 
     @pytest.mark.parametrize("found_type", list(WaitType))
-    async def test_gives_those_of_a_kind(self, store: Store, found_type: WaitType) -> None:
+    async def test_gives_those_of_a_type(self, store: Store, found_type: WaitType) -> None:
         await submit(store, waits=EVERYTHING)
 
         wanted = sorted(wait.key for wait in EVERYTHING if wait.type is found_type)
@@ -543,7 +543,7 @@ class TestQueriesListWaits:
             {"type": WaitType.APPROVAL, "deciders": ("ann",)},
             {"run": RUN},
         ],
-        ids=["all", "of a kind", "inbox", "of a run"],
+        ids=["all", "of a type", "inbox", "of a run"],
     )
     async def test_keeps_namespaces_apart_unless_asked_for_all(
         self, store: Store, part: dict[str, Any]
@@ -670,7 +670,7 @@ class TestPages:
         assert await listed_keys(store, limit=2, **part) == ["b", "a"]
 
     @pytest.mark.parametrize("part", WAYS)
-    async def test_go_on_after_the_last_of_the_page_before(
+    async def test_continue_after_the_last_of_the_page_before(
         self, store: Store, clock: ManualClock, part: dict[str, Any]
     ) -> None:
         """Also among those that were opened at the same moment, in one run and in several."""
@@ -782,7 +782,7 @@ class TestMaintenanceDueWaits:
         assert (wait.deciders, wait.detail) == (("ann", "bob"), b"form")
 
     @pytest.mark.parametrize("new", [approval, external, signal, timer])
-    async def test_are_of_any_kind_and_given_a_delay_or_a_time(
+    async def test_are_of_any_type_and_given_a_delay_or_a_time(
         self, store: Store, clock: ManualClock, new: Callable[..., NewWait]
     ) -> None:
         await submit(

@@ -181,7 +181,7 @@ def _change_group(workload: Workload, change: lifecycle.Transition, namespace: s
 
 def _prune_limits(workload: Workload, namespace: str, idle: timedelta) -> Do:
     async def prune(store: Store) -> None:
-        # How many keys are kept without effect is each backend's own affair.
+        # How many keys are kept without effect is up to each backend.
         await store.maintenance.prune_limits(namespace, idle, LIMIT)
 
     return prune

@@ -53,7 +53,7 @@ class TestDequeue:
         assert (job.id, job.task, job.payload) == (urgent, "resume", {"run": 2})
         assert (job.queue, job.attempt, job.claim_epoch) == ("default", 1, 1)
 
-    async def test_takes_only_the_queues_and_kinds_asked_for(self, queue):
+    async def test_takes_only_the_queues_and_types_asked_for(self, queue):
         await queue.enqueue("start", 1, queue="other")
         await queue.enqueue("stop", 2)
         assert await queue.dequeue("worker-1", tasks=["start"]) is None
@@ -313,7 +313,7 @@ class TestBadInput:
             AsyncJobQueue("memory://all", namespace="*")
 
 
-class TestBlockingFace:
+class TestSyncFacade:
     def test_does_the_same(self, store_url):
         with JobQueue(store_url) as queue:
             queue.enqueue("start", {"run": 1}, fingerprint="one")
