@@ -51,7 +51,8 @@ async def execute_all(store: Store, client: AsyncClient, clock: ManualClock) -> 
     running = await Running(worker).start()
     try:
         for queue in await client.queues.list():
-            await client.queues.resume(queue.name)
+            if queue.is_paused:
+                await client.queues.resume(queue.name)
         await until_quiet(client, running)
         clock.advance(timedelta(minutes=61))
         await until_quiet(client, running)

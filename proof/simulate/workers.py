@@ -192,7 +192,7 @@ class Finisher:
 
     async def _go_round(self) -> None:
         client = self._client
-        await client.queues.resume(QUEUE)
+        await self._try(client.queues.resume(QUEUE))
         for schedule in await client.schedules.list():
             await client.schedules.delete(schedule.name)
         for run in await client.runs.list(status="paused", limit=1_000):
