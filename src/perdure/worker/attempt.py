@@ -295,7 +295,7 @@ class Attempt:
         ):
             # A closing loop cancels every task, and a signal to stop may also reach child
             # processes: not the body's fault.
-            self._ended(Requeued())
+            self.finish(self._stopped_outcome(StopReason.SHUTDOWN))
         else:
             self._ended(self._failed_outcome(error))
 
@@ -342,7 +342,9 @@ class Attempt:
             case StopReason.CLAIM_LOST:
                 return None
             case StopReason.SHUTDOWN:
-                return Requeued()
+                # Requeued uncounted, a job that stops its workers would do so for ever. Its lease
+                # expires instead: the takeover counts a crash, and isolates the job.
+                return None if self.runner.was_stopped_by_body else Requeued()
             case StopReason.DEADLINE:
                 error = DeadlineExceeded(f"the deadline was {self.job.deadline_at}")
                 return Failed(failure=describe(error))

@@ -79,6 +79,8 @@ class JobRunner:
         self.jobs_left: int | None = None
         """How many more jobs to claim, if that is bounded."""
         self.is_stopping = False
+        self.was_stopped_by_body = False
+        """A body sent the signal to stop: what that interrupts is left to a takeover."""
         self.is_idle = asyncio.Event()
         self.is_idle.set()
         self._queued: deque[Attempt] = deque()
