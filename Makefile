@@ -53,7 +53,7 @@ run-tests:
 wheel-check: $(DEV) ## Build the wheel, and try it in an empty environment
 	@$(PY) -m tests.wheel
 
-fuzz: $(DEV) ## Try bad input of every kind for some minutes (ARGS="--seconds 600")
+fuzz: $(DEV) ## Try bad input of every kind for 10 minutes (ARGS="--seconds 60")
 	@$(PY) -m proof.fuzz $(ARGS)
 
 check: $(DEV) ## Lint, formatting, types and import direction

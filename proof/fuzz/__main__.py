@@ -62,7 +62,9 @@ def main() -> int:
 
 def _wanted() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m proof.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=180, help="when to stop")
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="when to stop (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**9))
     parser.add_argument("--target", choices=TARGETS)
     parser.add_argument("--backend", choices=["memory", "sqlite", "postgres"])

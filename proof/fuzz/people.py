@@ -95,6 +95,12 @@ def normal(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", name).split())
 
 
+def meant(decider: str) -> tuple[str, str]:
+    """Who a decider is: a role or a user, and the name."""
+    kind, colon, name = normal(decider).partition(":")
+    return ("role", name.strip()) if (kind, colon) == ("role", ":") else ("user", normal(decider))
+
+
 @dataclass
 class Ballot:
     """What the answers that were accepted amount to."""
@@ -104,7 +110,7 @@ class Ballot:
     has_form: bool
     people: list[str] = field(default_factory=list)
     decisions: Counter[str] = field(default_factory=Counter)
-    covered: set[str] = field(default_factory=set)
+    covered: set[tuple[str, str]] = field(default_factory=set)
     data: dict[str, Any] = field(default_factory=lambda: dict(_DATA))
     revision: int = 0
 
@@ -113,9 +119,9 @@ class Ballot:
         assert self.decided is None, "it was decided"
         by, decision, data = answer.get("by"), answer["decision"], answer.get("data")
         who = None if by is None else normal(by)
-        meant = {normal(each) for each in self.deciders}
-        stands_for = meant & {f"role:{normal(each)}" for each in answer.get("roles", ())}
-        stands_for |= {who} & meant if who is not None else set()
+        answers_as = {("role", normal(each)) for each in answer.get("roles", ())}
+        answers_as |= {("user", who)} if who is not None else set()
+        stands_for = {meant(each) for each in self.deciders} & answers_as
         assert not self.deciders or stands_for, "a stranger decided"
         assert who is not None or self.policy == "any", "nobody in particular was counted"
         assert who is None or who not in self.people, "one person was counted twice"
@@ -136,7 +142,7 @@ class Ballot:
     def decided(self) -> str | None:
         if self.policy == "all":
             other = next((each for each in self.decisions if each != "approve"), None)
-            is_whole = self.decisions and self.covered >= {normal(each) for each in self.deciders}
+            is_whole = self.decisions and self.covered >= set(map(meant, self.deciders))
             return other or ("approve" if is_whole else None)
         needed = 1 if self.policy == "any" else self.policy["at_least"]
         return next((each for each, count in self.decisions.items() if count >= needed), None)

@@ -37,6 +37,7 @@ from perdure.model.wait import Report, ReportStatus
 from perdure.operations import waiting
 from perdure.operations.records import ApprovalRecord
 from perdure.store.contract import Store
+from perdure.testing.contract.builders import new_run
 from perdure.verify import verify_store
 from tests.client.flows import (
     Order,
@@ -108,6 +109,25 @@ class TestSubmit:
         for flow in (parent, asking):
             kept = await store.runs.get_definition("default", flow.name, flow.version)
             assert kept == flow.graph.data
+
+    @pytest.mark.every_store
+    async def test_a_fork_saves_the_definition_again_only_if_it_is_added(
+        self, flows_client, store, clock
+    ):
+        """A fork under the id of another run wrote that its definition is in use."""
+        await flows_client.submit(ordering, 3, id="order-3")
+        clock.advance(timedelta(hours=23))
+        with refused("run.exists", RunExists):
+            await flows_client.runs.fork("order-3", new_id="order-3")
+        clock.advance(timedelta(hours=2))
+        stale = new_run(
+            namespace="default", flow="ordering", version=ordering.version, needs_definition=True
+        )
+        with pytest.raises(UnknownFlow):
+            await store.runs.submit(stale)
+
+        assert (await flows_client.runs.fork("order-3", new_id="order-4")).is_new
+        await store.runs.submit(stale)
 
     @pytest.mark.every_store
     async def test_a_run_of_a_changed_definition_is_refused_as_corrupt(self, flows_client, store):

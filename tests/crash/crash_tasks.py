@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -158,8 +159,30 @@ EXITING: list[Task[..., Any]] = [
     exit_in_process_async,
 ]
 
+
+@task
+def stop_worker() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(LONG_SECONDS)
+
+
+@task
+async def stop_worker_from_shell() -> None:
+    await (await asyncio.create_subprocess_shell(f"kill -INT {os.getpid()}; sleep 1")).wait()
+    await asyncio.sleep(LONG_SECONDS)
+
+
+@task(isolation="process")
+def stop_worker_from_process() -> None:
+    os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(LONG_SECONDS)
+
+
+STOPPING: list[Task[..., Any]] = [stop_worker, stop_worker_from_shell, stop_worker_from_process]
+
 ALL: list[Task[..., Any]] = [
     *EXITING,
+    *STOPPING,
     terminate_child,
     use_pool,
     return_in_child,

@@ -19,6 +19,7 @@ from perdure import AsyncClient, JobCancelled, JobDead, JobFailed, ScheduleRecor
 from tests.crash.crash_tasks import (
     EXITING,
     EXITS,
+    STOPPING,
     climb,
     count,
     die,
@@ -334,3 +335,45 @@ class TestBodiesThatExit:
             [sys.executable, "-c", INTERRUPTING], capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stdout) == (0, "failed: KeyboardInterrupt\n"), done.stderr
+
+
+class TestStops:
+    """What a stop interrupts is requeued uncounted, unless a body caused the stop."""
+
+    @pytest.mark.parametrize("task", STOPPING, ids=lambda task: task.name)
+    async def test_a_job_that_stops_its_workers_becomes_a_dead_letter(
+        self, client, shared_url, launch, task
+    ):
+        """Finding 34: such a job stopped one worker after the other, and was never counted."""
+        settings = {**BRISK, "max_crashes": 1, "concurrency": 1, "grace": "0s"}
+        job = await client.enqueue(task)
+
+        async def restarted() -> None:
+            while True:
+                worker = await launch(shared_url, **settings)
+                assert await worker.ended() == 0
+
+        workers = asyncio.create_task(restarted())
+        try:
+            with pytest.raises(JobDead) as raised:
+                await job.result(60)
+        finally:
+            workers.cancel()
+            await asyncio.wait([workers])
+        assert raised.value.failure is not None
+        assert raised.value.failure.code == "job.too_many_crashes"
+        assert (await job.record()).crashes == 2
+
+    async def test_a_stop_from_outside_counts_for_no_job(self, client, shared_url, launch):
+        """Finding 34: deploys and Ctrl-C are nobody's fault, however often they happen."""
+        settings = {**BRISK, "max_crashes": 1, "concurrency": 1, "grace": "0s"}
+        jobs = [await client.enqueue(each) for each in (hang_in_process, hang_once)]
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            worker = await launch(shared_url, **settings)
+            await worker.told("AttemptStarted", jobs[0].id)
+            worker.send(number)
+            assert await worker.ended() == 0
+
+        for job in jobs:
+            record = await job.record()
+            assert (record.status, record.attempt, record.crashes) == (Status.WAITING, 0, 0)

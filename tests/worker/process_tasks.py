@@ -10,7 +10,16 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-from perdure import CONTEXT, AsyncContext, Context, Retry, RetryLater, task
+from perdure import (
+    CONTEXT,
+    AsyncContext,
+    BaseContext,
+    Context,
+    Retry,
+    RetryLater,
+    resource,
+    task,
+)
 
 LONG_SECONDS = 60
 DEEP = 900
@@ -25,6 +34,21 @@ def add(first: int, second: int) -> int:
 def note_time(path: str) -> None:
     with open(path, "a") as file:
         file.write(f"{time.monotonic()}\n")
+
+
+SLOW = resource("slow", float)
+
+
+async def provide_slowly(ctx: BaseContext) -> dict[str, object]:
+    """Every second job waits for its resource."""
+    seconds = 0.0 if ctx.arguments["number"] % 2 else 0.5
+    await asyncio.sleep(seconds)
+    return {"slow": seconds}
+
+
+@task(isolation="process")
+def note_slow(path: str, number: int, slow: float = SLOW) -> None:
+    note_time.function(path)
 
 
 @task(isolation="process", retries=Retry(5, first=0))

@@ -15,6 +15,7 @@ import pytest
 from perdure import (
     CONTEXT,
     AsyncContext,
+    BaseContext,
     Concurrency,
     Context,
     Flow,
@@ -177,12 +178,54 @@ class TestRate:
             call(number)
 
         limited = task(limits=[limit], name="call")(call_async if is_async else call)
-        codec = _SlowAtFirst(0.35)
+        codec = _SlowAtFirst(0.2)
         await start_worker(limited, codec=codec, poll="1m")
         await client.jobs.results(await client.enqueue_many(limited, range(3)), timeout=15)
 
         assert codec.decoded == 3, "none was requeued"
         assert all(after - before >= 0.3 for before, after in pairwise(sorted(starts)))
+
+    @pytest.mark.parametrize("run", ["async", "sync", "process"])
+    async def test_counts_bodies_that_wait_for_their_resources(
+        self, client, start_worker, tmp_path, run
+    ):
+        """Finding 26: they were built after the check, so that bodies started 0.1 s apart."""
+        times = tmp_path / "times"
+
+        def call(path: str, number: int, slow: float = process_tasks.SLOW) -> None:
+            process_tasks.note_time.function(path)
+
+        async def call_async(path: str, number: int, slow: float = process_tasks.SLOW) -> None:
+            call(path, number)
+
+        tasks = {"async": task(call_async), "sync": task(call), "process": process_tasks.note_slow}
+        limited, limits = tasks[run], [Spacing("300ms", key="api")]
+        provide = process_tasks.provide_slowly
+        worker = await start_worker(
+            limited, limits=limits, provide=provide, provides=["slow"], poll="1m"
+        )
+        jobs = await client.enqueue_many(limited, [(str(times), each) for each in range(4)])
+        await client.jobs.results(jobs, timeout=30)
+
+        starts = sorted(map(float, times.read_text().split()))
+        assert len(starts) == 4
+        assert all(after - before >= 0.3 for before, after in pairwise(starts))
+        if run != "process":  # the first start of a child process takes long, too
+            assert worker.worker.stats().started == 4, "none was requeued"
+
+    async def test_starts_a_body_that_is_always_late(self, client, start_worker):
+        """Finding 26: its own resources block the event loop for longer than its place is kept."""
+
+        @task(limits=[Spacing("10ms")])
+        async def call(slow: float = process_tasks.SLOW) -> str:
+            return "called"
+
+        def provide(ctx: BaseContext) -> dict[str, object]:
+            time.sleep(0.2)
+            return {"slow": 0.2}
+
+        await start_worker(call, provide=provide, provides=["slow"], poll="1m")
+        assert await (await client.enqueue(call)).result(15) == "called"
 
     async def test_counts_bodies_in_processes_when_they_start_there(
         self, client, start_worker, tmp_path

@@ -382,6 +382,16 @@ class TestMasker:
 
         assert leaks_in(masked) == []
 
+    @pytest.mark.parametrize("is_ascii", [True, False], ids=["ascii", "utf-8"])
+    @pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
+    def test_masks_json_within_json_that_is_read_as_text_or_bytes(self, is_ascii, charset):
+        """Finding 10: such as the echo of a request, in a response of another type."""
+        sent = json.dumps({"token": VALUE}, ensure_ascii=is_ascii).encode().decode(charset)
+        echoed = json.dumps({"body": sent}, ensure_ascii=is_ascii)
+
+        assert leaks_in(Masker([VALUE]).text(echoed).encode()) == []
+        assert leaks_in(Masker([VALUE]).raw(b"\xff" + echoed.encode())) == []
+
     def test_masks_every_part_of_a_failure(self):
         failure = Failure(
             type="errors.secretError",

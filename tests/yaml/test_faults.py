@@ -110,6 +110,7 @@ class TestNodes:
             ("- {id: a, task: pay, on_missing: skp}", "yaml.choice"),
             ("- {id: a, task: pay, config: [1]}", "yaml.type"),
             ("- {id: a, task: pay, inputs: {order: 5}}", "yaml.type"),
+            ("- {id: a, task: pay, inputs: [{order: input}]}", "yaml.type"),
             ("- {id: a, task: pay, inputs: {order: {from: input, dfault: 1}}}", "yaml.unknown_key"),
             ("- {id: a, type: approval, config: {title: x, policy: most}}", "yaml.choice"),
             (

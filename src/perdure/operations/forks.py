@@ -16,7 +16,7 @@ from perdure.engine import decide
 from perdure.engine.cached_run import RunValues, folded
 from perdure.engine.fold import fold_stored
 from perdure.engine.plan import PlanContext, new_run
-from perdure.errors import InvalidInput, LongEvaluation
+from perdure.errors import InvalidInput, LongEvaluation, UnknownFlow
 from perdure.expr.budget import on_event_loop
 from perdure.model.event import (
     IterationCompleted,
@@ -57,8 +57,6 @@ async def fork(
     _check_patch(run, state, number, patch)
     store = await backend.store()
     graph = await backend.graphs.load(store, namespace, f"{state.flow}@{state.version}")
-    # The run it is forked from may be removed, and its definition pruned, before the fork is added.
-    await backend.graphs.save(store, namespace, [graph], again=True)
     origin = Origin(run=run, number=number, by=by)
     late = await is_late(backend, state)
     decided = partial(decide.fork, graph, new_id, state, origin, dict(patch), values, is_late=late)
@@ -71,7 +69,12 @@ async def fork(
     new = new_run(context, new_id, graph, decision, forked)
     past = tuple(NewEvent(data=event.data, value=event.value) for event in shared)
     # The fork of a child run is not a child: no run waits for it.
-    return await store.runs.submit(replace(new, events=past + new.events, parent=None))
+    new = replace(new, events=past + new.events, parent=None, needs_definition=True)
+    try:
+        return await store.runs.submit(new)
+    except UnknownFlow:  # the definition was pruned together with the run, or soon may be
+        await backend.graphs.save(store, namespace, [graph], again=True)
+        return await store.runs.submit(new)
 
 
 async def is_late(backend: Backend, state: RunState) -> bool:

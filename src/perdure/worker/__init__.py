@@ -34,6 +34,7 @@ What happens on each failure:
 - *A worker crashes*: its leases expire, and the leading worker requeues its jobs (``janitor``). A
   job that crashed too many workers is dead-lettered.
 - *A body exits or forks* (``isolation``): an exit fails its attempt, and a forked process ends
-  alone.
+  alone. If it sends its worker a signal to stop, what that interrupts is left to a takeover, and
+  counts a crash.
 - *A body never ends*: a thread is abandoned, without occupying a slot; a child process is killed.
 """

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -83,6 +84,7 @@ class Attempt:
     __slots__ = (
         "_body",
         "_claimed_at",
+        "_keeping",
         "_moves",
         "_timeout",
         "_timers",
@@ -93,6 +95,7 @@ class Attempt:
         "is_over",
         "is_settled",
         "job",
+        "keeps_place",
         "progress",
         "rules",
         "runner",
@@ -128,7 +131,10 @@ class Attempt:
         self.seconds = 0.0
         self.start_by: float | None = None
         """Under a limit that counts starts: until when the body may start."""
+        self.keeps_place = False
+        """Its start is counted again and again while resources are built for its body."""
         self._claimed_at = claimed_at
+        self._keeping: asyncio.Task[None] | None = None
         self._moves = 0
         self._body: Body | None = None
         self._timeout: timedelta | None = None
@@ -205,6 +211,9 @@ class Attempt:
             self._later(left, self.stop, StopReason.DEADLINE)
         self._timeout = timeout
         self.started_at = clock.monotonic()
+        if self.start_by is not None and self.is_provided:
+            self.keeps_place = True
+            self._keeping = asyncio.create_task(self._keep_place())
         self._body = self.runner.executors.start(self)
         if not self._body.starts_later:
             self.body_started()
@@ -245,6 +254,20 @@ class Attempt:
             fields = {"task": self.job.partition.task, "attempt_id": self.job.attempt_id}
             _log.warning("store too slow for a rate limit", extra={"fields": fields})
 
+    async def _keep_place(self) -> None:
+        """Until the body starts, let no other job take its place.
+
+        Otherwise a job would never start if building its resources takes longer than its limit
+        keeps the place: it would be requeued as late each time.
+        """
+        held = self.runner.partitions.place_held(self.job.partition)
+        while True:
+            await asyncio.sleep(held.total_seconds() / 2)
+            if not self.keeps_place:
+                return
+            with suppress(Exception):  # if it fails, the place may be lost when the body starts
+                await self.runner.store.jobs.move_start(self.claim, held)
+
     def report(self, progress: Progress) -> None:
         """Record progress, from any thread. The outcome carries the last one."""
         if not self.is_over:
@@ -284,6 +307,7 @@ class Attempt:
             outcome, scope.requested_outcome = scope.requested_outcome, None
             self.returned(outcome if scope.masker is None else scope.masker.outcome(outcome))
         elif type(error) is StartsLate:
+            self.runner.requeued_late(self)
             self._ended(Requeued())
         elif type(error) is HasLimitKeys:
             self._ended(Requeued(partition_key=error.partition_key))
@@ -295,7 +319,7 @@ class Attempt:
         ):
             # A closing loop cancels every task, and a signal to stop may also reach child
             # processes: not the body's fault.
-            self._ended(Requeued())
+            self.finish(self._stopped_outcome(StopReason.SHUTDOWN))
         else:
             self._ended(self._failed_outcome(error))
 
@@ -316,6 +340,8 @@ class Attempt:
             return
         self.is_over = True
         self.seconds = clock.monotonic() - self.started_at
+        if self._keeping is not None:
+            self._keeping.cancel()
         for timer in self._timers or ():
             timer.cancel()
         self.runner.ended(self, outcome)
@@ -342,7 +368,9 @@ class Attempt:
             case StopReason.CLAIM_LOST:
                 return None
             case StopReason.SHUTDOWN:
-                return Requeued()
+                # Requeued uncounted, a job that stops its workers would do so for ever. Its lease
+                # expires instead: the takeover counts a crash, and isolates the job.
+                return None if self.runner.was_stopped_by_body else Requeued()
             case StopReason.DEADLINE:
                 error = DeadlineExceeded(f"the deadline was {self.job.deadline_at}")
                 return Failed(failure=describe(error))

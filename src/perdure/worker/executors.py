@@ -75,8 +75,6 @@ class CoroutineBody:
                 args, kwargs = await asyncio.to_thread(prepare, attempt)
             else:
                 args, kwargs = prepare(attempt)
-            while attempt.seconds_to_start < 0:
-                await attempt.count_start_again()
             if attempt.is_provided:
                 result = await _call_with_provided(attempt, args, kwargs)
             else:
@@ -102,6 +100,9 @@ class CoroutineBody:
 
 
 async def _call(attempt: Attempt, args: list[Any], kwargs: dict[str, Any]) -> bytes | NodeOutcome:
+    while attempt.seconds_to_start < 0:
+        await attempt.count_start_again()
+    attempt.keeps_place = False
     value = await attempt.task.function(*args, **kwargs)
     if attempt.rules is not None and attempt.rules.checks_output:
         return await asyncio.to_thread(from_result, attempt, value)
@@ -162,13 +163,14 @@ THREAD_BODY = ThreadBody()
 def _run_in_thread(attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
     try:
         args, kwargs = prepare(attempt)
-        seconds_to_start(attempt)
         if attempt.is_provided:
             context = attempt.context
             with attempt.runner.code.resources.of_job_in_thread(context, loop) as resources:
                 attempt.task.inject(args, kwargs, context, resources)
+                seconds_to_start(attempt)
                 result = from_result(attempt, attempt.task.function(*args, **kwargs))
         else:
+            seconds_to_start(attempt)
             result = from_result(attempt, attempt.task.function(*args, **kwargs))
     except BaseException as error:
         exit_if_forked(attempt.runner.pid, error)
@@ -187,6 +189,7 @@ def seconds_to_start(attempt: Attempt) -> float:
     while (left := attempt.seconds_to_start) < 0:
         again = attempt.count_start_again()
         asyncio.run_coroutine_threadsafe(again, attempt.runner.loop).result()
+    attempt.keeps_place = False
     return left
 
 

@@ -9,11 +9,17 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import copy_context
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HANDLER_SECONDS_MAX = 1.0
+"""How late the main thread may notice a signal that the system gave to another thread."""
 _log = logging.getLogger("perdure.worker")
 
 
@@ -43,6 +49,79 @@ def ctrl_c_raises() -> bool:
     """
     is_main = threading.current_thread() is threading.main_thread()
     return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# Signals
+
+
+def run_beside_signals(
+    serve: Callable[..., Coroutine[Any, Any, T]], on_signal: Callable[[bool], None]
+) -> T:
+    """Run ``serve`` in a thread, while this one, the main thread, waits for signals to stop.
+
+    From its start to its end, ``on_signal`` is told of each signal, and whether this process or
+    one of its descendants is known to have sent it. Only a thread that waits for a signal learns
+    the sender. It has to be the main thread, which the kernel prefers to others that could take the
+    signal: another thread would get it only if all threads blocked it, and so would every program
+    that a body starts. The preference is no promise. Where another thread takes the signal, or on
+    a system that does not tell, the sender is unknown.
+    """
+    is_ready, handles_signals = threading.Event(), threading.Event()
+    result: Future[T] = Future()
+    main_thread, knows_senders = threading.get_ident(), hasattr(signal, "sigtimedwait")
+
+    def started() -> None:
+        is_ready.set()
+        handles_signals.wait()
+
+    def run() -> None:
+        try:
+            result.set_result(run_until_main_ends(serve(started=started)))
+        except BaseException as error:
+            result.set_exception(error)
+        is_ready.set()
+        handles_signals.wait()
+        if knows_senders:
+            signal.pthread_kill(main_thread, signal.SIGTERM)  # it need not wait any longer
+
+    thread = threading.Thread(target=copy_context().run, args=(run,), name="perdure worker")
+    thread.daemon = True  # interrupted before it has started, it must not keep the process
+    thread.start()
+    is_ready.wait()
+    former = {
+        number: signal.signal(number, lambda _number, _frame: on_signal(False))
+        for number in STOP_SIGNALS
+    }
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS if knows_senders else ())
+    handles_signals.set()
+    try:
+        while not result.done():
+            if not knows_senders:
+                thread.join(HANDLER_SECONDS_MAX)
+                continue
+            info = signal.sigtimedwait(STOP_SIGNALS, HANDLER_SECONDS_MAX)
+            if info is not None and not result.done():
+                on_signal(is_descendant(info.si_pid))
+        thread.join()
+        while knows_senders and signal.sigtimedwait(STOP_SIGNALS, 0) is not None:
+            pass  # those that came too late, and the one from the thread
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return result.result()
+
+
+def is_descendant(pid: int) -> bool:
+    """Whether a process is this one, or was started by it or by its descendants."""
+    worker = os.getpid()
+    while pid not in (worker, 0, 1):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:  # it has ended
+            return False
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return pid == worker
 
 
 # Forked children

@@ -33,6 +33,7 @@ from perdure.tasks.context import AbortSignal, BaseContext
 from perdure.tasks.task import Task
 from perdure.tasks.task import task as as_task
 from perdure.worker.call import Arguments, CallScope, typed_arguments
+from perdure.worker.executors import StartsLate
 from perdure.worker.outcome import failed_outcome, outcome_of
 from perdure.worker.processes import (
     BodyEnded,
@@ -153,12 +154,15 @@ class _Server:
                 sources.opened,
                 (args, kwargs),
             )
-            if request.asks_to_start and not self._may_start():
-                return Requeued()
             with self._sending:
                 self._send(BodyStarted())
 
             name = task.name
+
+            def start() -> None:
+                """Just before the body, after its resources are built."""
+                if request.asks_to_start and not self._may_start():
+                    raise StartsLate
 
             def finish(value: Any) -> NodeOutcome:
                 # Masked here too: the parent only gets truncated texts.
@@ -166,9 +170,12 @@ class _Server:
 
             if sources is NO_SOURCES:
                 task.inject(args, kwargs, context, sources.opened)
+                start()
                 value = task.function(*args, **kwargs)
                 return finish(asyncio.run(value) if task.is_async else value)
-            return self._resources.call(sources, task, (args, kwargs), context, finish)
+            return self._resources.call(sources, task, (args, kwargs), context, start, finish)
+        except StartsLate:
+            return Requeued()
         except BaseException as error:
             if scope.requested_outcome is not None:
                 return scope.requested_outcome
@@ -236,6 +243,7 @@ class _ChildResources:
         task: Task[..., Any],
         arguments: Arguments,
         context: BaseContext,
+        start: Callable[[], None],
         finish: Callable[[Any], NodeOutcome],
     ) -> NodeOutcome:
         args, kwargs = arguments
@@ -247,6 +255,7 @@ class _ChildResources:
                 made = sources.of_job(context) if is_provided else nullcontext(sources.opened)
                 async with made as resources:
                     task.inject(args, kwargs, context, resources)
+                    await asyncio.to_thread(start)
                     return finish(await task.function(*args, **kwargs))
             except BaseException as error:  # SystemExit would end the loop
                 return error
@@ -261,6 +270,7 @@ class _ChildResources:
         )
         with made as resources:
             task.inject(args, kwargs, context, resources)
+            start()
             return finish(task.function(*args, **kwargs))
 
     def close(self) -> None:

@@ -12,8 +12,9 @@ store, so while jobs end fast it prefetches one batch. A job that waits here for
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
@@ -43,6 +44,10 @@ UNCOMMITTED_MAX = 5_000
 PREFETCH_SECONDS_MAX = 0.1
 """How long a prefetched job may wait for its slot."""
 LOOK_MARGIN_SECONDS = 0.01
+LATE_MAX = 3
+"""How often a job is requeued here because it is too late under its limits; then it starts."""
+LATE_JOBS_MAX = 1_000
+_log = logging.getLogger("perdure.worker")
 
 
 class JobRunner:
@@ -79,6 +84,8 @@ class JobRunner:
         self.jobs_left: int | None = None
         """How many more jobs to claim, if that is bounded."""
         self.is_stopping = False
+        self.was_stopped_by_body = False
+        """A body sent the signal to stop: what that interrupts is left to a takeover."""
         self.is_idle = asyncio.Event()
         self.is_idle.set()
         self._queued: deque[Attempt] = deque()
@@ -86,6 +93,8 @@ class JobRunner:
         self._is_filling = False
         self._requeue_timer: asyncio.TimerHandle | None = None
         self._pace = _Pace()
+        self._late: Counter[JobId] = Counter()
+        """How often jobs were requeued because their bodies could not start in time."""
         self._suspect: set[JobId] = set()
         """Claimed jobs that a hint reported as possibly lost or aborted."""
         self._slots_beside: dict[JobId, int] = {}
@@ -162,7 +171,11 @@ class JobRunner:
                 former.stop(StopReason.CLAIM_LOST)  # lost and reclaimed before we learned of it
             attempt = self.claimed[job.claim.id] = Attempt(job, self, claimed.now)
             if timed and job.partition in timed:
-                attempt.start_by = claimed_after + START_SECONDS_MAX
+                if self._late[job.claim.id] < LATE_MAX:
+                    attempt.start_by = claimed_after + START_SECONDS_MAX
+                else:  # it would never start
+                    del self._late[job.claim.id]
+                    _log.warning("body too slow to start for a limit", extra={"job": job.claim.id})
             self._slots_beside.pop(job.claim.id, None)
             if slots is not None:
                 self._slots_beside[job.claim.id] = slots
@@ -188,6 +201,12 @@ class JobRunner:
             self.events.claim_lost(attempt)
         else:
             self.commits.add(attempt, outcome)
+
+    def requeued_late(self, attempt: Attempt) -> None:
+        """The body of this job could not start in time under its limits."""
+        if len(self._late) >= LATE_JOBS_MAX:
+            self._late.clear()
+        self._late[attempt.claim.id] += 1
 
     def may_continue(self, attempt: Attempt, priority: int, partition: Partition) -> bool:
         """Whether the job may continue in place with a node of this partition, without a claim.

@@ -129,12 +129,19 @@ def _forms(value: str) -> Iterator[str]:
             json.dumps(part)[1:-1],
             repr(part)[1:-1],
         )
-        for text in texts:
-            yield text
-            # As read from a response that declares another charset, or from its headers.
+        for text in dict.fromkeys(texts):
             encoded = text.encode(errors="surrogatepass")
-            yield encoded.decode("latin-1")
-            yield encoded.decode("cp1252", errors="replace")
+            reads = (
+                text,
+                # As read from a response that declares another charset, or from its headers.
+                encoded.decode("latin-1"),
+                encoded.decode("cp1252", errors="replace"),
+            )
+            for read in dict.fromkeys(reads):
+                yield read
+                # As a string in a JSON text, such as a request that a service echoes.
+                yield _escaped(read)
+                yield json.dumps(read)[1:-1]
         yield quote(as_bytes)
         yield quote(as_bytes, safe="")
         yield quote(as_bytes, safe=UNQUOTED_IN_URLS)

@@ -118,9 +118,12 @@ class Service:
         self.runner.scale(concurrency)
         self._leases.wake()
 
-    def request_stop(self, grace: timedelta | None = None) -> None:
+    def request_stop(self, grace: timedelta | None = None, is_from_body: bool = False) -> None:
         """Start no more jobs and stop after the grace period. The earliest of several ends wins."""
         runner = self.runner
+        if is_from_body:
+            runner.was_stopped_by_body = True
+            _log.warning("a task sent its worker a signal to stop; unfinished jobs count a crash")
         self._grace = self._grace if grace is None else grace
         self._poller.stop()
         runner.stop()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -35,7 +34,7 @@ from perdure.worker.burst import Burst, BurstResult
 from perdure.worker.code import FlowCode, TaskCode
 from perdure.worker.events import WorkerEvent, WorkerEvents, WorkerStats
 from perdure.worker.grants import Grant
-from perdure.worker.isolation import guarded_forks, run_until_main_ends
+from perdure.worker.isolation import guarded_forks, run_beside_signals, run_until_main_ends
 from perdure.worker.processes import check_importable
 from perdure.worker.resources import Lifespan, Provide, WorkerResources
 from perdure.worker.secrets import Provider, Secrets
@@ -336,10 +335,15 @@ class Worker:
             self._service = None
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT. The first stops gracefully, the second immediately."""
+        """Run until SIGTERM or SIGINT. The first stops gracefully, the second immediately.
+
+        The worker runs in a thread, and this one, the main thread, waits for signals. If a body
+        sent one, to its process or from a process that it started, jobs that do not end within the
+        grace period count a crash.
+        """
         if threading.current_thread() is not threading.main_thread():
             raise InvalidInput(NOT_MAIN_THREAD.fault())
-        run_until_main_ends(self._with_signals(self.serve))
+        run_beside_signals(self.serve, self._signal_handler())
 
     def run_until_idle(self, *, max_jobs: int | None = None) -> BurstResult:
         """Run what is there and return what was done: jobs, nodes of runs, their due retries.
@@ -357,7 +361,7 @@ class Worker:
         serve = partial(self.serve_until_idle, max_jobs=max_jobs)
         if threading.current_thread() is not threading.main_thread():
             return run_until_main_ends(serve())
-        return run_until_main_ends(self._with_signals(serve))
+        return run_beside_signals(serve, self._signal_handler())
 
     def process_next(self) -> BurstResult:
         """Run exactly one job, the next one that it can claim, if there is one."""
@@ -395,20 +399,16 @@ class Worker:
         """
         return self._events.listen(event_type, listener)
 
-    async def _with_signals(self, serve: Callable[..., Coroutine[Any, Any, T]]) -> T:
-        loop = asyncio.get_running_loop()
-        is_second = False
+    def _signal_handler(self) -> Callable[[bool], None]:
+        grace: timedelta | None = None
 
-        def on_signal() -> None:
-            nonlocal is_second
-            self.shutdown(timedelta(0) if is_second else None)
-            is_second = True
+        def on_signal(is_from_body: bool) -> None:
+            nonlocal grace
+            if (service := self._service) is not None:
+                service.call(service.request_stop, grace, is_from_body)
+            grace = timedelta(0)  # from the second signal on
 
-        def install() -> None:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, on_signal)
-
-        return await serve(started=install)
+        return on_signal
 
     def _info(self) -> WorkerInfo:
         return WorkerInfo(
