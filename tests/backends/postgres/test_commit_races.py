@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, EventLogCorrupt, Flow
+from perdure import CONTEXT, AsyncClient, AsyncContext, EventLogCorrupt, Flow, Worker, task
 from perdure.errors import RunExists
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, ClaimedJob
@@ -48,6 +49,7 @@ from perdure.testing.contract.builders import (
     waits_by_key,
 )
 from tests.backends.postgres.line import row_held, until_somebody_waits
+from tests.client.harness import until
 from tests.postgres_schemas import with_query
 
 OTHER_RUN = RunId("order-43")
@@ -231,6 +233,52 @@ class TestJobsOfTheRun:
 
         assert [result.state for result in answer.results] == [CONFLICT, CONFLICT]
         assert list(await jobs_by_key(store)) == ["label"]
+
+
+class TestActsAtOnce:
+    """Two clients act on one run; the loser of the race must not delay what follows."""
+
+    @pytest.fixture
+    async def clients(self, postgres_url: str) -> AsyncIterator[tuple[AsyncClient, AsyncClient]]:
+        async with AsyncClient(postgres_url) as one, AsyncClient(postgres_url) as other:
+            yield one, other
+
+    @pytest.mark.parametrize("act", ["report", "decide"])
+    async def test_start_the_next_node_within_a_second(self, postgres_url, clients, act):
+        """Finding 15: 34 of 60 pairs of reports, and 11 of 60 of decisions, waited for the poll."""
+        started: asyncio.Queue[None] = asyncio.Queue()
+
+        @task
+        async def work(_: Any, ctx: AsyncContext = CONTEXT) -> None:
+            await ctx.pause()
+
+        @task
+        async def follow(_: Any) -> None:
+            started.put_nowait(None)
+
+        first = Flow("raced")
+        if act == "report":
+            flow = first.then(work).then(follow).build()
+        else:
+            options = {"deciders": ["ann"], "escalate": {"2d": ["bob"]}}
+            flow = first.approve("Go on?", name="ok", **options).then(follow).build()
+        worker = Worker(postgres_url, flows=[flow], poll="10m")
+        serving = asyncio.create_task(worker.serve())
+        for _ in range(20):
+            run = await clients[0].submit(flow)
+            await until(run, RunStatus.WAITING)
+            acts = [
+                client.runs.report(run.id, "work", status="completed")
+                if act == "report"
+                else client.approvals.decide(f"{run.id}:ok", "approve", by="ann")
+                for client in clients
+            ]
+            ended = await asyncio.gather(*acts, return_exceptions=True)
+            assert not all(isinstance(each, Exception) for each in ended)
+            await asyncio.wait_for(started.get(), 1)
+            await run.result(10)
+        worker.shutdown(grace=0)
+        await serving
 
 
 class TestReplacing:
