@@ -136,6 +136,7 @@ class TestRefused:
         """Finding 1: ids of nodes have a few characters only."""
         assert codes(lambda: Flow("f").then(other, name=ESCAPE).build()) == {"flow.node_id"}
 
+    @pytest.mark.every_store
     @pytest.mark.parametrize("what", OPERATIONS)
     async def test_in_operations_and_nothing_is_written(self, client, what):
         """Finding 1: what a caller names, on every store."""

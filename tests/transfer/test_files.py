@@ -76,7 +76,7 @@ BROKEN: dict[str, tuple[Callable[[Lines], Lines], str]] = {
         lambda lines: [lines[0].replace(b"{", b'{"deep":' + b"[" * 100_000, 1), *lines[1:]],
         "not an export of Perdure",
     ),
-    # Finding 14a: it raised OverflowError.
+    # Finding 14: it raised OverflowError.
     "with an integer beyond 64 bits": (
         lambda lines: [line.replace(b'"priority":3', b'"priority":%d' % 2**70) for line in lines],
         "has an integer that no column can store",
