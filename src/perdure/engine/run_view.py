@@ -65,6 +65,7 @@ INPUTS_TOO_LARGE = declare(
 )
 
 NULL = b"null"
+_NULL = msgspec.Raw(NULL)
 
 
 class Values(Protocol):
@@ -257,7 +258,7 @@ class RunView:
             if each.secret:
                 continue
             ref = refs[each.source]
-            reason = ""
+            reason, value = "", _NULL
             if ref is None:
                 reason = f"node {each.source!r} has no output in this run"
             elif not each.path:

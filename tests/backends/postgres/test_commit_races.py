@@ -278,8 +278,8 @@ class TestActsAtOnce:
         if act == "report":
             flow = first.then(work).then(follow).build()
         else:
-            options = {"deciders": ["ann"], "escalate": {"2d": ["bob"]}}
-            flow = first.approve("Go on?", name="ok", **options).then(follow).build()
+            asked = first.approve("Go?", name="ok", deciders=["ann"], escalate={"2d": ["bob"]})
+            flow = asked.then(follow).build()
         async with worker_at(postgres_url, [flow], poll="10m"):
             for _ in range(20):
                 run = await clients[0].submit(flow)
