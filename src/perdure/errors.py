@@ -1174,8 +1174,11 @@ class RetryLater(TaskError):
         self.limit = None if limit is None else check.name(limit, "limit")
 
 
+_SECRET_OPTION = re.compile("pass(?!file)|pwd|secret|token|(?<!ssl)key", re.IGNORECASE)
+
+
 def without_password(url: str) -> str:
-    """Mask everything between the user name and the last @, and the value of ``password=``.
+    """Mask everything between the user name and the last @, and values of options like a password.
 
     Malformed URLs may have passwords too. Without ``//``, a scheme looks like a user name, so
     everything after the first colon is masked.
@@ -1192,7 +1195,8 @@ def without_password(url: str) -> str:
     parts = re.split(r"([?&\s])", url)
     for place, part in enumerate(parts):
         name, equals, value = part.partition("=")
-        if equals and "password" in unquote(part).lower():
+        is_secret = place and _SECRET_OPTION.search(unquote(name))
+        if equals and (is_secret or "password" in unquote(part).lower()):
             parts[place] = f"{name}=***"
             if value[:1] in ("'", '"'):  # quotes may contain separators
                 del parts[place + 1 :]

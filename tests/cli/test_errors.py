@@ -111,6 +111,7 @@ class TestExitCodes:
         ],
     )
     def test_no_error_shows_the_password_of_a_url(self, url):
+        """Finding 14: also of malformed URLs."""
         for answer in (
             Commands(url)("queues", "list"),
             Commands(None)("queues", "list", "--store", url),

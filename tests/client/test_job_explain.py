@@ -296,6 +296,7 @@ class TestLimits:
         assert only(told).args["holder_run"] == "one"
 
 
+@pytest.mark.every_store
 class TestWorkers:
     async def test_are_silent_once_their_lease_has_passed(self, client, store, clock):
         """Finding 19: a killed worker is listed for minutes; each says when it was last seen."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ from perdure import AsyncClient, AsyncJobQueue, Concurrency, Flow, Grant, Worker
 from perdure.errors import PerdureError
 from perdure.flows.built import BuiltFlow
 from perdure.model import check
-from perdure.model.text import control_in, visible
+from perdure.model.text import control_in, unseen_in, visible
 from perdure.tasks.result import complete, paused
 from tests.client.flows import echo
 from tests.support.older_names import older_names
@@ -136,6 +138,7 @@ class TestRefused:
         """Finding 1: ids of nodes have a few characters only."""
         assert codes(lambda: Flow("f").then(other, name=ESCAPE).build()) == {"flow.node_id"}
 
+    @pytest.mark.every_store
     @pytest.mark.parametrize("what", OPERATIONS)
     async def test_in_operations_and_nothing_is_written(self, client, what):
         """Finding 1: what a caller names, on every store."""
@@ -148,13 +151,21 @@ class TestRefused:
     @pytest.mark.parametrize(
         "character",
         "\x01\t\n\r\x1b\x7f\x85\x9b\xad\u061c\u200b\u200e\u200f\u2028\u202a\u202e\u2060\u2066\u2069\ufeff"
-        "\U000e0041",
+        "\U000e0041\u034f\u115f\u1160\u180e\u3164\uffa0\ufff9\ufffa\ufffb\U000e0080\U000e0fff",
     )
     def test_every_character_that_is_printed_in_another_way(self, character):
         """Finding 1: C0, DEL, C1, bidirectional controls and what is not visible at all."""
         with refused(UNSEEN, character=character):
             check.name(f"a{character}b", "queue")
         assert visible(character) != character
+
+    def test_names_of_people_have_none_that_is_printed_in_another_way(self):
+        """Finding 1: one set of characters; of what others may have, people have no look-alikes."""
+        every = [chr(number) for number in range(sys.maxunicode + 1)]
+        assert [each for each in every if control_in(each) and not unseen_in(each)] == []
+        only = {each for each in every if unseen_in(each) and not control_in(each)}
+        assert only > set("\u180b\u200c\u200d\u2800\ufe0f\u0600\ud800")
+        assert {unicodedata.category(each) for each in only} <= {"Cf", "Cs", "Mn", "So"}
 
     @pytest.mark.parametrize(
         "name", ["orders", "Größe", "日本", "with space", "👩‍🚀", "می‌خواهم", "a/b:c"]

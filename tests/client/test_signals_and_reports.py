@@ -294,6 +294,7 @@ class TestReport:
 
 
 class TestRefusals:
+    @pytest.mark.every_store
     @pytest.mark.parametrize("by", ["poll", " POLL", "ｐｏｌｌ"])
     async def test_is_never_by_the_engine_itself(self, client, store, by):
         """Finding 6: a name does not make a report one of Perdure's own polls."""

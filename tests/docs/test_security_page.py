@@ -31,6 +31,8 @@ LIMITS = {
     "nodes that a flow can start at once, with its child flows": built.STARTS_MAX,
     "items of a map": graph.MAP_ITEMS_MAX,
     "outputs of a map, together": completion.MAP_OUTPUT_MAX_BYTES,
+    "inputs of a node, together, and outputs that make up a result": plan.GATHERED_MAX_BYTES,
+    "inputs of nodes that start at once": plan.GATHERED_MAX_BYTES,
     "unfinished items of a map": plan.MAP_WINDOW,
     "YAML or JSON of a flow": parse.TEXT_MAX,
     "nesting of a flow as data": parse.DEPTH_MAX,

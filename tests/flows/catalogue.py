@@ -189,6 +189,14 @@ CASES: dict[str, Case] = {
         1,
         "<None>",
     ),
+    "a signal with a default": Case(  # finding 17
+        Flow("silence_by_default")
+        .wait_for_signal("go", timeout="10ms", on_timeout={"default": {"late": [True]}})
+        .then(describe)
+        .build(),
+        1,
+        "<{'late': [True]}>",
+    ),
     "a child": Case(Flow("parent").then(add_one).flow(increment).then(describe).build(), 1, "<6>"),
     "a child of a child": Case(Flow("elder").flow(nested).then(describe).build(), 1, "<6>"),
     "a map of children": Case(

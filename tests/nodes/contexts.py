@@ -18,6 +18,7 @@ from perdure.model.partition import Partition
 from perdure.model.wait import PastPause, Report, Resumption
 from perdure.tasks.context import AbortSignal, AsyncContext, Context
 from perdure.tasks.result import Pause
+from perdure.worker.secrets import Masker
 
 
 @dataclass
@@ -28,17 +29,23 @@ class Scope:
     resumption: Resumption = field(default_factory=Resumption)
     allows_scripts: bool = False
     pauses: list[Pause] = field(default_factory=list)
+    masker: Masker | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
         return {
             "secret": self.secret,
-            "mask": lambda data: data,
+            "mask": self.mask,
             "pause": self.pause,
             "inputs": self.inputs,
             "resumption": self.resumption,
             "allows_scripts": self.allows_scripts,
         }
+
+    def mask(self, data: Any) -> Any:
+        if self.masker is None:
+            return data
+        return self.masker.raw(data) if isinstance(data, bytes) else self.masker.text(data)
 
     def secret(self, name: str) -> str:
         raise LookupError(name)

@@ -351,7 +351,7 @@ class TestLimits:
         ],
     )
     def test_an_answer_that_is_not_http_is_left_to_the_retries(self, answer):
-        """Finding 14a: a negative chunk size raised ``ValueError``."""
+        """Finding 14: a negative chunk size raised ``ValueError``."""
 
         def talk(connection: socket.socket) -> None:
             connection.recv(9999)

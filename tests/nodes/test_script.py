@@ -16,14 +16,20 @@ from perdure.nodes.call import node_type_task
 from perdure.nodes.config import config_faults
 from perdure.nodes.script import CommandFailed, Script
 from perdure.tasks.context import AbortSignal
+from perdure.worker.secrets import Masker
 from tests.nodes.contexts import Scope, context
 from tests.support.refusal import refused
 
 PYTHON = sys.executable
 
 
-def executed(command: list[Any], abort: AbortSignal | None = None, **config: Any) -> Any:
-    ctx = context(Scope(allows_scripts=True), abort=abort)
+def executed(
+    command: list[Any],
+    abort: AbortSignal | None = None,
+    masker: Masker | None = None,
+    **config: Any,
+) -> Any:
+    ctx = context(Scope(allows_scripts=True, masker=masker), abort=abort)
     return node_type_task(Script(), "flow.node")({"command": command, **config}, ctx)
 
 
@@ -168,6 +174,26 @@ class TestLimits:
         assert output["stderr"].endswith("ee ee Z\n")
         assert len(output["stdout"]) < 1100
         assert len(output["stderr"]) < 1100
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "'. ' * 45 + SECRET + ' .' * 45",
+            "'. ' * 45 + SECRET + ' .' * 40_000 + SECRET + ' .' * 45",
+            "f'{SECRET} ' * 5",
+            "f'{SECRET} ' * 5_000",
+            "f'{SECRET} ' * 40 + '. ' * 33_000 + f'{SECRET} ' * 40",
+        ],
+    )
+    def test_secrets_are_masked_before_output_is_cut(self, text):
+        """Finding 10: of one with spaces, the first or last words were left."""
+        secret = "open the sesame now"
+        both = f"import sys; SECRET = {secret!r}; print({text}); print({text}, file=sys.stderr)"
+        output = executed(program(both), masker=Masker([secret]), max_bytes=100).output
+        for name in ("stdout", "stderr"):
+            assert "truncated" in output[name]
+            assert len(output[name]) < 160
+            assert not set(secret.split()) & set(output[name].split())
 
     def test_an_object_that_was_cut_is_no_json(self):
         written = '{"a": 1}' + " " * 100

@@ -11,7 +11,7 @@ from perdure.engine import snapshot
 from perdure.engine.decide import decide, fork, submit
 from perdure.engine.decider import Decision
 from perdure.engine.fold import fold
-from perdure.engine.plan import MAP_WINDOW
+from perdure.engine.plan import GATHERED_MAX_BYTES, MAP_WINDOW
 from perdure.errors import ValueMissing
 from perdure.model.event import Event, Origin, Parent, decode_event, encode_event
 from perdure.model.failure import Failure
@@ -80,6 +80,7 @@ class Played:
         id: str = RUN,
         checks: bool = True,
         map_window: int = MAP_WINDOW,
+        gathered_max_bytes: int = GATHERED_MAX_BYTES,
         first_items: int = 0,
         settings: RunSettings = NO_SETTINGS,
     ):
@@ -103,6 +104,7 @@ class Played:
                 self.log,
                 aging_ms=60_000,
                 map_window=map_window,
+                gathered_max_bytes=gathered_max_bytes,
                 first_items=first_items,
                 settings=settings,
             )

@@ -46,8 +46,8 @@ FORM: dict[str, Any] = {
 
 
 def earlier(graph: Graph, input: Any = None) -> Played:
-    """A run of a version whose maps had no windows, as most recordings are."""
-    return Played(graph, input, map_window=0)
+    """A run of a version without windows and limits, as most recordings are."""
+    return Played(graph, input, map_window=0, gathered_max_bytes=0)
 
 
 def approved() -> Played:
@@ -382,7 +382,8 @@ def stopped_outside() -> Played:
 
 def queued() -> Played:
     """Waited for its time, and became more urgent before it started."""
-    run = Played(chain(task("a"), task("b")), 1, settings=RunSettings(delay_ms=MINUTE))
+    settings = RunSettings(delay_ms=MINUTE)
+    run = Played(chain(task("a"), task("b")), 1, gathered_max_bytes=0, settings=settings)
     run.happen(SetPriority(priority=1, by="ann"))
     run.due(RUN_START)
     run.finish("a", 2)
@@ -402,6 +403,7 @@ def windowed() -> Played:
         graph(*nodes, edges="all some, some.oops more, more nulls, more bad"),
         [1, 2, 3, 4],
         map_window=2,
+        gathered_max_bytes=0,
     )
     for item in (1, 0, 2, 3):
         run.finish(f"all[{item}]", item)

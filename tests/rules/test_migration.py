@@ -387,8 +387,8 @@ def comparable(recorded: Any) -> Any:
     }
 
 
-NEW = frozenset({"attempt", "failed_attempts"})
-"""Fields of a state that are also known from older logs, but not recorded with them."""
+NEW = frozenset({"attempt", "failed_attempts", "gathered_max_bytes"})
+"""Fields of a state that are also known from older logs, or zero, but not recorded with them."""
 
 
 def known_then(found: Any, recorded: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from datetime import timedelta
 
 import pytest
@@ -18,6 +19,7 @@ from perdure.model.run import LiveType, NewWait, NodeStatus, RunStatus, WaitType
 from tests.rules.flow_samples import pack
 from tests.rules.graphs import (
     CHILD,
+    approval,
     call,
     chain,
     child,
@@ -25,6 +27,7 @@ from tests.rules.graphs import (
     graph,
     loop,
     mapped,
+    named,
     route,
     signal,
     task,
@@ -129,6 +132,111 @@ class TestForkAndJoin:
         run = Played(graph(task("slow"), task("a"), task("b"), edges="a b"))
         run.finish("a")
         assert run.live == {"slow": JOB, "b": JOB}
+
+
+def large(size: int = 48) -> dict[str, str]:
+    """A value of so many bytes."""
+    return {"k": "x" * (size - 8)}
+
+
+class TestValuesTogether:
+    """Values that become one, or that one commit writes, are bounded together."""
+
+    def joined(self, **options):
+        nodes = task("a"), task("b"), task("c", gathers=True, **options), task("end")
+        return graph(*nodes, edges="a c, b c, c end, c.large end")
+
+    def named(self, **options):
+        inputs = named(x="a.output", y="a.output.k", z="b.output.none")
+        node = task("c", inputs=inputs, on_missing="default", **options)
+        nodes = task("a"), task("b"), node, task("end")
+        return graph(*nodes, edges="a b, b c, c end, c.large end")
+
+    def played(self, graph, most):
+        run = Played(graph, gathered_max_bytes=most)
+        run.finish("a", large())
+        run.finish("b", large())
+        return run
+
+    @pytest.mark.parametrize("form, size", [("joined", 96), ("named", 48 + 42 + 4)])
+    def test_inputs_that_are_too_large_fail_their_node(self, form, size):
+        """Finding 8: 250 inputs of one output of 1 MB took 1 GB; each use of it counts.
+
+        Runs of earlier versions have no limit.
+        """
+        flow = getattr(self, form)()
+        assert "c" in self.played(flow, size).live
+        assert "c" in self.played(flow, 0).live
+        run = self.played(flow, size - 1)
+        for _ in range(2):
+            assert (run.status, run.state.failed_node) == (FAILED, "c")
+            assert (run.state.failure and run.state.failure.code) == "node.inputs_too_large"
+            run.retry()
+
+    @pytest.mark.parametrize("form", ["joined", "named"])
+    @pytest.mark.parametrize("on_error", ["continue", "large"])
+    def test_the_on_error_of_their_node_applies(self, form, on_error):
+        """Finding 8: the failure is one of the node."""
+        run = self.played(getattr(self, form)(on_error=on_error, ports=("large",)), 90)
+        assert list(run.live) == ["end"]
+
+    def test_one_value_alone_is_never_too_large(self):
+        """Finding 8: it is a payload, or the output of a map, which have limits of their own."""
+        nodes = task("a"), task("b", inputs=named(x="a.output")), task("c", gathers=True)
+        run = Played(chain(*nodes, gathers=True), large(), gathered_max_bytes=9)
+        for node in "abc":
+            run.finish(node, large())
+        assert run.result == {"c": large()}
+
+    def test_a_result_that_is_too_large_fails_the_run_which_is_undone(self):
+        """Finding 8: a fork without a join stored a result of 250 MB."""
+        ends = graph(task("a", undo=True), task("b"), gathers=True)
+        assert self.played(ends, 96).result == {"a": large(), "b": large()}
+        run = self.played(ends, 95)
+        run.finish("undo:a")
+        assert (run.status, run.state.failed_node) == (FAILED, "")
+        assert (run.state.failure and run.state.failure.code) == "run.result_too_large"
+
+    def test_nodes_that_start_at_once_are_bounded_together(self):
+        """Finding 8: a fork stored a copy of its input for each of its 250 branches."""
+        branches = (task(id, on_error="continue") for id in "bcde")
+        run = Played(
+            graph(task("a"), *branches, edges="a b, a c, a d, a e"), gathered_max_bytes=100
+        )
+        run.finish("a", large())
+        failed = [event for event in run.log.events if isinstance(event, NodeFailed)]
+        assert {each.key: each.failure.code for each in failed} == dict.fromkeys(
+            "de", "node.starts_too_large"
+        )
+        assert run.live.keys() == {"b", "c"}
+
+    def test_requests_of_approvals_count_with_them(self):
+        """Finding 8: each of them shows the input."""
+        run = Played(graph(approval("a"), approval("b")), large(500), gathered_max_bytes=2_000)
+        assert (run.status, run.state.failed_node) == (FAILED, "b")
+        assert (run.state.failure and run.state.failure.code) == "node.starts_too_large"
+
+    def test_what_was_live_starts_again_however_large(self):
+        """Finding 8: nodes that did not start at once would fail each retry of their run."""
+        run = Played(graph(*map(task, "abcd"), edges="a c, b d"), gathered_max_bytes=50)
+        run.finish("a", large())
+        run.finish("b", large())
+        run.fail("c")
+        run.retry()
+        assert run.live.keys() == {"c", "d"}
+
+    def test_a_decision_that_refuses_takes_no_memory(self):
+        """Finding 8: a node with 250 inputs of 1 MB each took 1,042 MB."""
+        inputs = named(**{f"i{n}": "a.output" for n in range(250)})
+        run = Played(chain(task("a"), task("b", inputs=inputs)), checks=False)
+        tracemalloc.start()
+        try:
+            run.finish("a", large(2**20))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (run.state.failure and run.state.failure.code) == "node.inputs_too_large"
+        assert peak < 16 * 2**20
 
 
 class TestRoutes:

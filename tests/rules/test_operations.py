@@ -366,7 +366,14 @@ class TestFork:
         run = Played(only)
         run.log = Log()
         decision, run.state = submit(
-            only, run.id, b"1", run.log, aging_ms=1, map_window=1, parent=PARENT
+            only,
+            run.id,
+            b"1",
+            run.log,
+            aging_ms=1,
+            map_window=1,
+            gathered_max_bytes=0,
+            parent=PARENT,
         )
         run.log.add(decision)
         assert run.state.parent == PARENT

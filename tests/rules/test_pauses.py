@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.engine.cached_run import CachedRun, RunValues
 from perdure.engine.external_waits import EARLY_REPORTS_MAX
-from perdure.engine.fold import TOKENS_MAX
+from perdure.engine.fold import TOKENS_MAX, fold
 from perdure.engine.plan import Plan, PlanContext
 from perdure.engine.runs import Graphs
 from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded
@@ -354,6 +355,27 @@ class TestPolling:
         assert run.live == {"a": WAIT, "poll:a": JOB}
         run.finish("poll:a", None)
         assert run.live == {"a": WAIT, "poll:a": WAIT}
+
+    def test_many_reports_while_being_asked_leave_one_job_that_asks(self):
+        """Finding 6: six reports left seven active jobs of one key."""
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        for number in range(6):
+            run.report("a", "progress", progress=number)
+            assert not run.decision.schedules
+            assert not run.decision.waits
+        assert (run.live, run.state.jobs) == ({"a": WAIT, "poll:a": JOB}, 1)
+
+    def test_logs_with_a_poll_by_its_name_are_still_read(self):
+        """Finding 6: what is now a flag was a name."""
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        before = run.state
+        run.finish("poll:a", {"status": "progress", "progress": 0.5})
+        event = run.log.events[-1]
+        assert isinstance(event, NodeReported)
+        assert fold(before, replace(event, is_poll=False, by="poll")) == run.state
+        assert fold(before, replace(event, is_poll=False)) != run.state
 
     @pytest.mark.parametrize("answer", ["x", {"status": "unknown"}, 5])
     def test_a_useless_answer_or_error_does_not_fail_the_node(self, answer):

@@ -136,7 +136,7 @@ class TestToJson:
     @pytest.mark.parametrize("leaf", [None, 1, "[{"])
     @pytest.mark.parametrize("is_input", [True, False])
     def test_refuses_deep_nesting(self, leaf, is_input):
-        """Finding 14a: 400 to 990 levels around a null raised ``RecursionError``."""
+        """Finding 14: 400 to 990 levels around a null raised ``RecursionError``."""
         deepest = nested(NESTING_MAX, leaf)
         assert from_json(to_json(deepest, "value", is_input=is_input)) == deepest
         for depth in (NESTING_MAX + 1, 500, 990, 5_000):
@@ -144,14 +144,14 @@ class TestToJson:
                 to_json(nested(depth, leaf), "value", is_input=is_input)
 
     def test_takes_long_lists_whatever_their_strings_contain(self):
-        """Finding 14a: only nesting counts, not brackets."""
+        """Finding 14: only nesting counts, not brackets."""
         value = [{"a": ["[[", '"{', "\\"]}] * 1_000
         assert from_json(to_json(value, "value")) == value
 
     @pytest.mark.parametrize("is_input", [True, False])
     @pytest.mark.parametrize("value", [{1: 1, "1": 2}, [{"a": {1.5: 1, "1.5": 2}}]])
     def test_refuses_keys_that_are_equal_as_strings(self, value, is_input):
-        """Finding 14a: one of the two values was lost without an error."""
+        """Finding 14: one of the two values was lost without an error."""
         with refused("payload.not_serializable", PayloadNotSerializable):
             to_json(value, "value", is_input=is_input)
         assert to_json({1: 1, "2": 2}, "value", is_input=is_input) == b'{"1":1,"2":2}'

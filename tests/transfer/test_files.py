@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import hashlib
 import json
@@ -76,7 +77,7 @@ BROKEN: dict[str, tuple[Callable[[Lines], Lines], str]] = {
         lambda lines: [lines[0].replace(b"{", b'{"deep":' + b"[" * 100_000, 1), *lines[1:]],
         "not an export of Perdure",
     ),
-    # Finding 14a: it raised OverflowError.
+    # Finding 14: it raised OverflowError.
     "with an integer beyond 64 bits": (
         lambda lines: [line.replace(b'"priority":3', b'"priority":%d' % 2**70) for line in lines],
         "has an integer that no column can store",
@@ -210,6 +211,33 @@ class TestFiles:
         with refused("file.exists", InvalidInput):
             await export_store(source_url, tmp_path / "mine.txt")
         assert (tmp_path / "mine.txt").read_text() == "mine"
+
+    @pytest.mark.parametrize("how", ["file", "link"])
+    async def test_an_export_replaces_nothing_that_came_meanwhile(self, source_url, tmp_path, how):
+        """Finding 11: what was created after the export had begun was replaced."""
+        made = tmp_path / "work.jsonl"
+
+        def create(done: int, of: int) -> None:
+            if how == "link" and not made.is_symlink():
+                made.symlink_to(tmp_path / "nowhere")
+            elif how == "file":
+                made.write_text("mine")
+
+        with refused("file.exists", InvalidInput):
+            await export_store(source_url, made, tell=create)
+
+        assert made.is_symlink() if how == "link" else made.read_text() == "mine"
+        assert [each.name for each in tmp_path.glob("*work.jsonl*")] == ["work.jsonl"]
+
+    async def test_an_export_needs_no_hard_links(self, source_url, tmp_path, monkeypatch):
+        """Finding 11: some file systems have none."""
+
+        def refuse(*_: object, **__: object) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", refuse)
+        await export_store(source_url, tmp_path / "work.jsonl")
+        assert [each.name for each in tmp_path.glob("*work.jsonl*")] == ["work.jsonl"]
 
     async def test_an_export_that_fails_leaves_no_file(self, source_url, tmp_path):
         def stop(done: int, of: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from perdure import CONTEXT, AsyncClient, AsyncContext, Flow, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, Flow, RunFailed, task
+from perdure.engine import plan
 from perdure.model.ids import RunId
 from perdure.model.job import FINISHED
 from perdure.model.run import ENDED
@@ -60,6 +62,30 @@ async def test_finds_nothing_after_every_flow_of_the_catalogue(
 ) -> None:
     await start_worker(flows=FLOWS)
     await results_of_all(client)
+    assert await verify_store(store) == []
+
+
+async def test_decides_runs_again_by_the_limits_they_were_submitted_with(
+    store: Store,
+    client: AsyncClient,
+    start_worker: Callable[..., Awaitable[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Finding 8: also those of an earlier version, which had none."""
+
+    @task
+    def double(value: str) -> str:
+        return value * 2
+
+    branches = {name: Flow().then(double, name=name) for name in ("left", "right")}
+    flow = Flow("ends").fork(**branches).build()
+    await start_worker(flows=[flow])
+    for most in (0, 300, 200):
+        monkeypatch.setattr(plan, "GATHERED_MAX_BYTES", most)
+        run = await client.submit(flow, "x" * 70)
+        with pytest.raises(RunFailed) if most == 200 else nullcontext():
+            await run.result(20)
+    monkeypatch.undo()
     assert await verify_store(store) == []
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure.diagnostics import declare
 from perdure.engine.decider import Decider, is_cancel
-from perdure.engine.run_view import NULL
+from perdure.engine.run_view import NULL, ValuesTooLarge
 from perdure.model.event import (
     CompensationStarted,
     Event,
@@ -44,6 +44,11 @@ MAP_OUTPUT_MAX_BYTES = 64 * 1024 * 1024
 OUTPUTS_TOO_LARGE = declare(
     "node.outputs_too_large",
     "map {node!r}: the outputs of its items have more than {most} bytes together",
+    "Store large results elsewhere, and return where they are",
+)
+RESULT_TOO_LARGE = declare(
+    "run.result_too_large",
+    "the outputs that make up the run's result have more than {most} bytes together",
     "Store large results elsewhere, and return where they are",
 )
 
@@ -199,9 +204,14 @@ def settle(d: Decider) -> None:
     if state.failure is not None:
         end(d, RunStatus.FAILED, failure=state.failure, node=state.failed_node)
     else:
+        try:
+            ref, value = d.view.result()
+        except ValuesTooLarge:
+            fault = RESULT_TOO_LARGE.fault(most=state.gathered_max_bytes)
+            end(d, RunStatus.FAILED, failure=failure_of(fault))
+            return
         if state.settings.timeout_ms is not None or state.settings.deadline is not None:
             d.decision.close_waits.append(RUN_TIMEOUT)
-        ref, value = d.view.result()
         d.emit(RunCompleted(ref=ref), value)
 
 

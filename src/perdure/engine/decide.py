@@ -155,6 +155,7 @@ def submit(
     *,
     aging_ms: int,
     map_window: int,
+    gathered_max_bytes: int,
     parent: Parent | None = None,
     replaced: bool = False,
     settings: RunSettings = NO_SETTINGS,
@@ -162,7 +163,8 @@ def submit(
     first_items: int = 0,
 ) -> tuple[Decision, RunState]:
     """The first decision about a new run; one that is delayed only waits for its time."""
-    d = Decider(graph, run, RunState(map_window=map_window), values)
+    state = RunState(map_window=map_window, gathered_max_bytes=gathered_max_bytes)
+    d = Decider(graph, run, state, values)
     d.first_items = first_items
     d.view.provide(input)
     if settings.is_delayed:
@@ -185,6 +187,7 @@ def submit(
         priority=priority,
         is_queued=settings.is_delayed,
         map_window=map_window,
+        gathered_max_bytes=gathered_max_bytes,
         first_items=first_items,
     )
     d.emit(event, input)

@@ -9,7 +9,15 @@ import msgspec
 
 from perdure.diagnostics import declare
 from perdure.engine.readiness import Counts, Readiness
-from perdure.engine.run_view import RunView, SkipsNode, UnusableInput, Values, items_in, unusable
+from perdure.engine.run_view import (
+    RunView,
+    SkipsNode,
+    UnusableInput,
+    Values,
+    ValuesTooLarge,
+    items_in,
+    unusable,
+)
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.event import NOTHING, EdgeCounts, Effects, Event
@@ -36,6 +44,11 @@ from perdure.model.wait import ApprovalRequest, Notice, approval_id
 
 INVALID_TIME = declare(
     "node.invalid_time", "delay {node!r}: {value!r} is not a valid time: {reason}"
+)
+STARTS_TOO_LARGE = declare(
+    "node.starts_too_large",
+    "node {node!r}: the nodes that start at once take more than {most} bytes together",
+    "Store large values elsewhere, and pass on where they are",
 )
 
 MAP_CONCURRENCY_MAX = 10_000
@@ -158,6 +171,9 @@ class Decider:
         self.decision = Decision()
         self.first_items = 0
         """How many items a map starts in this decision; 0: as many as it may."""
+        self.is_reopening = False
+        """Everything that was live starts again, however much it takes together."""
+        self._taken_bytes = 0
         self._gathered = GatheredEffects()
         # Follow-ups that ``completion.settle`` processes once the events so far are emitted.
         self.unusable: list[UnusableInput] = []
@@ -280,18 +296,18 @@ class Decider:
         view = self.view
         match node:
             case TaskNode() | RouteNode():
-                self.schedule(Key(node=node.id), node.call, view.input_of(node.id))
+                self.schedule(Key(node=node.id), node.call, self._input_of(node))
             case MapNode():
-                items = items_in(node, view.input_of(node.id), self._items_max(node))
+                items = items_in(node, self._input_of(node), self._items_max(node))
                 self._gathered.mapped.append((node.id, len(items)))
                 launched = min(len(items), self._at_once(node) or len(items))
                 if self.first_items:
                     launched = min(launched, self.first_items)
                 self._launch(node, items, range(launched))
             case LoopNode():
-                self.call(Key(node=node.id, iteration=1), node.body, view.input_of(node.id))
+                self.call(Key(node=node.id, iteration=1), node.body, self._input_of(node))
             case FlowNode():
-                self.call(Key(node=node.id), node.body, view.input_of(node.id))
+                self.call(Key(node=node.id), node.body, self._input_of(node))
             case DelayNode(until=""):
                 delay = timedelta(milliseconds=node.delay_ms)
                 self.wait(NewWait(key=node.id, type=WaitType.TIMER, delay=delay))
@@ -309,6 +325,23 @@ class Decider:
                 self._await_signal(node)
             case ApprovalNode():
                 self._open_approval(node)
+
+    def _input_of(self, node: Node) -> bytes:
+        """The input of a node that starts."""
+        input = self.view.input_of(node.id)
+        self._take_bytes(node, len(input))
+        return input
+
+    def _take_bytes(self, node: Node, size: int) -> None:
+        """Count what the commit writes for a node: each of those that start gets a copy."""
+        if self._taken_bytes and not self.is_reopening:
+            try:
+                self.view.check_together(self._taken_bytes + size)
+            except ValuesTooLarge:
+                most = self.state.gathered_max_bytes
+                fault = STARTS_TOO_LARGE.fault(("nodes", node.id), node=node.id, most=most)
+                raise UnusableInput(node.id, fault) from None
+        self._taken_bytes += size
 
     def _await_signal(self, node: SignalNode) -> None:
         where = self.view.where_of(node)
@@ -332,12 +365,14 @@ class Decider:
     def _open_approval(self, node: ApprovalNode) -> None:
         """Open an approval: it is in its deciders' inboxes until decided or expired."""
         request = self.view.approval_request(node)
+        detail = msgspec.json.encode(request)
+        self._take_bytes(node, len(detail))
         wait = NewWait(
             key=node.id,
             type=WaitType.APPROVAL,
             delay=milliseconds(node.timeout_ms),
             deciders=node.deciders,
-            detail=msgspec.json.encode(request),
+            detail=detail,
         )
         self.wait(wait)
         if steps := reminder_steps(node):

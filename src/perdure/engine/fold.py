@@ -477,6 +477,7 @@ def _submitted(state: RunState, event: RunSubmitted, changes: Changes) -> None:
         priority=event.priority,
         is_queued=event.is_queued,
         map_window=event.map_window,
+        gathered_max_bytes=event.gathered_max_bytes,
     )
 
 

@@ -56,6 +56,8 @@ MAP_WINDOW = 1_000
 
 Runs keep the window that they were submitted with.
 """
+GATHERED_MAX_BYTES = 64 * 1024 * 1024
+"""How many bytes values may have together (see ``RunSubmitted``): as many as outputs of a map."""
 
 INVALID_RUN_INPUT = declare("flow.invalid_input", "flow {flow!r} cannot start with it: {reason}")
 
@@ -175,6 +177,7 @@ def start_run(
         RunValues(context.codec),
         aging_ms=aging_ms,
         map_window=MAP_WINDOW,
+        gathered_max_bytes=GATHERED_MAX_BYTES,
         replaced=replaced,
         priority=PRIORITY_DEFAULT if settings.priority is None else settings.priority,
     )
@@ -211,6 +214,7 @@ def child_runs(
             RunValues(context.codec),
             aging_ms=state.aging_ms,
             map_window=MAP_WINDOW,
+            gathered_max_bytes=GATHERED_MAX_BYTES,
             parent=Parent(run=parent, key=child.key.text),
             settings=settings,
             priority=state.priority if settings.priority is None else settings.priority,

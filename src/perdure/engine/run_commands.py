@@ -184,6 +184,7 @@ def reopen(
     Nodes in ``from_start`` start from the beginning, loops in ``checked`` with the check of an
     iteration, others resume where they were.
     """
+    d.is_reopening = True
     kept: dict[str, NodeState] = {}
     restarted: list[str] = []
     for id in d.graph.nodes:

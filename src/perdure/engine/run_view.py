@@ -58,8 +58,14 @@ TOO_MANY_ITEMS = declare(
     "map {node!r}: its list has {count} items, more than the {most} allowed",
     "Raise its items_max, or split the list",
 )
+INPUTS_TOO_LARGE = declare(
+    "node.inputs_too_large",
+    "node {node!r}: its inputs have more than {most} bytes together",
+    "Store large values elsewhere, and pass on where they are",
+)
 
 NULL = b"null"
+_NULL = msgspec.Raw(NULL)
 
 
 class Values(Protocol):
@@ -79,6 +85,10 @@ class UnusableInput(Exception):
         super().__init__(fault)
         self.node = node
         self.failure = failure_of(fault)
+
+
+class ValuesTooLarge(Exception):
+    """Several values have more bytes together than the run allows."""
 
 
 class SkipsNode(Exception):
@@ -211,46 +221,65 @@ class RunView:
     def input_of(self, id: str) -> bytes:
         """The input of a node whose incoming edges are all decided."""
         node = self.graph.nodes[id]
-        if inputs := inputs_of(node):
-            return self._named_inputs(node, inputs)
-        if not isinstance(node, TaskNode) or not node.gathers:
+        inputs = inputs_of(node)
+        if not inputs and not (isinstance(node, TaskNode) and node.gathers):
             return self.json(self.input_ref(id))
-        taken = [
-            (edge.name or edge.source, ref)
-            for edge in self.graph.incoming[id]
-            if (ref := self._ref_along(edge)) is not None
-        ]
-        return self._object(taken)
+        try:
+            if inputs:
+                return self._named_inputs(node, inputs)
+            taken = [
+                (edge.name or edge.source, ref)
+                for edge in self.graph.incoming[id]
+                if (ref := self._ref_along(edge)) is not None
+            ]
+            return self._object(taken)
+        except ValuesTooLarge:
+            fault = INPUTS_TOO_LARGE.fault(
+                ("nodes", id), node=id, most=self.state.gathered_max_bytes
+            )
+            raise UnusableInput(id, fault) from None
+
+    def check_together(self, size: int) -> None:
+        """Raise ``ValuesTooLarge`` if values of this many bytes are too large together.
+
+        One alone never is: it is a payload, or the output of a map.
+        """
+        if 0 < self.state.gathered_max_bytes < size:
+            raise ValuesTooLarge
 
     def _named_inputs(self, node: Node, inputs: Sequence[Input]) -> bytes:
         refs = {each.source: self._output_ref(each.source) for each in inputs if not each.secret}
         there = [ref for ref in refs.values() if ref is not None]
         outputs = dict(zip(there, self.json_of(there), strict=True))
         assert not isinstance(node, RouteNode)
-        taken: dict[str, Any] = {}
+        taken: dict[str, msgspec.Raw] = {}
+        size = 0
         for each in inputs:
             if each.secret:
                 continue
             ref = refs[each.source]
-            reason = ""
+            reason, value = "", _NULL
             if ref is None:
                 reason = f"node {each.source!r} has no output in this run"
             elif not each.path:
-                taken[each.name] = outputs[ref]
+                value = outputs[ref]
             else:
                 try:
-                    taken[each.name] = look_up(msgspec.json.decode(outputs[ref]), each.path)
+                    value = _raw(look_up(msgspec.json.decode(outputs[ref]), each.path))
                 except MissingKey as error:
                     reason = record_text(error)
-            if not reason:
-                continue
-            place = ("nodes", node.id, "inputs", each.name)
-            fault = INPUT_MISSING.fault(place, node=node.id, input=each.name, reason=reason)
-            if node.on_missing == "error":
-                raise UnusableInput(node.id, fault)
-            if node.on_missing == "skip":
-                raise SkipsNode(node.id, message(fault))
-            taken[each.name] = each.default
+            if reason:
+                place = ("nodes", node.id, "inputs", each.name)
+                fault = INPUT_MISSING.fault(place, node=node.id, input=each.name, reason=reason)
+                if node.on_missing == "error":
+                    raise UnusableInput(node.id, fault)
+                if node.on_missing == "skip":
+                    raise SkipsNode(node.id, message(fault))
+                value = _raw(each.default)
+            size += len(value)
+            if taken:
+                self.check_together(size)
+            taken[each.name] = value
         return msgspec.json.encode(taken)
 
     def _output_ref(self, id: str) -> int | None:
@@ -354,6 +383,8 @@ class RunView:
 
     def _object(self, refs: list[tuple[str, int]]) -> bytes:
         values = self.json_of(ref for _, ref in refs)
+        if len(values) > 1:
+            self.check_together(sum(map(len, values)))
         return msgspec.json.encode(dict(zip((name for name, _ in refs), values, strict=True)))
 
     def _ref_along(self, edge: Edge) -> int | None:
@@ -365,6 +396,10 @@ class RunView:
         if node is None or node.status is not NodeStatus.COMPLETED or node.port != edge.port:
             return None
         return node.ref
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
 
 
 def unusable(node: Node, field: str, error: InvalidInput) -> UnusableInput:

@@ -18,8 +18,8 @@ from perdure.errors import InvalidInput
 from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN, PRIORITY_NAMES, NewJob
 from perdure.model.outcome import Retried
 from perdure.model.payload import storable_text
-from perdure.model.principal import RESERVED, ROLE, normal_name, unseen_in
-from perdure.model.text import control_in
+from perdure.model.principal import RESERVED, ROLE, normal_name
+from perdure.model.text import control_in, unseen_in
 from perdure.model.times import (
     DURATION_MAX,
     EARLIEST,

@@ -84,6 +84,9 @@ class RunSubmitted(_Event, tag="RunSubmitted"):
 
     In those, a map starts all items at once, may have any number, and is undone only as a whole.
     """
+    gathered_max_bytes: int = 0
+    """How many bytes values have at most together that become one input or result, or that nodes
+    take which start at once; 0 for runs of earlier versions, which have no such limit."""
     first_items: int = 0
     """How many items each map of a child run starts initially; 0: as many as afterwards."""
     settings: RunSettings = NO_SETTINGS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterable
 
@@ -11,26 +10,10 @@ ROLE = "role:"
 RESERVED = frozenset({"poll"})
 """Names that logs use for Perdure itself."""
 
-# What cannot be seen makes two names look the same: control and format characters, separators of
-# lines, surrogates, fillers, variation selectors, and what Unicode reserves to be ignored.
-_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
-_BLANK = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
-    "\ufff0-\ufff8\U000e0000-\U000e0fff]"
-)
-
 
 def normal_name(name: str) -> str:
     """The name as it is stored and compared: NFKC, trimmed, with single spaces."""
     return " ".join(unicodedata.normalize("NFKC", name).split())
-
-
-def unseen_in(name: str) -> str:
-    """The first character that cannot be seen, or an empty string."""
-    for each in name:
-        if unicodedata.category(each) in _UNSEEN or _BLANK.match(each):
-            return each
-    return ""
 
 
 def role_of(decider: str) -> str | None:

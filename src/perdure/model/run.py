@@ -143,6 +143,8 @@ class RunState(Value):
     """Failed attempts of all nodes since the run was submitted or last retried."""
     map_window: int = 0
     """See ``RunSubmitted``."""
+    gathered_max_bytes: int = 0
+    """See ``RunSubmitted``."""
     nodes: Map[str, NodeState] = Map()
     maps: Map[str, MapState] = Map()
     edge_counts: Map[str, tuple[int, int, int]] = Map()

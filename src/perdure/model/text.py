@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from typing import Any
 
 from perdure.errors import InvalidInput
@@ -66,10 +67,13 @@ def type_name(value: Any) -> str:
 
 
 # C0, DEL and C1 can move the cursor, erase lines and write to the clipboard of a terminal; the
-# others break or reorder lines, so that people see something else than programs.
+# others break or reorder lines or cannot be seen, so that people see something else than programs.
 _BEYOND_ASCII = (
-    r"\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f"
+    r"\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e"
+    r"\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e0fff"
 )
+_BLANK = re.compile("[\u180b-\u180f\u2800\ufe00-\ufe0f]")
 _CONTROL = re.compile(rf"[\x00-\x1f{_BEYOND_ASCII}]")
 _CONTROL_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_BEYOND_ASCII}]")
 _UNESCAPED_IN_JSON = re.compile(f"[{_BEYOND_ASCII}]")
@@ -80,6 +84,18 @@ def control_in(text: str) -> str:
     """The first control character, or an empty string."""
     found = None if text.isascii() and text.isprintable() else _CONTROL.search(text)
     return "" if found is None else found[0]
+
+
+def unseen_in(name: str) -> str:
+    """The first character that makes two names of people look the same, or an empty string.
+
+    These are control characters and what other text needs for words and emoji: joiners, other
+    format characters, blanks, variation selectors.
+    """
+    for each in name:
+        if unicodedata.category(each) in ("Cf", "Cs") or _BLANK.match(each) or control_in(each):
+            return each
+    return ""
 
 
 def visible(text: str) -> str:

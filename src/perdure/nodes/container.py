@@ -425,7 +425,7 @@ class Engine:
             seconds=seconds,
             output_max=output_max,
         )
-        ending = execute(command, self._ctx.abort_signal)
+        ending = execute(command, self._ctx.abort_signal, self._ctx.mask)
         self._ctx.check()
         engine, operation = os.path.basename(self._command), arguments[0]
         if ending.is_timed_out:

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Annotated, Any
 
@@ -103,7 +103,7 @@ class Script(NodeType):
             seconds=seconds_of(config.timeout, "timeout"),
             output_max=config.max_bytes,
         )
-        ending = execute(command, ctx.abort_signal)
+        ending = execute(command, ctx.abort_signal, ctx.mask)
         ctx.check()
         code, stdout, stderr = ending.exit_code, ending.stdout, ending.stderr.text
         if ending.is_timed_out:
@@ -163,6 +163,8 @@ GRACE_SECONDS = 2.0
 _TRANSIENT = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 
 _CHUNK = 65_536
+_SECRET_MAX_BYTES = 65_536
+"""How much is captured beyond the limit, so that a secret that truncation splits is whole."""
 _REST_CHUNKS_MAX = 32
 _WAIT_MAX_SECONDS = 3_600.0
 
@@ -213,11 +215,16 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     return {**inherited, **own}
 
 
-def execute(command: ScriptCommand, abort: AbortSignal) -> ScriptExit:
-    """Run a command until it exits, times out, or the attempt is aborted."""
+def execute(
+    command: ScriptCommand, abort: AbortSignal, mask: Callable[[bytes], bytes]
+) -> ScriptExit:
+    """Run a command until it exits, times out, or the attempt is aborted.
+
+    ``mask`` masks secrets in output before it is truncated.
+    """
     wakes, wake = socket.socketpair()
     with wakes, wake, selectors.DefaultSelector() as selector:
-        running = _Running(command, abort, selector, wake)
+        running = _Running(command, abort, mask, selector, wake)
         selector.register(wakes, selectors.EVENT_READ, lambda _: wakes.recv(_CHUNK))
         return running.ending()
 
@@ -229,6 +236,7 @@ class _Running:
         self,
         command: ScriptCommand,
         abort: AbortSignal,
+        mask: Callable[[bytes], bytes],
         selector: selectors.BaseSelector,
         wake: socket.socket,
     ) -> None:
@@ -236,6 +244,7 @@ class _Running:
         self._selector = selector
         self._wake = wake
         self._abort = abort
+        self._mask = mask
         self._is_ending = False
         self._stdout = _Capture(command.output_max, keeps_end=False)
         self._stderr = _Capture(command.output_max, keeps_end=True)
@@ -276,8 +285,8 @@ class _Running:
         code = self._process.returncode
         return ScriptExit(
             exit_code=-signal.SIGKILL if code is None else code,
-            stdout=self._stdout.output(),
-            stderr=self._stderr.output(),
+            stdout=self._stdout.output(self._mask),
+            stderr=self._stderr.output(self._mask),
             is_timed_out=not is_over,
         )
 
@@ -382,6 +391,7 @@ class _Capture:
 
     def __init__(self, max_bytes: int, *, keeps_end: bool) -> None:
         self._max = max_bytes
+        self._captured_max = max_bytes + _SECRET_MAX_BYTES
         self._keeps_end = keeps_end
         self._captured = bytearray()
         self._total = 0
@@ -390,20 +400,31 @@ class _Capture:
         self._total += len(data)
         if self._keeps_end:
             self._captured += data
-            if len(self._captured) > 2 * self._max + _CHUNK:
-                del self._captured[: -self._max]
+            if len(self._captured) > 2 * self._captured_max:
+                del self._captured[: -self._captured_max]
         else:
-            self._captured += data[: self._max - len(self._captured)]
+            self._captured += data[: self._captured_max - len(self._captured)]
 
-    def output(self) -> ScriptOutput:
-        is_truncated = self._total > self._max
-        captured = self._captured[-self._max :] if self._keeps_end else self._captured
-        text = captured.decode(errors="replace")
-        if is_truncated:
-            mark = f"… (truncated: {self._total} bytes in all) …"
-            # Drop one character, which truncation may have split.
-            if self._keeps_end:
-                text = f"{mark}\n{last_words(text, len(text) - 1)}"
-            else:
-                text = f"{first_words(text, len(text) - 1)}\n{mark}"
-        return ScriptOutput(text=text, is_truncated=is_truncated)
+    def output(self, mask: Callable[[bytes], bytes]) -> ScriptOutput:
+        if self._total <= self._max:
+            return ScriptOutput(text=self._captured.decode(errors="replace"), is_truncated=False)
+        text = self._truncated(mask).decode(errors="replace")
+        mark = f"… (truncated: {self._total} bytes in all) …"
+        # Drop one character, which truncation may have split.
+        if self._keeps_end:
+            text = f"{mark}\n{last_words(text, len(text) - 1)}"
+        else:
+            text = f"{first_words(text, len(text) - 1)}\n{mark}"
+        return ScriptOutput(text=text, is_truncated=True)
+
+    def _truncated(self, mask: Callable[[bytes], bytes]) -> bytes:
+        """The output, masked and then truncated."""
+        captured = self._captured[-self._captured_max :] if self._keeps_end else self._captured
+        masked = mask(bytes(captured))
+        if self._total <= self._captured_max:  # every secret in it is whole
+            dropped = max(0, len(masked) - self._max)
+        else:
+            # One at the end of what was captured may not be. Masking lengthens nothing, so that end
+            # has at most as many bytes as before.
+            dropped = min(len(masked), _SECRET_MAX_BYTES)
+        return masked[dropped:] if self._keeps_end else masked[: len(masked) - dropped]

@@ -21,6 +21,7 @@ from perdure.errors import (
     RunExists,
     RunNotFound,
     UnknownFlow,
+    record_text,
 )
 from perdure.expr.path import MISSING, value_at
 from perdure.flows.built import BuiltFlow
@@ -44,6 +45,7 @@ from perdure.model.ids import RunId
 from perdure.model.payload import from_json
 from perdure.model.run import RUN_ID_MAX_BYTES, NewRun, OnExisting, Submitted
 from perdure.model.settings import RunSettings
+from perdure.model.text import visible
 from perdure.model.trigger import CancelRun
 from perdure.model.value import Value
 from perdure.operations.backend import AnyFlow, Backend, checked_policy
@@ -200,7 +202,9 @@ async def _replace(backend: Backend, submission: Submission) -> Submitted:
             pass  # nothing left to cancel
         except (DefinitionCorrupt, EventLogCorrupt, UnknownFlow) as error:
             # Its log is unusable, so nothing can be decided; the store removes it nevertheless.
-            _log.warning("run %r is replaced without being cancelled: %s", id, error)
+            _log.warning(
+                "run %r is replaced without being cancelled: %s", id, visible(record_text(error))
+            )
         settings = submission.run.settings
         new = _new_run(backend, submission.flow, id, submission.input, settings, replaced=True)
         return await store.runs.submit(replace(new, on_existing="replace"))

@@ -198,7 +198,10 @@ def written(path: Path) -> Iterator[ExportWriter]:
                 writer.end()
             raw.flush()
             os.fsync(raw.fileno())
-        part.rename(path)
+        _move_to_new(part, path)
+    except FileExistsError as error:
+        part.unlink(missing_ok=True)
+        raise InvalidInput(EXISTS.fault(path=str(path))) from error
     except OSError as error:
         part.unlink(missing_ok=True)
         fault = UNWRITABLE.fault(path=str(path), reason=error.strerror or str(error))
@@ -206,6 +209,18 @@ def written(path: Path) -> Iterator[ExportWriter]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def _move_to_new(part: Path, path: Path) -> None:
+    """Rename a file; raises ``FileExistsError`` if somebody has created one there meanwhile."""
+    try:
+        path.hardlink_to(part)  # unlike a rename, it replaces nothing
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        part.rename(path)
+    else:
+        part.unlink()
 
 
 @contextmanager

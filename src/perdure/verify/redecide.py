@@ -138,6 +138,7 @@ class Redeciding:
                 settings=event.settings,
                 priority=event.priority,
                 map_window=event.map_window,
+                gathered_max_bytes=event.gathered_max_bytes,
                 first_items=event.first_items,
             )
             return self._unless_skipped(decision)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, EventLogCorrupt, Flow
+from perdure import CONTEXT, AsyncClient, AsyncContext, EventLogCorrupt, Flow, task
 from perdure.errors import RunExists
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, ClaimedJob
@@ -48,6 +49,7 @@ from perdure.testing.contract.builders import (
     waits_by_key,
 )
 from tests.backends.postgres.line import row_held, until_somebody_waits
+from tests.client.harness import until, worker_at
 from tests.postgres_schemas import with_query
 
 OTHER_RUN = RunId("order-43")
@@ -70,16 +72,34 @@ FATES = ["ends", "continues", "repeats"]
 
 
 class TestALogThatLostItsEnd:
-    async def test_is_refused_by_readers_and_commands(self, store, admin, schema):
+    @pytest.mark.parametrize("state", ["waiting", "ended", "signaled", "running"])
+    async def test_is_refused_by_readers_and_commands(self, store, admin, schema, state):
         """Finding 20: the run's row says where its log ends."""
-        async with AsyncClient(store) as client:
-            run = await client.submit(Flow("waits").wait_for_signal("go").build(), 1, id="a")
+        started, release = asyncio.Event(), asyncio.Event()
+
+        @task
+        async def hold(_: Any) -> None:
+            started.set()
+            await release.wait()
+
+        where = {"property": "order", "op": "eq", "value": 7}
+        flow = Flow("waits").wait_for_signal("go", where=where).then(hold).build()
+        async with AsyncClient(store) as client, worker_at(store, [flow]):
+            run = await client.submit(flow, 1, id="a")
+            if state == "ended":
+                await run.cancel()
+            elif state == "signaled":  # the status stays
+                await run.signal("go", {"order": 8})
+            elif state == "running":
+                await run.signal("go", {"order": 7})
+                await started.wait()
             last = f"(SELECT max(number) FROM {schema}.events)"
             await admin.execute(f"DELETE FROM {schema}.events WHERE number = {last}")
 
             for call in (run.events, run.nodes, run.pause):
                 with pytest.raises(EventLogCorrupt):
                     await call()
+            release.set()
 
 
 class TestCommit:
@@ -231,6 +251,49 @@ class TestJobsOfTheRun:
 
         assert [result.state for result in answer.results] == [CONFLICT, CONFLICT]
         assert list(await jobs_by_key(store)) == ["label"]
+
+
+class TestActsAtOnce:
+    """Two clients act on one run; the loser of the race must not delay what follows."""
+
+    @pytest.fixture
+    async def clients(self, postgres_url: str) -> AsyncIterator[tuple[AsyncClient, AsyncClient]]:
+        async with AsyncClient(postgres_url) as one, AsyncClient(postgres_url) as other:
+            yield one, other
+
+    @pytest.mark.parametrize("act", ["report", "decide"])
+    async def test_start_the_next_node_within_a_second(self, postgres_url, clients, act):
+        """Finding 15: 34 of 60 pairs of reports, and 11 of 60 of decisions, waited for the poll."""
+        started: asyncio.Queue[None] = asyncio.Queue()
+
+        @task
+        async def work(_: Any, ctx: AsyncContext = CONTEXT) -> None:
+            await ctx.pause()
+
+        @task
+        async def follow(_: Any) -> None:
+            started.put_nowait(None)
+
+        first = Flow("raced")
+        if act == "report":
+            flow = first.then(work).then(follow).build()
+        else:
+            asked = first.approve("Go?", name="ok", deciders=["ann"], escalate={"2d": ["bob"]})
+            flow = asked.then(follow).build()
+        async with worker_at(postgres_url, [flow], poll="10m"):
+            for _ in range(20):
+                run = await clients[0].submit(flow)
+                await until(run, RunStatus.WAITING)
+                acts = [
+                    client.runs.report(run.id, "work", status="completed")
+                    if act == "report"
+                    else client.approvals.decide(f"{run.id}:ok", "approve", by="ann")
+                    for client in clients
+                ]
+                ended = await asyncio.gather(*acts, return_exceptions=True)
+                assert not all(isinstance(each, Exception) for each in ended)
+                await asyncio.wait_for(started.get(), 1)
+                await run.result(10)
 
 
 class TestReplacing:
