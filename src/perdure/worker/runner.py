@@ -175,7 +175,8 @@ class JobRunner:
                     attempt.start_by = claimed_after + START_SECONDS_MAX
                 else:  # it would never start
                     del self._late[job.claim.id]
-                    _log.warning("body too slow to start for a limit", extra={"job": job.claim.id})
+                    fields = {"attempt_id": job.attempt_id}
+                    _log.warning("body too slow to start for a limit", extra={"fields": fields})
             self._slots_beside.pop(job.claim.id, None)
             if slots is not None:
                 self._slots_beside[job.claim.id] = slots
