@@ -213,6 +213,10 @@ class Run(Value):
     """None while it is queued."""
     settings: RunSettings = NO_SETTINGS
 
+    @property
+    def place_key(self) -> str | None:
+        return self.settings.place_key(self.flow)
+
 
 class RunSummary(Value, omit_defaults=True):
     reason: str | None = None
@@ -349,8 +353,8 @@ class NewRun(Value):
 
     @property
     def place_key(self) -> str | None:
-        """None if it needs no place; child runs never do, or a flow that runs itself would stop."""
-        return None if self.parent is not None else self.settings.place_key(self.flow)
+        """Where its place is counted; None if it needs none."""
+        return self.settings.place_key(self.flow)
 
 
 class Priorities(Value):
@@ -360,6 +364,14 @@ class Priorities(Value):
     jobs: tuple[tuple[str, int], ...]
     """By key."""
     aging: timedelta
+
+
+class PlaceChange(Value):
+    """The place that a run takes, gives up, or waits for, out of a limited number."""
+
+    key: str
+    aging: timedelta
+    """For the rank of a run that has to wait."""
 
 
 class RunCommit(Value):
@@ -391,6 +403,8 @@ class RunCommit(Value):
     snapshot: Snapshot | None = None
     is_started: bool | None = None
     """True: a queued run starts. False: it is queued again."""
+    place: PlaceChange | None = None
+    """Of a run with ``max_running`` that ends, or is or was queued."""
     stop_clock: bool | None = None
     """True: stop the clock of the run's timeout. False: let it continue."""
     priorities: Priorities | None = None
@@ -402,6 +416,8 @@ class CommitState(StrEnum):
     """The run has changed or is gone: read its new events and decide again."""
     STALE = "stale"
     """A claim was lost: drop its outcome and decide again."""
+    FULL = "full"
+    """There is no place for the run to start: it stays queued, and becomes due when there is."""
     REFUSED = "refused"
     """It cannot be written at all."""
 
