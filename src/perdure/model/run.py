@@ -214,8 +214,10 @@ class Run(Value):
     settings: RunSettings = NO_SETTINGS
 
     @property
-    def place_key(self) -> str | None:
-        return self.settings.place_key(self.flow)
+    def awaited_place(self) -> str | None:
+        """The key of the place that it waits for, if it is queued and needs one."""
+        is_queued = self.status is RunStatus.QUEUED
+        return self.settings.place_key(self.flow) if is_queued else None
 
 
 class RunSummary(Value, omit_defaults=True):

@@ -85,3 +85,32 @@ FROM {schema}.runs
 WHERE id = $2
   AND namespace = $1
   AND place_key IS NOT NULL;
+
+-- name: place_holders
+SELECT id
+FROM {schema}.runs
+WHERE place_key IS NOT NULL
+  AND started_at IS NOT NULL
+  AND finished_at IS NULL
+  AND namespace = $1
+  AND place_key = $2
+ORDER BY started_at, id
+LIMIT $3;
+
+-- name: audit_places
+-- The runs that hold a place or wait for one.
+SELECT run.namespace, run.place_key, run.id, run.place_limit, run.started_at, run.rank,
+       EXISTS (
+           SELECT 1
+           FROM {schema}.waits
+           WHERE run_id = run.id
+             AND namespace = run.namespace
+             AND key = 'run:start'
+             AND due_at IS NOT NULL
+             AND NOT suspended
+       )
+FROM {schema}.runs AS run
+WHERE run.place_key IS NOT NULL
+  AND run.finished_at IS NULL
+  AND (run.started_at IS NOT NULL OR (run.rank IS NOT NULL AND run.status = 'queued'))
+  AND ($1::text IS NULL OR run.namespace = $1::text);

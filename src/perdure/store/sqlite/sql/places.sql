@@ -47,3 +47,32 @@ FROM {prefix}runs
 WHERE id = :run
   AND namespace = :namespace
   AND place_key IS NOT NULL;
+
+-- name: place_holders
+SELECT id
+FROM {prefix}runs INDEXED BY {prefix}runs_places
+WHERE place_key IS NOT NULL
+  AND started_at IS NOT NULL
+  AND finished_at IS NULL
+  AND namespace = :namespace
+  AND place_key = :key
+ORDER BY started_at, id
+LIMIT :limit;
+
+-- name: audit_places
+-- The runs that hold a place or wait for one.
+SELECT run.namespace, run.place_key, run.id, run.place_limit, run.started_at, run.rank,
+       EXISTS (
+           SELECT 1
+           FROM {prefix}waits
+           WHERE run_id = run.id
+             AND namespace = run.namespace
+             AND key = 'run:start'
+             AND due_at IS NOT NULL
+             AND suspended = 0
+       )
+FROM {prefix}runs AS run
+WHERE run.place_key IS NOT NULL
+  AND run.finished_at IS NULL
+  AND (run.started_at IS NOT NULL OR (run.rank IS NOT NULL AND run.status = 'queued'))
+  AND (:namespace IS NULL OR run.namespace = :namespace);
