@@ -1397,7 +1397,8 @@ POSTGRES = (
     Mutant(
         "start_runs",
         "a run that is queued again has no rank",
-        "CASE\n        WHEN NOT given.is_started\n        THEN date_part('epoch', moment.now) + runs.priority * given.aging\n    END",
+        "CASE\n        WHEN NOT given.is_started\n"
+        "        THEN date_part('epoch', moment.now) + runs.priority * given.aging\n    END",
         "NULL",
         "places",
     ),

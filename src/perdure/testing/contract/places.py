@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from perdure.clock import ManualClock
+from perdure.model.hint import HintType
 from perdure.model.ids import RUN_START, RunId
 from perdure.model.run import CommitState, NewRun, PlaceChange, Priorities, RunStatus
 from perdure.model.settings import RunSettings
 from perdure.store.admission import rank_of
 from perdure.store.contract import AuditStore, Store
 from perdure.store.contract.audit import AuditedPlace
-from perdure.model.hint import HintType
 from perdure.testing.contract.builders import (
     AGING,
     CANCELLED,
