@@ -562,9 +562,6 @@ def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Change
             nodes = nodes.delete(id)
     if event.is_late:
         changes["settings"] = replace(state.settings, deadline=None)
-    if event.is_queued:  # for a place: its time to start has passed
-        settings = changes.get("settings", state.settings)
-        changes["settings"] = replace(settings, delay_ms=None, run_at=None)
     changes.update(
         status=RunStatus.RUNNING,
         is_queued=event.is_queued,
@@ -589,6 +586,9 @@ def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Change
 def _run_forked(state: RunState, event: RunForked, changes: Changes) -> None:
     _run_retried(state, event, changes)
     changes["parent"] = None  # the parent waits for the original run
+    if event.is_queued:  # for a place: its time to start has passed
+        settings = changes.get("settings", state.settings)
+        changes["settings"] = replace(settings, delay_ms=None, run_at=None)
     for id in event.restarts:
         changes["nodes"] = changes["nodes"].set(id, _LIVE)
         if id in (maps := changes.get("maps", state.maps)):

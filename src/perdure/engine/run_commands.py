@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from msgspec.structs import replace
+
 from perdure.diagnostics import declare
 from perdure.engine.approvals import conclude_all
 from perdure.engine.completion import complete, end, settle
@@ -148,8 +150,8 @@ def retry_run(d: Decider, command: RetryRun) -> None:
         effects=d.take_effects(), by=command.by, is_late=command.is_late, is_queued=is_queued
     )
     d.emit(event)
-    if is_queued:
-        d.queue(d.state.settings)
+    if is_queued:  # for a place: its time to start has passed
+        d.queue(replace(d.state.settings, delay_ms=None, run_at=None))
     d.start_clock(d.state.settings, is_queued=is_queued)
     settle(d)
 
