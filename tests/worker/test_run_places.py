@@ -1,4 +1,4 @@
-"""How many runs of a flow are under way at once."""
+"""How many runs of a flow are in progress at once."""
 
 from __future__ import annotations
 

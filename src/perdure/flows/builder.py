@@ -95,7 +95,7 @@ class Flow(BuilderSteps, Generic[I, O]):
     ``cooldown="1h"`` skips a run submitted less than an hour after another run of the flow
     started or completed. Child runs are not skipped.
 
-    ``max_running=4`` queues further runs while four are under way; with
+    ``max_running=4`` queues further runs while four are in progress; with
     ``Concurrency(2, key="{{ input.tenant }}")`` runs are counted by a key. Child runs do not count.
 
     ``priority``, ``queue``, ``tags``, ``timeout``, ``timeout_counts_waiting``, ``max_attempts`` and

@@ -144,7 +144,7 @@ def _of_children(flow: BuiltFlow) -> dict[str, RunSettings]:
     """By node, where they are not the defaults: those of the node, else of the child flow.
 
     A child run has the priority of its parent, unless the node says otherwise. It needs no place:
-    a parent that waits for a run of its own flow would wait for ever.
+    a parent that waits for a run of its own flow would deadlock.
     """
     found: dict[str, RunSettings] = {}
     for node in flow.graph.nodes.values():

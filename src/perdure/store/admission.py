@@ -300,7 +300,7 @@ Queued = TypeVar("Queued")
 def starting(held: int, queue: Iterable[tuple[Queued, int]]) -> list[Queued]:
     """The first runs of a queue that may start, of runs with their own limits, in order of rank.
 
-    None overtakes one with a lower limit, or that would wait for ever once a limit is raised.
+    None overtakes one with a lower limit, which would starve once the limit is raised.
     """
     chosen: list[Queued] = []
     for run, limit in queue:

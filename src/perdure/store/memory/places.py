@@ -1,4 +1,4 @@
-"""The places of flows that limit how many of their runs are under way (``max_running``)."""
+"""The places of flows that limit how many of their runs are in progress (``max_running``)."""
 
 from __future__ import annotations
 

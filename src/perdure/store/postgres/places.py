@@ -1,4 +1,4 @@
-"""The places of flows that limit how many of their runs are under way (``max_running``).
+"""The places of flows that limit how many of their runs are in progress (``max_running``).
 
 A transaction that changes who holds or waits for places of a key locks it first, before runs, so
 that it neither misses a run that is being queued nor one that is ending.

@@ -1,4 +1,4 @@
-"""Places of flows that limit how many of their runs are under way (``max_running``)."""
+"""Places of flows that limit how many of their runs are in progress (``max_running``)."""
 
 from __future__ import annotations
 
