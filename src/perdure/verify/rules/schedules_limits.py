@@ -175,7 +175,7 @@ def limit_starts_in_past(view: LimitView) -> Iterator[Finding]:
 
 
 class PlaceView:
-    """The runs of one key of a flow with ``max_running``: those in progress, and those that wait."""
+    """The runs of one key of a flow with ``max_running``: in progress, or waiting."""
 
     def __init__(self, namespace: str, key: str, runs: Sequence[AuditedPlace]) -> None:
         self.namespace = namespace
