@@ -20,6 +20,7 @@ from bench.figures import Figure, print_table
 from bench.flows import fan_ms, many_at_once, step_ms, waiting_bytes
 from bench.idle import statements_per_minute
 from bench.latency import start_latency
+from bench.places import QUEUED, queue_postgres, queue_sqlite, with_queue
 from bench.tasks import noop, noop_sync
 from bench.waiting_figures import waiting_figures
 from tests.postgres_server import PostgresServer
@@ -111,6 +112,7 @@ async def measure_postgres(server: PostgresServer, options: argparse.Namespace) 
             ),
             "pg: 200 runs at once": at_once,
             "pg: claims with a backlog": lambda _: backlog_figures("pg", places, options, repeat),
+            "pg: starts with max_running": lambda _: place_figures("pg", places, repeat),
             "pg: statements of an idle worker": idle,
             "pg: waiting runs": lambda _: waiting_figures("pg", places, options, server.log_path),
         },
@@ -158,6 +160,7 @@ async def measure_sqlite(directory: Path, options: argparse.Namespace) -> list[F
             "sqlite: claims with a backlog": lambda _: backlog_figures(
                 "sqlite", places, options, repeat
             ),
+            "sqlite: starts with max_running": lambda _: place_figures("sqlite", places, repeat),
             "sqlite: waiting runs": lambda _: waiting_figures("sqlite", places, options),
         },
     )
@@ -260,6 +263,22 @@ async def backlog_figures(
             (lambda _, r: r >= 0.8) if name == "pg" else None,
         )
     ]
+
+
+async def place_figures(name: str, places: Iterator[str], repeat: range) -> list[Figure]:
+    few, many = [], []
+    for _ in repeat:
+        url = next(places)
+        fill = (
+            partial(queue_postgres, url)
+            if name == "pg"
+            else partial(queue_sqlite, Path(url.removeprefix("sqlite:///")))
+        )
+        before, after = await with_queue(url, 500, fill)
+        few.append(before)
+        many.append(after)
+    label = f"{name}: starts with max_running, {QUEUED:,} runs queued"
+    return [Figure(label, "runs/s", many, few, "ratio >= 0.8", lambda _, ratio: ratio >= 0.8)]
 
 
 def _step_target(is_postgres: bool, short: float | None) -> tuple[str, IsMet]:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from hypothesis import strategies as st
 
-from perdure import Retry
+from perdure import Concurrency, Retry
 from perdure.cli.app import ALIASES, SUMMARIES, command_named
 from proof.fuzz import work
 from proof.strategies import (
@@ -129,7 +129,10 @@ RUN_OPTIONS = {
         "deadline",
         "max_attempts",
     )
-} | {"timeout_counts_waiting": CHOICE}
+} | {
+    "timeout_counts_waiting": CHOICE,
+    "max_running": Part(st.integers(1, 5) | st.just(Concurrency(2)), st.integers() | any_texts()),
+}
 CURSOR = Part(st.none(), any_texts())
 
 METHODS: dict[str, Method] = {

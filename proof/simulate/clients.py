@@ -175,6 +175,8 @@ class SimulatedClient:
             options["timeout_counts_waiting"] = draw.random() < 0.5
         if draw.random() < 0.1:
             options["max_attempts"] = draw.randint(1, 4)
+        if draw.random() < 0.1:
+            options["max_running"] = draw.randint(1, 4)
         return options
 
     async def _set_priority(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from perdure.flows.builder import Flow
 from perdure.flows.built import BuiltFlow
+from perdure.model.limit import Concurrency
 from perdure.model.run import NodeStatus
 from perdure.operations.records import NodeRecord
 from proof.simulate.tasks import (
@@ -355,7 +356,15 @@ class Drawing:
             parts,
             on_failure="finish" if self._draw.random() < 0.3 else "stop",
             cooldown="3s" if self._draw.random() < 0.1 else None,
+            max_running=self._places(),
         )
+
+    def _places(self) -> int | Concurrency | None:
+        """Few enough that runs wait."""
+        if self._draw.random() < 0.7:
+            return None
+        count = self._draw.randint(1, 3)
+        return count if self._draw.random() < 0.5 else Concurrency(count, key="all")
 
     def _later(self, flow: SimulatedFlow) -> SimulatedFlow:
         """A newer version of a flow, with one more node at its end."""

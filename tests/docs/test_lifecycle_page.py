@@ -258,3 +258,17 @@ def queued() -> Iterator[Played]:
     run = Played(chain(task("a")), settings=late)
     run.happen(timeout)  # as of a deadline
     yield run
+    placed = RunSettings(max_running=1)
+    run = Played(chain(task("a", undo=True), task("b")), settings=placed)
+    run.happen(start)
+    run.finish("a")
+    yield run.fork(after=3)
+    run.cancel()
+    run.retry()
+    run.cancel(compensates=True)
+    yield run
+    run = Played(chain(task("a")), settings=placed)
+    run.happen(start)
+    run.fail("a")
+    run.retry()
+    yield run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perdure import Flow, Retry
+from perdure import Concurrency, Flow, Retry
 from perdure.flows.built import BuiltFlow
 from tests.yaml.tasks import (
     Translate,
@@ -62,6 +62,18 @@ PAIRS = {
     "what a failure does, and a cooldown": pair(
         Flow("careful", on_failure="finish", cooldown="1h").then(load),
         "{flow: careful, on_failure: finish, cooldown: 60m, nodes: [{id: load, task: load}]}",
+    ),
+    "how many runs at once": pair(
+        Flow("several", max_running=4).then(load),
+        "{flow: several, max_running: 4, nodes: [{id: load, task: load}]}",
+    ),
+    "how many runs at once by a key": pair(
+        Flow("several", max_running=Concurrency(2, key="{{ input.tenant }}")).then(load),
+        """
+        flow: several
+        max_running: {count: 2, key: "{{ input.tenant }}"}
+        nodes: [{id: load, task: load}]
+        """,
     ),
     "settings of a call": pair(
         Flow("calls").then(

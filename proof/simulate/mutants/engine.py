@@ -465,6 +465,16 @@ def _start_forgotten() -> list[Change]:
     return [(plan, "submit", without_start)]
 
 
+@mutant("runs start without a place")
+def _places_ignored() -> list[Change]:
+    return [(committing, "takes_place", lambda *_: True)]
+
+
+@mutant("the end of a run does not free its place")
+def _place_not_found() -> list[Change]:
+    return [(committing, "start_next", nothing)]
+
+
 @mutant("the timer of a completed run stays open")
 def _clock_left() -> list[Change]:
     return [(completion, "RUN_TIMEOUT", "run:another")]

@@ -286,7 +286,8 @@ class AsyncClient:
         ``options`` override the defaults of the flow: ``priority`` (1 to 5, or ``"critical"`` to
         ``"minimal"``) shifts that of all its jobs; ``delay`` or ``run_at`` starts it later;
         ``queue`` and ``tags`` are for nodes that have none; ``timeout`` or ``deadline`` ends it as
-        failed; ``max_attempts`` is how many attempts of its nodes may fail.
+        failed; ``max_attempts`` is how many attempts of its nodes may fail; ``max_running`` is
+        how many runs of the flow may be in progress when it starts.
         """
         submission = prepare_submission(self._backend, flow, input, id, on_conflict, options)
         return self._run_handle(submission, await submit_run(self._backend, submission))

@@ -25,7 +25,7 @@ from perdure.engine.completion import (
     skip,
     undone,
 )
-from perdure.engine.decider import Decider, Decision, milliseconds
+from perdure.engine.decider import Decider, Decision
 from perdure.engine.external_waits import (
     cancelled,
     failed_externally,
@@ -37,6 +37,7 @@ from perdure.engine.external_waits import (
 from perdure.engine.run_commands import (
     cancel_run,
     deliver,
+    is_reopened,
     migrate_run,
     pause_run,
     refuse_ended,
@@ -86,7 +87,7 @@ from perdure.model.graph import (
 from perdure.model.ids import AUXILIARY_PARTS, RUN_START, Key, RunId
 from perdure.model.job import PRIORITY_DEFAULT
 from perdure.model.outcome import Cancelled, Completed, Paused, Retried, Skipped
-from perdure.model.run import LiveType, NewWait, NodeStatus, RunState, RunStatus, WaitType
+from perdure.model.run import LiveType, NodeStatus, RunState, RunStatus
 from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.trigger import (
     CancelRun,
@@ -162,20 +163,18 @@ def submit(
     priority: int = PRIORITY_DEFAULT,
     first_items: int = 0,
 ) -> tuple[Decision, RunState]:
-    """The first decision about a new run; one that is delayed only waits for its time."""
+    """The first decision about a new run; one that starts later only waits for that."""
     state = RunState(map_window=map_window, gathered_max_bytes=gathered_max_bytes)
     d = Decider(graph, run, state, values)
     d.first_items = first_items
     d.view.provide(input)
-    if settings.is_delayed:
-        delay = milliseconds(settings.delay_ms)
-        timer = NewWait(key=RUN_START, type=WaitType.TIMER, delay=delay, due_at=settings.run_at)
-        d.decision.waits.append(timer)
+    is_queued = settings.starts_queued
+    if is_queued:
+        d.queue(settings)
     else:
         for id in graph.starts:
             d.start(id)
-    if settings.deadline is not None or not settings.is_delayed:
-        d.start_clock(settings)
+    d.start_clock(settings, is_queued=is_queued)
     event = RunSubmitted(
         flow=graph.name,
         version=graph.version,
@@ -185,7 +184,7 @@ def submit(
         replaced=replaced,
         settings=settings,
         priority=priority,
-        is_queued=settings.is_delayed,
+        is_queued=is_queued,
         map_window=map_window,
         gathered_max_bytes=gathered_max_bytes,
         first_items=first_items,
@@ -235,15 +234,26 @@ def fork(
         )
         raise InvalidInput(fault)
     d = Decider(graph, run, state, values)
-    checked: dict[str, int] = {}
     for text, key in changed.items():
         assert key is not None
         d.emit(OutputChanged(node=key.node, iteration=key.iteration), patch[text])
-        if key.iteration:
-            checked[key.node] = key.iteration
-    reopen(d, from_start, checked)
-    d.emit(RunForked(origin=origin, effects=d.take_effects(), is_late=is_late))
-    d.start_clock(d.state.settings)
+    is_queued = state.settings.max_running is not None
+    restarts: tuple[str, ...] = ()
+    if is_queued:
+        restarts = tuple(sorted(id for id in from_start if is_reopened(state.nodes.get(id))))
+    else:
+        reopen(d, from_start)
+    event = RunForked(
+        origin=origin,
+        effects=d.take_effects(),
+        is_late=is_late,
+        is_queued=is_queued,
+        restarts=restarts,
+    )
+    d.emit(event)
+    if is_queued:
+        d.queue(d.state.settings)
+    d.start_clock(d.state.settings, is_queued=is_queued)
     settle(d)
     return d.decision, d.state
 

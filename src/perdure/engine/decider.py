@@ -36,7 +36,7 @@ from perdure.model.graph import (
     SignalNode,
     TaskNode,
 )
-from perdure.model.ids import RUN_TIMEOUT, Key, RunId
+from perdure.model.ids import RUN_START, RUN_TIMEOUT, Key, RunId
 from perdure.model.run import MapState, NewWait, RunState, WaitType
 from perdure.model.settings import RunSettings
 from perdure.model.value import Value
@@ -108,8 +108,8 @@ class Decision:
         """Cancel all live keys, except those this decision starts."""
         self.suspend: bool | None = None
         self.version: str | None = None
-        self.is_started = False
-        """A queued run starts."""
+        self.is_started: bool | None = None
+        """True: a queued run starts. False: the run is queued."""
         self.reprioritizes = False
         """The priorities of its jobs change with that of the run."""
 
@@ -493,11 +493,27 @@ class Decider:
             NodeJob(key=key, call=call, input=input, resumption=resumption)
         )
 
-    def start_clock(self, settings: RunSettings) -> None:
+    def queue(self, settings: RunSettings) -> None:
+        """Open the wait that starts the run: at its time, or when the store finds a place for it.
+
+        Like the other waits of the run itself, it is not among the live keys.
+        """
+        timer = NewWait(
+            key=RUN_START,
+            type=WaitType.TIMER,
+            delay=milliseconds(settings.delay_ms),
+            due_at=settings.run_at,
+        )
+        self.decision.waits.append(timer)
+
+    def start_clock(self, settings: RunSettings, *, is_queued: bool = False) -> None:
         """Open the timer that ends the run, if it has a timeout or a deadline.
 
-        It is not among the live keys: a run does not wait for it.
+        It is not among the live keys: a run does not wait for it. Only the clock of a deadline
+        runs while the run is queued.
         """
+        if is_queued and settings.deadline is None:
+            return
         if settings.deadline is not None:
             timer = NewWait(key=RUN_TIMEOUT, type=WaitType.TIMER, due_at=settings.deadline)
         elif settings.timeout_ms is not None:

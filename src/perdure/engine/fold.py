@@ -565,7 +565,7 @@ def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Change
         changes["settings"] = replace(state.settings, deadline=None)
     changes.update(
         status=RunStatus.RUNNING,
-        is_queued=False,
+        is_queued=event.is_queued,
         failed_attempts=0,
         nodes=nodes,
         edge_counts=Map(),
@@ -587,6 +587,13 @@ def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Change
 def _run_forked(state: RunState, event: RunForked, changes: Changes) -> None:
     _run_retried(state, event, changes)
     changes["parent"] = None  # the parent waits for the original run
+    if event.is_queued:  # for a place: its time to start has passed
+        settings = changes.get("settings", state.settings)
+        changes["settings"] = replace(settings, delay_ms=None, run_at=None)
+    for id in event.restarts:
+        changes["nodes"] = changes["nodes"].set(id, _LIVE)
+        if id in (maps := changes.get("maps", state.maps)):
+            changes["maps"] = maps.delete(id)
 
 
 def _run_migrated(state: RunState, event: RunMigrated, changes: Changes) -> None:
@@ -595,6 +602,8 @@ def _run_migrated(state: RunState, event: RunMigrated, changes: Changes) -> None
 
 def _output_changed(state: RunState, event: OutputChanged, changes: Changes) -> None:
     changed = replace(state.nodes[event.node], ref=changes["number"])
+    if event.iteration:  # the check of that iteration is next
+        changed = replace(changed, iteration=event.iteration, part="check")
     changes["nodes"] = state.nodes.set(event.node, changed)
 
 

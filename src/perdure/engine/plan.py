@@ -18,7 +18,7 @@ from perdure.engine.cached_run import CachedRun, RunValues
 from perdure.engine.decide import decide, submit
 from perdure.engine.decider import Decision, NodeJob, StartChild, is_cancel
 from perdure.errors import InvalidInput, TemplateMissing
-from perdure.expr.template import render_text
+from perdure.expr.template import input_scope, render_text
 from perdure.model import check
 from perdure.model.event import Event, NewEvent, Parent, StoredEvent, decode_event, encode_event
 from perdure.model.graph import Call, Graph
@@ -33,6 +33,7 @@ from perdure.model.run import (
     NewRun,
     NewWait,
     NodeSettlement,
+    PlaceChange,
     Priorities,
     Retries,
     RunCommit,
@@ -106,8 +107,7 @@ def limit_keys(schedule: NodeJob) -> tuple[str, ...]:
 
     Then the worker that has the code computes them, and the attempt fails if it cannot either.
     """
-    value = from_json(schedule.input)
-    scope = (value if isinstance(value, dict) else {}) | {"input": value}
+    scope = input_scope(from_json(schedule.input))
     try:
         keys = [render_text(template, scope) for template in schedule.call.keys]
         return tuple(check.name(key, "limits", label="limit key") for key in keys)
@@ -181,11 +181,12 @@ def start_run(
         replaced=replaced,
         priority=PRIORITY_DEFAULT if settings.priority is None else settings.priority,
     )
-    decision, state = decide_first(settings=replace(settings, delay_ms=None, run_at=None))
+    at_once = replace(settings, delay_ms=None, run_at=None, max_running=None)
+    decision, state = decide_first(settings=at_once)
     if state.failure is not None:
         reason = state.failure.message
         raise InvalidInput(INVALID_RUN_INPUT.fault(("input",), flow=graph.name, reason=reason))
-    if settings.is_delayed:
+    if settings.starts_queued:
         decision, state = decide_first(settings=settings)
     return with_cooldown(new_run(context, id, graph, decision, state), graph)
 
@@ -307,7 +308,7 @@ class Plan:
         self._cancel_all = False
         self._suspend: bool | None = None
         self._version: str | None = None
-        self._is_started = False
+        self._is_started: bool | None = None
         self._reprioritizes = False
         self.first = run.state.number + 1
         """The number of its first event."""
@@ -404,7 +405,8 @@ class Plan:
             version=self._version,
             summary=self._summary(),
             snapshot=snapshot.take(state) if is_snapshot_due else None,
-            is_started=True if self._is_started else None,
+            is_started=self._is_started,
+            place=self._place(),
             stop_clock=self._stop_clock(),
             priorities=self._priorities() if self._reprioritizes else None,
         )
@@ -451,7 +453,8 @@ class Plan:
         self._close_waits.extend(decision.close_waits)
         self._suspend = decision.suspend if decision.suspend is not None else self._suspend
         self._version = decision.version or self._version
-        self._is_started = self._is_started or decision.is_started
+        if decision.is_started is not None:
+            self._is_started = decision.is_started
         self._reprioritizes = self._reprioritizes or decision.reprioritizes
 
     def _drop(self, is_dropped: Callable[[str], bool]) -> None:
@@ -474,6 +477,14 @@ class Plan:
             return None
         before, after = is_clock_stopped(self.run.state), is_clock_stopped(self.state)
         return None if before is after else after
+
+    def _place(self) -> PlaceChange | None:
+        key = self.state.settings.place_key(self.state.flow)
+        if key is None or not (
+            self.state.is_ended or self.state.is_queued or self.run.state.is_queued
+        ):
+            return None
+        return PlaceChange(key=key, aging=timedelta(milliseconds=self.state.aging_ms))
 
     def _priorities(self) -> Priorities:
         state = self.state

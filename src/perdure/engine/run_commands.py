@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+
+from msgspec.structs import replace
 
 from perdure.diagnostics import declare
 from perdure.engine.approvals import conclude_all
@@ -28,7 +30,7 @@ from perdure.model.event import (
     RunRetried,
 )
 from perdure.model.failure import failure_of
-from perdure.model.graph import ORDINARY, LoopNode, SignalNode
+from perdure.model.graph import ORDINARY, SignalNode
 from perdure.model.ids import RUN_START
 from perdure.model.run import LiveType, NodeState, NodeStatus, RunStatus
 from perdure.model.trigger import (
@@ -138,10 +140,19 @@ def retry_run(d: Decider, command: RetryRun) -> None:
             run_id=d.run,
             reason="what it had completed was undone; submit it again, or fork it",
         )
-    d.decision.is_started = state.is_queued  # it was cancelled before it had started
-    reopen(d)
-    d.emit(RunRetried(effects=d.take_effects(), by=command.by, is_late=command.is_late))
-    d.start_clock(d.state.settings)
+    is_queued = state.settings.max_running is not None
+    if is_queued:
+        d.decision.is_started = False
+    else:
+        d.decision.is_started = state.is_queued or None  # it was cancelled before it had started
+        reopen(d)
+    event = RunRetried(
+        effects=d.take_effects(), by=command.by, is_late=command.is_late, is_queued=is_queued
+    )
+    d.emit(event)
+    if is_queued:  # for a place: its time to start has passed
+        d.queue(replace(d.state.settings, delay_ms=None, run_at=None))
+    d.start_clock(d.state.settings, is_queued=is_queued)
     settle(d)
 
 
@@ -158,8 +169,11 @@ def start_queued(d: Decider) -> None:
         return
     d.decision.close_waits.append(RUN_START)
     d.decision.is_started = True
-    for id in d.graph.starts:
-        d.start(id)
+    if d.state.nodes:  # it was retried, or is a fork
+        reopen(d)
+    else:
+        for id in d.graph.starts:
+            d.start(id)
     d.emit(QueuedRunStarted(effects=d.take_effects()))
     if d.state.settings.timeout_ms is not None:  # the clock of a deadline runs already
         d.start_clock(d.state.settings)
@@ -176,38 +190,39 @@ def time_out(d: Decider) -> None:
     end(d, RunStatus.FAILED, failure=failure_of(fault, Permanent))
 
 
-def reopen(
-    d: Decider, from_start: Collection[str] = (), checked: Mapping[str, int] | None = None
-) -> None:
+def reopen(d: Decider, from_start: Collection[str] = ()) -> None:
     """Restart all nodes that were live, failed or blocked; keep completed ones.
 
-    Nodes in ``from_start`` start from the beginning, loops in ``checked`` with the check of an
-    iteration, others resume where they were.
+    Nodes in ``from_start`` start from the beginning, others resume where they were.
     """
     d.is_reopening = True
     kept: dict[str, NodeState] = {}
     restarted: list[str] = []
     for id in d.graph.nodes:
         node = d.state.nodes.get(id)
-        if node is None or node.status is NodeStatus.BLOCKED:
-            continue
-        if node.status in (NodeStatus.COMPLETED, NodeStatus.SKIPPED):
-            kept[id] = node
-        else:
+        if is_reopened(node):
             kept[id] = _LIVE
             restarted.append(id)
+        elif node is not None and node.status is not NodeStatus.BLOCKED:
+            kept[id] = node
     d.adopt_recount(recount(d.graph, kept))
     for id in restarted:
-        definition = d.graph.nodes[id]
         if id in from_start:
             d.start(id)
-        elif checked and id in checked and isinstance(definition, LoopNode):
-            d.check_loop(definition, checked[id], d.view.json(d.state.nodes[id].ref))
         else:
             d.restart(id)
 
 
 _LIVE = NodeState(status=NodeStatus.LIVE)
+
+
+def is_reopened(node: NodeState | None) -> bool:
+    """Whether a retry or a fork starts it again: it was live, or it failed."""
+    return node is not None and node.status in (
+        NodeStatus.LIVE,
+        NodeStatus.FAILED,
+        NodeStatus.CANCELLED,
+    )
 
 
 def migrate_run(d: Decider, command: MigrateRun) -> None:

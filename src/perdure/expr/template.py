@@ -125,6 +125,11 @@ def with_names(text: str, names: Mapping[str, str]) -> str | None:
     return "".join(made)
 
 
+def input_scope(value: Any) -> dict[str, Any]:
+    """The names of a template over an input: ``input``, and its own keys."""
+    return {**(value if isinstance(value, dict) else {}), "input": value}
+
+
 def render_text(template: str, scope: Mapping[str, Any]) -> str:
     """Render a template as text; empty for null. Raises ``TemplateMissing``."""
     value = render(template, scope)

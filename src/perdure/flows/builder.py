@@ -95,8 +95,12 @@ class Flow(BuilderSteps, Generic[I, O]):
     ``cooldown="1h"`` skips a run submitted less than an hour after another run of the flow
     started or completed. Child runs are not skipped.
 
-    ``priority``, ``queue``, ``tags``, ``timeout``, ``timeout_counts_waiting`` and ``max_attempts``
-    are defaults of its runs, which ``submit`` may override. They are not part of the version.
+    ``max_running=4`` queues further runs while four are in progress; with
+    ``Concurrency(2, key="{{ input.tenant }}")`` runs are counted by a key. Child runs do not count.
+
+    ``priority``, ``queue``, ``tags``, ``timeout``, ``timeout_counts_waiting``, ``max_attempts`` and
+    ``max_running`` are defaults of its runs, which ``submit`` may override. They are not part of
+    the version.
     """
 
     name: str | None

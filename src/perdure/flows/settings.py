@@ -8,14 +8,26 @@ from typing import Any, TypedDict
 
 from msgspec.structs import replace
 
+from perdure.errors import InvalidInput
+from perdure.expr.template import input_scope, render_text, template_faults
 from perdure.flows.built import BuiltFlow
 from perdure.model import check
 from perdure.model.graph import FlowRef
 from perdure.model.job import Priority
+from perdure.model.limit import Concurrency
 from perdure.model.retry import RETRIES_MAX
 from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.times import Duration
 from perdure.tasks.options import check_option_names
+
+RUNNING_MAX = 1_000_000
+
+
+class ConcurrencyOptions(TypedDict, total=False):
+    """A ``Concurrency`` as plain data."""
+
+    count: int
+    key: str
 
 
 class FlowOptions(TypedDict, total=False):
@@ -27,6 +39,7 @@ class FlowOptions(TypedDict, total=False):
     timeout: Duration | None
     timeout_counts_waiting: bool | None
     max_attempts: int | None
+    max_running: int | Concurrency | None
 
 
 class StartOptions(TypedDict, total=False):
@@ -40,6 +53,7 @@ class StartOptions(TypedDict, total=False):
     deadline: datetime | None
     timeout_counts_waiting: bool | None
     max_attempts: int | None
+    max_running: int | Concurrency | None
 
 
 class RunOptions(StartOptions, total=False):
@@ -85,6 +99,8 @@ def run_settings(
     if "max_attempts" in given:
         most = check.integer(given["max_attempts"], "max_attempts", 1, RETRIES_MAX)
         changes["max_attempts"] = most
+    if "max_running" in given:
+        changes |= _places(given["max_running"])
     return replace(defaults, **changes) if changes else defaults
 
 
@@ -99,15 +115,36 @@ def child_settings(values: Mapping[str, Any]) -> RunSettings:
     )
 
 
-def settings_of(flow: BuiltFlow, options: Mapping[str, Any]) -> RunSettings:
-    """The settings of a run of this flow, with those of the child runs that it may start."""
-    return replace(run_settings(options, defaults=flow.settings), children=_of_children(flow))
+def _places(given: Any) -> dict[str, Any]:
+    """How many runs at once; a number alone keeps the key of the flow."""
+    if isinstance(given, Mapping):  # in YAML
+        check_option_names(given, ConcurrencyOptions)
+        given = Concurrency(**{"count": None, **given})
+    if not isinstance(given, Concurrency):
+        return {"max_running": check.integer(given, "max_running", 1, RUNNING_MAX)}
+    key = "" if given.key is None else given.key
+    if not isinstance(key, str) or given.queue is not None or given.task is not None:
+        raise check.wrong_type(given, "max_running", "a Concurrency whose key is a template")
+    if faults := template_faults(key):
+        raise InvalidInput(*(fault.under("max_running", "key") for fault in faults))
+    count = check.integer(given.count, "max_running", 1, RUNNING_MAX)
+    return {"max_running": count, "running_key": key}
+
+
+def settings_of(flow: BuiltFlow, options: Mapping[str, Any], input: Any) -> RunSettings:
+    """The settings of a run with this input, with those of the child runs that it may start."""
+    settings = run_settings(options, defaults=flow.settings)
+    if settings.max_running is not None and settings.running_key:
+        key = render_text(settings.running_key, input_scope(input))
+        settings = replace(settings, running_key=check.name(key, "max_running", label="key"))
+    return replace(settings, children=_of_children(flow))
 
 
 def _of_children(flow: BuiltFlow) -> dict[str, RunSettings]:
     """By node, where they are not the defaults: those of the node, else of the child flow.
 
-    A child run has the priority of its parent, unless the node says otherwise.
+    A child run has the priority of its parent, unless the node says otherwise. It needs no place:
+    a parent that waits for a run of its own flow would deadlock.
     """
     found: dict[str, RunSettings] = {}
     for node in flow.graph.nodes.values():
@@ -120,6 +157,8 @@ def _of_children(flow: BuiltFlow) -> dict[str, RunSettings]:
                 queue=given.queue or child.settings.queue,
                 tags=given.tags or child.settings.tags,
                 timeout_ms=given.timeout_ms or child.settings.timeout_ms,
+                max_running=None,
+                running_key="",
                 children=_of_children(child),
             )
             if own != NO_SETTINGS:

@@ -340,6 +340,8 @@ class RunRetried(_Event, tag="RunRetried"):
     by: str | None = None
     is_late: bool = False
     """The run's deadline had passed, so it no longer has one."""
+    is_queued: bool = False
+    """It starts later (``QueuedRunStarted``)."""
 
 
 class RunForked(_Event, tag="RunForked"):
@@ -349,6 +351,10 @@ class RunForked(_Event, tag="RunForked"):
     effects: Effects = NOTHING
     is_late: bool = False
     """The deadline had passed, so the fork has none."""
+    is_queued: bool = False
+    """It starts later (``QueuedRunStarted``)."""
+    restarts: tuple[str, ...] = ()
+    """If queued: the unfinished nodes that start from the beginning."""
 
 
 class RunMigrated(_Event, tag="RunMigrated"):

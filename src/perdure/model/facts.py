@@ -84,6 +84,8 @@ class ExplainFacts(Value):
     workers: tuple[WorkerState, ...]
     """All workers of the namespace, including dead ones."""
     paused_queues: tuple[QueueInfo, ...]
+    place_holders: tuple[RunId, ...] = ()
+    """The first ``EXPLAINED_MAX`` runs, by start, that hold the places a queued run waits for."""
 
 
 def may_have_failed(jobs: Iterable[Job]) -> list[JobId]:

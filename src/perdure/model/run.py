@@ -215,6 +215,12 @@ class Run(Value):
     """None while it is queued."""
     settings: RunSettings = NO_SETTINGS
 
+    @property
+    def awaited_place(self) -> str | None:
+        """The key of the place that it waits for, if it is queued and needs one."""
+        is_queued = self.status is RunStatus.QUEUED
+        return self.settings.place_key(self.flow) if is_queued else None
+
 
 class RunSummary(Value, omit_defaults=True):
     reason: str | None = None
@@ -351,8 +357,8 @@ class NewRun(Value):
 
     @property
     def place_key(self) -> str | None:
-        """None if it needs no place; child runs never do, or a flow that runs itself would stop."""
-        return None if self.parent is not None else self.settings.place_key(self.flow)
+        """Where its place is counted; None if it needs none."""
+        return self.settings.place_key(self.flow)
 
 
 class Priorities(Value):
@@ -362,6 +368,14 @@ class Priorities(Value):
     jobs: tuple[tuple[str, int], ...]
     """By key."""
     aging: timedelta
+
+
+class PlaceChange(Value):
+    """The place that a run takes, gives up, or waits for, out of a limited number."""
+
+    key: str
+    aging: timedelta
+    """For the rank of a run that has to wait."""
 
 
 class RunCommit(Value):
@@ -393,6 +407,8 @@ class RunCommit(Value):
     snapshot: Snapshot | None = None
     is_started: bool | None = None
     """True: a queued run starts. False: it is queued again."""
+    place: PlaceChange | None = None
+    """Of a run with ``max_running`` that ends, or is or was queued."""
     stop_clock: bool | None = None
     """True: stop the clock of the run's timeout. False: let it continue."""
     priorities: Priorities | None = None
@@ -404,6 +420,8 @@ class CommitState(StrEnum):
     """The run has changed or is gone: read its new events and decide again."""
     STALE = "stale"
     """A claim was lost: drop its outcome and decide again."""
+    FULL = "full"
+    """There is no place for the run to start: it stays queued, and becomes due when there is."""
     REFUSED = "refused"
     """It cannot be written at all."""
 

@@ -47,6 +47,11 @@ class RunSettings(Value, omit_defaults=True):
     def is_delayed(self) -> bool:
         return self.delay_ms is not None or self.run_at is not None
 
+    @property
+    def starts_queued(self) -> bool:
+        """Whether a run waits for its time or for a place before it starts."""
+        return self.is_delayed or self.max_running is not None
+
     def place_key(self, flow: str) -> str | None:
         """Where places are counted: per flow, across versions; None if it needs none."""
         if self.max_running is None:

@@ -73,6 +73,7 @@ def _surroundings(backend: Backend, facts: ExplainFacts) -> Surroundings:
         jobs=facts.jobs,
         waits=facts.waits,
         failures=facts.failures,
+        place_holders=facts.place_holders,
         workers=facts.workers,
         paused_queues=facts.paused_queues,
         children=facts.children,

@@ -69,6 +69,7 @@ RUN_OPTIONS = (
     "timeout",
     "timeout_counts_waiting",
     "max_attempts",
+    "max_running",
 )
 """Options of runs that a schedule may set: none that names one moment."""
 UNIQUE_LENGTH = 12

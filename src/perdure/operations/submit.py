@@ -123,8 +123,9 @@ def prepare_submission(
     check_option_names(options or {}, RunOptions)
     meant = backend.flow(flow)
     data = backend.json(input, f"the input of flow {meant.name!r}")
-    _check_input(meant, from_json(data))
-    settings = settings_of(meant, options or {})
+    value = from_json(data)
+    _check_input(meant, value)
+    settings = settings_of(meant, options or {}, value)
     return Submission(
         flow=meant,
         input=data,

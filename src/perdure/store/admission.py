@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -28,7 +29,7 @@ from perdure.model.event import (
     encode_event,
 )
 from perdure.model.graph import Graph
-from perdure.model.ids import RunId
+from perdure.model.ids import RUN_START, RunId
 from perdure.model.limit import (
     Concurrency,
     Limit,
@@ -291,6 +292,35 @@ def queue_rank(run: NewRun, now: datetime) -> float | None:
     if run.status is not RunStatus.QUEUED or run.place_key is None or start_at_of(run, now):
         return None
     return rank_of(now, run.priority, run.aging)
+
+
+Queued = TypeVar("Queued")
+
+
+def starting(held: int, queue: Iterable[tuple[Queued, int]]) -> list[Queued]:
+    """The first runs of a queue that may start, of runs with their own limits, in order of rank.
+
+    None overtakes one with a lower limit, which would starve once the limit is raised.
+    """
+    chosen: list[Queued] = []
+    for run, limit in queue:
+        if held + len(chosen) >= limit:
+            break
+        chosen.append(run)
+    return chosen
+
+
+def queued_unlocked(run: NewRun) -> NewRun:
+    """A run for a transaction that must not lock its place: a worker looks for one at once."""
+    if run.place_key is None:
+        return run
+    waits = tuple(
+        replace(wait, delay=timedelta(0))
+        if wait.key == RUN_START and wait.delay is None and wait.due_at is None
+        else wait
+        for wait in run.waits
+    )
+    return replace(run, waits=waits)
 
 
 class LastRun(Value):

@@ -27,7 +27,7 @@ from perdure.model.run import ENDED, Run, RunFilter, Wait, WaitFilter
 from perdure.model.schedule import Schedule, TickResult, UnreadableSchedule
 from perdure.model.value import Value
 from perdure.store.contract import Store
-from perdure.store.contract.audit import AuditedJob
+from perdure.store.contract.audit import AuditedJob, AuditedPlace
 from perdure.verify.finding import Counts, VerifySettings, contradiction
 from perdure.verify.load import AuditedRun, Loader
 from perdure.verify.rules import approvals, decisions, family, fold, jobs, live, log, progress
@@ -269,6 +269,12 @@ class Verifier:
         for limit in await audit.limits(namespace):
             view = limits.LimitView(limit, now, self._settings.closed_max)
             for finding in asked(view, limits.LIMIT_RULES):
+                yield finding
+        runs: dict[tuple[str, str], list[AuditedPlace]] = {}
+        for each in await audit.places(namespace):
+            runs.setdefault((each.namespace, each.key), []).append(each)
+        for (place, key), found in runs.items():
+            for finding in asked(limits.PlaceView(place, key, found), limits.PLACE_RULES):
                 yield finding
 
     def _count(self, **more: int) -> None:

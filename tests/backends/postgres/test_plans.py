@@ -86,11 +86,14 @@ asked AS (
 )
 INSERT INTO {schema}.runs (
     namespace, id, flow, version, status, number, created_at, updated_at, finished_at, summary,
-    parent_run, parent_key
+    parent_run, parent_key, place_key, place_limit, rank
 )
-SELECT 'default', id, 'orders', 'v1', CASE WHEN is_ended THEN 'completed' ELSE 'waiting' END,
+SELECT 'default', id, 'orders', 'v1',
+       CASE WHEN is_ended THEN 'completed' WHEN number % 4 = 1 THEN 'queued' ELSE 'waiting' END,
        1, now(), now(), CASE WHEN is_ended THEN now() END, '',
-       CASE WHEN number % 10 = 0 THEN 'run-1' END, CASE WHEN number % 10 = 0 THEN 'ship' END
+       CASE WHEN number % 10 = 0 THEN 'run-1' END, CASE WHEN number % 10 = 0 THEN 'ship' END,
+       CASE WHEN number % 4 = 1 THEN 'orders@' END, CASE WHEN number % 4 = 1 THEN 4 END,
+       CASE WHEN number % 4 = 1 THEN number END
 FROM numbers
 """
 TABLES = ("jobs", "runs", "events", "waits", "snapshots", "steps")
@@ -98,6 +101,7 @@ TABLES = ("jobs", "runs", "events", "waits", "snapshots", "steps")
 # Statements that read all rows of a table, or of a partial index, and why they may.
 READ_ALL_ON_PURPOSE = {
     "audit_limits": "looks at all limits, for the verifier",
+    "audit_places": "looks at the runs that hold a place or wait for one, for the verifier",
     "hidden_jobs": "looks through all jobs, for the verifier",
     "orphans": "looks through all tables, for the verifier",
     "schedule_times": "lists a small table",
@@ -249,6 +253,15 @@ class TestStatements:
         sorts = [node for node in nodes if node["Node Type"] == "Sort"]
         assert all(child["Node Type"] != "Index Scan" for node in sorts for child in node["Plans"])
 
+    async def test_read_the_front_of_the_runs_that_wait_for_a_place(self, planner):
+        nodes = await planner.nodes(planner.statements["next_runs"])
+
+        fronts = [node for node in nodes if node.get("Index Name") == "runs_queued"]
+        assert len(fronts) == 2  # the first, and as many as it has room for
+        assert all(re.search(r"namespace = .*place_key = ", node["Index Cond"]) for node in fronts)
+        sorts = [node for node in nodes if node["Node Type"] == "Sort"]
+        assert all(child["Node Type"] != "Index Scan" for node in sorts for child in node["Plans"])
+
     @pytest.mark.parametrize(
         "name", ["settle_completed", "settle_jobs", "renew_leases", "check_claims", "save_progress"]
     )
@@ -290,6 +303,10 @@ class TestStatements:
             ("prune_jobs", "steps_of_jobs"),
             ("lock_families", "runs_children"),
             ("pick_old_runs", "runs_children"),
+            ("next_runs", "runs_places"),
+            ("place_holders", "runs_places"),
+            ("wait_for_place", "waits_pkey"),
+            ("place_found", "waits_pkey"),
             ("load_runs", "events_pkey"),
             ("load_runs", "snapshots_pkey"),
             ("latest_events", "events_pkey"),

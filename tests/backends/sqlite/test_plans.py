@@ -24,6 +24,7 @@ PREFIX = "perdure_"
 # Statements that look at all jobs of a kind, or at all rows of a small table, and why they may.
 SCANS_ON_PURPOSE = {
     "audit_limits": "looks at all limits, for the verifier",
+    "audit_places": "looks at the runs that hold a place or wait for one, for the verifier",
     "hidden_jobs": "looks through all jobs, for the verifier",
     "orphans": "looks through all tables, for the verifier",
     "schedule_times": "lists a small table",
@@ -170,6 +171,16 @@ def test_a_step_of_a_run_looks_up_single_rows(connection):
         assert plan(connection, statements_of(PREFIX)[name]) == [
             "SEARCH perdure_jobs USING INTEGER PRIMARY KEY (rowid=?)"
         ]
+
+
+@pytest.mark.parametrize("name, index", [("queued_for_place", "queued"), ("places_held", "places")])
+def test_places_are_found_in_order_by_their_key(connection, name, index):
+    [step] = plan(connection, statements_of(PREFIX)[name])
+    assert re.fullmatch(
+        rf"SEARCH perdure_runs USING (COVERING )?INDEX perdure_runs_{index} "
+        r"\(namespace=\? AND place_key=\?( AND rank>\?)?\)",
+        step,
+    )
 
 
 def test_events_are_read_in_their_order(connection):

@@ -112,6 +112,7 @@ RUN_OPTIONS = (
         help="Whether the time that it waits counts",
     ),
     click.Option(["--max-attempts"], type=int, metavar="N", help="Attempts that may fail"),
+    click.Option(["--max-running"], type=int, metavar="N", help="Runs of the flow at once"),
 )
 
 

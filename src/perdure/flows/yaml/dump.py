@@ -258,6 +258,9 @@ def _settings(settings: RunSettings) -> _Data:
         "timeout": timeout,
         "timeout_counts_waiting": None if settings.timeout_counts_waiting else False,
         "max_attempts": settings.max_attempts,
+        "max_running": {"count": settings.max_running, "key": settings.running_key}
+        if settings.running_key
+        else settings.max_running,
     }
     return {name: value for name, value in given.items() if value is not None}
 

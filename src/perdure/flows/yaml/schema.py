@@ -105,6 +105,20 @@ FLOW_KEYS: Final[Mapping[str, Fragment]] = {
     "max_attempts": described(
         {"type": "integer", "minimum": 1}, "Default of its runs: how many attempts may fail."
     ),
+    "max_running": described(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {
+                    "type": "object",
+                    "properties": {"count": {"type": "integer", "minimum": 1}, "key": TEXT},
+                    "required": ["count"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+        "How many of its runs at once, by a key: a template over the input.",
+    ),
     "gathers": described(FLAG, "The result is an object by last node, even if there is only one."),
 }
 _COMMON_KEYS: Final[Mapping[str, Fragment]] = {

@@ -66,6 +66,8 @@ class Surroundings(Value):
     """Usage of the limits that apply to waiting jobs."""
     holders: Mapping[JobId, Job] = {}
     """Jobs that use up those limits."""
+    place_holders: tuple[RunId, ...] = ()
+    """Runs that hold the places it waits for."""
 
 
 FINDINGS_MAX = 100
@@ -218,8 +220,13 @@ RUN_QUEUED = declare(
 )
 RUN_QUEUED_UNSERVED = declare(
     "explain.run_queued_no_worker",
-    "run {run!r} is queued until {until}[ ({overdue} overdue)]; no worker is live to start it",
+    "run {run!r} is queued[ until {until}][ ({overdue} overdue)]; no worker is live to start it",
     "Start a worker",
+)
+RUN_WAITS_FOR_PLACE = declare(
+    "explain.run_waits_for_place",
+    "run {run!r} is queued[ since {since}]: {held} of {most} places of flow {flow!r}"
+    "[ and key {key!r}] are taken[, by {holders:and}][ and {more} more]",
 )
 TIMER = declare("explain.timer", "waiting since {since} until {until}[ ({overdue} overdue)]")
 TIMER_UNSERVED = declare(
@@ -689,6 +696,12 @@ def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[
         if wait.due_at is not None:
             args |= {"until": wait.due_at, "overdue": _overdue(wait.due_at, now)}
         match wait.type:
+            case WaitType.TIMER if (
+                wait.key == RUN_START
+                and wait.due_at is None
+                and (is_served or around.place_holders)
+            ):
+                yield _without_place(state, around, wait)
             case WaitType.TIMER if wait.key == RUN_START:
                 code, asks = (
                     (RUN_QUEUED, ()) if is_served else (RUN_QUEUED_UNSERVED, (START_WORKER,))
@@ -728,6 +741,23 @@ def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[
                 title = detail["title"] if isinstance(detail, dict) and "title" in detail else ""
                 args |= {"title": wait.name or title, "deciders": wait.deciders, "answers": answers}
                 yield APPROVAL.finding(wait.key, *actions, severity=Severity.OK, **args)
+
+
+def _without_place(state: RunState, around: Surroundings, wait: Wait) -> Finding:
+    holders, settings = around.place_holders, state.settings
+    return RUN_WAITS_FOR_PLACE.finding(
+        "",
+        *(Action("runs.explain", {"id": each}) for each in holders[:1]),
+        severity=Severity.OK,
+        run=wait.run,
+        since=wait.opened_at,
+        flow=state.flow,
+        key=settings.running_key or None,
+        most=settings.max_running,
+        held=len(holders),
+        holders=holders[:HOLDERS_MAX],
+        more=len(holders[HOLDERS_MAX:]) or None,
+    )
 
 
 def _overdue(due_at: datetime, now: datetime) -> timedelta | None:

@@ -44,6 +44,21 @@ class AuditedLimit(Value):
     """The latest start counted in a window."""
 
 
+class AuditedPlace(Value):
+    """A run that holds a place, or waits for one."""
+
+    namespace: str
+    key: str
+    run: RunId
+    limit: int
+    """How many may hold one when it starts."""
+    started_at: datetime | None
+    """None while it waits."""
+    rank: float | None
+    is_due: bool
+    """Whether workers will try to start it."""
+
+
 class SharedFingerprint(Value):
     """A fingerprint shared by several unfinished jobs of one queue."""
 
@@ -88,6 +103,10 @@ class AuditStore(Protocol):
 
     @abstractmethod
     async def limits(self, namespace: str | None) -> Sequence[AuditedLimit]: ...
+
+    @abstractmethod
+    async def places(self, namespace: str | None) -> Sequence[AuditedPlace]:
+        """All of them, as of one moment."""
 
     @abstractmethod
     async def schedule_times(

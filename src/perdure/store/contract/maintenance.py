@@ -67,7 +67,7 @@ class MaintenanceStore(Protocol):
         - A worker was seen no later than now.
         - Starts under limits count as of now at the latest, and a closed limit opens after the
           time it was closed for at the latest.
-        - A wait for a child that has ended is due.
+        - A wait for a child that has ended is due, and so is a queued run with a place.
         - Times that callers set stay: those of scheduled jobs, retries, timers, deadlines and
           schedules.
         """

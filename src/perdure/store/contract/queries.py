@@ -83,6 +83,7 @@ class QueryStore(Protocol):
         """All facts that explain the state of a run, or of a job without a run.
 
         - One consistent view: jobs, waits, events and children are of the same moment.
+        - Names the runs that hold the places a queued run waits for, the longest started first.
         - Neither blocks writers nor is blocked by them.
         """
 

@@ -52,6 +52,8 @@ class RunStore(Protocol):
         - A run with a ``cooldown`` is added as skipped, without starting anything, if a run of its
           flow with one started, or completed, less than that ago. Child runs and skipped runs do
           not count. Of concurrent submissions, exactly one starts.
+        - A queued run with ``max_running`` and no time of its own gets a rank; its ``run:start`` is
+          due while there is a place for it (see ``commit``).
         - A submission retried after a lost response counts once: it neither conflicts with nor
           replaces itself.
         - ``needs_definition`` raises ``UnknownFlow``, and writes nothing, unless the definition is
@@ -82,6 +84,10 @@ class RunStore(Protocol):
           from becoming due, until False restores them.
         - A new version goes into the partitions of the run's jobs.
         - The end of a child makes its parent's wait due immediately.
+        - A run with ``max_running`` holds a place of its flow and key from its start to its end. It
+          starts only if fewer are held, and no other that is queued has a lower rank and no place;
+          the answer is FULL otherwise, and it stays queued, with a rank, and is not due.
+        - A commit with a ``place`` makes the ``run:start`` of those due that are next and have one.
         - A snapshot replaces the stored one.
         - REFUSED, with ``InvalidInput`` and nothing written, when a job has a time that some
           backend could not read back.

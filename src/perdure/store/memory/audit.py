@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from perdure.model.ids import JobId, RunId
+from perdure.model.ids import RUN_START, JobId, RunId
 from perdure.model.job import FINISHED, Job
 from perdure.store.contract.audit import (
     AuditedJob,
     AuditedLimit,
+    AuditedPlace,
     AuditStore,
     Orphan,
     SharedFingerprint,
 )
-from perdure.store.memory.records import StoredJob
+from perdure.store.memory.records import StoredJob, StoredRun, StoredWait
 from perdure.store.memory.transaction import Session
 
 
@@ -79,6 +80,15 @@ class MemoryAudit(AuditStore):
                 if namespace in (None, place)
             ]
 
+    async def places(self, namespace: str | None) -> list[AuditedPlace]:
+        with self._state.lock:
+            records, found = self._state.records, list[AuditedPlace]()
+            for index in (records.holders, records.queued):
+                for group in list(index.groups()):
+                    runs = [records.runs[place] for place in index.ids(group)]
+                    found += [_place(run, records.wait(*run.place, RUN_START)) for run in runs]
+            return [each for each in found if namespace in (None, each.namespace)]
+
     async def schedule_times(self, namespace: str | None) -> dict[tuple[str, str], datetime | None]:
         with self._state.lock:
             schedules = self._state.schedules
@@ -102,6 +112,18 @@ class MemoryAudit(AuditStore):
 
     def _jobs(self, namespace: str | None) -> list[StoredJob]:
         return [job for job in self._state.jobs.values() if namespace in (None, job.namespace)]
+
+
+def _place(run: StoredRun, wait: StoredWait | None) -> AuditedPlace:
+    return AuditedPlace(
+        namespace=run.namespace,
+        key=run.place_key or "",
+        run=run.id,
+        limit=run.place_limit or 0,
+        started_at=run.started_at,
+        rank=run.rank,
+        is_due=wait is not None and wait.due_at is not None and not wait.is_suspended,
+    )
 
 
 def _columns(job: StoredJob) -> AuditedJob:

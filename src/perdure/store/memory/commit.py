@@ -23,14 +23,17 @@ from perdure.model.run import (
     RunCommit,
     WaitType,
 )
+from perdure.store.admission import rank_of
 from perdure.store.contract.refusals import refused
 from perdure.store.memory.jobs import fresh, settle
+from perdure.store.memory.places import start_next, takes_place
 from perdure.store.memory.records import StoredJob, StoredRun
 from perdure.store.memory.submit import add_events, begin, make_due, remove_job, wake_parent
 from perdure.store.memory.transaction import Transaction
 
 _DONE = CommitResult(state=CommitState.DONE)
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
+_FULL = CommitResult(state=CommitState.FULL)
 _SUSPENDABLE = CLAIMED | {Status.WAITING, Status.SCHEDULED}
 
 
@@ -72,7 +75,12 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     stale = tuple(claim for claim in claims if transaction.claimed(claim) is None)
     if stale:
         return CommitResult(state=CommitState.STALE, stale=stale)
+    place = commit.place
+    if place is not None and commit.is_started and not takes_place(transaction, run, place):
+        return _FULL
     _write(transaction, run, commit)
+    if place is not None:
+        start_next(transaction, run.namespace, place.key)
     return _DONE
 
 
@@ -98,7 +106,10 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
         snapshot=commit.snapshot or run.snapshot,
     )
     if commit.is_started is not None:
-        after = replace(after, started_at=now if commit.is_started else None, rank=None)
+        rank = None
+        if not commit.is_started and commit.place is not None:
+            rank = rank_of(now, run.priority, commit.place.aging)
+        after = replace(after, started_at=now if commit.is_started else None, rank=rank)
     if commit.priorities is not None:
         after = _reprioritized(transaction, after, commit.priorities)
     add_events(transaction, run.place, commit.events, commit.token)

@@ -11,7 +11,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from perdure.model.graph import children_in
-from perdure.model.ids import WorkerId
+from perdure.model.ids import RUN_START, WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.partition import suspicion_in
 from perdure.model.run import RunStatus, Wait, WaitType
@@ -99,7 +99,10 @@ class MemoryMaintenance(MaintenanceStore):
                     bounded += 1
             for place in list(state.records.due.after(now, namespace)):
                 wait = state.records.wait(*place)
-                if wait is not None and wait.type is WaitType.CHILD:
+                if wait is None:
+                    continue
+                is_for_place = wait.key == RUN_START and state.records.runs[place[:2]].rank
+                if wait.type is WaitType.CHILD or is_for_place:
                     make_due(transaction, wait)
             bound_limits(transaction, [place for place in state.limits if place[0] == namespace])
             for worker, record in list(state.workers.items()):

@@ -86,6 +86,8 @@ class MemoryQueries(QueryStore):
             else:
                 found = list(transaction.visible(namespace, [] if job is None else [job]))
                 waits, loaded, events = [], None, []
+            awaited = None if loaded is None else loaded.run.awaited_place
+            holders = records.holders.entries((namespace, awaited))[:EXPLAINED_MAX]
             jobs = [each.as_job(with_values=False) for each in found]
             children = [RunId(wait.name) for wait in waits if wait.type is WaitType.CHILD]
             return ExplainFacts(
@@ -110,6 +112,7 @@ class MemoryQueries(QueryStore):
                     for (place, _), pause in sorted(state.paused.items())
                     if place == namespace
                 ),
+                place_holders=tuple(id for _, (_, id) in holders),
             )
 
     async def get_jobs(self, namespace: str, ids: Sequence[JobId]) -> list[Job]:

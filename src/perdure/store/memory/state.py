@@ -165,6 +165,12 @@ class RunRecords:
         self.completed: Index[StoredRun, Place] = Index(
             _completed_as, lambda run: (run.finished_at, run.id), place
         )
+        self.holders: Index[StoredRun, Place] = Index(
+            _holds_place_of, lambda run: (run.started_at, run.id), place
+        )
+        self.queued: Index[StoredRun, Place] = Index(
+            _queued_for, lambda run: (run.rank, run.id), place
+        )
         self._of_runs = (
             self.by_age,
             self.by_name,
@@ -173,6 +179,8 @@ class RunRecords:
             self.live,
             self.started,
             self.completed,
+            self.holders,
+            self.queued,
         )
 
     # Each ``put`` writes a whole row; None removes it.
@@ -247,6 +255,8 @@ def _is_found_alike(before: StoredRun | None, after: StoredRun | None) -> bool:
         and before.version == after.version
         and before.finished_at == after.finished_at
         and before.created_at == after.created_at
+        and before.started_at == after.started_at
+        and before.rank == after.rank
     )
 
 
@@ -271,6 +281,16 @@ def _started_as(run: StoredRun) -> Groups:
 
 def _completed_as(run: StoredRun) -> Groups:
     return _started_as(run) if run.status is RunStatus.COMPLETED else ()
+
+
+def _holds_place_of(run: StoredRun) -> Groups:
+    holds = run.place_key is not None and run.started_at is not None and run.finished_at is None
+    return ((run.namespace, run.place_key),) if holds else ()
+
+
+def _queued_for(run: StoredRun) -> Groups:
+    is_queued = run.rank is not None and run.status is RunStatus.QUEUED
+    return ((run.namespace, run.place_key),) if is_queued else ()
 
 
 def _wait_due_in(wait: StoredWait) -> Groups:

@@ -22,6 +22,7 @@ from perdure.store.admission import (
 )
 from perdure.store.contract import DEFINITION_FRESH
 from perdure.store.memory.jobs import insert
+from perdure.store.memory.places import start_next
 from perdure.store.memory.records import Place, StoredJob, StoredRun, StoredRunEvent, StoredWait
 from perdure.store.memory.state import StepOwner
 from perdure.store.memory.transaction import Transaction
@@ -70,7 +71,11 @@ def submit(transaction: Transaction, new: NewRun) -> Submitted:
     _require_definition(transaction, new)
     if existing is not None:
         remove_tree(transaction, existing.place)
-    return Submitted(run=_add(transaction, _cooled(transaction, new)).as_run(), is_new=True)
+    added = _add(transaction, _cooled(transaction, new))
+    for key in {run.place_key for run in (existing, added) if run is not None}:
+        if key is not None:
+            start_next(transaction, new.namespace, key)
+    return Submitted(run=added.as_run(), is_new=True)
 
 
 def _require_definition(transaction: Transaction, new: NewRun) -> None:

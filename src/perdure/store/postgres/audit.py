@@ -10,6 +10,7 @@ from perdure.model.job import Job
 from perdure.store.contract.audit import (
     AuditedJob,
     AuditedLimit,
+    AuditedPlace,
     AuditStore,
     Orphan,
     SharedFingerprint,
@@ -64,6 +65,21 @@ class PostgresAudit(AuditStore):
             for place, key, closed, last, latest in await self._session.fetch(
                 "audit_limits", namespace
             )
+        ]
+
+    async def places(self, namespace: str | None) -> list[AuditedPlace]:
+        rows = await self._session.scan(self._session.statements["audit_places"], namespace)
+        return [
+            AuditedPlace(
+                namespace=place,
+                key=key,
+                run=run,
+                limit=limit,
+                started_at=started_at,
+                rank=rank,
+                is_due=bool(is_due),
+            )
+            for place, key, run, limit, started_at, rank, is_due in rows
         ]
 
     async def schedule_times(self, namespace: str | None) -> dict[tuple[str, str], datetime | None]:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.model.check import reachable
+from perdure.model.ids import RunId
 from perdure.model.job import CLAIMED, Claim, NewJob, Status
 from perdure.model.partition import Partition
 from perdure.model.run import (
@@ -33,6 +34,7 @@ from perdure.store.postgres.params import (
     RetryColumns,
     SpecColumns,
 )
+from perdure.store.postgres.places import lock_places, places_of, start_next, without_place
 from perdure.store.postgres.rows import encode_failure
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import add_runs, open_waits
@@ -40,6 +42,7 @@ from perdure.store.sql.statements import arguments_of
 
 _DONE = CommitResult(state=CommitState.DONE)
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
+_FULL = CommitResult(state=CommitState.FULL)
 
 _Settled = tuple[int, NodeSettlement]
 """A settlement and the position of its commit, from 1."""
@@ -87,6 +90,7 @@ async def _commit(
     statements = session.statements
     needs_transaction = any(_has_effects(commit) for commit in commits)
     takes_jobs = any(_takes_jobs(commit) for commit in commits)
+    places = places_of(commits)
 
     async def work(
         connection: Connection, _is_repeated: bool
@@ -97,15 +101,17 @@ async def _commit(
             row = await connection.fetchrow(statements["commit_runs"], *arguments)
             return row, _results(commits, settled, row, hints), hints
         async with Transacting(connection):
-            given = arguments
-            if takes_jobs:
+            given, full = arguments, set[tuple[str, RunId]]()
+            await lock_places(connection, statements, places)
+            if takes_jobs or places:
                 locked = await _lock(connection, statements, commits, settled)
-                if len(locked) < len(commits):
+                full = await without_place(connection, statements, commits, session.moment())
+                if full or len(locked) < len(commits):
                     # A run that is gone may have been replaced since. The statement would find
                     # the new one and lock it after runs and jobs that come later in the order;
                     # without an id it finds nothing, which is a conflict.
                     ids = [
-                        commit.run if (commit.namespace, commit.run) in locked else None
+                        commit.run if (commit.namespace, commit.run) in locked - full else None
                         for commit in commits
                     ]
                     given = arguments_of(
@@ -113,12 +119,16 @@ async def _commit(
                     )
             row = await connection.fetchrow(statements["commit_runs"], *given)
             results = _results(commits, settled, row, hints)
+            results |= {
+                id(commit): _FULL for commit in commits if (commit.namespace, commit.run) in full
+            }
             written = [
                 commit
                 for commit, verdict in zip(commits, row["verdicts"], strict=True)
                 if verdict == "write" and results[id(commit)] is _DONE
             ]
             await _write_effects(connection, statements, written, row["now"], hints)
+            await start_next(connection, statements, places, session.moment(), hints)
         return row, results, hints
 
     row, results, hints = await session.connections.run(work)
@@ -131,7 +141,7 @@ async def _lock(
     statements: Mapping[str, str],
     commits: Sequence[RunCommit],
     settled: Sequence[_Settled],
-) -> set[tuple[str, str]]:
+) -> set[tuple[str, RunId]]:
     """Lock all runs, and then in one order the jobs that commits will settle or take from them.
 
     ``commit_runs`` by itself would lock only the jobs that it settles. A commit that is too late
@@ -167,6 +177,7 @@ def _has_effects(commit: RunCommit) -> bool:
         or commit.children
         or commit.snapshot is not None
         or commit.is_started is not None
+        or commit.place is not None
         or commit.stop_clock is not None
         or _takes_jobs(commit)
     )
@@ -368,7 +379,11 @@ async def _write_effects(
 
     moved = [commit for commit in commits if commit.is_started is not None]
     if moved:
-        await fetch("start_runs", now, *_places(moved), [commit.is_started for commit in moved])
+        agings = [
+            None if commit.place is None else commit.place.aging.total_seconds() for commit in moved
+        ]
+        are_started = [commit.is_started for commit in moved]
+        await fetch("start_runs", now, *_places(moved), are_started, agings)
     stopped = [commit for commit in commits if commit.stop_clock is True]
     if stopped:
         await fetch("stop_clocks", now, *_places(stopped))

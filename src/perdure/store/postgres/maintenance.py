@@ -112,7 +112,7 @@ class PostgresMaintenance(MaintenanceStore):
     async def bound_times(self, namespace: str, lease: timedelta) -> int:
         session, span = self._session, nearest_duration(lease)
         bounded = await session.fetch("bound_leases", session.moment(), namespace, span)
-        if await session.fetch("bound_child_waits", session.moment(), namespace):
+        if await session.fetch("bound_waits", session.moment(), namespace):
             moves = WriteHints()
             moves.due()
             session.publish(*moves.hints())

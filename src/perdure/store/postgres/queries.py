@@ -107,6 +107,8 @@ class PostgresQueries(QueryStore):
                 failures = await rows("last_failures", may_have_failed(jobs))
                 workers = [worker_from(row) for row in await rows("workers", namespace)]
                 paused = [queue_from(row) for row in await rows("paused_queues", namespace)]
+                awaited = None if loaded is None else loaded.run.awaited_place
+                holders = await rows("place_holders", namespace, awaited, EXPLAINED_MAX)
                 return ExplainFacts(
                     now=now or (await rows("now"))[0][0],
                     loaded=loaded,
@@ -120,6 +122,7 @@ class PostgresQueries(QueryStore):
                     children={each.id: each.status for each in states},
                     workers=tuple(workers),
                     paused_queues=tuple(paused),
+                    place_holders=tuple(id for (id,) in holders),
                 )
 
         return await self._session.connections.run(work)

@@ -18,6 +18,7 @@ from perdure.model.schedule import (
     encode_definition,
     encode_state,
 )
+from perdure.store.admission import queued_unlocked
 from perdure.store.contract import ScheduleStore
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Connection, Transacting
@@ -67,7 +68,7 @@ class PostgresSchedules(ScheduleStore):
             return ScheduleAnswer(state=ScheduleCommitState.CONFLICT)
         schedule, submitted, inserted = commit.schedule, None, None
         if commit.run is not None:
-            run = await cooled_run(self._session, connection, commit.run)
+            run = queued_unlocked(await cooled_run(self._session, connection, commit.run))
             added = await add_run(self._session, connection, run, submission, moves)
             if added is None:
                 raise _RunTaken

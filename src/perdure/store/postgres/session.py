@@ -24,6 +24,7 @@ _FILES = (
     "jobs",
     "submit",
     "commit",
+    "places",
     "runs",
     "queries",
     "admin",

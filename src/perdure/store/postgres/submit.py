@@ -14,7 +14,7 @@ from perdure.model.ids import RunId
 from perdure.model.run import ENDED, NewRun, NewWait, Run, RunStatus, Submitted
 from perdure.model.settings import encode_settings
 from perdure.model.times import nearest_duration, nearest_storable
-from perdure.store.admission import CLOCK_STEP_MIN, LastRun, cooled
+from perdure.store.admission import CLOCK_STEP_MIN, LastRun, cooled, queued_unlocked
 from perdure.store.contract import DEFINITION_FRESH
 from perdure.store.hints import WriteHints, note_queued
 from perdure.store.postgres.connection import Connection, Record, Transacting
@@ -34,6 +34,7 @@ from perdure.store.postgres.params import (
     WaitColumns,
     WakeParentsParams,
 )
+from perdure.store.postgres.places import Places, lock_places, start_next
 from perdure.store.postgres.rows import as_array, job_columns, run_from
 from perdure.store.postgres.session import Session
 from perdure.store.sql.statements import Params, arguments_of
@@ -198,6 +199,7 @@ async def submit_within(
     """
     for job in run.jobs:
         check_times(job)
+    run = queued_unlocked(run)  # the caller's transaction may last
     while True:
         moves = WriteHints()
         added = await _add_once(session, connection, run, randbits(63), moves, False)
@@ -247,11 +249,13 @@ async def _submit(
         add = partial(_add_once, session, connection, run, submission, moves, is_repeated)
         if _needs_transaction(run):
             async with Transacting(connection):
+                places = await _lock_places(session, connection, run)
                 added = await add()
                 if added is None and run.on_existing == "replace":
                     await _require_definition(session, connection, run)
                     await _remove(session, connection, [(run.namespace, run.id)], moves)
                     added = await add()
+                await start_next(connection, session.statements, places, session.moment(), moves)
         else:
             added = await add()
         if added is not None:
@@ -264,6 +268,16 @@ async def _submit(
         await _require_definition(session, connection, run)
 
         # Removed or replaced concurrently: try again.
+
+
+async def _lock_places(session: Session, connection: Connection, run: NewRun) -> Places:
+    """Lock the places that it needs, and those of the run that it replaces."""
+    found = {(run.namespace, run.place_key)} if run.place_key is not None else set()
+    if run.on_existing == "replace":
+        rows = await connection.fetch(session.statements["place_of_run"], run.namespace, run.id)
+        found |= {(run.namespace, row[0]) for row in rows}
+    await lock_places(connection, session.statements, found)
+    return found
 
 
 async def _add_once(

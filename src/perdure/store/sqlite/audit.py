@@ -13,6 +13,7 @@ from perdure.model.job import Job
 from perdure.store.contract.audit import (
     AuditedJob,
     AuditedLimit,
+    AuditedPlace,
     AuditStore,
     Orphan,
     SharedFingerprint,
@@ -67,6 +68,21 @@ class SqliteAudit(AuditStore):
             for place, key, closed, last, latest in await self._session.rows(
                 "audit_limits", namespace=namespace
             )
+        ]
+
+    async def places(self, namespace: str | None) -> list[AuditedPlace]:
+        rows = await self._session.rows("audit_places", namespace=namespace)
+        return [
+            AuditedPlace(
+                namespace=place,
+                key=key,
+                run=run,
+                limit=limit,
+                started_at=moment_or_none(started_at),
+                rank=rank,
+                is_due=bool(is_due),
+            )
+            for place, key, run, limit, started_at, rank, is_due in rows
         ]
 
     async def schedule_times(self, namespace: str | None) -> dict[tuple[str, str], datetime | None]:

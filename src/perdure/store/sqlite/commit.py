@@ -23,6 +23,7 @@ from perdure.model.run import (
 from perdure.store.admission import rank_of
 from perdure.store.contract.refusals import refused
 from perdure.store.sqlite.jobs import hint_at_moves, insert_jobs, settle_jobs
+from perdure.store.sqlite.places import start_next, takes_place
 from perdure.store.sqlite.rows import (
     INLINE_MAX_BYTES,
     RUN_ROW_COLUMNS,
@@ -43,6 +44,7 @@ from perdure.store.sqlite.transaction import Transaction
 
 _DONE = CommitResult(state=CommitState.DONE)
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
+_FULL = CommitResult(state=CommitState.FULL)
 _GONE = NodeJobRow(0, -1, "", 0, 0, 0)
 _SUSPENDABLE = CLAIMED | {Status.WAITING, Status.SCHEDULED}
 
@@ -80,7 +82,16 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     ]
     if stale:
         return CommitResult(state=CommitState.STALE, stale=tuple(stale))
+    place = commit.place
+    if (
+        place is not None
+        and commit.is_started
+        and not takes_place(transaction, commit, run.serial, place)
+    ):
+        return _FULL
     _write(transaction, commit, run, jobs)
+    if place is not None:
+        start_next(transaction, commit.namespace, place.key)
     return _DONE
 
 
@@ -136,8 +147,13 @@ def _write(
     if commit.cancel_keys or commit.cancel_all:
         _give_up(transaction, commit)
     if commit.is_started is not None:
-        started_at = now if commit.is_started else None
-        transaction.write("start_run", serial=run.serial, started_at=started_at)
+        transaction.write(
+            "start_run",
+            serial=run.serial,
+            started_at=now if commit.is_started else None,
+            now=transaction.moment.timestamp(),
+            aging=commit.place.aging.total_seconds() if commit.place is not None else None,
+        )
     if commit.stop_clock is not None:
         _stop_clock(transaction, commit, stop=commit.stop_clock)
     if commit.priorities is not None:

@@ -72,7 +72,7 @@ class SqliteMaintenance(MaintenanceStore):
         def bound(transaction: Transaction) -> int:
             within = {"namespace": namespace, "now": transaction.now}
             bounded = transaction.write("bound_leases", **within, lease=micros_in(lease))
-            if transaction.write("bound_child_waits", **within):
+            if transaction.write("bound_waits", **within):
                 transaction.hints.due()
             bound_limits(transaction, namespace, None)
             transaction.write("bound_workers", **within)

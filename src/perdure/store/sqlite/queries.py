@@ -100,6 +100,7 @@ class SqliteQueries(QueryStore):
             states = [transaction.rows("get_run", namespace=namespace, run=id) for id in children]
             failed = as_json(may_have_failed(jobs))
             before = EventsBefore(namespace=namespace, id=run or RunId(""))
+            awaited = None if loaded is None else loaded.run.awaited_place
             return ExplainFacts(
                 now=transaction.moment,
                 loaded=loaded,
@@ -119,6 +120,12 @@ class SqliteQueries(QueryStore):
                 paused_queues=tuple(
                     queue_from(row)
                     for row in transaction.rows("paused_queues", namespace=namespace)
+                ),
+                place_holders=tuple(
+                    id
+                    for (id,) in transaction.rows(
+                        "place_holders", namespace=namespace, key=awaited, limit=EXPLAINED_MAX
+                    )
                 ),
             )
 

@@ -21,6 +21,7 @@ from perdure.store.admission import (
 )
 from perdure.store.contract import DEFINITION_FRESH
 from perdure.store.sqlite.jobs import insert_jobs
+from perdure.store.sqlite.places import start_next
 from perdure.store.sqlite.rows import SqliteJobRow, as_json, micros, micros_in, moment, run_from
 from perdure.store.sqlite.transaction import Transaction
 
@@ -89,9 +90,14 @@ def submit_run(transaction: Transaction, run: NewRun) -> Submitted:
         if run.on_existing == "use_existing":
             return Submitted(run=existing, is_new=False)
     _require_definition(transaction, run)
+    keys = {run.place_key} if run.place_key is not None else set()
     if existing is not None:
+        place = {"namespace": run.namespace, "run": run.id}
+        keys.update(key for (key,) in transaction.rows("place_of_run", **place))
         remove_run(transaction, run.namespace, run.id)
     _insert(transaction, cooled_run(transaction, run))
+    for key in keys:
+        start_next(transaction, run.namespace, key)
     submitted = _find(transaction, run)
     assert submitted is not None
     return Submitted(run=submitted, is_new=True)

@@ -29,6 +29,7 @@ _FILES = (
     "jobs",
     "submit",
     "commit",
+    "places",
     "runs",
     "queries",
     "admin",

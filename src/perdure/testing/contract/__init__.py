@@ -59,6 +59,7 @@ TOPICS = (
     "maintenance",
     "submissions",
     "commits",
+    "places",
     "node_jobs",
     "waits",
     "runs",

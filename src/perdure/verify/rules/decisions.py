@@ -76,6 +76,8 @@ def waits_as_opened(view: AuditedRun) -> Iterator[Finding]:
             yield view.finding("I7", WAITS_AS_OPENED_DETAIL, key=wait.key, detail=wait.detail[:80])
         if wait.key == RUN_TIMEOUT and not view.state.settings.timeout_counts_waiting:
             continue  # its clock stops and continues with the status
+        if wait.key == RUN_START and view.state.settings.max_running is not None:
+            continue  # due when there is a place
         if wanted.type is not WaitType.CHILD and not _is_due_in_time(wait, opened):
             due_at, delay = wanted.due_at, wanted.delay
             yield view.finding(

@@ -107,7 +107,7 @@ def _timers(state: RunState) -> Iterator[str]:
     settings = state.settings
     if state.is_ended or state.ends_as is not None:
         return
-    if state.is_queued and settings.is_delayed:
+    if state.is_queued:
         yield RUN_START
     if settings.deadline is not None or (settings.timeout_ms is not None and not state.is_queued):
         yield RUN_TIMEOUT

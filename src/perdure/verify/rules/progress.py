@@ -62,7 +62,7 @@ def key_committed_once(view: AuditedRun) -> Iterator[Finding]:
     """No key ends twice, unless a retry or a fork started it again in between."""
     ends: dict[str, int] = {}
     for step in view.replay.steps:
-        if isinstance(step.event, events.RunRetried | events.RunForked):
+        if isinstance(step.event, events.RunRetried | events.RunForked | events.QueuedRunStarted):
             ends = _still_ended(ends, step.event.effects)
         key = ended_key(step.event)
         if not key:

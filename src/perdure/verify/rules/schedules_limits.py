@@ -1,16 +1,18 @@
-"""Schedules (I2, I7): one start per tick, and none overdue. Limits (I11): they reopen."""
+"""Schedules (I2, I7): one start per tick, and none overdue. Limits (I11): they
+reopen. Places (I7, I11): they are neither exceeded nor left free."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.diagnostics import Code, Finding, declare
 from perdure.engine.timetable import next_tick
 from perdure.model.schedule import Schedule, TickResult
-from perdure.store.contract.audit import AuditedLimit
+from perdure.store.admission import starting
+from perdure.store.contract.audit import AuditedLimit, AuditedPlace
 from perdure.verify.finding import contradiction
 from perdure.verify.load import late_by
 
@@ -172,4 +174,49 @@ def limit_starts_in_past(view: LimitView) -> Iterator[Finding]:
             yield view.finding("I11", LIMIT_STARTS_IN_PAST, at=at, now=view.now)
 
 
+class PlaceView:
+    """The runs of one key of a flow with ``max_running``: in progress, or waiting."""
+
+    def __init__(self, namespace: str, key: str, runs: Sequence[AuditedPlace]) -> None:
+        self.namespace = namespace
+        self.key = key
+        self.held = [each for each in runs if each.started_at is not None]
+        self.queue = sorted(
+            (each for each in runs if each.started_at is None),
+            key=lambda each: (each.rank or 0.0, each.run),
+        )
+
+    def finding(self, invariant: str, code: Code, **args: Any) -> Finding:
+        return contradiction(invariant, code, namespace=self.namespace, limit=self.key, **args)
+
+
+PLACES_KEPT = declare(
+    "verify.places_kept",
+    "run {run!r} started when {held} others held the places of {limit!r}, of which there are "
+    "{most}",
+)
+
+
+def places_kept(view: PlaceView) -> Iterator[Finding]:
+    """No run started beyond its own bound; a bound that was lowered since is no violation."""
+    held = sorted(view.held, key=lambda each: (each.started_at, each.limit))
+    for count, each in enumerate(held):
+        if count >= each.limit:
+            yield view.finding("I11", PLACES_KEPT, run=each.run, held=count, most=each.limit)
+
+
+PLACE_FOUND = declare(
+    "verify.place_found", "run {run!r} waits for a place of {limit!r}, and there is one"
+)
+
+
+def place_found(view: PlaceView) -> Iterator[Finding]:
+    """A queued run is due once there is a place for it."""
+    queue = [(each, each.limit) for each in view.queue]
+    for each in starting(len(view.held), queue):
+        if not each.is_due:
+            yield view.finding("I7", PLACE_FOUND, run=each.run)
+
+
+PLACE_RULES = (places_kept, place_found)
 LIMIT_RULES = (limit_reopens, limit_starts_in_past)

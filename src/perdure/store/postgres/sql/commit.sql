@@ -433,11 +433,16 @@ WHERE waits.run_id = found.run_id
 RETURNING waits.due_at IS NOT NULL;
 
 -- name: start_runs
--- Queued runs start, or ($4) runs are queued again.
+-- Queued runs start, or ($4) runs are queued again for a place ($5 aging).
 UPDATE {schema}.runs
-SET started_at = CASE WHEN given.is_started THEN coalesce($1::timestamptz, statement_timestamp()) END,
-    rank       = NULL
-FROM unnest($2::text[], $3::text[], $4::boolean[]) AS given (namespace, id, is_started)
+SET started_at = CASE WHEN given.is_started THEN moment.now END,
+    rank       = CASE
+        WHEN NOT given.is_started
+        THEN date_part('epoch', moment.now) + runs.priority * given.aging
+    END
+FROM unnest($2::text[], $3::text[], $4::boolean[], $5::double precision[])
+    AS given (namespace, id, is_started, aging)
+CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
 WHERE runs.id = given.id
   AND runs.namespace = given.namespace;
 

@@ -117,15 +117,27 @@ FROM ahead
 WHERE jobs.id = ahead.id
 RETURNING jobs.id;
 
--- name: bound_child_waits
--- Child waits have no timer: one with a time is due.
+-- name: bound_waits
+-- Those for children and for places have no time of their own: one with a time is due.
 WITH ahead AS MATERIALIZED (
     SELECT run_id, namespace, key
     FROM {schema}.waits
     WHERE namespace = $2
       AND due_at > coalesce($1::timestamptz, statement_timestamp())
       AND NOT suspended
-      AND type = 'child'
+      AND (
+          type = 'child'
+          OR (
+              key = 'run:start'
+              AND EXISTS (
+                  SELECT
+                  FROM {schema}.runs
+                  WHERE runs.id = waits.run_id
+                    AND runs.namespace = waits.namespace
+                    AND runs.rank IS NOT NULL
+              )
+          )
+      )
     ORDER BY run_id, namespace, key
     FOR UPDATE
 )

@@ -163,10 +163,10 @@ WHERE namespace = :namespace
   AND key <> 'run:timeout';  -- a pause does not stop the clock of the run
 
 -- name: start_run
--- Or, without a time, queue it again.
+-- Or, without a time, queue it again for a place.
 UPDATE {prefix}runs
 SET started_at = :started_at,
-    rank       = NULL
+    rank       = CASE WHEN :started_at IS NULL THEN :now + priority * :aging END
 WHERE serial = :serial;
 
 -- name: stop_clock

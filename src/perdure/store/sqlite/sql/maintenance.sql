@@ -97,14 +97,26 @@ WHERE job.rowid IN (
       AND held.lease_until > :now + coalesce(holder.lease, :lease)
 );
 
--- name: bound_child_waits
--- They have no time of their own: one with a time is due.
-UPDATE {prefix}waits
+-- name: bound_waits
+-- Those for children and for places have no time of their own: one with a time is due.
+UPDATE {prefix}waits AS wait
 SET due_at = :now
 WHERE namespace = :namespace
   AND due_at > :now
   AND suspended = 0
-  AND type = 'child';
+  AND (
+      type = 'child'
+      OR (
+          key = 'run:start'
+          AND EXISTS (
+              SELECT 1
+              FROM {prefix}runs AS run
+              WHERE run.id = wait.run_id
+                AND run.namespace = wait.namespace
+                AND run.rank IS NOT NULL
+          )
+      )
+  );
 
 -- name: bound_workers
 UPDATE {prefix}workers
