@@ -478,6 +478,18 @@ class TestPrune:
         assert [run.id for run in sync_client.runs.list()] == ["live"]
         assert sync_client.store.count_finished(older_than=0).jobs == {}
 
+    def test_removes_disabled_jobs_only_if_told_to(self, sync_client):
+        job = sync_client.enqueue(add, 1, 2)
+        sync_client.jobs.disable(job.id)
+
+        assert sync_client.store.prune(older_than=0) == 0
+        assert sync_client.store.count_finished(older_than=0).jobs == {}
+        assert sync_client.store.prune(older_than="1h", status="disabled") == 0
+        found = sync_client.store.count_finished(older_than=0, status="disabled")
+        assert found.jobs == {Status.DISABLED: 1}
+        assert sync_client.store.prune(older_than=0, status="disabled") == 1
+        assert sync_client.jobs.count() == 0
+
     def test_takes_more_than_one_batch(self, store_url, monkeypatch):
         monkeypatch.setattr("perdure.operations.store.PRUNE_BATCH", 2)
         with Client(store_url) as sync_client:
@@ -486,7 +498,7 @@ class TestPrune:
             assert sync_client.store.prune(older_than=0) == 5
 
     def test_refuses_what_is_no_end(self, sync_client, everywhere):
-        ends = ("cancelled", "completed", "dead", "failed", "skipped")
+        ends = ("cancelled", "completed", "dead", "disabled", "failed", "skipped")
         with refused("argument.choice", InvalidInput, name="status", choices=ends):
             sync_client.store.prune(older_than=0, status="running")
         with refused("argument.duration", InvalidInput, name="older_than"):

@@ -223,6 +223,7 @@ SUMMARIES = {
     "flows.graph": "Draw a flow as Mermaid, SVG or JSON.",
     "flows.validate": "Validate flow files and list every fault.",
     "store.health": "Check the health of a store and its work.",
+    "store.stats": "Count what all workers did, live and gone.",
     "store.count_finished": "Count jobs and runs that prune would delete.",
     "store.prune": "Delete jobs and runs that finished long ago.",
     "store.verify": "Verify that a store keeps what Perdure promises.",

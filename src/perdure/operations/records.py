@@ -30,7 +30,7 @@ from perdure.model.run import (
 from perdure.model.schedule import CatchUp, FlowCall, Overlap, Schedule, Started, TickRecord
 from perdure.model.value import Value
 from perdure.model.wait import Report
-from perdure.model.worker import WorkerState
+from perdure.model.worker import AttemptCounts, WorkerState
 
 NOT_COMPLETED = declare(
     "job.not_completed", "job {job_id} has no result; it is {status}", "To see why"
@@ -154,6 +154,28 @@ class QueueStats(Value):
     def total(self) -> int:
         """All jobs that were counted; there are more if ``more`` names a status."""
         return sum(self.counts.values())
+
+
+class TaskStats(AttemptCounts, kw_only=True):
+    """What all workers did for the jobs of one task in one queue."""
+
+    namespace: str
+    task: str
+    queue: str
+    average_duration: timedelta | None = None
+    """Over completed jobs."""
+
+
+class ClusterStats(AttemptCounts):
+    """Counters of all workers, live and gone; the number of workers and slots is current."""
+
+    workers: int = 0
+    """Live ones."""
+    running: int = 0
+    concurrency: int = 0
+    average_duration: timedelta | None = None
+    """Over completed jobs."""
+    tasks: tuple[TaskStats, ...] = ()
 
 
 # Runs.

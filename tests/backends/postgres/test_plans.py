@@ -111,6 +111,7 @@ READ_ALL_ON_PURPOSE = {
     "paused_queues": "a small table",
     "newest_at": "looks at all jobs and runs, for an operator",
     "orphaned_runs": "looks at the runs that are not over, for an operator",
+    "work_counts": "adds up small tables",
     "workers": "a small table, and the jobs that are held",
 }
 CHANGES = [
@@ -270,6 +271,7 @@ class TestStatements:
             ("expire_deadlines", "jobs_deadline"),
             ("prune_jobs", "jobs_completed"),
             ("prune_jobs", "jobs_ended"),
+            ("prune_jobs", "jobs_disabled"),
             ("find_result", "jobs_results"),
             ("find_rivals", "jobs_fingerprint"),
             ("limit_usage", "jobs_limited"),
@@ -329,6 +331,7 @@ class TestStatements:
             ("expire_deadlines", "jobs_deadline", "deadline_at"),
             ("prune_jobs", "jobs_completed", "finished_at"),
             ("prune_jobs", "jobs_ended", "finished_at"),
+            ("prune_jobs", "jobs_disabled", "disabled_at"),
             ("due_waits", "waits_due", "due_at"),
             ("pick_old_runs", "runs_ended", "finished_at"),
         ],

@@ -40,6 +40,7 @@ SCANS_ON_PURPOSE = {
     "old_definitions": "looks at what the definitions of a namespace refer to",
     "paused_queues": "lists a small table",
     "orphaned_runs": "looks at the runs that are not over, for an operator",
+    "work_counts": "adds up small tables",
     "workers": "lists a small table",
 }
 # Filled in by the reader, and tested below.

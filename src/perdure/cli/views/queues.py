@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from perdure.cli.output import echo
 from perdure.cli.views.console import Column, least_width, print_table
 from perdure.model.job import Status
-from perdure.model.times import ago
+from perdure.model.times import ago, brief
+from perdure.model.worker import AttemptCounts
 
 if TYPE_CHECKING:
     from perdure.cli.command import CommandOutput
     from perdure.operations.page import Page
-    from perdure.operations.records import QueueStats, WorkerRecord
+    from perdure.operations.records import ClusterStats, QueueStats, TaskStats, WorkerRecord
 
 
 def queue_table(queues: Page[QueueStats], out: CommandOutput) -> None:
@@ -62,6 +64,30 @@ def _status_rows(queues: Mapping[str, QueueStats]) -> list[Column]:
         Column(title="STATUS", cells=[row[1] for row in rows]),
         Column(title="COUNT", cells=[row[2] for row in rows], is_number=True),
     ]
+
+
+def stats_table(stats: ClusterStats, out: CommandOutput) -> None:
+    """What workers did, by task and queue: one column per counter that is not zero."""
+    rows: list[TaskStats | ClusterStats] = [*stats.tasks, stats]
+    columns = [
+        Column(title="TASK", cells=[*(each.task for each in stats.tasks), "total"], room_min=10),
+        Column(title="QUEUE", cells=[*(each.queue for each in stats.tasks), ""], room_min=8),
+    ]
+    if out.is_across:
+        cells = [*(each.namespace for each in stats.tasks), ""]
+        columns.insert(0, Column(title="NAMESPACE", cells=cells, room_min=9))
+    for name in AttemptCounts.__struct_fields__:
+        if getattr(stats, name):
+            cells = [f"{getattr(each, name):,}" for each in rows]
+            columns.append(
+                Column(title=name.replace("_", " ").upper(), cells=cells, is_number=True)
+            )
+    averages = [each.average_duration for each in rows]
+    took = ["" if average is None else brief(average) for average in averages]
+    columns.append(Column(title="AVERAGE", cells=took, is_number=True))
+    print_table(out.console, columns)
+    workers = f"{stats.workers} live worker{'' if stats.workers == 1 else 's'}"
+    echo(f"{workers}, {stats.running} of {stats.concurrency} slots in use")
 
 
 def worker_table(workers: Page[WorkerRecord], out: CommandOutput) -> None:

@@ -81,6 +81,7 @@ class AdminStore(Protocol):
     async def count_ended(self, namespace: str, keep: timedelta) -> EndedCounts:
         """Count jobs and runs that ended longer ago than ``keep``.
 
+        - Disabled jobs too, by when they were disabled.
         - Pruning removes all of them, except runs with unfinished descendants.
         """
 

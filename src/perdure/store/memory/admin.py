@@ -144,6 +144,8 @@ class MemoryAdmin(AdminStore):
         with self._session.transaction() as transaction:
             state, until = transaction.state, transaction.now - nearest_duration(keep)
             jobs = {each: _ended(state.finished, until, (namespace, each)) for each in FINISHED}
+            disabled = (namespace, Status.DISABLED)
+            jobs[Status.DISABLED] = _ended(state.disabled, until, disabled)
             runs = {each: _ended(state.records.ended, until, (namespace, each)) for each in ENDED}
             return EndedCounts(
                 jobs={status: count for status, count in jobs.items() if count},
@@ -160,9 +162,17 @@ def _abort(transaction: Transaction, job: StoredJob) -> StoredJob:
 
 def _disable(transaction: Transaction, job: StoredJob) -> StoredJob:
     if job.status not in CLAIMED:
-        return transaction.move(job, Transition.DISABLE, Status.DISABLED)
+        return transaction.move(
+            job, Transition.DISABLE, Status.DISABLED, disabled_at=transaction.now
+        )
     transaction.hints.stopped(job.id)
-    return transaction.move(job, Transition.DISABLE, Status.DISABLED, epoch=job.epoch + 1)
+    return transaction.move(
+        job,
+        Transition.DISABLE,
+        Status.DISABLED,
+        disabled_at=transaction.now,
+        epoch=job.epoch + 1,
+    )
 
 
 def _enable(transaction: Transaction, job: StoredJob) -> StoredJob:

@@ -45,6 +45,7 @@ status      = 'disabled',
         epoch       = epoch + CASE jobs.status WHEN 'active' THEN 1 ELSE 0 END,
         lease_until = NULL,
         finished_at = NULL,
+        disabled_at = moment.now,
         worker      = NULL""",
     Transition.ENABLE: """\
 status      = CASE WHEN ready_at <= moment.now THEN 'waiting' ELSE 'scheduled' END,

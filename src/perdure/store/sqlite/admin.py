@@ -164,6 +164,9 @@ def _change(
     if operation is Transition.RETRY:
         numbers = as_json([job.number for job in movable])
         transaction.write("restart_jobs", numbers=numbers, now=transaction.now)
+    if operation is Transition.DISABLE:
+        numbers = as_json([job.number for job in movable])
+        transaction.write("note_disabled", numbers=numbers, now=transaction.now)
     for job in movable:
         if is_claimed(job):
             transaction.hints.stopped(job.id)

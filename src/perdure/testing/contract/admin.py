@@ -664,8 +664,10 @@ class TestAdminCountEnded:
     async def test_counts_what_pruning_would_remove(self, store: Store, clock: ManualClock) -> None:
         await insert_in_status(store, Status.COMPLETED, namespace=NAMESPACE)
         await insert_in_status(store, Status.DEAD, namespace=NAMESPACE)
+        await insert_in_status(store, Status.DISABLED, namespace=NAMESPACE)
         await submit(store, status=FAILED)
         clock.advance(HOUR)
+        await insert_in_status(store, Status.DISABLED, namespace=NAMESPACE)
         await insert_in_status(store, Status.COMPLETED, namespace=NAMESPACE)
         await insert_in_status(store, Status.COMPLETED, namespace=OTHER_NAMESPACE)
         await insert_in_status(store, Status.WAITING, namespace=NAMESPACE)
@@ -673,9 +675,9 @@ class TestAdminCountEnded:
 
         ended = await store.admin.count_ended(NAMESPACE, HOUR)
 
-        jobs = {Status.COMPLETED: 1, Status.DEAD: 1}
+        jobs = {Status.COMPLETED: 1, Status.DEAD: 1, Status.DISABLED: 1}
         assert ended == EndedCounts(jobs=jobs, runs={RunStatus.FAILED: 1})
-        assert await store.maintenance.prune_jobs(NAMESPACE, dict.fromkeys(jobs, HOUR), 10) == 2
+        assert await store.maintenance.prune_jobs(NAMESPACE, dict.fromkeys(jobs, HOUR), 10) == 3
         assert await store.maintenance.prune_runs(NAMESPACE, {RunStatus.FAILED: HOUR}, 10) == 1
         assert await store.admin.count_ended(NAMESPACE, HOUR) == EndedCounts(jobs={}, runs={})
 

@@ -67,7 +67,8 @@ ORDER BY definition.namespace COLLATE "C", definition.flow COLLATE "C",
 SELECT status, count(*)
 FROM {schema}.jobs
 WHERE namespace = $2
-  AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval
+  AND CASE WHEN status = 'disabled' AND run_id IS NULL THEN disabled_at ELSE finished_at END
+      <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval
 GROUP BY status;
 
 -- name: count_ended_runs
@@ -387,7 +388,7 @@ ORDER BY namespace, flow, version;
 -- Blocks other imports and new work, but not readers.
 LOCK TABLE {schema}.definitions, {schema}.runs, {schema}.events, {schema}.snapshots, {schema}.waits,
     {schema}.jobs, {schema}.failures, {schema}.steps, {schema}.limits, {schema}.limit_starts,
-    {schema}.queues, {schema}.schedules
+    {schema}.queues, {schema}.schedules, {schema}.past_counts
 IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: load_definition

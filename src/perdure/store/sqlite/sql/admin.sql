@@ -68,7 +68,7 @@ ORDER BY definition.namespace, definition.flow, definition.version;
 SELECT status, count(*)
 FROM {prefix}jobs
 WHERE namespace = :namespace
-  AND finished_at <= :until
+  AND (finished_at <= :until OR status = 'disabled' AND run_id IS NULL AND disabled_at <= :until)
 GROUP BY status;
 
 -- name: count_ended_runs
@@ -109,6 +109,11 @@ SET rank             = rank + (:now - ready_at) / 1e6,
     progress         = 0,
     progress_message = '',
     progress_details = NULL
+WHERE rowid IN (SELECT value FROM json_each(:numbers));
+
+-- name: note_disabled
+UPDATE {prefix}jobs
+SET disabled_at = :now
 WHERE rowid IN (SELECT value FROM json_each(:numbers));
 
 -- name: pause_queue
