@@ -27,10 +27,12 @@ from perdure import (
     ScheduleAlreadyPaused,
     ScheduleNotPaused,
     Status,
+    Worker,
     task,
 )
 from perdure.client import sync
 from perdure.diagnostics import Action
+from perdure.model.facts import RunStats
 from perdure.model.run import RunStatus
 from perdure.operations.catalog import GROUPS, LOCAL, OPERATIONS
 from perdure.operations.insight.health import Health
@@ -459,6 +461,32 @@ class TestHealth:
             other.enqueue(add, 1, 2)
         assert sync_client.store.health().is_well
         assert wrong(everywhere.store.health()) == ["error workers"]
+
+
+decides = Flow("decides").approve("Ship it?", name="check").build()
+
+
+class TestRunCounts:
+    """An alarm on dead letters must not miss failed runs, which leave none."""
+
+    def test_are_in_queue_stats_and_health(self, sync_client, everywhere, store_url):
+        assert sync_client.queues.list().runs == ()
+        for flow in (fails, asks, decides):
+            sync_client.submit(flow, 1 if flow is fails else None)
+        with Client(store_url, namespace="team-a") as other:
+            other.submit(decides)
+        for namespace in ("default", "team-a"):
+            worker = Worker(store_url, flows=[fails, asks, decides], namespace=namespace)
+            worker.run_until_idle()
+
+        page = sync_client.queues.list()
+        waits = {RunStatus.WAITING: 2, RunStatus.FAILED: 1}
+        assert page.runs == (RunStats(namespace="default", counts=waits, waiting_for_people=1),)
+        assert [each.namespace for each in everywhere.queues.list().runs] == ["default", "team-a"]
+        codes = {each.code: each.args for each in sync_client.store.health().findings}
+        assert codes["health.runs_failed"] == {"count": 1}
+        assert codes["health.runs_waiting"] == {"count": 1}
+        assert "health.dead_letters" not in codes
 
 
 class TestPrune:

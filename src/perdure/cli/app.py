@@ -212,7 +212,7 @@ SUMMARIES = {
     "schedules.resume": "Resume a paused schedule with its next tick.",
     "schedules.trigger": "Start the run or job of a schedule now.",
     "schedules.delete": "Delete a schedule.",
-    "queues.list": "List queues with their jobs by status.",
+    "queues.list": "List queues with their jobs by status, and count the runs.",
     "queues.peek": "List the next jobs of a queue.",
     "queues.pause": "Pause a queue; running jobs continue.",
     "queues.resume": "Resume a paused queue.",

@@ -142,6 +142,7 @@ async def _vitals(store: Store, namespace: str | None) -> Vitals:
         workers=tuple(workers),
         polls={place: await _poll_all(store, place) for place in sorted(places)},
         depth=tuple(depth),
+        runs=tuple(await store.admin.run_stats(namespace)),
         paused_queues=tuple(paused),
         unreadable_schedules=tuple(
             each for each in schedules if isinstance(each, UnreadableSchedule)

@@ -49,7 +49,8 @@ LISTS_OF_RUNS = {"list_runs", "count_runs"}
 LISTS_OF_WAITS = {"list_waits"}
 
 SCAN_OF_TABLE = re.compile(
-    r"SCAN (?!wanted|counted|json_each|partitions|family|below|CONSTANT|\d+ CONSTANT|\()"
+    r"SCAN (?!wanted|counted|json_each|partitions|places|live$|ended$|family|below|CONSTANT"
+    r"|\d+ CONSTANT|\()"
 )
 
 
@@ -89,6 +90,13 @@ def test_no_statement_scans_a_table(connection):
             [
                 "SEARCH perdure_jobs USING INDEX perdure_jobs_finished "
                 "(status=? AND namespace=? AND finished_at<?)"
+            ],
+        ),
+        (
+            "outdated_disabled_jobs",
+            [
+                "SEARCH perdure_jobs USING INDEX perdure_jobs_disabled "
+                "(namespace=? AND disabled_at<?)"
             ],
         ),
         ("due_waits", ["SEARCH wait USING INDEX perdure_waits_due (namespace=? AND due_at<?)"]),

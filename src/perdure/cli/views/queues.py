@@ -8,21 +8,56 @@ from typing import TYPE_CHECKING
 from perdure.cli.output import echo
 from perdure.cli.views.console import Column, least_width, print_table
 from perdure.model.job import Status
+from perdure.model.run import RunStatus
 from perdure.model.times import ago, brief
 from perdure.model.worker import AttemptCounts
 
 if TYPE_CHECKING:
     from perdure.cli.command import CommandOutput
+    from perdure.model.facts import RunStats
     from perdure.operations.page import Page
-    from perdure.operations.records import ClusterStats, QueueStats, TaskStats, WorkerRecord
+    from perdure.operations.records import (
+        ClusterStats,
+        QueuePage,
+        QueueStats,
+        TaskStats,
+        WorkerRecord,
+    )
 
 
-def queue_table(queues: Page[QueueStats], out: CommandOutput) -> None:
+def queue_table(queues: QueuePage, out: CommandOutput) -> None:
+    """Jobs by queue and status; below, the runs by status, if there are any."""
+
     def name(queue: QueueStats) -> str:
         return f"{queue.namespace}/{queue.name}" if out.is_across else queue.name
 
     named = {f"{name(each)} (paused)" if each.is_paused else name(each): each for each in queues}
-    print_table(out.console, queue_columns(named, out.console.width))
+    if named:
+        print_table(out.console, queue_columns(named, out.console.width))
+    else:
+        echo("no jobs")
+    if queues.runs:
+        echo("")
+        print_table(out.console, run_columns(queues.runs))
+
+
+def run_columns(runs: Sequence[RunStats]) -> list[Column]:
+    """Runs by namespace: one column for each status with runs, for people and for orphans."""
+    columns = [Column(title="RUNS OF", cells=[each.namespace for each in runs], room_min=10)]
+    for status in RunStatus:
+        if any(status in each.counts for each in runs):
+            cells = [
+                _count(each.counts.get(status, 0), has_more=status in each.more) for each in runs
+            ]
+            columns.append(Column(title=status.value.upper(), cells=cells, is_number=True))
+    for title, counts in (
+        ("FOR PEOPLE", [each.waiting_for_people for each in runs]),
+        ("ORPHANED", [each.orphaned for each in runs]),
+    ):
+        if any(counts):
+            cells = [f"{count:,}" for count in counts]
+            columns.append(Column(title=title, cells=cells, is_number=True))
+    return columns
 
 
 def queue_columns(queues: Mapping[str, QueueStats], width: int) -> list[Column]:

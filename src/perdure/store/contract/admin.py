@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from perdure.model.facts import EndedCounts, FlowRuns, StorageReport
+from perdure.model.facts import EndedCounts, FlowRuns, RunStats, StorageReport
 from perdure.model.ids import JobId
 from perdure.model.job import QUEUE_COUNT_MAX, QueueDepth, QueueInfo, StatusChange
 from perdure.model.run import FlowCount
@@ -64,6 +64,14 @@ class AdminStore(Protocol):
         """How many jobs are in each status, by queue.
 
         - Exact up to ``most`` of a queue in a status; of more, that many and ``has_more``.
+        """
+
+    @abstractmethod
+    async def run_stats(self, namespace: str | None, most: int = QUEUE_COUNT_MAX) -> list[RunStats]:
+        """How many runs are in each status, wait for people or are orphaned, by namespace.
+
+        - Reads up to ``most`` ended runs of each status, unfinished runs and open approvals of
+          each namespace; of more, the statuses are in ``more``.
         """
 
     @abstractmethod
