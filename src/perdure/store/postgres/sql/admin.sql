@@ -443,6 +443,8 @@ SELECT places.namespace, ended.status, 0, (
           AND runs.namespace = places.namespace
           AND finished_at IS NOT NULL
           AND parent_run IS NULL
+        -- The order of the index: one by flow would be read to its end for a rare status.
+        ORDER BY finished_at
         LIMIT $2
     ) AS first
 ), 0
