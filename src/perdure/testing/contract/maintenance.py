@@ -344,6 +344,15 @@ class TestMaintenanceRegisterWorker:
 
         assert await sent_in(store) == 7
 
+    async def test_counts_nothing_twice_when_a_process_registers_anew(self, store: Store) -> None:
+        """Its sign-off failed, so its row is still there."""
+        await store.maintenance.register_worker(worker_info(), is_new=True)
+        await store.maintenance.register_worker(worker_info(), [sent(5)])
+        await store.maintenance.register_worker(worker_info(), [sent(5)], is_new=True)
+        await store.maintenance.register_worker(worker_info(), [sent(7)])
+
+        assert await sent_in(store) == 7
+
 
 class TestQueriesWorkCounts:
     async def test_adds_up_all_workers_live_and_gone_by_namespace(self, store: Store) -> None:
