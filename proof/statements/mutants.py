@@ -328,8 +328,8 @@ SQLITE = (
     Mutant(
         "register_worker",
         "what a process counted before it registered counts twice",
-        "CASE WHEN :is_new THEN excluded.counts ELSE counts_before END",
-        "counts_before",
+        "THEN excluded.counts ELSE",
+        "THEN counts_before ELSE",
         "maintenance",
     ),
     Mutant(
@@ -1019,8 +1019,8 @@ POSTGRES = (
     Mutant(
         "register_worker",
         "what a process counted before it registered counts twice",
-        "CASE WHEN :is_new THEN excluded.counts ELSE known.counts_before END",
-        "known.counts_before",
+        "THEN excluded.counts ELSE",
+        "THEN known.counts_before ELSE",
         "maintenance",
     ),
     Mutant(
