@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Client, JobQueue, Worker
+from perdure import Client, Flow, JobQueue, Worker
 from perdure.cli.commands.jobs import COMMANDS
 from perdure.store.opening import store_at
 from tests.cli import sample_flows
@@ -256,6 +256,20 @@ class TestDepth:
             ["mail", "2"],
             ["total", "2", "1"],
         ]
+
+    def test_counts_runs_below_with_those_that_wait_for_people(self, perdure, client, url):
+        flow = Flow("asks").approve("Ship it?", name="check").build()
+        client.submit(flow)
+        Worker(url, flows=[flow]).run_until_idle()
+
+        assert perdure("queues", "list").rows == [
+            ["no", "jobs"],
+            [],
+            ["RUNS", "OF", "WAITING", "FOR", "PEOPLE"],
+            ["default", "1", "1"],
+        ]
+        [runs] = perdure("queues", "list", "--json").json["runs"]
+        assert (runs["counts"], runs["waiting_for_people"]) == ({"waiting": 1}, 1)
 
     def test_marks_a_paused_queue_even_without_jobs(self, perdure, client):
         client.queues.pause("mail", by="ann")

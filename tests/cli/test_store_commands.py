@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from rich.console import Console
 
-from perdure import Client, Flow
+from perdure import Client, Flow, Worker
 from perdure.cli.command import CommandOutput
 from perdure.cli.renderer import CliRenderer
 from perdure.cli.views.diagnostics import print_health
@@ -23,6 +23,23 @@ from perdure.store.postgres.address import parse_address
 from tests.cli import sample_tasks as sample
 from tests.cli.harness import Answer, Commands, assert_refused
 from tests.upgrade.conftest import restore
+
+
+class TestStats:
+    def test_are_a_table_by_task_with_the_counters_in_use(self, perdure, client, url):
+        client.enqueue_many(sample.add, [(1, 2), (3, 4)])
+        client.enqueue(sample.greet, "ann")
+        Worker(url, tasks=[sample.add, sample.greet]).run_until_idle()
+
+        heads, *rows, total, workers = perdure("store", "stats").rows
+        assert heads == ["TASK", "QUEUE", "STARTED", "COMPLETED", "AVERAGE"]
+        assert [row[:4] for row in rows] == [
+            ["add", "default", "2", "2"],
+            ["greet", "mail", "1", "1"],
+        ]
+        assert total[:3] == ["total", "3", "3"]
+        assert workers == ["0", "live", "workers,", "0", "of", "0", "slots", "in", "use"]
+        assert perdure("store", "stats", "--json").json["completed"] == 3
 
 
 class TestExitCode:

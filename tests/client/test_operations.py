@@ -27,10 +27,12 @@ from perdure import (
     ScheduleAlreadyPaused,
     ScheduleNotPaused,
     Status,
+    Worker,
     task,
 )
 from perdure.client import sync
 from perdure.diagnostics import Action
+from perdure.model.facts import RunStats
 from perdure.model.run import RunStatus
 from perdure.operations.catalog import GROUPS, LOCAL, OPERATIONS
 from perdure.operations.insight.health import Health
@@ -461,6 +463,32 @@ class TestHealth:
         assert wrong(everywhere.store.health()) == ["error workers"]
 
 
+decides = Flow("decides").approve("Ship it?", name="check").build()
+
+
+class TestRunCounts:
+    """An alarm on dead letters must not miss failed runs, which leave none."""
+
+    def test_are_in_queue_stats_and_health(self, sync_client, everywhere, store_url):
+        assert sync_client.queues.list().runs == ()
+        for flow in (fails, asks, decides):
+            sync_client.submit(flow, 1 if flow is fails else None)
+        with Client(store_url, namespace="team-a") as other:
+            other.submit(decides)
+        for namespace in ("default", "team-a"):
+            worker = Worker(store_url, flows=[fails, asks, decides], namespace=namespace)
+            worker.run_until_idle()
+
+        page = sync_client.queues.list()
+        waits = {RunStatus.WAITING: 2, RunStatus.FAILED: 1}
+        assert page.runs == (RunStats(namespace="default", counts=waits, waiting_for_people=1),)
+        assert [each.namespace for each in everywhere.queues.list().runs] == ["default", "team-a"]
+        codes = {each.code: each.args for each in sync_client.store.health().findings}
+        assert codes["health.runs_failed"] == {"count": 1}
+        assert codes["health.runs_waiting"] == {"count": 1}
+        assert "health.dead_letters" not in codes
+
+
 class TestPrune:
     def test_removes_what_was_counted(self, sync_client):
         sync_client.submit(asks, None, id="live")
@@ -478,6 +506,18 @@ class TestPrune:
         assert [run.id for run in sync_client.runs.list()] == ["live"]
         assert sync_client.store.count_finished(older_than=0).jobs == {}
 
+    def test_removes_disabled_jobs_only_if_told_to(self, sync_client):
+        job = sync_client.enqueue(add, 1, 2)
+        sync_client.jobs.disable(job.id)
+
+        assert sync_client.store.prune(older_than=0) == 0
+        assert sync_client.store.count_finished(older_than=0).jobs == {}
+        assert sync_client.store.prune(older_than="1h", status="disabled") == 0
+        found = sync_client.store.count_finished(older_than=0, status="disabled")
+        assert found.jobs == {Status.DISABLED: 1}
+        assert sync_client.store.prune(older_than=0, status="disabled") == 1
+        assert sync_client.jobs.count() == 0
+
     def test_takes_more_than_one_batch(self, store_url, monkeypatch):
         monkeypatch.setattr("perdure.operations.store.PRUNE_BATCH", 2)
         with Client(store_url) as sync_client:
@@ -486,7 +526,7 @@ class TestPrune:
             assert sync_client.store.prune(older_than=0) == 5
 
     def test_refuses_what_is_no_end(self, sync_client, everywhere):
-        ends = ("cancelled", "completed", "dead", "failed", "skipped")
+        ends = ("cancelled", "completed", "dead", "disabled", "failed", "skipped")
         with refused("argument.choice", InvalidInput, name="status", choices=ends):
             sync_client.store.prune(older_than=0, status="running")
         with refused("argument.duration", InvalidInput, name="older_than"):

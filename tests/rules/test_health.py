@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from perdure.clock import ManualClock, new_id, system_clock
 from perdure.diagnostics import Action, Finding, Severity
-from perdure.model.facts import OrphanedRun, StorageReport
+from perdure.model.facts import OrphanedRun, RunStats, StorageReport
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import DEFAULT_NAMESPACE, QueueDepth, QueueInfo, Status
 from perdure.model.partition import Partition
+from perdure.model.run import RunStatus
 from perdure.model.schedule import UnreadableSchedule
 from perdure.model.worker import PollResult, WorkerInfo, WorkerState, has_code, has_tags, is_live
 from perdure.operations.insight.health import (
@@ -314,6 +315,21 @@ class TestWhatSomebodyStopped:
         finding = the_one(vitals(depth=(depth,)), Severity.WARNING)
         assert (finding.code, finding.args) == ("health.dead_letters", {"count": 1})
         assert finding.actions == (Action("jobs.list", {"status": "dead"}),)
+
+    def test_failed_runs(self):
+        runs = RunStats(namespace="default", counts={RunStatus.FAILED: 2, RunStatus.COMPLETED: 9})
+        finding = the_one(vitals(runs=(runs,)), Severity.WARNING)
+        assert (finding.code, finding.args) == ("health.runs_failed", {"count": 2})
+        assert finding.actions == (Action("runs.list", {"status": "failed"}),)
+        [more] = wrong(vitals(runs=(replace(runs, more=(RunStatus.FAILED,)),)))
+        assert more.args == {"count_min": 2}
+
+    def test_runs_that_wait_for_people_are_told_and_nothing_is_wrong(self):
+        found = vitals(runs=(RunStats(namespace="team-a", waiting_for_people=3),))
+        [finding] = [each for each in judge(found) if each.code == "health.runs_waiting"]
+        assert wrong(found) == []
+        assert finding.args == {"count": 3, "namespace": "team-a"}
+        assert finding.actions == (Action("approvals.list", {"namespace": "team-a"}),)
 
     def test_more_dead_letters_than_were_counted(self):
         depth = [

@@ -45,6 +45,8 @@ async def seen_of(url: str) -> dict[str, Any]:
             "schedules": await store.schedules.list(None),
             "paused": await store.admin.paused_queues(None),
             "depth": await store.admin.queue_stats(None),
+            "runs in numbers": await store.admin.run_stats(None),
+            "counts": await store.queries.work_counts(None),
         }
     finally:
         await store.close()

@@ -22,12 +22,14 @@ from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claimed, NewJob
 from perdure.model.partition import Partition
 from perdure.model.payload import PlainCodec
+from perdure.model.worker import Renewal
 from perdure.store.contract import POLL_PARTITIONS_MAX, ClaimRequest, PartitionClaim, Store
 from perdure.tasks.node_type import TaskRegistry
 from perdure.worker.attempt import Attempt
 from perdure.worker.code import FlowCode, TaskCode
 from perdure.worker.events import (
     AttemptCompleted,
+    AttemptDisabled,
     AttemptLost,
     AttemptRequeued,
     AttemptStarted,
@@ -37,6 +39,7 @@ from perdure.worker.runner import JobRunner
 from perdure.worker.secrets import Secrets
 from tests.support.tasks import echo, gated, nothing
 from tests.worker.harness import WAIT_SECONDS, Gate, soon
+from tests.worker.watched_store import StoreWatch
 
 pytestmark = pytest.mark.every_store  # processes, clocks and wake-ups differ by store
 
@@ -198,6 +201,30 @@ class TestPrefetch:
 class TestFencing:
     """A holder whose claim was taken away changes nothing, and is told to stop."""
 
+    async def test_a_body_that_ended_before_its_worker_learned_of_it_counts_as_disabled(
+        self, client, store_url, start_worker
+    ):
+        watch, gate = StoreWatch(store_url), Gate()
+
+        @task
+        async def wait() -> str:
+            await gate.pass_through()
+            return "done"
+
+        async def end_body() -> None:
+            gate.open()
+
+        worker = await start_worker(wait, store=watch.store)
+        job = await client.enqueue(wait)
+        await gate.reached()
+        watch.answers["jobs.check"] = lambda _: Renewal(lost=frozenset(), aborting=frozenset())
+        watch.after["jobs.check"] = end_body
+        await client.jobs.disable(job.id)
+        await worker.told(AttemptDisabled, job.id)
+
+        assert worker.worker.stats().disabled == 1
+        assert await job.status() is Status.DISABLED
+
     async def test_a_sync_body_cannot_write_after_its_claim_was_lost(self, client, start_worker):
         gate = Gate()
         reasons: list[str | None] = []
@@ -213,14 +240,16 @@ class TestFencing:
         job = await client.enqueue(wait)
         await gate.reached()
         await client.jobs.disable(job.id)
-        await worker.told(AttemptLost, job.id)
+        await worker.told(AttemptDisabled, job.id)
         gate.open()
         await gate.left()
         await (await client.enqueue(nothing)).result(10)
 
-        assert reasons == ["the claim was lost"]
+        assert reasons == ["the job was disabled"]
         assert await job.status() is Status.DISABLED
         assert worker.all(AttemptCompleted, job.id) == []
+        stats = worker.worker.stats()
+        assert (stats.disabled, stats.claims_lost) == (1, 0)
 
     async def test_a_job_back_at_the_same_worker_runs_once_at_a_time(self, client, start_worker):
         gates = [Gate(), Gate()]

@@ -23,6 +23,7 @@ from perdure import (
 )
 from perdure import JobDead as DeadError
 from perdure import JobFailed as FailedError
+from perdure.model.worker import TaskCounts
 from perdure.worker.events import (
     AttemptAborting,
     AttemptCancelled,
@@ -210,6 +211,74 @@ class TestStats:
         gate.open()
         await client.jobs.results(jobs, timeout=10)
         assert (stats.running, stats.concurrency, stats.completed) == (3, 7, 0)
+
+
+class TestClusterStats:
+    """``client.stats()``: what ``worker.stats()`` tells, over all workers, live and gone."""
+
+    pytestmark = pytest.mark.every_store
+
+    async def test_add_up_workers_live_and_gone_by_task_and_queue(self, client, start_worker):
+        gate, wait = gated()
+
+        @task(queue="mail")
+        async def end(how: str) -> None:
+            if how == "fail":
+                raise Permanent("failed")
+
+        gone = await start_worker(end)
+        await (await client.enqueue(end, "well")).result(10)
+        with pytest.raises(FailedError):
+            await (await client.enqueue(end, "fail")).result(10)
+        await gone.told(AttemptFailed)
+        await gone.stop()
+        live = await start_worker(end, wait, concurrency=7, lease="300ms")
+        await (await client.enqueue(end, "well")).result(10)
+        await client.enqueue(wait)
+        await gate.reached()
+
+        async def is_reported() -> bool:
+            return (await client.stats()).started == 4
+
+        await until(is_reported)
+        stats = await client.stats()
+        gate.open()
+
+        assert (stats.workers, stats.running, stats.concurrency) == (1, 1, 7)
+        assert (stats.completed, stats.failed, stats.requeued) == (2, 1, 0)
+        assert stats.average_duration is not None
+        assert stats.average_duration < timedelta(seconds=1)
+        by_task = {(each.task, each.queue): each for each in stats.tasks}
+        assert set(by_task) == {("end", "mail"), (wait.name, wait.queue)}
+        ends, waits = by_task["end", "mail"], by_task[wait.name, wait.queue]
+        assert (ends.started, ends.completed, ends.failed) == (3, 2, 1)
+        assert (waits.started, waits.completed, waits.average_duration) == (1, 0, None)
+        await live.stop()
+        assert (await client.stats()).completed == 3
+
+    async def test_count_each_attempt_once_when_a_worker_runs_again(self, client, store_url):
+        worker = Worker(store_url, tasks=[nothing])
+        for _ in range(3):
+            await client.enqueue(nothing)
+            await worker.serve_until_idle()
+
+        assert worker.stats().completed == 3
+        assert (await client.stats()).completed == 3
+
+    async def test_lose_no_more_than_a_heartbeat_of_a_killed_worker_with_its_own_id(
+        self, client, store, start_worker
+    ):
+        """Its successor registers under the same id, before the row is pruned."""
+        counts = [TaskCounts(task="send", queue="mail", counts={"started": 5, "completed": 4})]
+        info = Worker(store, tasks=[nothing], id="w1")._info()
+        await store.maintenance.register_worker(info, is_new=True)
+        await store.maintenance.register_worker(info, counts)
+        await start_worker(nothing, id="w1")
+        await (await client.enqueue(nothing)).result(10)
+
+        stats = await client.stats()
+        assert stats.started >= 5
+        assert stats.completed >= 4
 
 
 class TestScale:

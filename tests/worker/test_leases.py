@@ -482,6 +482,20 @@ class TestRetention:
         assert seen[31] == {"die", "waiting"}
         assert seen[1000] == {"die", "waiting"}
 
+    @pytest.mark.parametrize("keep, is_left", [(None, True), ("1h", False), ("3h", True)])
+    async def test_keeps_disabled_jobs_for_as_long_as_it_says(
+        self, still_store, clock, start_worker, keep, is_left
+    ):
+        async with AsyncClient(still_store) as client:
+            job = await client.enqueue(end, "well")
+            await client.jobs.disable(job.id)
+            await still_store.maintenance.register_worker(idle_worker())
+            clock.advance(timedelta(hours=2))
+            await start_worker(end, store=still_store, keep_disabled=keep)
+            await until(lambda: has_pruned(still_store))
+
+            assert await client.jobs.count() == is_left
+
     async def test_of_zero_hides_a_job_but_its_waiter_gets_it(
         self, client, store_url, start_worker
     ):

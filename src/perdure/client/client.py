@@ -31,6 +31,7 @@ from perdure.operations.jobs import (
     prepare_calls,
 )
 from perdure.operations.queues import Queues, Workers
+from perdure.operations.records import ClusterStats
 from perdure.operations.runs import Runs
 from perdure.operations.schedules import Schedules
 from perdure.operations.store import StoreOperations
@@ -187,6 +188,13 @@ class AsyncClient:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    async def stats(self) -> ClusterStats:
+        """Count what all workers did, live and gone, in total and per task and queue.
+
+        The same as ``store.stats()``.
+        """
+        return await self.store.stats()
 
     def task(self, name: str) -> Task[..., Any]:
         """Return the task of this name among the client's ``tasks``, to give it options."""

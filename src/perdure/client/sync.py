@@ -323,6 +323,7 @@ class SyncStore(_OfClient[StoreOperations]):
 
     __slots__ = ()
     health = sync(StoreOperations.health)
+    stats = sync(StoreOperations.stats)
     now = sync(StoreOperations.now)
     count_finished = sync(StoreOperations.count_finished)
     prune = sync(StoreOperations.prune)
@@ -400,6 +401,8 @@ class Client(OpenableFacade[AsyncClient]):
     @property
     def store(self) -> SyncStore:
         return SyncStore(self, self._target.store)
+
+    stats = sync(AsyncClient.stats)
 
     @documented_by(AsyncClient.task)
     def task(self, name: str) -> Task[..., Any]:

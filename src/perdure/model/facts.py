@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import islice
@@ -9,7 +10,7 @@ from itertools import islice
 from perdure.model.event import StoredEvent
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, FailedAttempt, Job, QueueInfo, Status
-from perdure.model.run import LoadedRun, RunStatus, Wait
+from perdure.model.run import ENDED, LoadedRun, RunStatus, Wait
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState
 
@@ -51,6 +52,51 @@ class FlowRuns(Value):
     ended: int
     last_submitted_at: datetime | None
     """None if no run is left."""
+
+
+class RunStats(Value):
+    """The runs of a namespace: how many are in each status, wait for people, or are orphaned."""
+
+    namespace: str
+    counts: Mapping[RunStatus, int] = {}
+    """Without zeros and without child runs; exact up to 10,000."""
+    more: tuple[RunStatus, ...] = ()
+    """Statuses that may have more runs than were counted."""
+    waiting_for_people: int = 0
+    """Runs with open approvals, child runs too; at most 10,000 approvals are read."""
+    orphaned: int = 0
+    """Runs that can never continue, child runs too; of 10,000 unfinished runs."""
+
+
+RunCountRow = tuple[str, RunStatus | None, int, int, int]
+"""Namespace, status, the number of unfinished runs read, runs to count, and orphaned runs. Without
+a status: the runs that wait for people are to be counted."""
+
+
+def run_stats_of(rows: Iterable[RunCountRow], most: int) -> list[RunStats]:
+    """The rows by namespace; ``most``: how many runs of a status, and unfinished runs, count."""
+    found: dict[str, list[RunCountRow]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    stats = []
+    for namespace, every in sorted(found.items()):
+        counts = Counter[RunStatus]()
+        for _, status, _, count, _ in every:
+            if status is not None and count:
+                counts[status] += count
+        has_more = {status for status, count in counts.items() if count > most}
+        if sum(read for _, _, read, _, _ in every) > most:
+            has_more |= set(RunStatus) - ENDED
+        one = RunStats(
+            namespace=namespace,
+            counts={status: min(count, most) for status, count in sorted(counts.items())},
+            more=tuple(sorted(has_more)),
+            waiting_for_people=sum(count for _, status, _, count, _ in every if status is None),
+            orphaned=sum(orphaned for *_, orphaned in every),
+        )
+        if one != RunStats(namespace=namespace):
+            stats.append(one)
+    return stats
 
 
 class EndedCounts(Value):

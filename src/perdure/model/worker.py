@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.limit import Limit, LimitInfo
@@ -35,6 +37,8 @@ class WorkerSettings(Value):
     keep_failed: timedelta | None
     keep_dead: timedelta | None
     """None keeps jobs forever, zero removes them immediately."""
+    keep_disabled: timedelta | None
+    """The same for disabled jobs, from when they were disabled."""
     payload_max_bytes: int
     allows_scripts: bool
     """Whether ``script`` nodes are executed."""
@@ -70,6 +74,73 @@ class WorkerInfo(Value):
     """The limits of its tasks."""
 
 
+class AttemptCounts(Value):
+    """How many attempts started, and how they ended."""
+
+    started: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    requeued: int = 0
+    claims_lost: int = 0
+    disabled: int = 0
+    """Jobs that were disabled while a worker had them."""
+    taken_over: int = 0
+    """Jobs of dead workers that another one took over."""
+
+
+COMPLETED_MICROS = "completed_micros"
+"""A counter: how long completed attempts took together."""
+
+
+class TaskCounts(Value):
+    """What a worker has counted about the jobs of one task in one queue, since it started."""
+
+    task: str
+    queue: str
+    counts: Mapping[str, int]
+    """By field of :class:`AttemptCounts`, and ``COMPLETED_MICROS``; they only grow."""
+
+
+CountRow = tuple[str, str, str, int]
+"""Task, queue, counter and count, as counts are stored."""
+
+
+def counted_since(counts: Iterable[TaskCounts], before: Iterable[TaskCounts]) -> list[CountRow]:
+    """What was counted in between, sorted: the order in which rows are locked."""
+    between: Counter[tuple[str, str, str]] = Counter()
+    for sign, every in ((1, counts), (-1, before)):
+        for each in every:
+            for name, count in each.counts.items():
+                between[each.task, each.queue, name] += sign * count
+    return sorted((*place, count) for place, count in between.items() if count)
+
+
+def counts_of(rows: Iterable[CountRow]) -> list[TaskCounts]:
+    """The sum of rows, by task and queue."""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for task, queue, name, count in rows:
+        found.setdefault((task, queue), Counter())[name] += count
+    return [
+        TaskCounts(task=task, queue=queue, counts=dict(counts))
+        for (task, queue), counts in sorted(found.items())
+    ]
+
+
+def summary(counts: Iterable[TaskCounts]) -> dict[str, Any]:
+    """The sum of counts: the fields of :class:`AttemptCounts`, and ``average_duration``."""
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each.counts)
+    completed, micros = total["completed"], total[COMPLETED_MICROS]
+    average = timedelta(microseconds=micros / completed) if completed else None
+    # A newer worker may count what is unknown here.
+    known = {name: total[name] for name in AttemptCounts.__struct_fields__}
+    return {**known, "average_duration": average}
+
+
 class WorkerState(Value):
     """A worker row as read back."""
 
@@ -86,6 +157,8 @@ class Renewal(Value):
     """Claims lost: stop working on these jobs."""
     aborting: frozenset[JobId]
     """Claims still held, whose jobs must stop."""
+    disabled: frozenset[JobId] = frozenset()
+    """Of the lost claims: those whose jobs are disabled now."""
 
 
 class PollResult(Value):

@@ -12,7 +12,7 @@ from perdure.model.partition import Partition
 from perdure.model.worker import PollResult, WorkerState, is_live
 from perdure.operations.operation import Group, Role, operation
 from perdure.operations.page import Page, page_of_all, page_size
-from perdure.operations.records import QueueStats, WorkerRecord
+from perdure.operations.records import QueuePage, QueueStats, WorkerRecord
 from perdure.store.contract import POLL_PARTITIONS_MAX, Store
 
 
@@ -20,22 +20,25 @@ class Queues(Group):
     """Job counts by queue; pause and resume."""
 
     @operation("queues.list", role=Role.VIEWER)
-    async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> Page[QueueStats]:
-        """List queues with their jobs by status.
+    async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> QueuePage:
+        """List queues with their jobs by status, and count the runs.
 
         Only queues that have jobs or are paused. Counts are exact up to 10,000; ``more`` names the
-        statuses of a queue that has more.
+        statuses of a queue that has more. ``runs`` has the runs of each namespace by status, with
+        those that wait for people and those that are orphaned: a run may use several queues.
         """
         store, visible = await self._backend.store(), self._backend.visible
         counts = await store.admin.queue_stats(visible)
         paused = await store.admin.paused_queues(visible)
-        return page_of_all(
+        page = page_of_all(
             "queues.list",
             queue_stats(counts, paused),
             limit,
             cursor,
             lambda queue: (queue.namespace, queue.name),
         )
+        runs = tuple(await store.admin.run_stats(visible))
+        return QueuePage(items=page.items, next=page.next, runs=runs)
 
     @operation("queues.peek", role=Role.VIEWER, one_namespace=True)
     async def peek(self, name: str, *, limit: int = 10) -> Sequence[Job]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from msgspec.structs import asdict, replace
 
 from perdure.diagnostics import Action, Fault, declare
 from perdure.errors import NoResult, PerdureError
+from perdure.model.facts import RunStats
 from perdure.model.failure import Failure
 from perdure.model.graph import Graph, JsonSchema
 from perdure.model.ids import JobId, Key, RunId
@@ -30,7 +32,8 @@ from perdure.model.run import (
 from perdure.model.schedule import CatchUp, FlowCall, Overlap, Schedule, Started, TickRecord
 from perdure.model.value import Value
 from perdure.model.wait import Report
-from perdure.model.worker import WorkerState
+from perdure.model.worker import AttemptCounts, WorkerState
+from perdure.operations.page import Page
 
 NOT_COMPLETED = declare(
     "job.not_completed", "job {job_id} has no result; it is {status}", "To see why"
@@ -154,6 +157,35 @@ class QueueStats(Value):
     def total(self) -> int:
         """All jobs that were counted; there are more if ``more`` names a status."""
         return sum(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePage(Page[QueueStats]):
+    """A page of queues, and the runs of their namespaces."""
+
+    runs: tuple[RunStats, ...] = ()
+
+
+class TaskStats(AttemptCounts, kw_only=True):
+    """What all workers did for the jobs of one task in one queue."""
+
+    namespace: str
+    task: str
+    queue: str
+    average_duration: timedelta | None = None
+    """Over completed jobs."""
+
+
+class ClusterStats(AttemptCounts):
+    """Counters of all workers, live and gone; the number of workers and slots is current."""
+
+    workers: int = 0
+    """Live ones."""
+    running: int = 0
+    concurrency: int = 0
+    average_duration: timedelta | None = None
+    """Over completed jobs."""
+    tasks: tuple[TaskStats, ...] = ()
 
 
 # Runs.

@@ -14,9 +14,10 @@ from perdure.model.job import FINISHED, Status
 from perdure.model.run import ENDED, RunStatus
 from perdure.model.schedule import UnreadableSchedule
 from perdure.model.times import Duration
-from perdure.model.worker import PollResult
+from perdure.model.worker import PollResult, is_live, summary
 from perdure.operations.insight.health import Health, Vitals, judge
 from perdure.operations.operation import Group, Role, operation
+from perdure.operations.records import ClusterStats, TaskStats
 from perdure.store.contract import POLL_PARTITIONS_MAX, Store
 
 PRUNE_BATCH = 1_000
@@ -35,6 +36,29 @@ class StoreOperations(Group):
         store = await self._backend.store()
         return Health(url=store.url, findings=judge(await _vitals(store, self._backend.visible)))
 
+    @operation("store.stats", role=Role.VIEWER)
+    async def stats(self) -> ClusterStats:
+        """Count what all workers did, live and gone.
+
+        In total, and per task and queue. A worker reports with each heartbeat, several times per
+        lease, and when it stops; what a killed one did since its last heartbeat is not counted.
+        """
+        store, visible = await self._backend.store(), self._backend.visible
+        counts = await store.queries.work_counts(visible)
+        workers, now = await store.queries.workers(visible), await store.now()
+        live = [each for each in workers if is_live(each, now)]
+        return ClusterStats(
+            workers=len(live),
+            running=sum(len(each.running) for each in live),
+            concurrency=sum(each.info.concurrency for each in live),
+            tasks=tuple(
+                TaskStats(namespace=place, task=each.task, queue=each.queue, **summary([each]))
+                for place, every in sorted(counts.items())
+                for each in every
+            ),
+            **summary(each for every in counts.values() for each in every),
+        )
+
     @operation("store.now", role=Role.VIEWER)
     async def now(self) -> datetime:
         """Get the store's time.
@@ -47,7 +71,10 @@ class StoreOperations(Group):
     async def count_finished(
         self, *, older_than: Duration, status: str | None = None
     ) -> EndedCounts:
-        """Count jobs and runs that prune would delete."""
+        """Count jobs and runs that prune would delete.
+
+        Disabled jobs only with that status.
+        """
         keep = check.span(older_than, "older_than")
         jobs, runs = _statuses(status)
         store = await self._backend.store()
@@ -62,7 +89,8 @@ class StoreOperations(Group):
         """Delete jobs and runs that finished long ago.
 
         Returns how many. Workers also prune, by their ``keep_…`` settings. A run is removed with
-        its child runs, once all of them have finished.
+        its child runs, once all of them have finished. Disabled jobs are deleted only with that
+        status, if they were disabled long ago.
         """
         namespace = self._backend.namespace
         keep = check.span(older_than, "older_than")
@@ -84,8 +112,9 @@ def _statuses(status: Any) -> tuple[frozenset[Status], frozenset[RunStatus]]:
     """Split statuses into those of jobs and of runs; some words mean both."""
     if status is None:
         return FINISHED, ENDED
-    meant = check.choice(status, "status", sorted({*FINISHED, *ENDED}))
-    jobs = frozenset(each for each in FINISHED if each == meant)
+    prunable = FINISHED | {Status.DISABLED}
+    meant = check.choice(status, "status", sorted({*prunable, *ENDED}))
+    jobs = frozenset(each for each in prunable if each == meant)
     return jobs, frozenset(each for each in ENDED if each == meant)
 
 
@@ -113,6 +142,7 @@ async def _vitals(store: Store, namespace: str | None) -> Vitals:
         workers=tuple(workers),
         polls={place: await _poll_all(store, place) for place in sorted(places)},
         depth=tuple(depth),
+        runs=tuple(await store.admin.run_stats(namespace)),
         paused_queues=tuple(paused),
         unreadable_schedules=tuple(
             each for each in schedules if isinstance(each, UnreadableSchedule)

@@ -65,6 +65,7 @@ class StopReason(StrEnum):
     TIMED_OUT = "the attempt ran into its timeout"
     DEADLINE = "the job's deadline passed"
     CLAIM_LOST = "the claim was lost"
+    DISABLED = "the job was disabled"
     SHUTDOWN = "the worker is stopping"
 
 
@@ -365,7 +366,7 @@ class Attempt:
         match reason:
             case StopReason.ABORTED:
                 return Cancelled()
-            case StopReason.CLAIM_LOST:
+            case StopReason.CLAIM_LOST | StopReason.DISABLED:
                 return None
             case StopReason.SHUTDOWN:
                 # Requeued uncounted, a job that stops its workers would do so for ever. Its lease

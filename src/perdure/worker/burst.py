@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from perdure.errors import StoreError
 from perdure.model.value import Value
+from perdure.model.worker import AttemptCounts
 from perdure.store.contract import POLL_PARTITIONS_MAX, Store
 from perdure.worker.poller import Poller
 from perdure.worker.runner import JobRunner
@@ -42,9 +43,9 @@ class Burst:
         self.max_jobs = max_jobs
         self.is_idle = False
 
-    def result(self, before: Mapping[str, int], after: Mapping[str, int]) -> BurstResult:
-        names = BurstResult.__struct_fields__
-        done = {name: after[name] - before.get(name, 0) for name in after if name in names}
+    def result(self, before: AttemptCounts, after: AttemptCounts) -> BurstResult:
+        names = {*BurstResult.__struct_fields__} & {*AttemptCounts.__struct_fields__}
+        done = {name: getattr(after, name) - getattr(before, name) for name in names}
         return BurstResult(**done, is_idle=self.is_idle)
 
     async def run(

@@ -86,7 +86,8 @@ class Settled(NamedTuple):
     attempt: Attempt
     outcome: NodeOutcome
     status: Status | None = None
-    """None: the claim is stale or the outcome is late, and nothing was written."""
+    """None: the claim is stale or the outcome is late, and nothing was written. Nor was anything
+    for a job that is disabled."""
     next_job: NewJob | None = None
     """The same job as it continues in place with the next node."""
     answer: CommitAnswer | None = None
@@ -154,8 +155,23 @@ class Commits:
         except Exception as error:
             await self._write_each_alone(items, error)
         else:
+            if None in statuses:
+                statuses = await self._with_disabled(items, statuses)
             for (attempt, outcome), status in zip(items, statuses, strict=True):
                 self._runner.settled(Settled(attempt, outcome, status))
+
+    async def _with_disabled(
+        self, items: list[Item], statuses: list[Status | None]
+    ) -> list[Status | None]:
+        """The statuses, with that of jobs whose claims were lost because they were disabled."""
+        answers = list(zip(items, statuses, strict=True))
+        lost = [attempt.claim for (attempt, _), status in answers if status is None]
+        check = partial(self._store.jobs.check, lost)
+        disabled = (await until_answered(check, "looking up lost claims failed")).disabled
+        return [
+            Status.DISABLED if attempt.claim.id in disabled else status
+            for (attempt, _), status in answers
+        ]
 
     async def _without_idle_hold_offs(self, items: list[Item]) -> list[Item]:
         """Let this worker retry at once what no other live worker could take meanwhile."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
@@ -16,7 +15,9 @@ from perdure.model import check
 from perdure.model.failure import Failure
 from perdure.model.job import ClaimedJob, Expired, Progress, Status, TakenOver
 from perdure.model.outcome import DeadLettered, Failed, NodeOutcome, Retried
+from perdure.model.partition import Partition
 from perdure.model.value import Value
+from perdure.model.worker import COMPLETED_MICROS, AttemptCounts, TaskCounts, summary
 from perdure.worker.isolation import ctrl_c_raises
 
 if TYPE_CHECKING:
@@ -130,23 +131,17 @@ class AttemptLost(JobEvent):
     """The claim was lost to another worker or an operator; this worker wrote no outcome."""
 
 
+class AttemptDisabled(AttemptLost):
+    """The claim was lost because the job was disabled."""
+
+
 E = TypeVar("E", bound=WorkerEvent)
 Listener = Callable[[Any], object]
 
 
-class WorkerStats(Value):
+class WorkerStats(AttemptCounts):
     """Counters of one worker since it started; ``running`` and ``concurrency`` are current."""
 
-    started: int = 0
-    completed: int = 0
-    failed: int = 0
-    retried: int = 0
-    dead: int = 0
-    cancelled: int = 0
-    requeued: int = 0
-    claims_lost: int = 0
-    taken_over: int = 0
-    """Jobs of dead workers that this one took over."""
     running: int = 0
     concurrency: int = 0
     average_duration: timedelta | None = None
@@ -160,25 +155,24 @@ class WorkerEvents:
     def __init__(self, worker: str) -> None:
         self.worker = worker
         self._listeners: list[tuple[type[WorkerEvent], Listener]] = []
-        self._counts: Counter[str] = Counter()
-        """By field of :class:`WorkerStats`."""
-        self._seconds_completed = 0.0
+        self._counts: dict[tuple[str, str], dict[str, int]] = {}
+        """By task and queue; then by field of :class:`AttemptCounts`, and ``COMPLETED_MICROS``."""
         self._updated_at: datetime | None = None
 
     @property
-    def counts(self) -> dict[str, int]:
-        return dict(self._counts)
+    def task_counts(self) -> list[TaskCounts]:
+        """From any thread: copying a list or a dict is atomic."""
+        return [
+            TaskCounts(task=task, queue=queue, counts=dict(counts))
+            for (task, queue), counts in list(self._counts.items())
+        ]
 
     def stats(self, running: int, concurrency: int) -> WorkerStats:
-        completed = self._counts["completed"]
         return WorkerStats(
             running=running,
             concurrency=concurrency,
-            average_duration=timedelta(seconds=self._seconds_completed / completed)
-            if completed
-            else None,
             updated_at=self._updated_at,
-            **self._counts,
+            **summary(self.task_counts),
         )
 
     # Listeners
@@ -232,52 +226,62 @@ class WorkerEvents:
     # Transitions
 
     def started(self, attempt: Attempt) -> None:
-        self._counts["started"] += 1
+        self._add("started", attempt.job.partition)
         self.emit_job(AttemptStarted, attempt.job)
 
-    def claim_lost(self, attempt: Attempt) -> None:
-        self._count("claims_lost")
-        self.emit_job(AttemptLost, attempt.job)
+    def claim_lost(self, attempt: Attempt, *, is_disabled: bool) -> None:
+        self._count("disabled" if is_disabled else "claims_lost", attempt.job)
+        self.emit_job(AttemptDisabled if is_disabled else AttemptLost, attempt.job)
 
     def settled(self, attempt: Attempt, outcome: NodeOutcome, status: Status | None) -> None:
-        """The store answered; without a status the claim was lost and nothing was written."""
+        """The store answered; without a status the claim was lost and nothing was written.
+
+        Nor was anything for a job that is disabled.
+        """
         job = attempt.job
-        if status is None:
-            self.claim_lost(attempt)
+        if status is None or status is Status.DISABLED:
+            self.claim_lost(attempt, is_disabled=status is Status.DISABLED)
         elif status is Status.COMPLETED:
-            self._count("completed")
-            self._seconds_completed += attempt.seconds
+            self._count("completed", job)
+            self._add(COMPLETED_MICROS, job.partition, round(attempt.seconds * 1_000_000))
             if self._listeners:
                 self.emit_job(AttemptCompleted, job, duration=timedelta(seconds=attempt.seconds))
         elif status is Status.CANCELLED:
-            self._count("cancelled")
+            self._count("cancelled", job)
             self.emit_job(AttemptCancelled, job)
         elif isinstance(outcome, Failed):
-            self._count("failed")
+            self._count("failed", job)
             self.emit_job(AttemptFailed, job, failure=outcome.failure)
         elif isinstance(outcome, DeadLettered):
-            self._count("dead")
+            self._count("dead", job)
             self.emit_job(AttemptDeadLettered, job, failure=outcome.failure)
         elif isinstance(outcome, Retried):
-            self._count("retried")
+            self._count("retried", job)
             self.emit_job(AttemptRetried, job, failure=outcome.failure)
         else:
-            self._count("requeued")
+            self._count("requeued", job)
             self.emit_job(AttemptRequeued, job)
 
     def taken_over(self, job: TakenOver) -> None:
         """A job of a crashed worker was requeued, or ended."""
-        self._count("taken_over")
+        self._count("taken_over", job)
         self.emit_job(JobTakenOver, job, holder=job.worker, failure=job.failure)
         if job.after is Status.CANCELLED:
-            self._count("cancelled")
+            self._count("cancelled", job)
             self.emit_job(AttemptCancelled, job)
 
     def expired(self, job: Expired) -> None:
         """A job failed because no worker started it in time."""
-        self._count("failed")
+        self._count("failed", job)
         self.emit_job(AttemptFailed, job, failure=job.failure)
 
-    def _count(self, name: str) -> None:
-        self._counts[name] += 1
+    def _count(self, name: str, job: ClaimedJob | TakenOver | Expired) -> None:
+        self._add(name, job.partition)
         self._updated_at = clock.system_clock()
+
+    def _add(self, name: str, partition: Partition, count: int = 1) -> None:
+        place = partition.task, partition.queue
+        counts = self._counts.get(place)
+        if counts is None:
+            counts = self._counts[place] = {}
+        counts[name] = counts.get(name, 0) + count

@@ -158,6 +158,7 @@ async def prune(store: Store, settings: WorkerSettings) -> bool:
             Status.CANCELLED: settings.keep_completed,
             Status.FAILED: settings.keep_failed,
             Status.DEAD: settings.keep_dead,
+            Status.DISABLED: settings.keep_disabled,
         }
     )
     if await store.maintenance.prune_jobs(namespace, of_jobs, BATCH) == BATCH:
@@ -185,7 +186,12 @@ def prune_seconds(settings: WorkerSettings) -> float:
 
     A job without retention is hidden when it ends, but a run stays visible until it is pruned.
     """
-    keeps = (settings.keep_completed, settings.keep_failed, settings.keep_dead)
+    keeps = (
+        settings.keep_completed,
+        settings.keep_failed,
+        settings.keep_dead,
+        settings.keep_disabled,
+    )
     spans = [max(keep, WAITER_GRACE).total_seconds() for keep in keeps if keep is not None]
     return min([PRUNE_SECONDS, *spans])
 

@@ -2,7 +2,7 @@
 
 One statement renews the leases of all jobs, from a thread with its own event loop and its own
 store connection, so neither a busy event loop nor a blocking task can make a live worker look
-dead. It also renews the worker's own row.
+dead. It also renews the worker's own row, with what the worker has counted.
 
 The leading worker takes over jobs whose leases expire: see ``worker.janitor``.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from perdure import clock
 from perdure.model.job import Claim
-from perdure.model.worker import Renewal, WorkerInfo
+from perdure.model.worker import Renewal, TaskCounts, WorkerInfo
 from perdure.store.contract import Store
 from perdure.worker.executors import call_on_loop
 
@@ -41,12 +41,14 @@ class LeaseRenewer:
         self,
         store: Store,
         info: Callable[[], WorkerInfo],
+        counts: Callable[[], Sequence[TaskCounts]],
         claims: Callable[[], Sequence[Claim]],
         lease: timedelta,
         renewed: Callable[[Sequence[Claim], Renewal], None],
     ) -> None:
         self._store = store
         self._info = info
+        self._counts = counts
         self._claims = claims
         self._lease = lease
         self._renewed = renewed
@@ -121,7 +123,7 @@ class LeaseRenewer:
         if claims:
             renewal = await self._store.jobs.renew(info.id, claims, self._lease)
             self._renewed(claims, renewal)
-        await self._store.maintenance.register_worker(info)
+        await self._store.maintenance.register_worker(info, self._counts())
 
 
 INTERVAL_SECONDS = 1.0

@@ -199,7 +199,8 @@ class JobRunner:
             self.claims.wake()
         if outcome is None:
             self._release(attempt)
-            self.events.claim_lost(attempt)
+            is_disabled = attempt.stopped_by is StopReason.DISABLED
+            self.events.claim_lost(attempt, is_disabled=is_disabled)
         else:
             self.commits.add(attempt, outcome)
 
@@ -285,7 +286,9 @@ class JobRunner:
             attempt = self.claimed.get(claim.id)
             if attempt is None or attempt.is_over or attempt.claim.epoch != claim.epoch:
                 continue
-            if claim.id in renewal.lost:
+            if claim.id in renewal.disabled:
+                attempt.stop(StopReason.DISABLED)
+            elif claim.id in renewal.lost:
                 attempt.stop(StopReason.CLAIM_LOST)
             elif claim.id in renewal.aborting and attempt.stopped_by is None:
                 self.events.emit_job(AttemptAborting, attempt.job)

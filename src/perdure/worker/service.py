@@ -63,6 +63,7 @@ class Service:
         self._leases = LeaseRenewer(
             store.clone(),
             lambda: replace(info, concurrency=runner.concurrency),
+            lambda: events.task_counts,
             runner.current_claims,
             settings.lease,
             # Called from the lease thread.
@@ -75,7 +76,8 @@ class Service:
         """Work until asked to stop, or until ``burst`` is over; then stop gracefully."""
         runner = self.runner
         runner.serving = asyncio.current_task()
-        await self._store.maintenance.register_worker(self._info)
+        counts = self._events.task_counts  # of an earlier run of this worker
+        await self._store.maintenance.register_worker(self._info, counts, is_new=True)
         if started is not None:
             started()  # after registration: the caller may look up the worker in the store
         self._leases.start()
@@ -154,6 +156,8 @@ class Service:
     async def _sign_off(self) -> None:
         try:
             async with asyncio.timeout(SIGN_OFF_SECONDS):
+                counts = self._events.task_counts
+                await self._store.maintenance.register_worker(self._info, counts)
                 await self._store.maintenance.remove_worker(self._info.id)
         except Exception:
             _log.warning("removing the worker row failed; it will be pruned later")

@@ -117,6 +117,7 @@ class Worker:
         keep_completed: Duration | None = "7d",
         keep_failed: Duration | None = "30d",
         keep_dead: Duration | None = None,
+        keep_disabled: Duration | None = None,
         payload_max_bytes: int = PAYLOAD_MAX_BYTES,
         codec: Codec | None = None,
         secrets: Provider | None = None,
@@ -152,6 +153,7 @@ class Worker:
                     "keep_completed": keep_completed,
                     "keep_failed": keep_failed,
                     "keep_dead": keep_dead,
+                    "keep_disabled": keep_disabled,
                     "payload_max_bytes": payload_max_bytes,
                     "allow_scripts": allow_scripts,
                 }
@@ -196,7 +198,7 @@ class Worker:
                     settings[name] = check.span(value, name)
                 case "max_crashes" | "payload_max_bytes":
                     settings[name] = check.integer(value, name, 1)
-                case "keep_completed" | "keep_failed" | "keep_dead":
+                case "keep_completed" | "keep_failed" | "keep_dead" | "keep_disabled":
                     settings[name] = check.optional(check.span, value, name)
                 case "allow_scripts":
                     settings["allows_scripts"] = check.flag(value, name)
@@ -305,9 +307,9 @@ class Worker:
     ) -> BurstResult:
         """The same as ``run_until_idle``, on the current event loop."""
         burst = Burst(check.optional(check.integer, max_jobs, "max_jobs", 1))
-        before = self._events.counts
+        before = self.stats()
         await self._serve(started, burst)
-        return burst.result(before, self._events.counts)
+        return burst.result(before, self.stats())
 
     async def _serve(self, started: Callable[[], None] | None, burst: Burst | None = None) -> None:
         if self._service is not None:

@@ -29,7 +29,7 @@ def _print_state(queue: dict[str, str], out: CommandOutput) -> None:
 
 
 COMMANDS: Mapping[str, OperationCommand] = {
-    "queues.list": OperationCommand(view=queue_table, empty="no jobs"),
+    "queues.list": OperationCommand(view=queue_table),
     "queues.peek": OperationCommand(
         view=job_table, empty="no waiting jobs", metavars={"name": "QUEUE"}, fields=job_fields
     ),

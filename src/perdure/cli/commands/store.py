@@ -30,6 +30,7 @@ from perdure.cli.renderer import quoted
 from perdure.cli.terminal import Terminal
 from perdure.cli.views.console import json_text, moment
 from perdure.cli.views.diagnostics import health_fields, print_health
+from perdure.cli.views.queues import stats_table
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, StoreError, without_password
 from perdure.model import check
@@ -115,7 +116,7 @@ def _unusable(store: str | None, error: StoreError) -> Health:
     return Health(url=without_password(required(store)), findings=(finding,))
 
 
-FINISHED = ("cancelled", "completed", "dead", "failed", "skipped")
+PRUNABLE = ("cancelled", "completed", "dead", "disabled", "failed", "skipped")
 
 
 def _prune(
@@ -289,11 +290,12 @@ def import_(file: Path, store: str | None, line_max_bytes: int | None, as_json: 
 
 COMMANDS: Mapping[str, OperationCommand | click.Command] = {
     "store.health": health,
-    "store.count_finished": OperationCommand(view=_print_counts, choices={"status": FINISHED}),
+    "store.stats": OperationCommand(view=stats_table),
+    "store.count_finished": OperationCommand(view=_print_counts, choices={"status": PRUNABLE}),
     "store.prune": OperationCommand(
         call=_prune,
         view=_print_pruned,
-        choices={"status": FINISHED},
+        choices={"status": PRUNABLE},
         extra=(
             click.Option(
                 ["--yes", "-y"], is_flag=True, help="Delete them; the default is to count them"

@@ -5,22 +5,59 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from perdure.cli.output import echo
 from perdure.cli.views.console import Column, least_width, print_table
 from perdure.model.job import Status
-from perdure.model.times import ago
+from perdure.model.run import RunStatus
+from perdure.model.times import ago, brief
+from perdure.model.worker import AttemptCounts
 
 if TYPE_CHECKING:
     from perdure.cli.command import CommandOutput
+    from perdure.model.facts import RunStats
     from perdure.operations.page import Page
-    from perdure.operations.records import QueueStats, WorkerRecord
+    from perdure.operations.records import (
+        ClusterStats,
+        QueuePage,
+        QueueStats,
+        TaskStats,
+        WorkerRecord,
+    )
 
 
-def queue_table(queues: Page[QueueStats], out: CommandOutput) -> None:
+def queue_table(queues: QueuePage, out: CommandOutput) -> None:
+    """Jobs by queue and status; below, the runs by status, if there are any."""
+
     def name(queue: QueueStats) -> str:
         return f"{queue.namespace}/{queue.name}" if out.is_across else queue.name
 
     named = {f"{name(each)} (paused)" if each.is_paused else name(each): each for each in queues}
-    print_table(out.console, queue_columns(named, out.console.width))
+    if named:
+        print_table(out.console, queue_columns(named, out.console.width))
+    else:
+        echo("no jobs")
+    if queues.runs:
+        echo("")
+        print_table(out.console, run_columns(queues.runs))
+
+
+def run_columns(runs: Sequence[RunStats]) -> list[Column]:
+    """Runs by namespace: one column for each status with runs, for people and for orphans."""
+    columns = [Column(title="RUNS OF", cells=[each.namespace for each in runs], room_min=10)]
+    for status in RunStatus:
+        if any(status in each.counts for each in runs):
+            cells = [
+                _count(each.counts.get(status, 0), has_more=status in each.more) for each in runs
+            ]
+            columns.append(Column(title=status.value.upper(), cells=cells, is_number=True))
+    for title, counts in (
+        ("FOR PEOPLE", [each.waiting_for_people for each in runs]),
+        ("ORPHANED", [each.orphaned for each in runs]),
+    ):
+        if any(counts):
+            cells = [f"{count:,}" for count in counts]
+            columns.append(Column(title=title, cells=cells, is_number=True))
+    return columns
 
 
 def queue_columns(queues: Mapping[str, QueueStats], width: int) -> list[Column]:
@@ -62,6 +99,30 @@ def _status_rows(queues: Mapping[str, QueueStats]) -> list[Column]:
         Column(title="STATUS", cells=[row[1] for row in rows]),
         Column(title="COUNT", cells=[row[2] for row in rows], is_number=True),
     ]
+
+
+def stats_table(stats: ClusterStats, out: CommandOutput) -> None:
+    """What workers did, by task and queue: one column per counter that is not zero."""
+    rows: list[TaskStats | ClusterStats] = [*stats.tasks, stats]
+    columns = [
+        Column(title="TASK", cells=[*(each.task for each in stats.tasks), "total"], room_min=10),
+        Column(title="QUEUE", cells=[*(each.queue for each in stats.tasks), ""], room_min=8),
+    ]
+    if out.is_across:
+        cells = [*(each.namespace for each in stats.tasks), ""]
+        columns.insert(0, Column(title="NAMESPACE", cells=cells, room_min=9))
+    for name in AttemptCounts.__struct_fields__:
+        if getattr(stats, name):
+            cells = [f"{getattr(each, name):,}" for each in rows]
+            columns.append(
+                Column(title=name.replace("_", " ").upper(), cells=cells, is_number=True)
+            )
+    averages = [each.average_duration for each in rows]
+    took = ["" if average is None else brief(average) for average in averages]
+    columns.append(Column(title="AVERAGE", cells=took, is_number=True))
+    print_table(out.console, columns)
+    workers = f"{stats.workers} live worker{'' if stats.workers == 1 else 's'}"
+    echo(f"{workers}, {stats.running} of {stats.concurrency} slots in use")
 
 
 def worker_table(workers: Page[WorkerRecord], out: CommandOutput) -> None:

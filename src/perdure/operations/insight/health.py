@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.diagnostics import Action, Code, Finding, Severity, declare
-from perdure.model.facts import StorageReport
+from perdure.model.facts import RunStats, StorageReport
 from perdure.model.job import DEFAULT_NAMESPACE, QueueDepth, QueueInfo, Status
 from perdure.model.partition import Partition
+from perdure.model.run import RunStatus
 from perdure.model.schedule import UnreadableSchedule
 from perdure.model.value import Value
 from perdure.model.worker import PollResult, WorkerState, has_code, has_tags, is_live
@@ -44,6 +45,7 @@ class Vitals(Value):
     polls: Mapping[str, PollResult] = {}
     """By namespace, with all partitions."""
     depth: tuple[QueueDepth, ...] = ()
+    runs: tuple[RunStats, ...] = ()
     paused_queues: tuple[QueueInfo, ...] = ()
     unreadable_schedules: tuple[UnreadableSchedule, ...] = ()
 
@@ -178,6 +180,15 @@ DEAD_LETTERS = declare(
     "health.dead_letters",
     "[{count:dead letter|dead letters}][at least {count_min:dead letter|dead letters}]"
     "[ in namespace {namespace!r}]",
+)
+RUNS_FAILED = declare(
+    "health.runs_failed",
+    "[{count:failed run|failed runs}][at least {count_min:failed run|failed runs}]"
+    "[ in namespace {namespace!r}]",
+)
+RUNS_WAITING = declare(
+    "health.runs_waiting",
+    "{count:run waits|runs wait} for people[ in namespace {namespace!r}]",
 )
 SCHEDULE_UNREADABLE = declare(
     "health.schedule_unreadable",
@@ -340,7 +351,7 @@ def _why_unserved(
 
 
 def _held_back(vitals: Vitals) -> Iterator[Finding]:
-    """Findings on paused queues, disabled and dead jobs, and the like."""
+    """Findings on paused queues, dead letters, failed and waiting runs, and the like."""
     for queue in vitals.paused_queues:
         within = _namespace(queue.namespace)
         yield _warning(
@@ -359,6 +370,15 @@ def _held_back(vitals: Vitals) -> Iterator[Finding]:
             within = _namespace(namespace)
             show = Action("jobs.list", {"status": Status.DEAD.value, **within})
             yield _warning(DEAD_LETTERS, "jobs", show, **dead, **within)
+    for runs in vitals.runs:
+        within = _namespace(runs.namespace)
+        if failed := runs.counts.get(RunStatus.FAILED):
+            count = {"count_min" if RunStatus.FAILED in runs.more else "count": failed}
+            show = Action("runs.list", {"status": RunStatus.FAILED.value, **within})
+            yield _warning(RUNS_FAILED, "runs", show, **count, **within)
+        if runs.waiting_for_people:
+            show, count = Action("approvals.list", within), {"count": runs.waiting_for_people}
+            yield RUNS_WAITING.finding("runs", show, severity=Severity.OK, **count, **within)
     for schedule in vitals.unreadable_schedules:
         yield _warning(
             SCHEDULE_UNREADABLE,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from perdure.model.facts import EndedCounts, FlowRuns, StorageReport
+from perdure.model.facts import EndedCounts, FlowRuns, RunStats, StorageReport
 from perdure.model.ids import JobId
 from perdure.model.job import QUEUE_COUNT_MAX, QueueDepth, QueueInfo, StatusChange
 from perdure.model.run import FlowCount
@@ -67,6 +67,14 @@ class AdminStore(Protocol):
         """
 
     @abstractmethod
+    async def run_stats(self, namespace: str | None, most: int = QUEUE_COUNT_MAX) -> list[RunStats]:
+        """How many runs are in each status, wait for people or are orphaned, by namespace.
+
+        - Reads up to ``most`` ended runs of each status, unfinished runs and open approvals of
+          each namespace; of more, the statuses are in ``more``.
+        """
+
+    @abstractmethod
     async def paused_queues(self, namespace: str | None) -> list[QueueInfo]: ...
 
     @abstractmethod
@@ -81,6 +89,7 @@ class AdminStore(Protocol):
     async def count_ended(self, namespace: str, keep: timedelta) -> EndedCounts:
         """Count jobs and runs that ended longer ago than ``keep``.
 
+        - Disabled jobs too, by when they were disabled.
         - Pruning removes all of them, except runs with unfinished descendants.
         """
 

@@ -105,7 +105,8 @@ class JobStore(Protocol):
     async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
         """Extend the leases of these claims; return which are lost or asked to stop.
 
-        - A claim that is not current is lost, and its row untouched.
+        - A claim that is not current is lost, and its row untouched. The answer tells whether
+          the job is disabled now.
         - An aborting job is renewed and reported.
         """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
-from perdure.model.worker import PollResult, WorkerInfo
+from perdure.model.worker import PollResult, TaskCounts, WorkerInfo
 
 POLL_PARTITIONS_MAX = 1000
 """Maximum partitions per poll; the next poll continues after the last one."""
@@ -89,7 +89,10 @@ class MaintenanceStore(Protocol):
 
     @abstractmethod
     async def prune_jobs(self, namespace: str, keep: Mapping[Status, timedelta], limit: int) -> int:
-        """Remove jobs that finished longer ago than ``keep`` says for their status."""
+        """Remove jobs that finished longer ago than ``keep`` says for their status.
+
+        - Disabled ones if they were disabled longer ago, but none of a run.
+        """
 
     @abstractmethod
     async def prune_runs(
@@ -121,16 +124,23 @@ class MaintenanceStore(Protocol):
         """
 
     @abstractmethod
-    async def register_worker(self, info: WorkerInfo) -> None:
-        """Write the worker's row, or refresh it.
+    async def register_worker(
+        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, is_new: bool = False
+    ) -> None:
+        """Write the worker's row, or refresh it; with what its process has counted so far.
 
+        - What it had counted when its row was written first, or with ``is_new``, counts elsewhere:
+          in the row of its former run, or nowhere.
+        - With ``is_new``, what a former process counted in this row is kept, as by
+          ``remove_worker``.
         - It was seen now. If that is earlier than before, ``bound_times`` has to be called first:
           the earlier heartbeat shows that the clock was set back.
         """
 
     @abstractmethod
-    async def remove_worker(self, id: WorkerId) -> None: ...
+    async def remove_worker(self, id: WorkerId) -> None:
+        """Delete the worker's row, and keep what it counted, once."""
 
     @abstractmethod
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
-        """Delete workers not seen for ``idle`` and for two of their leases."""
+        """Delete workers not seen for ``idle`` and for two of their leases; keep their counts."""

@@ -11,7 +11,7 @@ from perdure.model.ids import JobId, RunId
 from perdure.model.job import FailedAttempt, Job, JobFilter, JobState
 from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.run import Run, RunFilter, Wait, WaitFilter
-from perdure.model.worker import WorkerState
+from perdure.model.worker import TaskCounts, WorkerState
 
 
 class QueryStore(Protocol):
@@ -75,6 +75,13 @@ class QueryStore(Protocol):
     @abstractmethod
     async def workers(self, namespace: str | None) -> list[WorkerState]:
         """The registered workers, with their claimed jobs."""
+
+    @abstractmethod
+    async def work_counts(self, namespace: str | None) -> dict[str, list[TaskCounts]]:
+        """What all workers have counted, live and gone, by namespace.
+
+        - Of one moment: a worker that signs off meanwhile counts once.
+        """
 
     @abstractmethod
     async def explain_facts(

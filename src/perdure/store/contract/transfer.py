@@ -122,6 +122,7 @@ class JobRow(TransferRow, tag="job"):
     policy: bytes | None = None
     output: bytes | None = None
     sticky_until: datetime | None = None
+    disabled_at: datetime | None = None
 
 
 class FailureRow(TransferRow, tag="failure"):
@@ -178,6 +179,16 @@ class ScheduleRow(TransferRow, tag="schedule"):
     due_at: datetime | None = None
 
 
+class PastCountRow(TransferRow, tag="past_count"):
+    """One counter of workers that are gone, for one task and queue."""
+
+    namespace: str
+    task: str
+    queue: str
+    name: str
+    value: int
+
+
 ROW_TYPES: tuple[type[TransferRow], ...] = (
     DefinitionRow,
     RunRow,
@@ -191,6 +202,7 @@ ROW_TYPES: tuple[type[TransferRow], ...] = (
     LimitStartRow,
     QueueRow,
     ScheduleRow,
+    PastCountRow,
 )
 """In export order: referenced rows come first."""
 

@@ -9,7 +9,16 @@ from itertools import islice
 from typing import Any
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
-from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
+from perdure.model.facts import (
+    ORPHANS_MAX,
+    EndedCounts,
+    FlowRuns,
+    OrphanedRun,
+    RunCountRow,
+    RunStats,
+    StorageReport,
+    run_stats_of,
+)
 from perdure.model.ids import JobId
 from perdure.model.job import (
     CLAIMED,
@@ -23,7 +32,7 @@ from perdure.model.job import (
     queue_depth,
 )
 from perdure.model.partition import UNSUSPECTED
-from perdure.model.run import ENDED, FlowCount, RunStatus
+from perdure.model.run import ENDED, FlowCount, RunStatus, WaitType
 from perdure.model.times import nearest_duration
 from perdure.store.admission import moved_rank
 from perdure.store.contract import AdminStore
@@ -107,6 +116,23 @@ class MemoryAdmin(AdminStore):
                 for (place, queue, status), count in sorted(counts.items())
             ]
 
+    async def run_stats(self, namespace: str | None, most: int = QUEUE_COUNT_MAX) -> list[RunStats]:
+        with self._session.transaction() as transaction:
+            state = transaction.state
+            asking = {
+                (wait.namespace, wait.run)
+                for waits in state.records.waits.values()
+                for wait in waits.values()
+                if wait.type is WaitType.APPROVAL
+            }
+            rows: list[RunCountRow] = [(place, None, 0, 1, 0) for place, _ in asking]
+            for run in state.records.runs.values():
+                is_orphaned = _is_orphaned(state, run)
+                counts = int(run.parent is None)
+                is_read = int(not run.is_ended)
+                rows.append((run.namespace, run.status, is_read, counts, int(is_orphaned)))
+            return run_stats_of((row for row in rows if namespace in (None, row[0])), most)
+
     async def paused_queues(self, namespace: str | None) -> list[QueueInfo]:
         with self._session.transaction() as transaction:
             pauses = sorted(transaction.state.paused.items())
@@ -144,6 +170,8 @@ class MemoryAdmin(AdminStore):
         with self._session.transaction() as transaction:
             state, until = transaction.state, transaction.now - nearest_duration(keep)
             jobs = {each: _ended(state.finished, until, (namespace, each)) for each in FINISHED}
+            disabled = (namespace, Status.DISABLED)
+            jobs[Status.DISABLED] = _ended(state.disabled, until, disabled)
             runs = {each: _ended(state.records.ended, until, (namespace, each)) for each in ENDED}
             return EndedCounts(
                 jobs={status: count for status, count in jobs.items() if count},
@@ -160,9 +188,17 @@ def _abort(transaction: Transaction, job: StoredJob) -> StoredJob:
 
 def _disable(transaction: Transaction, job: StoredJob) -> StoredJob:
     if job.status not in CLAIMED:
-        return transaction.move(job, Transition.DISABLE, Status.DISABLED)
+        return transaction.move(
+            job, Transition.DISABLE, Status.DISABLED, disabled_at=transaction.now
+        )
     transaction.hints.stopped(job.id)
-    return transaction.move(job, Transition.DISABLE, Status.DISABLED, epoch=job.epoch + 1)
+    return transaction.move(
+        job,
+        Transition.DISABLE,
+        Status.DISABLED,
+        disabled_at=transaction.now,
+        epoch=job.epoch + 1,
+    )
 
 
 def _enable(transaction: Transaction, job: StoredJob) -> StoredJob:

@@ -426,8 +426,13 @@ class MemoryJobs(JobStore):
 
 def _renewal(transaction: Transaction, claims: Sequence[Claim]) -> Renewal:
     held = {claim.id: transaction.claimed(claim) for claim in claims}
+    lost = [id for id, job in held.items() if job is None]
+    stored = transaction.state.jobs
     return Renewal(
-        lost=frozenset(id for id, job in held.items() if job is None),
+        lost=frozenset(lost),
+        disabled=frozenset(
+            id for id in lost if id in stored and stored[id].status is Status.DISABLED
+        ),
         aborting=frozenset(
             id for id, job in held.items() if job is not None and job.status is Status.ABORTING
         ),

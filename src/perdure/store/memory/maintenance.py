@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace as replace_record
 from datetime import datetime, timedelta
 from heapq import nsmallest
@@ -17,13 +17,13 @@ from perdure.model.partition import suspicion_in
 from perdure.model.run import RunStatus, Wait, WaitType
 from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.times import nearest_duration
-from perdure.model.worker import PollResult, WorkerInfo
+from perdure.model.worker import PollResult, TaskCounts, WorkerInfo, counted_since, counts_of
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.lifecycle import Transition, after_take_over
 from perdure.store.memory.jobs import bound_limits
 from perdure.store.memory.records import Place, StoredJob
-from perdure.store.memory.state import MaintenanceLease, StoredWorker
+from perdure.store.memory.state import MaintenanceLease, MemoryState, StoredWorker
 from perdure.store.memory.submit import forget_steps, make_due, remove_tree
 from perdure.store.memory.transaction import Session, Transaction
 
@@ -120,8 +120,9 @@ class MemoryMaintenance(MaintenanceStore):
             removed = 0
             for status, kept_for in keep.items():
                 until = transaction.now - nearest_duration(kept_for)
-                group = (namespace, status)
-                old = transaction.state.finished.up_to(until, limit - removed, group)
+                group, state = (namespace, status), transaction.state
+                index = state.disabled if status is Status.DISABLED else state.finished
+                old = index.up_to(until, limit - removed, group)
                 for id in old:
                     transaction.remove(id)
                     forget_steps(transaction, id)
@@ -174,16 +175,21 @@ class MemoryMaintenance(MaintenanceStore):
                     del records.definition_uses[place], records.definitions[place]
             return len(old)
 
-    async def register_worker(self, info: WorkerInfo) -> None:
+    async def register_worker(
+        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, is_new: bool = False
+    ) -> None:
         with self._session.transaction() as transaction:
             workers, now = transaction.state.workers, transaction.now
             known = workers.get(info.id)
             started_at, seen_at = (now, now) if known is None else (known.started_at, known.seen_at)
-            workers[info.id] = StoredWorker(info, started_at, max(seen_at, now))
+            if known is not None and is_new:
+                _keep_counts(transaction.state, known)
+            before = counts if known is None or is_new else known.counts_before
+            workers[info.id] = StoredWorker(info, started_at, max(seen_at, now), counts, before)
 
     async def remove_worker(self, id: WorkerId) -> None:
         with self._session.transaction() as transaction:
-            transaction.state.workers.pop(id, None)
+            _remove_worker(transaction.state, id)
 
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
         with self._session.transaction() as transaction:
@@ -196,7 +202,7 @@ class MemoryMaintenance(MaintenanceStore):
                 and record.seen_at <= now - max(span, 2 * nearest_duration(record.info.lease))
             ]
             for id in gone:
-                del workers[id]
+                _remove_worker(transaction.state, id)
             return len(gone)
 
     async def prune_runs(
@@ -223,6 +229,17 @@ class MemoryMaintenance(MaintenanceStore):
             schedules = transaction.state.schedules
             due = schedules.due.up_to(transaction.now, limit, namespace)
             return [schedules.by_place[place] for place in due]
+
+
+def _remove_worker(state: MemoryState, id: WorkerId) -> None:
+    if (worker := state.workers.pop(id, None)) is not None:
+        _keep_counts(state, worker)
+
+
+def _keep_counts(state: MemoryState, worker: StoredWorker) -> None:
+    past = state.past_counts.get(worker.info.namespace, [])
+    counted = counted_since(worker.counts, worker.counts_before)
+    state.past_counts[worker.info.namespace] = counted_since(counts_of([*past, *counted]), ())
 
 
 def _take_over(transaction: Transaction, job: StoredJob) -> TakenOver:

@@ -12,7 +12,7 @@ from perdure.model.ids import JobId, RunId
 from perdure.model.job import FailedAttempt, Job, JobFilter, JobState
 from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.run import Run, RunFilter, Wait, WaitFilter, WaitType
-from perdure.model.worker import WorkerState
+from perdure.model.worker import TaskCounts, WorkerState, counted_since, counts_of
 from perdure.store.contract import EventsAfter, EventsBefore, QueryStore
 from perdure.store.memory.jobs import limit_use
 from perdure.store.memory.records import Place, StoredJob, StoredRun, StoredWait
@@ -70,6 +70,19 @@ class MemoryQueries(QueryStore):
     async def workers(self, namespace: str | None) -> list[WorkerState]:
         with self._session.transaction() as transaction:
             return _workers(transaction, namespace)
+
+    async def work_counts(self, namespace: str | None) -> dict[str, list[TaskCounts]]:
+        with self._session.transaction() as transaction:
+            state = transaction.state
+            found = {place: list(rows) for place, rows in state.past_counts.items()}
+            for worker in state.workers.values():
+                counted = counted_since(worker.counts, worker.counts_before)
+                found.setdefault(worker.info.namespace, []).extend(counted)
+            return {
+                place: counts_of(rows)
+                for place, rows in found.items()
+                if rows and namespace in (None, place)
+            }
 
     async def explain_facts(
         self, namespace: str, run: RunId | None = None, job: JobId | None = None

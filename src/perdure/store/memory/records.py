@@ -61,6 +61,8 @@ class StoredJob(Value):
     avoid_until: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    disabled_at: datetime | None = None
+    """When it was last disabled."""
     is_hidden: bool = False
     progress: Progress = NO_PROGRESS
     output: bytes | None = None

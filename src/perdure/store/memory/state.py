@@ -17,7 +17,7 @@ from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import CLAIMED, FINISHED, QueueInfo, Status
 from perdure.model.run import RunStatus, StoredStep, WaitType
 from perdure.model.schedule import Schedule
-from perdure.model.worker import WorkerInfo
+from perdure.model.worker import CountRow, TaskCounts, WorkerInfo
 from perdure.store.memory.records import (
     Place,
     StoredJob,
@@ -400,6 +400,9 @@ class StoredWorker:
     info: WorkerInfo
     started_at: datetime
     seen_at: datetime
+    counts: Sequence[TaskCounts] = ()
+    counts_before: Sequence[TaskCounts] = ()
+    """What of ``counts`` counts elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,6 +422,8 @@ class MemoryState:
         self.paused: dict[tuple[str, str], QueueInfo] = {}
         self.limits: dict[tuple[str, str], LimitRecord] = {}
         self.workers: dict[WorkerId, StoredWorker] = {}
+        self.past_counts: dict[str, list[CountRow]] = {}
+        """What workers counted that are gone, by namespace."""
         self.maintenance_leases: dict[str, MaintenanceLease] = {}
         self.records = RunRecords()
         self.schedules = ScheduleRecords()
@@ -429,6 +434,7 @@ class MemoryState:
         self.claimed: JobIndex = Index(_when(*CLAIMED), lambda job: job.lease_until)
         self.deadlines: JobIndex = Index(_expiring, lambda job: job.deadline_at)
         self.finished: JobIndex = Index(_finished_as, lambda job: job.finished_at)
+        self.disabled: JobIndex = Index(_disabled_in, lambda job: job.disabled_at)
         self.results: JobIndex = Index(_result_of, lambda job: job.finished_at)
         self.fingerprints: JobIndex = Index(_live_fingerprint, lambda job: job.id)
         self.groups: JobIndex = Index(_member_of, lambda job: job.id)
@@ -445,6 +451,7 @@ class MemoryState:
             (self.under_limit, CLAIMED),
             (self.deadlines, _EXPIRING),
             (self.finished, FINISHED),
+            (self.disabled, frozenset({Status.DISABLED})),
             (self.results, frozenset({Status.COMPLETED})),
         )
         self._concerned: dict[tuple[Status | None, Status | None], tuple[JobIndex, ...]] = {}
@@ -512,6 +519,11 @@ def _expiring(job: StoredJob) -> Groups:
 
 def _finished_as(job: StoredJob) -> Groups:
     return ((job.namespace, job.status),) if job.status in FINISHED else _NONE
+
+
+def _disabled_in(job: StoredJob) -> Groups:
+    is_own = job.status is Status.DISABLED and job.node is None
+    return ((job.namespace, job.status),) if is_own else _NONE
 
 
 def _result_of(job: StoredJob) -> Groups:

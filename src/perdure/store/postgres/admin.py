@@ -10,7 +10,15 @@ from typing import Any
 import asyncpg
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
-from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
+from perdure.model.facts import (
+    ORPHANS_MAX,
+    EndedCounts,
+    FlowRuns,
+    OrphanedRun,
+    RunStats,
+    StorageReport,
+    run_stats_of,
+)
 from perdure.model.hint import Hint, HintType
 from perdure.model.ids import JobId
 from perdure.model.job import (
@@ -31,7 +39,7 @@ from perdure.store.postgres.connection import Connection
 from perdure.store.postgres.rows import queue_from
 from perdure.store.postgres.session import PACKAGE, Session, place_in_sql
 from perdure.store.sql.migrations import indexes_made, load_migrations
-from perdure.store.sql.rows import STATUS_OF
+from perdure.store.sql.rows import RUN_STATUS_OF, STATUS_OF
 from perdure.store.sql.statements import fill
 
 _CHANGES = {
@@ -45,6 +53,7 @@ status      = 'disabled',
         epoch       = epoch + CASE jobs.status WHEN 'active' THEN 1 ELSE 0 END,
         lease_until = NULL,
         finished_at = NULL,
+        disabled_at = moment.now,
         worker      = NULL""",
     Transition.ENABLE: """\
 status      = CASE WHEN ready_at <= moment.now THEN 'waiting' ELSE 'scheduled' END,
@@ -161,6 +170,17 @@ class PostgresAdmin(AdminStore):
             queue_depth(row[0], row[1], STATUS_OF[row[2]], row[3], most)
             for row in await self._session.fetch("queue_stats", namespace, most + 1)
         ]
+
+    async def run_stats(self, namespace: str | None, most: int = QUEUE_COUNT_MAX) -> list[RunStats]:
+        return run_stats_of(
+            (
+                (place, status and RUN_STATUS_OF[status], *counts)
+                for place, status, *counts in await self._session.fetch(
+                    "run_stats", namespace, most + 1
+                )
+            ),
+            most,
+        )
 
     async def paused_queues(self, namespace: str | None) -> list[QueueInfo]:
         rows = await self._session.fetch("paused_queues", namespace)

@@ -560,13 +560,22 @@ class PostgresJobs(JobStore):
 
     async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
         columns, span = _columns_of(claims), nearest_duration(lease)
-        return _renewal(
-            claims,
-            await self._session.fetch("renew_leases", self._session.moment(), *columns, span),
-        )
+        held = await self._session.fetch("renew_leases", self._session.moment(), *columns, span)
+        return await self._renewal(claims, held)
 
     async def check(self, claims: Sequence[Claim]) -> Renewal:
-        return _renewal(claims, await self._session.fetch("check_claims", *_columns_of(claims)))
+        held = await self._session.fetch("check_claims", *_columns_of(claims))
+        return await self._renewal(claims, held)
+
+    async def _renewal(self, claims: Sequence[Claim], held: Sequence[Record]) -> Renewal:
+        current = {row[0] for row in held}
+        lost = [claim.id for claim in claims if claim.id not in current]
+        disabled = await self._session.fetch("disabled_among", lost) if lost else ()
+        return Renewal(
+            lost=frozenset(lost),
+            disabled=frozenset(row[0] for row in disabled),
+            aborting=frozenset(row[0] for row in held if row[1]),
+        )
 
     async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
         # Every transaction locks jobs in the order of their ids.
@@ -740,11 +749,3 @@ def _columns_of(claims: Sequence[Claim]) -> tuple[list[str], list[int]]:
     """Ids and epochs, in lock order."""
     ordered = sorted((claim.id, claim.epoch) for claim in claims)
     return [id for id, _ in ordered], [epoch for _, epoch in ordered]
-
-
-def _renewal(claims: Sequence[Claim], held: Sequence[Record]) -> Renewal:
-    current = {row[0] for row in held}
-    return Renewal(
-        lost=frozenset(claim.id for claim in claims if claim.id not in current),
-        aborting=frozenset(row[0] for row in held if row[1]),
-    )

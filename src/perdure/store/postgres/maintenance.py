@@ -15,7 +15,7 @@ from perdure.model.partition import Partition
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.times import nearest_duration
-from perdure.model.worker import PollResult, WorkerInfo
+from perdure.model.worker import PollResult, TaskCounts, WorkerInfo, counted_since
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.hints import WriteHints
@@ -23,7 +23,9 @@ from perdure.store.lifecycle import after_take_over
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.params import (
     AddFailuresParams,
+    CountColumns,
     FailureColumns,
+    KeepCountsParams,
     PruneJobsParams,
     RegisterWorkerParams,
     RetentionColumns,
@@ -33,7 +35,13 @@ from perdure.store.postgres.params import (
 from perdure.store.postgres.rows import encode_failure, wait_from
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import prune_runs
-from perdure.store.sql.rows import STATUS_OF, first_readable, node_from, read_schedule
+from perdure.store.sql.rows import (
+    STATUS_OF,
+    decode_counts,
+    first_readable,
+    node_from,
+    read_schedule,
+)
 from perdure.store.sql.statements import arguments_of
 
 
@@ -180,10 +188,12 @@ class PostgresMaintenance(MaintenanceStore):
     async def prune_jobs(self, namespace: str, keep: Mapping[Status, timedelta], limit: int) -> int:
         spans = {status: nearest_duration(span) for status, span in keep.items()}
         completed = spans.pop(Status.COMPLETED, None)
+        disabled = spans.pop(Status.DISABLED, None)
         params = PruneJobsParams(
             now=self._session.moment(),
             namespace=namespace,
             completed=completed,
+            disabled=disabled,
             kept=RetentionColumns(status=list(spans), span=list(spans.values())),
             limit=limit,
         )
@@ -218,24 +228,57 @@ class PostgresMaintenance(MaintenanceStore):
 
         return await self._session.connections.run(work)
 
-    async def register_worker(self, info: WorkerInfo) -> None:
+    async def register_worker(
+        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, is_new: bool = False
+    ) -> None:
         params = RegisterWorkerParams(
             now=self._session.moment(),
             id=info.id,
             namespace=info.namespace,
             info=msgspec.json.encode(info).decode(),
             lease=nearest_duration(info.lease),
+            counts=msgspec.json.encode(counts).decode(),
+            is_new=is_new,
         )
-        await self._session.fetch("register_worker", *arguments_of(params))
+        register = "register_worker", arguments_of(params)
+        if is_new:
+            await self._keep_counts("counts_of_worker", info.id, then=register)
+        else:
+            await self._session.fetch(register[0], *register[1])
 
     async def remove_worker(self, id: WorkerId) -> None:
-        await self._session.fetch("remove_worker", id)
+        await self._keep_counts("remove_worker", id)
 
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
         span = nearest_duration(idle)
-        return len(
-            await self._session.fetch("prune_workers", self._session.moment(), namespace, span)
-        )
+        return await self._keep_counts("prune_workers", self._session.moment(), namespace, span)
+
+    async def _keep_counts(
+        self, statement: str, *arguments: Any, then: tuple[str, Sequence[Any]] | None = None
+    ) -> int:
+        """Keep what the workers have counted whose rows a statement returns; return how many.
+
+        In the same transaction, before ``then``.
+        """
+        statements = self._session.statements
+
+        async def work(connection: Connection, _: bool) -> int:
+            async with Transacting(connection):
+                rows = await connection.fetch(statements[statement], *arguments)
+                counted = [
+                    (namespace, *row)
+                    for namespace, counts, before in rows
+                    for row in counted_since(decode_counts(counts), decode_counts(before))
+                ]
+                if counted:
+                    columns = CountColumns(*(list(column) for column in zip(*counted, strict=True)))
+                    params = KeepCountsParams(counted=columns)
+                    await connection.fetch(statements["keep_counts"], *arguments_of(params))
+                if then is not None:
+                    await connection.fetch(statements[then[0]], *then[1])
+            return len(rows)
+
+        return await self._session.connections.run(work)
 
     async def due_waits(self, namespace: str, limit: int) -> list[Wait]:
         found = await self._session.fetch("due_waits", self._session.moment(), namespace, limit)

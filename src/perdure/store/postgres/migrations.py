@@ -29,6 +29,7 @@ _TABLES = (
     "definitions",
     "steps",
     "schedules",
+    "past_counts",
 )
 
 

@@ -525,6 +525,8 @@ class PruneJobsParams(NamedTuple):
     namespace: OneText
     completed: OneInterval
     """How long completed jobs are kept; null: forever."""
+    disabled: OneInterval
+    """The same for disabled ones."""
     kept: RetentionColumns
     limit: OneBigint
 
@@ -542,6 +544,20 @@ class RegisterWorkerParams(NamedTuple):
     namespace: OneText
     info: OneJson
     lease: OneInterval
+    counts: OneJson
+    is_new: OneBoolean
+
+
+class CountColumns(NamedTuple):
+    namespace: Text
+    task: Text
+    queue: Text
+    name: Text
+    value: Bigint
+
+
+class KeepCountsParams(NamedTuple):
+    counted: CountColumns
 
 
 class ScheduleParams(NamedTuple):
@@ -565,6 +581,7 @@ PARAMS: dict[str, type[Params]] = {
     "insert_jobs": InsertParams,
     "insert_like_jobs": InsertLikeParams,
     "insert_schedule": ScheduleParams,
+    "keep_counts": KeepCountsParams,
     "limit_candidates": LimitCandidatesParams,
     "accept_parked": AcceptParkedParams,
     "resume_parked": ResumeParkedParams,

@@ -13,7 +13,7 @@ from perdure.model.ids import JobId, RunId
 from perdure.model.job import FailedAttempt, Job, JobFilter, JobState, Status
 from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.run import Run, RunFilter, RunStatus, Wait, WaitFilter, WaitType
-from perdure.model.worker import WorkerInfo, WorkerState
+from perdure.model.worker import TaskCounts, WorkerInfo, WorkerState
 from perdure.store.contract import QueryStore
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.jobs import limit_use
@@ -26,7 +26,7 @@ from perdure.store.postgres.rows import (
     wait_from,
 )
 from perdure.store.postgres.session import Session
-from perdure.store.sql.rows import state_from
+from perdure.store.sql.rows import state_from, work_counts
 from perdure.store.sql.statements import fill
 
 _LISTED_IN_ORDER = frozenset(
@@ -79,6 +79,9 @@ class PostgresQueries(QueryStore):
 
     async def workers(self, namespace: str | None) -> list[WorkerState]:
         return [worker_from(row) for row in await self._session.fetch("workers", namespace)]
+
+    async def work_counts(self, namespace: str | None) -> dict[str, list[TaskCounts]]:
+        return work_counts(await self._session.fetch("work_counts", namespace))
 
     async def explain_facts(
         self, namespace: str, run: RunId | None = None, job: JobId | None = None

@@ -6,7 +6,7 @@ fastest way. Each backend maps claimed jobs and the reads of a commit itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from perdure.model.partition import Partition, suspicion_in
 from perdure.model.run import Run, RunStatus, Wait, WaitType
 from perdure.model.schedule import Schedule, UnreadableSchedule, decode_schedule
 from perdure.model.settings import decode_settings
+from perdure.model.worker import CountRow, TaskCounts, counted_since, counts_of
 from perdure.store.failures import UNREADABLE
 
 Row = Sequence[Any]
@@ -239,3 +240,18 @@ def readable_json(data: bytes) -> str:
         return data.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.encode(UNREADABLE).decode()
+
+
+decode_counts = msgspec.json.Decoder(list[TaskCounts]).decode
+
+
+def work_counts(rows: Iterable[Row]) -> dict[str, list[TaskCounts]]:
+    """Counts by namespace, from those of workers that are gone and the rows of the others."""
+    found: dict[str, list[CountRow]] = {}
+    for namespace, task, queue, name, value, counts, before in rows:
+        of_namespace = found.setdefault(namespace, [])
+        if counts is None:
+            of_namespace.append((task, queue, name, value))
+        else:
+            of_namespace += counted_since(decode_counts(counts), decode_counts(before))
+    return {namespace: counts_of(counted) for namespace, counted in found.items() if counted}

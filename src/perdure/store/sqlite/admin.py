@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
-from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
+from perdure.model.facts import (
+    ORPHANS_MAX,
+    EndedCounts,
+    FlowRuns,
+    OrphanedRun,
+    RunStats,
+    StorageReport,
+    run_stats_of,
+)
 from perdure.model.ids import JobId
 from perdure.model.job import (
     QUEUE_COUNT_MAX,
@@ -22,6 +30,7 @@ from perdure.model.run import FlowCount, RunStatus
 from perdure.store.contract import AdminStore
 from perdure.store.lifecycle import Transition, starts_from
 from perdure.store.sql.migrations import indexes_made, load_migrations
+from perdure.store.sql.rows import RUN_STATUS_OF
 from perdure.store.sqlite.jobs import Move, is_claimed, move
 from perdure.store.sqlite.rows import (
     SqliteJobRow,
@@ -96,6 +105,22 @@ class SqliteAdmin(AdminStore):
             for place, queue, status, count in rows
         ]
 
+    async def run_stats(self, namespace: str | None, most: int = QUEUE_COUNT_MAX) -> list[RunStats]:
+        def count(transaction: Transaction) -> list[RunStats]:
+            places = [(namespace,)] if namespace else transaction.rows("namespaces_of_runs")
+            return run_stats_of(
+                (
+                    (place, status and RUN_STATUS_OF[status], *counts)
+                    for (place,) in places
+                    for status, *counts in transaction.rows(
+                        "run_stats", namespace=place, most=most + 1
+                    )
+                ),
+                most,
+            )
+
+        return await self._session.read(count)
+
     async def paused_queues(self, namespace: str | None) -> list[QueueInfo]:
         rows = await self._session.rows("paused_queues", namespace=namespace)
         return [queue_from(row) for row in rows]
@@ -164,6 +189,9 @@ def _change(
     if operation is Transition.RETRY:
         numbers = as_json([job.number for job in movable])
         transaction.write("restart_jobs", numbers=numbers, now=transaction.now)
+    if operation is Transition.DISABLE:
+        numbers = as_json([job.number for job in movable])
+        transaction.write("note_disabled", numbers=numbers, now=transaction.now)
     for job in movable:
         if is_claimed(job):
             transaction.hints.stopped(job.id)

@@ -613,13 +613,13 @@ class SqliteJobs(JobStore):
                 numbers=as_json([number for number, _ in current.values()]),
                 lease_until=transaction.now + micros_in(lease),
             )
-            return _renewal(claims, current)
+            return _renewal(transaction, claims, current)
 
         return await self._session.write(renew)
 
     async def check(self, claims: Sequence[Claim]) -> Renewal:
         return await self._session.read(
-            lambda transaction: _renewal(claims, _current(transaction, claims))
+            lambda transaction: _renewal(transaction, claims, _current(transaction, claims))
         )
 
     async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
@@ -664,9 +664,14 @@ def _current(transaction: Transaction, claims: Sequence[Claim]) -> dict[Claim, t
     return {claim: state for claim, state in found.items() if claim in wanted}
 
 
-def _renewal(claims: Sequence[Claim], current: dict[Claim, tuple[int, str]]) -> Renewal:
+def _renewal(
+    transaction: Transaction, claims: Sequence[Claim], current: dict[Claim, tuple[int, str]]
+) -> Renewal:
+    lost = [claim.id for claim in claims if claim not in current]
+    disabled = transaction.rows("disabled_among", ids=as_json(lost)) if lost else ()
     return Renewal(
-        lost=frozenset(claim.id for claim in claims if claim not in current),
+        lost=frozenset(lost),
+        disabled=frozenset(id for (id,) in disabled),
         aborting=frozenset(
             claim.id for claim, (_, status) in current.items() if status == Status.ABORTING
         ),

@@ -12,11 +12,11 @@ from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.partition import Partition
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule, scheduled_flows
-from perdure.model.worker import PollResult, WorkerInfo
+from perdure.model.worker import PollResult, TaskCounts, WorkerInfo, counted_since
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired
 from perdure.store.lifecycle import Transition, after_take_over
-from perdure.store.sql.rows import first_readable, node_from, read_schedule
+from perdure.store.sql.rows import decode_counts, first_readable, node_from, read_schedule
 from perdure.store.sqlite.jobs import Move, bound_limits, move
 from perdure.store.sqlite.rows import (
     Row,
@@ -97,13 +97,12 @@ class SqliteMaintenance(MaintenanceStore):
         def prune(transaction: Transaction) -> int:
             removed = 0
             for status, kept_for in keep.items():
-                old = transaction.rows(
-                    "outdated_jobs",
-                    status=status,
-                    namespace=namespace,
-                    until=transaction.now - micros_in(kept_for),
-                    limit=limit - removed,
-                )
+                within = {"namespace": namespace, "limit": limit - removed}
+                within["until"] = transaction.now - micros_in(kept_for)
+                if status is Status.DISABLED:
+                    old = transaction.rows("outdated_disabled_jobs", **within)
+                else:
+                    old = transaction.rows("outdated_jobs", status=status, **within)
                 remove_jobs(transaction, old)
                 removed += len(old)
             return removed
@@ -147,26 +146,39 @@ class SqliteMaintenance(MaintenanceStore):
 
         return await self._session.write(prune)
 
-    async def register_worker(self, info: WorkerInfo) -> None:
+    async def register_worker(
+        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, is_new: bool = False
+    ) -> None:
         row = {
             "id": info.id,
             "namespace": info.namespace,
             "info": encode(info),
             "lease": micros_in(info.lease),
+            "counts": encode(counts),
+            "is_new": is_new,
         }
-        await self._session.write(
-            lambda transaction: transaction.write("register_worker", **row, now=transaction.now)
-        )
+
+        def register(transaction: Transaction) -> None:
+            if is_new:
+                _keep_counts(transaction, transaction.rows("counts_of_worker", id=info.id))
+            transaction.write("register_worker", **row, now=transaction.now)
+
+        await self._session.write(register)
 
     async def remove_worker(self, id: WorkerId) -> None:
-        await self._session.write(lambda transaction: transaction.write("remove_worker", id=id))
+        def remove(transaction: Transaction) -> None:
+            _keep_counts(transaction, transaction.rows("remove_worker", id=id))
+
+        await self._session.write(remove)
 
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
-        return await self._session.write(
-            lambda transaction: transaction.write(
-                "prune_workers", namespace=namespace, now=transaction.now, idle=micros_in(idle)
-            )
-        )
+        def prune(transaction: Transaction) -> int:
+            within = {"namespace": namespace, "now": transaction.now, "idle": micros_in(idle)}
+            gone = transaction.rows("prune_workers", **within)
+            _keep_counts(transaction, gone)
+            return len(gone)
+
+        return await self._session.write(prune)
 
     async def prune_runs(
         self, namespace: str, keep: Mapping[RunStatus, timedelta], limit: int
@@ -218,6 +230,13 @@ def _poll(transaction: Transaction, namespace: str, after_partition: str) -> Pol
         paused=msgspec.json.decode(paused, type=tuple[str, ...]),
         last_seen_at=moment_or_none(last_seen_at),
     )
+
+
+def _keep_counts(transaction: Transaction, workers: Sequence[Row]) -> None:
+    """Keep what these workers have counted, given their rows."""
+    for namespace, counts, before in workers:
+        counted = counted_since(decode_counts(counts), decode_counts(before))
+        transaction.write_rows("keep_counts", [(namespace, *row) for row in counted])
 
 
 def _jobs(transaction: Transaction, name: str, namespace: str, limit: int) -> list[SqliteJobRow]:

@@ -13,9 +13,9 @@ from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, FailedAttempt, Job, JobFilter, JobState, Status
 from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.run import Run, RunFilter, Wait, WaitFilter, WaitType
-from perdure.model.worker import WorkerState
+from perdure.model.worker import TaskCounts, WorkerState
 from perdure.store.contract import EventsAfter, EventsBefore, QueryStore
-from perdure.store.sql.rows import state_from
+from perdure.store.sql.rows import state_from, work_counts
 from perdure.store.sql.statements import fill
 from perdure.store.sqlite.jobs import limit_uses
 from perdure.store.sqlite.rows import (
@@ -79,6 +79,9 @@ class SqliteQueries(QueryStore):
 
     async def workers(self, namespace: str | None) -> list[WorkerState]:
         return await self._session.read(lambda transaction: _workers(transaction, namespace))
+
+    async def work_counts(self, namespace: str | None) -> dict[str, list[TaskCounts]]:
+        return work_counts(await self._session.rows("work_counts", namespace=namespace))
 
     async def explain_facts(
         self, namespace: str, run: RunId | None = None, job: JobId | None = None

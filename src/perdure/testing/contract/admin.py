@@ -6,14 +6,14 @@ import pytest
 
 from perdure.clock import ManualClock
 from perdure.errors import FingerprintTaken
-from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun
+from perdure.model.facts import ORPHANS_MAX, EndedCounts, FlowRuns, OrphanedRun, RunStats
 from perdure.model.hint import HintType
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, JobFilter, Progress, QueueInfo, Status, StatusChange
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed, DeadLettered, Parked, Retried
 from perdure.model.partition import UNSUSPECTED, Partition
-from perdure.model.run import RunStatus
+from perdure.model.run import ENDED, RunStatus
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Transition
 from perdure.testing.contract.builders import (
@@ -28,10 +28,12 @@ from perdure.testing.contract.builders import (
     PARTITION,
     PAUSED,
     RUN,
+    RUNNING,
     SECOND,
     SUSPECTED,
     VERSION,
     WAITING,
+    approval,
     child_wait,
     claim,
     claim_ids,
@@ -660,12 +662,70 @@ class TestAdminFlowStats:
         ]
 
 
+class TestAdminRunStats:
+    async def test_counts_runs_by_status_without_children(self, store: Store) -> None:
+        assert await store.admin.run_stats(None) == []
+        await submit(store, waits=(child_wait(),), children=(new_child(status=RUNNING),))
+        for number, status in enumerate((WAITING, WAITING, FAILED, FAILED, FAILED, COMPLETED)):
+            await submit(store, id=RunId(f"r{number}"), status=status, waits=(signal(),))
+        await submit(store, namespace=OTHER_NAMESPACE, status=FAILED)
+
+        mine = {
+            RunStatus.RUNNING: 1,
+            RunStatus.WAITING: 2,
+            RunStatus.FAILED: 3,
+            RunStatus.COMPLETED: 1,
+        }
+        [ours, theirs] = await store.admin.run_stats(None)
+        assert (ours.namespace, ours.counts, ours.more) == (NAMESPACE, mine, ())
+        assert theirs == RunStats(namespace=OTHER_NAMESPACE, counts={RunStatus.FAILED: 1})
+        assert await store.admin.run_stats(OTHER_NAMESPACE) == [theirs]
+        assert await store.admin.run_stats("unknown") == []
+
+    async def test_counts_runs_that_wait_for_people_once(self, store: Store) -> None:
+        await submit(store, status=WAITING, waits=(approval("a"), approval("b")))
+        await submit(store, id=RunId("second"), status=WAITING, waits=(approval(),))
+        await submit(store, id=RunId("signal"), status=WAITING, waits=(signal(),))
+
+        [stats] = await store.admin.run_stats(NAMESPACE)
+
+        assert stats.waiting_for_people == 2
+
+    async def test_counts_orphaned_runs_and_children(self, store: Store) -> None:
+        await submit(store, waits=(child_wait(),), children=(new_child(status=RUNNING),))
+        await submit(store, id=RunId("alone"))
+        await submit(store, id=RunId("works"), jobs=(node_job(run=RunId("works")),))
+        await submit(store, id=RunId("paused"), status=PAUSED)
+        await submit(store, id=RunId("over"), status=COMPLETED)
+
+        [stats] = await store.admin.run_stats(NAMESPACE)
+
+        orphaned = (await store.admin.inspect_storage()).orphaned_runs
+        assert stats.orphaned == len(orphaned) == 2
+
+    async def test_is_exact_up_to_so_many_and_says_where_there_are_more(self, store: Store) -> None:
+        for number in range(3):
+            await submit(store, id=RunId(f"failed {number}"), status=FAILED)
+            await submit(store, id=RunId(f"waits {number}"), status=WAITING, waits=(signal(),))
+        three = {RunStatus.FAILED: 3, RunStatus.WAITING: 3}
+
+        assert await store.admin.run_stats(NAMESPACE, 3) == [
+            RunStats(namespace=NAMESPACE, counts=three)
+        ]
+        [stats] = await store.admin.run_stats(NAMESPACE, 2)
+        assert stats.counts == dict.fromkeys(three, 2)
+        # An unfinished run that was not read may have any status.
+        assert set(stats.more) == {RunStatus.FAILED, *set(RunStatus) - ENDED}
+
+
 class TestAdminCountEnded:
     async def test_counts_what_pruning_would_remove(self, store: Store, clock: ManualClock) -> None:
         await insert_in_status(store, Status.COMPLETED, namespace=NAMESPACE)
         await insert_in_status(store, Status.DEAD, namespace=NAMESPACE)
+        await insert_in_status(store, Status.DISABLED, namespace=NAMESPACE)
         await submit(store, status=FAILED)
         clock.advance(HOUR)
+        await insert_in_status(store, Status.DISABLED, namespace=NAMESPACE)
         await insert_in_status(store, Status.COMPLETED, namespace=NAMESPACE)
         await insert_in_status(store, Status.COMPLETED, namespace=OTHER_NAMESPACE)
         await insert_in_status(store, Status.WAITING, namespace=NAMESPACE)
@@ -673,9 +733,9 @@ class TestAdminCountEnded:
 
         ended = await store.admin.count_ended(NAMESPACE, HOUR)
 
-        jobs = {Status.COMPLETED: 1, Status.DEAD: 1}
+        jobs = {Status.COMPLETED: 1, Status.DEAD: 1, Status.DISABLED: 1}
         assert ended == EndedCounts(jobs=jobs, runs={RunStatus.FAILED: 1})
-        assert await store.maintenance.prune_jobs(NAMESPACE, dict.fromkeys(jobs, HOUR), 10) == 2
+        assert await store.maintenance.prune_jobs(NAMESPACE, dict.fromkeys(jobs, HOUR), 10) == 3
         assert await store.maintenance.prune_runs(NAMESPACE, {RunStatus.FAILED: HOUR}, 10) == 1
         assert await store.admin.count_ended(NAMESPACE, HOUR) == EndedCounts(jobs={}, runs={})
 

@@ -46,8 +46,10 @@ from perdure.testing.contract.builders import (
 ALL_KEPT = Renewal(lost=frozenset(), aborting=frozenset())
 
 
-def lost(*claims: Claim) -> Renewal:
-    return Renewal(lost=frozenset(claim.id for claim in claims), aborting=frozenset())
+def lost(*claims: Claim, is_disabled: bool = False) -> Renewal:
+    ids = frozenset(claim.id for claim in claims)
+    disabled = ids if is_disabled else frozenset[JobId]()
+    return Renewal(lost=ids, aborting=frozenset(), disabled=disabled)
 
 
 class TestJobsRenew:
@@ -102,7 +104,9 @@ class TestJobsRenew:
         there = await insert_in_status(store, status)
         before = await job_record(store, there.id)
 
-        assert await store.jobs.renew(WORKER, [there], MINUTE) == lost(there)
+        renewal = await store.jobs.renew(WORKER, [there], MINUTE)
+
+        assert renewal == lost(there, is_disabled=status is Status.DISABLED)
         assert await job_record(store, there.id) == before
 
     async def test_reports_a_job_that_is_gone_as_lost(self, store: Store) -> None:
@@ -146,11 +150,11 @@ class TestJobsCheck:
         after = await job_record(store, claimed.id), await job_record(store, aborting.id)
         assert after == before
 
-    async def test_reports_a_disabled_job_as_lost(self, store: Store) -> None:
-        claimed = await claim_new(store)
+    async def test_reports_a_disabled_job_as_lost_and_disabled(self, store: Store) -> None:
+        claimed, other = await claim_new(store), await claim_new(store)
         await store.admin.change_jobs(Transition.DISABLE, NAMESPACE, [claimed.id])
 
-        assert await store.jobs.check([claimed]) == lost(claimed)
+        assert await store.jobs.check([other, claimed]) == lost(claimed, is_disabled=True)
         assert await status_of(store, claimed.id) is Status.DISABLED
 
 

@@ -16,7 +16,7 @@ from perdure.model.outcome import Completed
 from perdure.model.partition import Partition
 from perdure.model.run import OnExisting, RunStatus
 from perdure.model.schedule import FlowCall, ScheduleCommit
-from perdure.model.worker import PollResult, WorkerState
+from perdure.model.worker import PollResult, TaskCounts, WorkerState
 from perdure.store.contract import DEFINITION_FRESH, POLL_PARTITIONS_MAX, Store
 from perdure.store.failures import deadline_expired
 from perdure.store.lifecycle import Transition
@@ -25,6 +25,7 @@ from perdure.testing.contract.builders import (
     LEASE,
     MINUTE,
     NAMESPACE,
+    OTHER_NAMESPACE,
     OTHER_WORKER,
     PARTITION,
     RUN,
@@ -294,6 +295,16 @@ class TestQueriesWorkers:
         assert await seen("unknown") == []
 
 
+def sent(count: int, queue: str = "a") -> TaskCounts:
+    return TaskCounts(task="send", queue=queue, counts={"completed": count})
+
+
+async def sent_in(store: Store) -> int:
+    return sum(
+        each.counts["completed"] for each in (await store.queries.work_counts(NAMESPACE))[NAMESPACE]
+    )
+
+
 class TestMaintenanceRegisterWorker:
     async def test_says_that_a_worker_is_still_there(
         self, store: Store, clock: ManualClock
@@ -308,8 +319,71 @@ class TestMaintenanceRegisterWorker:
         assert (state.started_at, state.seen_at) == (since, clock())
         assert state.info.concurrency == 4
 
+    async def test_counts_what_a_process_counted_since_its_row_was_written_first(
+        self, store: Store
+    ) -> None:
+        """A worker that runs again, or whose row was pruned, has counted some of it before."""
+        await store.maintenance.register_worker(worker_info(), [sent(2)], is_new=True)
+        for _ in range(2):
+            await store.maintenance.register_worker(worker_info(), [sent(5), sent(1, "b")])
+
+        counted = [sent(3), sent(1, "b")]
+        assert await store.queries.work_counts(NAMESPACE) == {NAMESPACE: counted}
+        await store.maintenance.remove_worker(WORKER)
+        await store.maintenance.register_worker(worker_info(), [sent(6), sent(1, "b")])
+        assert await store.queries.work_counts(NAMESPACE) == {NAMESPACE: counted}
+        await store.maintenance.register_worker(worker_info(), [sent(9), sent(1, "b")])
+        assert await sent_in(store) == 7
+
+    async def test_keeps_what_a_former_process_counted_under_this_id(self, store: Store) -> None:
+        await store.maintenance.register_worker(worker_info(), is_new=True)
+        await store.maintenance.register_worker(worker_info(), [sent(5)])
+        for _ in range(2):  # the answer to the first may have been lost
+            await store.maintenance.register_worker(worker_info(), is_new=True)
+        await store.maintenance.register_worker(worker_info(), [sent(2)])
+
+        assert await sent_in(store) == 7
+
+    async def test_counts_nothing_twice_when_a_process_registers_anew(self, store: Store) -> None:
+        """Its sign-off failed, so its row is still there."""
+        await store.maintenance.register_worker(worker_info(), is_new=True)
+        await store.maintenance.register_worker(worker_info(), [sent(5)])
+        await store.maintenance.register_worker(worker_info(), [sent(5)], is_new=True)
+        await store.maintenance.register_worker(worker_info(), [sent(7)])
+
+        assert await sent_in(store) == 7
+
+
+class TestQueriesWorkCounts:
+    async def test_adds_up_all_workers_live_and_gone_by_namespace(self, store: Store) -> None:
+        def counts(completed: int, **others: int) -> list[TaskCounts]:
+            every = {"completed": completed, **others}
+            return [TaskCounts(task="send", queue="mail", counts=every)]
+
+        assert await store.queries.work_counts(None) == {}
+        for id, namespace in ((WORKER, NAMESPACE), (OTHER_WORKER, NAMESPACE), ("third", "team-b")):
+            info = worker_info(id=WorkerId(id), namespace=namespace)
+            await store.maintenance.register_worker(info, is_new=True)
+            await store.maintenance.register_worker(info, counts(2, failed=1))
+        await store.maintenance.remove_worker(WORKER)
+
+        both = {NAMESPACE: counts(4, failed=2), "team-b": counts(2, failed=1)}
+        assert await store.queries.work_counts(None) == both
+        assert await store.queries.work_counts("team-b") == {"team-b": both["team-b"]}
+        assert await store.queries.work_counts("unknown") == {}
+
 
 class TestMaintenanceRemoveWorker:
+    async def test_keeps_what_it_counted_once(self, store: Store) -> None:
+        for id in (WORKER, OTHER_WORKER):
+            await store.maintenance.register_worker(worker_info(id=id), is_new=True)
+            await store.maintenance.register_worker(worker_info(id=id), [sent(2), sent(1, "b")])
+            for _ in range(2):
+                await store.maintenance.remove_worker(id)
+
+        counted = [sent(4), sent(2, "b")]
+        assert await store.queries.work_counts(None) == {NAMESPACE: counted}
+
     async def test_removes_this_worker_and_no_other(self, store: Store) -> None:
         await store.maintenance.register_worker(worker_info())
         await store.maintenance.register_worker(worker_info(id=OTHER_WORKER))
@@ -345,6 +419,16 @@ class TestMaintenancePruneWorkers:
         assert [state.info.id for state in await store.queries.workers(None)] == [WORKER]
         assert await store.maintenance.prune_workers(NAMESPACE, HOUR) == 0
 
+    async def test_keeps_what_they_counted(self, store: Store, clock: ManualClock) -> None:
+        for id, count in ((WORKER, 2), (OTHER_WORKER, 3)):
+            await store.maintenance.register_worker(worker_info(id=id))
+            await store.maintenance.register_worker(worker_info(id=id), [sent(count)])
+        clock.advance(HOUR)
+
+        assert await sent_in(store) == 5
+        assert await store.maintenance.prune_workers(NAMESPACE, HOUR) == 2
+        assert await sent_in(store) == 5
+
     async def test_leaves_a_worker_that_need_not_have_been_seen(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -364,6 +448,7 @@ class TestMaintenancePruneWorkers:
 
 
 NOTHING_KEPT = dict.fromkeys(FINISHED, timedelta(0))
+PRUNABLE = FINISHED | {Status.DISABLED}
 
 
 class TestMaintenancePruneJobs:
@@ -422,18 +507,44 @@ class TestMaintenancePruneJobs:
         assert await store.maintenance.prune_jobs(NAMESPACE, NOTHING_KEPT, 10) == 0
         assert await job_record(store, there.id) == before
 
+    async def test_removes_a_job_that_was_disabled_longer_ago_than_disabled_ones_are_kept(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        ran = await claim_new(store)
+        old, again, enabled = [await insert(store) for _ in range(3)]
+        await insert_in_status(store, Status.DISABLED, namespace=OTHER_NAMESPACE)
+        clock.advance(9 * HOUR)  # when it was created and started does not count
+        there = [old, again, enabled, ran.id]
+        await store.admin.change_jobs(Transition.DISABLE, None, there)
+        keep = {Status.DISABLED: HOUR}
+        clock.advance(HOUR - SECOND)
+        assert await store.maintenance.prune_jobs(NAMESPACE, keep, 10) == 0
+        for operation in (Transition.ENABLE, Transition.DISABLE):
+            await store.admin.change_jobs(operation, NAMESPACE, [again])
+        await store.admin.change_jobs(Transition.ENABLE, NAMESPACE, [enabled])
+        clock.advance(2 * SECOND)
+
+        assert await store.maintenance.prune_jobs(NAMESPACE, keep, 10) == 2
+        assert await job_record(store, old) == (None, None, [])
+        assert await job_record(store, ran.id) == (None, None, [])
+        assert await status_of(store, again) is Status.DISABLED
+        assert await status_of(store, enabled) is Status.WAITING
+        clock.advance(HOUR)
+        assert await store.maintenance.prune_jobs(NAMESPACE, keep, 10) == 1
+
     async def test_takes_no_more_than_the_limit(self, store: Store, clock: ManualClock) -> None:
-        for status in sorted(FINISHED):
+        for status in sorted(PRUNABLE):
             await insert_in_status(store, status)
             await insert_in_status(store, status)
         clock.advance(HOUR)
 
         removed = []
-        while count := await store.maintenance.prune_jobs(NAMESPACE, NOTHING_KEPT, 3):
+        keep = dict.fromkeys(PRUNABLE, timedelta(0))
+        while count := await store.maintenance.prune_jobs(NAMESPACE, keep, 3):
             removed.append(count)
 
         assert max(removed) <= 3
-        assert sum(removed) == 8
+        assert sum(removed) == 10
         assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_lets_the_same_job_be_inserted_again(

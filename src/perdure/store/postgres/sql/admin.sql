@@ -67,7 +67,8 @@ ORDER BY definition.namespace COLLATE "C", definition.flow COLLATE "C",
 SELECT status, count(*)
 FROM {schema}.jobs
 WHERE namespace = $2
-  AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval
+  AND CASE WHEN status = 'disabled' AND run_id IS NULL THEN disabled_at ELSE finished_at END
+      <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval
 GROUP BY status;
 
 -- name: count_ended_runs
@@ -366,6 +367,102 @@ FROM counted
 WHERE number > 0
 ORDER BY namespace, queue, status;
 
+-- name: run_stats
+-- Namespace, status, unfinished runs read, runs to count, orphaned runs; reads up to $2 of each.
+-- Without a status: the runs that wait for people. Skips from namespace to namespace through the
+-- indexes.
+WITH RECURSIVE every_place (namespace) AS (
+    SELECT coalesce($1::text, '') COLLATE "C"
+    UNION ALL
+    SELECT least(
+        (
+            SELECT runs.namespace
+            FROM {schema}.runs
+            WHERE finished_at IS NULL
+              AND runs.namespace > every_place.namespace
+            ORDER BY runs.namespace
+            LIMIT 1
+        ),
+        (
+            SELECT min(next.namespace)
+            FROM unnest(ARRAY['completed', 'failed', 'cancelled', 'skipped']) AS ended (status)
+            CROSS JOIN LATERAL (
+                SELECT runs.namespace
+                FROM {schema}.runs
+                WHERE runs.status = ended.status
+                  AND runs.namespace > every_place.namespace
+                  AND finished_at IS NOT NULL
+                  AND parent_run IS NULL
+                ORDER BY runs.namespace
+                LIMIT 1
+            ) AS next
+        )
+    )
+    FROM every_place
+    WHERE $1::text IS NULL
+      AND every_place.namespace IS NOT NULL
+),
+places (namespace) AS (
+    SELECT namespace
+    FROM every_place
+    WHERE namespace > ''
+)
+SELECT places.namespace, live.status, count(*), count(*) FILTER (WHERE live.parent_run IS NULL),
+       count(*) FILTER (
+           WHERE live.status <> 'paused'
+             AND NOT EXISTS (
+                 SELECT
+                 FROM {schema}.jobs AS job
+                 WHERE job.run_id = live.id
+                   AND job.namespace = places.namespace
+                   AND job.finished_at IS NULL
+             )
+             AND NOT EXISTS (
+                 SELECT
+                 FROM {schema}.waits AS wait
+                 WHERE wait.run_id = live.id
+                   AND wait.namespace = places.namespace
+             )
+       )
+FROM places
+CROSS JOIN LATERAL (
+    SELECT id, status, parent_run
+    FROM {schema}.runs
+    WHERE finished_at IS NULL
+      AND runs.namespace = places.namespace
+    LIMIT $2
+) AS live
+GROUP BY places.namespace, live.status
+UNION ALL
+SELECT places.namespace, ended.status, 0, (
+    SELECT count(*)
+    FROM (
+        SELECT
+        FROM {schema}.runs
+        WHERE runs.status = ended.status
+          AND runs.namespace = places.namespace
+          AND finished_at IS NOT NULL
+          AND parent_run IS NULL
+        -- The order of the index: one by flow would be read to its end for a rare status.
+        ORDER BY finished_at
+        LIMIT $2
+    ) AS first
+), 0
+FROM places
+CROSS JOIN unnest(ARRAY['completed', 'failed', 'cancelled', 'skipped']) AS ended (status)
+UNION ALL
+SELECT places.namespace, NULL, 0, (
+    SELECT count(DISTINCT first.run_id)
+    FROM (
+        SELECT run_id
+        FROM {schema}.waits
+        WHERE type = 'approval'
+          AND waits.namespace = places.namespace
+        LIMIT $2
+    ) AS first
+), 0
+FROM places;
+
 -- name: paused_queues
 SELECT namespace, name, paused_at, paused_by
 FROM {schema}.queues
@@ -387,7 +484,7 @@ ORDER BY namespace, flow, version;
 -- Blocks other imports and new work, but not readers.
 LOCK TABLE {schema}.definitions, {schema}.runs, {schema}.events, {schema}.snapshots, {schema}.waits,
     {schema}.jobs, {schema}.failures, {schema}.steps, {schema}.limits, {schema}.limit_starts,
-    {schema}.queues, {schema}.schedules
+    {schema}.queues, {schema}.schedules, {schema}.past_counts
 IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: load_definition

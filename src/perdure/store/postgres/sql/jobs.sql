@@ -474,6 +474,11 @@ JOIN {schema}.jobs ON jobs.id = given.id
 WHERE jobs.epoch = given.epoch
   AND jobs.lease_until IS NOT NULL;
 
+-- name: disabled_among
+SELECT given.id
+FROM unnest($1::text[]) AS given (id)
+WHERE (SELECT status FROM {schema}.jobs WHERE jobs.id = given.id) = 'disabled';
+
 -- name: save_progress
 UPDATE {schema}.jobs
 SET progress         = latest.percent,

@@ -283,15 +283,26 @@ old AS MATERIALIZED (
             ORDER BY finished_at
             LIMIT :limit
         ) AS oldest
+        UNION ALL
+        (
+            SELECT ctid AS place, id
+            FROM {schema}.jobs
+            WHERE status = 'disabled'
+              AND namespace = :namespace
+              AND disabled_at <= coalesce(:now, statement_timestamp()) - :disabled
+              AND run_id IS NULL
+            ORDER BY disabled_at
+            LIMIT :limit
+        )
     ) AS candidate
     LIMIT :limit
 ),
--- A job that is being retried is skipped.
+-- A job that is being retried or enabled is skipped.
 unlocked AS MATERIALIZED (
     SELECT ctid AS place, id
     FROM {schema}.jobs
     WHERE ctid = ANY (ARRAY (SELECT place FROM old))
-      AND finished_at IS NOT NULL
+      AND (finished_at IS NOT NULL OR status = 'disabled')
     FOR UPDATE SKIP LOCKED
 ),
 history AS (
@@ -329,27 +340,48 @@ WHERE namespace = $2
 RETURNING key;
 
 -- name: register_worker
-INSERT INTO {schema}.workers AS known (id, namespace, info, lease, started_at, seen_at)
+INSERT INTO {schema}.workers AS known (
+    id, namespace, info, lease, started_at, seen_at, counts, counts_before
+)
 VALUES (:id, :namespace, :info, :lease, coalesce(:now, statement_timestamp()),
-        coalesce(:now, statement_timestamp()))
+        coalesce(:now, statement_timestamp()), :counts, :counts)
 ON CONFLICT (id) DO UPDATE
 SET namespace = excluded.namespace,
     info      = excluded.info,
     lease     = excluded.lease,
+    counts    = excluded.counts,
+    counts_before = CASE WHEN :is_new THEN excluded.counts ELSE known.counts_before END,
     -- Never earlier: a heartbeat in the future marks a clock that was set back, until bound_times
     -- runs.
     seen_at   = greatest(known.seen_at, excluded.seen_at);
 
+-- name: counts_of_worker
+SELECT namespace, counts, counts_before
+FROM {schema}.workers
+WHERE id = $1
+FOR UPDATE;
+
 -- name: remove_worker
 DELETE FROM {schema}.workers
-WHERE id = $1;
+WHERE id = $1
+RETURNING namespace, counts, counts_before;
 
 -- name: prune_workers
 DELETE FROM {schema}.workers
 WHERE namespace = $2
   AND seen_at <= coalesce($1::timestamptz, statement_timestamp())
                  - greatest($3::interval, 2 * lease)
-RETURNING id;
+RETURNING namespace, counts, counts_before;
+
+-- name: keep_counts
+-- In sorted order, so that no two transactions deadlock.
+INSERT INTO {schema}.past_counts AS past (namespace, task, queue, name, value)
+SELECT namespace, task, queue, name, sum(value)
+FROM :counted(namespace, task, queue, name, value)
+GROUP BY namespace, task, queue, name
+ORDER BY namespace, task, queue, name
+ON CONFLICT (namespace, task, queue, name) DO UPDATE
+SET value = past.value + excluded.value;
 
 -- name: prune_definitions
 -- $5 are the flows of schedules. Definitions in use are checked again later. Where the child flows

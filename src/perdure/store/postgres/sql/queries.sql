@@ -149,6 +149,16 @@ WHERE status = 'completed'
 ORDER BY finished_at DESC, id DESC
 LIMIT 1;
 
+-- name: work_counts
+-- Of workers that are gone by counter, and the rows of the others.
+SELECT namespace, task, queue, name, value, NULL::json, NULL::json
+FROM {schema}.past_counts
+WHERE $1::text IS NULL OR namespace = $1
+UNION ALL
+SELECT namespace, NULL, NULL, NULL, NULL, counts, counts_before
+FROM {schema}.workers
+WHERE $1::text IS NULL OR namespace = $1;
+
 -- name: workers
 WITH held AS MATERIALIZED (
     SELECT worker, array_agg(id ORDER BY id) AS ids

@@ -68,7 +68,7 @@ ORDER BY definition.namespace, definition.flow, definition.version;
 SELECT status, count(*)
 FROM {prefix}jobs
 WHERE namespace = :namespace
-  AND finished_at <= :until
+  AND (finished_at <= :until OR status = 'disabled' AND run_id IS NULL AND disabled_at <= :until)
 GROUP BY status;
 
 -- name: count_ended_runs
@@ -109,6 +109,11 @@ SET rank             = rank + (:now - ready_at) / 1e6,
     progress         = 0,
     progress_message = '',
     progress_details = NULL
+WHERE rowid IN (SELECT value FROM json_each(:numbers));
+
+-- name: note_disabled
+UPDATE {prefix}jobs
+SET disabled_at = :now
 WHERE rowid IN (SELECT value FROM json_each(:numbers));
 
 -- name: pause_queue
@@ -163,6 +168,95 @@ FROM (
 WHERE :namespace IS NULL OR namespace = :namespace
 GROUP BY namespace, queue, status
 ORDER BY namespace, queue, status;
+
+-- name: namespaces_of_runs
+-- Skips from namespace to namespace through the indexes.
+WITH RECURSIVE places (namespace) AS (
+    SELECT ''
+    UNION ALL
+    SELECT (
+        SELECT min(next)
+        FROM (
+            SELECT (
+                SELECT min(namespace)
+                FROM {prefix}runs INDEXED BY {prefix}runs_live
+                WHERE finished_at IS NULL
+                  AND namespace > places.namespace
+            ) AS next
+            UNION ALL
+            SELECT (
+                SELECT min(namespace)
+                FROM {prefix}runs INDEXED BY {prefix}runs_ended
+                WHERE status = ended.column1
+                  AND namespace > places.namespace
+                  AND finished_at IS NOT NULL
+                  AND parent_run IS NULL
+            )
+            FROM (VALUES ('completed'), ('failed'), ('cancelled'), ('skipped')) AS ended
+        )
+    )
+    FROM places
+    WHERE places.namespace IS NOT NULL
+)
+SELECT namespace
+FROM places
+WHERE namespace > '';
+
+-- name: run_stats
+-- Of one namespace: status, unfinished runs read, runs to count, orphaned runs. Without a status:
+-- the runs that wait for people.
+WITH live AS MATERIALIZED (
+    SELECT id, status, parent_run
+    FROM {prefix}runs INDEXED BY {prefix}runs_live
+    WHERE finished_at IS NULL
+      AND namespace = :namespace
+    LIMIT :most
+),
+ended (status) AS (
+    VALUES ('completed'), ('failed'), ('cancelled'), ('skipped')
+)
+SELECT status, count(*), sum(parent_run IS NULL), sum(
+    status <> 'paused'
+    AND NOT EXISTS (
+        SELECT 1
+        FROM {prefix}jobs AS job
+        WHERE job.run_id = live.id
+          AND job.namespace = :namespace
+          AND job.finished_at IS NULL
+    )
+    AND NOT EXISTS (
+        SELECT 1
+        FROM {prefix}waits AS wait
+        WHERE wait.run_id = live.id
+          AND wait.namespace = :namespace
+    )
+)
+FROM live
+GROUP BY status
+UNION ALL
+SELECT status, 0, (
+    SELECT count(*)
+    FROM (
+        SELECT 1
+        FROM {prefix}runs AS run INDEXED BY {prefix}runs_ended
+        WHERE run.status = ended.status
+          AND run.namespace = :namespace
+          AND run.finished_at IS NOT NULL
+          AND run.parent_run IS NULL
+        LIMIT :most
+    )
+), 0
+FROM ended
+UNION ALL
+SELECT NULL, 0, count(DISTINCT run_id), 0
+FROM (
+    SELECT run_id
+    FROM {prefix}waits INDEXED BY {prefix}waits_asking
+    WHERE type IN ('external', 'approval')
+      AND type = 'approval'
+      AND namespace = :namespace
+    LIMIT :most
+);
 
 -- name: paused_queues
 SELECT namespace, name, paused_at, paused_by

@@ -256,6 +256,12 @@ FROM json_each(:ids) AS wanted
 CROSS JOIN {prefix}jobs AS job ON job.id = wanted.value
 WHERE job.lease_until IS NOT NULL;
 
+-- name: disabled_among
+SELECT job.id
+FROM json_each(:ids) AS wanted
+CROSS JOIN {prefix}jobs AS job ON job.id = wanted.value
+WHERE job.status = 'disabled';
+
 -- name: save_progress
 UPDATE {prefix}jobs AS job
 SET progress         = latest.percent,

@@ -160,6 +160,16 @@ WHERE status = :status
 ORDER BY finished_at
 LIMIT :limit;
 
+-- name: outdated_disabled_jobs
+SELECT rowid, id
+FROM {prefix}jobs INDEXED BY {prefix}jobs_disabled
+WHERE status = 'disabled'
+  AND namespace = :namespace
+  AND disabled_at <= :until
+  AND run_id IS NULL
+ORDER BY disabled_at
+LIMIT :limit;
+
 -- name: idle_limits
 SELECT key
 FROM {prefix}limits
@@ -179,24 +189,43 @@ WHERE namespace = :namespace
   AND key IN (SELECT value FROM json_each(:keys));
 
 -- name: register_worker
-INSERT INTO {prefix}workers (id, namespace, info, lease, started_at, seen_at)
-VALUES (:id, :namespace, :info, :lease, :now, :now)
+INSERT INTO {prefix}workers (
+    id, namespace, info, lease, started_at, seen_at, counts, counts_before
+)
+VALUES (:id, :namespace, :info, :lease, :now, :now, :counts, :counts)
 ON CONFLICT (id) DO UPDATE
 SET namespace = excluded.namespace,
     info      = excluded.info,
     lease     = excluded.lease,
+    counts    = excluded.counts,
+    counts_before = CASE WHEN :is_new THEN excluded.counts ELSE counts_before END,
     -- Not back: a heartbeat of the future shows that the clock was set back, until that is dealt
     -- with.
     seen_at   = max(seen_at, excluded.seen_at);
 
+-- name: counts_of_worker
+SELECT namespace, counts, counts_before
+FROM {prefix}workers
+WHERE id = :id;
+
 -- name: remove_worker
 DELETE FROM {prefix}workers
-WHERE id = :id;
+WHERE id = :id
+RETURNING namespace, counts, counts_before;
 
 -- name: prune_workers
 DELETE FROM {prefix}workers
 WHERE namespace = :namespace
-  AND seen_at <= :now - max(:idle, 2 * lease);
+  AND seen_at <= :now - max(:idle, 2 * lease)
+RETURNING namespace, counts, counts_before;
+
+-- name: keep_counts
+INSERT INTO {prefix}past_counts AS past (namespace, task, queue, name, value)
+SELECT column1, column2, column3, column4, column5
+FROM (VALUES {rows})
+WHERE TRUE
+ON CONFLICT (namespace, task, queue, name) DO UPDATE
+SET value = past.value + excluded.value;
 
 -- name: outdated_runs
 -- Runs without a parent and without unfinished descendants.

@@ -125,6 +125,16 @@ WHERE job.status = 'completed'
 ORDER BY job.finished_at DESC, job.rowid DESC
 LIMIT 1;
 
+-- name: work_counts
+-- Of workers that are gone by counter, and the rows of the others.
+SELECT namespace, task, queue, name, value, NULL, NULL
+FROM {prefix}past_counts
+WHERE :namespace IS NULL OR namespace = :namespace
+UNION ALL
+SELECT namespace, NULL, NULL, NULL, NULL, counts, counts_before
+FROM {prefix}workers
+WHERE :namespace IS NULL OR namespace = :namespace;
+
 -- name: workers
 SELECT id, info, started_at, seen_at
 FROM {prefix}workers
