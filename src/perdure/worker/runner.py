@@ -21,13 +21,13 @@ from msgspec.structs import replace
 
 from perdure import clock
 from perdure.engine.failures import too_many_crashes
-from perdure.model.ids import JobId, WorkerId
+from perdure.model.ids import JobId
 from perdure.model.job import Claim, Claimed, ClaimedJob, NewJob
 from perdure.model.outcome import DeadLettered, NodeOutcome, Requeued, Retried
 from perdure.model.partition import UNSUSPECTED, Partition, Suspicion
 from perdure.model.payload import Codec
 from perdure.model.run import CommitAnswer
-from perdure.model.worker import Renewal, WorkerSettings
+from perdure.model.worker import Renewal, WorkerInfo, WorkerSettings
 from perdure.store.contract import Store
 from perdure.worker.attempt import START_SECONDS_MAX, Attempt, StopReason
 from perdure.worker.claims import Claims, KnownPartitions
@@ -61,14 +61,15 @@ class JobRunner:
         store: Store,
         code: TaskCode,
         settings: WorkerSettings,
-        worker_id: WorkerId,
+        info: WorkerInfo,
         codec: Codec,
         events: WorkerEvents,
     ) -> None:
         self.store = store
         self.code = code
         self.settings = settings
-        self.worker_id = worker_id
+        self.worker_id = info.id
+        self.incarnation = info.incarnation
         self.codec = codec
         self.events = events
         self.loop = asyncio.get_running_loop()

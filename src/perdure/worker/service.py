@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.engine.ticks import ScheduleTicker
+from perdure.errors import WorkerSuperseded
 from perdure.model.hint import Hint, HintType
 from perdure.model.payload import Codec
 from perdure.model.worker import WorkerInfo, WorkerSettings
@@ -20,7 +21,7 @@ from perdure.worker.code import TaskCode
 from perdure.worker.due_work import DueSchedules, DueWaits
 from perdure.worker.events import WorkerEvents, WorkerStarted, WorkerStopped, WorkerStopping
 from perdure.worker.executors import call_on_loop
-from perdure.worker.janitor import Janitor
+from perdure.worker.janitor import Janitor, take_over_former
 from perdure.worker.lease_renewal import LeaseRenewer
 from perdure.worker.poller import Poller
 from perdure.worker.runner import JobRunner
@@ -50,7 +51,7 @@ class Service:
         self._grace = settings.grace
         self._stop_requested = asyncio.Event()
         self._grace_timers: list[asyncio.TimerHandle] = []
-        self.runner = runner = JobRunner(store, code, settings, info.id, codec, events)
+        self.runner = runner = JobRunner(store, code, settings, info, codec, events)
         runs = runner.commits.runs
         due_work = (
             DueWaits(store, runs, settings.namespace),
@@ -67,7 +68,9 @@ class Service:
             settings.lease,
             # Called from the lease thread.
             lambda claims, renewal: call_on_loop(runner.loop, runner.renewed, claims, renewal),
+            lambda: call_on_loop(runner.loop, self._supersede),
         )
+        self._is_superseded = False
 
     async def run(
         self, started: Callable[[], None] | None = None, burst: Burst | None = None
@@ -75,9 +78,10 @@ class Service:
         """Work until asked to stop, or until ``burst`` is over; then stop gracefully."""
         runner = self.runner
         runner.serving = asyncio.current_task()
-        await self._store.maintenance.register_worker(self._info)
+        await self._store.maintenance.register_worker(self._info, starts=True)
         if started is not None:
             started()  # after registration: the caller may look up the worker in the store
+        await take_over_former(self._store, self._info, self._events)
         self._leases.start()
         unsubscribe = self._store.subscribe(self._on_hint, HINTS)
         self._events.emit(WorkerStarted(worker=self._info.id))
@@ -109,6 +113,15 @@ class Service:
         for loop in broken:
             error = None if loop.cancelled() else loop.exception()
             raise RuntimeError(f"{loop.get_name()} ended before the worker") from error
+        if self._is_superseded:
+            raise WorkerSuperseded(worker=self._info.id)
+
+    def _supersede(self) -> None:
+        """Stop at once: a newer worker with the same id has taken over what this one had."""
+        if not self._is_superseded:
+            self._is_superseded = True
+            _log.error("worker superseded by a newer one with the same id; stopping")
+            self.request_stop(timedelta(0))
 
     def call(self, act: Callable[..., None], *args: Any) -> None:
         """Call a method of this service or its runner from any thread."""
@@ -154,7 +167,7 @@ class Service:
     async def _sign_off(self) -> None:
         try:
             async with asyncio.timeout(SIGN_OFF_SECONDS):
-                await self._store.maintenance.remove_worker(self._info.id)
+                await self._store.maintenance.remove_worker(self._info.id, self._info.incarnation)
         except Exception:
             _log.warning("removing the worker row failed; it will be pruned later")
         self._events.emit(WorkerStopped(worker=self._info.id))

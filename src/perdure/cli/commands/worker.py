@@ -219,7 +219,13 @@ def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequenc
         os.environ[SUPERVISED_STORE_VARIABLE] = store
 
     started = child_command(arguments)
-    is_well = Supervisor(started, count, worker.settings.grace, log_supervisor).run()
+    final_code = ExitCode.SUPERSEDED
+    supervisor = Supervisor(
+        started, count, worker.settings.grace, log_supervisor, final_code=final_code
+    )
+    is_well = supervisor.run()
+    if not supervisor.is_stopping:
+        return final_code
     return ExitCode.OK if is_well else ExitCode.REFUSED
 
 

@@ -34,6 +34,8 @@ class ClaimRequest(Value):
     lease: timedelta
     is_alone: bool = False
     """Whether the worker has no other job, and will have none while it has these."""
+    incarnation: int | None = None
+    """That of the worker; None: no later start under its id takes the jobs over."""
 
 
 class JobStore(Protocol):
@@ -118,8 +120,13 @@ class JobStore(Protocol):
         """Store the latest progress of claimed jobs; that of a stale claim is ignored."""
 
     @abstractmethod
-    async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
-        """Requeue jobs that this worker claimed without knowing: claims whose response was lost."""
+    async def requeue_unknown(
+        self, worker: WorkerId, known: Sequence[JobId], incarnation: int | None = None
+    ) -> int:
+        """Requeue jobs that this worker claimed without knowing: claims whose response was lost.
+
+        - Leaves what another incarnation of the worker claimed.
+        """
 
     @abstractmethod
     async def move_start(self, claim: Claim, within: timedelta) -> bool:

@@ -58,6 +58,16 @@ class MaintenanceStore(Protocol):
         """
 
     @abstractmethod
+    async def take_over_former(
+        self, namespace: str, worker: WorkerId, incarnation: int, limit: int
+    ) -> list[TakenOver]:
+        """Like ``take_over_expired``, for what other incarnations of this worker claimed.
+
+        - Does not wait for their leases to expire.
+        - Leaves claims that were made without an incarnation.
+        """
+
+    @abstractmethod
     async def bound_times(self, namespace: str, lease: timedelta) -> int:
         """Bound times that are too far ahead after the clock was set back. Return the number of
         leases.
@@ -121,15 +131,18 @@ class MaintenanceStore(Protocol):
         """
 
     @abstractmethod
-    async def register_worker(self, info: WorkerInfo) -> None:
-        """Write the worker's row, or refresh it.
+    async def register_worker(self, info: WorkerInfo, *, starts: bool = False) -> bool:
+        """Write the worker's row, or refresh it; False if another incarnation has replaced it.
 
+        - A worker that ``starts`` replaces any other incarnation of its id.
+        - One that was replaced writes nothing.
         - It was seen now. If that is earlier than before, ``bound_times`` has to be called first:
           the earlier heartbeat shows that the clock was set back.
         """
 
     @abstractmethod
-    async def remove_worker(self, id: WorkerId) -> None: ...
+    async def remove_worker(self, id: WorkerId, incarnation: int | None = None) -> None:
+        """Delete the worker's row, unless another incarnation has replaced it."""
 
     @abstractmethod
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:

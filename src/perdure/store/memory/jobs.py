@@ -255,6 +255,7 @@ def _start(
         lease_until=transaction.now + nearest_duration(request.lease),
         limit_keys=_keys(job, partitions),
         was_claimed_alone=request.is_alone,
+        incarnation=request.incarnation,
     )
 
 
@@ -416,11 +417,17 @@ class MemoryJobs(JobStore):
         with self._session.transaction() as transaction:
             return move_start(transaction, claim, within)
 
-    async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
+    async def requeue_unknown(
+        self, worker: WorkerId, known: Sequence[JobId], incarnation: int | None = None
+    ) -> int:
         with self._session.transaction() as transaction:
-            forgotten = set(transaction.state.by_worker.ids(worker)) - set(known)
-            for id in forgotten:
-                _take_back(transaction, transaction.state.jobs[id])
+            jobs = transaction.state.jobs
+            claimed = [jobs[id] for id in transaction.state.by_worker.ids(worker)]
+            forgotten = [
+                job for job in claimed if job.id not in known and job.incarnation == incarnation
+            ]
+            for job in forgotten:
+                _take_back(transaction, job)
             return len(forgotten)
 
 

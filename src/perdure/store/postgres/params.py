@@ -119,6 +119,7 @@ class ClaimFromOnePartitionParams(NamedTuple):
     queue: OneText
     limit: OneBigint
     alone: OneBoolean
+    incarnation: OneBigint
 
 
 class PartitionColumns(NamedTuple):
@@ -136,6 +137,7 @@ class ClaimFromPartitionsParams(NamedTuple):
     front: OneBigint
     """How many jobs of each partition to read to bound the locked ones; 0: no bound."""
     alone: OneBoolean
+    incarnation: OneBigint
 
 
 class SkippedAllParams(NamedTuple):
@@ -183,6 +185,7 @@ class StartUnderLimitsParams(NamedTuple):
     chosen: ChosenColumns
     starts: StartColumns
     alone: OneBoolean
+    incarnation: OneBigint
 
 
 class OutputColumns(NamedTuple):
@@ -542,6 +545,8 @@ class RegisterWorkerParams(NamedTuple):
     namespace: OneText
     info: OneJson
     lease: OneInterval
+    incarnation: OneBigint
+    starts: OneBoolean
 
 
 class ScheduleParams(NamedTuple):
@@ -580,7 +585,7 @@ PARAMS: dict[str, type[Params]] = {
     "settle_jobs": SettleParams,
     "start_under_limits": StartUnderLimitsParams,
     "submit_run": SubmitParams,
-    "take_over_expired": TakeOverParams,
+    "take_over": TakeOverParams,
     "update_schedule": ScheduleParams,
     "wake_parents": WakeParentsParams,
 }

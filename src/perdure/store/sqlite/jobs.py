@@ -367,6 +367,7 @@ def claim_jobs(transaction: Transaction, request: ClaimRequest) -> Claimed:
         now=transaction.now,
         limit=request.limit,
         alone=int(request.is_alone),
+        incarnation=request.incarnation,
     )
     return _claimed(transaction, rows)
 
@@ -426,6 +427,7 @@ def _start(
                 transaction.now,
                 as_json(keys) if keys else None,
                 int(request.is_alone),
+                request.incarnation,
             )
             for number, keys in chosen
         ],
@@ -642,12 +644,12 @@ class SqliteJobs(JobStore):
             lambda transaction: move_start(transaction, claim, within), 1
         )
 
-    async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
+    async def requeue_unknown(
+        self, worker: WorkerId, known: Sequence[JobId], incarnation: int | None = None
+    ) -> int:
         def give_back(transaction: Transaction) -> int:
-            held = [
-                SqliteJobRow._make(row)
-                for row in transaction.rows("claimed_by_worker", worker=worker)
-            ]
+            rows = transaction.rows("claimed_by_worker", worker=worker, incarnation=incarnation)
+            held = [SqliteJobRow._make(row) for row in rows]
             kept = set(known)
             moves = [_returned(job) for job in held if job.id not in kept]
             move(transaction, Transition.REQUEUE, moves)

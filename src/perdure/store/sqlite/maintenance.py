@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
 
+from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.partition import Partition
@@ -14,7 +15,7 @@ from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
-from perdure.store.failures import deadline_expired, lease_expired
+from perdure.store.failures import deadline_expired, lease_expired, worker_restarted
 from perdure.store.lifecycle import Transition, after_take_over
 from perdure.store.sql.rows import first_readable, node_from, read_schedule
 from perdure.store.sqlite.jobs import Move, bound_limits, move
@@ -62,9 +63,23 @@ class SqliteMaintenance(MaintenanceStore):
     async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
         def take_over(transaction: Transaction) -> list[TakenOver]:
             expired = _jobs(transaction, "expired_leases", namespace, limit)
-            moves = [_take_over(job) for job in expired]
-            move(transaction, Transition.TAKE_OVER, moves)
-            return [_taken_over(each) for each in moves]
+            return _take_over(transaction, expired, lease_expired)
+
+        return await self._session.write(take_over)
+
+    async def take_over_former(
+        self, namespace: str, worker: WorkerId, incarnation: int, limit: int
+    ) -> list[TakenOver]:
+        def take_over(transaction: Transaction) -> list[TakenOver]:
+            rows = transaction.rows(
+                "former_claims",
+                namespace=namespace,
+                worker=worker,
+                incarnation=incarnation,
+                limit=limit,
+            )
+            former = [SqliteJobRow._make(row) for row in rows]
+            return _take_over(transaction, former, worker_restarted)
 
         return await self._session.write(take_over)
 
@@ -147,19 +162,24 @@ class SqliteMaintenance(MaintenanceStore):
 
         return await self._session.write(prune)
 
-    async def register_worker(self, info: WorkerInfo) -> None:
+    async def register_worker(self, info: WorkerInfo, *, starts: bool = False) -> bool:
         row = {
             "id": info.id,
             "namespace": info.namespace,
             "info": encode(info),
             "lease": micros_in(info.lease),
+            "incarnation": info.incarnation,
+            "starts": starts,
         }
-        await self._session.write(
+        written = await self._session.write(
             lambda transaction: transaction.write("register_worker", **row, now=transaction.now)
         )
+        return written > 0
 
-    async def remove_worker(self, id: WorkerId) -> None:
-        await self._session.write(lambda transaction: transaction.write("remove_worker", id=id))
+    async def remove_worker(self, id: WorkerId, incarnation: int | None = None) -> None:
+        await self._session.write(
+            lambda transaction: transaction.write("remove_worker", id=id, incarnation=incarnation)
+        )
 
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
         return await self._session.write(
@@ -225,13 +245,23 @@ def _jobs(transaction: Transaction, name: str, namespace: str, limit: int) -> li
     return [SqliteJobRow._make(row) for row in rows]
 
 
-def _take_over(job: SqliteJobRow) -> Move:
+def _take_over(
+    transaction: Transaction,
+    jobs: Sequence[SqliteJobRow],
+    failure_of: Callable[[str | None], Failure],
+) -> list[TakenOver]:
+    moves = [_take_over_move(job, failure_of(job.worker)) for job in jobs]
+    move(transaction, Transition.TAKE_OVER, moves)
+    return [_taken_over(each) for each in moves]
+
+
+def _take_over_move(job: SqliteJobRow, failure: Failure) -> Move:
     status, was_alone = Status(job.status), bool(job.claimed_alone)
     after, partition = after_take_over(status, job.partition, was_alone=was_alone)
     return Move(
         job=job,
         after=after,
-        failure=lease_expired(job.worker),
+        failure=failure,
         takes_claim=True,
         crashes=1,
         partition=partition,

@@ -308,6 +308,29 @@ class TestMaintenanceRegisterWorker:
         assert (state.started_at, state.seen_at) == (since, clock())
         assert state.info.concurrency == 4
 
+    async def test_replaces_the_former_incarnation_at_a_start(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        former, latter = worker_info(incarnation=1), worker_info(incarnation=2)
+        assert await store.maintenance.register_worker(former, starts=True)
+        clock.advance(MINUTE)
+        assert await store.maintenance.register_worker(latter, starts=True)
+        started_at = clock()
+        clock.advance(MINUTE)
+
+        assert not await store.maintenance.register_worker(former)
+        [state] = await store.queries.workers(NAMESPACE)
+        assert state == WorkerState(
+            info=latter, started_at=started_at, seen_at=started_at, running=()
+        )
+        assert await store.maintenance.register_worker(latter)
+
+    async def test_writes_a_row_that_is_gone_again(self, store: Store) -> None:
+        info = worker_info(incarnation=1)
+
+        assert await store.maintenance.register_worker(info)
+        assert [state.info for state in await store.queries.workers(NAMESPACE)] == [info]
+
 
 class TestMaintenanceRemoveWorker:
     async def test_removes_this_worker_and_no_other(self, store: Store) -> None:
@@ -325,6 +348,15 @@ class TestMaintenanceRemoveWorker:
         await store.maintenance.remove_worker(WORKER)
 
         assert await status_of(store, claimed.id) is Status.ACTIVE
+
+    async def test_leaves_an_incarnation_that_has_replaced_it(self, store: Store) -> None:
+        await store.maintenance.register_worker(worker_info(incarnation=2))
+
+        await store.maintenance.remove_worker(WORKER, 1)
+
+        assert len(await store.queries.workers(None)) == 1
+        await store.maintenance.remove_worker(WORKER, 2)
+        assert await store.queries.workers(None) == []
 
     async def test_does_nothing_for_a_worker_that_is_not_there(self, store: Store) -> None:
         await store.maintenance.remove_worker(WORKER)

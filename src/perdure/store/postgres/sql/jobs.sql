@@ -31,7 +31,8 @@ SET status      = 'active',
     started_at  = coalesce(:now, statement_timestamp()),
     lease_until = coalesce(:now, statement_timestamp()) + :lease,
     limit_keys  = NULL,
-    claimed_alone = :alone
+    claimed_alone = :alone,
+    incarnation = :incarnation
 WHERE ctid = ANY (ARRAY (SELECT place FROM picked))
 RETURNING id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy, job_group,
           deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key,
@@ -112,7 +113,8 @@ SET status      = 'active',
     started_at  = coalesce(:now, statement_timestamp()),
     lease_until = coalesce(:now, statement_timestamp()) + :lease,
     limit_keys  = NULL,
-    claimed_alone = :alone
+    claimed_alone = :alone,
+    incarnation = :incarnation
 WHERE ctid = ANY (ARRAY (SELECT place FROM picked ORDER BY rank, id LIMIT :limit))
 RETURNING id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy, job_group,
           deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key,
@@ -498,6 +500,7 @@ SET status      = CASE status WHEN 'active' THEN 'waiting' ELSE 'cancelled' END,
 WHERE status IN ('active', 'aborting')
   AND worker = $2
   AND id <> ALL ($3::text[])
+  AND incarnation IS NOT DISTINCT FROM $4::bigint
 RETURNING id, status, limit_keys IS NOT NULL, partition_key;
 
 -- name: lock_limits
@@ -661,7 +664,8 @@ SET status      = 'active',
         WHEN chosen.keys IS NOT NULL
         THEN ARRAY (SELECT json_array_elements_text(chosen.keys::json))
     END,
-    claimed_alone = :alone
+    claimed_alone = :alone,
+    incarnation = :incarnation
 FROM :chosen(id, keys)
 WHERE jobs.id = chosen.id
 RETURNING jobs.id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy,

@@ -129,6 +129,16 @@ WHERE job.namespace = :namespace
 ORDER BY job.lease_until
 LIMIT :limit;
 
+-- name: former_claims
+SELECT {job_row}
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_claimed
+WHERE job.lease_until IS NOT NULL
+  AND job.namespace = :namespace
+  AND job.worker = :worker
+  AND job.incarnation <> :incarnation
+ORDER BY job.id
+LIMIT :limit;
+
 -- name: past_deadlines
 SELECT {job_row}
 FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_deadline
@@ -167,19 +177,24 @@ WHERE namespace = :namespace
   AND key IN (SELECT value FROM json_each(:keys));
 
 -- name: register_worker
-INSERT INTO {prefix}workers (id, namespace, info, lease, started_at, seen_at)
-VALUES (:id, :namespace, :info, :lease, :now, :now)
+INSERT INTO {prefix}workers (id, namespace, info, lease, started_at, seen_at, incarnation)
+VALUES (:id, :namespace, :info, :lease, :now, :now, :incarnation)
 ON CONFLICT (id) DO UPDATE
-SET namespace = excluded.namespace,
-    info      = excluded.info,
-    lease     = excluded.lease,
+SET namespace   = excluded.namespace,
+    info        = excluded.info,
+    lease       = excluded.lease,
+    incarnation = excluded.incarnation,
+    started_at  = CASE WHEN :starts THEN excluded.started_at ELSE started_at END,
     -- Not back: a heartbeat of the future shows that the clock was set back, until that is dealt
     -- with.
-    seen_at   = max(seen_at, excluded.seen_at);
+    seen_at     = max(seen_at, excluded.seen_at)
+WHERE :starts
+   OR incarnation IS excluded.incarnation;
 
 -- name: remove_worker
 DELETE FROM {prefix}workers
-WHERE id = :id;
+WHERE id = :id
+  AND incarnation IS :incarnation;
 
 -- name: prune_workers
 DELETE FROM {prefix}workers
