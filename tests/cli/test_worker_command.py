@@ -23,6 +23,7 @@ from perdure.cli.logs import JsonLines, PlainLines, fields_of, log_supervisor, s
 from perdure.cli.output import ExitCode
 from perdure.flows.built import BuiltFlow
 from perdure.worker import events, supervisor
+from perdure.worker.isolation import EXIT_BODY_RUNS, EXIT_SUPERSEDED
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
 from tests.cli.harness import PATIENCE_SECONDS, WorkerProcess, killed_at_the_end, run_cli
@@ -59,6 +60,24 @@ class TestWorker:
         assert [each["is_idle"] for each in told] == [False, True]
         assert third.stdout
         assert jobs[0].result() == 3
+
+    def test_a_timed_out_body_that_does_not_end_ends_the_process(self, folder, url, client):
+        (folder / "stubborn.py").write_text(
+            "import time\nfrom perdure import task\n"
+            "@task(timeout='200ms', retries=1)\n"
+            "def sleep() -> None:\n    time.sleep(60)\n"
+        )
+
+        @task
+        def sleep() -> None:
+            """As the module has it."""
+
+        job = client.enqueue(sleep)
+
+        done = run_cli("worker", "stubborn", "--store", url, "--burst", cwd=folder)
+
+        assert done.returncode == ExitCode.BODY_RUNS == EXIT_BODY_RUNS
+        assert client.jobs.get(job.id).status == "scheduled"
 
     @pytest.mark.parametrize("options", [("--max-jobs", "3"), ("--burst", "--processes", "2")])
     def test_in_burst_mode_is_one_process(self, folder, url, options):
@@ -148,7 +167,7 @@ class TestWorker:
             with WorkerProcess("named:worker", cwd=folder) as newer:
                 newer.next("worker started")
 
-                assert older.wait() == 6
+                assert older.wait() == EXIT_SUPERSEDED
                 job = client.enqueue(sample.add, 1, 2)
                 assert job.result(timeout=30) == 3
 

@@ -40,12 +40,14 @@ class ExitCode(IntEnum):
     """The followed run never started: its flow was cooling down."""
     SUPERSEDED = 6
     """The worker stopped because another one with its id was started: do not restart it."""
+    BODY_RUNS = 7
+    """The worker ended its process, because a timed-out sync body did not end: restart it."""
     INTERRUPTED = 130
 
 
 EXIT_CODES = """Exit codes: 0 success; 1 failed or refused; 2 invalid command; 3 store
 unreachable or unusable; 4 or 5 the run followed was cancelled or skipped; 6 another worker
-with the same id was started; 130 interrupted with Ctrl-C."""
+with the same id was started; 7 a timed-out body does not end; 130 interrupted with Ctrl-C."""
 
 
 def exit_code_of(error: PerdureError) -> ExitCode:

@@ -38,5 +38,6 @@ What happens on each failure:
 - *A body exits or forks* (``isolation``): an exit fails its attempt, and a forked process ends
   alone. If it sends its worker a signal to stop, what that interrupts is left to a takeover, and
   counts a crash.
-- *A body never ends*: a thread is abandoned, without occupying a slot; a child process is killed.
+- *A body never ends*: a child process is killed. A thread is abandoned, without occupying a slot;
+  but if its job would run again, a worker that owns its process stops and ends it first.
 """

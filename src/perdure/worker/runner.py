@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -84,6 +84,10 @@ class JobRunner:
         """Jobs claimed so far."""
         self.jobs_left: int | None = None
         """How many more jobs to claim, if that is bounded."""
+        self.left: list[Attempt] = []
+        """Those whose bodies did not end in time; their jobs stay claimed until the worker ends."""
+        self.leave_process: Callable[[], None] | None = None
+        """Called for each of them; None: this process may not end with the worker."""
         self.is_stopping = False
         self.was_stopped_by_body = False
         """A body sent the signal to stop: what that interrupts is left to a takeover."""
@@ -312,6 +316,13 @@ class JobRunner:
         """Stop running bodies: the grace period is over."""
         for attempt in list(self.claimed.values()):
             attempt.stop(StopReason.SHUTDOWN)
+
+    def leave(self, attempt: Attempt) -> None:
+        """Keep the claim of a body that does not end: its job must not run again beside it."""
+        assert self.leave_process is not None
+        self.left.append(attempt)
+        self.leave_process()
+        self._free_slot(attempt)
 
     def close(self) -> None:
         self.progress.close()

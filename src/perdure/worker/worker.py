@@ -164,6 +164,7 @@ class Worker:
         self._codec = codec or PlainCodec()
         self._events = WorkerEvents(self.id)
         self._service: Service | None = None
+        self._owns_process = False
 
     @property
     def _all_tasks(self) -> list[Task[..., Any]]:
@@ -261,8 +262,12 @@ class Worker:
         allow_scripts: bool | None = None,
         lifespan: Lifespan | None = None,
         id: str | None = None,
+        owns_process: bool | None = None,
     ) -> None:
-        """Change settings before the worker runs, as the CLI does; None leaves one unchanged."""
+        """Change settings before the worker runs, as the CLI does; None leaves one unchanged.
+
+        ``owns_process`` lets ``run_until_idle`` end the process where ``run`` does.
+        """
         if self._service is not None:
             raise InvalidInput(RUNNING.fault(worker=self.id, remedy="Use scale() to resize it"))
         given = {
@@ -284,6 +289,8 @@ class Worker:
             former = self._resources
             changed = WorkerResources(lifespan, former.provide, former.provides)
             self._resources = self._checked_resources(changed)
+        if owns_process is not None:
+            self._owns_process = check.flag(owns_process, "owns_process")
         if id is not None:
             self.id = self._events.worker = WorkerId(check.name(id, "id", label="worker id"))
 
@@ -323,6 +330,7 @@ class Worker:
             self._info(),
             self._codec,
             self._events,
+            owns_process=self._owns_process,
         )
         try:
             await store.open()
@@ -341,9 +349,13 @@ class Worker:
         The worker runs in a thread, and this one, the main thread, waits for signals. If a body
         sent one, to its process or from a process that it started, jobs that do not end within the
         grace period count a crash.
+
+        If a sync body ignores its abort signal, the process ends before the job can run again:
+        with code 0 after a signal, with code 7 after a timeout.
         """
         if threading.current_thread() is not threading.main_thread():
             raise InvalidInput(NOT_MAIN_THREAD.fault())
+        self._owns_process = True
         run_beside_signals(self.serve, self._signal_handler())
 
     def run_until_idle(self, *, max_jobs: int | None = None) -> BurstResult:

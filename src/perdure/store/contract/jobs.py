@@ -83,7 +83,7 @@ class JobStore(Protocol):
         - A time out of range is clamped to what every backend can read back.
         - Failed and DeadLettered count a failure too: the last one.
         - Requeued and Parked give the attempt back; Requeued keeps the rank, and may name another
-          partition.
+          partition. With a delay it is scheduled, and its rank moves as that of a retried job.
         - A hidden job is invisible to readers, but not to its waiters.
         """
 

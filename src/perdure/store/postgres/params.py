@@ -208,7 +208,7 @@ class OutcomeColumns(NamedTuple):
     id: Text
     epoch: Integer
     after: Text
-    """The status it leads to; null: retried, at the time given by ``delay`` or ``until``."""
+    """The status it leads to; null: ready again at the time given by ``delay`` or ``until``."""
     output: Bytea
     is_refunded: Boolean
     is_snoozed: Boolean

@@ -296,7 +296,7 @@ WHERE jobs.id = outcomes.id
 RETURNING jobs.id, jobs.status, jobs.limit_keys IS NOT NULL;
 
 -- name: settle_jobs
--- ``after`` is the status an outcome leads to, null for one that is retried at ``ready_at``.
+-- ``after`` is the status an outcome leads to, null for one that is ready again at ``ready_at``.
 WITH given AS MATERIALIZED (
     SELECT id, epoch, after, output, is_refunded, is_snoozed, closes_limit, failure,
            percent, message, details, is_hidden, partition_key, moment.now,
@@ -344,7 +344,8 @@ settled AS (
             - CASE WHEN jobs.status = 'active' AND is_refunded THEN 1 ELSE 0 END,
         failures = jobs.failures
             + CASE WHEN jobs.status = 'active'
-                    AND (is_retried AND NOT is_snoozed OR after IN ('failed', 'dead'))
+                    AND (is_retried AND NOT is_snoozed AND NOT is_refunded
+                         OR after IN ('failed', 'dead'))
               THEN 1 ELSE 0 END,
         snoozes   = jobs.snoozes
             + CASE WHEN jobs.status = 'active' AND is_retried AND is_snoozed

@@ -76,6 +76,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     Cancelled(failure=failure("cleaned up")),
     Cancelled(),
     Requeued(),
+    Requeued(delay=20 * SECOND),
     Parked(),
 )
 
